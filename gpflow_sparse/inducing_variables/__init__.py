@@ -1,0 +1,10 @@
+"""Where we look at ``f``. Importing this package registers its posteriors with GPflow."""
+
+from gpflow_sparse.inducing_variables.covariances import Kuv
+from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+
+# Last, and upward on purpose: stock `gpflow.models.SVGP` finds a posterior only once it is
+# registered, and the import above is all a user of that route writes.
+import gpflow_sparse.posteriors  # isort: skip  # noqa: E402, F401
+
+__all__ = ["Kuv", "OrthogonalInducingVariables"]

@@ -1,0 +1,98 @@
+"""Orthogonal inducing sets: where SOLVE-GP looks at ``f``, and at what the first look leaves."""
+
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.inducing_variables import InducingPoints, InducingVariables
+from gpflow.kernels import Kernel
+
+from gpflow_sparse import checks
+
+class OrthogonalInducingVariables(InducingVariables):
+    """
+    A base set Z and one or more sets O, each seeing only what the sets before it cannot explain.
+
+    The variables of the base set are ``u = f(Z)``. Those of the next are ``v = f_perp(O)``, values
+    of the residual process with kernel ``c(x, x') = k(x, x') - k(x, Z) Kuu^-1 k(Z, x')``, which is
+    independent of ``u``; and so on. The variational distribution factorizes over the sets, so its
+    parameters grow with the sum of the squares of their sizes, not with the square of the sum.
+
+    Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
+    arXiv:1910.10596v5), section 3.1; more than one orthogonal set is ours.
+
+    The sets are not interchangeable: swapping Z and O changes the bound. Choose them together
+    (``gpflow_sparse.initialization.split_orthogonal``): a point of O close to a point of Z adds
+    noise, not resolution.
+    """
+
+    def __init__(self, base: Any, *orthogonal: Any, name: str | None = None) -> None:
+        """
+        :param base: Z as an array ``[M, D]`` or a GPflow ``InducingVariables``.
+        :param orthogonal: O, ..., likewise, with the same D. None at all gives SVGP; a set without
+            rows is left out.
+        :raises ValueError: for a wrong rank, NaN, mismatched D, or a set that cannot be a set.
+        """
+        super().__init__(name=name)
+        base_set = _as_set(base, "base")
+        others = [_as_set(value, f"orthogonal[{i}]") for i, value in enumerate(orthogonal)]
+        widths = [s.shape[1] for s in (base_set, *others)]
+        if len(set(widths)) > 1:
+            raise ValueError(f"all inducing sets must have the same number of columns, got {widths}.")
+        if base_set.shape[0] == 0:
+            raise ValueError("base is empty: it needs at least one row.")
+        self.sets: tuple[InducingVariables, ...] = (
+            base_set,
+            *(s for s in others if s.shape[0] != 0),
+        )
+
+    @property
+    def num_inducing(self) -> tf.Tensor:
+        """Total number of inducing variables, M + M2 + ..."""
+        return tf.add_n([s.num_inducing for s in self.sets])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of inducing variables of each set."""
+        return tuple(int(s.shape[0]) for s in self.sets)
+
+    @property
+    def input_dim(self) -> int | None:
+        """D of the inputs of ``f``; None for inter-domain sets, whose rows are not inputs."""
+        base = self.sets[0]
+        return int(base.shape[1]) if isinstance(base, InducingPoints) else None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """``(M + M2 + ..., D, 1)``."""
+        return (sum(self.sizes), self.sets[0].shape[1], 1)
+
+
+def _as_set(value: Any, label: str) -> InducingVariables:
+    if isinstance(value, OrthogonalInducingVariables):
+        raise ValueError(f"{label} is itself orthogonal; pass its sets one by one: *{label}.sets.")
+    if isinstance(value, gpflow.inducing_variables.MultioutputInducingVariables):
+        raise ValueError(f"{label} must be single-output, got {type(value).__name__}.")
+    if isinstance(value, InducingVariables):
+        return value
+    if isinstance(value, gpflow.Parameter | tf.Variable):
+        checks.require_matrix(value, label)
+        return InducingPoints(value)
+    tensor = checks.as_tensor(value, label)
+    if tensor.shape.rank != 2 or tensor.shape[1] == 0:
+        raise ValueError(f"{label} must have shape [M, D], got {tuple(tensor.shape)}.")
+    return InducingPoints(tensor)
+
+
+@gpflow.kullback_leiblers.prior_kl.register(OrthogonalInducingVariables, Kernel, object, object)
+def _prior_kl(
+    inducing_variable: OrthogonalInducingVariables,
+    kernel: Kernel,
+    q_mu: tf.Tensor,
+    q_sqrt: tf.Tensor,
+    whiten: bool = False,
+) -> tf.Tensor:
+    posterior = gpflow.posteriors.create_posterior(
+        kernel, inducing_variable, q_mu, q_sqrt, whiten=whiten, precompute_cache=None
+    )
+    return posterior.prior_kl()

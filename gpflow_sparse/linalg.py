@@ -1,0 +1,272 @@
+"""Guarded, blocked, dense linear algebra; nothing here knows what a Gaussian process is.
+
+Two facts about TensorFlow shape this file. A failed ``tf.linalg.cholesky`` returns NaN without
+raising, so every factorization here is checked and the error names the matrix. And on a CPU one
+Cholesky or triangular solve runs on a single core far below matmul speed, and the registered
+gradient of a Cholesky costs several times its forward pass; so factors are built by blocks,
+solves are split over columns, and the gradients are written by hand.
+
+A *block matrix* is a sequence of rows, ``K[i][j]`` for ``j <= i``: the lower triangle of a
+symmetric matrix. A *block column* is a sequence ``F[i]`` with the same row heights.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow.config import default_jitter
+
+BlockMatrix = Sequence[Sequence[tf.Tensor]]
+BlockColumn = Sequence[tf.Tensor]
+
+# Leaf of the recursive factorization. Measured on two cores, float64: a 1024 x 1024 factor takes
+# 22 ms in one call, 9.9 ms with leaves of 64 or 128, 11.2 ms with 256.
+_LEAF = 128
+# Independent column groups of one triangular solve; groups run on different cores.
+_COLUMN_GROUPS = 4
+_MIN_GROUP_WIDTH = 64
+
+
+class FactorizationError(ValueError):
+    """A matrix that should be positive definite is not; the message names it."""
+
+
+def jitter(diagonal: tf.Tensor) -> tf.Tensor:
+    """
+    What to add to a covariance so that it factors: relative to its scale, by precision.
+
+    ``max(1e-6, default_jitter())`` times the mean of the diagonal in float64, at least ``1e-4``
+    times it in float32. GPflow's fixed ``1e-6`` is too small in float32 (measured: squared
+    exponential kernels fail from M = 200 on) and blind to the kernel's scale.
+
+    :param diagonal: diagonal of the covariance, any shape.
+    :return: scalar of the same dtype.
+    """
+    floor = 1e-6 if diagonal.dtype == tf.float64 else 1e-4
+    relative = tf.constant(max(floor, default_jitter()), dtype=diagonal.dtype)
+    return relative * tf.reduce_mean(diagonal)
+
+
+def add_jitter(matrix: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """``matrix + amount * I`` for ``matrix [..., M, M]`` and a scalar ``amount``."""
+    return tf.linalg.set_diag(matrix, tf.linalg.diag_part(matrix) + amount)
+
+
+def solve_triangular(L: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Tensor:
+    """
+    ``L^-1 B``, or ``L^-T B`` if ``adjoint``; wide right-hand sides are split over cores.
+
+    Time O(M^2 n). Measured on two cores, M = 512, n = 1024, float64: 3.3 ms against 5.0 ms.
+
+    :param L: lower triangular, ``[..., M, M]``.
+    :param B: right-hand sides, ``[..., M, n]``.
+    :return: ``[..., M, n]``.
+    """
+    width = B.shape[-1]
+    groups = 1 if width is None or B.shape.rank != 2 else min(_COLUMN_GROUPS, width // _MIN_GROUP_WIDTH)
+    if groups < 2:
+        return tf.linalg.triangular_solve(L, B, adjoint=adjoint)
+    sizes = [width // groups + (k < width % groups) for k in range(groups)]
+    parts = [
+        tf.linalg.triangular_solve(L, part, adjoint=adjoint) for part in tf.split(B, sizes, axis=-1)
+    ]
+    return tf.concat(parts, axis=-1)
+
+
+def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
+    """
+    Lower Cholesky factor, checked, with a gradient at matmul speed.
+
+    Time O(M^3 / 3) forward, about O(2 M^3) backward.
+
+    :param matrix: symmetric positive definite, ``[..., M, M]``; jitter is the caller's business.
+    :param name: what the matrix is called in the error.
+    :return: ``[..., M, M]``, zeros above the diagonal.
+    :raises FactorizationError: eagerly, if the factor is not finite. Inside ``tf.function`` the same
+        message comes as ``tf.errors.InvalidArgumentError``; under XLA checks do not exist and NaN
+        flows on.
+    """
+
+    @tf.custom_gradient
+    def factor(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        L = _require_finite(_recursive_cholesky(matrix), name)
+
+        def gradient(dL: tf.Tensor) -> tf.Tensor:
+            P = _half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)  [..., M, M]
+            half = solve_triangular(L, P, adjoint=True)  # L^-T P
+            dK = _solve_right(half, L)  # L^-T P L^-1
+            return 0.5 * (dK + tf.linalg.matrix_transpose(dK))
+
+        return L, gradient
+
+    return factor(matrix)
+
+
+def block_cholesky(K: BlockMatrix, names: Sequence[str]) -> list[list[tf.Tensor]]:
+    """
+    Lower Cholesky factor of a block matrix, by block elimination.
+
+    The diagonal blocks are the factors of the successive Schur complements. The work is that of one
+    factor of the whole matrix, (sum M_i)^3 / 3, but mostly in matmuls.
+
+    :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``.
+    :param names: one per diagonal block, for the error.
+    :return: blocks ``L[i][j]``, ``j <= i``.
+    :raises FactorizationError: see :func:`cholesky`.
+    """
+    L: list[list[tf.Tensor]] = []
+    for i, row in enumerate(K):
+        L.append([])
+        for j in range(i):
+            C = row[j] - _sum_products(L[i], L[j])  # K_ij - sum_k<j L_ik L_jk^T
+            transposed = solve_triangular(L[j][j], tf.linalg.matrix_transpose(C))
+            L[i].append(tf.linalg.matrix_transpose(transposed))  # C L_jj^-T
+        schur = row[i] - _sum_products(L[i], L[i])  # K_ii - sum_k<i L_ik L_ik^T
+        L[i].append(cholesky(schur, names[i]))
+    return L
+
+
+def block_solve(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
+    """
+    ``L^-1 F`` by forward substitution over blocks; time O((sum M_i)^2 n).
+
+    :param L: blocks of a lower factor, as :func:`block_cholesky` returns them.
+    :param F: right-hand sides ``F[i] [..., M_i, n]``.
+    :return: blocks ``A[i] [..., M_i, n]``.
+    """
+    A: list[tf.Tensor] = []
+    for i, rhs in enumerate(F):
+        for k in range(i):
+            rhs = rhs - tf.linalg.matmul(L[i][k], A[k])
+        A.append(solve_triangular(L[i][i], rhs))
+    return A
+
+
+def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Tensor]:
+    """
+    ``A = chol(K)^-1 F`` by blocks, with one hand-written gradient for factor and solve together.
+
+    Writing ``dA`` for the gradient at ``A`` and ``Phi`` for "lower triangle, half the diagonal",
+
+        dF = L^-T dA,      dK = sym( L^-T (-Phi(dA A^T)) L^-1 ),
+
+    because ``L^T tril(L^-T dA A^T)`` and ``dA A^T`` have the same lower triangle: the gradient at
+    ``L`` is never formed. Time O((sum M_i)^2 n + (sum M_i)^3), a third of it forward.
+
+    :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``, jitter included.
+    :param F: ``F[i] [..., M_i, n]``.
+    :param names: one per diagonal block of ``K``, for the error.
+    :return: blocks ``A[i] [..., M_i, n]``.
+    :raises FactorizationError: see :func:`cholesky`.
+    """
+    size = len(F)
+
+    @tf.custom_gradient
+    def projection(*flat: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
+        rows, rhs = _unflatten(flat, size)
+        L = block_cholesky(rows, names)
+        A = block_solve(L, rhs)
+
+        def gradient(*dA: tf.Tensor) -> list[tf.Tensor]:
+            return [*_gradient_at_matrix(L, A, dA), *_block_solve_adjoint(L, dA)]
+
+        return A, gradient
+
+    return list(projection(*(block for row in K for block in row), *F))
+
+
+def _unflatten(flat: Sequence[tf.Tensor], size: int) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
+    blocks = iter(flat)
+    return [[next(blocks) for _ in range(i + 1)] for i in range(size)], list(blocks)
+
+
+def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dA: BlockColumn) -> list[tf.Tensor]:
+    """Gradient at the lower blocks of ``K``, row by row; see :func:`project` for the formula."""
+    size = len(A)
+    # U = S L^-1, lower triangular by blocks, with S = -Phi(dA A^T)
+    U: list[list[Any]] = [[None] * (i + 1) for i in range(size)]
+    for i in range(size):
+        for j in reversed(range(i + 1)):
+            S = -tf.linalg.matmul(dA[i], A[j], transpose_b=True)
+            if i == j:
+                S = _half_lower(S)
+            for k in range(j + 1, i + 1):
+                S = S - tf.linalg.matmul(U[i][k], L[k][j])
+            U[i][j] = _solve_right(S, L[j][j])
+    # Y = L^-T U, a full matrix
+    Y: list[list[Any]] = [[None] * size for _ in range(size)]
+    for j in range(size):
+        for i in reversed(range(size)):
+            rhs = U[i][j] if j <= i else tf.zeros_like(tf.linalg.matrix_transpose(U[j][i]))
+            for k in range(i + 1, size):
+                rhs = rhs - tf.linalg.matmul(L[k][i], Y[k][j], transpose_a=True)
+            Y[i][j] = solve_triangular(L[i][i], rhs, adjoint=True)
+    # an off-diagonal block stands for itself and for its mirror image
+    return [
+        (0.5 if i == j else 1.0) * (Y[i][j] + tf.linalg.matrix_transpose(Y[j][i]))
+        for i in range(size)
+        for j in range(i + 1)
+    ]
+
+
+def _block_solve_adjoint(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
+    """``L^-T F`` by back substitution over blocks."""
+    size = len(F)
+    G: list[Any] = [None] * size
+    for i in reversed(range(size)):
+        rhs = F[i]
+        for k in range(i + 1, size):
+            rhs = rhs - tf.linalg.matmul(L[k][i], G[k], transpose_a=True)
+        G[i] = solve_triangular(L[i][i], rhs, adjoint=True)
+    return G
+
+
+def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
+    size = matrix.shape[-1]
+    if matrix.shape.rank != 2 or size is None or size <= _LEAF:
+        return tf.linalg.cholesky(matrix)
+    half = size // 2
+    top = _recursive_cholesky(matrix[:half, :half])
+    left = tf.linalg.matrix_transpose(
+        solve_triangular(top, tf.linalg.matrix_transpose(matrix[half:, :half]))
+    )
+    schur = matrix[half:, half:] - tf.linalg.matmul(left, left, transpose_b=True)
+    bottom = _recursive_cholesky(schur)
+    upper_zeros = tf.zeros([half, size - half], dtype=matrix.dtype)
+    return tf.concat(
+        [tf.concat([top, upper_zeros], axis=1), tf.concat([left, bottom], axis=1)], axis=0
+    )
+
+
+def _require_finite(L: tf.Tensor, name: str) -> tf.Tensor:
+    message = (
+        f"Cholesky factorization of {name} failed: it is not positive definite in {L.dtype.name}. "
+        "Likely causes: NaN or infinity in the data or in a parameter; duplicated or nearly "
+        "coinciding inducing points; a lengthscale far larger than the spread of the data; too "
+        "little jitter (raise it with gpflow.config.set_default_jitter), above all in float32."
+    )
+    if tf.executing_eagerly():
+        if not bool(tf.reduce_all(tf.math.is_finite(L))):
+            raise FactorizationError(message)
+        return L
+    return tf.debugging.check_numerics(L, message)
+
+
+def _sum_products(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> tf.Tensor | float:
+    """``sum_k left[k] right[k]^T`` over the blocks both rows have."""
+    terms = [
+        tf.linalg.matmul(a, b, transpose_b=True) for a, b in zip(left, right, strict=False)
+    ]
+    return sum(terms) if terms else 0.0
+
+
+def _solve_right(X: tf.Tensor, L: tf.Tensor) -> tf.Tensor:
+    """``X L^-1``."""
+    transposed = solve_triangular(L, tf.linalg.matrix_transpose(X), adjoint=True)
+    return tf.linalg.matrix_transpose(transposed)
+
+
+def _half_lower(X: tf.Tensor) -> tf.Tensor:
+    """``Phi``: the lower triangle of a square matrix with half its diagonal."""
+    lower = tf.linalg.band_part(X, -1, 0)
+    return tf.linalg.set_diag(lower, 0.5 * tf.linalg.diag_part(X))

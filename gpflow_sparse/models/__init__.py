@@ -1,0 +1,6 @@
+"""What we maximize: one file per method, one ``elbo`` for all of them in ``base.py``."""
+
+from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.solvegp import SOLVEGP
+
+__all__ = ["SOLVEGP", "VariationalModel"]

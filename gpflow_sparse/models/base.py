@@ -1,0 +1,196 @@
+"""The one ``elbo``: every variational model maximizes expected log likelihood minus KL."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.models import ExternalDataTrainingLossMixin, GPModel
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse import checks
+from gpflow_sparse.posteriors import SparsePosterior
+
+
+class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
+    """
+    A GPflow model whose objective is
+
+        elbo = (num_data / batch) * sum_n E_q[log p(y_n | f_n)] - KL[q || p]
+
+    and whose public methods, inherited ones too, refuse bad input before anything broadcasts.
+    A subclass provides :meth:`posterior` and holds what the posterior needs.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        *,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int = 1,
+        num_data: int | None = None,
+    ) -> None:
+        """
+        :param num_latent_gps: number of latent functions P sharing the kernel.
+        :param num_data: number of training rows N, so that a minibatch counts for all of them;
+            None means that every batch is all the data.
+        :raises ValueError: if the likelihood cannot take that many latent functions, or num_data is
+            not positive.
+        """
+        _require_kind(kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
+        _require_kind(likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
+        if not isinstance(num_latent_gps, int) or num_latent_gps < 1:
+            raise ValueError(f"num_latent_gps must be a positive integer, got {num_latent_gps!r}.")
+        if num_data is not None and not (tf.is_tensor(num_data) or num_data >= 1):
+            raise ValueError(f"num_data must be the number of training rows, got {num_data!r}.")
+        checks.require_latents(likelihood, num_latent_gps)
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps)
+        self.num_data = num_data
+
+    @abstractmethod
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> SparsePosterior:
+        """
+        The posterior process, with what prediction needs computed once.
+
+        A cached posterior keeps the parameters it was made with: call ``update_cache()`` after
+        training on. Make it eagerly, then compile its ``predict_f``.
+
+        :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
+        """
+
+    @property
+    def input_dim(self) -> int | None:
+        """D, the number of input columns; None where any number is right."""
+        return None
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of the parameters."""
+        return gpflow.default_float()
+
+    def prior_kl(self) -> tf.Tensor:
+        """KL from the variational distribution to the prior, a scalar; at least zero."""
+        return self.posterior(PrecomputeCacheType.NOCACHE).prior_kl()
+
+    def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """
+        Evidence lower bound, or its unbiased estimate from a minibatch if ``num_data`` is set.
+
+        :param data: ``(X [N, D], Y [N, P])``.
+        :return: scalar, in nats.
+        :raises ValueError: for data that do not fit the model, eagerly and when tracing.
+        """
+        X, Y = self._require_data(data)
+        mean, var, kl = self.posterior(PrecomputeCacheType.NOCACHE).marginals_and_kl(X)
+        expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [N]
+        batch = tf.cast(tf.shape(X)[0], kl.dtype)
+        num_data = batch if self.num_data is None else tf.cast(self.num_data, kl.dtype)
+        return (num_data / batch) * tf.reduce_sum(expectations) - kl
+
+    def maximum_log_likelihood_objective(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """The :meth:`elbo`."""
+        return self.elbo(data)
+
+    def training_loss(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Minus the :meth:`elbo`, minus the log prior density of the parameters."""
+        return self._training_loss(data)
+
+    def training_loss_closure(
+        self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True
+    ) -> Callable[[], tf.Tensor]:
+        """
+        A function of nothing that returns the training loss, as GPflow's optimizers want it.
+
+        :param data: ``(X [N, D], Y [N, P])``, or an iterator over a ``tf.data.Dataset``.
+        :param compile: wrap the loss in ``tf.function``.
+        """
+        if isinstance(data, tf.data.Iterator):
+            return super().training_loss_closure(data, compile=compile)
+        if isinstance(data, Iterator):
+            raise ValueError(
+                "data must be arrays or iter(tf.data.Dataset): a compiled closure would freeze the "
+                f"first batch of a {type(data).__name__}."
+            )
+        return super().training_loss_closure(self._require_data(data), compile=compile)
+
+    def predict_f(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and (co)variance of the latent functions.
+
+        Factorizes on every call, so that gradients flow; for many predictions use
+        ``model.posterior().predict_f``.
+
+        :param Xnew: ``[..., N, D]``.
+        :param full_cov: covariance between inputs, ``[..., P, N, N]``.
+        :param full_output_cov: covariance between outputs, ``[..., N, P, P]``; with full_cov
+            ``[..., N, P, N, P]``.
+        :return: mean ``[..., N, P]``, and variance ``[..., N, P]`` or a covariance as above.
+        """
+        Xnew = self._require_inputs(Xnew)
+        return self.posterior(PrecomputeCacheType.NOCACHE).fused_predict_f(
+            Xnew, full_cov=full_cov, full_output_cov=full_output_cov
+        )
+
+    def predict_f_samples(
+        self,
+        Xnew: tf.Tensor,
+        num_samples: int | None = None,
+        full_cov: bool = True,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """
+        Draws of the latent functions at ``Xnew [..., N, D]``.
+
+        :param num_samples: S; None for one draw without the leading axis.
+        :param full_cov: draws that are joint over inputs; time O(N^3).
+        :return: ``[..., S, N, P]``, or ``[..., N, P]``.
+        """
+        if num_samples is not None and num_samples < 1:
+            raise ValueError(f"num_samples must be positive or None, got {num_samples}.")
+        return super().predict_f_samples(
+            self._require_inputs(Xnew), num_samples, full_cov, full_output_cov
+        )
+
+    def predict_y(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
+        return super().predict_y(self._require_inputs(Xnew), full_cov, full_output_cov)
+
+    def predict_log_density(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
+        return super().predict_log_density(self._require_data(data), full_cov, full_output_cov)
+
+    def _require_inputs(self, Xnew: Any) -> tf.Tensor:
+        return checks.require_inputs(Xnew, self.input_dim, self.dtype)
+
+    def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return checks.require_data(
+            data,
+            input_dim=self.input_dim,
+            likelihood=self.likelihood,
+            num_latent_gps=self.num_latent_gps,
+            dtype=self.dtype,
+        )
+
+
+def _require_kind(value: Any, kind: type, name: str, example: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"{name} must be a GPflow {kind.__name__}, such as {example}; got "
+            f"{type(value).__name__}."
+        )

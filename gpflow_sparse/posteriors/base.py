@@ -1,0 +1,93 @@
+"""What every posterior of this package is: a GPflow posterior that also knows its KL."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import tensorflow as tf
+from gpflow.kernels import MultioutputKernel
+from gpflow.posteriors import AbstractPosterior
+
+from gpflow_sparse import checks
+from gpflow_sparse.blocks import Block, joint, marginals
+
+
+class SparsePosterior(AbstractPosterior):
+    """
+    The contract between posteriors and models.
+
+    ``predict_f`` and ``fused_predict_f`` are GPflow's. ``prior_kl`` takes X because there are
+    posteriors whose KL depends on the batch. ``marginals_and_kl`` is what a model's ``elbo`` calls:
+    both terms from one factorization.
+    """
+
+    @abstractmethod
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """KL from the variational distribution to the prior, a scalar."""
+
+    @abstractmethod
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        :param X: ``[N, D]``.
+        :return: mean ``[N, P]`` (mean function included), variance ``[N, P]``, KL ``[]``.
+        """
+
+    @property
+    def input_dim(self) -> int | None:
+        """D, the number of input columns; None where any number is right."""
+        return None
+
+    def predict_f(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and (co)variance at ``Xnew [..., N, D]`` from the cache; shapes as in GPflow."""
+        Xnew = checks.require_inputs(Xnew, self.input_dim)
+        return super().predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+
+    def fused_predict_f(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """As :meth:`predict_f`, with everything computed anew, so that gradients flow."""
+        Xnew = checks.require_inputs(Xnew, self.input_dim)
+        return super().fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+
+    def _refuse_multioutput(self) -> None:
+        if isinstance(self.kernel, MultioutputKernel):
+            raise ValueError(
+                f"{type(self).__name__} takes a single-output kernel shared by all outputs, got "
+                f"{type(self.kernel).__name__}; pass one kernel and num_latent_gps instead."
+            )
+
+    def _predict_from_blocks(
+        self, X: tf.Tensor, blocks: Sequence[Block], full_cov: bool, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        :param X: ``[..., N, D]``.
+        :param blocks: with ``A [M, n]`` over all n rows of ``X`` in order.
+        :return: mean ``[..., N, P]`` and a covariance in GPflow's shape for the two flags.
+        """
+        lead, num_rows = tf.shape(X)[:-2], tf.shape(X)[-2]
+        if full_cov:
+            if X.shape.rank != 2:
+                blocks = [b._replace(A=_batch_columns(b.A, lead, num_rows)) for b in blocks]
+            mean, cov = joint(self.kernel(X, full_cov=True), blocks)
+        else:
+            Kff_diag = tf.reshape(self.kernel(X, full_cov=False), [-1])
+            mean, cov = marginals(Kff_diag, blocks)
+            if X.shape.rank != 2:
+                shape = tf.concat([lead, [num_rows, tf.shape(mean)[-1]]], axis=0)
+                mean, cov = tf.reshape(mean, shape), tf.reshape(cov, shape)
+        return mean, _spread_outputs(cov, full_cov) if full_output_cov else cov
+
+
+def _batch_columns(A: tf.Tensor, lead: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
+    """``A [M, S * N]`` as ``[..., M, N]``."""
+    batches = tf.reshape(tf.transpose(A), tf.concat([lead, [num_rows, tf.shape(A)[0]]], axis=0))
+    return tf.linalg.matrix_transpose(batches)
+
+
+def _spread_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
+    """Independent outputs as a full output covariance: zeros off the diagonal over P."""
+    if not full_cov:
+        return tf.linalg.diag(cov)  # [..., N, P, P]
+    eye = tf.eye(tf.shape(cov)[-3], dtype=cov.dtype)
+    return tf.einsum("...pnm,pq->...npmq", cov, eye)  # [..., N, P, N, P]

@@ -1,0 +1,188 @@
+"""What SOLVE-GP believes about ``f``: one whitened Gaussian block per inducing set."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow.covariances import Kuf, Kuu
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
+
+from gpflow_sparse import linalg
+from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.inducing_variables.covariances import Kuv
+from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+from gpflow_sparse.posteriors.base import SparsePosterior
+
+
+class OrthogonalPosterior(SparsePosterior):
+    r"""
+    The posterior process of SOLVE-GP.
+
+    In the notation of ``docs/notation.md``, with jitter in ``Kuu`` and ``Cvv``,
+
+        Luu = chol(Kuu),               A = Luu^-1 Kuf
+        B   = Luu^-1 Kuv,              Cvv = Kvv - B^T B
+        Lvv = chol(Cvv),               D = Lvv^-1 (Kvf - B^T A)
+
+    and ``A`` and ``D`` are the two blocks: exactly ``chol([Z; O])^-1 k([Z; O], X)`` by block
+    elimination, so whitened SOLVE-GP is whitened SVGP on ``[Z; O]`` with a block-diagonal
+    ``q_sqrt``. Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), eqs. (31)-(34) and algorithm 1,
+    with the order of operations re-derived (``docs/errata.md``, S1 and S2).
+
+    Time O(N (M + M2)^2 + (M + M2)^3), memory O((N + M + M2)(M + M2)). A cached posterior keeps the
+    inverse factor and needs matmuls only.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: OrthogonalInducingVariables,
+        q_mu: Any,
+        q_sqrt: Any,
+        whiten: bool = True,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | None = None,
+    ) -> None:
+        """
+        :param q_mu: one ``[M_b, P]`` per set, or all sets stacked, ``[M + M2 + ..., P]``.
+        :param q_sqrt: one lower triangular ``[P, M_b, M_b]`` per set; or stacked as stock SVGP
+            holds it, ``[P, M', M']`` (only its diagonal blocks count) or ``[M', P]`` standard
+            deviations; or None for a fixed mean.
+        """
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        self._refuse_multioutput()
+        self.whiten = whiten
+        sizes = inducing_variable.sizes
+        self._q_mu = tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes)
+        self._q_sqrt = tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes)
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.X_data.input_dim
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """KL of all blocks, which are independent under prior and posterior; X is not used."""
+        if self.whiten:
+            return _total_kl(self._q())
+        return _total_kl(self._whiten_q(linalg.block_cholesky(self._prior(), self._names())))
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        blocks = self._blocks(self._cross(X))
+        mean, var = marginals(self.kernel(X, full_cov=False), blocks)
+        kl = _total_kl([(block.q_mu, block.q_sqrt) for block in blocks])
+        return self._add_mean_function(X, mean), var, kl
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        blocks = self._blocks(self._cross(Xnew))
+        return self._predict_from_blocks(Xnew, blocks, full_cov, full_output_cov)
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """Rows of the inverse factor of ``K([Z; O; ...])``, then whitened means, then factors."""
+        sizes = self.X_data.sizes
+        eye = tf.eye(sum(sizes), dtype=self._q_mu[0].dtype)
+        blocks = self._blocks(tf.split(eye, sizes, axis=0))
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        values = [block.A[:, :end] for block, end in zip(blocks, ends, strict=True)]
+        values += [block.q_mu for block in blocks]
+        values += [block.q_sqrt for block in blocks if block.q_sqrt is not None]
+        return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        F = self._cross(Xnew)
+        size = len(F)
+        rows, q_mu = cache[:size], cache[size : 2 * size]
+        q_sqrt = cache[2 * size :] or (None,) * size
+        A = [tf.linalg.matmul(row, tf.concat(F[: i + 1], axis=0)) for i, row in enumerate(rows)]
+        blocks = [Block(*block) for block in zip(A, q_mu, q_sqrt, strict=True)]
+        return self._predict_from_blocks(Xnew, blocks, full_cov, full_output_cov)
+
+    def prior_factors(self) -> list[tf.Tensor]:
+        """``Luu, Lvv, ...``: the un-whitened ``q_sqrt`` at which q is the prior."""
+        return [row[-1] for row in linalg.block_cholesky(self._prior(), self._names())]
+
+    def _prior(self) -> list[list[tf.Tensor]]:
+        """Covariance blocks of the inducing sets, with one jitter on every diagonal block."""
+        sets = self.X_data.sets
+        diagonal = [Kuu(s, self.kernel, jitter=0.0) for s in sets]
+        amount = linalg.jitter(tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0))
+        return [
+            [*(Kuv(s, t, self.kernel) for t in sets[:i]), linalg.add_jitter(diagonal[i], amount)]
+            for i, s in enumerate(sets)
+        ]
+
+    def _cross(self, X: tf.Tensor) -> list[tf.Tensor]:
+        """Covariances of each set with ``f`` at all rows of ``X [..., N, D]``: ``[M_b, n]``."""
+        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
+        return [Kuf(s, self.kernel, flat) for s in self.X_data.sets]
+
+    def _names(self) -> list[str]:
+        """What the diagonal blocks are called in errors."""
+        count = len(self.X_data.sets)
+        residuals = [f"Cvv (residual covariance of orthogonal set {i})" for i in range(1, count)]
+        return ["Kuu (covariance of the base inducing set)", *residuals]
+
+    def _q(self) -> list[tuple[tf.Tensor, tf.Tensor | None]]:
+        # one conversion each: reading a GPflow Parameter recomputes its transform
+        return [
+            (tf.convert_to_tensor(m), None if R is None else tf.convert_to_tensor(R))
+            for m, R in zip(self._q_mu, self._q_sqrt, strict=True)
+        ]
+
+    def _whiten_q(self, L: linalg.BlockMatrix) -> list[tuple[tf.Tensor, tf.Tensor | None]]:
+        """``L^-1 m`` and ``L^-1 R`` for each block."""
+        return [
+            (
+                linalg.solve_triangular(row[-1], m),
+                None if R is None else linalg.solve_triangular(row[-1][None], R),
+            )
+            for row, (m, R) in zip(L, self._q(), strict=True)
+        ]
+
+    def _blocks(self, F: Sequence[tf.Tensor]) -> list[Block]:
+        """Whitened blocks with ``A = chol(K)^-1 F``."""
+        if self.whiten:
+            A, q = linalg.project(self._prior(), F, self._names()), self._q()
+        else:
+            L = linalg.block_cholesky(self._prior(), self._names())
+            A, q = linalg.block_solve(L, F), self._whiten_q(L)
+        return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
+
+
+def _total_kl(q: Sequence[tuple[tf.Tensor, tf.Tensor | None]]) -> tf.Tensor:
+    return tf.add_n([kl_from_standard_normal(m, R) for m, R in q])
+
+
+def _split_mean(q_mu: tf.Tensor, sizes: Sequence[int]) -> tuple[tf.Tensor, ...]:
+    return tuple(tf.split(q_mu, sizes, axis=0))
+
+
+def _split_sqrt(q_sqrt: tf.Tensor | None, sizes: Sequence[int]) -> tuple[tf.Tensor | None, ...]:
+    if q_sqrt is None:
+        return (None,) * len(sizes)
+    if q_sqrt.shape.rank == 2:  # standard deviations [M', P]
+        return tuple(tf.linalg.diag(tf.transpose(s)) for s in tf.split(q_sqrt, sizes, axis=0))
+    dense = tf.convert_to_tensor(q_sqrt)
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return tuple(
+        dense[:, end - size : end, end - size : end] for size, end in zip(sizes, ends, strict=True)
+    )
+
+
+@get_posterior_class.register(Kernel, OrthogonalInducingVariables)
+def _orthogonal_posterior(
+    kernel: Kernel, inducing_variable: OrthogonalInducingVariables
+) -> type[OrthogonalPosterior]:
+    return OrthogonalPosterior
