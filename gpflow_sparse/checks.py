@@ -111,6 +111,8 @@ def require_data(
                 f"num_latent_gps={num_latent_gps}, got shape {_shape(Y)}."
             )
         require_labels(likelihood, Y)
+        if isinstance(likelihood, likelihoods.Softmax):
+            Y = tf.cast(Y, tf.int64)  # the one likelihood of GPflow that refuses float labels
     return X, Y
 
 

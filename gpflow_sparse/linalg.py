@@ -63,7 +63,7 @@ def solve_triangular(L: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf
     :return: ``[..., M, n]``.
     """
     width = B.shape[-1]
-    groups = 1 if width is None or B.shape.rank != 2 else min(_COLUMN_GROUPS, width // _MIN_GROUP_WIDTH)
+    groups = 1 if width is None else min(_COLUMN_GROUPS, width // _MIN_GROUP_WIDTH)
     if groups < 2:
         return tf.linalg.triangular_solve(L, B, adjoint=adjoint)
     sizes = [width // groups + (k < width % groups) for k in range(groups)]
@@ -223,19 +223,16 @@ def _block_solve_adjoint(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
 
 def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
     size = matrix.shape[-1]
-    if matrix.shape.rank != 2 or size is None or size <= _LEAF:
+    if size is None or size <= _LEAF:
         return tf.linalg.cholesky(matrix)
     half = size // 2
-    top = _recursive_cholesky(matrix[:half, :half])
-    left = tf.linalg.matrix_transpose(
-        solve_triangular(top, tf.linalg.matrix_transpose(matrix[half:, :half]))
-    )
-    schur = matrix[half:, half:] - tf.linalg.matmul(left, left, transpose_b=True)
+    top = _recursive_cholesky(matrix[..., :half, :half])
+    right = solve_triangular(top, tf.linalg.matrix_transpose(matrix[..., half:, :half]))
+    left = tf.linalg.matrix_transpose(right)
+    schur = matrix[..., half:, half:] - tf.linalg.matmul(left, right)
     bottom = _recursive_cholesky(schur)
-    upper_zeros = tf.zeros([half, size - half], dtype=matrix.dtype)
-    return tf.concat(
-        [tf.concat([top, upper_zeros], axis=1), tf.concat([left, bottom], axis=1)], axis=0
-    )
+    upper = tf.concat([top, tf.zeros_like(right)], axis=-1)
+    return tf.concat([upper, tf.concat([left, bottom], axis=-1)], axis=-2)
 
 
 def _require_finite(L: tf.Tensor, name: str) -> tf.Tensor:

@@ -51,6 +51,8 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         checks.require_latents(likelihood, num_latent_gps)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         self.num_data = num_data
+        # set it where X and Y were standardized; then it is saved and checkpointed with the model
+        self.standardizer: Any = None
 
     @abstractmethod
     def posterior(

@@ -1,0 +1,297 @@
+"""Named data sets with their train/test splits, from a local folder or downloaded once."""
+
+import dataclasses
+import difflib
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpflow_sparse.data import images
+from gpflow_sparse.data.robot_arm import robot_arm
+from gpflow_sparse.data.tables import read_npz
+
+if TYPE_CHECKING:
+    from gpflow_sparse.data.standardize import Standardizer
+
+__all__ = ["Dataset", "DatasetInfo", "list_datasets", "load"]
+
+UCI_URL = (
+    "https://raw.githubusercontent.com/treforevans/uci_datasets/"
+    "f0737523712fe66a1640e4b980b927e8490b58eb/uci_datasets"
+)
+MNIST_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+MNIST_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
+CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+CIFAR10_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+
+ROOT_VARIABLE = "GPFLOW_SPARSE_DATA"
+
+# Rows and input columns of the sets in uci_registry.txt.
+# fmt: off
+_UCI = {
+    "3droad": (434874, 3), "airfoil": (1503, 5), "autompg": (392, 7), "autos": (159, 25),
+    "bike": (17379, 17), "breastcancer": (194, 33), "buzz": (583250, 77), "challenger": (23, 4),
+    "concrete": (1030, 8), "concreteslump": (103, 7), "elevators": (16599, 18),
+    "energy": (768, 8), "fertility": (100, 9), "forest": (517, 12), "gas": (2565, 128),
+    "houseelectric": (2049280, 11), "housing": (506, 13), "keggdirected": (48827, 20),
+    "keggundirected": (63608, 27), "kin40k": (40000, 8), "machine": (209, 7),
+    "parkinsons": (5875, 20), "pendulum": (630, 9), "pol": (15000, 26), "protein": (45730, 9),
+    "pumadyn32nm": (8192, 32), "servo": (167, 4), "skillcraft": (3338, 19),
+    "slice": (53500, 385), "sml": (4137, 26), "solar": (1066, 10), "song": (515345, 90),
+    "stock": (536, 11), "tamielectric": (45781, 3), "wine": (1599, 11), "yacht": (308, 6),
+}
+# fmt: on
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One train/test split of a data set.
+
+    :param name: the name it was loaded by.
+    :param train: training inputs X [N,D] and outputs Y [N,1], float64, in the units of the file.
+    :param test: test inputs and outputs, likewise.
+    :param feature_names: D names of the columns of X.
+    :param target_name: the name of the column of Y.
+    :param num_classes: None for regression; for classification Y holds integers below it.
+    :param standardizer: what was applied to the arrays, None while they are in the file's units.
+    """
+
+    name: str
+    train: Pair
+    test: Pair
+    feature_names: tuple[str, ...]
+    target_name: str
+    num_classes: int | None
+    standardizer: "Standardizer | None" = None
+
+    def standardized(self) -> "Dataset":
+        """Standardize with the means and standard deviations of the training rows.
+
+        :return: a copy with standardized inputs and, for regression, outputs; its `standardizer`
+            brings predictions back to original units.
+        :raises ValueError: if this copy is standardized already.
+        """
+        from gpflow_sparse.data.standardize import Standardizer
+
+        if self.standardizer is not None:
+            raise ValueError(f"data set {self.name!r} is already standardized; use it as it is")
+        X, Y = self.train
+        scaler = Standardizer.fit(X, Y if self.num_classes is None else None)
+        return dataclasses.replace(
+            self,
+            train=scaler.transform(*self.train),
+            test=scaler.transform(*self.test),
+            standardizer=scaler,
+        )
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What :func:`list_datasets` knows of a data set without opening it.
+
+    :param name: the name to load it by.
+    :param num_data: the number of rows, training and test together.
+    :param input_dim: the number of input columns.
+    :param task: "regression" or "classification".
+    :param source: "download", "scikit-learn", or "generated".
+    """
+
+    name: str
+    num_data: int
+    input_dim: int
+    task: str
+    source: str
+
+
+def list_datasets() -> list[DatasetInfo]:
+    """The data sets that :func:`load` can obtain by itself.
+
+    :return: one record per data set, by name.
+    """
+    others = [
+        DatasetInfo("cifar10", 60000, 3072, "classification", "download"),
+        DatasetInfo("digits", 1797, 64, "classification", "scikit-learn"),
+        DatasetInfo("mnist", 70000, 784, "classification", "download"),
+        DatasetInfo("robot_arm", 5000, 8, "regression", "generated"),
+    ]
+    uci = [DatasetInfo(name, *size, "regression", "download") for name, size in _UCI.items()]
+    return sorted(uci + others, key=lambda info: info.name)
+
+
+def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load a data set by name.
+
+    A local file `root/NAME.npz` or `root/uci/NAME.npz` comes first. It holds x [N,D] and y [N,1]
+    with test_mask [N,K], whose column `split` marks the test rows, or without it, when rows are
+    permuted with `numpy.random.default_rng(split)` and the last tenth is the test part; an array
+    `columns` names the inputs. Images x_train, y_train, x_test, y_test have one split, 0.
+
+    Otherwise "robot_arm" is generated with seed `split`, "digits" comes from scikit-learn, and
+    everything else is downloaded into pooch's cache folder and checked against its SHA-256: the
+    regression sets of github.com/treforevans/uci_datasets with their ten published splits, MNIST
+    as Keras distributes it, and the binary version of CIFAR-10.
+
+    :param name: one of :func:`list_datasets`, or the name of a local file without ".npz".
+    :param split: which train/test split, from 0.
+    :param root: the folder of local files; by default the environment variable
+        GPFLOW_SPARSE_DATA, if set.
+    :return: the data in the units of the file.
+    :raises ValueError: for an unknown name or split, a malformed file, or a failed download.
+    :raises FileNotFoundError: if `root` is not a folder.
+    """
+    if isinstance(split, bool) or not isinstance(split, (int, np.integer)) or split < 0:
+        raise ValueError(f"split must be an integer of at least 0, got {split!r}")
+    local = _local_file(name, root)
+    if local is not None:
+        return _from_arrays(name, read_npz(local), split)
+    return _obtain(name, split)
+
+
+def _obtain(name: str, split: int) -> Dataset:
+    """Generate, download, or take from the cache."""
+    if name == "robot_arm":
+        X, Y = robot_arm(num_data=5000, seed=split)
+        joints = tuple(f"joint_{i}_radians" for i in range(X.shape[1]))
+        return _permuted(name, X, Y, split, joints, "distance_meters")
+    if name == "digits":
+        X, Y, pixels = images.read_digits()
+        return _permuted(name, X, Y, split, pixels, "label", num_classes=10)
+    if name == "mnist":
+        return _from_images(name, read_npz(_fetch(MNIST_URL, MNIST_SHA256, name)), split)
+    if name == "cifar10":
+        archive = _fetch(CIFAR10_URL, CIFAR10_SHA256, name)
+        return _from_images(name, images.read_cifar10(archive), split)
+    if name in _UCI:
+        return _from_arrays(name, _fetch_uci(name), split)
+    raise ValueError(_unknown_name(name))
+
+
+def _unknown_name(name: str) -> str:
+    known = [info.name for info in list_datasets()]
+    close = difflib.get_close_matches(name, known)
+    hint = f"; did you mean {' or '.join(close)}?" if close else "."
+    return (
+        f"name must be a known data set or a file NAME.npz under root= or ${ROOT_VARIABLE}, got "
+        f"{name!r}{hint} Known names: {', '.join(known)}"
+    )
+
+
+def _local_file(name: str, root: str | os.PathLike[str] | None) -> Path | None:
+    folder = os.environ.get(ROOT_VARIABLE) if root is None else root
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        origin = f"${ROOT_VARIABLE}" if root is None else "root"
+        raise FileNotFoundError(f"{origin} must be a folder with data sets, got {folder}")
+    # A name with separators would lead out of the folder; no data set has one.
+    if Path(name).name != name:
+        raise ValueError(_unknown_name(name))
+    candidates = (Path(folder) / f"{name}.npz", Path(folder) / "uci" / f"{name}.npz")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _from_arrays(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dataset:
+    if "x_train" in arrays:
+        return _from_images(name, arrays, split)
+    if "x" not in arrays or "y" not in arrays:
+        raise ValueError(
+            f"{name}: expected the arrays x and y (and test_mask), or {list(images.IMAGE_KEYS)}, "
+            f"got {sorted(arrays)}"
+        )
+    X, Y = (np.asarray(arrays[key], dtype=np.float64) for key in ("x", "y"))
+    if X.ndim != 2 or Y.shape != (len(X), 1):
+        raise ValueError(f"{name}: expected x [N,D] and y [N,1], got {X.shape} and {Y.shape}")
+    if not (np.isfinite(X).all() and np.isfinite(Y).all()):
+        raise ValueError(f"{name}: x and y must be finite, got NaN or infinity; clean the file")
+    features = tuple(map(str, arrays.get("columns", [f"x{i}" for i in range(X.shape[1])])))
+    if len(features) != X.shape[1]:
+        raise ValueError(f"{name}: columns must hold {X.shape[1]} names, got {len(features)}")
+    if "test_mask" not in arrays:
+        return _permuted(name, X, Y, split, features, "y")
+    mask = arrays["test_mask"]
+    if mask.dtype != bool or mask.ndim != 2 or len(mask) != len(X):
+        raise ValueError(
+            f"{name}: test_mask must be boolean [{len(X)},K], got {mask.dtype} {mask.shape}"
+        )
+    if split >= mask.shape[1]:
+        raise ValueError(f"split must be below {mask.shape[1]} for {name!r}, got {split}")
+    held_out = mask[:, split]
+    train, test = (X[~held_out], Y[~held_out]), (X[held_out], Y[held_out])
+    return Dataset(name, train, test, features, "y", None)
+
+
+def _permuted(
+    name: str,
+    X: np.ndarray,
+    Y: np.ndarray,
+    split: int,
+    feature_names: tuple[str, ...],
+    target_name: str,
+    num_classes: int | None = None,
+) -> Dataset:
+    if len(X) < 2:
+        raise ValueError(f"{name}: at least 2 rows are needed for a split, got {len(X)}")
+    order = np.random.default_rng(split).permutation(len(X))
+    num_test = max(1, len(X) // 10)
+    train, test = ((X[rows], Y[rows]) for rows in (order[:-num_test], order[-num_test:]))
+    return Dataset(name, train, test, feature_names, target_name, num_classes)
+
+
+def _from_images(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dataset:
+    if split != 0:
+        raise ValueError(
+            f"split must be 0 for {name!r}, which has one published split, got {split}"
+        )
+    train, test = images.split_images(name, arrays)
+    pixels = tuple(f"pixel_{i}" for i in range(train[0].shape[1]))
+    return Dataset(name, train, test, pixels, "label", num_classes=10)
+
+
+def _registry() -> dict[str, str | None]:
+    """SHA-256 by path; None where it is not known."""
+    text = resources.files("gpflow_sparse.data").joinpath("uci_registry.txt").read_text()
+    lines = (line.split() for line in text.splitlines())
+    return {path: None if sha256 == "unknown" else sha256 for path, sha256 in lines}
+
+
+def _fetch_uci(name: str) -> dict[str, np.ndarray]:
+    registry = _registry()
+
+    def read(file_name: str) -> np.ndarray:
+        sha256 = registry[f"uci_datasets/{name}/{file_name}"]
+        path = _fetch(f"{UCI_URL}/{name}/{file_name}", sha256, f"uci/{name}")
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+
+    data = read("data.csv.gz")
+    if f"uci_datasets/{name}/data1.csv.gz" in registry:
+        data = np.concatenate([data, read("data1.csv.gz")])
+    return {"x": data[:, :-1], "y": data[:, -1:], "test_mask": read("test_mask.csv.gz") != 0}
+
+
+def _fetch(url: str, sha256: str | None, folder: str) -> Path:
+    """Download a file once into `folder` of the cache, and check it on every use."""
+    import pooch
+
+    cache, file_name = Path(pooch.os_cache("gpflow_sparse")) / folder, url.rsplit("/", 1)[-1]
+    if sha256 is None:
+        warnings.warn(f"{url} has no known checksum: the file could not be verified", stacklevel=2)
+    try:
+        return Path(pooch.retrieve(url, known_hash=sha256, fname=file_name, path=cache))
+    except OSError as error:
+        raise ValueError(
+            f"could not download {url} into {cache}: {error}. Without a network, pass root= or set "
+            f"{ROOT_VARIABLE} to a folder that holds the data set as NAME.npz"
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"the file at {url} does not have the expected SHA-256 {sha256}, so it was not kept; "
+            "try again later, or pass root= with a copy that you trust"
+        ) from error

@@ -1,0 +1,194 @@
+"""Scores of predictive means, variances, and class probabilities, in NumPy.
+
+Shapes must match exactly: a mean [N,1] against outputs [N] is refused, because broadcasting the
+two would silently score an N x N table. For several outputs P the negative log density of a point
+is the sum over its outputs, which are taken as independent; every other regression score is the
+average over all N * P entries.
+"""
+
+import numpy as np
+from scipy import stats
+
+__all__ = ["brier", "coverage", "crps", "ece", "error_rate", "nlpd", "rmse"]
+
+_SUM_TOLERANCE = 1e-3
+
+
+def rmse(Y: np.ndarray, mean: np.ndarray) -> float:
+    """Root mean squared error.
+
+    :param Y: observed outputs [N,P] or [N].
+    :param mean: predicted means, the shape of `Y`.
+    :return: the error in the units of `Y`; 0 is perfect.
+    :raises ValueError: for unequal shapes, no points, NaN, or infinity.
+    """
+    Y, mean = _same_shape(Y=Y, mean=mean)
+    return float(np.sqrt(np.mean((Y - mean) ** 2)))
+
+
+def nlpd(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
+    """Mean negative log predictive density under a Gaussian, in nats per point.
+
+    :param Y: observed outputs [N,P] or [N].
+    :param mean: predicted means, the shape of `Y`.
+    :param variance: predicted variances of the observations (noise included), the shape of `Y`.
+    :return: the average over points of the sum over outputs; smaller is better.
+    :raises ValueError: for unequal shapes, no points, NaN, infinity, or a variance that is not
+        positive.
+    """
+    Y, mean, variance = _gaussian(Y, mean, variance)
+    log_density = -0.5 * (np.log(2 * np.pi * variance) + (Y - mean) ** 2 / variance)
+    return float(-np.sum(log_density) / len(Y))
+
+
+def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
+    r"""Continuous ranked probability score of a Gaussian, in closed form.
+
+    With :math:`z = (y - \mu) / \sigma` it is
+    :math:`\sigma\,(z\,(2\Phi(z) - 1) + 2\phi(z) - 1 / \sqrt\pi)`.
+
+    :param Y: observed outputs [N,P] or [N].
+    :param mean: predicted means, the shape of `Y`.
+    :param variance: predicted variances of the observations, the shape of `Y`.
+    :return: the average over all entries, in the units of `Y`; smaller is better.
+    :raises ValueError: as for :func:`nlpd`.
+    """
+    Y, mean, variance = _gaussian(Y, mean, variance)
+    std = np.sqrt(variance)
+    z = (Y - mean) / std
+    score = z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi)
+    return float(np.mean(std * score))
+
+
+def coverage(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float = 0.95) -> float:
+    """Fraction of outputs inside the central Gaussian prediction interval.
+
+    :param Y: observed outputs [N,P] or [N].
+    :param mean: predicted means, the shape of `Y`.
+    :param variance: predicted variances of the observations, the shape of `Y`.
+    :param level: the probability of the interval, in (0, 1).
+    :return: a fraction in [0, 1]; a calibrated model comes close to `level`.
+    :raises ValueError: as for :func:`nlpd`, or for a level outside (0, 1).
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must be in (0, 1), got {level!r}; 95 % is 0.95")
+    Y, mean, variance = _gaussian(Y, mean, variance)
+    half_width = stats.norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
+    return float(np.mean(np.abs(Y - mean) <= half_width))
+
+
+def error_rate(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Fraction of points whose most probable class is not their label.
+
+    :param labels: integers in range(C), [N] or [N,1].
+    :param probabilities: predicted class probabilities [N,C]; of equal ones the first counts.
+    :return: a fraction in [0, 1].
+    :raises ValueError: for labels or probabilities that are not as described.
+    """
+    labels, probabilities = _classes(labels, probabilities)
+    return float(np.mean(probabilities.argmax(axis=1) != labels))
+
+
+def brier(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Multi-class Brier score: squared error of the probabilities, summed over classes.
+
+    For two classes this is twice the score that looks at one class only.
+
+    :param labels: integers in range(C), [N] or [N,1].
+    :param probabilities: predicted class probabilities [N,C].
+    :return: the average over points, in [0, 2]; smaller is better.
+    :raises ValueError: for labels or probabilities that are not as described.
+    """
+    labels, probabilities = _classes(labels, probabilities)
+    one_hot = np.eye(probabilities.shape[1])[labels]
+    return float(np.mean(np.sum((probabilities - one_hot) ** 2, axis=1)))
+
+
+def ece(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> float:
+    """Expected calibration error of the top class.
+
+    :param labels: integers in range(C), [N] or [N,1].
+    :param probabilities: predicted class probabilities [N,C].
+    :param num_bins: the number of equal-width bins (lower, upper] of the top probability.
+    :return: the average over bins, weighted by their points, of the distance between accuracy and
+        mean top probability, in [0, 1].
+    :raises ValueError: for labels or probabilities that are not as described, or no bins.
+    """
+    if num_bins < 1 or int(num_bins) != num_bins:
+        raise ValueError(f"num_bins must be an integer of at least 1, got {num_bins!r}")
+    labels, probabilities = _classes(labels, probabilities)
+    confidence = probabilities.max(axis=1)
+    correct = probabilities.argmax(axis=1) == labels
+    inner_edges = np.linspace(0, 1, int(num_bins) + 1)[1:-1]
+    bins = np.digitize(confidence, inner_edges, right=True)
+    gap = np.bincount(bins, weights=correct - confidence, minlength=int(num_bins))
+    return float(np.sum(np.abs(gap)) / len(labels))
+
+
+def _same_shape(**arrays: np.ndarray) -> list[np.ndarray]:
+    """The arrays as float64, refused unless of one shape [N,P] or [N], finite, and not empty."""
+    checked = {name: np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
+    shape = checked["Y"].shape
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise ValueError(f"Y must have shape [N,P] or [N] with N at least 1, got {shape}")
+    for name, value in checked.items():
+        if value.shape != shape:
+            raise ValueError(
+                f"{name} must have the shape of Y, {shape}, got {value.shape}; "
+                "reshape one of them, nothing is broadcast"
+            )
+        _check_finite(name, value)
+    return list(checked.values())
+
+
+def _gaussian(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> list[np.ndarray]:
+    arrays = _same_shape(Y=Y, mean=mean, variance=variance)
+    smallest = arrays[2].min()
+    if smallest <= 0:
+        raise ValueError(
+            f"variance must be positive, its smallest value is {smallest:g}; "
+            "pass the variance of the observations, noise included"
+        )
+    return arrays
+
+
+def _classes(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Integer labels [N] and float64 probabilities [N,C], both checked."""
+    probabilities = np.asarray(probabilities, dtype=np.float64)
+    if probabilities.ndim != 2 or probabilities.shape[1] < 2 or len(probabilities) == 0:
+        raise ValueError(
+            "probabilities must have shape [N,C] with N at least 1 and C at least 2, got "
+            f"{probabilities.shape}; for a binary model stack 1 - p and p as two columns"
+        )
+    _check_finite("probabilities", probabilities)
+    num_points, num_classes = probabilities.shape
+    row_error = np.max(np.abs(probabilities.sum(axis=1) - 1))
+    if probabilities.min() < 0 or row_error > _SUM_TOLERANCE:
+        raise ValueError(
+            "probabilities must be non-negative with rows that sum to 1, got a smallest value "
+            f"of {probabilities.min():g} and a row that is {row_error:g} off; normalize the rows"
+        )
+    raw = np.asarray(labels, dtype=np.float64)
+    if raw.shape not in ((num_points,), (num_points, 1)):
+        raise ValueError(
+            f"labels must have shape [N] or [N,1] with N = {num_points}, got {raw.shape}"
+        )
+    _check_finite("labels", raw)
+    raw = raw.reshape(-1)
+    valid = (raw == np.floor(raw)) & (raw >= 0) & (raw < num_classes)
+    if not valid.all():
+        raise ValueError(
+            f"labels must be integers from 0 to {num_classes - 1}, got {raw[~valid][0]:g}; "
+            "number the classes from 0"
+        )
+    return raw.astype(np.int64), probabilities
+
+
+def _check_finite(name: str, value: np.ndarray) -> None:
+    bad = ~np.isfinite(value)
+    if bad.any():
+        first = np.argwhere(bad)[0].tolist()
+        raise ValueError(
+            f"{name} must be finite, got {bad.sum()} NaN or infinite entries, the first at index "
+            f"{first}"
+        )

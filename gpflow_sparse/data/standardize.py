@@ -1,0 +1,216 @@
+"""Zero mean and unit variance for training, original units for reporting."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["Standardizer"]
+
+
+class Standardizer(tf.Module):
+    """Column-wise shift and scale of inputs and, for regression, outputs.
+
+    The statistics are non-trainable float64 variables, so that a checkpoint of this module, or of
+    a module that owns it, keeps them. Methods take and return NumPy arrays.
+
+    :param x_mean: subtracted from the inputs [D].
+    :param x_scale: the inputs are divided by it [D], positive.
+    :param y_mean: subtracted from the outputs [P]; None leaves outputs (class labels) untouched.
+    :param y_scale: the outputs are divided by it [P], positive; None exactly when `y_mean` is.
+    :raises ValueError: if only one of `y_mean` and `y_scale` is given.
+    """
+
+    def __init__(
+        self,
+        x_mean: np.ndarray,
+        x_scale: np.ndarray,
+        y_mean: np.ndarray | None = None,
+        y_scale: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(name="standardizer")
+        if (y_mean is None) != (y_scale is None):
+            raise ValueError("y_mean and y_scale must be given together, got only one of them")
+        self.x_mean = _statistic(x_mean, "x_mean")
+        self.x_scale = _statistic(x_scale, "x_scale")
+        self.y_mean = None if y_mean is None else _statistic(y_mean, "y_mean")
+        self.y_scale = None if y_scale is None else _statistic(y_scale, "y_scale")
+
+    @classmethod
+    def fit(cls, X: np.ndarray, Y: np.ndarray | None = None) -> "Standardizer":
+        """Take means and standard deviations from training rows.
+
+        A constant column keeps scale 1: it is centered and otherwise stays in place.
+
+        :param X: training inputs [N,D].
+        :param Y: training outputs [N,P]; None for classification, whose labels stay untouched.
+        :return: the fitted standardizer.
+        :raises ValueError: for wrong shapes, no rows, NaN, or infinity.
+        """
+        X = _matrix(X, "X", "D")
+        if Y is None:
+            return cls(*_mean_and_scale(X))
+        Y = _matrix(Y, "Y", "P")
+        _check_same_rows(X, Y)
+        return cls(*_mean_and_scale(X), *_mean_and_scale(Y))
+
+    def transform_inputs(self, X: np.ndarray) -> np.ndarray:
+        """Standardize inputs.
+
+        :param X: inputs in original units [N,D].
+        :return: standardized inputs [N,D].
+        :raises ValueError: for a D other than at fitting, NaN, or infinity.
+        """
+        X = _matrix(X, "X", "D", len(self.x_mean.numpy()))
+        return (X - self.x_mean.numpy()) / self.x_scale.numpy()
+
+    def transform_outputs(self, Y: np.ndarray) -> np.ndarray:
+        """Standardize outputs; class labels (fitted with `Y=None`) are returned as they are.
+
+        :param Y: outputs in original units [N,P].
+        :return: standardized outputs [N,P].
+        :raises ValueError: for a P other than at fitting, NaN, or infinity.
+        """
+        if self.y_mean is None or self.y_scale is None:
+            return _matrix(Y, "Y", "P")
+        Y = _matrix(Y, "Y", "P", len(self.y_mean.numpy()))
+        return (Y - self.y_mean.numpy()) / self.y_scale.numpy()
+
+    def transform(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Standardize inputs and outputs of the same rows.
+
+        :param X: inputs in original units [N,D].
+        :param Y: outputs in original units [N,P].
+        :return: standardized inputs [N,D] and outputs [N,P].
+        :raises ValueError: for wrong shapes, NaN, or infinity.
+        """
+        X, Y = self.transform_inputs(X), self.transform_outputs(Y)
+        _check_same_rows(X, Y)
+        return X, Y
+
+    def inverse_outputs(self, Y: np.ndarray) -> np.ndarray:
+        """Bring standardized outputs back to original units.
+
+        :param Y: standardized outputs [N,P].
+        :return: outputs in original units [N,P].
+        :raises ValueError: for a P other than at fitting, NaN, or infinity.
+        """
+        if self.y_mean is None or self.y_scale is None:
+            return _matrix(Y, "Y", "P")
+        Y = _matrix(Y, "Y", "P", len(self.y_mean.numpy()))
+        return self.y_mean.numpy() + self.y_scale.numpy() * Y
+
+    def inverse_mean_variance(
+        self, mean: np.ndarray, variance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bring predictive means and variances of standardized outputs back to original units.
+
+        :param mean: standardized means [N,P].
+        :param variance: marginal variances of standardized outputs [N,P].
+        :return: means in the units of the outputs and variances in their squares, each [N,P].
+        :raises ValueError: for a P other than at fitting, unequal shapes, NaN, or infinity.
+        """
+        mean = self.inverse_outputs(mean)
+        variance = _matrix(variance, "variance", "P")
+        if variance.shape != mean.shape:
+            raise ValueError(
+                f"variance must have the shape of mean, {mean.shape}, got {variance.shape}; "
+                "pass marginal variances, not a full covariance"
+            )
+        return mean, variance if self.y_scale is None else self.y_scale.numpy() ** 2 * variance
+
+    @property
+    def log_density_offset(self) -> float:
+        """What to add to a log density of standardized outputs, summed over the P outputs, to have
+        it in original units: minus the sum of the logarithms of `y_scale` (0 for labels)."""
+        return 0.0 if self.y_scale is None else float(-np.sum(np.log(self.y_scale.numpy())))
+
+    def predict_y(
+        self, model: Any, X: np.ndarray, batch_size: int = 4096
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Predict observations in original units with a model of standardized data.
+
+        :param model: a GPflow model trained on what :meth:`transform` returned.
+        :param X: inputs in original units [N,D].
+        :param batch_size: the number of rows per call of the model, which bounds the memory.
+        :return: means [N,P] and variances [N,P] in original units, noise included.
+        :raises ValueError: for wrong inputs or a batch size below 1.
+        """
+        X = self.transform_inputs(X)
+        parts = [model.predict_y(_tensor(X[rows])) for rows in _batches(len(X), batch_size)]
+        mean, variance = (np.concatenate([np.asarray(p[i]) for p in parts]) for i in range(2))
+        return self.inverse_mean_variance(mean, variance)
+
+    def predict_log_density(
+        self, model: Any, X: np.ndarray, Y: np.ndarray, batch_size: int = 4096
+    ) -> np.ndarray:
+        """Log predictive densities in original units with a model of standardized data.
+
+        :param model: a GPflow model trained on what :meth:`transform` returned.
+        :param X: inputs in original units [N,D].
+        :param Y: observed outputs in original units [N,P].
+        :param batch_size: the number of rows per call of the model, which bounds the memory.
+        :return: log densities in nats [N], summed over outputs.
+        :raises ValueError: for wrong data or a batch size below 1.
+        """
+        X, Y = self.transform(X, Y)
+        parts = [
+            np.asarray(model.predict_log_density((_tensor(X[rows]), _tensor(Y[rows]))))
+            for rows in _batches(len(X), batch_size)
+        ]
+        return np.concatenate(parts).astype(np.float64) + self.log_density_offset
+
+
+def _statistic(value: np.ndarray, name: str) -> tf.Variable:
+    value = np.asarray(value, dtype=np.float64)
+    if value.ndim != 1 or not np.isfinite(value).all():
+        raise ValueError(f"{name} must be a finite vector, got shape {value.shape}: {value}")
+    if name.endswith("scale") and value.min(initial=1.0) <= 0:
+        raise ValueError(f"{name} must be positive, its smallest value is {value.min():g}")
+    return tf.Variable(value, trainable=False, dtype=tf.float64, name=name)
+
+
+def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    # Rounding can give a constant column a tiny standard deviation, which would blow it up.
+    constant = values.min(axis=0) == values.max(axis=0)
+    mean, scale = values.mean(axis=0), values.std(axis=0)
+    return np.where(constant, values[0], mean), np.where(constant | (scale == 0), 1.0, scale)
+
+
+def _matrix(values: np.ndarray, name: str, columns: str, width: int | None = None) -> np.ndarray:
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2 or len(values) == 0:
+        raise ValueError(
+            f"{name} must have shape [N,{columns}] with at least one row, got {values.shape}; "
+            f"reshape a single column with {name}[:, None]"
+        )
+    if width is not None and values.shape[1] != width:
+        raise ValueError(
+            f"{name} must have {width} columns as at fitting, got {values.shape[1]}; "
+            "pass the same columns in the same order"
+        )
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        raise ValueError(
+            f"{name} must be finite, got {values[row, column]} in column {column} (first in row "
+            f"{row}; {bad.sum()} such entries in columns {np.flatnonzero(bad.any(0)).tolist()}); "
+            "drop or fill those rows"
+        )
+    return values
+
+
+def _check_same_rows(X: np.ndarray, Y: np.ndarray) -> None:
+    if len(X) != len(Y):
+        raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}")
+
+
+def _tensor(values: np.ndarray) -> tf.Tensor:
+    return tf.convert_to_tensor(values, dtype=gpflow.default_float())
+
+
+def _batches(num_rows: int, batch_size: int) -> list[slice]:
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
+    return [slice(start, start + batch_size) for start in range(0, num_rows, batch_size)]

@@ -1,0 +1,89 @@
+"""What `fit` calls between steps."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+from gpflow.monitor import Monitor, MonitorTaskGroup
+from gpflow.monitor.base import MonitorTask
+
+
+class FitState(NamedTuple):
+    """What a callback sees after a step."""
+
+    step: int
+    """Steps done, from 1."""
+    elbo: float
+    """Objective of the batch of this step, in nats."""
+    model: gpflow.models.GPModel
+
+
+Callback = Callable[[FitState], Any]
+
+
+class EarlyStopping:
+    """
+    Stop when the objective, or the log density of held-out rows, no longer rises.
+
+    Every ``every`` steps the score is the mean objective since the last look, or, with
+    ``validation``, the mean log density per held-out row.
+    """
+
+    def __init__(
+        self,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        every: int = 100,
+        patience: int = 5,
+        min_delta: float = 0.0,
+    ) -> None:
+        """
+        :param validation: held-out ``(X, Y)``; never the test rows.
+        :param every: steps between looks.
+        :param patience: looks without a rise before stopping.
+        :param min_delta: what counts as a rise, in nats.
+        """
+        if every < 1 or patience < 1:
+            raise ValueError(f"every and patience must be positive, got {every} and {patience}.")
+        self.validation = validation
+        self.every = every
+        self.patience = patience
+        self.min_delta = min_delta
+        self.best = -np.inf
+        self._stale = 0
+        self._recent: list[float] = []
+
+    def __call__(self, state: FitState) -> bool:
+        """:return: whether to stop."""
+        self._recent.append(state.elbo)
+        if state.step % self.every:
+            return False
+        if self.validation is None:
+            score = float(np.mean(self._recent))
+        else:
+            score = float(np.mean(state.model.predict_log_density(self.validation)))
+        self._recent.clear()
+        if score > self.best + self.min_delta:
+            self.best, self._stale = score, 0
+        else:
+            self._stale += 1
+        return self._stale >= self.patience
+
+
+def as_callback(callback: Any) -> Callback:
+    """
+    A GPflow monitor, group or task as a callback; anything else callable stays as it is.
+
+    :raises ValueError: if it is not callable.
+    """
+    if isinstance(callback, Monitor | MonitorTaskGroup | MonitorTask):
+
+        def call_monitor(state: FitState) -> bool:
+            callback(state.step)
+            return False
+
+        return call_monitor
+    if not callable(callback):
+        raise ValueError(f"callbacks must be callable, got {type(callback).__name__}.")
+    return callback

@@ -1,0 +1,120 @@
+"""Steps that Keras does not have, and the Adam that the training loop uses by default."""
+
+import gpflow
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.keras import tf_keras
+from tensorflow_probability import bijectors
+
+from gpflow_sparse import linalg
+
+
+def adam(
+    learning_rate: float = 0.01, *, decay_steps: int | None = None, warmup_steps: int = 0
+) -> tf_keras.optimizers.Optimizer:
+    """
+    Adam at a constant rate, or with a linear warm-up followed by a cosine decay to zero.
+
+    :param learning_rate: peak step size.
+    :param decay_steps: total number of steps of the run, warm-up included; None keeps the rate
+        constant.
+    :param warmup_steps: steps over which the rate rises from zero.
+    :return: an optimizer of the Keras that GPflow uses.
+    :raises ValueError: if the warm-up does not fit into the run.
+    """
+    if decay_steps is None:
+        if warmup_steps:
+            raise ValueError("warmup_steps needs decay_steps, the length of the whole run.")
+        return tf_keras.optimizers.Adam(learning_rate)
+    if not 0 <= warmup_steps < decay_steps:
+        raise ValueError(
+            f"warmup_steps must be below decay_steps={decay_steps}, got {warmup_steps}."
+        )
+    schedule = tf_keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0 if warmup_steps else learning_rate,
+        decay_steps=decay_steps - warmup_steps,
+        warmup_target=learning_rate if warmup_steps else None,
+        warmup_steps=warmup_steps,
+    )
+    return tf_keras.optimizers.Adam(schedule)
+
+
+def natural_step(
+    q_mu: tf.Tensor, q_sqrt: tf.Tensor, grad_mu: tf.Tensor, grad_sqrt: tf.Tensor, gamma: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    One natural-gradient step on a Gaussian ``N(m, S)``, ``S = R R^T``, down a loss.
+
+    In natural parameters the step is ``theta - gamma dLoss/d(expectation parameters)``, that is
+    ``S_new^-1 = S^-1 + 2 gamma dLoss/dS`` and ``m_new = m - gamma S_new dLoss/dm`` (Hensman et al.,
+    "Gaussian processes for big data", 2013, section 3.2, in other symbols). We never invert S: with
+    ``H = sym(Phi(R^T dLoss/dR))`` (``Phi``: lower triangle, half the diagonal),
+
+        S_new = R (I + 2 gamma H)^-1 R^T,
+
+    whose lower factor comes from one Cholesky factorization of the reversed middle matrix and one
+    triangular solve. For a log-concave likelihood the middle matrix is positive definite whenever
+    gamma <= 1. Time O(M^3 P).
+
+    :param q_mu: ``[M, P]``.
+    :param q_sqrt: lower triangular, ``[P, M, M]``.
+    :param grad_mu: gradient of the loss at ``q_mu``.
+    :param grad_sqrt: gradient of the loss at the lower triangle of ``q_sqrt``.
+    :param gamma: step size; 1 solves a conjugate problem in one step.
+    :return: new ``q_mu`` and ``q_sqrt``.
+    :raises FactorizationError: if the step leaves the positive definite matrices; take a smaller
+        gamma.
+    """
+    Phi = tf.linalg.band_part(tf.linalg.matmul(q_sqrt, grad_sqrt, transpose_a=True), -1, 0)
+    Phi = tf.linalg.set_diag(Phi, 0.5 * tf.linalg.diag_part(Phi))
+    H = 0.5 * (Phi + tf.linalg.matrix_transpose(Phi))
+    eye = tf.eye(tf.shape(H)[-1], dtype=H.dtype)
+    reversed_factor = linalg.cholesky(
+        tf.reverse(eye + 2.0 * gamma * H, axis=[-2, -1]),
+        "the precision after a natural-gradient step (try a smaller step)",
+    )
+    reversed_R = tf.linalg.matrix_transpose(tf.reverse(q_sqrt, axis=[-2, -1]))
+    new_R = linalg.solve_triangular(reversed_factor, reversed_R)
+    new_R = tf.reverse(tf.linalg.matrix_transpose(new_R), axis=[-2, -1])
+    new_R = tf.linalg.band_part(new_R, -1, 0)
+    g = tf.transpose(grad_mu)[..., None]  # [P, M, 1]
+    Sg = tf.linalg.matmul(new_R, tf.linalg.matmul(new_R, g, transpose_a=True))
+    return q_mu - gamma * tf.transpose(Sg[..., 0]), new_R
+
+
+def natural_pairs(model: gpflow.models.GPModel) -> tuple[tuple[Parameter, Parameter], ...]:
+    """
+    The model's ``(q_mu, q_sqrt)`` pairs that a natural-gradient step can move.
+
+    :raises ValueError: if it has none with full covariances.
+    """
+    q_mu, q_sqrt = getattr(model, "q_mu", None), getattr(model, "q_sqrt", None)
+    if isinstance(q_mu, Parameter):
+        q_mu, q_sqrt = (q_mu,), (q_sqrt,)
+    pairs = tuple(zip(q_mu or (), q_sqrt or (), strict=True))
+    full = all(isinstance(R.transform, bijectors.FillTriangular) for _, R in pairs)
+    if not pairs or not full:
+        raise ValueError(
+            "natural_gradients needs a model with full covariances q_sqrt [P, M, M]; "
+            f"{type(model).__name__} has none. Use natural_gradients=False."
+        )
+    return pairs
+
+
+def apply_natural_step(
+    pair: tuple[Parameter, Parameter], gradients: tuple[tf.Tensor, tf.Tensor], gamma: float
+) -> None:
+    """
+    Move one ``(q_mu, q_sqrt)`` pair in place.
+
+    :param gradients: of the loss, at the pair's unconstrained variables.
+    """
+    q_mu, q_sqrt = pair
+    grad_mu, grad_free = gradients
+    # FillTriangular only permutes entries, so it maps the gradient as it maps the value
+    grad_sqrt = q_sqrt.transform.forward(grad_free)
+    new_mu, new_sqrt = natural_step(
+        tf.convert_to_tensor(q_mu), tf.convert_to_tensor(q_sqrt), grad_mu, grad_sqrt, gamma
+    )
+    q_mu.unconstrained_variable.assign(new_mu)
+    q_sqrt.unconstrained_variable.assign(q_sqrt.transform.inverse(new_sqrt))

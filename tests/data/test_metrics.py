@@ -1,0 +1,164 @@
+"""Metrics against an independent implementation and against hand calculations."""
+
+import numpy as np
+import pytest
+import scoringrules
+from numpy.testing import assert_allclose
+
+from gpflow_sparse.data import metrics
+
+
+@pytest.fixture
+def gaussian() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    Y, mean = rng.standard_normal((2, 40, 1))
+    return Y, mean, rng.uniform(0.1, 3.0, (40, 1))
+
+
+def test_rmse_of_errors_three_and_four_is_the_root_of_twelve_and_a_half() -> None:
+    Y = np.array([[1.0], [2.0]])
+    assert_allclose(metrics.rmse(Y, np.array([[4.0], [-2.0]])), np.sqrt(12.5))
+
+
+def test_rmse_takes_vectors_and_several_outputs() -> None:
+    assert metrics.rmse(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0.0
+    assert_allclose(metrics.rmse(np.zeros((2, 2)), np.array([[2.0, 0], [0, 0]])), 1.0)
+
+
+def test_nlpd_is_the_mean_logarithmic_score_of_a_normal(gaussian: tuple) -> None:
+    Y, mean, variance = gaussian
+    oracle = scoringrules.logs_normal(Y, mean, np.sqrt(variance)).mean()
+    assert_allclose(metrics.nlpd(Y, mean, variance), oracle, rtol=1e-12)
+
+
+def test_nlpd_at_the_mean_of_a_unit_normal_is_half_log_two_pi() -> None:
+    assert_allclose(metrics.nlpd(np.zeros(3), np.zeros(3), np.ones(3)), 0.9189385332046727)
+
+
+def test_nlpd_sums_over_outputs_and_averages_over_points() -> None:
+    zeros, ones = np.zeros((5, 2)), np.ones((5, 2))
+    assert_allclose(metrics.nlpd(zeros, zeros, ones), 2 * 0.9189385332046727)
+
+
+def test_crps_is_the_closed_form_of_a_normal(gaussian: tuple) -> None:
+    Y, mean, variance = gaussian
+    oracle = scoringrules.crps_normal(Y, mean, np.sqrt(variance)).mean()
+    assert_allclose(metrics.crps(Y, mean, variance), oracle, rtol=1e-10)
+
+
+def test_crps_tends_to_the_absolute_error_as_the_variance_vanishes() -> None:
+    assert_allclose(metrics.crps(np.array([3.0]), np.array([1.0]), np.array([1e-16])), 2.0)
+
+
+def test_coverage_counts_the_outputs_within_1_96_standard_deviations() -> None:
+    Y, zero, four = np.array([3.9, -3.9, 3.95, -8.0]), np.zeros(4), np.full(4, 4.0)
+    assert metrics.coverage(Y, zero, four) == 0.5
+    assert metrics.coverage(Y, zero, four, level=0.99) == 0.75
+
+
+def test_coverage_of_calibrated_predictions_is_close_to_the_level() -> None:
+    Y = 2.0 * np.random.default_rng(1).standard_normal(20000)
+    found = metrics.coverage(Y, np.zeros(20000), np.full(20000, 4.0), level=0.8)
+    assert_allclose(found, 0.8, atol=4 * np.sqrt(0.16 / 20000))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95, np.nan])
+def test_coverage_refuses_a_level_outside_the_unit_interval(level: float) -> None:
+    with pytest.raises(ValueError, match="level must be in"):
+        metrics.coverage(np.zeros(2), np.zeros(2), np.ones(2), level=level)
+
+
+@pytest.mark.parametrize("score", [metrics.nlpd, metrics.crps, metrics.coverage])
+def test_a_column_of_means_is_never_broadcast_against_a_vector(score: object) -> None:
+    with pytest.raises(ValueError, match=r"mean must have the shape of Y, \(3,\), got \(3, 1\)"):
+        score(np.zeros(3), np.zeros((3, 1)), np.ones(3))
+    with pytest.raises(ValueError, match=r"variance must have the shape of Y, \(3,\), got \(1,\)"):
+        score(np.zeros(3), np.zeros(3), np.ones(1))
+
+
+def test_rmse_refuses_shapes_that_numpy_would_broadcast() -> None:
+    with pytest.raises(ValueError, match="nothing is broadcast"):
+        metrics.rmse(np.zeros((3, 1)), np.zeros(3))
+    with pytest.raises(ValueError, match="N at least 1"):
+        metrics.rmse(np.zeros((0, 1)), np.zeros((0, 1)))
+    with pytest.raises(ValueError, match=r"\[N,P\] or \[N\]"):
+        metrics.rmse(np.float64(1.0), np.float64(1.0))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_entries_that_are_not_finite_are_refused_with_their_place(value: float) -> None:
+    bad = np.array([[0.0], [value]])
+    with pytest.raises(ValueError, match=r"mean must be finite, got 1 .* index \[1, 0\]"):
+        metrics.rmse(np.zeros((2, 1)), bad)
+    with pytest.raises(ValueError, match="Y must be finite"):
+        metrics.crps(bad, np.zeros((2, 1)), np.ones((2, 1)))
+
+
+@pytest.mark.parametrize("variance", [0.0, -1.0])
+def test_a_variance_that_is_not_positive_is_refused(variance: float) -> None:
+    with pytest.raises(ValueError, match="variance must be positive"):
+        metrics.nlpd(np.zeros(2), np.zeros(2), np.array([1.0, variance]))
+
+
+PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.0, 0.1, 0.9], [0.5, 0.25, 0.25]])
+LABELS = np.array([0, 2, 2, 1])
+
+
+def test_error_rate_counts_the_points_whose_top_class_is_wrong() -> None:
+    assert metrics.error_rate(LABELS, PROBABILITIES) == 0.5
+    assert metrics.error_rate(LABELS[:, None].astype(float), PROBABILITIES) == 0.5
+
+
+def test_brier_sums_squared_errors_over_classes() -> None:
+    by_hand = (0.14 + 0.74 + 0.02 + 0.875) / 4
+    assert_allclose(metrics.brier(LABELS, PROBABILITIES), by_hand)
+
+
+def test_brier_of_two_classes_is_twice_the_binary_score() -> None:
+    rng = np.random.default_rng(2)
+    p, labels = rng.uniform(size=30), rng.integers(0, 2, 30)
+    oracle = 2 * scoringrules.brier_score(labels, p).mean()
+    assert_allclose(metrics.brier(labels, np.stack([1 - p, p], axis=1)), oracle)
+
+
+def test_ece_weighs_the_gap_of_each_bin_by_its_points() -> None:
+    p = np.array([0.9, 0.9, 0.8, 0.6])
+    labels = np.array([1, 1, 0, 1])
+    # Ten bins: {0.9, 0.9} right twice, {0.8} wrong, {0.6} right.
+    by_hand = (2 * 0.1 + 0.8 + 0.4) / 4
+    assert_allclose(metrics.ece(labels, np.stack([1 - p, p], axis=1), num_bins=10), by_hand)
+
+
+def test_ece_with_one_bin_is_accuracy_against_mean_confidence() -> None:
+    by_hand = abs(0.5 - np.mean([0.7, 0.4, 0.9, 0.5]))
+    assert_allclose(metrics.ece(LABELS, PROBABILITIES, num_bins=1), by_hand)
+
+
+def test_ece_of_certain_and_right_predictions_is_zero() -> None:
+    assert metrics.ece(np.array([0, 1, 1]), np.eye(2)[[0, 1, 1]]) == 0.0
+    with pytest.raises(ValueError, match="num_bins"):
+        metrics.ece(LABELS, PROBABILITIES, num_bins=0)
+
+
+@pytest.mark.parametrize("score", [metrics.error_rate, metrics.brier, metrics.ece])
+def test_class_scores_refuse_wrong_labels_and_probabilities(score: object) -> None:
+    with pytest.raises(ValueError, match="integers from 0 to 2, got 3"):
+        score(np.array([0, 1, 2, 3]), PROBABILITIES)
+    with pytest.raises(ValueError, match=r"integers from 0 to 2, got 0\.5"):
+        score(np.array([0, 0.5, 2, 1]), PROBABILITIES)
+    with pytest.raises(ValueError, match="integers from 0 to 2, got -1"):
+        score(np.array([0, 1, -1, 1]), PROBABILITIES)
+    with pytest.raises(ValueError, match="labels must have shape"):
+        score(LABELS[:3], PROBABILITIES)
+    with pytest.raises(ValueError, match="rows that sum to 1"):
+        score(LABELS, PROBABILITIES * 1.01)
+    with pytest.raises(ValueError, match=r"smallest value of -0\.1"):
+        score(LABELS, np.array([[1.1, -0.1, 0.0]] * 4))
+    with pytest.raises(ValueError, match="stack 1 - p and p"):
+        score(LABELS, PROBABILITIES[:, :1])
+    with pytest.raises(ValueError, match="probabilities must be finite"):
+        score(LABELS, np.where(PROBABILITIES == 0.9, np.nan, PROBABILITIES))
+
+
+def test_probabilities_may_miss_one_by_a_rounding_error() -> None:
+    assert metrics.error_rate(LABELS, PROBABILITIES * 1.0005) == 0.5

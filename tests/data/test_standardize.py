@@ -1,0 +1,151 @@
+"""Standardization is undone exactly, and survives a checkpoint."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_allclose
+
+from gpflow_sparse.data import Standardizer
+
+X = np.array([[1.0, 5.0, 10.0], [3.0, 5.0, 30.0], [5.0, 5.0, 20.0]])
+Y = np.array([[100.0, -1.0], [300.0, 1.0], [200.0, 0.0]])
+
+
+def test_training_rows_get_zero_mean_and_unit_variance() -> None:
+    scaler = Standardizer.fit(X, Y)
+    Xs, Ys = scaler.transform(X, Y)
+    assert_allclose(Xs[:, 0], np.sqrt(1.5) * np.array([-1, 0, 1]))
+    assert_allclose(Ys.mean(axis=0), 0, atol=1e-15)
+    assert_allclose(Ys.std(axis=0), 1)
+
+
+def test_a_constant_column_is_centered_and_keeps_its_scale() -> None:
+    scaler = Standardizer.fit(X, np.full((3, 1), 7.0))
+    assert_allclose(scaler.x_scale.numpy()[1], 1.0)
+    assert_allclose(scaler.transform_inputs(X)[:, 1], 0.0)
+    assert_allclose(scaler.transform_inputs(X + np.array([0, 2, 0]))[:, 1], 2.0)
+    assert_allclose(scaler.y_scale.numpy(), [1.0])
+    assert scaler.log_density_offset == 0.0
+
+
+def test_a_constant_column_with_rounding_error_is_not_blown_up() -> None:
+    scaler = Standardizer.fit(np.full((1000, 1), 0.1))
+    assert_allclose(scaler.transform_inputs(np.array([[0.1], [0.2]])), [[0.0], [0.1]])
+
+
+def test_outputs_come_back_in_original_units() -> None:
+    scaler = Standardizer.fit(X, Y)
+    assert_allclose(scaler.inverse_outputs(scaler.transform_outputs(Y)), Y, atol=1e-13)
+    mean, variance = scaler.inverse_mean_variance(np.zeros((1, 2)), np.full((1, 2), 0.5))
+    assert_allclose(mean, [[200.0, 0.0]], atol=1e-13)
+    assert_allclose(variance, 0.5 * Y.var(axis=0, keepdims=True))
+
+
+def test_the_log_density_offset_is_minus_the_sum_of_log_scales() -> None:
+    expected = -np.log(Y.std(axis=0)).sum()
+    assert_allclose(Standardizer.fit(X, Y).log_density_offset, expected)
+
+
+def test_labels_stay_untouched_without_outputs_at_fitting() -> None:
+    scaler, labels = Standardizer.fit(X), np.array([[0.0], [2.0], [1.0]])
+    assert_allclose(scaler.transform(X, labels)[1], labels, rtol=0)
+    assert_allclose(scaler.inverse_outputs(labels), labels, rtol=0)
+    assert_allclose(scaler.inverse_mean_variance(labels, labels + 1)[1], labels + 1, rtol=0)
+    assert scaler.log_density_offset == 0.0
+
+
+def test_statistics_are_float64_variables_that_are_not_trained() -> None:
+    scaler = Standardizer.fit(X, Y)
+    assert scaler.trainable_variables == ()
+    names = {v.name.split(":")[0].split("/")[-1]: v.dtype for v in scaler.variables}
+    assert names == dict.fromkeys(["x_mean", "x_scale", "y_mean", "y_scale"], tf.float64)
+
+
+def test_a_checkpoint_of_the_owning_module_keeps_the_statistics(tmp_path: Path) -> None:
+    owner, restored = tf.Module(), tf.Module()
+    owner.standardizer = Standardizer.fit(X, Y)
+    path = tf.train.Checkpoint(model=owner).write(str(tmp_path / "checkpoint"))
+    restored.standardizer = Standardizer(np.zeros(3), np.ones(3), np.zeros(2), np.ones(2))
+    tf.train.Checkpoint(model=restored).read(path).assert_consumed()
+    assert_allclose(
+        restored.standardizer.transform_inputs(X), owner.standardizer.transform(X, Y)[0]
+    )
+    assert_allclose(restored.standardizer.inverse_outputs(np.zeros((1, 2))), [[200, 0]], atol=1e-13)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[Standardizer, gpflow.models.GPR, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(100, 200, (30, 2))
+    outputs = 50 + 4 * np.sin(inputs[:, :1] / 20) + 0.5 * rng.standard_normal((30, 1))
+    scaler = Standardizer.fit(inputs, outputs)
+    model = gpflow.models.GPR(
+        scaler.transform(inputs, outputs), gpflow.kernels.SquaredExponential(), noise_variance=0.1
+    )
+    return scaler, model, inputs, outputs
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 30, 4096])
+def test_predictions_are_those_of_the_same_model_in_original_units(
+    fitted: tuple, batch_size: int
+) -> None:
+    scaler, model, inputs, outputs = fitted
+    scale = outputs.std()
+    kernel = gpflow.kernels.SquaredExponential(scale**2, lengthscales=inputs.std(axis=0))
+    raw = gpflow.models.GPR(
+        (inputs, outputs),
+        kernel,
+        mean_function=gpflow.functions.Constant(outputs.mean()),
+        noise_variance=0.1 * scale**2,
+    )
+    mean, variance = scaler.predict_y(model, inputs + 1.0, batch_size)
+    raw_mean, raw_variance = raw.predict_y(inputs + 1.0)
+    assert_allclose(mean, raw_mean, rtol=1e-9)
+    assert_allclose(variance, raw_variance, rtol=1e-9)
+    density = scaler.predict_log_density(model, inputs + 1.0, outputs, batch_size)
+    assert_allclose(density, raw.predict_log_density((inputs + 1.0, outputs)), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.transform_inputs(X[:, :2]), "X must have 3 columns as at fitting, got 2"),
+        (lambda s: s.transform_outputs(Y[:, :1]), "Y must have 2 columns as at fitting, got 1"),
+        (lambda s: s.transform_inputs(X[0]), r"shape \[N,D\] .* got \(3,\)"),
+        (lambda s: s.transform(X, Y[:2]), "same number of rows, got 3 and 2"),
+        (lambda s: s.inverse_mean_variance(Y, Y[:1]), r"shape of mean, \(3, 2\), got \(1, 2\)"),
+        (lambda s: s.predict_y(None, X, batch_size=0), "batch_size must be at least 1, got 0"),
+        (lambda s: s.transform_inputs(X[:0]), "at least one row"),
+    ],
+)
+def test_wrong_shapes_are_named(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(Standardizer.fit(X, Y))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_named_by_column(value: float) -> None:
+    bad = X.copy()
+    bad[1, 2] = value
+    for call in (Standardizer.fit, Standardizer.fit(X).transform_inputs):
+        with pytest.raises(ValueError, match=r"in column 2 \(first in row 1; 1 such entries"):
+            call(bad)
+
+
+def test_statistics_given_by_hand_are_checked() -> None:
+    with pytest.raises(ValueError, match="x_scale must be positive"):
+        Standardizer(np.zeros(2), np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="given together"):
+        Standardizer(np.zeros(2), np.ones(2), y_mean=np.zeros(1))
+
+
+def test_importing_the_data_package_does_not_import_tensorflow() -> None:
+    heavy = {"tensorflow", "gpflow", "sklearn", "pooch", "pyarrow"}
+    code = f"import sys, gpflow_sparse.data; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,426 @@
+"""Choices of inducing inputs and lengthscales against naive oracles in NumPy."""
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.utilities import set_trainable
+
+from gpflow_sparse import initialization
+from gpflow_sparse.initialization import (
+    greedy_orthogonal,
+    greedy_variance,
+    kmeans,
+    median_lengthscales,
+    random_subset,
+    split_orthogonal,
+    subset_hyperparameters,
+)
+from tests.oracles.pivoted_cholesky import conditional_variance, greedy_picks
+
+CHOICES = [kmeans, random_subset, greedy_variance]
+
+
+def make_inputs(num_rows=200, num_columns=2, seed=0):
+    return np.random.default_rng(seed).standard_normal((num_rows, num_columns))
+
+
+def make_kernel():
+    """Without ties: the linear part makes the prior variance differ from row to row."""
+    return gpflow.kernels.Matern52(lengthscales=0.7) + gpflow.kernels.Linear(variance=0.3)
+
+
+def make_stationary():
+    return gpflow.kernels.Matern32(lengthscales=0.7)
+
+
+def sort_rows(rows):
+    return rows[np.lexsort(rows.T)]
+
+
+def find_rows(X, rows):
+    """Index in X of every row of another array."""
+    return [int(np.flatnonzero(np.all(row == X, axis=1))[0]) for row in rows]
+
+
+def inertia(X, centers):
+    return np.sum(np.min(np.sum((X[:, None] - centers) ** 2, axis=-1), axis=1))
+
+
+# --- all choices
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_a_choice_has_distinct_float64_rows(choose):
+    X = np.repeat(make_inputs(60).astype(np.float32), 3, axis=0)
+    Z = choose(X, 40, make_stationary())
+    assert Z.shape == (40, 2)
+    assert Z.dtype == np.float64
+    assert len(np.unique(Z, axis=0)) == 40
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_the_same_seed_gives_the_same_choice_and_another_seed_another(choose):
+    X, kernel = make_inputs(), make_stationary()
+    np.testing.assert_allclose(
+        choose(X, 20, kernel, seed=3), choose(X, 20, kernel, seed=3), rtol=1e-12
+    )
+    first, second = choose(X, 20, kernel, seed=3), choose(X, 20, kernel, seed=4)
+    assert not np.allclose(sort_rows(first), sort_rows(second))
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_fewer_distinct_rows_than_asked_for_is_an_error_that_counts_them(choose):
+    X = np.repeat(make_inputs(7), 5, axis=0)
+    with pytest.raises(ValueError, match=r"M: expected .*\b7\b.* got 8"):
+        choose(X, 8, make_stationary())
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_all_distinct_rows_can_be_asked_for(choose):
+    rows = make_inputs(7)
+    Z = choose(np.repeat(rows, 5, axis=0), 7, make_stationary())
+    np.testing.assert_allclose(sort_rows(Z), sort_rows(rows), rtol=1e-12)
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+@pytest.mark.parametrize("M", [0, -1, 11])
+def test_a_size_that_cannot_be_had_is_an_error(choose, M):
+    with pytest.raises(ValueError, match=f"M: expected between 1 and 10, .* got {M}"):
+        choose(make_inputs(10), M, make_stationary())
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_inputs_that_are_not_a_finite_matrix_are_an_error(choose):
+    with pytest.raises(ValueError, match="X must be a matrix"):
+        choose(np.zeros(10), 2, make_stationary())
+    with pytest.raises(ValueError, match="X must be finite"):
+        choose(np.full((10, 2), np.nan), 2, make_stationary())
+
+
+def test_inputs_are_not_changed():
+    X, kernel = make_inputs(50), make_stationary()
+    before = X.copy()
+    for choose in CHOICES:
+        choose(X, 5, kernel)
+    median_lengthscales(X)
+    np.testing.assert_array_equal(X, before)
+
+
+# --- k-means
+
+
+def test_kmeans_finds_separated_clusters():
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    groups = [mean + 0.1 * rng.standard_normal((30, 2)) for mean in means]
+    Z = kmeans(np.concatenate(groups), 3)
+    expected = sort_rows(np.array([group.mean(axis=0) for group in groups]))
+    np.testing.assert_allclose(sort_rows(Z), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [np.inf, 0.0], ids=["lloyd", "mini-batches"])
+def test_kmeans_inertia_is_well_below_that_of_a_random_subset(limit, monkeypatch):
+    monkeypatch.setattr(initialization, "_LLOYD_LIMIT", limit)
+    X = make_inputs(3000)
+    Z = kmeans(X, 50)
+    assert len(np.unique(Z, axis=0)) == 50
+    assert inertia(X, Z) < 0.7 * inertia(X, random_subset(X, 50))
+
+
+def test_kmeans_is_kmeans_of_the_scaled_inputs():
+    X, lengthscales = make_inputs(), np.array([0.1, 3.0])
+    Z = kmeans(X, 10, gpflow.kernels.RBF(lengthscales=lengthscales))
+    np.testing.assert_allclose(Z, kmeans(X / lengthscales, 10) * lengthscales, rtol=1e-10)
+
+
+def test_ard_lengthscales_decide_which_column_is_resolved():
+    X = make_inputs(1000)
+    Z = kmeans(X, 10, gpflow.kernels.RBF(lengthscales=[0.1, 10.0]))
+    # Only the first column counts: the second averages out within every cluster.
+    assert np.std(Z[:, 0]) > 0.8
+    assert np.std(Z[:, 1]) < 0.3
+    assert not np.allclose(sort_rows(Z), sort_rows(kmeans(X, 10)))
+
+
+@pytest.mark.parametrize("active_dims", [slice(0, 2), [0, 1]], ids=["slice", "list"])
+def test_active_dims_that_read_every_column_scale_them(active_dims):
+    X, lengthscales = make_inputs(), [0.1, 3.0]
+    everything = gpflow.kernels.RBF(lengthscales=lengthscales, active_dims=active_dims)
+    expected = kmeans(X, 10, gpflow.kernels.RBF(lengthscales=lengthscales))
+    np.testing.assert_allclose(kmeans(X, 10, everything), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gpflow.kernels.RBF(lengthscales=0.1, active_dims=[0]),
+        lambda: gpflow.kernels.RBF(lengthscales=[0.1, 3.0], active_dims=[1, 0]),
+        lambda: gpflow.kernels.RBF(lengthscales=0.1, active_dims=slice(1, None)),
+        lambda: gpflow.kernels.RBF(lengthscales=[0.1, 3.0]) + gpflow.kernels.Linear(),
+    ],
+    ids=["list", "permuted", "slice", "sum"],
+)
+def test_kernels_without_a_lengthscale_for_every_column_leave_inputs_unscaled(make):
+    X = make_inputs()
+    np.testing.assert_allclose(kmeans(X, 10, make()), kmeans(X, 10), rtol=1e-10)
+
+
+def test_a_wrong_number_of_lengthscales_is_an_error():
+    with pytest.raises(ValueError, match=r"kernel: expected 1 or 2 lengthscales.* got 3"):
+        kmeans(make_inputs(), 10, gpflow.kernels.RBF(lengthscales=[1.0, 2.0, 3.0]))
+
+
+def test_a_repeated_row_weighs_as_often_as_it_occurs():
+    X = np.array([[0.0], [0.0], [0.0], [1.0], [9.0]])
+    np.testing.assert_allclose(np.sort(kmeans(X, 2), axis=0), [[0.25], [9.0]], atol=1e-12)
+
+
+def test_repeated_centers_give_way_to_the_rows_farthest_away():
+    rows = np.array([[0.0], [1.0], [2.0], [7.0], [5.0]])
+    centers = np.array([[1.0], [1.0], [2.0], [2.0]])
+    distinct = initialization._distinct_centers(centers, rows)
+    np.testing.assert_array_equal(np.sort(distinct, axis=0), [[1.0], [2.0], [5.0], [7.0]])
+
+
+# --- random subsets
+
+
+def test_a_random_subset_consists_of_rows_of_the_inputs():
+    X = make_inputs()
+    assert len(set(find_rows(X, random_subset(X, 50)))) == 50
+
+
+# --- greedy choices
+
+
+def test_greedy_picks_are_those_of_the_naive_conditional_variance():
+    X, kernel = make_inputs(), make_kernel()
+    picks = greedy_picks(kernel(X).numpy(), 25)
+    np.testing.assert_array_equal(greedy_variance(X, 25, kernel), X[picks])
+
+
+def test_orthogonal_picks_are_those_of_the_naive_variance_given_z():
+    X, Z, kernel = make_inputs(), make_inputs(15, seed=1), make_kernel()
+    K = kernel(np.concatenate([Z, X])).numpy()
+    picks = np.array(greedy_picks(K, 20, given=range(15))) - 15
+    np.testing.assert_array_equal(greedy_orthogonal(X, Z, 20, kernel), X[picks])
+
+
+def test_orthogonal_picks_continue_greedy_picks():
+    X, kernel = make_inputs(), make_kernel()
+    Z = greedy_variance(X, 30, kernel)
+    np.testing.assert_array_equal(greedy_orthogonal(X, Z[:20], 10, kernel), Z[20:])
+
+
+def test_the_variance_at_the_picks_never_rises():
+    X, kernel = make_inputs(), make_stationary()
+    K, picks = kernel(X).numpy(), find_rows(X, greedy_variance(X, 40, kernel))
+    at_pick = [conditional_variance(K, picks[:i])[picks[i]] for i in range(40)]
+    assert np.all(np.diff(at_pick) <= 1e-12)
+    assert at_pick[-1] > 0.0
+
+
+def test_the_variance_left_by_greedy_picks_is_below_that_of_a_random_subset():
+    X, kernel = make_inputs(), make_stationary()
+    K = kernel(X).numpy()
+
+    def left(Z):
+        return np.sum(conditional_variance(K, find_rows(X, Z)))
+
+    greedy = left(greedy_variance(X, 40, kernel))
+    assert greedy < min(left(random_subset(X, 40, seed=seed)) for seed in range(5))
+
+
+@pytest.mark.parametrize("kernel", [gpflow.kernels.RBF, gpflow.kernels.Matern12])
+def test_orthogonal_picks_repeat_no_row_of_z(kernel):
+    X = np.repeat(make_inputs(30), 2, axis=0)
+    Z = X[:20]
+    picked = greedy_orthogonal(X, Z, 20, kernel(lengthscales=0.5))
+    assert len(np.unique(np.concatenate([Z[::2], picked]), axis=0)) == 30
+
+
+def test_rows_of_z_that_add_nothing_are_passed_over():
+    X, Z, kernel = make_inputs(), make_inputs(15, seed=1), make_kernel()
+    repeated = np.concatenate([Z, Z])
+    expected = greedy_orthogonal(X, Z, 20, kernel)
+    np.testing.assert_array_equal(greedy_orthogonal(X, repeated, 20, kernel), expected)
+
+
+def test_a_covariance_of_low_rank_is_an_error_that_says_how_many_picks_are_useful():
+    X, kernel = make_inputs(num_columns=3), gpflow.kernels.Linear()
+    assert greedy_variance(X, 3, kernel).shape == (3, 3)
+    with pytest.raises(ValueError, match=r"M: expected at most 3, .* got 4"):
+        greedy_variance(X, 4, kernel)
+    with pytest.raises(ValueError, match=r"M2: expected at most 1, .* got 2"):
+        greedy_orthogonal(X, X[:2], 2, kernel)
+
+
+def test_greedy_picks_come_from_the_subsample_when_there_are_many_rows():
+    X, kernel = make_inputs(), make_kernel()
+    candidates = np.random.default_rng(5).permutation(X)[:50]
+    picks = greedy_picks(kernel(candidates).numpy(), 10)
+    Z = greedy_variance(X, 10, kernel, seed=5, max_candidates=50)
+    np.testing.assert_array_equal(Z, candidates[picks])
+    with pytest.raises(ValueError, match=r"between 1 and 50, .*max_candidates"):
+        greedy_variance(X, 51, kernel, max_candidates=50)
+
+
+def test_z_with_other_columns_than_x_is_an_error():
+    with pytest.raises(ValueError, match="Z: expected 2 columns as in X, got 3"):
+        greedy_orthogonal(make_inputs(), make_inputs(5, 3), 4, make_stationary())
+
+
+# --- joint choices
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_the_split_sets_are_disjoint_and_make_up_the_joint_choice(choose):
+    X, kernel = make_inputs(), make_stationary()
+    method = {kmeans: "kmeans", random_subset: "random", greedy_variance: "greedy"}[choose]
+    sets = split_orthogonal(X, 20, 10, 5, kernel=kernel, method=method, seed=2)
+    assert [len(rows) for rows in sets] == [20, 10, 5]
+    union = np.concatenate(sets)
+    assert len(np.unique(union, axis=0)) == 35
+    joint = choose(X, 35, kernel, seed=2)
+    np.testing.assert_allclose(sort_rows(union), sort_rows(joint), rtol=1e-12)
+
+
+def test_a_greedy_split_keeps_the_order():
+    X, kernel = make_inputs(), make_stationary()
+    sets = split_orthogonal(X, 20, 10, kernel=kernel, method="greedy")
+    np.testing.assert_array_equal(np.concatenate(sets), greedy_variance(X, 30, kernel))
+    assert len(sets[0]) == 20
+
+
+def test_joint_kmeans_keeps_the_sets_further_apart_than_two_choices():
+    X = make_inputs(1000)
+
+    def nearest(first, second):
+        return np.sqrt(np.min(np.sum((first[:, None] - second) ** 2, axis=-1)))
+
+    apart = nearest(*split_orthogonal(X, 30, 30))
+    assert apart > 0.1
+    assert apart > 2.0 * nearest(kmeans(X, 30, seed=0), kmeans(X, 30, seed=1))
+
+
+def test_splits_that_cannot_be_made_are_errors():
+    X = make_inputs(10)
+    for sizes in [(5, 0), (0, 5), (6, 5)]:
+        with pytest.raises(ValueError, match="M, num_orthogonal: expected sizes"):
+            split_orthogonal(X, *sizes)
+    with pytest.raises(ValueError, match=r"method: expected .* got 'best'"):
+        split_orthogonal(X, 2, 2, method="best")
+    with pytest.raises(ValueError, match=r'method: expected .* "greedy" with a kernel'):
+        split_orthogonal(X, 2, 2, method="greedy")
+
+
+# --- lengthscales
+
+
+def test_median_lengthscales_are_those_of_all_pairs():
+    X = make_inputs(101, 3) * [1.0, 10.0, 0.1]
+    first, second = np.triu_indices(101, k=1)
+    expected = np.median(np.abs(X[first] - X[second]), axis=0) * np.sqrt(3.0)
+    np.testing.assert_allclose(median_lengthscales(X), expected, rtol=1e-14)
+
+
+def test_constant_and_mostly_constant_columns_have_positive_lengthscales():
+    X = make_inputs(100, 3)
+    X[:, 1] = 0.1
+    X[:, 2] = np.arange(100) < 5
+    lengthscales = median_lengthscales(X)
+    assert lengthscales[1] == 1.0
+    np.testing.assert_allclose(lengthscales[2], np.sqrt(0.05 * 0.95) * np.sqrt(3.0), rtol=1e-12)
+
+
+def test_median_lengthscales_of_a_subsample_are_close_to_those_of_all_rows():
+    X = make_inputs(2000)
+    subsampled = median_lengthscales(X, max_rows=500)
+    np.testing.assert_allclose(subsampled, median_lengthscales(X), rtol=0.1)
+    np.testing.assert_array_equal(subsampled, median_lengthscales(X, max_rows=500))
+
+
+# --- hyperparameters
+
+
+def draw_gp(num_rows=300, lengthscale=0.3, noise_variance=0.01, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 3.0, size=(num_rows, 1))
+    K = gpflow.kernels.Matern52(lengthscales=lengthscale)(X).numpy()
+    root = np.linalg.cholesky(K + noise_variance * np.eye(num_rows))
+    return X, root @ rng.standard_normal((num_rows, 1))
+
+
+def test_the_fit_recovers_lengthscale_and_noise_of_a_draw():
+    X, Y = draw_gp()
+    kernel = gpflow.kernels.Matern52(lengthscales=1.0)
+    noise_variance = subset_hyperparameters(X, Y, kernel)
+    np.testing.assert_allclose(kernel.lengthscales.numpy(), 0.3, rtol=0.3)
+    np.testing.assert_allclose(noise_variance, 0.01, rtol=0.3)
+
+
+def test_the_fit_is_that_of_gpr_on_the_subset():
+    X, Y = draw_gp(60)
+    kernel, reference = gpflow.kernels.Matern52(), gpflow.kernels.Matern52()
+    noise_variance = subset_hyperparameters(X, Y, kernel, num_rows=40, seed=1)
+    rows = np.random.default_rng(1).permutation(60)[:40]
+    model = gpflow.models.GPR((X[rows], Y[rows]), reference, noise_variance=0.1)
+    gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables)
+    np.testing.assert_allclose(kernel.lengthscales.numpy(), reference.lengthscales.numpy(), 1e-3)
+    np.testing.assert_allclose(kernel.variance.numpy(), reference.variance.numpy(), rtol=1e-3)
+    np.testing.assert_allclose(noise_variance, model.likelihood.variance.numpy(), rtol=1e-3)
+
+
+def test_untrainable_parameters_are_left_untouched():
+    X, Y = draw_gp(60)
+    kernel = gpflow.kernels.Matern52(variance=1.7) + gpflow.kernels.Linear(variance=0.2)
+    set_trainable(kernel.kernels[0].variance, False)
+    set_trainable(kernel.kernels[1], False)
+    fixed = [kernel.kernels[0].variance, kernel.kernels[1].variance]
+    before = [value.numpy() for value in fixed]
+    subset_hyperparameters(X, Y, kernel, max_iterations=5)
+    assert [value.numpy() for value in fixed] == before
+    assert kernel.kernels[0].lengthscales.numpy() != 1.0
+
+
+def test_a_mean_function_is_fitted_along():
+    X, Y = draw_gp(60)
+    mean_function = gpflow.functions.Constant(np.zeros(1))
+    subset_hyperparameters(X, Y + 50.0, gpflow.kernels.Matern52(), mean_function=mean_function)
+    np.testing.assert_allclose(mean_function.c.numpy(), 50.0, atol=2.0)
+
+
+def test_a_fit_that_fails_leaves_the_kernel_at_its_starting_values():
+    X, Y = draw_gp(30)
+    kernel = gpflow.kernels.Matern52(lengthscales=0.5, variance=2.0)
+    with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
+        subset_hyperparameters(X, Y * 1e200, kernel)
+    assert kernel.lengthscales.numpy() == pytest.approx(0.5, rel=1e-12)
+    assert kernel.variance.numpy() == pytest.approx(2.0, rel=1e-12)
+
+
+def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
+    X, Y = draw_gp(30)
+    kernel = gpflow.kernels.RBF(lengthscales=100.0, variance=1e14)
+    before = kernel.variance.numpy()
+    with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
+        subset_hyperparameters(X, Y, kernel, noise_variance=1e-5)
+    assert kernel.variance.numpy() == before
+
+
+def test_outputs_with_other_rows_than_inputs_are_an_error():
+    X, Y = draw_gp(30)
+    with pytest.raises(ValueError, match="same number of rows, got 30 and 29"):
+        subset_hyperparameters(X, Y[1:], gpflow.kernels.Matern52())
+
+
+def test_choices_and_fits_run_in_float32_sessions():
+    X, Y = draw_gp(60)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        kernel = gpflow.kernels.Matern52(lengthscales=0.3)
+        Z = greedy_variance(X, 10, kernel)
+        assert kmeans(X, 10, kernel).dtype == np.float64
+        subset_hyperparameters(X, Y, kernel, max_iterations=5)
+    assert Z.dtype == np.float64
+    assert len(np.unique(Z, axis=0)) == 10
+    assert kernel.lengthscales.numpy() != np.float32(0.3)
