@@ -174,27 +174,27 @@ def require_labels(likelihood: likelihoods.Likelihood, Y: tf.Tensor) -> None:
 
 def _support(likelihood: likelihoods.Likelihood) -> tuple[str, float, float, str] | None:
     """Kind, lower and upper end, and words for the set of values an observation may take."""
-    tiny, inf = np.finfo(np.float32).tiny, np.inf
-    match likelihood:
-        case likelihoods.Bernoulli():
-            return _INTEGERS, 0, 1, "labels 0 or 1 (not -1 and 1)"
-        case likelihoods.MultiClass() | likelihoods.Softmax():
-            last = int(likelihood.latent_dim) - 1
-            return _INTEGERS, 0, last, f"integer class labels from 0 to {last}"
-        case likelihoods.Ordinal():
-            last = int(likelihood.num_bins) - 1
-            return _INTEGERS, 0, last, f"integer levels from 0 to {last}"
-        case likelihoods.SwitchedLikelihood():
-            last = len(likelihood.likelihoods) - 1
-            return _INTEGERS, 0, last, f"an index from 0 to {last} in the last column"
-        case likelihoods.Poisson():
-            return _INTEGERS, 0, inf, "counts 0, 1, 2, ..."
-        case likelihoods.Exponential():
-            return "reals", 0, inf, "non-negative numbers"
-        case likelihoods.Gamma():
-            return "reals", tiny, inf, "positive numbers"
-        case likelihoods.Beta():
-            return "reals", tiny, float(np.nextafter(1.0, 0.0)), "numbers strictly inside (0, 1)"
+    # a chain of ifs, not `match`: AutoGraph cannot read that statement and warns
+    if isinstance(likelihood, likelihoods.Bernoulli):
+        return _INTEGERS, 0, 1, "labels 0 or 1 (not -1 and 1)"
+    if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
+        last = int(likelihood.latent_dim) - 1
+        return _INTEGERS, 0, last, f"integer class labels from 0 to {last}"
+    if isinstance(likelihood, likelihoods.Ordinal):
+        last = int(likelihood.num_bins) - 1
+        return _INTEGERS, 0, last, f"integer levels from 0 to {last}"
+    if isinstance(likelihood, likelihoods.SwitchedLikelihood):
+        last = len(likelihood.likelihoods) - 1
+        return _INTEGERS, 0, last, f"an index from 0 to {last} in the last column"
+    if isinstance(likelihood, likelihoods.Poisson):
+        return _INTEGERS, 0, np.inf, "counts 0, 1, 2, ..."
+    if isinstance(likelihood, likelihoods.Exponential):
+        return "reals", 0, np.inf, "non-negative numbers"
+    if isinstance(likelihood, likelihoods.Gamma):
+        return "reals", float(np.finfo(np.float32).tiny), np.inf, "positive numbers"
+    if isinstance(likelihood, likelihoods.Beta):
+        below_one = float(np.nextafter(1.0, 0.0))
+        return "reals", float(np.finfo(np.float32).tiny), below_one, "numbers inside (0, 1)"
     return None
 
 

@@ -82,9 +82,9 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
     :param matrix: symmetric positive definite, ``[..., M, M]``; jitter is the caller's business.
     :param name: what the matrix is called in the error.
     :return: ``[..., M, M]``, zeros above the diagonal.
-    :raises FactorizationError: eagerly, if the factor is not finite. Inside ``tf.function`` the same
-        message comes as ``tf.errors.InvalidArgumentError``; under XLA checks do not exist and NaN
-        flows on.
+    :raises FactorizationError: eagerly, if the factor is not finite. Inside ``tf.function`` the
+        same message comes as ``tf.errors.InvalidArgumentError``; under XLA checks do not exist and
+        NaN flows on.
     """
 
     @tf.custom_gradient
@@ -175,7 +175,9 @@ def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Ten
     return list(projection(*(block for row in K for block in row), *F))
 
 
-def _unflatten(flat: Sequence[tf.Tensor], size: int) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
+def _unflatten(
+    flat: Sequence[tf.Tensor], size: int
+) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
     blocks = iter(flat)
     return [[next(blocks) for _ in range(i + 1)] for i in range(size)], list(blocks)
 
@@ -251,9 +253,7 @@ def _require_finite(L: tf.Tensor, name: str) -> tf.Tensor:
 
 def _sum_products(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> tf.Tensor | float:
     """``sum_k left[k] right[k]^T`` over the blocks both rows have."""
-    terms = [
-        tf.linalg.matmul(a, b, transpose_b=True) for a, b in zip(left, right, strict=False)
-    ]
+    terms = [tf.linalg.matmul(a, b, transpose_b=True) for a, b in zip(left, right, strict=False)]
     return sum(terms) if terms else 0.0
 
 

@@ -239,6 +239,12 @@ def test_orthogonal_picks_repeat_no_row_of_z(kernel):
     assert len(np.unique(np.concatenate([Z[::2], picked]), axis=0)) == 30
 
 
+def test_rounding_of_a_rough_kernel_does_not_let_a_row_be_picked_twice():
+    X = np.repeat(make_inputs(31, num_columns=8), 2, axis=0)
+    with pytest.raises(ValueError, match=r"M: expected at most 31, .* got 32"):
+        greedy_variance(X, 32, gpflow.kernels.Matern12(lengthscales=0.5))
+
+
 def test_rows_of_z_that_add_nothing_are_passed_over():
     X, Z, kernel = make_inputs(), make_inputs(15, seed=1), make_kernel()
     repeated = np.concatenate([Z, Z])

@@ -5,6 +5,6 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 
 # Last, and upward on purpose: stock `gpflow.models.SVGP` finds a posterior only once it is
 # registered, and the import above is all a user of that route writes.
-import gpflow_sparse.posteriors  # isort: skip  # noqa: E402, F401
+import gpflow_sparse.posteriors  # isort: skip  # noqa: F401
 
 __all__ = ["Kuv", "OrthogonalInducingVariables"]

@@ -9,6 +9,7 @@ from gpflow.kernels import Kernel
 
 from gpflow_sparse import checks
 
+
 class OrthogonalInducingVariables(InducingVariables):
     """
     A base set Z and one or more sets O, each seeing only what the sets before it cannot explain.
@@ -38,7 +39,9 @@ class OrthogonalInducingVariables(InducingVariables):
         others = [_as_set(value, f"orthogonal[{i}]") for i, value in enumerate(orthogonal)]
         widths = [s.shape[1] for s in (base_set, *others)]
         if len(set(widths)) > 1:
-            raise ValueError(f"all inducing sets must have the same number of columns, got {widths}.")
+            raise ValueError(
+                f"all inducing sets must have the same number of columns, got {widths}."
+            )
         if base_set.shape[0] == 0:
             raise ValueError("base is empty: it needs at least one row.")
         self.sets: tuple[InducingVariables, ...] = (
@@ -60,7 +63,7 @@ class OrthogonalInducingVariables(InducingVariables):
     def input_dim(self) -> int | None:
         """D of the inputs of ``f``; None for inter-domain sets, whose rows are not inputs."""
         base = self.sets[0]
-        return int(base.shape[1]) if isinstance(base, InducingPoints) else None
+        return int(base.shape[1]) if type(base) is InducingPoints else None
 
     @property
     def shape(self) -> tuple[int, int, int]:

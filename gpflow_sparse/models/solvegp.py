@@ -132,7 +132,9 @@ def _parameters(
 ) -> tuple[Parameter, ...]:
     if not isinstance(values, Sequence) or len(values) != len(shapes):
         found = len(values) if isinstance(values, Sequence) else type(values).__name__
-        raise ValueError(f"{name} must be a tuple with one entry per set, {len(shapes)}; got {found}.")
+        raise ValueError(
+            f"{name} must be a tuple with one entry per set, {len(shapes)}; got {found}."
+        )
     parameters = []
     for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
         tensor = checks.as_tensor(value, f"{name}[{i}]")

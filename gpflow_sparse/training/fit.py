@@ -28,7 +28,7 @@ class History:
     elbo: np.ndarray
     """Objective of each step's batch, in nats, ``[num_steps]``."""
     seconds: np.ndarray
-    """Wall time since the start of the loop at the end of each step; compilation is in the first."""
+    """Wall time since the start of the loop at the end of each step, compilation included."""
     stopped_early: bool
     """Whether a callback ended the run."""
 
@@ -103,7 +103,7 @@ def compile_step(
     variables = [v for v in model.trainable_variables if v.ref() not in q_refs]
     optimizer.build(variables)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def step(*arguments: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*variables, *q])
@@ -139,7 +139,8 @@ def _run(
             seconds.append(time.perf_counter() - start)
             bar.update(number, elbo[-1], seconds[-1])
             state = FitState(number, elbo[-1], model)
-            stop = any([bool(hook(state)) for hook in hooks])
+            # every hook is called, also after one has asked to stop
+            stop = sum(bool(hook(state)) for hook in hooks) > 0
     return History(np.array(elbo), np.array(seconds), stop)
 
 
@@ -151,7 +152,7 @@ def _finite_loss(step: Callable[..., tf.Tensor], arguments: Any, number: int) ->
     if not np.isfinite(loss):
         raise TrainingError(
             f"step {number}: the objective is {loss}. Likely causes: a learning rate that is too "
-            "large, inputs or outputs that are not standardized, float32 with a tiny noise variance."
+            "large, data that are not standardized, float32 with a tiny noise variance."
         )
     return loss
 

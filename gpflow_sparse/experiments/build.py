@@ -1,0 +1,137 @@
+"""From a run's configuration to data and a model that is ready to train."""
+
+from pathlib import Path
+
+import gpflow
+import numpy as np
+
+from gpflow_sparse import initialization
+from gpflow_sparse.data import Dataset, load, read_table
+from gpflow_sparse.experiments.config import RunConfig
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
+
+_KERNELS = {
+    "matern12": gpflow.kernels.Matern12,
+    "matern32": gpflow.kernels.Matern32,
+    "matern52": gpflow.kernels.Matern52,
+    "squared_exponential": gpflow.kernels.SquaredExponential,
+}
+# An exact GP on a few rows may explain them almost without noise; a sparse model cannot, and would
+# start with a bound of minus billions. Fraction of the variance of the standardized outputs.
+_NOISE_FLOOR = 0.01
+
+
+def load_data(config: RunConfig) -> Dataset:
+    """
+    The standardized data of a run: a named set, or a file split by ``config.split``.
+
+    :raises ValueError: if the file's columns cannot be used, or labels are not integers.
+    """
+    if not Path(config.data).suffix:
+        return load(config.data, split=config.split).standardized()
+    if config.target is None and Path(config.data).suffix != ".npz":
+        raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
+    table = read_table(config.data, target=config.target)
+    if table.Y is None:
+        raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
+    rows = np.random.default_rng(config.split).permutation(len(table.X))
+    num_test = max(1, len(rows) // 10)
+    train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
+    return Dataset(
+        name=Path(config.data).stem,
+        train=(table.X[train], table.Y[train]),
+        test=(table.X[test], table.Y[test]),
+        feature_names=table.feature_names,
+        target_name=table.target_name,
+        num_classes=_count_classes(table.Y) if config.task == "classification" else None,
+    ).standardized()
+
+
+def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
+    """
+    The model of ``config.method``, with inducing points and hyperparameters started from the data.
+
+    :param dataset: standardized.
+    :raises ValueError: if there are fewer training rows than inducing points.
+    """
+    X, _ = dataset.train
+    kernel, noise = _start_kernel(config, dataset)
+    sizes = [config.num_inducing, config.num_orthogonal]
+    if sum(sizes) > len(X):
+        raise ValueError(
+            f"num_inducing + num_orthogonal = {sum(sizes)} exceeds the {len(X)} training rows; "
+            "take fewer inducing points."
+        )
+    others = [config.num_orthogonal] if config.num_orthogonal else []
+    points = initialization.split_orthogonal(
+        X,
+        config.num_inducing,
+        *others,
+        kernel=kernel,
+        method=config.initialization,
+        seed=config.seed,
+    )
+    return assemble(config, kernel, make_likelihood(dataset.num_classes, noise), points, dataset)
+
+
+def assemble(
+    config: RunConfig,
+    kernel: gpflow.kernels.Kernel,
+    likelihood: gpflow.likelihoods.Likelihood,
+    points: tuple[np.ndarray, ...],
+    dataset: Dataset,
+) -> gpflow.models.GPModel:
+    """The model class of ``config.method`` around its parts; the standardizer goes with it."""
+    options = {
+        "num_latent_gps": int(likelihood.latent_dim or 1),
+        "whiten": config.whiten,
+        "num_data": len(dataset.train[0]),
+    }
+    if config.method == "svgp":
+        model = gpflow.models.SVGP(kernel, likelihood, np.concatenate(points), **options)
+    else:
+        inducing = OrthogonalInducingVariables(*points)
+        model = SOLVEGP(kernel, likelihood, inducing, **options)
+    model.standardizer = dataset.standardizer
+    return model
+
+
+def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
+    """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
+    scales = lengthscales if config.ard else float(np.median(lengthscales))
+    return _KERNELS[config.kernel](lengthscales=scales)
+
+
+def make_likelihood(
+    num_classes: int | None, noise_variance: float = 0.1
+) -> gpflow.likelihoods.Likelihood:
+    """Gaussian for regression, Bernoulli for two classes, robust-max for more."""
+    if num_classes is None:
+        return gpflow.likelihoods.Gaussian(noise_variance)
+    if num_classes == 2:
+        return gpflow.likelihoods.Bernoulli()
+    return gpflow.likelihoods.MultiClass(num_classes)
+
+
+def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.Kernel, float]:
+    X, Y = dataset.train
+    kernel = make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
+    if dataset.num_classes is not None or not config.num_subset:
+        return kernel, 0.1
+    num_rows = min(config.num_subset, len(X))
+    noise = initialization.subset_hyperparameters(X, Y, kernel, num_rows=num_rows, seed=config.seed)
+    return kernel, max(noise, _NOISE_FLOOR)
+
+
+def _count_classes(Y: np.ndarray) -> int:
+    labels = np.unique(Y)
+    if not np.array_equal(labels, np.arange(len(labels))):
+        raise ValueError(
+            f"target must hold the labels 0, 1, ..., C - 1 for classification, but holds "
+            f"{', '.join(f'{v:g}' for v in labels[:8])}{', ...' if len(labels) > 8 else ''}; "
+            "recode it, or use task=regression."
+        )
+    if len(labels) < 2:
+        raise ValueError("target holds a single class.")
+    return len(labels)

@@ -1,0 +1,104 @@
+"""What a run is, as plain data; no TensorFlow."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+METHODS = {
+    "solvegp": (
+        "SOLVE-GP",
+        "orthogonal inducing sets: M + M2 points, two small covariances in place of a large one",
+    ),
+    "svgp": ("SVGP", "GPflow's own, the baseline"),
+}
+KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
+INITIALIZATIONS = ("kmeans", "greedy", "random")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run of the command line; every field is an option of ``gpflow-sparse fit``."""
+
+    data: str = "robot_arm"
+    """Name of a data set, or path of a csv, npz or parquet file."""
+    target: str | None = None
+    """Column to predict, for a file."""
+    task: str = "regression"
+    """"regression" or "classification"; data sets by name know their own."""
+    split: int = 0
+    """Which train/test split."""
+    method: str = "solvegp"
+    """Key of ``METHODS``."""
+    num_inducing: int = 256
+    """M, points of the base set."""
+    num_orthogonal: int = 256
+    """M2, points of the orthogonal set."""
+    kernel: str = "matern52"
+    """One of ``KERNELS``."""
+    ard: bool = True
+    """One lengthscale per input column."""
+    whiten: bool = True
+    """Parametrize q relative to the prior."""
+    initialization: str = "kmeans"
+    """One of ``INITIALIZATIONS``: where the inducing points start."""
+    num_subset: int = 1000
+    """Rows of the exact GP that gives the starting hyperparameters; 0 for none."""
+    num_steps: int = 600
+    """Training steps."""
+    batch_size: int = 1024
+    """Rows per step; all of them if there are fewer."""
+    learning_rate: float = 0.02
+    """Peak rate of Adam, which decays to zero over the run."""
+    natural_gradients: float = 0.1
+    """Step size of natural gradients on q; 0 leaves q to Adam."""
+    baseline: bool = True
+    """Also train GPflow's SVGP with the same M."""
+    float32: bool = False
+    """Single precision."""
+    seed: int = 0
+    """Rows, inducing points, everything."""
+
+    def __post_init__(self) -> None:
+        _require_choice("method", self.method, METHODS)
+        _require_choice("kernel", self.kernel, KERNELS)
+        _require_choice("initialization", self.initialization, INITIALIZATIONS)
+        _require_choice("task", self.task, ("regression", "classification"))
+        for name in ("num_inducing", "num_steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
+        for name in ("num_orthogonal", "num_subset", "seed", "split"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}.")
+        if not 0 <= self.natural_gradients <= 1:
+            raise ValueError(
+                f"natural_gradients must be from 0 to 1, got {self.natural_gradients}."
+            )
+
+    def as_baseline(self) -> "RunConfig":
+        """The same run with GPflow's SVGP on M points."""
+        return dataclasses.replace(self, method="svgp", num_orthogonal=0, baseline=False)
+
+
+def memory_estimate(
+    config: RunConfig, num_data: int, input_dim: int, num_latent_gps: int = 1
+) -> int:
+    """
+    Bytes a training run needs beyond TensorFlow itself, to within a factor of two.
+
+    Data, plus Adam's three copies and the gradient of all parameters, plus the live tensors of a
+    step: about ten of size M' x M' for the factor and its gradient, and for the batch about ten of
+    size M' x n, two of them per output, M' = M + M2.
+    """
+    size = 4 if config.float32 else 8
+    sets = [config.num_inducing, config.num_orthogonal]
+    total, batch = sum(sets), min(config.batch_size, num_data)
+    parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in sets)
+    step = 10 * total**2 + (8 + 2 * num_latent_gps) * total * batch
+    return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))
+
+
+def _require_choice(name: str, value: Any, choices: Any) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")

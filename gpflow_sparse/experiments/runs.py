@@ -1,0 +1,187 @@
+"""One run from configuration to a folder of results, and back."""
+
+import dataclasses
+import json
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+
+from gpflow_sparse import training
+from gpflow_sparse.data import Dataset, Standardizer, read_table
+from gpflow_sparse.experiments.build import (
+    assemble,
+    build_model,
+    load_data,
+    make_kernel,
+    make_likelihood,
+)
+from gpflow_sparse.experiments.config import METHODS, RunConfig
+from gpflow_sparse.experiments.evaluation import evaluate
+
+_PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
+_RESULT, _PARAMETERS = "result.json", "parameters.npz"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, how it scored, and what it predicted for the test rows."""
+
+    title: str
+    model: gpflow.models.GPModel
+    metrics: dict[str, float]
+    predictions: dict[str, np.ndarray]
+    elbo: float
+    """Mean objective of the last tenth of the steps."""
+    seconds: float
+    """Wall time of the training loop, compilation included."""
+
+
+def train(config: RunConfig, dataset: Dataset) -> Trained:
+    """
+    Build, train and score one model.
+
+    :param dataset: standardized.
+    """
+    start = time.perf_counter()
+    model = build_model(config, dataset)
+    print_progress(f"{title(config)}: started in {time.perf_counter() - start:.1f} s")
+    warmup = min(20, config.num_steps - 1)
+    history = training.fit(
+        model,
+        dataset.train,
+        optimizer=training.adam(
+            config.learning_rate, decay_steps=config.num_steps, warmup_steps=warmup
+        ),
+        num_steps=config.num_steps,
+        batch_size=min(config.batch_size, len(dataset.train[0])),
+        natural_gradients=config.natural_gradients,
+        seed=config.seed,
+    )
+    test = original_units(dataset, dataset.test)
+    scores, predictions = evaluate(model, dataset.standardizer, *test, dataset.num_classes)
+    tail = history.elbo[-max(1, history.num_steps // 10) :]
+    return Trained(
+        title(config), model, scores, predictions, float(np.mean(tail)), float(history.seconds[-1])
+    )
+
+
+def title(config: RunConfig) -> str:
+    """The method and its sizes, such as "SOLVE-GP(256+256)"."""
+    sizes = [config.num_inducing, config.num_orthogonal]
+    return f"{METHODS[config.method][0]}({'+'.join(str(m) for m in sizes if m)})"
+
+
+def original_units(
+    dataset: Dataset, pair: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standardized rows of ``dataset`` as they came from the file."""
+    scaler = dataset.standardizer
+    X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
+    return X, pair[1] if dataset.num_classes else scaler.inverse_outputs(pair[1])
+
+
+def summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[str, Any]:
+    """What a run leaves behind: configuration, metrics, versions, seed; one JSON line."""
+    return {
+        "config": dataclasses.asdict(config),
+        "dataset": {
+            "name": dataset.name,
+            "num_train": len(dataset.train[0]),
+            "num_test": len(dataset.test[0]),
+            "input_dim": dataset.train[0].shape[1],
+            "num_classes": dataset.num_classes,
+            "feature_names": list(dataset.feature_names),
+            "target_name": dataset.target_name,
+        },
+        "results": [
+            {"title": r.title, "elbo": r.elbo, "seconds": r.seconds, **r.metrics} for r in runs
+        ],
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+        "seed": config.seed,
+    }
+
+
+def save_run(directory: Path, record: dict[str, Any], model: gpflow.models.GPModel) -> None:
+    """Write the record and the parameters of the run's model; no pickle."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _RESULT).write_text(json.dumps(record) + "\n", encoding="utf-8")
+    scaler = model.standardizer
+    statistics = {
+        f"standardizer{name}": value for name, value in gpflow.utilities.read_values(scaler).items()
+    }
+    values = {
+        name: value
+        for name, value in gpflow.utilities.read_values(model).items()
+        if not name.startswith(".standardizer")
+    }
+    np.savez(directory / _PARAMETERS, **values, **statistics)
+
+
+def load_run(directory: Path) -> tuple[RunConfig, dict[str, Any], gpflow.models.GPModel]:
+    """
+    The configuration, record and trained model of an earlier run.
+
+    :raises FileNotFoundError: if the folder holds no run.
+    :raises ValueError: if its files are damaged.
+    """
+    for name in (_RESULT, _PARAMETERS):
+        if not (directory / name).is_file():
+            raise FileNotFoundError(f"{directory} holds no run: {name} is missing.")
+    try:
+        record = json.loads((directory / _RESULT).read_text(encoding="utf-8"))
+        config, info = RunConfig(**record["config"]), record["dataset"]
+        with np.load(directory / _PARAMETERS, allow_pickle=False) as stored:
+            values = dict(stored)
+    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+        raise ValueError(f"the run in {directory} is damaged: {error}") from error
+    scaler = Standardizer(
+        **{key.split(".")[-1]: values.pop(key) for key in list(values) if "standardizer" in key}
+    )
+    points = tuple(values[key] for key in sorted(values) if key.endswith(".Z"))
+    shell = Dataset(
+        name=info["name"],
+        train=(np.zeros((info["num_train"], 0)), np.zeros((info["num_train"], 1))),
+        test=(np.zeros((0, 0)), np.zeros((0, 1))),
+        feature_names=tuple(info["feature_names"]),
+        target_name=info["target_name"],
+        num_classes=info["num_classes"],
+        standardizer=scaler,
+    )
+    kernel = make_kernel(config, np.ones(info["input_dim"]))
+    model = assemble(config, kernel, make_likelihood(info["num_classes"]), points, shell)
+    gpflow.utilities.multiple_assign(model, values)
+    return config, record, model
+
+
+def rows_to_score(
+    config: RunConfig, record: dict[str, Any], data: str | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Rows in original units: those of a file, or the run's own test rows.
+
+    :raises ValueError: if the file's columns are not those the model was trained on.
+    """
+    if data is None:
+        dataset = load_data(config)
+        return original_units(dataset, dataset.test)
+    info = record["dataset"]
+    table = read_table(data, target=None if data.endswith(".npz") else info["target_name"])
+    if table.Y is None or list(table.feature_names) != info["feature_names"]:
+        raise ValueError(
+            f"{data} must have the columns {', '.join(info['feature_names'])} and "
+            f"{info['target_name']}, in that order; it has {', '.join(table.feature_names)}."
+        )
+    return table.X, table.Y
+
+
+def print_progress(text: str) -> None:
+    """A line for a person watching; standard output is kept for results."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,205 @@
+"""The house rules, read from the source: imports go downward, rooms stay small, no utils."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import gpflow_sparse
+
+PACKAGE = Path(gpflow_sparse.__file__).parent
+NAME = PACKAGE.name
+
+# Floor of every file or folder at the top of the package; a new room enters here.
+FLOORS = {
+    "__init__": 9,  # the names a user types, loaded on first use
+    "_version": 0,
+    "linalg": 0,
+    "neighbors": 0,
+    "checks": 0,
+    "blocks": 1,
+    "initialization": 1,
+    "likelihoods": 1,
+    "mean_functions": 1,
+    "bases": 2,
+    "kernels": 3,
+    "inducing_variables": 4,
+    "posteriors": 5,
+    "models": 6,
+    "training": 7,
+    "persistence": 7,
+    "data": 7,
+    "estimators": 8,
+    "experiments": 8,
+    "cli": 9,
+}
+# Stock SVGP finds our posteriors only once they are registered; see the file's own comment.
+UPWARD_ON_PURPOSE = {(f"{NAME}.inducing_variables", f"{NAME}.posteriors")}
+MAX_FILE_LINES = 300
+MAX_BODY_LINES = 40
+
+
+def module_name(path, package=PACKAGE):
+    """``gpflow_sparse/models/base.py`` is ``gpflow_sparse.models.base``."""
+    parts = [NAME, *path.relative_to(package).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(source, module, is_package, modules):
+    """The package's own modules that a file imports, wherever in the file it does so."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module.split(".")[: len(module.split(".")) - node.level + is_package]
+                base = ".".join([*above, *([node.module] if node.module else [])])
+            # `from package import module` imports the module, `from module import name` the module
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                found.add(inner if inner in modules else base)
+    return {name for name in found if name == NAME or name.startswith(f"{NAME}.")}
+
+
+def room(module):
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def read_package(package=PACKAGE):
+    paths = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
+    return {
+        module: imports(path.read_text(), module, path.name == "__init__.py", paths)
+        for module, path in paths.items()
+    }
+
+
+def upward(graph):
+    return sorted(
+        (module, target)
+        for module, targets in graph.items()
+        for target in targets
+        if FLOORS[room(target)] > FLOORS[room(module)] and (module, target) not in UPWARD_ON_PURPOSE
+    )
+
+
+def circles(graph):
+    """Circles of modules that import each other; a package's own __init__ runs before its files."""
+    found, done = [], set()
+
+    def visit(module, trail):
+        if module in trail:
+            found.append([*trail[trail.index(module) :], module])
+        elif module not in done:
+            for target in sorted(graph.get(module, ())):
+                # a package gathering its files, and a file naming its package's files, are no circle
+                if (module, target) not in UPWARD_ON_PURPOSE:
+                    visit(target, [*trail, module])
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, [])
+    return found
+
+
+def body_lines(function):
+    """Lines of a function from its first statement after the docstring."""
+    body = function.body
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def long_bodies(source):
+    return [
+        (node.name, body_lines(node))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and body_lines(node) > MAX_BODY_LINES
+    ]
+
+
+def test_every_room_has_a_floor():
+    rooms = {room(module) for module in read_package()}
+    assert rooms - set(FLOORS) == set()
+    assert {"linalg", "blocks", "inducing_variables", "posteriors", "models", "training"} <= rooms
+
+
+def test_imports_go_downward():
+    assert upward(read_package()) == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles(read_package()) == []
+
+
+def test_the_one_upward_import_is_there():
+    graph = read_package()
+    assert all(target in graph[module] for module, target in UPWARD_ON_PURPOSE)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "target"),
+    [
+        ("blocks.py", "import gpflow_sparse.models", "gpflow_sparse.models"),
+        ("blocks.py", "from gpflow_sparse import training", "gpflow_sparse.training"),
+        ("posteriors/orthogonal.py", "from ..models import SOLVEGP", "gpflow_sparse.models"),
+        ("linalg.py", "from .posteriors.base import x", "gpflow_sparse.posteriors.base"),
+        ("linalg.py", "def f():\n    from . import models", "gpflow_sparse.models"),
+        (
+            "inducing_variables/orthogonal.py",
+            "from .. import posteriors",
+            "gpflow_sparse.posteriors",
+        ),
+        ("linalg.py", "import gpflow_sparse", "gpflow_sparse"),
+    ],
+)
+def test_a_made_up_upward_import_is_caught(tmp_path, path, line, target):
+    package = copy_with(tmp_path, {path: line})
+    module = module_name(package / path, package)
+    assert (module, target) in upward(read_package(package))
+
+
+def test_a_made_up_circle_on_one_floor_is_caught(tmp_path):
+    package = copy_with(
+        tmp_path,
+        {
+            "training/fit.py": "from gpflow_sparse.training import feed",
+            "training/feed.py": "def f():\n    from .progress import bar",
+            "training/progress.py": "import gpflow_sparse.training.fit",
+        },
+    )
+    (circle,) = circles(read_package(package))
+    assert set(circle) == {f"{NAME}.training.{stem}" for stem in ("fit", "feed", "progress")}
+
+
+def copy_with(tmp_path, sources):
+    """A package of empty files where ours has files, but for ``sources``."""
+    for path in PACKAGE.rglob("*.py"):
+        relative = path.relative_to(PACKAGE)
+        target = tmp_path / NAME / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(sources.get(str(relative), ""))
+    return tmp_path / NAME
+
+
+def test_no_file_is_named_utils():
+    stems = {path.stem for path in PACKAGE.rglob("*")}
+    assert not stems & {"utils", "util", "helpers", "misc", "common"}
+
+
+def test_files_have_at_most_300_lines():
+    counts = {str(p): len(p.read_text().splitlines()) for p in PACKAGE.rglob("*.py")}
+    assert {path: count for path, count in counts.items() if count > MAX_FILE_LINES} == {}
+
+
+def test_functions_have_at_most_40_lines_of_body():
+    found = {str(p): long_bodies(p.read_text()) for p in PACKAGE.rglob("*.py")}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_body_lines_leave_the_signature_and_the_docstring_out():
+    source = 'def f(\n    a,\n):\n    """Two\n    lines."""\n' + "    a += 1\n" * 41
+    assert long_bodies(source) == [("f", 41)]
+    assert long_bodies(source.replace("    a += 1\n", "", 1)) == []
