@@ -5,9 +5,11 @@ zero. Marginals, joint distribution and KL are the same few lines for all of the
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from gpflow_sparse import linalg
 
 
 class Block(NamedTuple):
@@ -35,16 +37,9 @@ def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, 
     :param blocks: with ``A [M_b, N]``.
     :return: mean ``[N, P]`` and variance ``[N, P]``, prior mean and noise excluded.
     """
-    residual = Kff_diag
-    for block in blocks:
-        residual = residual - tf.reduce_sum(tf.square(block.A), axis=-2)
-    mean = _mean(blocks)
-    var = tf.zeros_like(mean) + tf.maximum(residual, 0.0)[:, None]
-    for block in blocks:
-        if block.q_sqrt is not None:
-            RA = tf.linalg.matmul(block.q_sqrt, block.A[None], transpose_a=True)  # R^T A  [P, M, N]
-            var = var + tf.transpose(tf.reduce_sum(tf.square(RA), axis=-2))
-    return mean, var
+    mean, explained, spread = zip(*(_moments(block) for block in blocks), strict=True)
+    residual = tf.maximum(Kff_diag - tf.add_n(explained), 0.0)
+    return tf.add_n(mean), residual[:, None] + tf.add_n(spread)
 
 
 def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -91,3 +86,29 @@ def kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> tf.Tensor:
 
 def _mean(blocks: Sequence[Block]) -> tf.Tensor:
     return tf.add_n([tf.linalg.matmul(b.A, b.q_mu, transpose_a=True) for b in blocks])
+
+
+def _moments(block: Block) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """``A^T m [N, P]``, ``|A|^2 [N]`` and ``|R^T A|^2 [N, P]``."""
+    if block.q_sqrt is None:
+        mean = _mean([block])
+        return mean, tf.reduce_sum(tf.square(block.A), axis=-2), tf.zeros_like(mean)
+    return _gaussian_moments(*block)
+
+
+@tf.custom_gradient
+def _gaussian_moments(A: tf.Tensor, q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
+    """By hand, because TensorFlow's gradient does not know that ``q_sqrt`` is half zeros."""
+    RA = linalg.lower_matmul(q_sqrt, A[None], adjoint=True)  # R^T A  [P, M, N]
+    mean = tf.linalg.matmul(A, q_mu, transpose_a=True)
+    explained = tf.reduce_sum(tf.square(A), axis=-2)
+    spread = tf.transpose(tf.reduce_sum(tf.square(RA), axis=-2))
+
+    def gradient(dmean: tf.Tensor, dexplained: tf.Tensor, dspread: tf.Tensor) -> Any:
+        dRA = RA * (2.0 * tf.transpose(dspread)[:, None, :])  # [P, M, N]
+        dA = tf.linalg.matmul(q_mu, dmean, transpose_b=True) + A * (2.0 * dexplained)
+        dA = dA + tf.reduce_sum(linalg.lower_matmul(q_sqrt, dRA), axis=0)
+        dR = linalg.lower_outer(A[None], dRA)  # [P, M, M]
+        return dA, tf.linalg.matmul(A, dmean), tf.linalg.band_part(dR, -1, 0)
+
+    return (mean, explained, spread), gradient

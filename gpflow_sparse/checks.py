@@ -178,7 +178,7 @@ def _support(likelihood: likelihoods.Likelihood) -> tuple[str, float, float, str
     if isinstance(likelihood, likelihoods.Bernoulli):
         return _INTEGERS, 0, 1, "labels 0 or 1 (not -1 and 1)"
     if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
-        last = int(likelihood.latent_dim) - 1
+        last = int(likelihood.latent_dim or 0) - 1
         return _INTEGERS, 0, last, f"integer class labels from 0 to {last}"
     if isinstance(likelihood, likelihoods.Ordinal):
         last = int(likelihood.num_bins) - 1

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from gpflow_sparse.experiments.config import (
     METHODS,
     RunConfig,
     memory_estimate,
+    read_record,
 )
 
 _DEFAULTS = RunConfig()
@@ -93,12 +94,12 @@ def fit(output: Path | None, plot: bool, device: str | None, **fields: Any) -> N
 def evaluate(run: Path, data: str | None, device: str | None) -> None:
     """Score the model of an earlier RUN folder on its test rows or on other rows."""
     with _clear_errors():
-        fields = json.loads((run / "result.json").read_text()) if run.is_dir() else {}
-        with _session(bool(fields.get("config", {}).get("float32")), device):
+        config, _ = read_record(run)
+        with _session(config.float32, device):
             from gpflow_sparse.experiments import runs
             from gpflow_sparse.experiments.evaluation import evaluate as score
 
-            config, record, model = runs.load_run(run)
+            _, record, model = runs.load_run(run)
             X, Y = runs.rows_to_score(config, record, data)
             metrics, _ = score(model, model.standardizer, X, Y, record["dataset"]["num_classes"])
             result = {"title": runs.title(config), **metrics}
@@ -181,7 +182,7 @@ def _print_results(results: list[dict[str, Any]], num_classes: int | None) -> No
     _print_table(("model", *(names[name] for name in shown)), rows)
 
 
-def _print_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -212,11 +213,14 @@ def _session(float32: bool, device: str | None) -> Iterator[None]:
     """TensorFlow, imported quietly, with the precision and on the device asked for."""
     with _quiet_import():
         import gpflow
+        import numpy as np
         import tensorflow as tf
+    precision = gpflow.config.Config(float=np.float32 if float32 else np.float64)
     if float32:
-        gpflow.config.set_default_float("float32")
+        # on recent GPUs TensorFloat-32 would round products to 10 bits
         tf.config.experimental.enable_tensor_float_32_execution(False)
-    with tf.device(_known_device(device)) if device else contextlib.nullcontext():
+    placement = tf.device(_known_device(device)) if device else contextlib.nullcontext()
+    with gpflow.config.as_context(precision), placement:
         yield
 
 

@@ -24,6 +24,8 @@ BlockColumn = Sequence[tf.Tensor]
 _LEAF = 128
 # Independent column groups of one triangular solve; groups run on different cores.
 _COLUMN_GROUPS = 4
+# Smaller triangles are multiplied as if they were full.
+_TRIANGLE_LEAF = 256
 _MIN_GROUP_WIDTH = 64
 
 
@@ -100,6 +102,69 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
         return L, gradient
 
     return factor(matrix)
+
+
+def cholesky_or(matrix: tf.Tensor, fallback: Callable[[], tf.Tensor], name: str) -> tf.Tensor:
+    """
+    Factor of each matrix of a batch, or of ``fallback()`` where it is not positive definite.
+
+    For matrices that are *meant* to be tried, such as the precision after a bold step. Not
+    differentiable.
+
+    :param matrix: ``[..., M, M]``.
+    :param fallback: makes a positive definite batch of the same shape; run only if needed.
+    :param name: what the matrix is called in the error, should the fallback fail too.
+    :return: ``[..., M, M]``.
+    """
+    L = _recursive_cholesky(matrix)
+    good = tf.reduce_all(tf.math.is_finite(L), axis=[-2, -1], keepdims=True)
+
+    def repaired() -> tf.Tensor:
+        return tf.where(good, L, _recursive_cholesky(fallback()))
+
+    return _require_finite(tf.cond(tf.reduce_all(good), lambda: L, repaired), name)
+
+
+def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Tensor:
+    """
+    ``R B``, or ``R^T B`` if ``adjoint``, without most of the multiplications by R's zeros.
+
+    :param R: lower triangular, ``[..., M, M]``.
+    :param B: ``[..., M, n]``.
+    :return: ``[..., M, n]``.
+    """
+    size = R.shape[-1]
+    if size is None or size < 2 * _TRIANGLE_LEAF:
+        return tf.linalg.matmul(R, B, transpose_a=adjoint)
+    half = size // 2
+    top, bottom = B[..., :half, :], B[..., half:, :]
+    left, right = R[..., half:, :half], R[..., half:, half:]
+    first = lower_matmul(R[..., :half, :half], top, adjoint=adjoint)
+    second = lower_matmul(right, bottom, adjoint=adjoint)
+    if adjoint:
+        first = first + tf.linalg.matmul(left, bottom, transpose_a=True)
+    else:
+        second = second + tf.linalg.matmul(left, top)
+    return tf.concat([first, second], axis=-2)
+
+
+def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    The lower triangle of ``A B^T``; above the diagonal are zeros or leftovers, not to be read.
+
+    :param A: ``[..., M, n]``.
+    :param B: ``[..., M, n]``.
+    :return: ``[..., M, M]``.
+    """
+    size = A.shape[-2]
+    if size is None or size < 2 * _TRIANGLE_LEAF:
+        return tf.linalg.matmul(A, B, transpose_b=True)
+    half = size // 2
+    top = lower_outer(A[..., :half, :], B[..., :half, :])
+    left = tf.linalg.matmul(A[..., half:, :], B[..., :half, :], transpose_b=True)
+    right = lower_outer(A[..., half:, :], B[..., half:, :])
+    upper = tf.concat([top, tf.zeros_like(tf.linalg.matrix_transpose(left))], axis=-1)
+    return tf.concat([upper, tf.concat([left, right], axis=-1)], axis=-2)
 
 
 def block_cholesky(K: BlockMatrix, names: Sequence[str]) -> list[list[tf.Tensor]]:
@@ -189,9 +254,10 @@ def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dA: BlockColumn) -> list
     U: list[list[Any]] = [[None] * (i + 1) for i in range(size)]
     for i in range(size):
         for j in reversed(range(i + 1)):
-            S = -tf.linalg.matmul(dA[i], A[j], transpose_b=True)
             if i == j:
-                S = _half_lower(S)
+                S = -_half_lower(lower_outer(dA[i], A[i]))
+            else:
+                S = -tf.linalg.matmul(dA[i], A[j], transpose_b=True)
             for k in range(j + 1, i + 1):
                 S = S - tf.linalg.matmul(U[i][k], L[k][j])
             U[i][j] = _solve_right(S, L[j][j])

@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20)

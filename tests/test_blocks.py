@@ -53,7 +53,9 @@ def test_without_q_sqrt_the_variables_are_fixed_at_their_mean(rng):
     fixed = block._replace(q_sqrt=None)
     zero = block._replace(q_sqrt=tf.zeros_like(block.q_sqrt))
     for function, K in ((marginals, 5.0 * np.ones(6)), (joint, 5.0 * np.eye(6))):
-        for a, b in zip(function(tf.constant(K), [fixed]), function(tf.constant(K), [zero]), strict=True):
+        for a, b in zip(
+            function(tf.constant(K), [fixed]), function(tf.constant(K), [zero]), strict=True
+        ):
             np.testing.assert_allclose(a, b, atol=1e-14)
 
 

@@ -32,7 +32,9 @@ def test_cholesky_equals_numpy_across_the_recursion(rng):
 
 def test_batched_cholesky_equals_numpy(rng):
     K = np.stack([positive_definite(rng, 200) for _ in range(3)])
-    np.testing.assert_allclose(linalg.cholesky(tf.constant(K), "K"), np.linalg.cholesky(K), atol=1e-12)
+    np.testing.assert_allclose(
+        linalg.cholesky(tf.constant(K), "K"), np.linalg.cholesky(K), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("size", [6, 150])
@@ -85,7 +87,9 @@ def test_projection_gradient_equals_the_one_tensorflow_derives(rng, sizes):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             # a symmetric diagonal block, as covariances are: its gradient is symmetrized
-            loss = tf.add_n([tf.reduce_sum(w * tf.sin(a)) for w, a in zip(W, function(), strict=True)])
+            loss = tf.add_n(
+                [tf.reduce_sum(w * tf.sin(a)) for w, a in zip(W, function(), strict=True)]
+            )
         return tape.gradient(loss, inputs)
 
     ours = gradients(lambda: linalg.project(K, F, NAMES))

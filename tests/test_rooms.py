@@ -85,7 +85,7 @@ def upward(graph):
 
 
 def circles(graph):
-    """Circles of modules that import each other; a package's own __init__ runs before its files."""
+    """Circles of modules that import each other, the one import on purpose left out."""
     found, done = [], set()
 
     def visit(module, trail):
@@ -93,7 +93,6 @@ def circles(graph):
             found.append([*trail[trail.index(module) :], module])
         elif module not in done:
             for target in sorted(graph.get(module, ())):
-                # a package gathering its files, and a file naming its package's files, are no circle
                 if (module, target) not in UPWARD_ON_PURPOSE:
                     visit(target, [*trail, module])
             done.add(module)

@@ -1,6 +1,7 @@
 """From a run's configuration to data and a model that is ready to train."""
 
 from pathlib import Path
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -43,7 +44,7 @@ def load_data(config: RunConfig) -> Dataset:
         train=(table.X[train], table.Y[train]),
         test=(table.X[test], table.Y[test]),
         feature_names=table.feature_names,
-        target_name=table.target_name,
+        target_name=table.target_name or "y",
         num_classes=_count_classes(table.Y) if config.task == "classification" else None,
     ).standardized()
 
@@ -83,7 +84,7 @@ def assemble(
     dataset: Dataset,
 ) -> gpflow.models.GPModel:
     """The model class of ``config.method`` around its parts; the standardizer goes with it."""
-    options = {
+    options: dict[str, Any] = {
         "num_latent_gps": int(likelihood.latent_dim or 1),
         "whiten": config.whiten,
         "num_data": len(dataset.train[0]),

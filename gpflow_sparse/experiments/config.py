@@ -1,7 +1,9 @@
 """What a run is, as plain data; no TensorFlow."""
 
 import dataclasses
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 METHODS = {
@@ -12,6 +14,7 @@ METHODS = {
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
+RECORD = "result.json"
 INITIALIZATIONS = ("kmeans", "greedy", "random")
 
 
@@ -97,6 +100,23 @@ def memory_estimate(
     parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in sets)
     step = 10 * total**2 + (8 + 2 * num_latent_gps) * total * batch
     return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))
+
+
+def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
+    """
+    The configuration and the record that an earlier run left in ``directory``.
+
+    :raises FileNotFoundError: if the folder holds no run.
+    :raises ValueError: if the record is damaged.
+    """
+    path = directory / RECORD
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return RunConfig(**record["config"]), record
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"the run in {directory} is damaged: {error}") from error
 
 
 def _require_choice(name: str, value: Any, choices: Any) -> None:

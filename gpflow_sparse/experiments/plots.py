@@ -1,7 +1,7 @@
 """Pictures of a run; matplotlib is imported when one is drawn."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,11 +32,11 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
     for axis, run in zip(axes, runs, strict=True):
         if "probabilities" in run.predictions:
             _confusion(axis, Y, run.predictions["probabilities"])
-            axis.set_title(f"{run.title}: error rate {run.metrics['error_rate']:.3g}")
+            axis.set_title(f"{run.title}\nerror rate {run.metrics['error_rate']:.3g}")
         else:
             _scatter(axis, Y, run.predictions["mean"], run.predictions["variance"])
             axis.set_title(
-                f"{run.title}: RMSE {run.metrics['rmse']:.3g}, "
+                f"{run.title}\nRMSE {run.metrics['rmse']:.3g}, "
                 f"95 % coverage {100 * run.metrics['coverage']:.1f} %"
             )
             axis.set_xlabel(f"predicted {target_name}")
@@ -45,7 +45,7 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
     figure.savefig(path, dpi=130)
 
 
-def _scatter(axis: "object", Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
+def _scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
     shown = np.random.default_rng(0).permutation(len(Y))[:500]  # more hide one another
     half = 1.96 * np.sqrt(variance[shown, 0])
     axis.errorbar(
@@ -56,7 +56,7 @@ def _scatter(axis: "object", Y: np.ndarray, mean: np.ndarray, variance: np.ndarr
     axis.set_aspect("equal", adjustable="box")
 
 
-def _confusion(axis: "object", Y: np.ndarray, probabilities: np.ndarray) -> None:
+def _confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
     classes = probabilities.shape[1]
     counts = np.zeros((classes, classes), dtype=int)
     np.add.at(counts, (Y[:, 0].astype(int), probabilities.argmax(axis=1)), 1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import gpflow
 import numpy as np
@@ -22,11 +23,11 @@ from gpflow_sparse.experiments.build import (
     make_kernel,
     make_likelihood,
 )
-from gpflow_sparse.experiments.config import METHODS, RunConfig
+from gpflow_sparse.experiments.config import METHODS, RECORD, RunConfig, read_record
 from gpflow_sparse.experiments.evaluation import evaluate
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
-_RESULT, _PARAMETERS = "result.json", "parameters.npz"
+_PARAMETERS = "parameters.npz"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def train(config: RunConfig, dataset: Dataset) -> Trained:
         seed=config.seed,
     )
     test = original_units(dataset, dataset.test)
-    scores, predictions = evaluate(model, dataset.standardizer, *test, dataset.num_classes)
+    scores, predictions = evaluate(model, scaler_of(dataset), *test, dataset.num_classes)
     tail = history.elbo[-max(1, history.num_steps // 10) :]
     return Trained(
         title(config), model, scores, predictions, float(np.mean(tail)), float(history.seconds[-1])
@@ -82,9 +83,18 @@ def original_units(
     dataset: Dataset, pair: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standardized rows of ``dataset`` as they came from the file."""
-    scaler = dataset.standardizer
+    scaler = scaler_of(dataset)
     X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
     return X, pair[1] if dataset.num_classes else scaler.inverse_outputs(pair[1])
+
+
+def scaler_of(dataset: Dataset) -> Standardizer:
+    """
+    :raises ValueError: if the data set has not been standardized.
+    """
+    if dataset.standardizer is None:
+        raise ValueError(f"data set {dataset.name!r} must be standardized first.")
+    return dataset.standardizer
 
 
 def summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[str, Any]:
@@ -112,17 +122,8 @@ def summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[st
 def save_run(directory: Path, record: dict[str, Any], model: gpflow.models.GPModel) -> None:
     """Write the record and the parameters of the run's model; no pickle."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / _RESULT).write_text(json.dumps(record) + "\n", encoding="utf-8")
-    scaler = model.standardizer
-    statistics = {
-        f"standardizer{name}": value for name, value in gpflow.utilities.read_values(scaler).items()
-    }
-    values = {
-        name: value
-        for name, value in gpflow.utilities.read_values(model).items()
-        if not name.startswith(".standardizer")
-    }
-    np.savez(directory / _PARAMETERS, **values, **statistics)
+    (directory / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
+    np.savez(directory / _PARAMETERS, **gpflow.utilities.read_values(model))
 
 
 def load_run(directory: Path) -> tuple[RunConfig, dict[str, Any], gpflow.models.GPModel]:
@@ -132,18 +133,18 @@ def load_run(directory: Path) -> tuple[RunConfig, dict[str, Any], gpflow.models.
     :raises FileNotFoundError: if the folder holds no run.
     :raises ValueError: if its files are damaged.
     """
-    for name in (_RESULT, _PARAMETERS):
-        if not (directory / name).is_file():
-            raise FileNotFoundError(f"{directory} holds no run: {name} is missing.")
+    config, record = read_record(directory)
+    info = record["dataset"]
+    if not (directory / _PARAMETERS).is_file():
+        raise FileNotFoundError(f"{directory} holds no run: {_PARAMETERS} is missing.")
     try:
-        record = json.loads((directory / _RESULT).read_text(encoding="utf-8"))
-        config, info = RunConfig(**record["config"]), record["dataset"]
         with np.load(directory / _PARAMETERS, allow_pickle=False) as stored:
             values = dict(stored)
-    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise ValueError(f"the run in {directory} is damaged: {error}") from error
+    prefix = ".standardizer."
     scaler = Standardizer(
-        **{key.split(".")[-1]: values.pop(key) for key in list(values) if "standardizer" in key}
+        **{key.removeprefix(prefix): values[key] for key in values if key.startswith(prefix)}
     )
     points = tuple(values[key] for key in sorted(values) if key.endswith(".Z"))
     shell = Dataset(

@@ -50,8 +50,9 @@ def bench_step(
         raise ValueError(f"method must be solvegp, got {method!r}; known: {', '.join(METHODS)}.")
     rng = np.random.default_rng(seed)
     float_type = gpflow.default_float()
-    X, Y = (rng.normal(size=(batch_size, n)).astype(float_type) for n in (input_dim, 1))
-    points = rng.normal(size=(num_inducing + num_orthogonal, input_dim)).astype(float_type)
+    X = rng.normal(size=(batch_size, input_dim))
+    Y = rng.normal(size=(batch_size, 1))
+    points = rng.normal(size=(num_inducing + num_orthogonal, input_dim))
     sets = np.split(points, [num_inducing])
     total = num_inducing + num_orthogonal
     models = {
@@ -61,9 +62,12 @@ def bench_step(
         ),
         f"SVGP({total}) on our factorization": _solvegp(points),
     }
-    steps = [_compiled_step(model, (tf.constant(X), tf.constant(Y))) for model in models.values()]
+    steps = [
+        _compiled_step(model, (tf.constant(X, float_type), tf.constant(Y, float_type)))
+        for model in models.values()
+    ]
     times = _alternate(steps, repeats)
-    matrix = tf.constant(rng.normal(size=(total, total)).astype(float_type))
+    matrix = tf.constant(rng.normal(size=(total, total)), float_type)
     (matmul,) = _alternate([tf.function(lambda: tf.linalg.matmul(matrix, matrix))], repeats)
     rows = [
         StepTime(title, 1e3 * seconds, seconds / times[1])

@@ -37,16 +37,16 @@ class OrthogonalInducingVariables(InducingVariables):
         super().__init__(name=name)
         base_set = _as_set(base, "base")
         others = [_as_set(value, f"orthogonal[{i}]") for i, value in enumerate(orthogonal)]
-        widths = [s.shape[1] for s in (base_set, *others)]
+        widths = [_rows_and_columns(s)[1] for s in (base_set, *others)]
         if len(set(widths)) > 1:
             raise ValueError(
                 f"all inducing sets must have the same number of columns, got {widths}."
             )
-        if base_set.shape[0] == 0:
+        if _rows_and_columns(base_set)[0] == 0:
             raise ValueError("base is empty: it needs at least one row.")
         self.sets: tuple[InducingVariables, ...] = (
             base_set,
-            *(s for s in others if s.shape[0] != 0),
+            *(s for s in others if _rows_and_columns(s)[0] != 0),
         )
 
     @property
@@ -57,18 +57,25 @@ class OrthogonalInducingVariables(InducingVariables):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of inducing variables of each set."""
-        return tuple(int(s.shape[0]) for s in self.sets)
+        return tuple(_rows_and_columns(s)[0] for s in self.sets)
 
     @property
     def input_dim(self) -> int | None:
         """D of the inputs of ``f``; None for inter-domain sets, whose rows are not inputs."""
         base = self.sets[0]
-        return int(base.shape[1]) if type(base) is InducingPoints else None
+        return _rows_and_columns(base)[1] if type(base) is InducingPoints else None
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """``(M + M2 + ..., D, 1)``."""
-        return (sum(self.sizes), self.sets[0].shape[1], 1)
+        return (sum(self.sizes), _rows_and_columns(self.sets[0])[1], 1)
+
+
+def _rows_and_columns(inducing_set: InducingVariables) -> tuple[int, int]:
+    rows, columns = (inducing_set.shape or (None, None))[:2]
+    if rows is None or columns is None:
+        raise ValueError(f"an inducing set needs a known shape [M, D], got {inducing_set.shape}.")
+    return rows, columns
 
 
 def _as_set(value: Any, label: str) -> InducingVariables:

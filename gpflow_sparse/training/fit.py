@@ -129,7 +129,9 @@ def _run(
     hooks: Sequence[Callable[[FitState], Any]],
     progress: bool,
 ) -> History:
-    elbo, seconds, stop = [], [], False
+    elbo: list[float] = []
+    seconds: list[float] = []
+    stop = False
     start = time.perf_counter()
     with FitProgress(total, enabled=progress) as bar:
         while len(elbo) < total and not stop:
@@ -166,17 +168,19 @@ def _first_line(error: tf.errors.InvalidArgumentError) -> str:
 def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | None) -> int:
     if (num_steps is None) == (num_epochs is None):
         raise ValueError("give exactly one of num_steps and num_epochs.")
-    if num_steps is not None:
-        if num_steps < 1:
-            raise ValueError(f"num_steps must be positive, got {num_steps}.")
-        return num_steps
+    if num_epochs is None:
+        return _positive(num_steps, "num_steps")
     if feed is None:
         raise ValueError("num_epochs needs data; a model that holds its data takes num_steps.")
     if feed.num_rows is None or feed.batch_size is None:
         raise ValueError("num_epochs needs arrays; give num_steps with a tf.data.Dataset.")
-    if not num_epochs > 0:
-        raise ValueError(f"num_epochs must be positive, got {num_epochs}.")
-    return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
+    return int(np.ceil(_positive(num_epochs, "num_epochs") * feed.num_rows / feed.batch_size))
+
+
+def _positive(value: Any, name: str) -> Any:
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, got {value}.")
+    return value
 
 
 def _require_num_data(model: gpflow.models.GPModel, feed: Feed) -> None:

@@ -1,5 +1,7 @@
 """Steps that Keras does not have, and the Adam that the training loop uses by default."""
 
+from typing import Any
+
 import gpflow
 import tensorflow as tf
 from gpflow import Parameter
@@ -54,7 +56,10 @@ def natural_step(
 
     whose lower factor comes from one Cholesky factorization of the reversed middle matrix and one
     triangular solve. For a log-concave likelihood the middle matrix is positive definite whenever
-    gamma <= 1. Time O(M^3 P).
+    gamma <= 1. Where it is not (robust-max, Student's t), ``I + X + X^2 / 2`` takes the place of
+    ``I + X``, ``X = 2 gamma H``: the same to first order and always positive definite (Lin, Schmidt
+    and Khan, "Handling the positive-definite constraint in the Bayesian learning rule", 2020). Time
+    O(M^3 P).
 
     :param q_mu: ``[M, P]``.
     :param q_sqrt: lower triangular, ``[P, M, M]``.
@@ -62,16 +67,17 @@ def natural_step(
     :param grad_sqrt: gradient of the loss at the lower triangle of ``q_sqrt``.
     :param gamma: step size; 1 solves a conjugate problem in one step.
     :return: new ``q_mu`` and ``q_sqrt``.
-    :raises FactorizationError: if the step leaves the positive definite matrices; take a smaller
-        gamma.
+    :raises FactorizationError: if the gradients are not finite.
     """
     Phi = tf.linalg.band_part(tf.linalg.matmul(q_sqrt, grad_sqrt, transpose_a=True), -1, 0)
     Phi = tf.linalg.set_diag(Phi, 0.5 * tf.linalg.diag_part(Phi))
     H = 0.5 * (Phi + tf.linalg.matrix_transpose(Phi))
-    eye = tf.eye(tf.shape(H)[-1], dtype=H.dtype)
-    reversed_factor = linalg.cholesky(
-        tf.reverse(eye + 2.0 * gamma * H, axis=[-2, -1]),
-        "the precision after a natural-gradient step (try a smaller step)",
+    X = tf.reverse(2.0 * gamma * H, axis=[-2, -1])
+    exact = X + tf.eye(tf.shape(H)[-1], dtype=H.dtype)
+    reversed_factor = linalg.cholesky_or(
+        exact,
+        lambda: exact + 0.5 * tf.linalg.matmul(X, X),
+        "the precision after a natural-gradient step",
     )
     reversed_R = tf.linalg.matrix_transpose(tf.reverse(q_sqrt, axis=[-2, -1]))
     new_R = linalg.solve_triangular(reversed_factor, reversed_R)
@@ -111,10 +117,11 @@ def apply_natural_step(
     """
     q_mu, q_sqrt = pair
     grad_mu, grad_free = gradients
-    # FillTriangular only permutes entries, so it maps the gradient as it maps the value
-    grad_sqrt = q_sqrt.transform.forward(grad_free)
+    triangular: Any = q_sqrt.transform
+    # it only permutes entries, so it maps the gradient as it maps the value
+    grad_sqrt = triangular.forward(grad_free)
     new_mu, new_sqrt = natural_step(
         tf.convert_to_tensor(q_mu), tf.convert_to_tensor(q_sqrt), grad_mu, grad_sqrt, gamma
     )
     q_mu.unconstrained_variable.assign(new_mu)
-    q_sqrt.unconstrained_variable.assign(q_sqrt.transform.inverse(new_sqrt))
+    q_sqrt.unconstrained_variable.assign(triangular.inverse(new_sqrt))

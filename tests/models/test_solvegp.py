@@ -98,7 +98,12 @@ def test_bernoulli_elbo_equals_the_oracle(rng):
     likelihood.quadrature = gpflow.quadrature.NDiagGHQuadrature(1, 100)
     model = build([Z, O], rng, likelihood=likelihood)
     m, S = oracle.unwhiten(
-        oracle.matern52, Z, O, 1e-6, [q.numpy()[:, 0] for q in model.q_mu], [q.numpy()[0] for q in model.q_sqrt]
+        oracle.matern52,
+        Z,
+        O,
+        1e-6,
+        [q.numpy()[:, 0] for q in model.q_mu],
+        [q.numpy()[0] for q in model.q_sqrt],
     )
     expected = oracle.bernoulli_elbo(oracle.matern52, Z, O, 1e-6, m, S, X, labels[:, 0])
     np.testing.assert_allclose(model.elbo((X, labels)), expected, rtol=1e-6)
@@ -117,8 +122,12 @@ def test_whitened_solvegp_is_stock_svgp_on_the_union(rng, float_type, sizes):
     with gpflow.config.as_context(gpflow.config.Config(float=float_type, jitter=jitter)):
         union = stock_on_union(model, inducing, num_data=100)
         data_ = X.astype(float_type), Y.astype(float_type)
-        np.testing.assert_allclose(model.elbo((X, Y)), union.elbo(data_), rtol=1e-9 if double else 1e-4)
-        np.testing.assert_allclose(model.prior_kl(), union.prior_kl(), rtol=1e-9 if double else 1e-4)
+        np.testing.assert_allclose(
+            model.elbo((X, Y)), union.elbo(data_), rtol=1e-9 if double else 1e-4
+        )
+        np.testing.assert_allclose(
+            model.prior_kl(), union.prior_kl(), rtol=1e-9 if double else 1e-4
+        )
         for full_cov in (False, True):
             for full_output_cov in (False, True):
                 ours = model.predict_f(X, full_cov, full_output_cov)
@@ -182,7 +191,9 @@ def test_the_drop_in_route_takes_diagonal_covariances(rng):
         q_mu=rng.normal(size=(12, 1)),
     )
     model = build(inducing)
-    for part, (q_mu, q_sqrt) in zip((slice(0, 7), slice(7, 12)), model.variational_parameters, strict=True):
+    for part, (q_mu, q_sqrt) in zip(
+        (slice(0, 7), slice(7, 12)), model.variational_parameters, strict=True
+    ):
         q_mu.assign(stock.q_mu.numpy()[part])
         q_sqrt.assign(np.diag(stock.q_sqrt.numpy()[part, 0])[None])
     np.testing.assert_allclose(stock.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-12)
@@ -272,9 +283,7 @@ def test_a_mean_function_shifts_the_prior_mean(rng):
     np.testing.assert_allclose(
         shifted.predict_f(X)[0], plain.predict_f(X)[0] + slope(X), atol=1e-12
     )
-    np.testing.assert_allclose(
-        shifted.elbo((X, Y)), plain.elbo((X, Y - slope(X))), rtol=1e-10
-    )
+    np.testing.assert_allclose(shifted.elbo((X, Y)), plain.elbo((X, Y - slope(X))), rtol=1e-10)
 
 
 @pytest.mark.parametrize("whiten", [True, False])
@@ -301,7 +310,9 @@ def test_jitter_follows_the_scale_of_the_kernel(rng):
     for a, b in zip(large.variational_parameters, small.variational_parameters, strict=True):
         for to, source in zip(a, b, strict=True):
             to.assign(source)
-    np.testing.assert_allclose(large.predict_f(X)[0], 1e3 * small.predict_f(X)[0], rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(
+        large.predict_f(X)[0], 1e3 * small.predict_f(X)[0], rtol=1e-7, atol=1e-7
+    )
     np.testing.assert_allclose(large.predict_f(X)[1], 1e6 * small.predict_f(X)[1], rtol=1e-7)
 
 
@@ -318,7 +329,11 @@ def test_jitter_follows_the_scale_of_the_kernel(rng):
 def test_other_likelihoods_equal_stock_svgp_on_the_union(rng, likelihood, P, Y):
     inducing = sets(rng)
     X, reals = data(rng)
-    Y = {"counts": np.round(np.exp(reals)), "reals": reals, "classes": np.arange(20.0)[:, None] % 3}[Y]
+    Y = {
+        "counts": np.round(np.exp(reals)),
+        "reals": reals,
+        "classes": np.arange(20.0)[:, None] % 3,
+    }[Y]
     model = build(inducing, rng, P=P, likelihood=likelihood())
     union = stock_on_union(model, inducing)
     if isinstance(model.likelihood, gpflow.likelihoods.Softmax):  # Monte Carlo expectations

@@ -1,0 +1,231 @@
+"""Orthogonal inducing sets: construction, refusals, dispatch, and the drop-in route."""
+
+import os
+import subprocess
+import sys
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.inducing_variables import (
+    InducingPatches,
+    InducingPoints,
+    Multiscale,
+    SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables,
+)
+
+from gpflow_sparse.inducing_variables import Kuv, OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
+
+Z, V = np.linspace(-1.0, 1.0, 8).reshape(4, 2), np.linspace(2.0, 3.0, 6).reshape(3, 2)
+
+MULTIOUTPUT_KERNELS = {
+    "shared": gpflow.kernels.SharedIndependent,
+    "separate": gpflow.kernels.SeparateIndependent,
+    "mixed": gpflow.kernels.LinearCoregionalization,
+}
+
+
+def multioutput_kernel(name):
+    parts = [gpflow.kernels.Matern52(), gpflow.kernels.SquaredExponential()]
+    if name == "shared":
+        return gpflow.kernels.SharedIndependent(parts[0], output_dim=2)
+    if name == "separate":
+        return gpflow.kernels.SeparateIndependent(parts)
+    return gpflow.kernels.LinearCoregionalization(parts, W=np.array([[1.0, 0.5], [0.2, 1.0]]))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, tf.constant, np.ndarray.tolist, InducingPoints])
+def test_sets_keep_their_points_in_order(convert):
+    made = OrthogonalInducingVariables(convert(Z), convert(V), convert(Z + 5.0))
+    assert made.sizes == (4, 3, 4)
+    assert made.shape == (11, 2, 1)
+    assert int(made.num_inducing) == 11
+    assert made.input_dim == 2
+    for points, expected in zip(made.sets, (Z, V, Z + 5.0), strict=True):
+        np.testing.assert_array_equal(points.Z, expected)
+        assert points.Z.trainable
+
+
+def test_one_set_is_allowed_and_an_orthogonal_set_without_rows_is_left_out():
+    assert OrthogonalInducingVariables(Z).sizes == (4,)
+    assert OrthogonalInducingVariables(Z, np.zeros((0, 2)), V).sizes == (4, 3)
+
+
+def test_passed_parameters_variables_and_sets_stay_the_same_objects():
+    parameter, variable, points = gpflow.Parameter(Z), tf.Variable(V), InducingPoints(Z + 5.0)
+    made = OrthogonalInducingVariables(parameter, variable, points)
+    assert made.sets[0].Z is parameter
+    assert made.sets[1].Z is variable
+    assert made.sets[2] is points
+
+
+def test_every_set_is_trainable_and_can_be_frozen():
+    made = OrthogonalInducingVariables(Z, V)
+    assert [v.shape for v in made.trainable_variables] == [Z.shape, V.shape]
+    gpflow.set_trainable(made.sets[0], False)
+    (left,) = made.trainable_variables
+    np.testing.assert_array_equal(left, V)
+
+
+def test_sets_follow_the_default_float(float_type):
+    made = OrthogonalInducingVariables(Z, V.astype(np.float16))
+    assert {s.Z.dtype for s in made.sets} == {tf.as_dtype(float_type)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros(4),), r"base must have shape \[M, D\], got \(4,\)"),
+        ((np.zeros((2, 4, 2)),), r"base must have shape \[M, D\], got \(2, 4, 2\)"),
+        ((np.zeros((4, 0)),), r"base must have shape \[M, D\], got \(4, 0\)"),
+        ((Z, np.zeros(3)), r"orthogonal\[0\] must have shape \[M, D\], got \(3,\)"),
+        ((gpflow.Parameter(np.zeros(4)),), r"base must be a matrix, got shape \(4,\)"),
+        ((np.zeros((0, 2)), V), r"base is empty"),
+        ((Z, V, np.zeros((3, 1))), r"same number of columns, got \[2, 2, 1\]"),
+        ((Z * np.nan,), r"base must be finite"),
+        ((Z, V, V + np.inf), r"orthogonal\[1\] must be finite"),
+        (([["a"]],), r"base must hold real numbers"),
+        ((None,), r"base must hold real numbers"),
+        ((OrthogonalInducingVariables(Z, V),), r"base is itself orthogonal.*\*base\.sets"),
+        ((Z, OrthogonalInducingVariables(V)), r"orthogonal\[0\] is itself orthogonal"),
+        (
+            (SharedIndependentInducingVariables(InducingPoints(Z)),),
+            r"base must be single-output, got SharedIndependentInducingVariables",
+        ),
+        (
+            (Z, SeparateIndependentInducingVariables([InducingPoints(Z), InducingPoints(V)])),
+            r"orthogonal\[0\] must be single-output, got SeparateIndependent",
+        ),
+    ],
+)
+def test_what_cannot_be_a_set_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        OrthogonalInducingVariables(*arguments)
+
+
+def test_kuv_of_points_equals_numpy():
+    kernel = gpflow.kernels.SquaredExponential(variance=1.7, lengthscales=[0.5, 2.0])
+    scaled = (Z[:, None] - V[None]) / [0.5, 2.0]
+    expected = 1.7 * np.exp(-0.5 * (scaled**2).sum(-1))
+    got = Kuv(InducingPoints(Z), InducingPoints(V), kernel)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_kuv_obeys_active_dims_and_sums():
+    kernel = gpflow.kernels.Matern52(active_dims=[1]) + gpflow.kernels.White()
+    got = Kuv(InducingPoints(Z), InducingPoints(V), kernel)
+    alone = gpflow.kernels.Matern52()
+    np.testing.assert_allclose(got, alone.K(Z[:, 1:], V[:, 1:]), rtol=1e-12)
+
+
+def test_kuv_of_patches_is_the_base_kernel_between_patches(rng):
+    base = gpflow.kernels.SquaredExponential()
+    kernel = gpflow.kernels.Convolutional(base, [4, 4], [2, 2])
+    first, second = rng.normal(size=(3, 4)), rng.normal(size=(2, 4))
+    got = Kuv(InducingPatches(first), InducingPatches(second), kernel)
+    expected = np.exp(-0.5 * ((first[:, None] - second[None]) ** 2).sum(-1))
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_a_pair_of_sets_nobody_registered_raises():
+    smooth, kernel = Multiscale(V, np.ones_like(V)), gpflow.kernels.SquaredExponential()
+    with pytest.raises(NotImplementedError):
+        Kuv(InducingPoints(Z), smooth, kernel)
+    mixed = OrthogonalInducingVariables(InducingPoints(Z), smooth)
+    model = SOLVEGP(kernel, gpflow.likelihoods.Gaussian(), mixed)
+    with pytest.raises(NotImplementedError):
+        model.predict_f(Z)
+
+
+def test_there_is_no_joint_kuu_or_kuf_that_would_make_it_plain_svgp():
+    """The approximation lives in the posterior; with these, wrappers would lose it in silence."""
+    made, kernel = OrthogonalInducingVariables(Z, V), gpflow.kernels.Matern52()
+    with pytest.raises(NotImplementedError):
+        gpflow.covariances.Kuu(made, kernel)
+    with pytest.raises(NotImplementedError):
+        gpflow.covariances.Kuf(made, kernel, Z)
+    with pytest.raises(NotImplementedError):
+        gpflow.models.SGPR((Z, Z[:, :1]), kernel, made).elbo()
+
+
+@pytest.mark.parametrize("name", list(MULTIOUTPUT_KERNELS))
+def test_wrapping_for_a_multioutput_kernel_is_refused(name):
+    wrapped = SharedIndependentInducingVariables(OrthogonalInducingVariables(Z, V))
+    model = gpflow.models.SVGP(
+        multioutput_kernel(name), gpflow.likelihoods.Gaussian(), wrapped, num_latent_gps=2
+    )
+    Y = np.zeros((4, 2))
+    for call in (lambda: model.predict_f(Z), model.posterior, lambda: model.elbo((Z, Y))):
+        with pytest.raises((NotImplementedError, ValueError)):
+            call()
+
+
+@pytest.mark.parametrize("name", list(MULTIOUTPUT_KERNELS))
+def test_a_multioutput_kernel_is_refused_by_the_model_and_by_stock_svgp(name):
+    made, kernel = OrthogonalInducingVariables(Z, V), multioutput_kernel(name)
+    with pytest.raises(ValueError, match=r"kernel must be single-output.*num_latent_gps=2"):
+        SOLVEGP(kernel, gpflow.likelihoods.Gaussian(), made, num_latent_gps=2)
+    stock = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(), made, num_latent_gps=2)
+    for call in (
+        lambda: stock.predict_f(Z),
+        lambda: stock.posterior(),
+        lambda: stock.prior_kl(),
+        lambda: stock.elbo((Z, np.zeros((4, 2)))),
+    ):
+        with pytest.raises(ValueError, match=r"takes a single-output kernel.*num_latent_gps"):
+            call()
+
+
+def run(code):
+    """A fresh process; TensorFlow chatters on its standard error, so only the end is shown."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_in_a_fresh_process_stock_svgp_finds_the_posterior():
+    """One import is all that a user of the drop-in route writes."""
+    out = run(
+        "from gpflow_sparse.inducing_variables import OrthogonalInducingVariables\n"
+        "import gpflow\n"
+        "sets = OrthogonalInducingVariables([[0.0], [1.0]], [[0.5]])\n"
+        "kernel = gpflow.kernels.Matern52(variance=1.5)\n"
+        "m = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(), sets)\n"
+        "mean, var = m.predict_f([[0.3]])\n"
+        "print(abs(mean.numpy().item()), round(var.numpy().item(), 8), abs(float(m.prior_kl())))\n"
+    )
+    assert out.split() == ["0.0", "1.5", "0.0"]  # q starts at the prior
+
+
+def test_in_a_fresh_process_importing_the_package_alone_leaves_tensorflow_out():
+    run(
+        "import gpflow_sparse, sys\n"
+        "assert gpflow_sparse.__version__\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "assert 'gpflow' not in sys.modules\n"
+    )
+
+
+def test_in_a_fresh_process_importing_everything_creates_no_tensor():
+    """Threads and memory must still be configurable; TensorFlow refuses after the first tensor."""
+    out = run(
+        "import gpflow_sparse.data, gpflow_sparse.initialization, gpflow_sparse.models\n"
+        "import gpflow_sparse.training\n"
+        "import tensorflow as tf\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(1)\n"
+        "tf.constant(1.0)\n"
+        "try:\n"
+        "    tf.config.threading.set_inter_op_parallelism_threads(2)\n"
+        "except RuntimeError:\n"
+        "    print('only now')\n"
+    )
+    assert out.split() == ["only", "now"]

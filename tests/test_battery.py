@@ -1,0 +1,389 @@
+"""One battery of identities over every model of the package; the members are in battery.py."""
+
+import importlib
+import inspect
+import pkgutil
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.utilities import multiple_assign, print_summary, read_values, set_trainable
+
+import gpflow_sparse.models
+from gpflow_sparse.models import VariationalModel
+from tests.battery import MEMBERS, D, N, inputs, perturb
+
+every_member = pytest.mark.parametrize("member", MEMBERS.values(), ids=list(MEMBERS))
+our_members = pytest.mark.parametrize(
+    "member",
+    [member for member in MEMBERS.values() if member.guarded],
+    ids=[name for name, member in MEMBERS.items() if member.guarded],
+)
+XNEW = inputs(seed=7, rows=5)
+
+
+def loss_and_gradients(model, data):
+    with tf.GradientTape() as tape:
+        loss = model.training_loss(data)
+    return loss, tape.gradient(loss, model.trainable_variables)
+
+
+def assert_same_predictions(model, other, atol=1e-12):
+    for full_cov in (False, True):
+        for a, b in zip(
+            model.predict_f(XNEW, full_cov), other.predict_f(XNEW, full_cov), strict=True
+        ):
+            np.testing.assert_allclose(a, b, atol=atol)
+
+
+def all_subclasses(cls):
+    return {s for child in cls.__subclasses__() for s in {child, *all_subclasses(child)}}
+
+
+def test_every_model_of_the_package_is_in_the_battery():
+    for module in pkgutil.walk_packages(gpflow_sparse.models.__path__, "gpflow_sparse.models."):
+        importlib.import_module(module.name)
+    ours = {
+        cls
+        for cls in all_subclasses(VariationalModel)
+        if cls.__module__.startswith("gpflow_sparse.") and not inspect.isabstract(cls)
+    }
+    assert ours
+    assert ours - {type(member.build()) for member in MEMBERS.values()} == set()
+
+
+@every_member
+def test_q_starts_at_the_prior(member):
+    """Predictions are the prior's and the KL is zero, to the rounding of one factorization."""
+    model = member.build()
+    assert abs(float(model.prior_kl())) < 1e-8
+    mean, var = model.predict_f(XNEW)
+    np.testing.assert_allclose(mean, model.mean_function(XNEW), atol=1e-8)
+    prior = model.kernel(XNEW).numpy()
+    np.testing.assert_allclose(var, np.diag(prior)[:, None] + np.zeros_like(mean), atol=1e-8)
+    for cov in model.predict_f(XNEW, full_cov=True)[1]:
+        np.testing.assert_allclose(cov, prior, atol=1e-8)
+
+
+@every_member
+def test_the_kl_is_positive_away_from_the_prior(member):
+    assert float(perturb(member.build()).prior_kl()) > 0.1
+
+
+@every_member
+def test_variances_are_positive_at_and_far_from_the_inducing_inputs(member):
+    model = perturb(member.build())
+    Z = model.inducing_variable.sets[0].Z.numpy()
+    X = np.concatenate([Z, Z + 1e-8, inputs(8), 100.0 + inputs(9)])
+    var = model.predict_f(X)[1].numpy()
+    assert (var > 0).all()
+    far = var[-N:]
+    np.testing.assert_allclose(far, np.full_like(far, model.kernel.variance), rtol=1e-9)
+    assert np.linalg.eigvalsh(model.predict_f(X, full_cov=True)[1].numpy()).min() > -1e-9
+
+
+@every_member
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_compiled_values_and_gradients_equal_eager_ones(member, jit_compile):
+    """Relative to the largest entry of each gradient: single entries may cancel."""
+    model = perturb(member.build(num_data=50))
+    data = tuple(tf.constant(part) for part in member.data)
+    compiled = tf.function(lambda: loss_and_gradients(model, data), jit_compile=jit_compile)
+    (got, got_gradients), (loss, gradients) = compiled(), loss_and_gradients(model, data)
+    np.testing.assert_allclose(got, loss, rtol=1e-8)
+    for a, b in zip(got_gradients, gradients, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8 * np.abs(b).max())
+
+
+@every_member
+def test_gradients_exist_and_are_finite(member):
+    for model in (member.build(), perturb(member.build())):
+        gradients = loss_and_gradients(model, member.data)[1]
+        assert len(gradients) >= 5
+        for gradient, variable in zip(gradients, model.trainable_variables, strict=True):
+            assert gradient is not None, variable.name
+            assert np.isfinite(gradient).all(), variable.name
+
+
+@every_member
+def test_gradients_equal_central_differences(member):
+    """Along a random direction through all parameters at once, by a stencil of fourth order."""
+    model = perturb(member.build())
+    rng, h = np.random.default_rng(5), 1e-4
+    gradients = loss_and_gradients(model, member.data)[1]
+    directions = [rng.normal(size=v.shape) for v in model.trainable_variables]
+    expected = sum(float(tf.reduce_sum(g * d)) for g, d in zip(gradients, directions, strict=True))
+
+    def loss_at(shift):
+        for variable, direction in zip(model.trainable_variables, directions, strict=True):
+            variable.assign_add(shift * direction)
+        loss = float(model.training_loss(member.data))
+        for variable, direction in zip(model.trainable_variables, directions, strict=True):
+            variable.assign_sub(shift * direction)
+        return loss
+
+    near, wide = loss_at(h) - loss_at(-h), loss_at(2.0 * h) - loss_at(-2.0 * h)
+    np.testing.assert_allclose((8.0 * near - wide) / (12.0 * h), expected, rtol=1e-6)
+
+
+@every_member
+def test_float32_is_near_float64_with_the_same_jitter(member):
+    reference = member.build()
+    config = gpflow.config.Config(float=np.float32, jitter=1e-4)
+    if member.float32:
+        perturb(reference)
+    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-4)):
+        expected = reference.elbo(member.data), *reference.predict_f(XNEW)
+    with gpflow.config.as_context(config):
+        model = member.build()
+        if member.float32:  # otherwise compare where q is the prior of either precision
+            values = {k: v.astype(np.float32) for k, v in read_values(reference).items()}
+            multiple_assign(model, values)
+        data = tuple(part.astype(np.float32) for part in member.data)
+        got = model.elbo(data), *model.predict_f(XNEW.astype(np.float32))
+        assert all(np.isfinite(g).all() for g in loss_and_gradients(model, data)[1])
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == tf.float32
+        # float32 has 1e-7, times the condition number of Kuu under its jitter, about 1e4
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3)
+
+
+@every_member
+def test_permuting_rows_permutes_predictions_and_leaves_the_elbo(member, rng):
+    model = perturb(member.build())
+    X, Y = member.data
+    order = rng.permutation(N)
+    np.testing.assert_allclose(model.elbo((X[order], Y[order])), model.elbo((X, Y)), rtol=1e-12)
+    for a, b in zip(model.predict_f(X[order]), model.predict_f(X), strict=True):
+        np.testing.assert_allclose(a, b.numpy()[order], atol=1e-12)
+    permuted, plain = (model.predict_f(x, full_cov=True)[1].numpy() for x in (X[order], X))
+    np.testing.assert_allclose(permuted, plain[:, order][:, :, order], atol=1e-12)
+
+
+@every_member
+def test_minibatch_estimates_average_to_the_full_bound(member, rng):
+    """Exactly, over the disjoint batches of one epoch."""
+    X, Y = member.data
+    model = perturb(member.build(num_data=N))
+    for size in (1, 4):
+        batches = rng.permutation(N).reshape(-1, size)
+        estimates = [float(model.elbo((X[rows], Y[rows]))) for rows in batches]
+        np.testing.assert_allclose(np.mean(estimates), model.elbo((X, Y)), rtol=1e-10)
+        assert np.std(estimates) > 0.01
+
+
+@every_member
+def test_the_elbo_is_the_expected_log_likelihood_minus_the_kl(member):
+    X, Y = member.data
+    model = perturb(member.build(num_data=5 * N))
+    mean, var = model.predict_f(X)
+    expected = tf.reduce_sum(model.likelihood.variational_expectations(X, mean, var, Y))
+    np.testing.assert_allclose(
+        model.elbo((X, Y)), 5.0 * float(expected) - float(model.prior_kl()), rtol=1e-10
+    )
+    objective = model.maximum_log_likelihood_objective((X, Y))
+    np.testing.assert_allclose(objective, model.elbo((X, Y)), rtol=1e-14)
+
+
+@our_members
+def test_the_training_loss_is_minus_the_bound_and_the_log_prior(member):
+    model = perturb(member.build())
+    closure = model.training_loss_closure(member.data, compile=False)
+    for loss in (model.training_loss(member.data), closure()):
+        np.testing.assert_allclose(loss, -model.elbo(member.data), rtol=1e-14)
+    one = np.float64(1.0)
+    model.likelihood.shift = gpflow.Parameter(2.0, prior=tfp.distributions.Normal(0.0 * one, one))
+    expected = model.elbo(member.data) - 0.5 * np.log(2.0 * np.pi) - 2.0  # log N(2; 0, 1)
+    for loss in (model.training_loss(member.data), closure()):
+        np.testing.assert_allclose(loss, -expected, rtol=1e-14)
+
+
+@every_member
+def test_one_row_has_a_finite_bound_and_prediction(member):
+    X, Y = member.data
+    model = perturb(member.build())
+    assert np.isfinite(model.elbo((X[:1], Y[:1])))
+    for a, b in zip(model.predict_f(X[:1]), model.predict_f(X), strict=True):
+        np.testing.assert_allclose(a, b[:1], atol=1e-12)
+
+
+@every_member
+def test_a_checkpoint_restores_the_model_in_another_object(member, tmp_path):
+    model, fresh = perturb(member.build()), perturb(member.build(), seed=5)
+    path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=fresh).read(path).assert_consumed()
+    assert_same_predictions(fresh, model)
+    np.testing.assert_allclose(fresh.elbo(member.data), model.elbo(member.data), rtol=1e-14)
+
+
+@every_member
+def test_read_values_and_multiple_assign_carry_a_model_over(member):
+    model, fresh = perturb(member.build()), member.build()
+    values = read_values(model)
+    assert len(values) >= len(model.trainable_variables)
+    multiple_assign(fresh, values)
+    assert_same_predictions(fresh, model, atol=1e-10)
+    np.testing.assert_allclose(fresh.elbo(member.data), model.elbo(member.data), rtol=1e-10)
+
+
+@every_member
+def test_a_deep_copy_is_equal_and_independent(member):
+    model = perturb(member.build())
+    before = model.predict_f(XNEW)[0].numpy()
+    copy = gpflow.utilities.deepcopy(model)
+    assert_same_predictions(copy, model)
+    perturb(copy)
+    np.testing.assert_array_equal(model.predict_f(XNEW)[0], before)
+    assert np.abs(copy.predict_f(XNEW)[0] - before).max() > 1e-3
+
+
+@every_member
+def test_the_summary_lists_every_parameter(member, capsys):
+    model = member.build()
+    print_summary(model)
+    printed = capsys.readouterr().out
+    for name in gpflow.utilities.parameter_dict(model):
+        assert name.lstrip(".") in printed
+
+
+@every_member
+def test_frozen_parts_leave_the_trainable_variables(member):
+    model = member.build()
+    everything = {v.ref() for v in model.trainable_variables}
+    q = {v.ref() for part in (model.q_mu, model.q_sqrt) for v in variables_of(part)}
+    set_trainable(model.kernel, False)
+    set_trainable(model.inducing_variable, False)
+    set_trainable(model.likelihood, False)
+    set_trainable(model.mean_function, False)
+    assert {v.ref() for v in model.trainable_variables} == q < everything
+    set_trainable(model, False)
+    assert model.trainable_variables == ()
+    set_trainable(model, True)
+    assert {v.ref() for v in model.trainable_variables} >= everything
+
+
+def variables_of(part):
+    parameters = [part] if isinstance(part, gpflow.Parameter) else part
+    return [parameter.unconstrained_variable for parameter in parameters]
+
+
+@every_member
+def test_observations_are_predicted_through_the_likelihood(member):
+    model = perturb(member.build())
+    X, Y = member.data
+    likelihood, moments = model.likelihood, model.predict_f(X)
+    expected = likelihood.predict_mean_and_var(X, *moments)
+    for a, b in zip(model.predict_y(X), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    density = model.predict_log_density((X, Y))
+    assert density.shape == (N,)
+    np.testing.assert_allclose(density, likelihood.predict_log_density(X, *moments, Y), rtol=1e-10)
+    if isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        mean, var = (m.numpy() for m in moments)
+        var = var + likelihood.variance.numpy()
+        np.testing.assert_allclose(model.predict_y(X)[1], var, rtol=1e-12)
+        log_density = -0.5 * (np.log(2.0 * np.pi * var) + (Y - mean) ** 2 / var)
+        np.testing.assert_allclose(density, log_density.sum(axis=1), rtol=1e-10)
+
+
+@every_member
+@pytest.mark.parametrize("full_cov", [True, False])
+def test_samples_have_the_predicted_moments(member, full_cov):
+    """Within 5 standard errors of 20,000 draws, on every mean and every covariance."""
+    S, X = 20_000, XNEW[:4]
+    model = perturb(member.build())
+    tf.random.set_seed(6)
+    samples = model.predict_f_samples(X, S, full_cov=full_cov).numpy()
+    mean, cov = (m.numpy() for m in model.predict_f(X, full_cov=full_cov))
+    P = mean.shape[1]
+    assert samples.shape == (S, 4, P)
+    for p in range(P):
+        C = cov[p] if full_cov else np.diag(cov[:, p])
+        got = np.cov(samples[..., p], rowvar=False)
+        error_of_mean = np.sqrt(np.diag(C) / S)
+        error_of_cov = np.sqrt((np.outer(np.diag(C), np.diag(C)) + C**2) / S)
+        assert (np.abs(samples[..., p].mean(axis=0) - mean[:, p]) < 5.0 * error_of_mean).all()
+        assert (np.abs(got - C) < 5.0 * error_of_cov + 1e-5).all()  # GPflow's sampling jitter
+    assert model.predict_f_samples(X).shape == (4, P)
+
+
+DATA_METHODS = (
+    "elbo",
+    "maximum_log_likelihood_objective",
+    "training_loss",
+    "training_loss_closure",
+    "predict_log_density",
+)
+INPUT_METHODS = ("predict_f", "predict_y", "predict_f_samples")
+
+
+def refused(call, argument, message):
+    """Refused eagerly and while tracing, before anything can broadcast."""
+    with pytest.raises(ValueError, match=message):
+        call(argument)
+    with pytest.raises(ValueError, match=message):
+        tf.function(lambda: call(argument), autograph=False)()
+
+
+@our_members
+@pytest.mark.parametrize("method", DATA_METHODS)
+def test_data_that_would_broadcast_are_refused_eagerly_and_while_tracing(member, method):
+    model, (X, Y) = member.build(), (tf.constant(part) for part in member.data)
+    call = getattr(model, method)
+    refused(call, (X, Y[:, 0]), r"Y must be a matrix.*Use Y\[:, None\]")
+    refused(call, (X, Y[:1]), r"X and Y must have the same number of rows, got 12 and 1")
+    refused(call, (X, tf.concat([Y, Y], axis=1)), r"Y must have \d column\(s\)")
+    refused(call, (X[:, :1], Y), r"X must have 2 column\(s\)")
+    refused(call, (X[:, 0], Y), r"X must be a matrix")
+    refused(call, (X, Y, Y), r"data must be a tuple \(X \[N, D\], Y \[N, P\]\)")
+    refused(call, X, r"data must be a tuple")
+
+
+@our_members
+@pytest.mark.parametrize("method", DATA_METHODS)
+def test_data_that_are_not_finite_are_refused(member, method):
+    model, (X, Y) = member.build(), member.data
+    Y[3] = np.nan
+    with pytest.raises(ValueError, match=r"Y must be finite.*the first at \(3, 0\)"):
+        getattr(model, method)((X, Y))
+
+
+@our_members
+@pytest.mark.parametrize("method", INPUT_METHODS)
+def test_inputs_of_a_wrong_shape_are_refused_eagerly_and_while_tracing(member, method):
+    model = member.build()
+    posterior = model.posterior()
+    X = tf.constant(XNEW)
+    for call in (getattr(model, method), posterior.predict_f, posterior.fused_predict_f):
+        refused(call, X[:, :1], r"Xnew must have 2 column\(s\)")
+        refused(call, X[:, 0], r"Xnew must have shape \[\.\.\., N, D\]")
+        refused(call, X[:0], r"Xnew is empty")
+        with pytest.raises(ValueError, match=r"Xnew must be finite"):
+            call(np.full((3, D), np.inf))
+
+
+@our_members
+def test_lists_and_other_number_types_are_taken(member):
+    model, (X, Y) = perturb(member.build()), member.data
+    X, Y = np.round(X, 1).astype(np.float32), Y.round(1).astype(np.float32)
+    expected = model.elbo((X.astype(float), Y.astype(float)))
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-14)
+    np.testing.assert_allclose(model.elbo([X.tolist(), Y.tolist()]), expected, rtol=1e-14)
+    np.testing.assert_allclose(
+        model.predict_f(X.tolist())[0], model.predict_f(X.astype(float))[0], rtol=1e-14
+    )
+
+
+@our_members
+def test_every_cache_predicts_what_the_model_predicts(member):
+    model = perturb(member.build())
+    expected = model.predict_f(XNEW)
+    for kind in ("tensor", "variable"):
+        for a, b in zip(model.posterior(kind).predict_f(XNEW), expected, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+    mean, var, kl = model.posterior("nocache").marginals_and_kl(tf.constant(XNEW))
+    np.testing.assert_allclose(mean, expected[0], atol=1e-10)
+    np.testing.assert_allclose(var, expected[1], atol=1e-10)
+    np.testing.assert_allclose(kl, model.prior_kl(), rtol=1e-10)

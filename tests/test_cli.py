@@ -1,0 +1,183 @@
+"""The command line, as a user meets it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gpflow_sparse.cli import main
+
+SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "15", "--num-subset", "60"]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Call the command line in an empty folder; returns exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+        return result.exit_code, result.stdout, result.stderr
+
+    return call
+
+
+def write_csv(path, rows, header="width,height,price"):
+    path.write_text("\n".join([header, *rows]) + "\n")
+
+
+def numbers(rng, count=80):
+    X = rng.normal(size=(count, 2))
+    y = 300.0 + 50.0 * np.sin(X[:, 0]) + 5.0 * rng.normal(size=count)
+    return [f"{a:.6f},{b:.6f},{c:.4f}" for (a, b), c in zip(X, y, strict=True)]
+
+
+def last_json(text):
+    return json.loads(text.strip().splitlines()[-1])
+
+
+def test_help_does_not_import_tensorflow():
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom gpflow_sparse.cli import main\n"
+        "result = CliRunner().invoke(main, ['fit', '--help'])\n"
+        "assert result.exit_code == 0 and '--num-orthogonal' in result.output\n"
+        "heavy = {'tensorflow', 'gpflow', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_default_data_set_trains_and_is_judged_beside_svgp(run, tmp_path):
+    code, out, _ = run("fit", *SMALL, "--output", "run")
+    assert code == 0
+    record = last_json(out)
+    ours, svgp = record["results"]
+    assert ours["title"] == "SOLVE-GP(12+8)"
+    assert svgp["title"] == "SVGP(12)"
+    for result in (ours, svgp):
+        assert 0.0 < result["rmse_standardized"] < 1.0  # better than the mean
+        assert 0.5 < result["coverage"] <= 1.0
+    assert record["seed"] == 0
+    assert set(record["versions"]) >= {"gpflow", "tensorflow", "numpy", "python"}
+    assert record["config"]["num_orthogonal"] == 8
+    assert "95 % coverage" in out
+    assert (tmp_path / "run" / "predictions.png").read_bytes()[:4] == b"\x89PNG"
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == record
+
+
+def test_the_same_seed_gives_the_same_numbers_and_evaluate_finds_them_again(run):
+    options = [*SMALL, "--no-baseline", "--no-plot", "--seed", "3"]
+    first = last_json(run("fit", *options, "--output", "a")[1])["results"][0]
+    second = last_json(run("fit", *options, "--output", "b")[1])["results"][0]
+    scored = last_json(run("evaluate", "a")[1])
+    for name in ("rmse", "nlpd", "crps", "coverage"):
+        assert first[name] == second[name]
+        np.testing.assert_allclose(scored[name], first[name], rtol=1e-9)
+
+
+def test_a_users_csv_trains_and_new_rows_are_scored(run, rng, tmp_path):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    write_csv(tmp_path / "new.csv", numbers(rng, 20))
+    code, out, _ = run(
+        "fit", "--data", "my.csv", "--target", "price", *SMALL, "--no-plot", "--output", "run"
+    )
+    assert code == 0
+    result = last_json(out)["results"][0]
+    assert result["rmse"] < 40.0  # the standard deviation of price is about 36
+    code, out, _ = run("evaluate", "run", "--data", "new.csv")
+    assert code == 0
+    assert 1.0 < last_json(out)["rmse"] < 60.0
+
+
+def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
+    rows = numbers(rng)
+    rows = [f"{row},red" for row in rows]
+    rows[6] = ",".join(["", *rows[6].split(",")[1:]])
+    write_csv(tmp_path / "my.csv", rows, "width,height,price,color")
+    code, _, err = run("fit", "--data", "my.csv", "--target", "price", *SMALL)
+    assert code == 1
+    assert "color" in err
+    assert "width" in err
+    assert "row 8" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "my.csv"], ["target is missing"]),
+        (["--data", "my.csv", "--target", "prize"], ["prize", "price"]),
+        (["--data", "none.csv", "--target", "price"], ["none.csv"]),
+        (["--data", "kin4k"], ["kin4k", "kin40k"]),
+        (["--num-steps", "0"], ["num_steps"]),
+        (["--device", "gpu:7"], ["gpu:7", "CPU:0"]),
+        (["--num-inducing", "9000"], ["num_inducing", "training rows"]),
+        (["--learning-rate", "-1"], ["learning_rate"]),
+    ],
+)
+def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    code, _, err = run("fit", *SMALL, *arguments)
+    assert code == 1
+    assert all(word in err for word in words)
+    assert "Traceback" not in err
+
+
+def test_classification_is_scored_by_error_rate(run, rng, tmp_path):
+    X = rng.normal(size=(90, 2))
+    labels = (X[:, 0] > 0.0).astype(int) + (X[:, 1] > 0.5)
+    rows = [f"{a:.5f},{b:.5f},{c}" for (a, b), c in zip(X, labels, strict=True)]
+    write_csv(tmp_path / "my.csv", rows)
+    options = ["--data", "my.csv", "--target", "price", "--task", "classification"]
+    code, out, _ = run("fit", *options, *SMALL, "--num-steps", "60", "--output", "run")
+    assert code == 0
+    result = last_json(out)["results"][0]
+    assert result["error_rate"] < 0.45  # guessing the largest class errs in about 0.6
+    np.testing.assert_allclose(last_json(run("evaluate", "run")[1])["brier"], result["brier"])
+
+
+def test_float32_runs_and_leaves_the_session_in_float64(run):
+    import gpflow
+
+    code, out, _ = run("fit", *SMALL, "--float32", "--no-baseline", "--no-plot")
+    assert code == 0
+    assert last_json(out)["results"][0]["rmse_standardized"] < 1.0
+    assert gpflow.default_float() is np.float64
+
+
+def test_an_old_folder_that_is_no_run_is_refused(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    code, _, err = run("evaluate", "empty")
+    assert code == 1
+    assert "holds no run" in err
+
+
+def test_a_damaged_run_is_refused(run, tmp_path):
+    run("fit", *SMALL, "--no-baseline", "--no-plot", "--output", "run")
+    (tmp_path / "run" / "parameters.npz").write_bytes(b"PK not a zip file")
+    code, _, err = run("evaluate", "run")
+    assert code == 1
+    assert "damaged" in err
+
+
+def test_data_sets_and_methods_are_listed(run):
+    assert "kin40k" in run("datasets")[1]
+    assert "solvegp" in run("methods")[1]
+
+
+def test_the_step_benchmark_prints_ratios_to_gpflow(run):
+    code, out, _ = run(
+        "bench", "step", "solvegp", "--num-inducing", "8", "--num-orthogonal", "8",
+        "--batch-size", "16", "--repeats", "2",
+    )  # fmt: skip
+    assert code == 0
+    rows = last_json(out)["rows"]
+    assert [row["title"] for row in rows] == [
+        "SOLVE-GP(8+8)",
+        "GPflow SVGP(16)",
+        "SVGP(16) on our factorization",
+    ]
+    assert rows[1]["ratio"] == 1.0

@@ -1,0 +1,96 @@
+"""Early stopping on made-up histories, and GPflow monitors as callbacks."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gpflow.monitor import ExecuteCallback, Monitor, MonitorTaskGroup
+
+from gpflow_sparse.training import EarlyStopping, FitState
+from gpflow_sparse.training.callbacks import as_callback
+
+
+def stops(stopper, values, model=None):
+    """The step at which it stops, or None."""
+    for step, value in enumerate(values, start=1):
+        if stopper(FitState(step, value, model)):
+            return step
+    return None
+
+
+def test_it_stops_after_patience_looks_without_a_rise():
+    assert stops(EarlyStopping(every=1, patience=3), [1, 2, 3, 3, 2, 3, 9]) == 6
+    assert stops(EarlyStopping(every=1, patience=1), [1, 2, 2]) == 3
+
+
+def test_a_rise_starts_the_count_again():
+    assert stops(EarlyStopping(every=1, patience=2), [1, 0, 2, 1, 3, 2, 1]) == 7
+    assert stops(EarlyStopping(every=1, patience=2), range(100)) is None
+
+
+def test_scores_are_means_between_looks():
+    """Means of pairs: 1, 2, 2, 2; the spike of 30 counts only within its own pair."""
+    stopper = EarlyStopping(every=2, patience=2)
+    assert stops(stopper, [0, 2, -26, 30, 1, 3, 3, 1, 9, 9]) == 8
+    assert stopper.best == 2.0
+
+
+def test_small_rises_do_not_count():
+    values = [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert stops(EarlyStopping(every=1, patience=2, min_delta=1.0), values) == 3
+    assert stops(EarlyStopping(every=1, patience=3, min_delta=0.4), values) is None
+
+
+def test_scores_come_from_held_out_rows_if_there_are_any():
+    asked, scores = [], iter([[1.0, 3.0], [2.0, 3.0], [2.0, 2.0], [1.0, 1.0]])
+    held_out = np.zeros((2, 1)), np.zeros((2, 1))
+
+    def predict_log_density(data):
+        asked.append(data)
+        return np.array(next(scores))
+
+    model = SimpleNamespace(predict_log_density=predict_log_density)
+    stopper = EarlyStopping(validation=held_out, every=3, patience=2)
+    assert stops(stopper, range(100), model) == 12
+    assert stopper.best == 2.5
+    assert len(asked) == 4
+    assert all(data is held_out for data in asked)
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"patience": 0}, {"every": -3}])
+def test_looks_and_patience_must_be_positive(options):
+    with pytest.raises(ValueError, match="every and patience must be positive"):
+        EarlyStopping(**options)
+
+
+def test_gpflow_monitors_groups_and_tasks_are_called_with_the_step():
+    for wrap in (
+        lambda task: task,
+        lambda task: MonitorTaskGroup(task, period=1),
+        lambda task: Monitor(MonitorTaskGroup(task)),
+    ):
+        seen = []
+        callback = as_callback(wrap(ExecuteCallback(lambda seen=seen, **_: seen.append(1))))
+        assert [callback(FitState(step, 0.0, None)) for step in (1, 2, 3)] == [False] * 3
+        assert len(seen) == 3
+
+
+def test_a_monitor_group_keeps_its_period():
+    steps = []
+    group = MonitorTaskGroup(
+        ExecuteCallback(lambda epoch=None, **_: steps.append(group.tasks[0].current_step.numpy())),
+        period=3,
+    )
+    callback = as_callback(group)
+    for step in range(1, 8):
+        callback(FitState(step, 0.0, None))
+    assert steps == [3, 6]
+
+
+def test_other_callables_stay_as_they_are_and_the_rest_is_refused():
+    def callback(state):
+        return True
+
+    assert as_callback(callback) is callback
+    with pytest.raises(ValueError, match="callbacks must be callable, got int"):
+        as_callback(3)

@@ -1,0 +1,315 @@
+"""The training loop: it climbs whatever it is given, repeats itself, and says why it failed."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.keras import tf_keras
+from gpflow.monitor import ExecuteCallback, MonitorTaskGroup
+
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.training import EarlyStopping, History, TrainingError, adam, fit
+
+N = 40
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(-2.0, 2.0, size=(N, 1)), axis=0)
+    return X, np.sin(3.0 * X) + 0.1 * rng.normal(size=X.shape)
+
+
+def solvegp(num_data=None, likelihood=None):
+    return SOLVEGP(
+        gpflow.kernels.SquaredExponential(),
+        likelihood or gpflow.likelihoods.Gaussian(0.5),
+        OrthogonalInducingVariables(np.linspace(-2, 2, 4)[:, None], np.array([[-1.0], [0.1]])),
+        num_data=num_data,
+    )
+
+
+def stock_svgp(num_data=None):
+    return gpflow.models.SVGP(
+        gpflow.kernels.SquaredExponential(),
+        gpflow.likelihoods.Gaussian(0.5),
+        np.linspace(-2, 2, 5)[:, None],
+        num_data=num_data,
+    )
+
+
+def batched(X, Y):
+    return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(N, seed=0).batch(8)
+
+
+def climb(model, source, steps=15, **options):
+    """Train; return the history and how far the full bound has risen."""
+    before = float(model.elbo(data()))
+    history = fit(model, source, num_steps=steps, **options)
+    assert history.num_steps == steps
+    assert np.isfinite(history.elbo).all()
+    return history, float(model.elbo(data())) - before
+
+
+@pytest.mark.parametrize("build", [solvegp, stock_svgp])
+def test_adam_on_all_the_data_climbs_from_the_bound_at_the_start(build):
+    model = build()
+    start = float(model.elbo(data()))
+    history, rise = climb(model, data(), optimizer=adam(0.05))
+    np.testing.assert_allclose(history.elbo[0], start, rtol=1e-10)
+    assert rise > 10.0
+    assert history.elbo[-1] > history.elbo[0] + 10.0
+
+
+@pytest.mark.parametrize("build", [solvegp, stock_svgp])
+def test_adam_on_minibatches_climbs(build):
+    assert climb(build(num_data=N), data(), batch_size=10, optimizer=adam(0.05))[1] > 10.0
+
+
+@pytest.mark.parametrize("build", [solvegp, stock_svgp])
+def test_natural_gradients_climb_further_than_adam_alone(build):
+    gains = [climb(build(), data(), natural_gradients=gamma)[1] for gamma in (False, 0.5)]
+    assert gains[1] > gains[0] + 10.0
+    assert gains[0] > 0.0
+
+
+def test_natural_gradients_move_q_and_leave_the_rest_to_the_optimizer():
+    """With a rate of zero only q moves, and by natural gradients of size 0.1 by default."""
+    model, same = solvegp(), solvegp()
+    lengthscale = float(model.kernel.lengthscales)
+    fit(model, data(), num_steps=1, natural_gradients=True, optimizer=adam(0.0))
+    fit(same, data(), num_steps=1, natural_gradients=0.1, optimizer=adam(0.0))
+    assert float(model.kernel.lengthscales) == lengthscale
+    for (q_mu, q_sqrt), (same_mu, same_sqrt) in zip(
+        model.variational_parameters, same.variational_parameters, strict=True
+    ):
+        assert np.abs(q_mu.numpy()).max() > 0.01
+        assert np.abs(q_sqrt.numpy()[0] - np.eye(q_mu.shape[0])).max() > 0.01
+        np.testing.assert_array_equal(q_mu, same_mu)
+        np.testing.assert_array_equal(q_sqrt, same_sqrt)
+
+
+def test_datasets_and_memory_mapped_arrays_climb(tmp_path):
+    X, Y = data()
+    files = [np.memmap(tmp_path / n, dtype="f8", mode="w+", shape=X.shape) for n in "XY"]
+    files[0][:], files[1][:] = X, Y
+    gains = [
+        climb(solvegp(num_data=N), batched(X, Y), optimizer=adam(0.05))[1],
+        climb(solvegp(num_data=N), tuple(files), batch_size=8, optimizer=adam(0.05))[1],
+    ]
+    assert min(gains) > 10.0
+
+
+def test_memory_mapped_arrays_train_as_arrays_do(tmp_path):
+    """The same rows in the same batches; only their order within a batch differs."""
+    X, Y = data()
+    files = [np.memmap(tmp_path / n, dtype="f8", mode="w+", shape=X.shape) for n in "XY"]
+    files[0][:], files[1][:] = X, Y
+    runs = [
+        fit(solvegp(num_data=N), source, num_steps=8, batch_size=7, seed=3).elbo
+        for source in ((X, Y), tuple(files))
+    ]
+    np.testing.assert_allclose(*runs, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [tf.keras.optimizers.Adam, tf_keras.optimizers.Adam, tf_keras.optimizers.SGD],
+    ids=["keras3_adam", "tf_keras_adam", "tf_keras_sgd"],
+)
+def test_optimizers_of_either_keras_climb(optimizer):
+    rate = 1e-3 if optimizer is tf_keras.optimizers.SGD else 0.05
+    assert climb(solvegp(), data(), optimizer=optimizer(rate))[1] > 5.0
+
+
+def test_both_adams_and_the_default_take_the_same_steps():
+    """Up to epsilon's float32 arithmetic in the optimizers."""
+    runs = [
+        fit(solvegp(), data(), num_steps=5, optimizer=optimizer).elbo
+        for optimizer in (None, tf.keras.optimizers.Adam(0.01), tf_keras.optimizers.Adam(0.01))
+    ]
+    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-6)
+    np.testing.assert_allclose(runs[2], runs[0], rtol=1e-12)
+
+
+def test_a_model_that_holds_its_data_needs_none():
+    model = gpflow.models.GPR(data(), gpflow.kernels.Matern52(), noise_variance=0.5)
+    before = float(model.log_marginal_likelihood())
+    history = fit(model, num_steps=15, optimizer=adam(0.05))
+    assert float(model.log_marginal_likelihood()) > before + 5.0
+    np.testing.assert_allclose(history.elbo[0], before, rtol=1e-10)
+
+
+def test_frozen_parameters_stay():
+    model = solvegp()
+    gpflow.set_trainable(model.inducing_variable, False)
+    points = [s.Z.numpy() for s in model.inducing_variable.sets]
+    fit(model, data(), num_steps=2)
+    for s, before in zip(model.inducing_variable.sets, points, strict=True):
+        np.testing.assert_array_equal(s.Z, before)
+
+
+def test_the_same_seed_repeats_the_run_and_another_does_not():
+    first, again, other = (
+        fit(solvegp(num_data=N), data(), num_steps=8, batch_size=7, seed=seed).elbo
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(("epochs", "size", "steps"), [(1, 10, 4), (0.5, 10, 2), (1, 12, 4)])
+def test_epochs_are_passes_over_the_data(epochs, size, steps):
+    history = fit(solvegp(num_data=N), data(), num_epochs=epochs, batch_size=size)
+    assert history.num_steps == steps
+
+
+def test_the_history_tells_what_happened():
+    seen = []
+    model = solvegp()
+    history = fit(model, data(), num_steps=4, callbacks=[seen.append])
+    assert isinstance(history, History)
+    assert history.num_steps == 4
+    assert history.elbo.shape == history.seconds.shape == (4,)
+    assert not history.stopped_early
+    assert (np.diff(history.seconds) >= 0).all()
+    assert history.seconds[0] > 0
+    assert [state.step for state in seen] == [1, 2, 3, 4]
+    np.testing.assert_array_equal([state.elbo for state in seen], history.elbo)
+    assert all(state.model is model for state in seen)
+
+
+def test_early_stopping_ends_the_run_and_every_callback_is_still_called():
+    """At a rate of zero nothing rises after the first look: 2 steps per look, 1 + 2 looks."""
+    steps, monitored = [], []
+    task = ExecuteCallback(lambda **_: monitored.append(1))
+    history = fit(
+        solvegp(),
+        data(),
+        num_steps=50,
+        optimizer=adam(0.0),
+        callbacks=[
+            EarlyStopping(every=2, patience=2),
+            lambda state: steps.append(state.step),
+            MonitorTaskGroup(task, period=2),
+        ],
+    )
+    assert history.stopped_early
+    assert history.num_steps == 6
+    assert steps == [1, 2, 3, 4, 5, 6]
+    assert len(monitored) == 3
+
+
+def test_early_stopping_looks_at_held_out_rows():
+    X, Y = data()
+    stopper = EarlyStopping(validation=(X[::4], Y[::4]), every=1, patience=1)
+    model = solvegp()
+    history = fit(model, (X, Y), num_steps=5, optimizer=adam(0.0), callbacks=[stopper])
+    assert history.num_steps == 2
+    expected = np.mean(model.predict_log_density((X[::4], Y[::4])))
+    np.testing.assert_allclose(stopper.best, expected, rtol=1e-12)
+
+
+def test_it_is_silent_where_standard_error_is_not_a_terminal(capfd):
+    fit(solvegp(), data(), num_steps=2)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "ELBO" not in printed.err  # TensorFlow itself may write there
+    assert "steps/s" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "exactly one of num_steps and num_epochs"),
+        ({"num_steps": 1, "num_epochs": 1}, "exactly one of num_steps and num_epochs"),
+        ({"num_steps": 0}, "num_steps must be positive, got 0"),
+        ({"num_epochs": 0}, "num_epochs must be positive, got 0"),
+        ({"num_steps": 1, "batch_size": 0}, "batch_size must be from 1 to N=40, got 0"),
+        ({"num_steps": 1, "batch_size": 41}, "batch_size must be from 1 to N=40, got 41"),
+        ({"num_steps": 1, "batch_size": 10}, r"num_data=None.*build it with num_data=40"),
+        ({"num_steps": 1, "callbacks": [3]}, "callbacks must be callable"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(solvegp(), data(), **options)
+
+
+def test_data_that_do_not_fit_are_refused_before_the_first_step():
+    X, Y = data()
+    wrong = solvegp(num_data=39)
+    with pytest.raises(ValueError, match=r"num_data=39.*build it with num_data=40"):
+        fit(wrong, (X, Y), num_steps=1, batch_size=10)
+    with pytest.raises(ValueError, match=r"data is needed: SOLVEGP does not hold its data"):
+        fit(solvegp(), num_steps=1)
+    with pytest.raises(ValueError, match=r"needs num_data, the number of rows behind the dataset"):
+        fit(solvegp(), batched(X, Y), num_steps=1)
+    with pytest.raises(ValueError, match=r"give num_steps with a tf\.data\.Dataset"):
+        fit(solvegp(num_data=N), batched(X, Y), num_epochs=1)
+    with pytest.raises(ValueError, match=r"num_epochs needs data"):
+        fit(gpflow.models.GPR((X, Y), gpflow.kernels.Matern52()), num_epochs=1)
+    for model in (solvegp(), stock_svgp()):
+        with pytest.raises(ValueError, match=r"Y must be a matrix.*Use Y\[:, None\]"):
+            fit(model, (X, Y[:, 0]), num_steps=1)
+        with pytest.raises(ValueError, match=r"same number of rows, got 40 and 1"):
+            fit(model, (X, Y[:1]), num_steps=1)
+    with pytest.raises(ValueError, match=r"X must have 1 column\(s\)"):
+        fit(solvegp(), (np.hstack([X, X]), Y), num_steps=1)
+    with pytest.raises(ValueError, match=r"natural_gradients needs a model with full covariances"):
+        fit(
+            gpflow.models.GPR((X, Y), gpflow.kernels.Matern52()),
+            num_steps=1,
+            natural_gradients=True,
+        )
+
+
+class Indefinite(gpflow.kernels.SquaredExponential):
+    """Not a covariance: minus one off the diagonal of three or more points."""
+
+    def K(self, X, X2=None):
+        same = super().K(X, X2)
+        return 2.0 * same - 1.0 if X2 is None else same
+
+
+def test_a_failed_factorization_names_the_matrix_and_the_step():
+    model = solvegp()
+    model.kernel.lengthscales.unconstrained_variable.assign(np.nan)
+    message = (
+        r"step 1: Cholesky factorization of Kuu \(covariance of the base inducing set\) failed"
+    )
+    with pytest.raises(TrainingError, match=message) as caught:
+        fit(model, data(), num_steps=3)
+    assert "Likely causes" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    model = solvegp()
+    model.kernel = Indefinite(lengthscales=10.0)
+    with pytest.raises(TrainingError, match=r"Cholesky factorization of Kuu"):
+        fit(model, data(), num_steps=3)
+
+
+def test_a_failed_orthogonal_set_is_named():
+    model = solvegp()
+    model.inducing_variable.sets[1].Z.unconstrained_variable.assign([[np.inf], [0.1]])
+    with pytest.raises(TrainingError, match=r"Cvv \(residual covariance of orthogonal set 1\)"):
+        fit(model, data(), num_steps=3)
+
+
+def test_a_natural_step_that_is_too_large_says_so():
+    """At gamma = 50 a Poisson bound leaves the positive definite matrices."""
+    X, Y = data()
+    model = solvegp(likelihood=gpflow.likelihoods.StudentT(scale=0.01, df=1.0))
+    model.q_mu[0].assign(np.full((4, 1), 50.0))
+    with pytest.raises(TrainingError, match=r"natural-gradient step \(try a smaller step\)"):
+        fit(model, (X, Y), num_steps=20, natural_gradients=1.0)
+
+
+def test_a_bound_that_is_not_finite_stops_the_run_with_advice():
+    model = solvegp()
+    model.q_mu[0].unconstrained_variable.assign(np.full((4, 1), np.nan))
+    with pytest.raises(TrainingError, match=r"step 1: the objective is nan.*learning rate"):
+        fit(model, data(), num_steps=3)
+    stock = stock_svgp()  # GPflow's own factorization fails in silence
+    stock.kernel.lengthscales.unconstrained_variable.assign(np.nan)
+    with pytest.raises(TrainingError, match=r"step 1: the objective is nan"):
+        fit(stock, data(), num_steps=3)

@@ -1,0 +1,168 @@
+"""Natural-gradient steps against GPflow's, and the schedule of the default Adam."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.keras import tf_keras
+
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.linalg import FactorizationError
+from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.training import adam, natural_step
+from gpflow_sparse.training.optimizers import apply_natural_step, natural_pairs
+
+N, M, P = 15, 5, 2
+
+
+def data(rng):
+    X = rng.normal(size=(N, 1))
+    return X, np.sin(2.0 * X) + 0.3 * rng.normal(size=(N, P))
+
+
+def stock(rng, likelihood=None, whiten=True):
+    return gpflow.models.SVGP(
+        gpflow.kernels.Matern52(),
+        likelihood or gpflow.likelihoods.Gaussian(0.2),
+        np.linspace(-2.0, 2.0, M)[:, None],
+        num_latent_gps=P,
+        whiten=whiten,
+        q_mu=rng.normal(size=(M, P)),
+        q_sqrt=0.2 * np.tril(rng.normal(size=(P, M, M))) + np.eye(M),
+    )
+
+
+def one_step(model, pair, data, gamma):
+    q_mu, q_sqrt = (tf.convert_to_tensor(q) for q in pair)
+    variables = [q.unconstrained_variable for q in pair]
+    with tf.GradientTape() as tape:
+        loss = model.training_loss(data)
+    grad_mu, grad_free = tape.gradient(loss, variables)
+    return natural_step(q_mu, q_sqrt, grad_mu, pair[1].transform.forward(grad_free), gamma)
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0])
+@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize("likelihood", [gpflow.likelihoods.Gaussian, gpflow.likelihoods.Poisson])
+def test_a_natural_step_equals_gpflows(rng, gamma, whiten, likelihood):
+    """Two outputs, conjugate or not; GPflow's signs of the factor's columns are undone by S."""
+    X, Y = data(rng)
+    Y = np.round(np.exp(Y)) if likelihood is gpflow.likelihoods.Poisson else Y
+    model = stock(rng, likelihood(), whiten)
+    q_mu, q_sqrt = one_step(model, (model.q_mu, model.q_sqrt), (X, Y), gamma)
+    before = model.q_mu.numpy()
+    gpflow.optimizers.NaturalGradient(gamma).minimize(
+        model.training_loss_closure((X, Y), compile=False), [(model.q_mu, model.q_sqrt)]
+    )
+    S = q_sqrt @ tf.linalg.matrix_transpose(q_sqrt)
+    expected = model.q_sqrt @ tf.linalg.matrix_transpose(model.q_sqrt)
+    np.testing.assert_allclose(q_mu, model.q_mu, atol=1e-8)
+    np.testing.assert_allclose(S, expected, atol=1e-8)
+    np.testing.assert_array_equal(q_sqrt, np.tril(q_sqrt))
+    assert (tf.linalg.diag_part(q_sqrt) > 0).numpy().all()
+    assert np.abs(model.q_mu - before).max() > 0.01
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_one_full_step_on_one_set_lands_on_the_collapsed_bound(rng, whiten):
+    X, Y = data(rng)
+    Y = Y[:, :1]
+    Z = np.linspace(-2.0, 2.0, M)[:, None]
+    model = SOLVEGP(
+        gpflow.kernels.Matern52(),
+        gpflow.likelihoods.Gaussian(0.2),
+        OrthogonalInducingVariables(Z),
+        whiten=whiten,
+        q_mu=[rng.normal(size=(M, 1))],
+        q_sqrt=[0.2 * np.tril(rng.normal(size=(1, M, M))) + np.eye(M)],
+    )
+    (pair,) = natural_pairs(model)
+    with tf.GradientTape() as tape:
+        loss = model.training_loss((X, Y))
+    gradients = tape.gradient(loss, [q.unconstrained_variable for q in pair])
+    apply_natural_step(pair, gradients, 1.0)
+    collapsed = gpflow.models.SGPR((X, Y), model.kernel, Z, noise_variance=0.2)
+    np.testing.assert_allclose(model.elbo((X, Y)), collapsed.elbo(), rtol=1e-8)
+    np.testing.assert_allclose(model.predict_f(X)[1], collapsed.predict_f(X)[1], atol=1e-7)
+
+
+def test_a_step_along_a_zero_gradient_stays(rng):
+    model = stock(rng)
+    q = tf.convert_to_tensor(model.q_mu), tf.convert_to_tensor(model.q_sqrt)
+    zero = [tf.zeros_like(part) for part in q]
+    for new, old in zip(natural_step(*q, *zero, 1.0), q, strict=True):
+        np.testing.assert_allclose(new, old, atol=1e-12)
+
+
+def test_the_upper_triangle_of_the_gradient_does_not_count(rng):
+    """The gradient of a lower factor is defined on its lower triangle only."""
+    q = tf.constant(rng.normal(size=(3, 1))), tf.constant(np.eye(3)[None])
+    g_mu, g_sqrt = rng.normal(size=(3, 1)), 0.1 * rng.normal(size=(1, 3, 3))
+    full = natural_step(*q, tf.constant(g_mu), tf.constant(g_sqrt), 0.5)
+    lower = natural_step(*q, tf.constant(g_mu), tf.constant(np.tril(g_sqrt)), 0.5)
+    for a, b in zip(full, lower, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-14)
+
+
+def test_a_step_that_leaves_the_positive_definite_matrices_is_refused():
+    q_mu, q_sqrt = tf.zeros((2, 1), tf.float64), tf.eye(2, batch_shape=[1], dtype=tf.float64)
+    with pytest.raises(FactorizationError, match=r"natural-gradient step \(try a smaller step\)"):
+        natural_step(q_mu, q_sqrt, q_mu, -4.0 * q_sqrt, 1.0)
+
+
+def test_pairs_are_found_in_our_models_and_in_gpflows(rng):
+    model = stock(rng)
+    assert natural_pairs(model) == ((model.q_mu, model.q_sqrt),)
+    sets = OrthogonalInducingVariables(np.zeros((2, 1)), np.ones((3, 1)))
+    ours = SOLVEGP(gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(), sets)
+    assert natural_pairs(ours) == ours.variational_parameters
+    assert len(natural_pairs(ours)) == 2
+
+
+def test_models_without_full_covariances_are_refused(rng):
+    X, Y = data(rng)
+    kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian()
+    diagonal = gpflow.models.SVGP(kernel, likelihood, X[:4], q_diag=True)
+    exact = gpflow.models.GPR((X, Y), kernel)
+    for model in (diagonal, exact):
+        name = type(model).__name__
+        message = rf"full covariances.*{name} has none\. Use natural_gradients=False"
+        with pytest.raises(ValueError, match=message):
+            natural_pairs(model)
+
+
+def rate(optimizer, step):
+    return float(optimizer.learning_rate(step))
+
+
+def test_the_default_adam_has_a_constant_rate():
+    optimizer = adam()
+    assert isinstance(optimizer, tf_keras.optimizers.Adam)
+    np.testing.assert_allclose(optimizer.learning_rate, 0.01, rtol=1e-6)
+    np.testing.assert_allclose(adam(0.3).learning_rate, 0.3, rtol=1e-6)
+
+
+def test_the_rate_decays_by_a_cosine_to_zero():
+    optimizer = adam(0.1, decay_steps=100)
+    for step in (0, 25, 50, 75, 100, 150):
+        expected = 0.05 * (1.0 + np.cos(np.pi * min(step, 100) / 100))
+        np.testing.assert_allclose(rate(optimizer, step), expected, atol=1e-8)  # float32 rates
+
+
+def test_the_warm_up_is_linear_and_part_of_the_run():
+    optimizer = adam(0.1, decay_steps=100, warmup_steps=20)
+    for step, expected in ((0, 0.0), (10, 0.05), (20, 0.1), (60, 0.05), (100, 0.0)):
+        np.testing.assert_allclose(rate(optimizer, step), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"warmup_steps": 5}, "warmup_steps needs decay_steps"),
+        ({"warmup_steps": 5, "decay_steps": 5}, "warmup_steps must be below decay_steps=5, got 5"),
+        ({"warmup_steps": -1, "decay_steps": 5}, "warmup_steps must be below decay_steps=5"),
+    ],
+)
+def test_schedules_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        adam(**options)
