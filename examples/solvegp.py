@@ -50,21 +50,21 @@ def make_data(config: Config) -> tuple[np.ndarray, np.ndarray]:
 def build_models(X: np.ndarray, config: Config) -> dict[str, gpflow.models.GPModel]:
     """Four models from the same kernel, the same noise and jointly chosen points."""
     M, M2 = config.num_inducing, config.num_orthogonal
-    Z, O = gs.initialization.split_orthogonal(X, M, M2, seed=config.seed)
+    sets = gs.initialization.split_orthogonal(X, M, M2, seed=config.seed)  # Z and O
     alone = gs.initialization.kmeans(X, M, seed=config.seed)
 
     def svgp(points: np.ndarray) -> gpflow.models.SVGP:
         return gpflow.models.SVGP(new_kernel(), new_likelihood(), points)
 
     def solvegp() -> gs.models.SOLVEGP:
-        sets = gs.inducing_variables.OrthogonalInducingVariables(Z, O)
-        return gs.models.SOLVEGP(new_kernel(), new_likelihood(), sets)
+        orthogonal = gs.inducing_variables.OrthogonalInducingVariables(*sets)
+        return gs.models.SOLVEGP(new_kernel(), new_likelihood(), orthogonal)
 
     models = {
         "svgp": svgp(alone),
         "mean_only": solvegp(),
         "solvegp": solvegp(),
-        "svgp_union": svgp(np.concatenate([Z, O])),
+        "svgp_union": svgp(np.concatenate(sets)),
     }
     # whitened, the identity is the prior's covariance: the second set moves the mean alone
     gpflow.set_trainable(models["mean_only"].q_sqrt[1], False)
@@ -122,7 +122,7 @@ def draw(
     M, M2 = config.num_inducing, config.num_orthogonal
     titles = {
         "svgp": f"SVGP, {M} points",
-        "mean_only": f"mean-only second set (as ODVGP), {M} + {M2}",
+        "mean_only": f"ODVGP-like (O moves the mean only), {M} + {M2}",
         "solvegp": f"SOLVE-GP, {M} + {M2}",
         "svgp_union": f"SVGP, {M + M2} points",
     }
@@ -133,7 +133,7 @@ def draw(
         draw_panel(panel, data, model, exact)
         panel.set_title(titles[name], fontsize=10, loc="left")
         panel.set_title(
-            f"bound {numbers[name]:.1f} nats".replace("-", "\N{MINUS SIGN}"),
+            f"bound {numbers[name]:.1f}".replace("-", "\N{MINUS SIGN}"),
             fontsize=9,
             loc="right",
             color="0.35",

@@ -3,21 +3,14 @@
 Two facts about TensorFlow shape this file. A failed ``tf.linalg.cholesky`` returns NaN without
 raising, so every factorization here is checked and the error names the matrix. And on a CPU one
 Cholesky or triangular solve runs on a single core far below matmul speed, and the registered
-gradient of a Cholesky costs several times its forward pass; so factors are built by blocks,
-solves are split over columns, and the gradients are written by hand.
-
-A *block matrix* is a sequence of rows, ``K[i][j]`` for ``j <= i``: the lower triangle of a
-symmetric matrix. A *block column* is a sequence ``F[i]`` with the same row heights.
+gradient of a Cholesky costs several times its forward pass; so factors are built recursively,
+solves are split over columns, and the gradient is written by hand.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import tensorflow as tf
 from gpflow.config import default_jitter
-
-BlockMatrix = Sequence[Sequence[tf.Tensor]]
-BlockColumn = Sequence[tf.Tensor]
 
 # Leaf of the recursive factorization. Measured on two cores, float64: a 1024 x 1024 factor takes
 # 22 ms in one call, 9.9 ms with leaves of 64 or 128, 11.2 ms with 256.
@@ -94,9 +87,9 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
         L = _require_finite(_recursive_cholesky(matrix), name)
 
         def gradient(dL: tf.Tensor) -> tf.Tensor:
-            P = _half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)  [..., M, M]
+            P = half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)  [..., M, M]
             half = solve_triangular(L, P, adjoint=True)  # L^-T P
-            dK = _solve_right(half, L)  # L^-T P L^-1
+            dK = solve_right(half, L)  # L^-T P L^-1
             return 0.5 * (dK + tf.linalg.matrix_transpose(dK))
 
         return L, gradient
@@ -167,128 +160,6 @@ def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     return tf.concat([upper, tf.concat([left, right], axis=-1)], axis=-2)
 
 
-def block_cholesky(K: BlockMatrix, names: Sequence[str]) -> list[list[tf.Tensor]]:
-    """
-    Lower Cholesky factor of a block matrix, by block elimination.
-
-    The diagonal blocks are the factors of the successive Schur complements. The work is that of one
-    factor of the whole matrix, (sum M_i)^3 / 3, but mostly in matmuls.
-
-    :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``.
-    :param names: one per diagonal block, for the error.
-    :return: blocks ``L[i][j]``, ``j <= i``.
-    :raises FactorizationError: see :func:`cholesky`.
-    """
-    L: list[list[tf.Tensor]] = []
-    for i, row in enumerate(K):
-        L.append([])
-        for j in range(i):
-            C = row[j] - _sum_products(L[i], L[j])  # K_ij - sum_k<j L_ik L_jk^T
-            transposed = solve_triangular(L[j][j], tf.linalg.matrix_transpose(C))
-            L[i].append(tf.linalg.matrix_transpose(transposed))  # C L_jj^-T
-        schur = row[i] - _sum_products(L[i], L[i])  # K_ii - sum_k<i L_ik L_ik^T
-        L[i].append(cholesky(schur, names[i]))
-    return L
-
-
-def block_solve(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
-    """
-    ``L^-1 F`` by forward substitution over blocks; time O((sum M_i)^2 n).
-
-    :param L: blocks of a lower factor, as :func:`block_cholesky` returns them.
-    :param F: right-hand sides ``F[i] [..., M_i, n]``.
-    :return: blocks ``A[i] [..., M_i, n]``.
-    """
-    A: list[tf.Tensor] = []
-    for i, rhs in enumerate(F):
-        for k in range(i):
-            rhs = rhs - tf.linalg.matmul(L[i][k], A[k])
-        A.append(solve_triangular(L[i][i], rhs))
-    return A
-
-
-def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Tensor]:
-    """
-    ``A = chol(K)^-1 F`` by blocks, with one hand-written gradient for factor and solve together.
-
-    Writing ``dA`` for the gradient at ``A`` and ``Phi`` for "lower triangle, half the diagonal",
-
-        dF = L^-T dA,      dK = sym( L^-T (-Phi(dA A^T)) L^-1 ),
-
-    because ``L^T tril(L^-T dA A^T)`` and ``dA A^T`` have the same lower triangle: the gradient at
-    ``L`` is never formed. Time O((sum M_i)^2 n + (sum M_i)^3), a third of it forward.
-
-    :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``, jitter included.
-    :param F: ``F[i] [..., M_i, n]``.
-    :param names: one per diagonal block of ``K``, for the error.
-    :return: blocks ``A[i] [..., M_i, n]``.
-    :raises FactorizationError: see :func:`cholesky`.
-    """
-    size = len(F)
-
-    @tf.custom_gradient
-    def projection(*flat: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
-        rows, rhs = _unflatten(flat, size)
-        L = block_cholesky(rows, names)
-        A = block_solve(L, rhs)
-
-        def gradient(*dA: tf.Tensor) -> list[tf.Tensor]:
-            return [*_gradient_at_matrix(L, A, dA), *_block_solve_adjoint(L, dA)]
-
-        return A, gradient
-
-    return list(projection(*(block for row in K for block in row), *F))
-
-
-def _unflatten(
-    flat: Sequence[tf.Tensor], size: int
-) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
-    blocks = iter(flat)
-    return [[next(blocks) for _ in range(i + 1)] for i in range(size)], list(blocks)
-
-
-def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dA: BlockColumn) -> list[tf.Tensor]:
-    """Gradient at the lower blocks of ``K``, row by row; see :func:`project` for the formula."""
-    size = len(A)
-    # U = S L^-1, lower triangular by blocks, with S = -Phi(dA A^T)
-    U: list[list[Any]] = [[None] * (i + 1) for i in range(size)]
-    for i in range(size):
-        for j in reversed(range(i + 1)):
-            if i == j:
-                S = -_half_lower(lower_outer(dA[i], A[i]))
-            else:
-                S = -tf.linalg.matmul(dA[i], A[j], transpose_b=True)
-            for k in range(j + 1, i + 1):
-                S = S - tf.linalg.matmul(U[i][k], L[k][j])
-            U[i][j] = _solve_right(S, L[j][j])
-    # Y = L^-T U, a full matrix
-    Y: list[list[Any]] = [[None] * size for _ in range(size)]
-    for j in range(size):
-        for i in reversed(range(size)):
-            rhs = U[i][j] if j <= i else tf.zeros_like(tf.linalg.matrix_transpose(U[j][i]))
-            for k in range(i + 1, size):
-                rhs = rhs - tf.linalg.matmul(L[k][i], Y[k][j], transpose_a=True)
-            Y[i][j] = solve_triangular(L[i][i], rhs, adjoint=True)
-    # an off-diagonal block stands for itself and for its mirror image
-    return [
-        (0.5 if i == j else 1.0) * (Y[i][j] + tf.linalg.matrix_transpose(Y[j][i]))
-        for i in range(size)
-        for j in range(i + 1)
-    ]
-
-
-def _block_solve_adjoint(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
-    """``L^-T F`` by back substitution over blocks."""
-    size = len(F)
-    G: list[Any] = [None] * size
-    for i in reversed(range(size)):
-        rhs = F[i]
-        for k in range(i + 1, size):
-            rhs = rhs - tf.linalg.matmul(L[k][i], G[k], transpose_a=True)
-        G[i] = solve_triangular(L[i][i], rhs, adjoint=True)
-    return G
-
-
 def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
     size = matrix.shape[-1]
     if size is None or size <= _LEAF:
@@ -317,19 +188,13 @@ def _require_finite(L: tf.Tensor, name: str) -> tf.Tensor:
     return tf.debugging.check_numerics(L, message)
 
 
-def _sum_products(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> tf.Tensor | float:
-    """``sum_k left[k] right[k]^T`` over the blocks both rows have."""
-    terms = [tf.linalg.matmul(a, b, transpose_b=True) for a, b in zip(left, right, strict=False)]
-    return sum(terms) if terms else 0.0
-
-
-def _solve_right(X: tf.Tensor, L: tf.Tensor) -> tf.Tensor:
-    """``X L^-1``."""
+def solve_right(X: tf.Tensor, L: tf.Tensor) -> tf.Tensor:
+    """``X L^-1`` for ``X [..., n, M]`` and a lower triangular ``L [..., M, M]``."""
     transposed = solve_triangular(L, tf.linalg.matrix_transpose(X), adjoint=True)
     return tf.linalg.matrix_transpose(transposed)
 
 
-def _half_lower(X: tf.Tensor) -> tf.Tensor:
+def half_lower(X: tf.Tensor) -> tf.Tensor:
     """``Phi``: the lower triangle of a square matrix with half its diagonal."""
     lower = tf.linalg.band_part(X, -1, 0)
     return tf.linalg.set_diag(lower, 0.5 * tf.linalg.diag_part(X))

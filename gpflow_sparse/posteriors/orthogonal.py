@@ -9,7 +9,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
-from gpflow_sparse import linalg
+from gpflow_sparse import block_elimination, linalg
 from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
@@ -69,7 +69,9 @@ class OrthogonalPosterior(SparsePosterior):
         """KL of all blocks, which are independent under prior and posterior; X is not used."""
         if self.whiten:
             return _total_kl(self._q())
-        return _total_kl(self._whiten_q(linalg.block_cholesky(self._prior(), self._names())))
+        return _total_kl(
+            self._whiten_q(block_elimination.block_cholesky(self._prior(), self._names()))
+        )
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         blocks = self._blocks(self._cross(X))
@@ -111,7 +113,7 @@ class OrthogonalPosterior(SparsePosterior):
 
     def prior_factors(self) -> list[tf.Tensor]:
         """``Luu, Lvv, ...``: the un-whitened ``q_sqrt`` at which q is the prior."""
-        return [row[-1] for row in linalg.block_cholesky(self._prior(), self._names())]
+        return [row[-1] for row in block_elimination.block_cholesky(self._prior(), self._names())]
 
     def _prior(self) -> list[list[tf.Tensor]]:
         """Covariance blocks of the inducing sets, with one jitter on every diagonal block."""
@@ -141,7 +143,9 @@ class OrthogonalPosterior(SparsePosterior):
             for m, R in zip(self._q_mu, self._q_sqrt, strict=True)
         ]
 
-    def _whiten_q(self, L: linalg.BlockMatrix) -> list[tuple[tf.Tensor, tf.Tensor | None]]:
+    def _whiten_q(
+        self, L: block_elimination.BlockMatrix
+    ) -> list[tuple[tf.Tensor, tf.Tensor | None]]:
         """``L^-1 m`` and ``L^-1 R`` for each block."""
         return [
             (
@@ -154,10 +158,10 @@ class OrthogonalPosterior(SparsePosterior):
     def _blocks(self, F: Sequence[tf.Tensor]) -> list[Block]:
         """Whitened blocks with ``A = chol(K)^-1 F``."""
         if self.whiten:
-            A, q = linalg.project(self._prior(), F, self._names()), self._q()
+            A, q = block_elimination.project(self._prior(), F, self._names()), self._q()
         else:
-            L = linalg.block_cholesky(self._prior(), self._names())
-            A, q = linalg.block_solve(L, F), self._whiten_q(L)
+            L = block_elimination.block_cholesky(self._prior(), self._names())
+            A, q = block_elimination.block_solve(L, F), self._whiten_q(L)
         return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
 
 

@@ -302,7 +302,7 @@ def test_coinciding_and_duplicated_points_give_finite_values_and_gradients(rng, 
 
 
 def test_jitter_follows_the_scale_of_the_kernel(rng):
-    """Scaling the prior variance by 1e6, y by 1e3 and the noise by 1e6 only rescales predictions."""
+    """A prior variance of 1e6 multiplies whitened predictions by 1e3 and nothing else."""
     Z, O = sets(rng)
     X, _ = data(rng)
     small = build([Z, O], rng)

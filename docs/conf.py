@@ -1,0 +1,45 @@
+"""Sphinx configuration; ``tox -e docs`` builds with warnings as errors."""
+
+import re
+
+from gpflow_sparse._version import __version__
+
+project = "gpflow_sparse"
+author = "The gpflow_sparse contributors"
+copyright = author
+version = release = __version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode", "myst_parser"]
+exclude_patterns = ["_build"]
+nitpicky = False
+
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the docstrings say kinds and shapes; GPflow's types do not render
+autodoc_default_options = {"members": True, "show-inheritance": True}
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_title = f"{project} {release}"
+html_theme_options = {"show_prev_next": False, "footer_start": ["copyright"], "footer_end": []}
+
+
+def mark_formulas(app, what, name, obj, options, lines):
+    """Set the indented formulas of our docstrings as literal blocks; plain reST would quote them.
+
+    A formula is indented by four and stands between blank lines, after a paragraph.
+    """
+    marked = []
+    for i, line in enumerate(lines):
+        opens = line.startswith("    ") and i > 1 and not lines[i - 1].strip()
+        paragraph = next((text for text in reversed(lines[:i]) if text.strip()), "")
+        if opens and not re.match(r"\s|:|\.\. |[-*] ", paragraph) and not paragraph.endswith("::"):
+            marked += ["::", ""]
+        marked.append(line)
+    lines[:] = marked
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", mark_formulas)

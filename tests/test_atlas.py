@@ -1,0 +1,68 @@
+"""The documentation, held against the tree: the atlas, the errata cited, the links."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpflow_sparse import models
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+FILE_COLUMNS = ("model", "test", "oracle", "example")
+ABSTRACT = {"VariationalModel"}
+PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
+
+
+def atlas(text):
+    """Rows of the first table of ``methods.md``, each a dict by column name."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    columns, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(columns, row, strict=True)) for row in rows if len(row) == len(columns)]
+
+
+def links(text):
+    """Targets of Markdown links and images, code left out, without their anchors."""
+    prose = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose)
+    return [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
+
+
+def cited_errata():
+    """Numbers such as S1 that the sources cite next to the name of the errata page."""
+    sources = [*(ROOT / "gpflow_sparse").rglob("*.py"), *(ROOT / "tests" / "oracles").glob("*.py")]
+    texts = [re.findall(r"errata\.md([^)]*)\)", path.read_text()) for path in sources]
+    return {number for found in texts for text in found for number in re.findall(r"\bS\d+", text)}
+
+
+ROWS = atlas((DOCS / "methods.md").read_text())
+
+
+def test_the_atlas_has_a_row_for_every_model():
+    methods = " ".join(row["method"] for row in ROWS)
+    assert {name for name in models.__all__ if f"`{name}`" not in methods} == ABSTRACT
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["method"] for row in ROWS])
+def test_every_file_the_atlas_names_exists(row):
+    for column in FILE_COLUMNS:
+        (path,) = re.findall(r"`([^`]+)`", row[column])
+        assert (ROOT / path).is_file(), f"{column}: {path}"
+
+
+def test_the_errata_page_has_every_number_the_sources_cite():
+    listed = re.findall(r"^\| (S\d+) \|", (DOCS / "errata.md").read_text(), flags=re.MULTILINE)
+    assert listed == [f"S{i + 1}" for i in range(len(listed))]
+    assert cited_errata()
+    assert cited_errata() - set(listed) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_relative_link_resolves(page):
+    missing = [t for t in links(page.read_text()) if not (page.parent / t).exists()]
+    assert missing == []
+
+
+def test_links_are_found_in_prose_and_not_in_code():
+    text = "[a](b.md#c) ![d](e.png) [f](https://g.h) [i](#j) `[k](l)`\n```\n[m](n)\n```\n"
+    assert links(text) == ["b.md", "e.png"]

@@ -1,0 +1,50 @@
+"""Every example at a small size, in process."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def load_example(stem):
+    spec = importlib.util.spec_from_file_location(f"example_{stem}", EXAMPLES / f"{stem}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_solvegp_prints_finite_bounds_below_the_evidence_and_draws(tmp_path, capsys):
+    example = load_example("solvegp")
+    figure = tmp_path / "solvegp.png"
+    numbers = example.main(example.Config(num_data=40, num_steps=2, output=figure))
+    assert set(numbers) == {"svgp", "mean_only", "solvegp", "svgp_union", "exact"}
+    assert np.isfinite(list(numbers.values())).all()
+    # "exact" is maximized over the hyperparameters, so it bounds every bound at any of them
+    exact = numbers.pop("exact")
+    assert all(bound < exact for bound in numbers.values())
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"solvegp={numbers['solvegp']:.2f}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_solvegp_without_an_output_draws_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example = load_example("solvegp")
+    example.main(example.Config(num_data=30, num_steps=1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_mean_only_set_keeps_the_covariance_of_the_prior():
+    example = load_example("solvegp")
+    config = example.Config(num_data=40, num_steps=3)
+    X, Y = example.make_data(config)
+    model = example.build_models(X, config)["mean_only"]
+    example.maximize(model, model.training_loss_closure((X, Y)), config.num_steps)
+    np.testing.assert_array_equal(model.q_sqrt[1][0], np.eye(config.num_orthogonal))
+    assert np.abs(model.q_mu[1]).max() > 0
+    assert np.abs(model.q_sqrt[0][0] - np.eye(config.num_inducing)).max() > 1e-3
