@@ -17,6 +17,7 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
+autoclass_content = "both"
 autodoc_typehints = "none"  # the docstrings say kinds and shapes; GPflow's types do not render
 autodoc_default_options = {"members": True, "show-inheritance": True}
 

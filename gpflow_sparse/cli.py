@@ -17,6 +17,7 @@ from gpflow_sparse.experiments.config import (
     INITIALIZATIONS,
     KERNELS,
     METHODS,
+    SCHEDULES,
     RunConfig,
     memory_estimate,
     read_record,
@@ -52,7 +53,8 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--num-subset", help="Rows of the exact GP that gives starting hyperparameters.")
 @_field("--num-steps", help="Training steps.")
 @_field("--batch-size", help="Rows per step.")
-@_field("--learning-rate", help="Peak rate of Adam; decays to zero over the run.")
+@_field("--learning-rate", help="Peak rate of Adam.")
+@_field("--schedule", type=click.Choice(SCHEDULES), help="Decay to zero over the run, or constant.")
 @_field("--natural-gradients", help="Step size on q; 0 leaves q to Adam.")
 @_field("--baseline/--no-baseline", help="Train GPflow's SVGP with the same M beside it.")
 @_field("--float32/--float64", help="Precision.")

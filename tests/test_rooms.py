@@ -15,6 +15,7 @@ FLOORS = {
     "__init__": 9,  # the names a user types, loaded on first use
     "_version": 0,
     "linalg": 0,
+    "block_elimination": 0,
     "neighbors": 0,
     "checks": 0,
     "blocks": 1,

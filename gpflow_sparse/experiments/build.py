@@ -58,17 +58,14 @@ def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
     """
     X, _ = dataset.train
     kernel, noise = _start_kernel(config, dataset)
-    sizes = [config.num_inducing, config.num_orthogonal]
-    if sum(sizes) > len(X):
+    if sum(config.sizes) > len(X):
         raise ValueError(
-            f"num_inducing + num_orthogonal = {sum(sizes)} exceeds the {len(X)} training rows; "
-            "take fewer inducing points."
+            f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the {len(X)} training "
+            "rows; take fewer inducing points."
         )
-    others = [config.num_orthogonal] if config.num_orthogonal else []
     points = initialization.split_orthogonal(
         X,
-        config.num_inducing,
-        *others,
+        *config.sizes,
         kernel=kernel,
         method=config.initialization,
         seed=config.seed,

@@ -14,6 +14,7 @@ METHODS = {
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
+SCHEDULES = ("cosine", "constant")
 RECORD = "result.json"
 INITIALIZATIONS = ("kmeans", "greedy", "random")
 
@@ -35,7 +36,7 @@ class RunConfig:
     num_inducing: int = 256
     """M, points of the base set."""
     num_orthogonal: int = 256
-    """M2, points of the orthogonal set."""
+    """M2, points of the orthogonal set; SVGP has none."""
     kernel: str = "matern52"
     """One of ``KERNELS``."""
     ard: bool = True
@@ -51,7 +52,9 @@ class RunConfig:
     batch_size: int = 1024
     """Rows per step; all of them if there are fewer."""
     learning_rate: float = 0.02
-    """Peak rate of Adam, which decays to zero over the run."""
+    """Peak rate of Adam."""
+    schedule: str = "cosine"
+    """One of ``SCHEDULES``: warm-up and decay to zero over the run, or constant."""
     natural_gradients: float = 0.1
     """Step size of natural gradients on q; 0 leaves q to Adam."""
     baseline: bool = True
@@ -65,6 +68,7 @@ class RunConfig:
         _require_choice("method", self.method, METHODS)
         _require_choice("kernel", self.kernel, KERNELS)
         _require_choice("initialization", self.initialization, INITIALIZATIONS)
+        _require_choice("schedule", self.schedule, SCHEDULES)
         _require_choice("task", self.task, ("regression", "classification"))
         for name in ("num_inducing", "num_steps", "batch_size"):
             if getattr(self, name) < 1:
@@ -79,9 +83,16 @@ class RunConfig:
                 f"natural_gradients must be from 0 to 1, got {self.natural_gradients}."
             )
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of points of each inducing set."""
+        if self.method == "svgp" or not self.num_orthogonal:
+            return (self.num_inducing,)
+        return (self.num_inducing, self.num_orthogonal)
+
     def as_baseline(self) -> "RunConfig":
         """The same run with GPflow's SVGP on M points."""
-        return dataclasses.replace(self, method="svgp", num_orthogonal=0, baseline=False)
+        return dataclasses.replace(self, method="svgp", baseline=False)
 
 
 def memory_estimate(
@@ -95,9 +106,8 @@ def memory_estimate(
     size M' x n, two of them per output, M' = M + M2.
     """
     size = 4 if config.float32 else 8
-    sets = [config.num_inducing, config.num_orthogonal]
-    total, batch = sum(sets), min(config.batch_size, num_data)
-    parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in sets)
+    total, batch = sum(config.sizes), min(config.batch_size, num_data)
+    parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
     step = 10 * total**2 + (8 + 2 * num_latent_gps) * total * batch
     return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))
 

@@ -53,13 +53,17 @@ def train(config: RunConfig, dataset: Dataset) -> Trained:
     start = time.perf_counter()
     model = build_model(config, dataset)
     print_progress(f"{title(config)}: started in {time.perf_counter() - start:.1f} s")
-    warmup = min(20, config.num_steps - 1)
+    if config.schedule == "cosine":
+        warmup = min(20, config.num_steps - 1)
+        optimizer = training.adam(
+            config.learning_rate, decay_steps=config.num_steps, warmup_steps=warmup
+        )
+    else:
+        optimizer = training.adam(config.learning_rate)
     history = training.fit(
         model,
         dataset.train,
-        optimizer=training.adam(
-            config.learning_rate, decay_steps=config.num_steps, warmup_steps=warmup
-        ),
+        optimizer=optimizer,
         num_steps=config.num_steps,
         batch_size=min(config.batch_size, len(dataset.train[0])),
         natural_gradients=config.natural_gradients,
@@ -75,8 +79,7 @@ def train(config: RunConfig, dataset: Dataset) -> Trained:
 
 def title(config: RunConfig) -> str:
     """The method and its sizes, such as "SOLVE-GP(256+256)"."""
-    sizes = [config.num_inducing, config.num_orthogonal]
-    return f"{METHODS[config.method][0]}({'+'.join(str(m) for m in sizes if m)})"
+    return f"{METHODS[config.method][0]}({'+'.join(map(str, config.sizes))})"
 
 
 def original_units(

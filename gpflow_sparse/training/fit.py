@@ -161,7 +161,8 @@ def _finite_loss(step: Callable[..., tf.Tensor], arguments: Any, number: int) ->
 
 def _first_line(error: tf.errors.InvalidArgumentError) -> str:
     """The message of the failed check, without TensorFlow's node listing."""
-    text = next((line for line in error.message.splitlines() if "factorization" in line), "")
+    lines = error.message.splitlines()
+    text = next((line for line in lines if "Cholesky factorization of" in line), "")
     return text.split(" : Tensor had")[0] or error.message
 
 

@@ -11,6 +11,7 @@ from gpflow_sparse.experiments.config import RunConfig, memory_estimate
         {"method": "magic"},
         {"kernel": "linear"},
         {"initialization": "best"},
+        {"schedule": "wild"},
         {"task": "ranking"},
         {"num_inducing": 0},
         {"num_orthogonal": -1},
@@ -27,7 +28,7 @@ def test_a_wrong_field_is_named(wrong):
 
 def test_the_baseline_has_the_same_m_and_no_orthogonal_set():
     base = RunConfig(num_inducing=40, num_orthogonal=30).as_baseline()
-    assert (base.method, base.num_inducing, base.num_orthogonal) == ("svgp", 40, 0)
+    assert (base.method, base.sizes) == ("svgp", (40,))
 
 
 def test_the_memory_estimate_grows_as_it_should():

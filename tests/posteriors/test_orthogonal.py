@@ -201,6 +201,17 @@ def test_the_kl_is_that_of_gaussians_in_numpy(rng):
     np.testing.assert_allclose(made.prior_kl(), expected, rtol=1e-9)
 
 
+def test_unwhitened_q_is_the_posterior_at_the_base_inputs(rng):
+    """The other sets do not see them; up to jitter, 1e-6 times the inverse of a mild Kuu."""
+    made = posterior(rng, (4, 3), whiten=False)
+    made.X_data.sets[0].Z.assign([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]])
+    made.X_data.sets[1].Z.assign([[1.0, 1.0], [3.0, 1.0], [1.0, 3.0]])
+    mean, cov = made.fused_predict_f(made.X_data.sets[0].Z, full_cov=True)
+    R = made._q_sqrt[0].numpy()
+    np.testing.assert_allclose(mean, made._q_mu[0], atol=1e-4)
+    np.testing.assert_allclose(cov, R @ R.transpose(0, 2, 1), atol=1e-4)
+
+
 def test_prior_factors_are_those_of_the_residual_processes(rng):
     made = posterior(rng, (5, 4))
     Z, V = (s.Z.numpy() for s in made.X_data.sets)

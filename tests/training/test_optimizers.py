@@ -104,10 +104,21 @@ def test_the_upper_triangle_of_the_gradient_does_not_count(rng):
         np.testing.assert_allclose(a, b, atol=1e-14)
 
 
-def test_a_step_that_leaves_the_positive_definite_matrices_is_refused():
+def test_where_the_step_leaves_the_positive_definite_matrices_a_second_order_one_is_taken():
+    """X = 2 gamma H = -4 I: I + X is indefinite, I + X + X^2 / 2 is 5 I; the other output keeps."""
+    q_mu = tf.zeros((2, 2), tf.float64)
+    q_sqrt = tf.eye(2, batch_shape=[2], dtype=tf.float64)
+    grad_sqrt = tf.stack([-4.0 * q_sqrt[0], 3.0 * q_sqrt[1]])  # H = -2 I and 1.5 I
+    new_mu, new_sqrt = natural_step(q_mu, q_sqrt, tf.ones_like(q_mu), grad_sqrt, 1.0)
+    for p, precision in enumerate((5.0, 4.0)):
+        np.testing.assert_allclose(new_sqrt[p], np.eye(2) / np.sqrt(precision), atol=1e-14)
+        np.testing.assert_allclose(new_mu[:, p], -1.0 / precision, rtol=1e-14)
+
+
+def test_gradients_that_are_not_finite_are_refused():
     q_mu, q_sqrt = tf.zeros((2, 1), tf.float64), tf.eye(2, batch_shape=[1], dtype=tf.float64)
-    with pytest.raises(FactorizationError, match=r"natural-gradient step \(try a smaller step\)"):
-        natural_step(q_mu, q_sqrt, q_mu, -4.0 * q_sqrt, 1.0)
+    with pytest.raises(FactorizationError, match=r"precision after a natural-gradient step"):
+        natural_step(q_mu, q_sqrt, q_mu, np.nan * q_sqrt, 1.0)
 
 
 def test_pairs_are_found_in_our_models_and_in_gpflows(rng):
@@ -132,7 +143,8 @@ def test_models_without_full_covariances_are_refused(rng):
 
 
 def rate(optimizer, step):
-    return float(optimizer.learning_rate(step))
+    schedule = optimizer.get_config()["learning_rate"]
+    return float(tf_keras.optimizers.schedules.deserialize(schedule)(step))
 
 
 def test_the_default_adam_has_a_constant_rate():
