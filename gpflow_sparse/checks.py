@@ -201,6 +201,8 @@ def _support(likelihood: likelihoods.Likelihood) -> tuple[str, float, float, str
 def _numeric_array(value: Any, name: str) -> np.ndarray:
     if isinstance(value, tf.Variable | gpflow.Parameter):
         return value
+    if np.ma.is_masked(value):  # np.asarray would bring the hidden values back
+        raise ValueError(f"{name} has masked entries. Drop or fill these rows.")
     try:
         array = np.asarray(value)
     except ValueError as error:

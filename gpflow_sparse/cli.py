@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from gpflow_sparse._version import __version__
 from gpflow_sparse.experiments.config import (
@@ -73,6 +74,8 @@ def fit(output: Path | None, plot: bool, device: str | None, **fields: Any) -> N
         from gpflow_sparse.experiments.plots import plot_predictions
 
         dataset = runs.load_data(config)
+        if not _chosen("num_inducing", "num_orthogonal"):
+            config = config.shrunk_to(len(dataset.train[0]))
         _announce(config, dataset)
         trained = [runs.train(config, dataset)]
         if config.baseline and config.method != "svgp":
@@ -153,6 +156,12 @@ def step(method: str, float32: bool, device: str | None, **sizes: int) -> None:
         click.echo(
             json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "matmul_gflops": rate})
         )
+
+
+def _chosen(*names: str) -> bool:
+    """Whether the user gave any of these options."""
+    context = click.get_current_context()
+    return any(context.get_parameter_source(n) is not ParameterSource.DEFAULT for n in names)
 
 
 def _announce(config: RunConfig, dataset: Any) -> None:

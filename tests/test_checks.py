@@ -143,6 +143,13 @@ def test_values_that_are_not_finite_are_refused_with_their_place(bad):
         checks.require_matrix(tf.Variable(X), "Z")
 
 
+def test_masked_entries_are_refused_and_a_mask_of_nothing_passes():
+    values = np.array([[1.0], [2.0]])
+    with pytest.raises(ValueError, match=r"Y has masked entries\. Drop or fill"):
+        checks.as_tensor(np.ma.masked_array(values, [[False], [True]]), "Y")
+    np.testing.assert_array_equal(checks.as_tensor(np.ma.masked_array(values), "Y"), values)
+
+
 def test_a_number_too_large_for_float32_is_refused_as_infinite():
     with pytest.raises(ValueError, match=r"X must be finite"):
         checks.as_tensor([[1e39]], "X", tf.float32)

@@ -92,6 +92,14 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, rng, tmp_path):
     assert 1.0 < last_json(out)["rmse"] < 60.0
 
 
+def test_few_rows_get_few_inducing_points_unless_the_user_chose(run, rng, tmp_path):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    options = ["--data", "my.csv", "--target", "price", "--num-steps", "3", "--no-plot"]
+    code, out, _ = run("fit", *options, "--no-baseline")
+    assert code == 0
+    assert last_json(out)["results"][0]["title"] == "SOLVE-GP(18+18)"  # 72 training rows
+
+
 def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
     rows = numbers(rng)
     rows = [f"{row},red" for row in rows]

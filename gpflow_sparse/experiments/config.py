@@ -90,6 +90,15 @@ class RunConfig:
             return (self.num_inducing,)
         return (self.num_inducing, self.num_orthogonal)
 
+    def shrunk_to(self, num_data: int) -> "RunConfig":
+        """The same run with at most a quarter of the training rows in each inducing set."""
+        most = max(1, num_data // 4)
+        return dataclasses.replace(
+            self,
+            num_inducing=min(self.num_inducing, most),
+            num_orthogonal=min(self.num_orthogonal, most),
+        )
+
     def as_baseline(self) -> "RunConfig":
         """The same run with GPflow's SVGP on M points."""
         return dataclasses.replace(self, method="svgp", baseline=False)

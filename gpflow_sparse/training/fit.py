@@ -83,6 +83,8 @@ def fit(
         raise ValueError(f"data is needed: {type(model).__name__} does not hold its data.")
     total = _total_steps(num_steps, num_epochs, feed)
     gamma = _DEFAULT_GAMMA if natural_gradients is True else float(natural_gradients)
+    if not gamma >= 0.0:
+        raise ValueError(f"natural_gradients must be True, False or a step size, got {gamma}.")
     optimizer = adam() if optimizer is None else optimizer
     step = compile_step(model, feed, optimizer, gamma)
     hooks = [as_callback(callback) for callback in callbacks]
@@ -101,7 +103,8 @@ def compile_step(
     q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
     q_refs = {variable.ref() for variable in q}
     variables = [v for v in model.trainable_variables if v.ref() not in q_refs]
-    optimizer.build(variables)
+    if hasattr(optimizer, "build"):  # the legacy optimizers of tf_keras have none and need none
+        optimizer.build(variables)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def step(*arguments: tf.Tensor) -> tf.Tensor:

@@ -114,8 +114,13 @@ def test_memory_mapped_arrays_train_as_arrays_do(tmp_path):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [tf.keras.optimizers.Adam, tf_keras.optimizers.Adam, tf_keras.optimizers.SGD],
-    ids=["keras3_adam", "tf_keras_adam", "tf_keras_sgd"],
+    [
+        tf.keras.optimizers.Adam,
+        tf_keras.optimizers.Adam,
+        tf_keras.optimizers.legacy.Adam,
+        tf_keras.optimizers.SGD,
+    ],
+    ids=["keras3_adam", "tf_keras_adam", "tf_keras_legacy_adam", "tf_keras_sgd"],
 )
 def test_optimizers_of_either_keras_climb(optimizer):
     rate = 1e-3 if optimizer is tf_keras.optimizers.SGD else 0.05
@@ -228,6 +233,8 @@ def test_it_is_silent_where_standard_error_is_not_a_terminal(capfd):
         ({"num_steps": 1, "batch_size": 0}, "batch_size must be from 1 to N=40, got 0"),
         ({"num_steps": 1, "batch_size": 41}, "batch_size must be from 1 to N=40, got 41"),
         ({"num_steps": 1, "batch_size": 10}, r"num_data=None.*build it with num_data=40"),
+        ({"num_steps": 1, "natural_gradients": -1.0}, r"natural_gradients must be .* got -1\.0"),
+        ({"num_steps": 1, "natural_gradients": np.nan}, "natural_gradients must be .* got nan"),
         ({"num_steps": 1, "callbacks": [3]}, "callbacks must be callable"),
     ],
 )
