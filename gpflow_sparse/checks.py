@@ -116,6 +116,17 @@ def require_data(
     return X, Y
 
 
+def require_count(value: Any, name: str) -> int:
+    """
+    ``value`` as a positive integer.
+
+    :raises ValueError: for anything else, 10.0 and True included.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    return int(value)
+
+
 def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) -> int | None:
     """
     How many columns ``Y`` has for this likelihood; None if nothing is known.

@@ -17,8 +17,8 @@ from gpflow.config import default_jitter
 _LEAF = 128
 # Independent column groups of one triangular solve; groups run on different cores.
 _COLUMN_GROUPS = 4
-# Smaller triangles are multiplied as if they were full.
-_TRIANGLE_LEAF = 256
+# Height of the strips in which a triangle is multiplied.
+_STRIP = 128
 _MIN_GROUP_WIDTH = 64
 
 
@@ -122,23 +122,21 @@ def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Ten
     """
     ``R B``, or ``R^T B`` if ``adjoint``, without most of the multiplications by R's zeros.
 
+    Strip by strip of the result; three quarters of the multiplications with two strips, towards
+    half with many.
+
     :param R: lower triangular, ``[..., M, M]``.
     :param B: ``[..., M, n]``.
     :return: ``[..., M, n]``.
     """
-    size = R.shape[-1]
-    if size is None or size < 2 * _TRIANGLE_LEAF:
-        return tf.linalg.matmul(R, B, transpose_a=adjoint)
-    half = size // 2
-    top, bottom = B[..., :half, :], B[..., half:, :]
-    left, right = R[..., half:, :half], R[..., half:, half:]
-    first = lower_matmul(R[..., :half, :half], top, adjoint=adjoint)
-    second = lower_matmul(right, bottom, adjoint=adjoint)
-    if adjoint:
-        first = first + tf.linalg.matmul(left, bottom, transpose_a=True)
-    else:
-        second = second + tf.linalg.matmul(left, top)
-    return tf.concat([first, second], axis=-2)
+    strips = []
+    for start, end in _strips(R.shape[-1]):
+        if adjoint:
+            column = R[..., start:, start:end]
+            strips.append(tf.linalg.matmul(column, B[..., start:, :], transpose_a=True))
+        else:
+            strips.append(tf.linalg.matmul(R[..., start:end, :end], B[..., :end, :]))
+    return strips[0] if len(strips) == 1 else tf.concat(strips, axis=-2)
 
 
 def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
@@ -150,14 +148,14 @@ def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     :return: ``[..., M, M]``.
     """
     size = A.shape[-2]
-    if size is None or size < 2 * _TRIANGLE_LEAF:
-        return tf.linalg.matmul(A, B, transpose_b=True)
-    half = size // 2
-    top = lower_outer(A[..., :half, :], B[..., :half, :])
-    left = tf.linalg.matmul(A[..., half:, :], B[..., :half, :], transpose_b=True)
-    right = lower_outer(A[..., half:, :], B[..., half:, :])
-    upper = tf.concat([top, tf.zeros_like(tf.linalg.matrix_transpose(left))], axis=-1)
-    return tf.concat([upper, tf.concat([left, right], axis=-1)], axis=-2)
+    strips = []
+    for start, end in _strips(size):
+        strip = tf.linalg.matmul(A[..., start:end, :], B[..., :end, :], transpose_b=True)
+        if end != size:
+            padding = [[0, 0]] * (strip.shape.rank - 1) + [[0, size - end]]
+            strip = tf.pad(strip, padding)
+        strips.append(strip)
+    return strips[0] if len(strips) == 1 else tf.concat(strips, axis=-2)
 
 
 def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
@@ -198,3 +196,12 @@ def half_lower(X: tf.Tensor) -> tf.Tensor:
     """``Phi``: the lower triangle of a square matrix with half its diagonal."""
     lower = tf.linalg.band_part(X, -1, 0)
     return tf.linalg.set_diag(lower, 0.5 * tf.linalg.diag_part(X))
+
+
+def _strips(size: int | None) -> list[tuple[int | None, int | None]]:
+    """Row ranges of nearly equal height; one range where the size is unknown."""
+    if size is None:
+        return [(0, None)]
+    count = max(1, size // _STRIP)
+    ends = [size * (i + 1) // count for i in range(count)]
+    return list(zip([0, *ends[:-1]], ends, strict=True))

@@ -44,10 +44,9 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         """
         _require_kind(kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
         _require_kind(likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
-        if not isinstance(num_latent_gps, int) or num_latent_gps < 1:
-            raise ValueError(f"num_latent_gps must be a positive integer, got {num_latent_gps!r}.")
-        if num_data is not None and not (tf.is_tensor(num_data) or num_data >= 1):
-            raise ValueError(f"num_data must be the number of training rows, got {num_data!r}.")
+        checks.require_count(num_latent_gps, "num_latent_gps")
+        if num_data is not None and not tf.is_tensor(num_data):
+            checks.require_count(num_data, "num_data")
         checks.require_latents(likelihood, num_latent_gps)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         self.num_data = num_data
@@ -156,8 +155,8 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         :param full_cov: draws that are joint over inputs; time O(N^3).
         :return: ``[..., S, N, P]``, or ``[..., N, P]``.
         """
-        if num_samples is not None and num_samples < 1:
-            raise ValueError(f"num_samples must be positive or None, got {num_samples}.")
+        if num_samples is not None:
+            checks.require_count(num_samples, "num_samples")
         return super().predict_f_samples(
             self._require_inputs(Xnew), num_samples, full_cov, full_output_cov
         )

@@ -104,7 +104,7 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
 def _batch_size(batch_size: int | None, num_rows: int) -> int:
     if batch_size is None:
         return min(num_rows, 1024)
-    if not 1 <= batch_size <= num_rows:
+    if checks.require_count(batch_size, "batch_size") > num_rows:
         raise ValueError(f"batch_size must be from 1 to N={num_rows}, got {batch_size}.")
     return batch_size
 

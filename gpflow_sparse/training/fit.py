@@ -9,6 +9,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse.checks import require_count
 from gpflow_sparse.training.callbacks import FitState, as_callback
 from gpflow_sparse.training.feed import Feed, data_guard, open_feed
 from gpflow_sparse.training.optimizers import adam, apply_natural_step, natural_pairs
@@ -66,7 +67,8 @@ def fit(
     :param batch_size: rows per step; default all data up to 1024 rows, else 1024.
     :param natural_gradients: move ``(q_mu, q_sqrt)`` of each inducing set by natural gradients of
         step size 0.1, or of the size given, and only the rest by the optimizer. All steps of an
-        iteration share one evaluation of the objective.
+        iteration share one evaluation of the objective. As with GPflow's ``NaturalGradient``, the
+        pairs move whether or not they are set trainable.
     :param callbacks: called as ``callback(FitState)`` after each step, a true return value ends the
         run; GPflow monitors and monitor tasks are called as ``monitor(step)``.
     :param seed: order of the rows.
@@ -86,6 +88,8 @@ def fit(
     if not gamma >= 0.0:
         raise ValueError(f"natural_gradients must be True, False or a step size, got {gamma}.")
     optimizer = adam() if optimizer is None else optimizer
+    if not hasattr(optimizer, "apply_gradients"):
+        raise ValueError(f"optimizer must be a Keras optimizer, got {optimizer!r}.")
     step = compile_step(model, feed, optimizer, gamma)
     hooks = [as_callback(callback) for callback in callbacks]
     return _run(model, feed, step, total, hooks, progress)
@@ -173,18 +177,14 @@ def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | N
     if (num_steps is None) == (num_epochs is None):
         raise ValueError("give exactly one of num_steps and num_epochs.")
     if num_epochs is None:
-        return _positive(num_steps, "num_steps")
+        return require_count(num_steps, "num_steps")
     if feed is None:
         raise ValueError("num_epochs needs data; a model that holds its data takes num_steps.")
     if feed.num_rows is None or feed.batch_size is None:
         raise ValueError("num_epochs needs arrays; give num_steps with a tf.data.Dataset.")
-    return int(np.ceil(_positive(num_epochs, "num_epochs") * feed.num_rows / feed.batch_size))
-
-
-def _positive(value: Any, name: str) -> Any:
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, got {value}.")
-    return value
+    if not num_epochs > 0:
+        raise ValueError(f"num_epochs must be positive, got {num_epochs}.")
+    return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
 
 
 def _require_num_data(model: gpflow.models.GPModel, feed: Feed) -> None:

@@ -101,7 +101,7 @@ def test_a_dataset_repeats_and_loses_no_batch():
 def test_batch_sizes_out_of_range_are_refused(size, tmp_path):
     X, Y = pairs()
     for data in ((X, Y), (mapped(tmp_path, "X", X), mapped(tmp_path, "Y", Y))):
-        with pytest.raises(ValueError, match=rf"batch_size must be from 1 to N=10, got {size}"):
+        with pytest.raises(ValueError, match=rf"batch_size must be .*, got {size}"):
             open_feed(data, size, 0, checks.require_data)
 
 
