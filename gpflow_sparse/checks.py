@@ -14,6 +14,7 @@ import tensorflow as tf
 from gpflow import likelihoods
 
 _INTEGERS = "integers"
+_ROWS = "X and Y must have the same number of rows, got {} and {}."
 
 
 def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
@@ -47,7 +48,12 @@ def require_matrix(value: Any, name: str, dtype: tf.DType | None = None) -> tf.T
     :raises ValueError: see :func:`as_tensor`; and if the rank is not 2 or there is no row.
     """
     tensor = as_tensor(value, name, dtype)
-    if tensor.shape.rank is not None and tensor.shape.rank != 2:
+    if tensor.shape.rank is None:
+        raise ValueError(
+            f"{name} must be a matrix, but its rank is unknown while tracing: give the function an "
+            "input_signature of rank 2, or set_shape([None, None])."
+        )
+    if tensor.shape.rank != 2:
         hint = f" Use {name}[:, None] for a single column." if tensor.shape.rank == 1 else ""
         raise ValueError(f"{name} must be a matrix, got shape {_shape(tensor)}.{hint}")
     _require_rows(tensor, name)
@@ -100,16 +106,15 @@ def require_data(
     X = require_matrix(data[0], "X", dtype)
     Y = require_matrix(data[1], "Y", dtype)
     _require_columns(X, input_dim, "X")
-    rows = X.shape[0], Y.shape[0]
-    if None not in rows and rows[0] != rows[1]:
-        raise ValueError(f"X and Y must have the same number of rows, got {rows[0]} and {rows[1]}.")
+    _require_equal(X.shape[0], Y.shape[0], tf.shape(X)[0], tf.shape(Y)[0], _ROWS)
     if likelihood is not None:
         columns = num_outputs(likelihood, num_latent_gps)
-        if columns is not None and Y.shape[1] not in (None, columns):
-            raise ValueError(
+        if columns is not None:
+            text = (
                 f"Y must have {columns} column(s) for {type(likelihood).__name__} with "
                 f"num_latent_gps={num_latent_gps}, got shape {_shape(Y)}."
             )
+            _require_equal(Y.shape[1], columns, tf.shape(Y)[1], columns, text)
         require_labels(likelihood, Y)
         if isinstance(likelihood, likelihoods.Softmax):
             Y = tf.cast(Y, tf.int64)  # the one likelihood of GPflow that refuses float labels
@@ -238,6 +243,16 @@ def _require_finite(tensor: tf.Tensor, name: str) -> None:
             f"{name} must be finite, but {len(bad)} of its {tf.size(tensor)} entries are NaN or "
             f"infinite, the first at {where}. Drop or fill these rows."
         )
+
+
+def _require_equal(
+    static: int | None, other: int | None, dynamic: Any, dynamic_other: Any, text: str
+) -> None:
+    """Compare two sizes while tracing where they are known, else when the graph runs."""
+    if static is None or other is None:
+        tf.debugging.assert_equal(dynamic, dynamic_other, message=text.split(", got")[0])
+    elif static != other:
+        raise ValueError(text.format(static, other))
 
 
 def _require_columns(tensor: tf.Tensor, input_dim: int | None, name: str) -> None:

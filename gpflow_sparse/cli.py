@@ -70,12 +70,14 @@ def fit(output: Path | None, plot: bool, device: str | None, **fields: Any) -> N
     """
     with _clear_errors(), _session(fields["float32"], device):
         config = RunConfig(**fields)
+        import numpy as np
+
         from gpflow_sparse.experiments import runs
         from gpflow_sparse.experiments.plots import plot_predictions
 
         dataset = runs.load_data(config)
         if not _chosen("num_inducing", "num_orthogonal"):
-            config = config.shrunk_to(len(dataset.train[0]))
+            config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         _announce(config, dataset)
         trained = [runs.train(config, dataset)]
         if config.baseline and config.method != "svgp":

@@ -12,9 +12,20 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.checks import require_data, require_matrix
+from gpflow_sparse.checks import require_matrix
+from gpflow_sparse.hyperparameters import subset_hyperparameters
 
 Array = np.ndarray
+
+__all__ = [
+    "greedy_orthogonal",
+    "greedy_variance",
+    "kmeans",
+    "median_lengthscales",
+    "random_subset",
+    "split_orthogonal",
+    "subset_hyperparameters",
+]
 
 # At N=36000, D=8, M=1024 (N * M = 3.7e7) thirty Lloyd iterations took 1.5 s on two cores and ended
 # 4 % below mini-batches (0.6 s) in inertia; later iterations gained 0.05 %. Batches of 4096 rows
@@ -248,52 +259,3 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
         typical = np.median(pdist(rows[:, column : column + 1])) or np.std(X[:, column])
         lengthscales[column] = typical * np.sqrt(X.shape[1])
     return lengthscales
-
-
-def subset_hyperparameters(
-    X: Array,
-    Y: Array,
-    kernel: Kernel,
-    *,
-    num_rows: int = 1000,
-    noise_variance: float = 0.1,
-    max_iterations: int = 100,
-    seed: int = 0,
-    mean_function: gpflow.functions.MeanFunction | None = None,
-) -> float:
-    """
-    Fit an exact GP to a random subset of rows by L-BFGS and write what it finds into the kernel.
-
-    :param Y: outputs [N, P].
-    :param kernel: the kernel to start from and to write to; only trainable parameters change.
-    :param num_rows: the most rows in the subset; an iteration costs O(num_rows^3).
-    :param noise_variance: the noise variance to start from.
-    :param mean_function: a mean function, fitted and written like the kernel; zero without one.
-    :return: the fitted noise variance.
-    :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
-        a finite optimum; the kernel is as it was.
-    """
-    rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
-    data = tuple(tf.gather(values, rows) for values in require_data((X, Y)))
-    model = gpflow.models.GPR(data, kernel, mean_function, noise_variance=noise_variance)
-    # Fitted on a copy, so that a failed fit leaves the caller's kernel alone.
-    fitted = gpflow.utilities.deepcopy(model)
-    _maximize(fitted, max_iterations)
-    for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
-        variable.assign(value)
-    return float(model.likelihood.variance.numpy())
-
-
-def _maximize(model: gpflow.models.GPR, max_iterations: int) -> None:
-    minimize, options = gpflow.optimizers.Scipy().minimize, {"maxiter": max_iterations}
-    try:
-        found = minimize(model.training_loss, model.trainable_variables, options=options)
-        finite = np.isfinite(found.fun) and np.all(np.isfinite(found.x))
-    except tf.errors.InvalidArgumentError:
-        finite = False  # A Cholesky factorization failed.
-    if not finite:
-        raise ValueError(
-            "kernel: expected a finite optimum, got a failed factorization, NaN or infinity (its "
-            "values are kept). Standardize X and Y, raise noise_variance if rows repeat, or start "
-            "the lengthscales from median_lengthscales."
-        )

@@ -189,12 +189,12 @@ def test_what_pairs_up_passes_unchanged(guard):
 
 
 def test_unknown_static_shapes_pass_while_tracing():
-    """Nothing is known, so nothing can be refused; the values still come through."""
+    """Sizes are compared when the graph runs; good values come through."""
     likelihood = likelihoods.Gaussian()
 
     @tf.function(
         autograph=False,
-        input_signature=[tf.TensorSpec(None, tf.float64), tf.TensorSpec([None, None], tf.float32)],
+        input_signature=[tf.TensorSpec([None, None], t) for t in (tf.float64, tf.float32)],
     )
     def traced(X, Y):
         data = checks.require_data((X, Y), input_dim=D, likelihood=likelihood, num_latent_gps=1)
@@ -386,3 +386,31 @@ def test_softmax_labels_become_integers(guard):
     np.testing.assert_array_equal(Y, labels)
     Y = guard(X, labels, likelihood=likelihoods.MultiClass(3), num_latent_gps=3)[1]
     assert Y.dtype == tf.float64
+
+
+@pytest.mark.parametrize(
+    ("X_shape", "Y_shape", "Y", "message"),
+    [
+        ([None, 2], [None, 1], np.zeros((1, 1)), "same number of rows"),
+        ([None, 2], [None, None], np.zeros((6, 3)), r"1 column\(s\) for Gaussian"),
+    ],
+)
+def test_sizes_unknown_while_tracing_are_compared_when_the_graph_runs(X_shape, Y_shape, Y, message):
+    signature = [tf.TensorSpec(X_shape, tf.float64), tf.TensorSpec(Y_shape, tf.float64)]
+    likelihood = likelihoods.Gaussian()
+
+    @tf.function(input_signature=signature)
+    def rows(X, Y):
+        X, Y = checks.require_data((X, Y), likelihood=likelihood, num_latent_gps=1)
+        return tf.shape(X)[0]
+
+    assert rows(np.zeros((6, 2)), np.zeros((6, 1))) == 6
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        rows(np.zeros((6, 2)), Y)
+
+
+def test_an_unknown_rank_is_refused_while_tracing():
+    signature = [tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec(None, tf.float64)]
+    function = tf.function(lambda X, Y: checks.require_data((X, Y)), input_signature=signature)
+    with pytest.raises(ValueError, match="Y must be a matrix, but its rank is unknown"):
+        function(np.zeros((6, 2)), np.zeros(6))

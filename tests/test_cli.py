@@ -89,7 +89,24 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, rng, tmp_path):
     assert result["rmse"] < 40.0  # the standard deviation of price is about 36
     code, out, _ = run("evaluate", "run", "--data", "new.csv")
     assert code == 0
-    assert 1.0 < last_json(out)["rmse"] < 60.0
+    first = last_json(out)["rmse"]
+    assert 1.0 < first < 60.0
+    rows = [line.split(",") for line in (tmp_path / "new.csv").read_text().splitlines()]
+    turned = [",".join(reversed(row)) for row in rows]
+    write_csv(tmp_path / "turned.csv", turned[1:], turned[0])
+    assert last_json(run("evaluate", "run", "--data", "turned.csv")[1])["rmse"] == first
+
+
+def test_a_smooth_table_is_fitted_with_the_defaults(run, tmp_path):
+    """Noise-free and nearly linear: starting hyperparameters once ran away here."""
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    rows = [f"{a},{b},{c},{a + b**2}" for a, b, c in X]
+    write_csv(tmp_path / "my.csv", rows, "a,b,c,price")
+    code, out, _ = run("fit", "--data", "my.csv", "--target", "price", "--no-plot")
+    assert code == 0
+    ours, svgp = last_json(out)["results"]
+    assert ours["elbo"] > svgp["elbo"] - 1.0  # when they ran away, -31,500 beside 62
+    assert ours["rmse"] < 1.1 * svgp["rmse"]
 
 
 def test_few_rows_get_few_inducing_points_unless_the_user_chose(run, rng, tmp_path):
@@ -97,7 +114,7 @@ def test_few_rows_get_few_inducing_points_unless_the_user_chose(run, rng, tmp_pa
     options = ["--data", "my.csv", "--target", "price", "--num-steps", "3", "--no-plot"]
     code, out, _ = run("fit", *options, "--no-baseline")
     assert code == 0
-    assert last_json(out)["results"][0]["title"] == "SOLVE-GP(18+18)"  # 72 training rows
+    assert last_json(out)["results"][0]["title"] == "SOLVE-GP(18+18)"  # 72 distinct training rows
 
 
 def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):

@@ -19,6 +19,7 @@ FLOORS = {
     "neighbors": 0,
     "checks": 0,
     "blocks": 1,
+    "hyperparameters": 1,
     "initialization": 1,
     "likelihoods": 1,
     "mean_functions": 1,

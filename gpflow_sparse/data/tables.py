@@ -120,6 +120,7 @@ def _table_from_npz(path: Path) -> Table:
     if pair is None:
         raise ValueError(f"{path}: expected the arrays x and y, or X and Y, got {sorted(arrays)}")
     X, Y = arrays[pair[0]], arrays[pair[1]]
+    Y = Y[:, None] if Y.ndim == 1 else Y
     if X.dtype.kind not in "biuf" or Y.dtype.kind not in "biuf":
         raise ValueError(f"{path}: {pair} must be numbers, got {X.dtype} and {Y.dtype}")
     if X.ndim != 2 or 0 in X.shape or Y.shape != (len(X), 1):

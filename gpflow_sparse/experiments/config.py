@@ -90,9 +90,9 @@ class RunConfig:
             return (self.num_inducing,)
         return (self.num_inducing, self.num_orthogonal)
 
-    def shrunk_to(self, num_data: int) -> "RunConfig":
-        """The same run with at most a quarter of the training rows in each inducing set."""
-        most = max(1, num_data // 4)
+    def shrunk_to(self, num_distinct: int) -> "RunConfig":
+        """The same run with at most a quarter of the distinct rows in each inducing set."""
+        most = max(1, num_distinct // 4)
         return dataclasses.replace(
             self,
             num_inducing=min(self.num_inducing, most),

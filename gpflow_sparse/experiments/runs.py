@@ -171,19 +171,21 @@ def rows_to_score(
     """
     Rows in original units: those of a file, or the run's own test rows.
 
-    :raises ValueError: if the file's columns are not those the model was trained on.
+    :raises ValueError: if a column the model was trained on is missing.
     """
     if data is None:
         dataset = load_data(config)
         return original_units(dataset, dataset.test)
     info = record["dataset"]
     table = read_table(data, target=None if data.endswith(".npz") else info["target_name"])
-    if table.Y is None or list(table.feature_names) != info["feature_names"]:
+    missing = set(info["feature_names"]) - set(table.feature_names)
+    if table.Y is None or missing:
         raise ValueError(
-            f"{data} must have the columns {', '.join(info['feature_names'])} and "
-            f"{info['target_name']}, in that order; it has {', '.join(table.feature_names)}."
+            f"{data} lacks columns of the training data: {', '.join(sorted(missing)) or 'y'}; "
+            f"it has {', '.join(table.feature_names)}."
         )
-    return table.X, table.Y
+    order = [table.feature_names.index(name) for name in info["feature_names"]]
+    return table.X[:, order], table.Y
 
 
 def print_progress(text: str) -> None:

@@ -44,6 +44,8 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         """
         _require_kind(kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
         _require_kind(likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
+        if mean_function is not None:
+            _require_kind(mean_function, MeanFunction, "mean_function", "gpflow.functions.Zero()")
         checks.require_count(num_latent_gps, "num_latent_gps")
         if num_data is not None and not tf.is_tensor(num_data):
             checks.require_count(num_data, "num_data")

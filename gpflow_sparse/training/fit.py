@@ -77,20 +77,29 @@ def fit(
     :raises ValueError: for data or options that do not fit the model, before the first step.
     :raises TrainingError: when the objective is not finite or a factorization fails.
     """
+    if not isinstance(model, gpflow.models.BayesianModel):
+        raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
+    holds_data = isinstance(model, gpflow.models.InternalDataTrainingLossMixin)
     feed = None
+    if holds_data and data is not None:
+        raise ValueError(f"data must be None: {type(model).__name__} holds its data.")
     if data is not None:
         feed = open_feed(data, batch_size, seed, data_guard(model))
         _require_num_data(model, feed)
-    elif isinstance(model, gpflow.models.ExternalDataTrainingLossMixin):
+    elif not holds_data:
         raise ValueError(f"data is needed: {type(model).__name__} does not hold its data.")
     total = _total_steps(num_steps, num_epochs, feed)
     gamma = _DEFAULT_GAMMA if natural_gradients is True else float(natural_gradients)
     if not gamma >= 0.0:
         raise ValueError(f"natural_gradients must be True, False or a step size, got {gamma}.")
     optimizer = adam() if optimizer is None else optimizer
-    if not hasattr(optimizer, "apply_gradients"):
+    if isinstance(optimizer, type) or not hasattr(optimizer, "apply_gradients"):
         raise ValueError(f"optimizer must be a Keras optimizer, got {optimizer!r}.")
     step = compile_step(model, feed, optimizer, gamma)
+    if not isinstance(callbacks, Sequence):
+        raise ValueError(
+            f"callbacks must be a list, got {type(callbacks).__name__}; wrap it in []."
+        )
     hooks = [as_callback(callback) for callback in callbacks]
     return _run(model, feed, step, total, hooks, progress)
 
@@ -160,8 +169,9 @@ def _finite_loss(step: Callable[..., tf.Tensor], arguments: Any, number: int) ->
         raise TrainingError(f"step {number}: {_first_line(error)}") from error
     if not np.isfinite(loss):
         raise TrainingError(
-            f"step {number}: the objective is {loss}. Likely causes: a learning rate that is too "
-            "large, data that are not standardized, float32 with a tiny noise variance."
+            f"step {number}: the objective is {loss}. Likely causes: NaN or infinity in this "
+            "batch, a learning rate that is too large, data that are not "
+            "standardized, float32 with a tiny noise variance."
         )
     return loss
 
@@ -194,7 +204,7 @@ def _require_num_data(model: gpflow.models.GPModel, feed: Feed) -> None:
     if feed.num_rows is None:
         if model.num_data is None:
             raise ValueError("the model needs num_data, the number of rows behind the dataset.")
-    elif feed.batch_size != feed.num_rows and (
+    elif (feed.batch_size != feed.num_rows or model.num_data is not None) and (
         model.num_data is None or int(model.num_data) != feed.num_rows
     ):
         raise ValueError(

@@ -175,7 +175,7 @@ def test_an_npz_file_holds_inputs_and_target(tmp_path: Path, keys: tuple[str, st
     ("arrays", "message"),
     [
         ({"a": np.zeros(2), "y": np.zeros(2)}, r"got \['a', 'y'\]"),
-        ({"x": np.zeros((2, 1)), "y": np.zeros(2)}, r"got \(2, 1\) and \(2,\)"),
+        ({"x": np.zeros((2, 1)), "y": np.zeros((2, 2))}, r"got \(2, 1\) and \(2, 2\)"),
         ({"x": np.zeros((2, 1)), "y": np.zeros((3, 1))}, r"got \(2, 1\) and \(3, 1\)"),
         ({"x": np.array([["a"]]), "y": np.zeros((1, 1))}, "must be numbers"),
         ({"x": np.array([[{}]]), "y": np.zeros((1, 1))}, "not a readable .npz file"),
