@@ -26,19 +26,28 @@ class FactorizationError(ValueError):
     """A matrix that should be positive definite is not; the message names it."""
 
 
-def jitter(diagonal: tf.Tensor) -> tf.Tensor:
+def relative_jitter(dtype: tf.DType, at_least: float | None = None) -> float:
     """
-    What to add to a covariance so that it factors: relative to its scale, by precision.
+    Jitter as a fraction of a covariance's scale: ``max(1e-6, default_jitter())`` in float64, at
+    least ``1e-4`` in float32.
 
-    ``max(1e-6, default_jitter())`` times the mean of the diagonal in float64, at least ``1e-4``
-    times it in float32. GPflow's fixed ``1e-6`` is too small in float32 (measured: squared
-    exponential kernels fail from M = 200 on) and blind to the kernel's scale.
+    GPflow's fixed ``1e-6`` is too small in float32 (measured: squared exponential kernels fail from
+    M = 200 on) and blind to the kernel's scale.
 
-    :param diagonal: diagonal of the covariance, any shape.
+    :param at_least: a larger fraction that one model asks for.
+    """
+    return max(1e-6 if dtype == tf.float64 else 1e-4, default_jitter(), at_least or 0.0)
+
+
+def jitter(diagonal: tf.Tensor, at_least: float | None = None) -> tf.Tensor:
+    """
+    What to add to a covariance so that it factors: :func:`relative_jitter` times its scale.
+
+    :param diagonal: diagonal of the covariance, any shape; its mean is the scale.
+    :param at_least: a larger fraction that one model asks for.
     :return: scalar of the same dtype.
     """
-    floor = 1e-6 if diagonal.dtype == tf.float64 else 1e-4
-    relative = tf.constant(max(floor, default_jitter()), dtype=diagonal.dtype)
+    relative = tf.constant(relative_jitter(diagonal.dtype, at_least), dtype=diagonal.dtype)
     return relative * tf.reduce_mean(diagonal)
 
 
@@ -84,7 +93,7 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
 
     @tf.custom_gradient
     def factor(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        L = _require_finite(_recursive_cholesky(matrix), name)
+        L = _require_finite(_recursive_cholesky(matrix), matrix, name)
 
         def gradient(dL: tf.Tensor) -> tf.Tensor:
             P = half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)  [..., M, M]
@@ -115,7 +124,7 @@ def cholesky_or(matrix: tf.Tensor, fallback: Callable[[], tf.Tensor], name: str)
     def repaired() -> tf.Tensor:
         return tf.where(good, L, _recursive_cholesky(fallback()))
 
-    return _require_finite(tf.cond(tf.reduce_all(good), lambda: L, repaired), name)
+    return _require_finite(tf.cond(tf.reduce_all(good), lambda: L, repaired), matrix, name)
 
 
 def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Tensor:
@@ -172,18 +181,24 @@ def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
     return tf.concat([upper, tf.concat([left, bottom], axis=-1)], axis=-2)
 
 
-def _require_finite(L: tf.Tensor, name: str) -> tf.Tensor:
+def _require_finite(L: tf.Tensor, matrix: tf.Tensor, name: str) -> tf.Tensor:
     message = (
         f"Cholesky factorization of {name} failed: it is not positive definite in {L.dtype.name}. "
         "Likely causes: NaN or infinity in the data or in a parameter; duplicated or nearly "
         "coinciding inducing points; a lengthscale far larger than the spread of the data; too "
         "little jitter (raise it with gpflow.config.set_default_jitter), above all in float32."
     )
-    if tf.executing_eagerly():
-        if not bool(tf.reduce_all(tf.math.is_finite(L))):
-            raise FactorizationError(message)
+    if not tf.executing_eagerly():
+        return tf.debugging.check_numerics(L, message)
+    if bool(tf.reduce_all(tf.math.is_finite(L))):
         return L
-    return tf.debugging.check_numerics(L, message)
+    if not bool(tf.reduce_all(tf.math.is_finite(matrix))):
+        message = (
+            f"Cholesky factorization of {name} failed: it holds NaN or infinity. Likely causes: "
+            "NaN, infinity or numbers beyond the range of "
+            f"{L.dtype.name} in a parameter of the kernel or in the inducing inputs."
+        )
+    raise FactorizationError(message)
 
 
 def solve_right(X: tf.Tensor, L: tf.Tensor) -> tf.Tensor:

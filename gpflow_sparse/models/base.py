@@ -52,6 +52,9 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         checks.require_latents(likelihood, num_latent_gps)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         self.num_data = num_data
+        # smallest jitter relative to the kernel's variance; None leaves it to the float type.
+        # `training.fit` raises it where a factorization fails; saved with the model.
+        self.jitter: float | None = None
         # set it where X and Y were standardized; then it is saved and checkpointed with the model
         self.standardizer: Any = None
 

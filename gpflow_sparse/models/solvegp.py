@@ -10,13 +10,13 @@ from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType, create_posterior
+from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
 from gpflow_sparse import checks
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.posteriors import OrthogonalPosterior
+from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
 
 
 class SOLVEGP(VariationalModel):
@@ -92,14 +92,15 @@ class SOLVEGP(VariationalModel):
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> OrthogonalPosterior:
-        return create_posterior(
+        return OrthogonalPosterior(
             self.kernel,
             self.inducing_variable,
             self.q_mu,
             self.q_sqrt,
             whiten=self.whiten,
             mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
+            precompute_cache=cache_type(precompute_cache),
+            jitter=self.jitter,
         )
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 from gpflow.kernels import MultioutputKernel
-from gpflow.posteriors import AbstractPosterior
+from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from gpflow_sparse import checks
 from gpflow_sparse.blocks import Block, joint, marginals
@@ -19,6 +19,9 @@ class SparsePosterior(AbstractPosterior):
     posteriors whose KL depends on the batch. ``marginals_and_kl`` is what a model's ``elbo`` calls:
     both terms from one factorization.
     """
+
+    jitter: float | None = None
+    """Smallest relative jitter of its factorizations; None leaves it to ``linalg.jitter``."""
 
     @abstractmethod
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
@@ -77,6 +80,22 @@ class SparsePosterior(AbstractPosterior):
                 shape = tf.concat([lead, [num_rows, tf.shape(mean)[-1]]], axis=0)
                 mean, cov = tf.reshape(mean, shape), tf.reshape(cov, shape)
         return mean, _spread_outputs(cov, full_cov) if full_output_cov else cov
+
+
+def cache_type(value: PrecomputeCacheType | str | None) -> PrecomputeCacheType:
+    """
+    GPflow's ``precompute_cache`` argument in any of its spellings.
+
+    :raises ValueError: for anything that is none of them.
+    """
+    names = [kind.value for kind in PrecomputeCacheType]
+    if value is None:
+        return PrecomputeCacheType.NOCACHE
+    if isinstance(value, PrecomputeCacheType):
+        return value
+    if isinstance(value, str) and value.lower() in names:
+        return PrecomputeCacheType(value.lower())
+    raise ValueError(f"precompute_cache must be one of {', '.join(names)} or None; got {value!r}.")
 
 
 def _batch_columns(A: tf.Tensor, lead: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:

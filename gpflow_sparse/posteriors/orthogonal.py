@@ -45,16 +45,19 @@ class OrthogonalPosterior(SparsePosterior):
         mean_function: MeanFunction | None = None,
         *,
         precompute_cache: PrecomputeCacheType | None = None,
+        jitter: float | None = None,
     ) -> None:
         """
         :param q_mu: one ``[M_b, P]`` per set, or all sets stacked, ``[M + M2 + ..., P]``.
         :param q_sqrt: one lower triangular ``[P, M_b, M_b]`` per set; or stacked as stock SVGP
             holds it, ``[P, M', M']`` (only its diagonal blocks count) or ``[M', P]`` standard
             deviations; or None for a fixed mean.
+        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.linalg.jitter`.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._refuse_multioutput()
         self.whiten = whiten
+        self.jitter = jitter
         sizes = inducing_variable.sizes
         self._q_mu = tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes)
         self._q_sqrt = tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes)
@@ -119,7 +122,8 @@ class OrthogonalPosterior(SparsePosterior):
         """Covariance blocks of the inducing sets, with one jitter on every diagonal block."""
         sets = self.X_data.sets
         diagonal = [Kuu(s, self.kernel, jitter=0.0) for s in sets]
-        amount = linalg.jitter(tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0))
+        scale = tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0)
+        amount = linalg.jitter(scale, self.jitter)
         return [
             [*(Kuv(s, t, self.kernel) for t in sets[:i]), linalg.add_jitter(diagonal[i], amount)]
             for i, s in enumerate(sets)
