@@ -10,18 +10,23 @@ from typing import Any
 from gpflow_sparse._version import __version__
 
 _MODULES = (
-    "bases",
     "data",
     "inducing_variables",
     "initialization",
-    "kernels",
     "models",
+    "persistence",
     "posteriors",
     "training",
 )
-_NAMES = {"Standardizer": "gpflow_sparse.data.standardize"}
+_NAMES = {
+    "Standardizer": "gpflow_sparse.data.standardize",
+    "diagnostics": "gpflow_sparse.diagnosis",
+    "export": "gpflow_sparse.persistence",
+    "load": "gpflow_sparse.persistence",
+    "save": "gpflow_sparse.persistence",
+}
 
-__all__ = ["Standardizer", "__version__", "data", "inducing_variables"]
+__all__ = ["__version__", *_MODULES, *_NAMES]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,4 +38,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__])
+    return sorted(__all__)

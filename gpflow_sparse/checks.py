@@ -2,7 +2,8 @@
 
 GPflow's own shape checks are off inside ``tf.function``, where a rank-1 ``Y`` broadcasts to N x N
 without a word; these guards are plain Python on static shapes and so hold when tracing too. Values
-(NaN, labels) can be looked at only eagerly.
+(NaN, labels) can be looked at eagerly, and while tracing in arrays that the graph captures; of the
+arguments of a traced function only inputs for prediction are checked, when the graph runs.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,29 @@ import numpy as np
 import tensorflow as tf
 from gpflow import likelihoods
 
-_INTEGERS = "integers"
+from gpflow_sparse.labels import (
+    num_outputs,
+    require_labels,
+    require_latents,
+)
+
+__all__ = [
+    "as_array",
+    "as_tensor",
+    "num_outputs",
+    "require_count",
+    "require_data",
+    "require_finite_in_graph",
+    "require_flag",
+    "require_inputs",
+    "require_labels",
+    "require_latents",
+    "require_matrix",
+    "require_range",
+    "require_seed",
+    "require_whole",
+]
+
 _ROWS = "X and Y must have the same number of rows, got {} and {}."
 
 
@@ -28,17 +51,40 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
     :return: tensor of ``dtype``; its shape is not checked.
     :raises ValueError: for objects, strings, ragged lists, sparse tensors, NaN or infinity.
     """
-    dtype = gpflow.default_float() if dtype is None else dtype
+    dtype = tf.as_dtype(gpflow.default_float() if dtype is None else dtype)
     if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
         raise ValueError(f"{name} must be a dense array of numbers, got {type(value).__name__}.")
-    if not tf.is_tensor(value):
-        value = _numeric_array(value, name)
+    if not (tf.is_tensor(value) or isinstance(value, tf.Variable)):
+        value = as_array(value, name, dtype)
     tensor = tf.convert_to_tensor(value)
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype == tf.bool):
         raise ValueError(f"{name} must hold real numbers, got a tensor of {tensor.dtype.name}.")
     tensor = tf.cast(tensor, dtype)
     _require_finite(tensor, name)
     return tensor
+
+
+def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
+    """
+    An array of real numbers, finite or not, from whatever NumPy can read.
+
+    :raises ValueError: for objects, strings, dates, ragged lists and masked entries.
+    """
+    if np.ma.is_masked(value):  # np.asarray would bring the hidden values back
+        raise ValueError(f"{name} has masked entries. Drop or fill these rows.")
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever the `__array__` of the caller's object raises
+        raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        kind = "Python objects" if array.dtype.kind == "O" else f"dtype {array.dtype}"
+        raise ValueError(
+            f"{name} must hold real numbers, got {kind}. Encode text and drop or fill missing "
+            f"entries, then convert with np.asarray({name}, dtype=float)."
+        )
+    # NumPy knows types that TensorFlow does not, such as long double
+    with np.errstate(over="ignore"):
+        return array.astype(dtype.as_numpy_dtype, copy=False)
 
 
 def require_matrix(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
@@ -127,122 +173,98 @@ def require_count(value: Any, name: str) -> int:
 
     :raises ValueError: for anything else, 10.0 and True included.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+    if not 1 <= require_whole(value, name, "a positive integer") < 2**63:
         raise ValueError(f"{name} must be a positive integer, got {value!r}.")
     return int(value)
 
 
-def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) -> int | None:
+def require_whole(value: Any, name: str, kind: str = "an integer") -> int:
     """
-    How many columns ``Y`` has for this likelihood; None if nothing is known.
+    ``value`` as an integer of any size.
 
-    One per latent function, except that class likelihoods take one column of labels, likelihoods
-    with several latent functions take what they observe, and a switched likelihood carries the
-    index of the likelihood in a last column.
+    :param kind: what is wanted, for the error.
+    :raises ValueError: for anything else, 10.0 and True included.
     """
-    if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
-        return 1
-    if isinstance(likelihood, likelihoods.SwitchedLikelihood):
-        return None if num_latent_gps is None else num_latent_gps + 1
-    if likelihood.observation_dim is not None:
-        return int(likelihood.observation_dim)
-    return num_latent_gps
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    return int(value)
 
 
-def require_latents(likelihood: likelihoods.Likelihood, num_latent_gps: int) -> None:
+def require_seed(value: Any, name: str = "seed") -> int:
     """
-    Refuse a number of latent functions that the likelihood cannot take.
+    ``value`` as a seed that NumPy, scikit-learn and TensorFlow all take.
 
-    :raises ValueError: for instance, ten classes and ``num_latent_gps=1``.
+    :raises ValueError: unless it is an integer from 0 to 2^32 - 1.
     """
-    wanted = likelihood.latent_dim
-    if wanted is not None and int(wanted) != num_latent_gps:
-        raise ValueError(
-            f"num_latent_gps must be {int(wanted)} for this {type(likelihood).__name__} "
-            f"likelihood, got {num_latent_gps}; pass num_latent_gps={int(wanted)}."
-        )
+    kind = "an integer from 0 to 2^32 - 1"
+    if not 0 <= require_whole(value, name, kind) < 2**32:
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    return int(value)
 
 
-def require_labels(likelihood: likelihoods.Likelihood, Y: tf.Tensor) -> None:
+def require_flag(value: Any, name: str) -> None:
     """
-    Refuse values of ``Y`` outside the likelihood's support; looked at eagerly only.
+    Refuse what is neither True nor False: ``"no"`` and ``[False]`` count as true in Python.
 
-    :param Y: ``[N, P]``.
-    :raises ValueError: naming the first offending values.
+    :raises ValueError: see above.
     """
-    support = _support(likelihood)
-    if support is None or not tf.executing_eagerly():
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def require_range(tensor: tf.Tensor, name: str) -> None:
+    """
+    Refuse numbers whose squares overflow, where they are known (see the module).
+
+    :raises ValueError: naming the largest entry.
+    """
+    values = _known(tensor)
+    if values is None or not tensor.dtype.is_floating:
         return
-    kind, low, high, text = support
-    values = np.asarray(Y)
-    if isinstance(likelihood, likelihoods.SwitchedLikelihood):
-        values = values[:, -1]
-    wrong = (values < low) | (values > high)
-    if kind == _INTEGERS:
-        wrong |= values != np.round(values)
-    if wrong.any():
-        found = np.unique(values[wrong])[:5]
+    limit = tensor.dtype.max**0.5 / 1e3
+    with tf.init_scope():
+        largest = float(tf.reduce_max(tf.abs(values)))
+    if largest >= limit:
         raise ValueError(
-            f"Y must hold {text} for {type(likelihood).__name__}, but has {wrong.sum()} other "
-            f"value(s), such as {', '.join(f'{v:g}' for v in found)}. Recode Y."
+            f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
+            f"{tensor.dtype.name}; its largest entry is {largest:.3g}. Standardize {name} "
+            "(gpflow_sparse.Standardizer)."
         )
 
 
-def _support(likelihood: likelihoods.Likelihood) -> tuple[str, float, float, str] | None:
-    """Kind, lower and upper end, and words for the set of values an observation may take."""
-    # a chain of ifs, not `match`: AutoGraph cannot read that statement and warns
-    if isinstance(likelihood, likelihoods.Bernoulli):
-        return _INTEGERS, 0, 1, "labels 0 or 1 (not -1 and 1)"
-    if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
-        last = int(likelihood.latent_dim or 0) - 1
-        return _INTEGERS, 0, last, f"integer class labels from 0 to {last}"
-    if isinstance(likelihood, likelihoods.Ordinal):
-        last = int(likelihood.num_bins) - 1
-        return _INTEGERS, 0, last, f"integer levels from 0 to {last}"
-    if isinstance(likelihood, likelihoods.SwitchedLikelihood):
-        last = len(likelihood.likelihoods) - 1
-        return _INTEGERS, 0, last, f"an index from 0 to {last} in the last column"
-    if isinstance(likelihood, likelihoods.Poisson):
-        return _INTEGERS, 0, np.inf, "counts 0, 1, 2, ..."
-    if isinstance(likelihood, likelihoods.Exponential):
-        return "reals", 0, np.inf, "non-negative numbers"
-    if isinstance(likelihood, likelihoods.Gamma):
-        return "reals", float(np.finfo(np.float32).tiny), np.inf, "positive numbers"
-    if isinstance(likelihood, likelihoods.Beta):
-        below_one = float(np.nextafter(1.0, 0.0))
-        return "reals", float(np.finfo(np.float32).tiny), below_one, "numbers inside (0, 1)"
-    return None
+def require_finite_in_graph(tensor: tf.Tensor, name: str) -> tf.Tensor:
+    """
+    ``tensor``, which a traced function gets as an argument, watched for NaN, infinity and overflow.
+
+    :return: the same values; running the graph raises ``tf.errors.InvalidArgumentError`` with our
+        sentence if they, or their squares, are not finite.
+    """
+    if _known(tensor) is not None or not tensor.dtype.is_floating:
+        return tensor
+    message = f"{name} must be finite, and its squares too: drop or fill rows, and standardize"
+    with tf.control_dependencies([tf.debugging.check_numerics(tf.square(tensor), message)]):
+        return tf.identity(tensor)
 
 
-def _numeric_array(value: Any, name: str) -> np.ndarray:
-    if isinstance(value, tf.Variable | gpflow.Parameter):
-        return value
-    if np.ma.is_masked(value):  # np.asarray would bring the hidden values back
-        raise ValueError(f"{name} has masked entries. Drop or fill these rows.")
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
-    if array.dtype.kind not in "fiub":
-        kind = "Python objects" if array.dtype.kind == "O" else f"dtype {array.dtype}"
-        raise ValueError(
-            f"{name} must hold real numbers, got {kind}. Encode text and drop or fill missing "
-            f"entries, then convert with np.asarray({name}, dtype=float)."
-        )
-    return array
+def _known(tensor: tf.Tensor) -> Any:
+    """The values, eagerly and of what a graph captures; None for an argument being traced."""
+    return tensor if tf.executing_eagerly() else tf.get_static_value(tensor)
 
 
 def _require_finite(tensor: tf.Tensor, name: str) -> None:
-    if not tf.executing_eagerly():
+    values = _known(tensor)
+    if values is None:
         return
-    finite = tf.math.is_finite(tensor)
-    if not bool(tf.reduce_all(finite)):
+    with tf.init_scope():
+        finite = tf.math.is_finite(values)
+        if bool(tf.reduce_all(finite)):
+            return
         bad = np.argwhere(~finite.numpy())
-        where = ", ".join(str(tuple(int(i) for i in index)) for index in bad[:3])
-        raise ValueError(
-            f"{name} must be finite, but {len(bad)} of its {tf.size(tensor)} entries are NaN or "
-            f"infinite, the first at {where}. Drop or fill these rows."
-        )
+    where = ", ".join(str(tuple(int(i) for i in index)) for index in bad[:3])
+    raise ValueError(
+        f"{name} must be finite, but {len(bad)} of its {finite.shape.num_elements()} entries are "
+        f"NaN or infinite, the first at {where}. Drop or fill these rows."
+    )
 
 
 def _require_equal(
@@ -273,5 +295,7 @@ def _shape(tensor: tf.Tensor) -> tuple[int | None, ...]:
 
 
 def _describe_container(data: Any) -> str:
-    length = f" of length {len(data)}" if hasattr(data, "__len__") else ""
-    return f"{type(data).__name__}{length}"
+    try:
+        return f"{type(data).__name__} of length {len(data)}"
+    except TypeError:
+        return type(data).__name__

@@ -3,10 +3,9 @@
 import contextlib
 import dataclasses
 import json
-import os
+import shlex
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,14 @@ from gpflow_sparse.experiments.config import (
     INITIALIZATIONS,
     KERNELS,
     METHODS,
+    MODEL,
     SCHEDULES,
     RunConfig,
     memory_estimate,
-    read_record,
 )
+from gpflow_sparse.persistence import read_header
+from gpflow_sparse.session import session
+from gpflow_sparse.terminal import print_results, print_table, write_csv
 
 _DEFAULTS = RunConfig()
 
@@ -61,57 +63,109 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--float32/--float64", help="Precision.")
 @_field("--seed", help="Seed of everything.")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder of results.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")
 @click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
-def fit(output: Path | None, plot: bool, device: str | None, **fields: Any) -> None:
+def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fields: Any) -> None:
     """Train a model, score it on test rows beside GPflow's SVGP, and keep the results.
 
-    Without options: SOLVE-GP on a simulated robot arm.
+    Without options: SOLVE-GP on a simulated robot arm. Ctrl-C keeps what is done; the same command
+    with --resume goes on.
     """
-    with _clear_errors(), _session(fields["float32"], device):
+    with _clear_errors(), session(fields["float32"], device):
         config = RunConfig(**fields)
         import numpy as np
 
-        from gpflow_sparse.experiments import runs
+        from gpflow_sparse.experiments import build, runs
         from gpflow_sparse.experiments.plots import plot_predictions
 
-        dataset = runs.load_data(config)
+        dataset = build.load_data(config)
         if not _chosen("num_inducing", "num_orthogonal"):
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
-        _announce(config, dataset)
-        trained = [runs.train(config, dataset)]
-        if config.baseline and config.method != "svgp":
-            trained.append(runs.train(config.as_baseline(), dataset))
-        record = runs.summary(config, dataset, trained)
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
+        runs.prepare_folder(folder, config, resume=resume)
+        _announce(config, dataset)
+        trained = [runs.train(config, dataset, folder, resume=resume)]
+        if config.baseline and config.method != "svgp":
+            trained.append(runs.train(config.as_baseline(), dataset, folder, resume=resume))
+        record = runs.summary(config, dataset, trained)
         runs.save_run(folder, record, trained[0].model)
         if plot:
-            _, Y = runs.original_units(dataset, dataset.test)
+            _, Y = build.original_units(dataset, dataset.test)
             plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name)
-        _print_results(record["results"], dataset.num_classes)
+        print_results(record["results"], dataset.num_classes)
         click.echo(f"results in {folder}", err=True)
         click.echo(json.dumps(record))
 
 
-@main.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--data", help="A file with the columns of the training data; default the test rows.")
-@click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
-def evaluate(run: Path, data: str | None, device: str | None) -> None:
-    """Score the model of an earlier RUN folder on its test rows or on other rows."""
-    with _clear_errors():
-        config, _ = read_record(run)
-        with _session(config.float32, device):
-            from gpflow_sparse.experiments import runs
-            from gpflow_sparse.experiments.evaluation import evaluate as score
+def _model_options(command: Any) -> Any:
+    """What every command that uses a trained model takes."""
+    options = [
+        click.option(
+            "--model",
+            "path",
+            type=click.Path(path_type=Path),
+            required=True,
+            help="A run folder of `fit`, or a file written by gpflow_sparse.save.",
+        ),
+        click.option("--chunk-size", default=4096, help="Rows per call; bounds the memory."),
+        click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".'),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
-            _, record, model = runs.load_run(run)
-            X, Y = runs.rows_to_score(config, record, data)
-            metrics, _ = score(model, model.standardizer, X, Y, record["dataset"]["num_classes"])
-            result = {"title": runs.title(config), **metrics}
-            _print_results([result], record["dataset"]["num_classes"])
-            click.echo(json.dumps(result))
+
+@main.command()
+@_model_options
+@click.option("--data", required=True, help="csv, npz or parquet file with the input columns.")
+@click.option("--output", type=click.Path(path_type=Path), help="csv file; default the terminal.")
+def predict(
+    path: Path, chunk_size: int, device: str | None, data: str, output: Path | None
+) -> None:
+    """Predict new rows with a trained model, in original units, as csv."""
+    with _clear_errors(), _model_session(path, device):
+        from gpflow_sparse.experiments import stored
+
+        model = stored.open_model(path)
+        X = stored.read_inputs(model, data)
+        names, values = stored.predict_table(model, X, chunk_size)
+        write_csv(output, names, values)
+        if output is not None:
+            click.echo(f"{len(X)} predictions in {output}", err=True)
+
+
+@main.command()
+@_model_options
+@click.option("--data", help="A file with the columns of the training data; default the test rows.")
+@click.option("--target", help="Column of the file to compare with; default that of training.")
+@click.option("--report", type=click.Path(path_type=Path), help="Folder for a page of diagnostics.")
+def evaluate(
+    path: Path,
+    chunk_size: int,
+    device: str | None,
+    data: str | None,
+    target: str | None,
+    report: Path | None,
+) -> None:
+    """Score a trained model on its test rows, or on the rows of a file."""
+    with _clear_errors(), _model_session(path, device):
+        from gpflow_sparse.experiments import stored
+        from gpflow_sparse.experiments.evaluation import evaluate as score
+
+        model = stored.open_model(path)
+        X, Y = stored.read_pairs(model, data, target)
+        classes = model.num_classes
+        metrics, predictions = score(
+            model.model, model.standardizer, X, Y, classes, chunk_size=chunk_size
+        )
+        if report is not None:
+            page = stored.report(report, model, (X, Y), metrics, predictions)
+            click.echo(f"report in {page}", err=True)
+        result = {"title": model.title, **metrics}
+        print_results([result], classes)
+        click.echo(json.dumps(result))
 
 
 @main.command()
@@ -123,13 +177,13 @@ def datasets() -> None:
         (info.name, str(info.num_data), str(info.input_dim), info.task, info.source)
         for info in list_datasets()
     ]
-    _print_table(("name", "rows", "columns", "task", "source"), rows)
+    print_table(("name", "rows", "columns", "task", "source"), rows)
 
 
 @main.command()
 def methods() -> None:
     """List the methods that `fit` can train."""
-    _print_table(("method", "name", "idea"), [(key, *texts) for key, texts in METHODS.items()])
+    print_table(("method", "name", "idea"), [(key, *texts) for key, texts in METHODS.items()])
 
 
 @main.group()
@@ -148,12 +202,12 @@ def bench() -> None:
 @click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 def step(method: str, float32: bool, device: str | None, **sizes: int) -> None:
     """Time one step (value and gradient) of METHOD against GPflow's SVGP."""
-    with _clear_errors(), _session(float32, device):
+    with _clear_errors(), session(float32, device):
         from gpflow_sparse.experiments.steps import bench_step
 
         rows, rate = bench_step(method, **sizes)
         table = [(r.title, f"{r.milliseconds:.1f}", f"{r.ratio:.3f}") for r in rows]
-        _print_table(("model", "ms per step", "ratio to GPflow"), table)
+        print_table(("model", "ms per step", "ratio to GPflow"), table)
         click.echo(f"matmul rate {rate:.0f} GFLOP/s", err=True)
         click.echo(
             json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "matmul_gflops": rate})
@@ -164,6 +218,14 @@ def _chosen(*names: str) -> bool:
     """Whether the user gave any of these options."""
     context = click.get_current_context()
     return any(context.get_parameter_source(n) is not ParameterSource.DEFAULT for n in names)
+
+
+@contextlib.contextmanager
+def _model_session(path: Path, device: str | None) -> Iterator[None]:
+    """A session with the precision and the jitter that a saved model needs."""
+    header = read_header(path / MODEL if path.is_dir() else path)
+    with session(header["float"] == "float32", device, header["jitter"]):
+        yield
 
 
 def _announce(config: RunConfig, dataset: Any) -> None:
@@ -178,36 +240,6 @@ def _announce(config: RunConfig, dataset: Any) -> None:
     )
 
 
-def _print_results(results: list[dict[str, Any]], num_classes: int | None) -> None:
-    names = {
-        "rmse": "RMSE",
-        "error_rate": "error rate",
-        "nlpd": "NLPD",
-        "crps": "CRPS",
-        "coverage": "95 % coverage",
-        "brier": "Brier",
-        "ece": "ECE",
-        "elbo": "ELBO",
-        "seconds": "seconds",
-    }
-    shown = [name for name in names if name in results[0]]
-    rows = [(r["title"], *(f"{r[name]:.4g}" for name in shown)) for r in results]
-    _print_table(("model", *(names[name] for name in shown)), rows)
-
-
-def _print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*header, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    # a pipe has no width: let the table have what it needs
-    width = None if console.is_terminal else 160
-    Console(width=width, highlight=False).print(table)
-
-
 @contextlib.contextmanager
 def _clear_errors() -> Iterator[None]:
     """A user's mistake becomes one line and exit status 1; anything else keeps its traceback."""
@@ -219,51 +251,14 @@ def _clear_errors() -> Iterator[None]:
         if type(error).__name__ != "TrainingError":
             raise
         raise click.ClickException(str(error)) from error
-
-
-@contextlib.contextmanager
-def _session(float32: bool, device: str | None) -> Iterator[None]:
-    """TensorFlow, imported quietly, with the precision and on the device asked for."""
-    with _quiet_import():
-        import gpflow
-        import numpy as np
-        import tensorflow as tf
-    precision = gpflow.config.Config(float=np.float32 if float32 else np.float64)
-    if float32:
-        # on recent GPUs TensorFloat-32 would round products to 10 bits
-        tf.config.experimental.enable_tensor_float_32_execution(False)
-    placement = tf.device(_known_device(device)) if device else contextlib.nullcontext()
-    with gpflow.config.as_context(precision), placement:
-        yield
-
-
-def _known_device(device: str) -> str:
-    import tensorflow as tf
-
-    names = [d.name.removeprefix("/physical_device:") for d in tf.config.list_physical_devices()]
-    wanted = device.upper().lstrip("/")
-    if wanted not in names and f"{wanted}:0" not in names:
-        raise ValueError(f"device {device!r} is not here; this machine has {', '.join(names)}.")
-    return f"/{wanted}"
-
-
-@contextlib.contextmanager
-def _quiet_import() -> Iterator[None]:
-    """Hide what TensorFlow's start-up writes to standard error; show it if the import fails."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as captured:
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            captured.seek(0)
-            os.write(saved, captured.read())
+    except KeyboardInterrupt as error:
+        if type(error).__name__ != "TrainingInterrupted":
             raise
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
+        arguments = [a for a in sys.argv[1:] if a != "--resume"]
+        done = str(error).split(";")[0]
+        command = shlex.join(["gpflow-sparse", *arguments, "--resume"])
+        click.echo(f"{done}; go on with\n\n    {command}\n", err=True)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

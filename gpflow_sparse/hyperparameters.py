@@ -1,12 +1,15 @@
 """Hyperparameters from an exact GP on a few rows."""
 
+from typing import Any
+
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.checks import require_count, require_data
+from gpflow_sparse import component_checks
+from gpflow_sparse.checks import require_count, require_data, require_seed
 
 Array = np.ndarray
 
@@ -39,10 +42,13 @@ def subset_hyperparameters(
         a finite optimum; the kernel is as it was.
     """
     require_count(num_rows, "num_rows")
-    if not noise_variance > 0.0:
-        raise ValueError(f"noise_variance must be positive, got {noise_variance}.")
-    rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
-    data = tuple(tf.gather(values, rows) for values in require_data((X, Y)))
+    require_count(max_iterations, "max_iterations")
+    if not (isinstance(noise_variance, int | float | np.number) and 0.0 < noise_variance < np.inf):
+        raise ValueError(f"noise_variance must be positive, got {noise_variance!r}.")
+    X, Y = require_data((X, Y))
+    _require_parts(kernel, mean_function, X.shape[1], Y.shape[1])
+    rows = np.random.default_rng(require_seed(seed)).permutation(len(X))[:num_rows]
+    data = tuple(tf.gather(values, rows) for values in (X, Y))
     model = gpflow.models.GPR(data, kernel, mean_function, noise_variance=noise_variance)
     # Fitted on a copy, so that a failed fit leaves the caller's kernel alone.
     fitted = gpflow.utilities.deepcopy(model)
@@ -51,6 +57,20 @@ def subset_hyperparameters(
     for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
         variable.assign(value)
     return float(model.likelihood.variance.numpy())
+
+
+def _require_parts(kernel: Any, mean_function: Any, num_columns: int, num_outputs: int) -> None:
+    for name, value, kind in (
+        ("kernel", kernel, Kernel),
+        ("mean_function", mean_function, gpflow.functions.Function),
+    ):
+        if not (isinstance(value, kind) or (value is None and name == "mean_function")):
+            raise ValueError(
+                f"{name} must be a GPflow {kind.__name__}, got {type(value).__name__}."
+            )
+    component_checks.require_kernel(kernel, num_columns)
+    if mean_function is not None:
+        component_checks.require_mean_function(mean_function, num_columns, num_outputs)
 
 
 def _tether(model: gpflow.models.GPR) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.checks import require_matrix
+from gpflow_sparse import checks, component_checks
 from gpflow_sparse.hyperparameters import subset_hyperparameters
 
 Array = np.ndarray
@@ -34,11 +34,23 @@ _LLOYD_LIMIT, _LLOYD_ITERATIONS, _BATCH_ROWS = 5e7, 30, 4096
 
 
 def _matrix(value: Any, name: str) -> Array:
-    return require_matrix(value, name, tf.float64).numpy()
+    tensor = checks.require_matrix(value, name, tf.float64)
+    checks.require_range(tensor, name)
+    return tensor.numpy()
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(checks.require_seed(seed))
+
+
+def _require_kernel(kernel: Any, num_columns: int | None) -> None:
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"kernel must be a GPflow Kernel, got {type(kernel).__name__}; pass one.")
+    component_checks.require_kernel(kernel, num_columns)
 
 
 def _check_count(name: str, count: int, available: int, what: str) -> None:
-    if not 1 <= count <= available:
+    if not 1 <= checks.require_whole(count, name) <= available:
         raise ValueError(
             f"{name}: expected between 1 and {available}, the number of {what}, got {count}. "
             "Ask for fewer inducing inputs or pass more rows."
@@ -47,6 +59,9 @@ def _check_count(name: str, count: int, available: int, what: str) -> None:
 
 def _input_scale(kernel: Kernel | None, num_columns: int) -> Array:
     """The lengthscale of every column [D]; ones when the kernel has none or reads only some."""
+    if kernel is None:
+        return np.ones(num_columns)
+    _require_kernel(kernel, None)
     columns = np.arange(num_columns)
     dims = getattr(kernel, "active_dims", columns)
     if not np.array_equal(columns[dims] if isinstance(dims, slice) else dims, columns):
@@ -58,6 +73,11 @@ def _input_scale(kernel: Kernel | None, num_columns: int) -> Array:
             f"kernel: expected 1 or {num_columns} lengthscales, one per column of X, got "
             f"{scale.size}. Build the kernel for these columns."
         )
+    if not (np.isfinite(scale) & (scale > 0.0)).all():
+        raise ValueError(
+            f"kernel: expected positive, finite lengthscales, got {scale.tolist()}. Assign others."
+        )
+    _require_kernel(kernel, num_columns)
     return np.broadcast_to(scale, (num_columns,))
 
 
@@ -91,7 +111,7 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
     X = _matrix(X, "X")
-    scale = _input_scale(kernel, X.shape[1])
+    scale, seed = _input_scale(kernel, X.shape[1]), checks.require_seed(seed)
     # Distinct rows with weights, so that a start never draws the same point twice.
     rows, weights = np.unique(X, axis=0, return_counts=True)
     _check_count("M", M, len(rows), "distinct rows of X")
@@ -115,7 +135,7 @@ def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int =
     :raises ValueError: X is not a finite matrix, or has fewer than M distinct rows.
     """
     X = _matrix(X, "X")
-    shuffled = np.random.default_rng(seed).permutation(X)
+    shuffled = _generator(seed).permutation(X)
     _, first = np.unique(shuffled, axis=0, return_index=True)
     _check_count("M", M, len(first), "distinct rows of X")
     return shuffled[np.sort(first)[:M]]
@@ -131,9 +151,11 @@ def _pivoted_cholesky(name: str, X: Array, Z: Array, count: int, kernel: Kernel)
     :return: the pivots among the rows of X, in the order picked.
     """
     _check_count(name, count, len(X), "candidate rows (at most max_candidates)")
+    _require_kernel(kernel, X.shape[1])
     points, dtype = np.concatenate([Z, X]), gpflow.default_float()
     inputs: Array = points.astype(dtype)
     residual = np.array(kernel(inputs, full_cov=False), dtype=np.float64)
+    _require_finite(residual, kernel)
     # GPflow's squared distances lose about |x|^2 rounding errors for x in lengthscales from the
     # origin: 1e4 of them covers inputs up to 100 lengthscales from it.
     tolerance = 1e4 * float(np.finfo(dtype).eps) * float(residual.max())
@@ -146,6 +168,7 @@ def _pivoted_cholesky(name: str, X: Array, Z: Array, count: int, kernel: Kernel)
             if residual[pivot] <= tolerance:
                 break
             covariance = np.array(kernel(inputs[pivot : pivot + 1], inputs), dtype=np.float64)[0]
+            _require_finite(covariance, kernel)
             covariance -= factor[:rank, pivot] @ factor[:rank]
             factor[rank] = covariance / np.sqrt(residual[pivot])
             residual -= factor[rank] ** 2
@@ -159,6 +182,12 @@ def _pivoted_cholesky(name: str, X: Array, Z: Array, count: int, kernel: Kernel)
             f"got {count}. Ask for fewer, shorten the kernel's lengthscales or choose by kmeans."
         )
     return points[pivots]
+
+
+def _require_finite(covariance: Array, kernel: Kernel) -> None:
+    if not np.isfinite(covariance).all():
+        component_checks.require_sound(kernel, failed=True)
+        raise ValueError("kernel: expected finite covariances, got NaN or infinity. Standardize X.")
 
 
 def greedy_variance(
@@ -176,7 +205,8 @@ def greedy_variance(
     :return: Z [M, D], distinct rows in the order picked.
     :raises ValueError: X is not a finite matrix, or fewer than M candidates have variance left.
     """
-    candidates = np.random.default_rng(seed).permutation(_matrix(X, "X"))[:max_candidates]
+    max_candidates = checks.require_count(max_candidates, "max_candidates")
+    candidates = _generator(seed).permutation(_matrix(X, "X"))[:max_candidates]
     return _pivoted_cholesky("M", candidates, candidates[:0], M, kernel)
 
 
@@ -196,7 +226,8 @@ def greedy_orthogonal(
         raise ValueError(
             f"Z: expected {X.shape[1]} columns as in X, got {Z.shape[1]}. Pass both in one space."
         )
-    candidates = np.random.default_rng(seed).permutation(X)[:max_candidates]
+    max_candidates = checks.require_count(max_candidates, "max_candidates")
+    candidates = _generator(seed).permutation(X)[:max_candidates]
     return _pivoted_cholesky("M2", candidates, Z, M2, kernel)
 
 
@@ -222,19 +253,24 @@ def split_orthogonal(
     :return: Z [M, D], then one array [M2, D] per orthogonal set.
     :raises ValueError: unknown method, "greedy" without a kernel, or sizes that cannot be had.
     """
-    sizes = (M, *num_orthogonal)
+    X = _matrix(X, "X")
+    sizes = tuple(checks.require_whole(size, "M, num_orthogonal") for size in (M, *num_orthogonal))
     if min(sizes) < 1 or sum(sizes) > len(X):
         expected = f"sizes of at least 1 that add up to at most the {len(X)} rows of X"
         raise ValueError(f"M, num_orthogonal: expected {expected}, got {sizes}. Ask for fewer.")
     choices: dict[str, Any] = {"kmeans": kmeans, "random": random_subset, "greedy": greedy_variance}
-    if method not in choices or (method == "greedy" and kernel is None):
+    if (
+        not isinstance(method, str)
+        or method not in choices
+        or (method == "greedy" and kernel is None)
+    ):
         raise ValueError(
             'method: expected "kmeans", "random", or "greedy" with a kernel, got '
             f"{method!r} with kernel {kernel!r}. Pass one of these."
         )
     joint = choices[method](X, sum(sizes), kernel, seed=seed)
     if method != "greedy":
-        joint = np.random.default_rng(seed).permutation(joint)
+        joint = _generator(seed).permutation(joint)
     return tuple(np.split(joint, np.cumsum(sizes)[:-1]))
 
 
@@ -253,9 +289,10 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     from scipy.spatial.distance import pdist
 
     X = _matrix(X, "X")
-    rows = np.random.default_rng(seed).permutation(X)[:max_rows]
+    rows = _generator(seed).permutation(X)[: checks.require_count(max_rows, "max_rows")]
     lengthscales = np.ones(X.shape[1])
     for column in np.flatnonzero(np.ptp(X, axis=0) > 0.0):
-        typical = np.median(pdist(rows[:, column : column + 1])) or np.std(X[:, column])
+        distances = pdist(rows[:, column : column + 1]) if len(rows) > 1 else np.zeros(1)
+        typical = np.median(distances) or np.std(X[:, column])
         lengthscales[column] = typical * np.sqrt(X.shape[1])
     return lengthscales

@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_numbers_and_evaluate_finds_them_again(run)
     options = [*SMALL, "--no-baseline", "--no-plot", "--seed", "3"]
     first = last_json(run("fit", *options, "--output", "a")[1])["results"][0]
     second = last_json(run("fit", *options, "--output", "b")[1])["results"][0]
-    scored = last_json(run("evaluate", "a")[1])
+    scored = last_json(run("evaluate", "--model", "a")[1])
     for name in ("rmse", "nlpd", "crps", "coverage"):
         assert first[name] == second[name]
         np.testing.assert_allclose(scored[name], first[name], rtol=1e-9)
@@ -87,14 +87,14 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, rng, tmp_path):
     assert code == 0
     result = last_json(out)["results"][0]
     assert result["rmse"] < 40.0  # the standard deviation of price is about 36
-    code, out, _ = run("evaluate", "run", "--data", "new.csv")
+    code, out, _ = run("evaluate", "--model", "run", "--data", "new.csv")
     assert code == 0
     first = last_json(out)["rmse"]
     assert 1.0 < first < 60.0
     rows = [line.split(",") for line in (tmp_path / "new.csv").read_text().splitlines()]
     turned = [",".join(reversed(row)) for row in rows]
     write_csv(tmp_path / "turned.csv", turned[1:], turned[0])
-    assert last_json(run("evaluate", "run", "--data", "turned.csv")[1])["rmse"] == first
+    assert last_json(run("evaluate", "--model", "run", "--data", "turned.csv")[1])["rmse"] == first
 
 
 def test_a_smooth_table_is_fitted_with_the_defaults(run, tmp_path):
@@ -161,7 +161,7 @@ def test_classification_is_scored_by_error_rate(run, rng, tmp_path):
     assert code == 0
     result = last_json(out)["results"][0]
     assert result["error_rate"] < 0.45  # guessing the largest class errs in about 0.6
-    np.testing.assert_allclose(last_json(run("evaluate", "run")[1])["brier"], result["brier"])
+    np.testing.assert_allclose(last_json(run("evaluate", "--model", "run")[1])["brier"], result["brier"])
 
 
 def test_float32_runs_and_leaves_the_session_in_float64(run):
@@ -175,17 +175,18 @@ def test_float32_runs_and_leaves_the_session_in_float64(run):
 
 def test_an_old_folder_that_is_no_run_is_refused(run, tmp_path):
     (tmp_path / "empty").mkdir()
-    code, _, err = run("evaluate", "empty")
+    code, _, err = run("evaluate", "--model", "empty")
     assert code == 1
-    assert "holds no run" in err
+    assert "no saved model" in err
 
 
 def test_a_damaged_run_is_refused(run, tmp_path):
     run("fit", *SMALL, "--no-baseline", "--no-plot", "--output", "run")
-    (tmp_path / "run" / "parameters.npz").write_bytes(b"PK not a zip file")
-    code, _, err = run("evaluate", "run")
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"PK not a model")
+    code, _, err = run("evaluate", "--model", "run")
     assert code == 1
-    assert "damaged" in err
+    assert "is not a saved model" in err
+    assert "Traceback" not in err
 
 
 def test_data_sets_and_methods_are_listed(run):

@@ -18,6 +18,8 @@ FLOORS = {
     "block_elimination": 0,
     "neighbors": 0,
     "checks": 0,
+    "component_checks": 0,
+    "labels": 0,
     "blocks": 1,
     "hyperparameters": 1,
     "initialization": 1,
@@ -31,8 +33,11 @@ FLOORS = {
     "training": 7,
     "persistence": 7,
     "data": 7,
+    "diagnosis": 7,
     "estimators": 8,
     "experiments": 8,
+    "session": 8,
+    "terminal": 8,
     "cli": 9,
 }
 # Stock SVGP finds our posteriors only once they are registered; see the file's own comment.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpflow_sparse.data import images
+from gpflow_sparse.data.npz import read_npz
 from gpflow_sparse.data.robot_arm import robot_arm
-from gpflow_sparse.data.tables import read_npz
 
 if TYPE_CHECKING:
     from gpflow_sparse.data.standardize import Standardizer

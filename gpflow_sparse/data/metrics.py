@@ -6,10 +6,25 @@ is the sum over its outputs, which are taken as independent; every other regress
 average over all N * P entries.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy import stats
 
-__all__ = ["brier", "coverage", "crps", "ece", "error_rate", "nlpd", "rmse"]
+__all__ = [
+    "Reliability",
+    "brier",
+    "coverage",
+    "coverage_curve",
+    "crps",
+    "ece",
+    "error_rate",
+    "ks_uniform",
+    "nlpd",
+    "pit",
+    "reliability",
+    "rmse",
+]
 
 _SUM_TOLERANCE = 1e-3
 
@@ -77,6 +92,52 @@ def coverage(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float
     return float(np.mean(np.abs(Y - mean) <= half_width))
 
 
+def coverage_curve(
+    Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, levels: np.ndarray
+) -> np.ndarray:
+    """The :func:`coverage` of several central intervals.
+
+    :param Y: observed outputs [N,P] or [N].
+    :param mean: predicted means, the shape of `Y`.
+    :param variance: predicted variances of the observations, the shape of `Y`.
+    :param levels: probabilities of the intervals [L], each in (0, 1).
+    :return: fractions [L]; those of a calibrated model come close to `levels`.
+    :raises ValueError: as for :func:`coverage`.
+    """
+    return np.array([coverage(Y, mean, variance, float(level)) for level in levels])
+
+
+def pit(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    r"""Probability integral transform: the predictive distribution function at what was observed.
+
+    With :math:`z = (y - \mu) / \sigma` it is :math:`\Phi(z)`. If the predictions are right, these
+    values are uniform on [0, 1]: mean 1/2, variance 1/12. Too many near 0 and 1 mean intervals that
+    are too narrow, too many near 1/2 intervals that are too wide, a slope means a bias.
+
+    :param Y: observed outputs [N,P] or [N].
+    :param mean: predicted means, the shape of `Y`.
+    :param variance: predicted variances of the observations, the shape of `Y`.
+    :return: values in [0, 1], the shape of `Y`.
+    :raises ValueError: as for :func:`nlpd`.
+    """
+    Y, mean, variance = _gaussian(Y, mean, variance)
+    return np.asarray(stats.norm.cdf((Y - mean) / np.sqrt(variance)))
+
+
+def ks_uniform(values: np.ndarray) -> float:
+    """Kolmogorov-Smirnov distance of a sample from the uniform distribution on [0, 1].
+
+    :param values: numbers in [0, 1], any shape, such as those of :func:`pit`.
+    :return: the largest distance between the two distribution functions, in [0, 1]. Of n uniform
+        numbers it exceeds 1.36 / sqrt(n) one time in twenty.
+    :raises ValueError: for no values, or values outside [0, 1].
+    """
+    values = np.asarray(values, dtype=np.float64).reshape(-1)
+    if values.size == 0 or not ((values >= 0) & (values <= 1)).all():
+        raise ValueError("values must be at least one number, each in [0, 1]")
+    return float(stats.kstest(values, "uniform").statistic)
+
+
 def error_rate(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Fraction of points whose most probable class is not their label.
 
@@ -114,6 +175,33 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> fl
         mean top probability, in [0, 1].
     :raises ValueError: for labels or probabilities that are not as described, or no bins.
     """
+    bins = reliability(labels, probabilities, num_bins)
+    filled = bins.num_points > 0
+    gap = np.abs(bins.accuracy[filled] - bins.confidence[filled])
+    return float(np.average(gap, weights=bins.num_points[filled]))
+
+
+class Reliability(NamedTuple):
+    """How often the top class is right, by how probable it was said to be; see
+    :func:`reliability`."""
+
+    num_points: np.ndarray
+    """Points per bin [B], integers."""
+    confidence: np.ndarray
+    """Mean top probability per bin [B]; NaN in a bin without points."""
+    accuracy: np.ndarray
+    """Fraction of them per bin [B] whose top class is their label; NaN likewise."""
+
+
+def reliability(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> Reliability:
+    """Accuracy against confidence, in equal-width bins (lower, upper] of the top probability.
+
+    :param labels: integers in range(C), [N] or [N,1].
+    :param probabilities: predicted class probabilities [N,C].
+    :param num_bins: the number of bins B.
+    :return: counts, mean confidences and accuracies; in a calibrated model the last two agree.
+    :raises ValueError: for labels or probabilities that are not as described, or no bins.
+    """
     if num_bins < 1 or int(num_bins) != num_bins:
         raise ValueError(f"num_bins must be an integer of at least 1, got {num_bins!r}")
     labels, probabilities = _classes(labels, probabilities)
@@ -121,8 +209,10 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> fl
     correct = probabilities.argmax(axis=1) == labels
     inner_edges = np.linspace(0, 1, int(num_bins) + 1)[1:-1]
     bins = np.digitize(confidence, inner_edges, right=True)
-    gap = np.bincount(bins, weights=correct - confidence, minlength=int(num_bins))
-    return float(np.sum(np.abs(gap)) / len(labels))
+    count = np.bincount(bins, minlength=int(num_bins))
+    points = np.where(count > 0, count, np.nan)
+    sums = [np.bincount(bins, weights=w, minlength=int(num_bins)) for w in (confidence, correct)]
+    return Reliability(count, sums[0] / points, sums[1] / points)
 
 
 def _same_shape(**arrays: np.ndarray) -> list[np.ndarray]:

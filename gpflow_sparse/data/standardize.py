@@ -6,6 +6,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse import checks
+
 __all__ = ["Standardizer"]
 
 
@@ -19,7 +21,8 @@ class Standardizer(tf.Module):
     :param x_scale: the inputs are divided by it [D], positive.
     :param y_mean: subtracted from the outputs [P]; None leaves outputs (class labels) untouched.
     :param y_scale: the outputs are divided by it [P], positive; None exactly when `y_mean` is.
-    :raises ValueError: if only one of `y_mean` and `y_scale` is given.
+    :raises ValueError: if only one of `y_mean` and `y_scale` is given, or a mean and its scale
+        differ in length.
     """
 
     def __init__(
@@ -32,10 +35,10 @@ class Standardizer(tf.Module):
         super().__init__(name="standardizer")
         if (y_mean is None) != (y_scale is None):
             raise ValueError("y_mean and y_scale must be given together, got only one of them")
-        self.x_mean = _statistic(x_mean, "x_mean")
-        self.x_scale = _statistic(x_scale, "x_scale")
-        self.y_mean = None if y_mean is None else _statistic(y_mean, "y_mean")
-        self.y_scale = None if y_scale is None else _statistic(y_scale, "y_scale")
+        self.x_mean, self.x_scale = _statistics(x_mean, x_scale, "x")
+        self.y_mean = self.y_scale = None
+        if y_mean is not None and y_scale is not None:
+            self.y_mean, self.y_scale = _statistics(y_mean, y_scale, "y")
 
     @classmethod
     def fit(cls, X: np.ndarray, Y: np.ndarray | None = None) -> "Standardizer":
@@ -49,9 +52,11 @@ class Standardizer(tf.Module):
         :raises ValueError: for wrong shapes, no rows, NaN, or infinity.
         """
         X = _matrix(X, "X", "D")
+        checks.require_range(tf.constant(X), "X")
         if Y is None:
             return cls(*_mean_and_scale(X))
         Y = _matrix(Y, "Y", "P")
+        checks.require_range(tf.constant(Y), "Y")
         _check_same_rows(X, Y)
         return cls(*_mean_and_scale(X), *_mean_and_scale(Y))
 
@@ -138,7 +143,9 @@ class Standardizer(tf.Module):
         :raises ValueError: for wrong inputs or a batch size below 1.
         """
         X = self.transform_inputs(X)
-        parts = [model.predict_y(_tensor(X[rows])) for rows in _batches(len(X), batch_size)]
+        batches = _batches(len(X), batch_size)
+        _require_method(model, "predict_y")
+        parts = [model.predict_y(_tensor(X[rows])) for rows in batches]
         mean, variance = (np.concatenate([np.asarray(p[i]) for p in parts]) for i in range(2))
         return self.inverse_mean_variance(mean, variance)
 
@@ -155,6 +162,7 @@ class Standardizer(tf.Module):
         :raises ValueError: for wrong data or a batch size below 1.
         """
         X, Y = self.transform(X, Y)
+        _require_method(model, "predict_log_density")
         parts = [
             np.asarray(model.predict_log_density((_tensor(X[rows]), _tensor(Y[rows]))))
             for rows in _batches(len(X), batch_size)
@@ -162,9 +170,19 @@ class Standardizer(tf.Module):
         return np.concatenate(parts).astype(np.float64) + self.log_density_offset
 
 
+def _statistics(mean: np.ndarray, scale: np.ndarray, name: str) -> tuple[tf.Variable, tf.Variable]:
+    shift, factor = _statistic(mean, f"{name}_mean"), _statistic(scale, f"{name}_scale")
+    if shift.shape != factor.shape:
+        raise ValueError(
+            f"{name}_mean and {name}_scale must have the same length, got {shift.shape[0]} and "
+            f"{factor.shape[0]}"
+        )
+    return shift, factor
+
+
 def _statistic(value: np.ndarray, name: str) -> tf.Variable:
-    value = np.asarray(value, dtype=np.float64)
-    if value.ndim != 1 or not np.isfinite(value).all():
+    value = checks.as_array(value, name, tf.float64)
+    if value.ndim != 1 or value.size == 0 or not np.isfinite(value).all():
         raise ValueError(f"{name} must be a finite vector, got shape {value.shape}: {value}")
     if name.endswith("scale") and value.min(initial=1.0) <= 0:
         raise ValueError(f"{name} must be positive, its smallest value is {value.min():g}")
@@ -179,11 +197,11 @@ def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _matrix(values: np.ndarray, name: str, columns: str, width: int | None = None) -> np.ndarray:
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim != 2 or len(values) == 0:
+    values = checks.as_array(values, name, tf.float64)
+    if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
-            f"{name} must have shape [N,{columns}] with at least one row, got {values.shape}; "
-            f"reshape a single column with {name}[:, None]"
+            f"{name} must have shape [N,{columns}] with at least one row and column, got "
+            f"{values.shape}; reshape a single column with {name}[:, None]"
         )
     if width is not None and values.shape[1] != width:
         raise ValueError(
@@ -206,11 +224,16 @@ def _check_same_rows(X: np.ndarray, Y: np.ndarray) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}")
 
 
+def _require_method(model: Any, name: str) -> None:
+    if not callable(getattr(model, name, None)):
+        raise ValueError(f"model must be a GPflow model with {name}, got {type(model).__name__}")
+
+
 def _tensor(values: np.ndarray) -> tf.Tensor:
     return tf.convert_to_tensor(values, dtype=gpflow.default_float())
 
 
 def _batches(num_rows: int, batch_size: int) -> list[slice]:
-    if batch_size < 1:
+    if checks.require_whole(batch_size, "batch_size") < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
     return [slice(start, start + batch_size) for start in range(0, num_rows, batch_size)]

@@ -5,7 +5,6 @@ import difflib
 import gzip
 import math
 import os
-import zipfile
 import zlib
 from array import array
 from collections import Counter
@@ -16,10 +15,12 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from gpflow_sparse.data.npz import read_npz
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Table", "read_npz", "read_table"]
+__all__ = ["Table", "read_table"]
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
 _MISSING = frozenset({"", "na", "nan", "null", "?"})
@@ -49,7 +50,8 @@ class Table:
 class _BadCells:
     """Cells that are no finite number, collected so that one error names every column."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        self._columns = columns
         self._found: dict[tuple[int, str], tuple[int, int, str]] = {}
 
     def add(self, column: int, kind: str, row: int, content: str, count: int = 1) -> None:
@@ -57,27 +59,34 @@ class _BadCells:
         self._found[column, kind] = (seen + count, first_row, sample)
 
     def raise_if_any(self, path: Path, names: Sequence[str]) -> None:
-        if not self._found:
-            return
         lines = [
             f"  column {names[column]!r}: {count} {kind} cell{'s' * (count > 1)}, the first in row "
             f"{row} ({content!r}); {_ADVICE[kind]}"
             for (column, kind), (count, row, content) in sorted(self._found.items())
+            if self._columns is None or names[column] in self._columns
         ]
+        if not lines:
+            return
         raise ValueError(f"{path}: every cell must be a finite number, but\n" + "\n".join(lines))
 
 
-def read_table(path: str | os.PathLike[str], target: str | None = None) -> Table:
+def read_table(
+    path: str | os.PathLike[str],
+    target: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Table:
     """Read a table of numbers.
 
     Text files (.csv, .tsv, .txt, .csv.gz; UTF-8) have columns separated by commas, semicolons, or
     tabs - in .txt also by spaces - and a header row if a cell of the first row is text; without
     one the columns are called c0, c1, and so on. A .npz file holds x [N,D] and y [N,1] (or X and
-    Y); its target is y whatever `target` says. A .parquet file needs pyarrow.
+    Y); its target is y, if it is there, whatever `target` says. A .parquet file needs pyarrow.
 
     :param path: the file.
     :param target: the column to predict; without a header also its number, counted from 0, as
         text. None puts every column into X.
+    :param columns: the only columns that matter, target included; cells of others may hold
+        anything and are NaN. None means all.
     :return: the table.
     :raises FileNotFoundError: if there is no such file.
     :raises ValueError: for a file that is not a complete table of finite numbers - the message
@@ -89,57 +98,43 @@ def read_table(path: str | os.PathLike[str], target: str | None = None) -> Table
         raise FileNotFoundError(f"path must be a file, found none at {path}")
     name = path.name.lower()
     if name.endswith(_TEXT_SUFFIXES):
-        return _read_text(path, target)
+        return _read_text(path, target, columns)
     if name.endswith(".npz"):
         return _table_from_npz(path)
     if name.endswith(".parquet"):
-        return _read_parquet(path, target)
+        return _read_parquet(path, target, columns)
     expected = ", ".join((*_TEXT_SUFFIXES, ".npz", ".parquet"))
     raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of an .npz file without unpickling anything.
-
-    :param path: the file.
-    :return: the arrays by name.
-    :raises ValueError: if it is not an .npz file, is damaged, or holds Python objects.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path}: not a readable .npz file of numbers: {error}") from error
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: the .npz file is damaged: {error}; copy it again") from error
-
-
 def _table_from_npz(path: Path) -> Table:
     arrays = read_npz(path)
-    pair = next((keys for keys in (("x", "y"), ("X", "Y")) if set(keys) <= set(arrays)), None)
+    pair = next((keys for keys in (("x", "y"), ("X", "Y")) if keys[0] in arrays), None)
     if pair is None:
         raise ValueError(f"{path}: expected the arrays x and y, or X and Y, got {sorted(arrays)}")
-    X, Y = arrays[pair[0]], arrays[pair[1]]
+    X = arrays[pair[0]]
+    Y = arrays.get(pair[1], np.zeros((len(X) if X.ndim else 0, 0)))
     Y = Y[:, None] if Y.ndim == 1 else Y
     if X.dtype.kind not in "biuf" or Y.dtype.kind not in "biuf":
         raise ValueError(f"{path}: {pair} must be numbers, got {X.dtype} and {Y.dtype}")
-    if X.ndim != 2 or 0 in X.shape or Y.shape != (len(X), 1):
+    has_target = pair[1] in arrays
+    if X.ndim != 2 or 0 in X.shape or Y.shape != (len(X), int(has_target)):
         raise ValueError(
             f"{path}: expected {pair[0]} [N,D] and {pair[1]} [N,1], got {X.shape} and {Y.shape}"
         )
-    names = [f"{pair[0]}{i}" for i in range(X.shape[1])] + [pair[1]]
+    names = [f"{pair[0]}{i}" for i in range(X.shape[1])] + [pair[1]] * has_target
     values = np.concatenate([X, Y], axis=1).astype(np.float64)
     bad = _BadCells()
     for column, cells in enumerate(values.T):
         _note_not_finite(cells, column, bad)
     bad.raise_if_any(path, names)
-    return _split_target(path, values, names, pair[1])
+    return _split_target(path, values, names, pair[1] if has_target else None)
 
 
-def _read_text(path: Path, target: str | None) -> Table:
+def _read_text(path: Path, target: str | None, columns: Sequence[str] | None) -> Table:
     try:
         with _open_text(path) as file:
-            values, names, has_header = _parse_rows(path, file)
+            values, names, has_header = _parse_rows(path, file, _BadCells(columns))
     except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}: not a readable text table: {error}; save it as UTF-8") from error
     if target is not None and not has_header and target not in names and target.isdecimal():
@@ -154,7 +149,7 @@ def _open_text(path: Path) -> TextIO:
     return open(path, encoding="utf-8-sig", newline="")
 
 
-def _parse_rows(path: Path, file: TextIO) -> tuple[np.ndarray, list[str], bool]:
+def _parse_rows(path: Path, file: TextIO, bad: _BadCells) -> tuple[np.ndarray, list[str], bool]:
     rows = _nonblank_rows(path, file)
     first_number, first = next(rows, (0, []))
     if not first:
@@ -162,7 +157,7 @@ def _parse_rows(path: Path, file: TextIO) -> tuple[np.ndarray, list[str], bool]:
     has_header = any(_parse_cell(cell)[1] == "text" for cell in first)
     names = [cell.strip() for cell in first] if has_header else [f"c{i}" for i in range(len(first))]
     _check_names(path, names)
-    values, bad = array("d"), _BadCells()
+    values = array("d")
     if not has_header:
         values.extend(_parse_row(first_number, first, bad))
     for number, row in rows:
@@ -213,7 +208,7 @@ def _parse_cell(cell: str) -> tuple[float, str]:
     return value, "missing" if math.isnan(value) else "infinite"
 
 
-def _read_parquet(path: Path, target: str | None) -> Table:
+def _read_parquet(path: Path, target: str | None, columns: Sequence[str] | None) -> Table:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -230,7 +225,7 @@ def _read_parquet(path: Path, target: str | None) -> Table:
     _check_names(path, names)
     if 0 in table.shape:
         raise ValueError(f"{path}: no data; a table needs at least one row and one column")
-    bad = _BadCells()
+    bad = _BadCells(columns)
     values = np.stack([_arrow_column(c, i, bad) for i, c in enumerate(table.columns)], axis=1)
     bad.raise_if_any(path, names)
     return _split_target(path, values, names, target)

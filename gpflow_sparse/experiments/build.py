@@ -7,7 +7,7 @@ import gpflow
 import numpy as np
 
 from gpflow_sparse import initialization
-from gpflow_sparse.data import Dataset, load, read_table
+from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.experiments.config import RunConfig
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
@@ -47,6 +47,24 @@ def load_data(config: RunConfig) -> Dataset:
         target_name=table.target_name or "y",
         num_classes=_count_classes(table.Y) if config.task == "classification" else None,
     ).standardized()
+
+
+def original_units(
+    dataset: Dataset, pair: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standardized rows of ``dataset`` as they came from the file."""
+    scaler = scaler_of(dataset)
+    X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
+    return X, pair[1] if dataset.num_classes else scaler.inverse_outputs(pair[1])
+
+
+def scaler_of(dataset: Dataset) -> Standardizer:
+    """
+    :raises ValueError: if the data set has not been standardized.
+    """
+    if dataset.standardizer is None:
+        raise ValueError(f"data set {dataset.name!r} must be standardized first.")
+    return dataset.standardizer
 
 
 def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:

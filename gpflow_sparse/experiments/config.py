@@ -16,6 +16,9 @@ METHODS = {
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
 SCHEDULES = ("cosine", "constant")
 RECORD = "result.json"
+MODEL = "model.safetensors"
+CHECKPOINTS = "checkpoints"
+CONFIG = "config.json"
 INITIALIZATIONS = ("kmeans", "greedy", "random")
 
 

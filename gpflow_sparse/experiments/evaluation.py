@@ -4,11 +4,31 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 
 from gpflow_sparse.data import Standardizer, metrics
 
 REGRESSION_METRICS = ("rmse", "nlpd", "crps", "coverage")
 CLASSIFICATION_METRICS = ("error_rate", "nlpd", "brier", "ece")
+
+
+class CachedModel:
+    """The predictions of a model for observations, from one posterior computed once."""
+
+    def __init__(self, model: gpflow.models.GPModel) -> None:
+        self._likelihood = model.likelihood
+        self._posterior = model.posterior()
+
+    def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of new observations, as the model's own."""
+        return self._likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
+
+    def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Log density per row, as the model's own."""
+        X, Y = data
+        if isinstance(self._likelihood, gpflow.likelihoods.Softmax):
+            Y = tf.cast(Y, tf.int64)  # GPflow's refuses float labels
+        return self._likelihood.predict_log_density(X, *self._posterior.predict_f(X), Y)
 
 
 def evaluate(
@@ -17,6 +37,7 @@ def evaluate(
     X: np.ndarray,
     Y: np.ndarray,
     num_classes: int | None = None,
+    chunk_size: int = 4096,
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """
     Metrics and predictions in original units.
@@ -25,12 +46,14 @@ def evaluate(
     :param X: ``[N, D]``, original units.
     :param Y: ``[N, 1]``, original units or integer labels.
     :param num_classes: None for regression.
+    :param chunk_size: rows per call of the model; bounds the memory.
     :return: metrics by name (regression: rmse, nlpd, crps, coverage of the central 95 %, and rmse
         and nlpd of standardized outputs; classification: error_rate, nlpd, brier, ece), and the
         predictions behind them (mean and variance, or probabilities).
     """
-    log_density = standardizer.predict_log_density(model, X, Y)
-    mean, variance = standardizer.predict_y(model, X)
+    cached = CachedModel(model)
+    log_density = standardizer.predict_log_density(cached, X, Y, chunk_size)
+    mean, variance = standardizer.predict_y(cached, X, chunk_size)
     nlpd = float(-np.mean(log_density))
     if num_classes is None:
         scores = {
@@ -42,8 +65,7 @@ def evaluate(
             "nlpd_standardized": nlpd + standardizer.log_density_offset,
         }
         return _floats(scores), {"mean": mean, "variance": variance}
-    probabilities = np.concatenate([1.0 - mean, mean], axis=1) if num_classes == 2 else mean
-    probabilities = probabilities / probabilities.sum(axis=1, keepdims=True)
+    probabilities = class_probabilities(mean, num_classes)
     scores = {
         "error_rate": metrics.error_rate(Y, probabilities),
         "nlpd": nlpd,
@@ -51,6 +73,12 @@ def evaluate(
         "ece": metrics.ece(Y, probabilities),
     }
     return _floats(scores), {"probabilities": probabilities}
+
+
+def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:
+    """Predicted means of labels as probabilities ``[N, C]`` that add up to one."""
+    P = np.concatenate([1.0 - mean, mean], axis=1) if num_classes == 2 else mean
+    return P / P.sum(axis=1, keepdims=True)
 
 
 def _floats(scores: dict[str, Any]) -> dict[str, float]:

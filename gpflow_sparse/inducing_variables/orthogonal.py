@@ -3,6 +3,7 @@
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
@@ -84,14 +85,28 @@ def _as_set(value: Any, label: str) -> InducingVariables:
     if isinstance(value, gpflow.inducing_variables.MultioutputInducingVariables):
         raise ValueError(f"{label} must be single-output, got {type(value).__name__}.")
     if isinstance(value, InducingVariables):
+        _require_values(getattr(value, "Z", None), label)
         return value
     if isinstance(value, gpflow.Parameter | tf.Variable):
-        checks.require_matrix(value, label)
+        _require_values(value, label)
         return InducingPoints(value)
     tensor = checks.as_tensor(value, label)
+    checks.require_range(tensor, label)
     if tensor.shape.rank != 2 or tensor.shape[1] == 0:
         raise ValueError(f"{label} must have shape [M, D], got {tuple(tensor.shape)}.")
     return InducingPoints(tensor)
+
+
+def _require_values(Z: Any, label: str) -> None:
+    """The matrix of an inducing set that is taken as it is, and not converted."""
+    if Z is None:
+        return
+    checks.require_range(checks.require_matrix(Z, label), label)
+    if Z.dtype != gpflow.default_float():
+        raise ValueError(
+            f"{label} must be {np.dtype(gpflow.default_float()).name}, GPflow's default float, "
+            f"got {tf.as_dtype(Z.dtype).name}; pass its values as an array."
+        )
 
 
 @gpflow.kullback_leiblers.prior_kl.register(OrthogonalInducingVariables, Kernel, object, object)

@@ -6,13 +6,13 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
-from gpflow.functions import MeanFunction
+from gpflow.functions import Function, MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import checks
+from gpflow_sparse import checks, component_checks, labels
 from gpflow_sparse.posteriors import SparsePosterior
 
 
@@ -42,15 +42,14 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         :raises ValueError: if the likelihood cannot take that many latent functions, or num_data is
             not positive.
         """
-        _require_kind(kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
-        _require_kind(likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
-        if mean_function is not None:
-            _require_kind(mean_function, MeanFunction, "mean_function", "gpflow.functions.Zero()")
         checks.require_count(num_latent_gps, "num_latent_gps")
         if num_data is not None and not tf.is_tensor(num_data):
             checks.require_count(num_data, "num_data")
-        checks.require_latents(likelihood, num_latent_gps)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
+        self._require_parts(None)
+        component_checks.require_dtype(self.kernel, "kernel")
+        component_checks.require_dtype(self.likelihood, "likelihood")
+        component_checks.require_dtype(self.mean_function, "mean_function")
         self.num_data = num_data
         # smallest jitter relative to the kernel's variance; None leaves it to the float type.
         # `training.fit` raises it where a factorization fails; saved with the model.
@@ -83,7 +82,13 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
 
     def prior_kl(self) -> tf.Tensor:
         """KL from the variational distribution to the prior, a scalar; at least zero."""
-        return self.posterior(PrecomputeCacheType.NOCACHE).prior_kl()
+        self._require_parts(self.input_dim)
+        if not tf.executing_eagerly():
+            component_checks.require_sound(self)
+        with component_checks.blame(self):
+            kl = self.posterior(PrecomputeCacheType.NOCACHE).prior_kl()
+        component_checks.require_finite_result(self, "the KL divergence", kl)
+        return kl
 
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
@@ -94,11 +99,14 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
         X, Y = self._require_data(data)
-        mean, var, kl = self.posterior(PrecomputeCacheType.NOCACHE).marginals_and_kl(X)
+        with component_checks.blame(self):
+            mean, var, kl = self.posterior(PrecomputeCacheType.NOCACHE).marginals_and_kl(X)
         expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [N]
         batch = tf.cast(tf.shape(X)[0], kl.dtype)
         num_data = batch if self.num_data is None else tf.cast(self.num_data, kl.dtype)
-        return (num_data / batch) * tf.reduce_sum(expectations) - kl
+        elbo = (num_data / batch) * tf.reduce_sum(expectations) - kl
+        component_checks.require_finite_result(self, "the elbo", elbo)
+        return elbo
 
     def maximum_log_likelihood_objective(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """The :meth:`elbo`."""
@@ -116,7 +124,10 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
 
         :param data: ``(X [N, D], Y [N, P])``, or an iterator over a ``tf.data.Dataset``.
         :param compile: wrap the loss in ``tf.function``.
+        :raises ValueError: as :meth:`elbo`, when made: a compiled loss cannot look at values.
         """
+        checks.require_flag(compile, "compile")
+        component_checks.require_sound(self)
         if isinstance(data, tf.data.Iterator):
             return super().training_loss_closure(data, compile=compile)
         if isinstance(data, Iterator):
@@ -162,15 +173,23 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         """
         if num_samples is not None:
             checks.require_count(num_samples, "num_samples")
-        return super().predict_f_samples(
-            self._require_inputs(Xnew), num_samples, full_cov, full_output_cov
-        )
+        Xnew = self._require_inputs(Xnew)
+        checks.require_flag(full_cov, "full_cov")
+        checks.require_flag(full_output_cov, "full_output_cov")
+        if full_cov and full_output_cov:
+            raise ValueError("full_cov and full_output_cov cannot both be True for samples.")
+        samples = super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
+        return _require_drawn(samples)
 
     def predict_y(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
-        return super().predict_y(self._require_inputs(Xnew), full_cov, full_output_cov)
+        Xnew = self._require_inputs(Xnew)
+        _refuse_covariances("predict_y", full_cov, full_output_cov)
+        mean, var = super().predict_y(Xnew)
+        component_checks.require_finite_result(self, "the prediction", mean, var)
+        return mean, var
 
     def predict_log_density(
         self,
@@ -179,19 +198,42 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         full_output_cov: bool = False,
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
-        return super().predict_log_density(self._require_data(data), full_cov, full_output_cov)
+        X, Y = self._require_data(data)
+        _refuse_covariances("predict_log_density", full_cov, full_output_cov)
+        Y = checks.require_finite_in_graph(Y, "Y")
+        log_density = super().predict_log_density((X, Y))
+        component_checks.require_finite_result(self, "the log density", log_density)
+        return log_density
 
     def _require_inputs(self, Xnew: Any) -> tf.Tensor:
-        return checks.require_inputs(Xnew, self.input_dim, self.dtype)
+        tensor = checks.require_inputs(Xnew, self.input_dim, self.dtype)
+        self._require_parts(tensor.shape[-1] if tensor.shape.rank else None)
+        return tensor
 
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        return checks.require_data(
+        X, Y = checks.require_data(
             data,
             input_dim=self.input_dim,
             likelihood=self.likelihood,
             num_latent_gps=self.num_latent_gps,
             dtype=self.dtype,
         )
+        checks.require_range(X, "X")
+        checks.require_range(Y, "Y")
+        self._require_parts(X.shape[-1])
+        if self.num_data is not None and not tf.is_tensor(self.num_data):
+            checks.require_count(self.num_data, "num_data")
+        return X, Y
+
+    def _require_parts(self, num_columns: int | None) -> None:
+        """Refuse a kernel, likelihood or mean function that does not fit; they can be assigned."""
+        _require_kind(self.kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
+        _require_kind(self.likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
+        _require_kind(self.mean_function, Function, "mean_function", "gpflow.functions.Zero()")
+        labels.require_latents(self.likelihood, self.num_latent_gps)
+        labels.require_computable(self.likelihood)
+        component_checks.require_kernel(self.kernel, num_columns)
+        component_checks.require_mean_function(self.mean_function, num_columns, self.num_latent_gps)
 
 
 def _require_kind(value: Any, kind: type, name: str, example: str) -> None:
@@ -200,3 +242,27 @@ def _require_kind(value: Any, kind: type, name: str, example: str) -> None:
             f"{name} must be a GPflow {kind.__name__}, such as {example}; got "
             f"{type(value).__name__}."
         )
+
+
+def _refuse_covariances(method: str, full_cov: Any, full_output_cov: Any) -> None:
+    for name, value in (("full_cov", full_cov), ("full_output_cov", full_output_cov)):
+        checks.require_flag(value, name)
+        if value:
+            raise ValueError(
+                f"{name} must be False: {method} gives marginals only. Covariances of the latent "
+                "functions come from predict_f."
+            )
+
+
+def _require_drawn(samples: tf.Tensor) -> tf.Tensor:
+    """GPflow draws through an unchecked factorization, which fails as NaN."""
+    message = (
+        "the covariance of the samples is not positive definite in "
+        f"{samples.dtype.name}: Xnew has rows that coincide or nearly so, or the kernel's variance "
+        "is large. Raise gpflow.config.set_default_jitter, or draw with full_cov=False."
+    )
+    if not tf.executing_eagerly():
+        return tf.debugging.check_numerics(samples, message)
+    if not bool(tf.reduce_all(tf.math.is_finite(samples))):
+        raise ValueError(message)
+    return samples

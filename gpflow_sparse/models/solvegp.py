@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
-from gpflow_sparse import checks
+from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
@@ -69,18 +69,10 @@ class SOLVEGP(VariationalModel):
             num_latent_gps=num_latent_gps,
             num_data=num_data,
         )
-        if not isinstance(inducing_variable, OrthogonalInducingVariables):
-            raise ValueError(
-                "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
-                f"{type(inducing_variable).__name__}."
-            )
-        if isinstance(kernel, MultioutputKernel):
-            raise ValueError(
-                "kernel must be single-output (it is shared by all latent functions), got "
-                f"{type(kernel).__name__}; pass one kernel and num_latent_gps={num_latent_gps}."
-            )
+        checks.require_flag(whiten, "whiten")
         self.inducing_variable = inducing_variable
         self.whiten = whiten
+        self._require_parts(self.input_dim)
         sizes = inducing_variable.sizes
         mean_shapes = [(size, num_latent_gps) for size in sizes]
         sqrt_shapes = [(num_latent_gps, size, size) for size in sizes]
@@ -92,6 +84,8 @@ class SOLVEGP(VariationalModel):
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> OrthogonalPosterior:
+        cache = cache_type(precompute_cache)
+        self._require_parts(self.input_dim)
         return OrthogonalPosterior(
             self.kernel,
             self.inducing_variable,
@@ -99,12 +93,26 @@ class SOLVEGP(VariationalModel):
             self.q_sqrt,
             whiten=self.whiten,
             mean_function=self.mean_function,
-            precompute_cache=cache_type(precompute_cache),
+            precompute_cache=cache,
             jitter=self.jitter,
         )
 
+    def _require_parts(self, num_columns: int | None) -> None:
+        super()._require_parts(num_columns)
+        if isinstance(self.kernel, MultioutputKernel):
+            raise ValueError(
+                "kernel must be single-output (it is shared by all latent functions), got "
+                f"{type(self.kernel).__name__}; pass one kernel and "
+                f"num_latent_gps={self.num_latent_gps}."
+            )
+
     @property
     def input_dim(self) -> int | None:
+        if not isinstance(self.inducing_variable, OrthogonalInducingVariables):
+            raise ValueError(
+                "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
+                f"{type(self.inducing_variable).__name__}."
+            )
         return self.inducing_variable.input_dim
 
     @property
@@ -122,9 +130,11 @@ class SOLVEGP(VariationalModel):
         eye = [np.eye(size)[None].repeat(self.num_latent_gps, axis=0) for size in sizes]
         if self.whiten:
             return eye
-        factors = OrthogonalPosterior(
+        posterior = OrthogonalPosterior(
             self.kernel, self.inducing_variable, [None] * len(sizes), [None] * len(sizes)
-        ).prior_factors()
+        )
+        with component_checks.blame(self):
+            factors = posterior.prior_factors()
         return [tf.repeat(L[None], self.num_latent_gps, axis=0) for L in factors]
 
 
@@ -139,6 +149,7 @@ def _parameters(
     parameters = []
     for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
         tensor = checks.as_tensor(value, f"{name}[{i}]")
+        checks.require_range(tensor, f"{name}[{i}]")
         if tuple(tensor.shape) != shape:
             raise ValueError(f"{name}[{i}] must have shape {shape}, got {tuple(tensor.shape)}.")
         made = transform() if transform is not None else None

@@ -1,13 +1,14 @@
 """What every posterior of this package is: a GPflow posterior that also knows its KL."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from gpflow.kernels import MultioutputKernel
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
-from gpflow_sparse import checks
+from gpflow_sparse import checks, component_checks
 from gpflow_sparse.blocks import Block, joint, marginals
 
 
@@ -39,19 +40,55 @@ class SparsePosterior(AbstractPosterior):
         """D, the number of input columns; None where any number is right."""
         return None
 
+    def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:
+        """
+        Compute the cache anew, from the parameters as they are now.
+
+        :param precompute_cache: "tensor", "variable" or "nocache"; None keeps the kind it has.
+        """
+        kind = None if precompute_cache is None else cache_type(precompute_cache)
+        component_checks.require_kernel(self.kernel, self.input_dim)
+        with component_checks.blame(self):
+            super().update_cache(kind)
+
     def predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and (co)variance at ``Xnew [..., N, D]`` from the cache; shapes as in GPflow."""
-        Xnew = checks.require_inputs(Xnew, self.input_dim)
-        return super().predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+        return self._predict(super().predict_f, Xnew, full_cov, full_output_cov)
 
     def fused_predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """As :meth:`predict_f`, with everything computed anew, so that gradients flow."""
+        return self._predict(super().fused_predict_f, Xnew, full_cov, full_output_cov)
+
+    def _predict(
+        self,
+        predict: Callable[..., tuple[tf.Tensor, tf.Tensor]],
+        Xnew: Any,
+        full_cov: bool,
+        full_output_cov: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """GPflow's ``predict`` behind the guards."""
         Xnew = checks.require_inputs(Xnew, self.input_dim)
-        return super().fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+        checks.require_range(Xnew, "Xnew")
+        checks.require_flag(full_cov, "full_cov")
+        checks.require_flag(full_output_cov, "full_output_cov")
+        component_checks.require_kernel(self.kernel, Xnew.shape[-1])
+        if not tf.executing_eagerly():
+            component_checks.require_sound(self)
+            Xnew = checks.require_finite_in_graph(Xnew, "Xnew")
+        with component_checks.blame(self):
+            mean, cov = predict(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+        component_checks.require_finite_result(self, "the prediction", mean, cov)
+        return mean, cov
+
+    def _add_mean_function(self, Xnew: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+        if self.mean_function is None:
+            return mean
+        value = self.mean_function(Xnew)
+        return mean + component_checks.require_mean(value, mean, self.mean_function)
 
     def _refuse_multioutput(self) -> None:
         if isinstance(self.kernel, MultioutputKernel):

@@ -61,6 +61,7 @@ class OrthogonalPosterior(SparsePosterior):
         sizes = inducing_variable.sizes
         self._q_mu = tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes)
         self._q_sqrt = tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes)
+        _require_sizes(self._q_mu, self._q_sqrt, sizes)
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
@@ -171,6 +172,22 @@ class OrthogonalPosterior(SparsePosterior):
 
 def _total_kl(q: Sequence[tuple[tf.Tensor, tf.Tensor | None]]) -> tf.Tensor:
     return tf.add_n([kl_from_standard_normal(m, R) for m, R in q])
+
+
+def _require_sizes(q_mu: Sequence[Any], q_sqrt: Sequence[Any], sizes: Sequence[int]) -> None:
+    """``q`` belongs to these sets: a set may have been exchanged since the model was built."""
+    found = [None if m is None else tuple(m.shape) for m in q_mu]
+    widths = {shape[1] for shape in found if shape is not None}
+    wanted = [None if m is None else (s, *widths) for m, s in zip(q_mu, sizes, strict=False)]
+    factors = [None if R is None else tuple(R.shape) for R in q_sqrt]
+    wanted_factors = [
+        None if R is None else (*widths, s, s) for R, s in zip(q_sqrt, sizes, strict=False)
+    ]
+    if len(q_mu) != len(sizes) or found != wanted or factors != wanted_factors:
+        raise ValueError(
+            f"q_mu and q_sqrt must fit the inducing sets, of sizes {tuple(sizes)}; got q_mu of "
+            f"shapes {found} and q_sqrt of shapes {factors}. Build a new model for other sets."
+        )
 
 
 def _split_mean(q_mu: tf.Tensor, sizes: Sequence[int]) -> tuple[tf.Tensor, ...]:

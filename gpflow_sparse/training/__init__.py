@@ -1,7 +1,18 @@
 """How we maximize: one loop, its steps, its callbacks."""
 
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState
-from gpflow_sparse.training.fit import History, TrainingError, fit
+from gpflow_sparse.training.fit import History, fit
+from gpflow_sparse.training.guard import TrainingError
+from gpflow_sparse.training.interrupt import TrainingInterrupted
 from gpflow_sparse.training.optimizers import adam, natural_step
 
-__all__ = ["EarlyStopping", "FitState", "History", "TrainingError", "adam", "fit", "natural_step"]
+__all__ = [
+    "EarlyStopping",
+    "FitState",
+    "History",
+    "TrainingError",
+    "TrainingInterrupted",
+    "adam",
+    "fit",
+    "natural_step",
+]

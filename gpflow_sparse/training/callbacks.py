@@ -70,6 +70,17 @@ class EarlyStopping:
             self._stale += 1
         return self._stale >= self.patience
 
+    def get_state(self) -> dict[str, Any]:
+        """What a checkpoint has to keep."""
+        best = self.best if np.isfinite(self.best) else None
+        return {"best": best, "stale": self._stale, "recent": self._recent}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take up what :meth:`get_state` returned."""
+        self.best = -np.inf if state["best"] is None else state["best"]
+        self._stale = state["stale"]
+        self._recent = list(state["recent"])
+
 
 def as_callback(callback: Any) -> Callback:
     """

@@ -1,6 +1,8 @@
 """Where a training step gets its rows from."""
 
-from collections.abc import Callable, Iterator
+import functools
+import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,16 +14,18 @@ Data = tuple[tf.Tensor, tf.Tensor]
 
 
 class Feed(NamedTuple):
-    """An endless stream of step arguments, and how a compiled step turns one into a batch."""
+    """Arguments of every step, by its number, and how a compiled step turns them into a batch."""
 
-    draw: Iterator[tuple[Any, ...]]
-    """Yields the arguments of one step."""
+    at: Callable[[int], tuple[Any, ...]]
+    """Arguments of step 0, 1, ...; any step can be asked for, the next one is the cheapest."""
     lookup: Callable[..., Data]
     """From those arguments to ``(X, Y)``, inside the compiled step."""
     num_rows: int | None
     """N, or None where the source does not say."""
     batch_size: int | None
     """Rows per step, or None where the source decides."""
+    fingerprint: str
+    """Tells one source from another, as far as that can be seen without reading all of a disk."""
 
 
 def open_feed(
@@ -32,7 +36,7 @@ def open_feed(
 
     Arrays become tensors once and are gathered in the graph; a batch that is all the data is not
     gathered at all. ``np.memmap`` arrays stay on disk and are gathered on the host. Rows come in
-    the order of a fresh permutation per epoch.
+    the order of a fresh permutation per epoch. A dataset is repeated; its own order is kept.
 
     :param validate: the guard for ``(X, Y)``.
     :raises ValueError: for a ``batch_size`` that does not fit.
@@ -43,29 +47,66 @@ def open_feed(
         return _memmap_feed(data, batch_size, seed, validate)
     X, Y = validate(data)
     size = _batch_size(batch_size, X.shape[0])
+    checksum = zlib.crc32(Y.numpy().tobytes(), zlib.crc32(X.numpy().tobytes()))
+    fingerprint = f"arrays {tuple(X.shape)} {tuple(Y.shape)} {checksum:08x}"
     if size == X.shape[0]:
-        return Feed(_forever(()), lambda: (X, Y), X.shape[0], size)
+        return Feed(lambda step: (), lambda: (X, Y), X.shape[0], size, fingerprint)
+    rows = RowBatches(X.shape[0], size, seed)
 
     def gather(indices: tf.Tensor) -> Data:
         return tf.gather(X, indices), tf.gather(Y, indices)
 
-    return Feed(_as_arguments(row_batches(X.shape[0], size, seed)), gather, X.shape[0], size)
+    return Feed(lambda step: (tf.constant(rows(step)),), gather, X.shape[0], size, fingerprint)
 
 
-def row_batches(num_rows: int, batch_size: int, seed: int) -> Iterator[np.ndarray]:
+class RowBatches:
     """
-    Endless batches of row numbers, a fresh permutation per epoch, all of ``batch_size``.
+    Row numbers of every batch: consecutive pieces of one endless row of permutations.
 
     The rows left over at the end of an epoch open the next batch, so each row comes up equally
-    often.
+    often. Each epoch's permutation follows from the seed and the number of the epoch alone, so a
+    resumed run finds its place without replaying what came before.
     """
-    rng = np.random.default_rng(seed)
-    left = np.empty(0, dtype=np.int64)
-    while True:
-        while len(left) < batch_size:
-            left = np.concatenate([left, rng.permutation(num_rows)])
-        yield left[:batch_size]
-        left = left[batch_size:]
+
+    def __init__(self, num_rows: int, batch_size: int, seed: int) -> None:
+        self._num_rows, self._batch_size, self._seed = num_rows, batch_size, seed
+        self._epoch = functools.lru_cache(maxsize=2)(self._permutation)
+
+    def __call__(self, step: int) -> np.ndarray:
+        """:return: the ``batch_size`` row numbers of step 0, 1, ..."""
+        start = step * self._batch_size
+        first, offset = divmod(start, self._num_rows)
+        last = (start + self._batch_size - 1) // self._num_rows
+        rows = np.concatenate([self._epoch(epoch) for epoch in range(first, last + 1)])
+        return rows[offset : offset + self._batch_size]
+
+    def _permutation(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self._seed, epoch]).permutation(self._num_rows)
+
+
+class _DatasetReader:
+    """
+    Elements of a repeated dataset by number.
+
+    Ahead, it reads on: a second iterator over a shuffled dataset would come in another order. Only
+    to go back is the dataset opened anew.
+    """
+
+    def __init__(self, data: tf.data.Dataset) -> None:
+        self._data = data.repeat().prefetch(tf.data.AUTOTUNE)
+        self._position = -1  # of the element in hand
+        self._stream = iter(self._data)
+        self._element: Any = None
+
+    def __call__(self, step: int) -> Data:
+        if step < self._position:
+            self._stream, self._position = iter(self._data), -1
+        while self._position < step:
+            self._element = next(self._stream, None)
+            if self._element is None:
+                raise ValueError("data is an empty tf.data.Dataset.")
+            self._position += 1
+        return self._element
 
 
 def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) -> Feed:
@@ -74,17 +115,9 @@ def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) 
     spec = data.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise ValueError(f"data must yield pairs (X [n, D], Y [n, P]), got elements {spec}.")
-    stream = iter(data.repeat().prefetch(tf.data.AUTOTUNE))
-    first = next(stream, None)
-    if first is None:
-        raise ValueError("data is an empty tf.data.Dataset.")
-    validate(first)
-
-    def draw() -> Iterator[Data]:
-        yield first
-        yield from stream
-
-    return Feed(draw(), lambda X, Y: (X, Y), None, None)
+    read = _DatasetReader(data)
+    validate(read(0))
+    return Feed(read, lambda X, Y: (X, Y), None, None, f"tf.data {spec}")
 
 
 def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) -> Feed:
@@ -92,13 +125,14 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
     if len(X) != len(Y):
         raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}.")
     size = _batch_size(batch_size, len(X))
+    batches = RowBatches(len(X), size, seed)
 
-    def draw() -> Iterator[Data]:
-        for rows in row_batches(len(X), size, seed):
-            order = np.sort(rows)  # disk reads in order
-            yield validate((np.asarray(X[order]), np.asarray(Y[order])))
+    def read(step: int) -> Data:
+        order = np.sort(batches(step))  # disk reads in order
+        return validate((np.asarray(X[order]), np.asarray(Y[order])))
 
-    return Feed(draw(), lambda X, Y: (X, Y), len(X), size)
+    fingerprint = f"memmap {np.shape(X)} {np.shape(Y)}"
+    return Feed(read, lambda X, Y: (X, Y), len(X), size, fingerprint)
 
 
 def _batch_size(batch_size: int | None, num_rows: int) -> int:
@@ -107,16 +141,6 @@ def _batch_size(batch_size: int | None, num_rows: int) -> int:
     if checks.require_count(batch_size, "batch_size") > num_rows:
         raise ValueError(f"batch_size must be from 1 to N={num_rows}, got {batch_size}.")
     return batch_size
-
-
-def _forever(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    while True:
-        yield value
-
-
-def _as_arguments(batches: Iterator[np.ndarray]) -> Iterator[tuple[tf.Tensor]]:
-    for batch in batches:
-        yield (tf.constant(batch),)
 
 
 def data_guard(model: Any) -> Callable[[Any], Data]:

@@ -1,7 +1,7 @@
 """The one training loop."""
 
-import time
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.checks import require_count
-from gpflow_sparse.training.callbacks import FitState, as_callback
+from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.feed import Feed, data_guard, open_feed
-from gpflow_sparse.training.optimizers import adam, apply_natural_step, natural_pairs
+from gpflow_sparse.training.loop import TrainingLoop
+from gpflow_sparse.training.optimizers import adam
 from gpflow_sparse.training.progress import FitProgress
+from gpflow_sparse.training.state import CheckpointFolder
 
 _DEFAULT_GAMMA = 0.1
-
-
-class TrainingError(RuntimeError):
-    """Training met a loss that is not finite; the message says where and what to try."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,8 @@ class History:
     """Wall time since the start of the loop at the end of each step, compilation included."""
     stopped_early: bool
     """Whether a callback ended the run."""
+    recoveries: tuple[str, ...] = ()
+    """What failed on the way, and what was done about it; empty if all went well."""
 
     @property
     def num_steps(self) -> int:
@@ -49,13 +49,24 @@ def fit(
     batch_size: int | None = None,
     natural_gradients: bool | float = False,
     callbacks: Sequence[Any] = (),
+    checkpoint_dir: Any = None,
+    checkpoint_every: int = 100,
+    resume: bool = False,
     seed: int = 0,
+    deterministic: bool = False,
     progress: bool = True,
 ) -> History:
     """
     Maximize a model's objective by compiled stochastic gradient steps.
 
     Works for every model of this package and for GPflow's own.
+
+    A step whose loss, gradients or natural step are not finite moves nothing. The run goes back to
+    its last good snapshot, raises ``model.jitter`` tenfold if a factorization failed, halves the
+    step size, warns, and goes on; ``History.recoveries`` keeps what happened. After three failures
+    in a row the model is left in its last good state and :class:`TrainingError` names the matrix,
+    parameter or data column at fault. The first Ctrl-C is held back until the step in progress is
+    done.
 
     :param model: changed in place.
     :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, a ``tf.data.Dataset`` of
@@ -70,117 +81,146 @@ def fit(
         iteration share one evaluation of the objective. As with GPflow's ``NaturalGradient``, the
         pairs move whether or not they are set trainable.
     :param callbacks: called as ``callback(FitState)`` after each step, a true return value ends the
-        run; GPflow monitors and monitor tasks are called as ``monitor(step)``.
-    :param seed: order of the rows.
+        run; GPflow monitors and monitor tasks are called as ``monitor(step)``. A callback with
+        ``get_state`` and ``set_state`` has its memory checkpointed. Steps taken again after a
+        failure are called again.
+    :param checkpoint_dir: folder for checkpoints of parameters, optimizer, step, place in the data,
+        callbacks and history; None writes none. Each is one file, renamed into place once it is
+        complete, and the last two are kept.
+    :param checkpoint_every: steps between checkpoints, and between snapshots to go back to.
+    :param resume: go on from the newest checkpoint of ``checkpoint_dir``; start if there is none.
+        Everything but the number of steps must be as it was. A ``tf.data.Dataset`` is read up to
+        its place, and comes in the same order only if its own shuffling is seeded.
+    :param seed: order of the rows, and of random draws if ``deterministic``.
+    :param deterministic: a run that is killed and resumed ends with the same bits. Turns on
+        TensorFlow's op determinism and sets its global seed, both for the whole process.
     :param progress: draw a progress bar if standard error is a terminal.
-    :return: the history.
-    :raises ValueError: for data or options that do not fit the model, before the first step.
-    :raises TrainingError: when the objective is not finite or a factorization fails.
+    :return: the history, steps before a resumption included.
+    :raises ValueError: for data or options that do not fit the model, before the first step; for a
+        checkpoint of another run.
+    :raises TrainingError: when numbers are not finite and nothing helps.
+    :raises TrainingInterrupted: (a ``KeyboardInterrupt``) after Ctrl-C; model and checkpoint hold
+        the last step.
     """
+    feed = _open_feed(model, data, batch_size, _require_seed(seed))
+    total = _total_steps(num_steps, num_epochs, feed)
+    gamma = _require_gamma(natural_gradients)
+    optimizer = adam() if optimizer is None else _require_optimizer(optimizer)
+    hooks = _require_callbacks(callbacks)
+    settings = {
+        "model": _structure(model),
+        "data": feed.fingerprint if feed else "held by the model",
+        "batch_size": feed.batch_size if feed else None,
+        "seed": seed,
+        "natural_gradients": gamma,
+        "optimizer": _description(optimizer),
+        "checkpoint_every": require_count(checkpoint_every, "checkpoint_every"),
+        "deterministic": deterministic,
+    }
+    checkpoints = _open_checkpoints(checkpoint_dir, resume, optimizer, settings)
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+    loop = TrainingLoop(
+        model,
+        feed,
+        optimizer,
+        gamma,
+        hooks,
+        seed=seed,
+        deterministic=deterministic,
+        every=checkpoint_every,
+        checkpoints=checkpoints,
+    )
+    if resume:
+        loop.resume(total)
+    with FitProgress(total, enabled=progress) as bar:
+        loop.run(total, bar)
+    done = loop.progress
+    return History(
+        np.array(done.elbo), np.array(done.seconds), done.stopped, tuple(done.recoveries)
+    )
+
+
+def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed | None:
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
-    holds_data = isinstance(model, gpflow.models.InternalDataTrainingLossMixin)
-    feed = None
-    if holds_data and data is not None:
-        raise ValueError(f"data must be None: {type(model).__name__} holds its data.")
-    if data is not None:
-        feed = open_feed(data, batch_size, seed, data_guard(model))
-        _require_num_data(model, feed)
-    elif not holds_data:
+    if isinstance(model, gpflow.models.InternalDataTrainingLossMixin):
+        if data is not None:
+            raise ValueError(f"data must be None: {type(model).__name__} holds its data.")
+        if batch_size is not None:
+            raise ValueError(f"batch_size must be None: {type(model).__name__} holds its data.")
+        return None
+    if data is None:
         raise ValueError(f"data is needed: {type(model).__name__} does not hold its data.")
-    total = _total_steps(num_steps, num_epochs, feed)
-    gamma = _DEFAULT_GAMMA if natural_gradients is True else float(natural_gradients)
-    if not gamma >= 0.0:
-        raise ValueError(f"natural_gradients must be True, False or a step size, got {gamma}.")
-    optimizer = adam() if optimizer is None else optimizer
+    feed = open_feed(data, batch_size, seed, data_guard(model))
+    _require_num_data(model, feed)
+    return feed
+
+
+def _require_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number from 0 on, got {seed!r}.")
+    return int(seed)
+
+
+def _require_gamma(natural_gradients: Any) -> float:
+    if natural_gradients is True:
+        return _DEFAULT_GAMMA
+    number = isinstance(natural_gradients, int | float | np.number)
+    if not number or not 0.0 <= natural_gradients < np.inf:
+        raise ValueError(
+            f"natural_gradients must be True, False or a step size, got {natural_gradients!r}."
+        )
+    return float(natural_gradients)
+
+
+def _require_optimizer(optimizer: Any) -> Any:
     if isinstance(optimizer, type) or not hasattr(optimizer, "apply_gradients"):
         raise ValueError(f"optimizer must be a Keras optimizer, got {optimizer!r}.")
-    step = compile_step(model, feed, optimizer, gamma)
+    return optimizer
+
+
+def _require_callbacks(callbacks: Any) -> list[Callback]:
     if not isinstance(callbacks, Sequence):
         raise ValueError(
             f"callbacks must be a list, got {type(callbacks).__name__}; wrap it in []."
         )
-    hooks = [as_callback(callback) for callback in callbacks]
-    return _run(model, feed, step, total, hooks, progress)
+    return [as_callback(callback) for callback in callbacks]
 
 
-def compile_step(
-    model: gpflow.models.GPModel, feed: Feed | None, optimizer: Any, gamma: float
-) -> Callable[..., tf.Tensor]:
-    """
-    One compiled training step: arguments of the feed in, loss out.
-
-    :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
-    """
-    pairs = natural_pairs(model) if gamma else ()
-    q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
-    q_refs = {variable.ref() for variable in q}
-    variables = [v for v in model.trainable_variables if v.ref() not in q_refs]
-    if hasattr(optimizer, "build"):  # the legacy optimizers of tf_keras have none and need none
-        optimizer.build(variables)
-
-    @tf.function(reduce_retracing=True, autograph=False)
-    def step(*arguments: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*variables, *q])
-            loss = model.training_loss(*(() if feed is None else (feed.lookup(*arguments),)))
-        gradients = tape.gradient(loss, [*variables, *q])
-        # a parameter the objective does not depend on has no gradient
-        known = [(g, v) for g, v in zip(gradients, variables, strict=False) if g is not None]
-        if known:
-            optimizer.apply_gradients(known)
-        rest = gradients[len(variables) :]
-        for i, pair in enumerate(pairs):
-            apply_natural_step(pair, (rest[2 * i], rest[2 * i + 1]), gamma)
-        return loss
-
-    return step
+def _open_checkpoints(
+    checkpoint_dir: Any, resume: bool, optimizer: Any, settings: dict[str, Any]
+) -> CheckpointFolder | None:
+    if checkpoint_dir is not None:
+        if not hasattr(optimizer, "build"):
+            raise ValueError(
+                f"a run with the legacy optimizer {type(optimizer).__name__} cannot be resumed: it "
+                "makes its memory only as it goes. Use gpflow_sparse.training.adam()."
+            )
+        return CheckpointFolder(checkpoint_dir, settings, resume=resume)
+    if resume:
+        raise ValueError("resume=True needs checkpoint_dir, the folder of the run to go on with.")
+    return None
 
 
-def _run(
-    model: gpflow.models.GPModel,
-    feed: Feed | None,
-    step: Callable[..., tf.Tensor],
-    total: int,
-    hooks: Sequence[Callable[[FitState], Any]],
-    progress: bool,
-) -> History:
-    elbo: list[float] = []
-    seconds: list[float] = []
-    stop = False
-    start = time.perf_counter()
-    with FitProgress(total, enabled=progress) as bar:
-        while len(elbo) < total and not stop:
-            number = len(elbo) + 1
-            arguments = () if feed is None else next(feed.draw)
-            elbo.append(-_finite_loss(step, arguments, number))
-            seconds.append(time.perf_counter() - start)
-            bar.update(number, elbo[-1], seconds[-1])
-            state = FitState(number, elbo[-1], model)
-            # every hook is called, also after one has asked to stop
-            stop = sum(bool(hook(state)) for hook in hooks) > 0
-    return History(np.array(elbo), np.array(seconds), stop)
+def _structure(model: gpflow.models.GPModel) -> str:
+    """Kinds of a model's parts and its plain settings, as text."""
+    parts = [type(p).__name__ for p in model.submodules if isinstance(p, gpflow.base.Module)]
+    plain = {
+        name: value
+        for name, value in vars(model).items()
+        if isinstance(value, bool | int | float | str)
+        and not name.startswith("_")
+        and name != "jitter"  # a run may raise it
+    }
+    return f"{type(model).__name__} of {', '.join(parts)} with {plain}"
 
 
-def _finite_loss(step: Callable[..., tf.Tensor], arguments: Any, number: int) -> float:
-    try:
-        loss = float(step(*arguments))
-    except tf.errors.InvalidArgumentError as error:
-        raise TrainingError(f"step {number}: {_first_line(error)}") from error
-    if not np.isfinite(loss):
-        raise TrainingError(
-            f"step {number}: the objective is {loss}. Likely causes: NaN or infinity in this "
-            "batch, a learning rate that is too large, data that are not "
-            "standardized, float32 with a tiny noise variance."
-        )
-    return loss
-
-
-def _first_line(error: tf.errors.InvalidArgumentError) -> str:
-    """The message of the failed check, without TensorFlow's node listing."""
-    lines = error.message.splitlines()
-    text = next((line for line in lines if "Cholesky factorization of" in line), "")
-    return text.split(" : Tensor had")[0] or error.message
+def _description(optimizer: Any) -> str:
+    """Class and settings of an optimizer, as text."""
+    settings = dict(optimizer.get_config()) if hasattr(optimizer, "get_config") else {}
+    settings.pop("name", None)  # Keras counts the optimizers of a process there
+    return f"{type(optimizer).__name__} {json.dumps(settings, sort_keys=True, default=str)}"
 
 
 def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | None) -> int:

@@ -107,13 +107,14 @@ def natural_pairs(model: gpflow.models.GPModel) -> tuple[tuple[Parameter, Parame
     return pairs
 
 
-def apply_natural_step(
+def natural_update(
     pair: tuple[Parameter, Parameter], gradients: tuple[tf.Tensor, tf.Tensor], gamma: float
-) -> None:
+) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Move one ``(q_mu, q_sqrt)`` pair in place.
+    Where a natural-gradient step takes one ``(q_mu, q_sqrt)`` pair.
 
     :param gradients: of the loss, at the pair's unconstrained variables.
+    :return: values for the pair's unconstrained variables.
     """
     q_mu, q_sqrt = pair
     grad_mu, grad_free = gradients
@@ -123,5 +124,10 @@ def apply_natural_step(
     new_mu, new_sqrt = natural_step(
         tf.convert_to_tensor(q_mu), tf.convert_to_tensor(q_sqrt), grad_mu, grad_sqrt, gamma
     )
-    q_mu.unconstrained_variable.assign(new_mu)
-    q_sqrt.unconstrained_variable.assign(triangular.inverse(new_sqrt))
+    return new_mu, triangular.inverse(new_sqrt)
+
+
+def move_pair(pair: tuple[Parameter, Parameter], update: tuple[tf.Tensor, tf.Tensor]) -> None:
+    """Assign what :func:`natural_update` returned."""
+    for parameter, value in zip(pair, update, strict=True):
+        parameter.unconstrained_variable.assign(value)

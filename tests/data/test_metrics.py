@@ -1,5 +1,7 @@
 """Metrics against an independent implementation and against hand calculations."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 import scoringrules
@@ -162,3 +164,56 @@ def test_class_scores_refuse_wrong_labels_and_probabilities(score: object) -> No
 
 def test_probabilities_may_miss_one_by_a_rounding_error() -> None:
     assert metrics.error_rate(LABELS, PROBABILITIES * 1.0005) == 0.5
+
+
+def test_pit_is_the_normal_distribution_function_at_the_outputs(gaussian: tuple) -> None:
+    Y, mean, variance = gaussian
+    expected = [
+        [NormalDist(m, v**0.5).cdf(y)] for y, m, v in zip(*map(np.ravel, gaussian), strict=True)
+    ]
+    assert_allclose(metrics.pit(Y, mean, variance), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_pit_of_right_predictions_is_uniform_and_of_wrong_ones_is_not() -> None:
+    rng = np.random.default_rng(3)
+    mean, variance = rng.normal(size=5000), rng.uniform(0.1, 3.0, 5000)
+    Y = mean + np.sqrt(variance) * rng.standard_normal(5000)
+    values = metrics.pit(Y, mean, variance)
+    assert_allclose([values.mean(), values.var()], [1 / 2, 1 / 12], atol=0.012)
+    limit = 1.63 / np.sqrt(5000)  # exceeded one time in a hundred
+    assert metrics.ks_uniform(values) < limit
+    for wrong in (0.5 * variance, 2.0 * variance):
+        assert metrics.ks_uniform(metrics.pit(Y, mean, wrong)) > limit
+    assert metrics.ks_uniform(metrics.pit(Y, mean + 0.2, variance)) > limit
+
+
+def test_ks_uniform_is_the_largest_step_away_from_the_diagonal() -> None:
+    assert_allclose(metrics.ks_uniform(np.array([[0.5]])), 0.5)
+    assert_allclose(metrics.ks_uniform(np.array([0.1, 0.2, 0.9])), 2 / 3 - 0.2)
+    for bad in ([], [1.1], [-0.1], [np.nan]):
+        with pytest.raises(ValueError, match=r"each in \[0, 1\]"):
+            metrics.ks_uniform(np.array(bad))
+
+
+def test_coverage_curve_is_the_coverage_of_each_level(gaussian: tuple) -> None:
+    levels = np.array([0.1, 0.5, 0.9])
+    expected = [metrics.coverage(*gaussian, level=level) for level in levels]
+    assert_allclose(metrics.coverage_curve(*gaussian, levels), expected)
+    assert_allclose(
+        metrics.coverage_curve(*gaussian, levels),
+        [np.mean(np.abs(metrics.pit(*gaussian) - 0.5) <= level / 2) for level in levels],
+    )
+    with pytest.raises(ValueError, match="level must be in"):
+        metrics.coverage_curve(*gaussian, np.array([0.5, 1.0]))
+
+
+def test_reliability_compares_accuracy_with_confidence_bin_by_bin() -> None:
+    p = np.array([0.9, 0.9, 0.8, 0.55])
+    labels = np.array([1, 1, 0, 1])
+    found = metrics.reliability(labels, np.stack([1 - p, p], axis=1), num_bins=4)
+    # (0.5, 0.75] holds 0.55; (0.75, 1] the others, of which 0.8 is wrong
+    assert found.num_points.tolist() == [0, 0, 1, 3]
+    assert_allclose(found.confidence, [np.nan, np.nan, 0.55, 2.6 / 3])
+    assert_allclose(found.accuracy, [np.nan, np.nan, 1.0, 2 / 3])
+    with pytest.raises(ValueError, match="num_bins"):
+        metrics.reliability(LABELS, PROBABILITIES, num_bins=1.5)

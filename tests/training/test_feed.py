@@ -1,7 +1,6 @@
 """Where training rows come from: fair batches, and sources that do not fit."""
 
 from collections import Counter
-from itertools import islice
 
 import gpflow
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse import checks
-from gpflow_sparse.training.feed import data_guard, open_feed, row_batches
+from gpflow_sparse.training.feed import RowBatches, data_guard, open_feed
 
 
 def pairs(N=10):
@@ -23,30 +22,64 @@ def mapped(tmp_path, name, values):
 
 
 def batches(feed, count):
-    return [feed.lookup(*arguments) for arguments in islice(feed.draw, count)]
+    return [feed.lookup(*feed.at(step)) for step in range(count)]
+
+
+def rows_of(num_rows, size, seed, count):
+    batch = RowBatches(num_rows, size, seed)
+    return [batch(step) for step in range(count)]
 
 
 @pytest.mark.parametrize(("num_rows", "size"), [(10, 3), (10, 5), (7, 7), (6, 4), (5, 1)])
 def test_every_row_comes_equally_often_in_batches_of_one_size(num_rows, size):
     """After ``size`` epochs, that is ``num_rows`` batches, each row has come ``size`` times."""
-    drawn = list(islice(row_batches(num_rows, size, seed=0), num_rows))
+    drawn = rows_of(num_rows, size, 0, num_rows)
     assert {len(batch) for batch in drawn} == {size}
     assert Counter(np.concatenate(drawn).tolist()) == dict.fromkeys(range(num_rows), size)
 
 
 def test_every_epoch_is_a_permutation_of_its_own():
-    rows = np.concatenate(list(islice(row_batches(9, 3, seed=0), 6))).reshape(2, 9)
+    rows = np.concatenate(rows_of(9, 3, 0, 6)).reshape(2, 9)
     np.testing.assert_array_equal(np.sort(rows, axis=1), [range(9)] * 2)
     assert (rows[0] != rows[1]).any()
     assert (rows[0] != np.arange(9)).any()
 
 
 def test_the_seed_decides_the_order():
-    first, again, other = (
-        np.concatenate(list(islice(row_batches(50, 7, seed), 10))) for seed in (1, 1, 2)
-    )
+    first, again, other = (np.concatenate(rows_of(50, 7, seed, 10)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
+
+
+def test_a_later_batch_needs_none_of_those_before_it():
+    """That is what a resumed run relies on."""
+    drawn = rows_of(10, 4, 3, 40)
+    for step in (39, 0, 17, 18, 2):
+        np.testing.assert_array_equal(RowBatches(10, 4, 3)(step), drawn[step])
+
+
+def test_every_source_goes_back_and_ahead(tmp_path):
+    X, Y = pairs()
+    sources = [
+        ((X, Y), 4),
+        ((mapped(tmp_path, "X", X), mapped(tmp_path, "Y", Y)), 4),
+        (tf.data.Dataset.from_tensor_slices((X, Y)).batch(4), None),
+    ]
+    for source, size in sources:
+        feed = open_feed(source, size, 0, checks.require_data)
+        expected = [y.numpy() for _, y in batches(feed, 8)]
+        for step in (7, 2, 3, 3, 6, 0):
+            np.testing.assert_array_equal(feed.lookup(*feed.at(step))[1], expected[step])
+
+
+def test_fingerprints_tell_one_set_of_rows_from_another():
+    X, Y = pairs()
+    prints = [
+        open_feed(source, None, 0, checks.require_data).fingerprint
+        for source in ((X, Y), (X.copy(), Y.copy()), (X, Y + 1e-12), (X[:9], Y[:9]))
+    ]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
 
 
 def test_arrays_are_gathered_in_pairs_that_belong_together():

@@ -1,0 +1,8 @@
+"""What a user should look at after training, as plain numbers and a few sentences.
+
+The folder is not called diagnostics: a module of that name would hide the function.
+"""
+
+from gpflow_sparse.diagnosis.summary import diagnostics
+
+__all__ = ["diagnostics"]

@@ -1,0 +1,129 @@
+"""The bound of a model between the numbers that enclose it, all in nats."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import Kernel
+from gpflow.models import ExternalDataTrainingLossMixin
+
+from gpflow_sparse import linalg
+from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
+from gpflow_sparse.diagnosis.parameters import constant_noise
+from gpflow_sparse.models import VariationalModel
+
+# Most rows of which the exact Gaussian process is computed: O(N^3) time.
+MAX_EXACT_ROWS = 2000
+
+
+def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
+    """
+    The objective of the model on all rows, batch by batch, with the KL counted once.
+
+    :raises UnavailableError: if the model has no bound of data given to it.
+    """
+    if not (isinstance(model, ExternalDataTrainingLossMixin) and hasattr(model, "elbo")):
+        raise UnavailableError(f"{type(model).__name__} has no elbo(data).")
+    num_rows = X.shape[0]
+    if type(model).elbo not in (VariationalModel.elbo, gpflow.models.SVGP.elbo):
+        if getattr(model, "num_data", None) is None:  # then a batch would count as all the data
+            return float(model.elbo((X, Y)))
+        parts = [(rows, model.elbo((X[rows], Y[rows]))) for rows in batches(num_rows)]
+        return sum(float(part) * (r.stop - r.start) for r, part in parts) / num_rows
+    total = sum(
+        _batch_elbo(model, X[rows], Y[rows], (rows.stop - rows.start) / num_rows)
+        for rows in batches(num_rows)
+    )
+    if not np.isfinite(total):
+        raise UnavailableError("it is not finite: the model's own factorization failed.")
+    return total
+
+
+def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
+    """Expected log likelihood of the rows minus their share of the KL, which may depend on them."""
+    if isinstance(model, VariationalModel):
+        mean, var, kl = model.posterior("nocache").marginals_and_kl(X)
+    else:
+        (mean, var), kl = model.predict_f(X), model.prior_kl()
+    expectations = model.likelihood.variational_expectations(X, mean, var, Y)
+    return float(tf.reduce_sum(tf.cast(expectations, tf.float64))) - share * float(kl)
+
+
+def prior_errors(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    """
+    ``Y - m(X) [N, P]``.
+
+    :raises UnavailableError: unless the likelihood is Gaussian with one noise variance.
+    """
+    if constant_noise(model.likelihood) is None:
+        raise UnavailableError("it needs a Gaussian likelihood with one noise variance.")
+    return tf.cast(Y - model.mean_function(X), tf.float64)
+
+
+def collapsed_bound(projection: Projection, errors: tf.Tensor, noise: float) -> float:
+    """
+    The best bound these inducing inputs allow: that of the optimal q, in closed form.
+
+    With ``Qff = A^T A`` and the residual ``t = tr(Kff - Qff)``,
+
+        log N(e | 0, Qff + noise I) - t / (2 noise)
+
+    Titsias, "Variational learning of inducing variables in sparse Gaussian processes" (2009).
+
+    :param errors: ``Y - m(X) [N, P]``, the same that the projection was made with.
+    """
+    gaussian = _log_density(projection, errors, noise, noise)
+    return gaussian - errors.shape[1] * projection.residual.sum() / (2.0 * noise)
+
+
+def upper_bound(projection: Projection, errors: tf.Tensor, noise: float) -> float:
+    """
+    An upper bound on the log evidence from the same inducing inputs.
+
+    ``|Kff + noise I|`` is at least ``|Qff + noise I|``, and ``Kff <= Qff + t I`` because the
+    largest eigenvalue of the residual is at most its trace t. Titsias, "Variational inference for
+    Gaussian and diffusion processes" (2014); GPflow has it as ``SGPR.upper_bound``.
+
+    :param errors: ``Y - m(X) [N, P]``, the same that the projection was made with.
+    """
+    return _log_density(projection, errors, noise, noise + projection.residual.sum())
+
+
+def _log_density(projection: Projection, errors: tf.Tensor, noise: float, inflated: float) -> float:
+    """
+    ``-(N log 2 pi + log |Qff + noise I| + e^T (Qff + inflated I)^-1 e) / 2``, over all outputs.
+
+    With ``B(s) = s I + A A^T [M, M]``: ``log |Qff + s I| = (N - M) log s + log |B(s)|`` and
+    ``e^T (Qff + s I)^-1 e = (|e|^2 - |chol(B(s))^-1 A e|^2) / s``.
+    """
+    num_rows, num_outputs = errors.shape
+    factor = _factor(projection.AAT, noise)
+    log_det = (num_rows - len(factor)) * np.log(noise)
+    log_det += 2.0 * float(tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor))))
+    c = linalg.solve_triangular(_factor(projection.AAT, inflated), projection.Ae)
+    squares = tf.reduce_sum(tf.square(errors)) - tf.reduce_sum(tf.square(c))
+    constant = num_rows * np.log(2.0 * np.pi) + log_det
+    return float(-0.5 * (num_outputs * constant + squares / inflated))
+
+
+def _factor(AAT: tf.Tensor, variance: float) -> tf.Tensor:
+    matrix = linalg.add_jitter(AAT, tf.constant(variance, tf.float64))
+    return linalg.cholesky(matrix, "noise I + A A^T")
+
+
+def exact_evidence(kernel: Kernel, X: tf.Tensor, errors: tf.Tensor, noise: float) -> float:
+    """
+    Log evidence of the exact Gaussian process with the same kernel, noise and mean; O(N^3).
+
+    :raises UnavailableError: for more than :data:`MAX_EXACT_ROWS` rows.
+    """
+    num_rows, num_outputs = errors.shape
+    if num_rows > MAX_EXACT_ROWS:
+        raise UnavailableError(f"{num_rows} rows are more than {MAX_EXACT_ROWS}.")
+    K = tf.cast(kernel(X), tf.float64)
+    L = linalg.cholesky(linalg.add_jitter(K, tf.constant(noise, tf.float64)), "Kff + noise I")
+    log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+    squares = tf.reduce_sum(tf.square(linalg.solve_triangular(L, errors)))
+    constant = num_rows * np.log(2.0 * np.pi) + float(log_det)
+    return float(-0.5 * (num_outputs * constant + squares))

@@ -1,0 +1,145 @@
+"""What the inducing sets of a model explain of its prior, from one factorization."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.config import default_jitter
+from gpflow.covariances import Kuf, Kuu
+from gpflow.inducing_variables import InducingPatches, InducingPoints
+from gpflow.kernels import Kernel, MultioutputKernel
+from scipy.spatial import cKDTree
+
+from gpflow_sparse import linalg
+from gpflow_sparse.block_elimination import block_cholesky, block_solve
+from gpflow_sparse.diagnosis.parameters import column_lengthscales
+from gpflow_sparse.inducing_variables import Kuv, OrthogonalInducingVariables
+from gpflow_sparse.models import VariationalModel
+
+# Rows that are looked at together: what bounds the memory next to M^2.
+BATCH_ROWS = 4096
+
+
+class UnavailableError(Exception):
+    """A number that this model, or these data, cannot give; the message says why."""
+
+
+class Nystrom(NamedTuple):
+    """The inducing sets of a model with the factor of their joint prior covariance."""
+
+    kernel: Kernel
+    sets: tuple[Any, ...]
+    """One set, or the base set and the orthogonal sets."""
+    L: list[list[tf.Tensor]]
+    """Lower factor of the covariance of the union, blocks ``L[i][j]``, ``j <= i``."""
+    jitter: float
+    """What the model adds to the diagonal before it factors."""
+
+    def project(self, X: tf.Tensor) -> tf.Tensor:
+        """``A = L^-1 Kuf [M, n]`` in float64, M counting the union, for ``X [n, D]``."""
+        columns = [Kuf(s, self.kernel, X) for s in self.sets]
+        return tf.cast(tf.concat(block_solve(self.L, columns), axis=0), tf.float64)
+
+
+class Projection(NamedTuple):
+    """Sums over all rows of what the inducing sets explain, in float64; M counts the union."""
+
+    AAT: tf.Tensor
+    """``A A^T [M, M]``."""
+    Ae: tf.Tensor
+    """``A e [M, P]``, for prior mean errors ``e = Y - m(X)``."""
+    prior: np.ndarray
+    """``k(x, x) [N]``."""
+    residual: np.ndarray
+    """``k(x, x) - q(x, x) [N]``, clipped to at least zero."""
+
+
+def nystrom_of(model: Any) -> Nystrom:
+    """
+    Factor the covariance of all inducing variables, with the model's own jitter; time O(M^3).
+
+    :raises UnavailableError: for a model whose inducing variables are none, or not values of ``f``.
+    :raises FactorizationError: see :func:`gpflow_sparse.linalg.cholesky`.
+    """
+    kernel, inducing = getattr(model, "kernel", None), getattr(model, "inducing_variable", None)
+    sets = inducing.sets if isinstance(inducing, OrthogonalInducingVariables) else (inducing,)
+    if not all(isinstance(s, InducingPoints | InducingPatches) for s in sets):
+        raise UnavailableError(f"{type(model).__name__} has no inducing points of one function.")
+    if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
+        raise UnavailableError(f"it needs one single-output kernel, not {type(kernel).__name__}.")
+    diagonal = [Kuu(s, kernel, jitter=0.0) for s in sets]
+    if isinstance(inducing, OrthogonalInducingVariables) or isinstance(model, VariationalModel):
+        amount = linalg.jitter(tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0))
+    else:
+        amount = tf.constant(default_jitter(), diagonal[0].dtype)  # as GPflow's models do
+    K = [
+        [*(Kuv(s, t, kernel) for t in sets[:i]), linalg.add_jitter(diagonal[i], amount)]
+        for i, s in enumerate(sets)
+    ]
+    return Nystrom(kernel, tuple(sets), block_cholesky(K, matrix_names(len(sets))), float(amount))
+
+
+def matrix_names(num_sets: int) -> list[str]:
+    """``Kuu``, then the residual covariance of each orthogonal set."""
+    return ["Kuu", *(f"Cvv (orthogonal set {i})" for i in range(1, num_sets))]
+
+
+def batches(num_rows: int) -> Iterator[slice]:
+    """Slices of :data:`BATCH_ROWS` rows."""
+    return (slice(i, min(i + BATCH_ROWS, num_rows)) for i in range(0, num_rows, BATCH_ROWS))
+
+
+def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projection:
+    """
+    One pass over the rows; time O(N M^2), memory O(M^2 + N) and that of one batch.
+
+    :param X: ``[N, D]``.
+    :param errors: ``Y - m(X) [N, P]``; P may be 0.
+    """
+    size = sum(row[-1].shape[-1] for row in nystrom.L)
+    AAT = tf.zeros([size, size], tf.float64)
+    Ae = tf.zeros([size, errors.shape[1]], tf.float64)
+    priors, residuals = [], []
+    for rows in batches(X.shape[0]):
+        A = nystrom.project(X[rows])
+        AAT += tf.linalg.matmul(A, A, transpose_b=True)
+        Ae += tf.linalg.matmul(A, tf.cast(errors[rows], tf.float64))
+        prior = tf.cast(nystrom.kernel(X[rows], full_cov=False), tf.float64)
+        priors.append(prior.numpy())
+        # a Nystrom residual, at least zero but for rounding
+        residuals.append(np.maximum(prior - tf.reduce_sum(tf.square(A), axis=0), 0.0))
+    return Projection(AAT, Ae, np.concatenate(priors), np.concatenate(residuals))
+
+
+def conditioning(nystrom: Nystrom, num_columns: int) -> dict[str, Any]:
+    """The entry ``condition_numbers`` of :func:`gpflow_sparse.diagnostics`; time O(M^3)."""
+    matrices = []
+    for name, row in zip(matrix_names(len(nystrom.sets)), nystrom.L, strict=True):
+        # cond(L L^T) = cond(L)^2, which keeps digits where the matrix itself has lost them
+        values = np.linalg.svd(tf.cast(row[-1], tf.float64).numpy(), compute_uv=False)
+        matrices.append(
+            {"name": name, "size": len(values), "condition": float((values[0] / values[-1]) ** 2)}
+        )
+    scale = np.mean([np.mean(tf.linalg.diag_part(K)) for K in _prior_blocks(nystrom)])
+    return {
+        "matrices": matrices,
+        "jitter": nystrom.jitter,
+        "relative_jitter": float(nystrom.jitter / scale),
+        "smallest_distance": _smallest_distance(nystrom, num_columns),
+    }
+
+
+def _prior_blocks(nystrom: Nystrom) -> list[tf.Tensor]:
+    return [Kuu(s, nystrom.kernel, jitter=0.0) for s in nystrom.sets]
+
+
+def _smallest_distance(nystrom: Nystrom, num_columns: int) -> float | None:
+    """Between two inducing inputs of the union, in lengthscales; None where there are none."""
+    scales = column_lengthscales(nystrom.kernel, num_columns)
+    if scales is None or not all(type(s) is InducingPoints for s in nystrom.sets):
+        return None
+    Z = np.concatenate([s.Z.numpy() for s in nystrom.sets]) / scales
+    if len(Z) < 2:
+        return None
+    return float(np.asarray(cKDTree(Z).query(Z, k=2)[0])[:, 1].min())

@@ -1,0 +1,144 @@
+"""What the values of lengthscales and noise say about the data."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import Kernel, MultioutputKernel, Stationary
+from gpflow.likelihoods import Gaussian
+from scipy.spatial import cKDTree
+
+# A lengthscale this many standard deviations of its column long, whose input also moves f by less
+# than this fraction of the variance of Y over one standard deviation, marks an irrelevant input.
+LONG_LENGTHSCALE, SMALL_EFFECT = 30.0, 0.01
+# Of the prior variance of f at a typical row, its nearest neighbor should explain at least this.
+LITTLE_EXPLAINED = 0.1
+# The noise variance is at its lower bound if it is below this multiple of it.
+AT_BOUND = 2.0
+# The noise variance as a fraction of the variance of Y, from which the model explains nothing.
+ALL_NOISE = 0.9
+
+# Rows whose nearest neighbor is looked for, and numbers (rows times columns) it is looked for in.
+_QUERIES, _SEARCHED = 200, 2e7
+
+
+def column_lengthscales(kernel: Any, num_columns: int) -> np.ndarray | None:
+    """
+    The lengthscale of every input column, infinite where the kernel does not read the column.
+
+    :return: ``[D]``; None for a kernel that is not stationary, or is a sum or product.
+    """
+    if not isinstance(kernel, Stationary):
+        return None
+    scales = np.full(num_columns, np.inf)
+    scales[kernel.active_dims] = kernel.lengthscales.numpy()
+    return scales
+
+
+def constant_noise(likelihood: Any) -> float | None:
+    """The noise variance of a Gaussian likelihood; None for others and where it varies."""
+    if not isinstance(likelihood, Gaussian):
+        return None
+    value = likelihood.scale if likelihood.variance is None else likelihood.variance
+    if not isinstance(value, gpflow.Parameter) or tf.size(value) != 1:
+        return None
+    number = float(tf.reshape(value, []))
+    return number if likelihood.variance is not None else number**2
+
+
+def hyperparameters(model: Any, X: tf.Tensor, Y: tf.Tensor) -> dict[str, Any]:
+    """The entry ``hyperparameters`` of :func:`gpflow_sparse.diagnostics`."""
+    kernel: Any = getattr(model, "kernel", None)
+    usable = isinstance(kernel, Kernel) and not isinstance(kernel, MultioutputKernel)
+    noise = constant_noise(model.likelihood)
+    gaussian = isinstance(model.likelihood, Gaussian)
+    spread = float(np.mean(np.var(np.asarray(Y, dtype=np.float64), axis=0)))
+    distance, explained = _nearest_neighbor(kernel, X) if usable else (None, None)
+    entry: dict[str, Any] = {
+        "kernel": type(kernel).__name__,
+        "prior_variance": float(np.mean(kernel(X[:1000], full_cov=False))) if usable else None,
+        "noise_variance": noise,
+        "noise_lower_bound": None,
+        "noise_fraction": None if noise is None or spread == 0.0 else noise / spread,
+        "nearest_neighbor_distance": distance,
+        "nearest_neighbor_explains": explained,
+        "columns": _columns(kernel, X, spread if gaussian else 1.0) if usable else None,
+    }
+    if noise is not None:
+        entry["noise_lower_bound"] = float(model.likelihood.variance_lower_bound)
+    entry["flags"] = _flags(entry)
+    return entry
+
+
+def _flags(entry: dict[str, Any]) -> list[str]:
+    noise, fraction = entry["noise_variance"], entry["noise_fraction"]
+    explained = entry["nearest_neighbor_explains"]
+    conditions = {
+        "noise at its lower bound": noise is not None
+        and noise < AT_BOUND * entry["noise_lower_bound"],
+        "explains almost nothing": fraction is not None and fraction > ALL_NOISE,
+        "memorizes": explained is not None and explained < LITTLE_EXPLAINED,
+    }
+    return [name for name, holds in conditions.items() if holds]
+
+
+def _columns(kernel: Kernel, X: tf.Tensor, spread: float) -> list[dict[str, Any]] | None:
+    """One entry per input column; ``spread`` is the variance that an effect is a fraction of."""
+    scales = column_lengthscales(kernel, X.shape[1])
+    if scales is None:
+        return None
+    values = np.asarray(X, dtype=np.float64)
+    deviations = np.where(np.ptp(values, axis=0) > 0.0, values.std(axis=0), 0.0)
+    moved = _prior_change(kernel, X, deviations)
+    columns = []
+    for i, (scale, deviation) in enumerate(zip(scales, deviations, strict=True)):
+        effect = float(moved[i] / spread) if spread > 0.0 else None
+        ratio = float(scale / deviation) if deviation > 0.0 and np.isfinite(scale) else None
+        column: dict[str, Any] = {
+            "column": i,
+            "lengthscale": float(scale) if np.isfinite(scale) else None,
+            "standard_deviation": float(deviation),
+            "ratio": ratio,
+            "effect": effect,
+        }
+        columns.append({**column, "flag": _column_flag(column)})
+    return columns
+
+
+def _column_flag(column: dict[str, Any]) -> str | None:
+    if column["standard_deviation"] == 0.0:
+        return "constant"
+    if column["lengthscale"] is None:
+        return "not read"
+    small = column["effect"] is not None and column["effect"] < SMALL_EFFECT
+    return "hardly matters" if small and column["ratio"] > LONG_LENGTHSCALE else None
+
+
+def _prior_change(kernel: Kernel, X: tf.Tensor, deviations: np.ndarray) -> np.ndarray:
+    """``E[(f(x + s_d) - f(x))^2] = 2 (k(x, x) - k(x, x + s_d))`` [D], for a stationary kernel."""
+    x = np.mean(np.asarray(X, dtype=np.float64), axis=0, keepdims=True)
+    moved = (x + np.diag(deviations)).astype(X.dtype.as_numpy_dtype)
+    x = x.astype(moved.dtype)
+    K = np.asarray(kernel(x, np.concatenate([x, moved])), dtype=np.float64)[0]
+    return 2.0 * np.maximum(K[0] - K[1:], 0.0)
+
+
+def _nearest_neighbor(kernel: Kernel, X: tf.Tensor) -> tuple[float | None, float | None]:
+    """
+    Median over rows of the distance to the nearest other row, in lengthscales, and of the fraction
+    of the prior variance of ``f`` that the value there explains.
+    """
+    scales = column_lengthscales(kernel, X.shape[1])
+    if scales is None or X.shape[0] < 2:
+        return None, None
+    limit = max(_QUERIES, int(_SEARCHED / X.shape[1]))
+    rows = np.random.default_rng(0).permutation(X.shape[0])[:limit]
+    values = np.asarray(X)[rows]
+    scaled = values / scales
+    distance, index = map(np.asarray, cKDTree(scaled).query(scaled[:_QUERIES], k=2))
+    # the second is another row, or the row itself after a repetition of it, which comes to the same
+    pairs = np.stack([values[: len(index)], values[index[:, 1]]], axis=1)  # [n, 2, D]
+    K = np.asarray(kernel(tf.constant(pairs, X.dtype)), dtype=np.float64)  # [n, 2, 2]
+    explained = K[:, 0, 1] ** 2 / (K[:, 0, 0] * K[:, 1, 1])
+    return float(np.median(distance[:, 1])), float(np.median(explained))

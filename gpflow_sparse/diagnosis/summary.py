@@ -1,0 +1,174 @@
+"""The one function: every entry computed where it can be, with a reason where it cannot."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import MultioutputKernel
+from gpflow.models import GPModel
+
+from gpflow_sparse import checks, linalg
+from gpflow_sparse.diagnosis import evidence
+from gpflow_sparse.diagnosis.advice import advice
+from gpflow_sparse.diagnosis.calibration import calibration, predict_rows, regional, split_regions
+from gpflow_sparse.diagnosis.inducing import (
+    Projection,
+    UnavailableError,
+    conditioning,
+    nystrom_of,
+    project_rows,
+)
+from gpflow_sparse.diagnosis.parameters import column_lengthscales, constant_noise, hyperparameters
+from gpflow_sparse.models import VariationalModel
+
+
+def diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
+    """
+    What to look at after training, as plain numbers, lists and strings; ``docs/diagnostics.md``
+    says how to read them.
+
+    Made for the models of this package and GPflow's SVGP. What cannot be computed for a model, a
+    likelihood or a number of rows is None, and ``notes`` says why. Lengths, means and variances are
+    in the model's own units: standardized, if it was trained on standardized data.
+
+    - ``bound``: all in nats, for all N rows. ``elbo`` is that of the model, ``collapsed`` that of
+      the optimal q for the same inducing inputs and hyperparameters, ``exact`` the log evidence of
+      the exact Gaussian process with these hyperparameters (up to 2000 rows), ``upper`` Titsias's
+      upper bound on it; ``elbo <= collapsed <= exact <= upper``. ``training_gap`` is collapsed
+      minus elbo, ``inducing_gap`` is ``inducing_gap_from`` ("exact" or "upper") minus collapsed.
+      Elbo and gaps also come ``_per_row``. None unless ``data`` has the model's ``num_data`` rows.
+    - ``residual_variance``: ``overall``, and ``regions``, at most 8, by k-means. Of each: ``rows``;
+      ``unexplained``, the mean fraction of the prior variance that the inducing points leave;
+      ``rmse``, ``mean_squared_z`` (squared errors over predicted variance, 1 if calibrated) and
+      ``coverage_95`` for Gaussian likelihoods; ``error_rate`` for classes; ``center``, the mean of
+      its rows.
+    - ``condition_numbers``: ``condition`` of every factored matrix, jitter included; the ``jitter``
+      and ``relative_jitter``, as a fraction of the mean prior variance; ``smallest_distance``
+      between two inducing inputs, in lengthscales.
+    - ``calibration``: for Gaussian likelihoods mean, variance and Kolmogorov-Smirnov distance of
+      the probability integral transform (1/2, 1/12 and 0 if calibrated) and the observed
+      ``coverage`` of nominal levels; for classes ``error_rate``, ``mean_confidence`` and ``ece``.
+    - ``hyperparameters``: per input column ``lengthscale``, ``standard_deviation``, their ``ratio``
+      and ``effect``, the mean squared change of f over one standard deviation as a fraction of the
+      variance of Y (of 1 for likelihoods other than Gaussian); noise variance, its lower bound, and
+      as a fraction of the variance of Y; distance to the nearest row (median, in lengthscales) and
+      how much of a row's prior variance the value there explains; ``flags``.
+    - ``advice``: sentences; each follows from a number above by a threshold it states or that
+      ``docs/diagnostics.md`` lists.
+
+    Time O(N M^2 + M^3), M counting all inducing points, and O(N^3) up to 2000 rows; memory
+    O(M^2 + N D).
+
+    :param model: trained; not changed.
+    :param data: ``(X [N, D], Y [N, P])``. The training rows for everything about the bound; other
+        rows for a fair view of ``calibration``.
+    :raises ValueError: for data that do not fit the model, something that is no GPflow model, or
+        parameters that are not finite.
+    """
+    X, Y = _require(model, data)
+    notes = _Notes()
+    nystrom = notes.attempt("inducing points", nystrom_of, model)
+    errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
+    projection, unexplained = None, None
+    if nystrom is not None:
+        without = tf.zeros([X.shape[0], 0], tf.float64)
+        projection = project_rows(nystrom, X, without if errors is None else errors)
+        # a kernel such as Linear has no variance at some rows, and nothing to explain there
+        prior = np.where(projection.prior > 0.0, projection.prior, 1.0)
+        unexplained = projection.residual / prior
+    predictions = notes.attempt("calibration", predict_rows, model, X, Y)
+    regions = split_regions(model.kernel, X)
+    columns = X.shape[1]
+    if column_lengthscales(model.kernel, columns) is None:
+        kind = type(model.kernel).__name__
+        notes["lengthscales"] = f"{kind} is not one stationary kernel: no lengthscales per column."
+    entries: dict[str, Any] = {
+        "num_rows": int(X.shape[0]),
+        "bound": _bound(model, X, Y, errors, projection, notes),
+        "residual_variance": regional(X, regions, unexplained, predictions),
+        "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
+        "calibration": None if predictions is None else calibration(predictions),
+        "hyperparameters": hyperparameters(model, X, Y),
+    }
+    return {**entries, "advice": advice(entries), "notes": dict(notes)}
+
+
+class _Notes(dict[str, str]):
+    """Why an entry is None."""
+
+    def attempt(self, name: str, compute: Callable[..., Any], *arguments: Any) -> Any:
+        """``compute(*arguments)``; None if one of them is None, or with a note if it fails."""
+        if any(argument is None for argument in arguments):
+            return None  # the note is with what that argument could not be
+        try:
+            return compute(*arguments)
+        except (UnavailableError, linalg.FactorizationError) as error:
+            self[name] = str(error)
+            return None
+
+
+def _bound(
+    model: GPModel,
+    X: tf.Tensor,
+    Y: tf.Tensor,
+    errors: tf.Tensor | None,
+    projection: Projection | None,
+    notes: _Notes,
+) -> dict[str, Any]:
+    """The entry ``bound`` of :func:`diagnostics`."""
+    entry: dict[str, Any] = dict.fromkeys(("elbo", "collapsed", "exact", "upper"))
+    num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
+    if trained_on is not None and int(trained_on) != num_rows:
+        notes["bound"] = f"data has {num_rows} rows, but the model's num_data is {trained_on}."
+        return {**entry, **_gaps(entry, num_rows)}
+    noise = constant_noise(model.likelihood)
+    # outputs with a kernel each have no one evidence; noted with the inducing points
+    kernel = None if isinstance(model.kernel, MultioutputKernel) else model.kernel
+    entry["elbo"] = notes.attempt("bound.elbo", evidence.full_elbo, model, X, Y)
+    bounds = {"collapsed": evidence.collapsed_bound, "upper": evidence.upper_bound}
+    for name, bound in bounds.items():
+        entry[name] = notes.attempt(f"bound.{name}", bound, projection, errors, noise)
+    exact = evidence.exact_evidence
+    entry["exact"] = notes.attempt("bound.exact", exact, kernel, X, errors, noise)
+    return {**entry, **_gaps(entry, num_rows)}
+
+
+def _gaps(entry: dict[str, Any], num_rows: int) -> dict[str, Any]:
+    best = "upper" if entry["exact"] is None else "exact"
+    gaps = {
+        "training_gap": _difference(entry["collapsed"], entry["elbo"]),
+        "inducing_gap": _difference(entry[best], entry["collapsed"]),
+    }
+    per_row = {
+        f"{name}_per_row": None if value is None else value / num_rows
+        for name, value in {"elbo": entry["elbo"], **gaps}.items()
+    }
+    source = None if gaps["inducing_gap"] is None else best
+    return {**gaps, "inducing_gap_from": source, **per_row}
+
+
+def _difference(larger: float | None, smaller: float | None) -> float | None:
+    return None if larger is None or smaller is None else larger - smaller
+
+
+def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    if not isinstance(model, GPModel):
+        raise ValueError(f"model must be a gpflow.models.GPModel, got {type(model).__name__}.")
+    values = gpflow.utilities.read_values(model)
+    broken = [name.lstrip(".") for name, value in values.items() if not np.isfinite(value).all()]
+    if broken:
+        raise ValueError(f"model has parameters that are not finite: {', '.join(broken)}.")
+    ours = isinstance(model, VariationalModel)
+    inducing = getattr(model, "inducing_variable", None)
+    points = inducing.Z.shape[1] if isinstance(inducing, InducingPoints) else None
+    several = isinstance(model.kernel, MultioutputKernel)  # its latents are not its outputs
+    return checks.require_data(
+        data,
+        input_dim=model.input_dim if ours else points,
+        likelihood=model.likelihood,
+        num_latent_gps=None if several else model.num_latent_gps,
+        dtype=model.dtype if ours else gpflow.default_float(),
+    )

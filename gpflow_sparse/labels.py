@@ -1,0 +1,109 @@
+"""What a likelihood asks of Y: how many columns, how many latent functions, which values."""
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import likelihoods
+
+_INTEGERS = "integers"
+
+
+def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) -> int | None:
+    """
+    How many columns ``Y`` has for this likelihood; None if nothing is known.
+
+    One per latent function, except that class likelihoods take one column of labels, likelihoods
+    with several latent functions take what they observe, and a switched likelihood carries the
+    index of the likelihood in a last column.
+    """
+    if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
+        return 1
+    if isinstance(likelihood, likelihoods.SwitchedLikelihood):
+        return None if num_latent_gps is None else num_latent_gps + 1
+    if likelihood.observation_dim is not None:
+        return int(likelihood.observation_dim)
+    return num_latent_gps
+
+
+def require_latents(likelihood: likelihoods.Likelihood, num_latent_gps: int) -> None:
+    """
+    Refuse a number of latent functions that the likelihood cannot take.
+
+    :raises ValueError: for instance, ten classes and ``num_latent_gps=1``.
+    """
+    wanted = likelihood.latent_dim
+    if wanted is not None and int(wanted) != num_latent_gps:
+        raise ValueError(
+            f"num_latent_gps must be {int(wanted)} for this {type(likelihood).__name__} "
+            f"likelihood, got {num_latent_gps}; pass num_latent_gps={int(wanted)}."
+        )
+
+
+def require_computable(likelihood: likelihoods.Likelihood) -> None:
+    """
+    Refuse a likelihood that this TensorFlow cannot compute.
+
+    :raises ValueError: for ``Ordinal`` where the error function of infinity is NaN, as in float64
+        of TensorFlow 2.21 on a CPU: its first and last level would be NaN.
+    """
+    if not isinstance(likelihood, likelihoods.Ordinal):
+        return
+    with tf.init_scope():
+        if np.isnan(tf.math.erf(tf.constant(np.inf, gpflow.default_float()))):
+            raise ValueError(
+                "likelihood Ordinal is NaN at its first and last level, since this TensorFlow's "
+                f"erf(inf) is NaN in {np.dtype(gpflow.default_float()).name}. Use "
+                "gpflow.config.set_default_float(np.float32), or another TensorFlow."
+            )
+
+
+def require_labels(likelihood: likelihoods.Likelihood, Y: tf.Tensor) -> None:
+    """
+    Refuse values of ``Y`` outside the likelihood's support, where they are known: eagerly, and
+    while tracing in what the graph captured.
+
+    :param Y: ``[N, P]``.
+    :raises ValueError: naming the first offending values.
+    """
+    support = _support(likelihood)
+    values = tf.get_static_value(Y)  # None for an argument of the function being traced
+    if support is None or values is None:
+        return
+    kind, low, high, text = support
+    if isinstance(likelihood, likelihoods.SwitchedLikelihood):
+        values = values[:, -1]
+    wrong = (values < low) | (values > high)
+    if kind == _INTEGERS:
+        wrong |= values != np.round(values)
+    if wrong.any():
+        found = np.unique(values[wrong])[:5]
+        raise ValueError(
+            f"Y must hold {text} for {type(likelihood).__name__}, but has {wrong.sum()} other "
+            f"value(s), such as {', '.join(f'{v:g}' for v in found)}. Recode Y."
+        )
+
+
+def _support(likelihood: likelihoods.Likelihood) -> tuple[str, float, float, str] | None:
+    """Kind, lower and upper end, and words for the set of values an observation may take."""
+    # a chain of ifs, not `match`: AutoGraph cannot read that statement and warns
+    if isinstance(likelihood, likelihoods.Bernoulli):
+        return _INTEGERS, 0, 1, "labels 0 or 1 (not -1 and 1)"
+    if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
+        last = int(likelihood.latent_dim or 0) - 1
+        return _INTEGERS, 0, last, f"integer class labels from 0 to {last}"
+    if isinstance(likelihood, likelihoods.Ordinal):
+        last = int(likelihood.num_bins) - 1
+        return _INTEGERS, 0, last, f"integer levels from 0 to {last}"
+    if isinstance(likelihood, likelihoods.SwitchedLikelihood):
+        last = len(likelihood.likelihoods) - 1
+        return _INTEGERS, 0, last, f"an index from 0 to {last} in the last column"
+    if isinstance(likelihood, likelihoods.Poisson):
+        return _INTEGERS, 0, np.inf, "counts 0, 1, 2, ..."
+    if isinstance(likelihood, likelihoods.Exponential):
+        return "reals", 0, np.inf, "non-negative numbers"
+    if isinstance(likelihood, likelihoods.Gamma):
+        return "reals", float(np.finfo(np.float32).tiny), np.inf, "positive numbers"
+    if isinstance(likelihood, likelihoods.Beta):
+        below_one = float(np.nextafter(1.0, 0.0))
+        return "reals", float(np.finfo(np.float32).tiny), below_one, "numbers inside (0, 1)"
+    return None

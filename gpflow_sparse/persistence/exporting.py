@@ -1,0 +1,157 @@
+"""Export predictions for programs that have TensorFlow and nothing else."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from gpflow.inducing_variables import InducingPoints
+from gpflow.models import GPModel
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse.models import VariationalModel
+
+Moments = tuple[tf.Tensor, tf.Tensor]
+
+
+def export(model: GPModel, directory: str | os.PathLike) -> None:
+    """
+    Write a TensorFlow SavedModel that predicts without GPflow and without this package.
+
+    ``loaded = tf.saved_model.load(directory)`` has ``loaded.predict_f(X)`` and
+    ``loaded.predict_y(X)``, which return mean and variance ``[N, P]`` for ``X [N, D]``. If
+    ``model.standardizer`` is set it also has ``loaded.predict(X)``: observations in original units
+    for inputs in original units, all float64. Each is a serving signature too, with the outputs
+    "mean" and "variance".
+
+    What prediction needs is computed once, where the model has a posterior that can be cached. The
+    default jitter of now is part of the export.
+
+    :param model: any GPflow model.
+    :param directory: a folder that is not there yet, is empty, or holds a SavedModel, which is then
+        replaced as a whole.
+    :raises ValueError: if the model is none, or the folder holds anything else.
+    """
+    if not isinstance(model, GPModel):
+        raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
+    target = Path(os.path.realpath(_require_replaceable(directory)))
+    module, functions = _exported(model)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".exporting-{secrets.token_hex(6)}")
+    try:
+        tf.saved_model.save(module, str(temporary), signatures=functions)
+        _replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
+    """A module with the prediction functions and what they need, and the named-output forms."""
+    module = tf.Module()
+    module.source, predict_f, predict_y = _predictors(model)
+    dtype = tf.as_dtype(next(iter(model.trainable_variables or model.variables)).dtype)
+    inputs = tf.TensorSpec([None, _input_dim(model)], dtype, name="X")
+    functions = {"predict_f": (predict_f, inputs), "predict_y": (predict_y, inputs)}
+    standardizer = getattr(model, "standardizer", None)
+    if standardizer is not None:
+        module.standardizer = standardizer
+        original = tf.TensorSpec([None, *standardizer.x_mean.shape], tf.float64, name="X")
+        functions["predict"] = (_in_original_units(predict_y, standardizer, dtype), original)
+    named = {}
+    for name, (function, spec) in functions.items():
+        setattr(module, name, tf.function(function, input_signature=[spec]))
+        named[name] = tf.function(_named(function), input_signature=[spec])
+    return module, named
+
+
+def _predictors(model: GPModel) -> tuple[tf.Module, Callable[..., Moments], Callable[..., Moments]]:
+    if not _predicts_by_posterior(type(model)):
+        return model, model.predict_f, model.predict_y
+    # variables, since constants would go into the graph, which may not exceed 2 GB
+    posterior = model.posterior(PrecomputeCacheType.VARIABLE)
+    source = tf.Module()
+    source.posterior, source.likelihood = posterior, model.likelihood
+
+    def predict_y(X: tf.Tensor) -> Moments:
+        return model.likelihood.predict_mean_and_var(X, *posterior.predict_f(X))
+
+    return source, posterior.predict_f, predict_y
+
+
+def _predicts_by_posterior(kind: type) -> bool:
+    """Whether predictions are the posterior's: no class below the posterior's overrides them.
+
+    CGLB, for one, inherits the posterior of SGPR and predicts otherwise.
+    """
+
+    def owner(name: str) -> int:
+        return next((i for i, base in enumerate(kind.__mro__) if name in vars(base)), -1)
+
+    plain_y = kind.__mro__[owner("predict_y")] in (GPModel, VariationalModel)
+    return plain_y and 0 <= owner("posterior") <= owner("predict_f")
+
+
+def _in_original_units(
+    predict_y: Callable[..., Moments], standardizer: Any, dtype: tf.DType
+) -> Callable[..., Moments]:
+    def predict(X: tf.Tensor) -> Moments:
+        X = (X - standardizer.x_mean) / standardizer.x_scale
+        mean, var = (tf.cast(m, tf.float64) for m in predict_y(tf.cast(X, dtype)))
+        if standardizer.y_scale is None:
+            return mean, var
+        return standardizer.y_mean + standardizer.y_scale * mean, standardizer.y_scale**2 * var
+
+    return predict
+
+
+def _named(function: Callable[..., Moments]) -> Callable[..., dict[str, tf.Tensor]]:
+    def named(X: tf.Tensor) -> dict[str, tf.Tensor]:
+        mean, variance = function(X)
+        return {"mean": mean, "variance": variance}
+
+    return named
+
+
+def _input_dim(model: GPModel) -> int | None:
+    """D where the model says it; None lets any number of columns through to the kernel."""
+    if isinstance(model, VariationalModel):
+        return model.input_dim
+    data = getattr(model, "data", None)
+    if isinstance(data, tuple):
+        return int(data[0].shape[-1])
+    inducing = getattr(model, "inducing_variable", None)
+    return int(inducing.Z.shape[-1]) if type(inducing) is InducingPoints else None
+
+
+def _require_replaceable(directory: str | os.PathLike) -> str | os.PathLike:
+    try:
+        folder = Path(directory)
+    except TypeError as error:
+        raise ValueError(
+            f"directory must be a str or a Path, got {type(directory).__name__}."
+        ) from error
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"directory must name a folder, but {directory} is a file.")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "saved_model.pb").is_file():
+        raise ValueError(
+            f"directory must be new, empty or a SavedModel, but {directory} holds other files; "
+            "choose another name."
+        )
+    return directory
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Two renames: a folder that is not empty cannot be replaced in one."""
+    previous = source.with_name(source.name + "-previous")
+    if target.exists():
+        target.rename(previous)
+    try:
+        source.rename(target)
+    except OSError:
+        if previous.exists():
+            previous.rename(target)
+        raise
+    shutil.rmtree(previous, ignore_errors=True)

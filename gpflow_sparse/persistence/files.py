@@ -1,0 +1,164 @@
+"""The container: arrays and text in one safetensors file, with a checksum; nothing in it can run.
+
+Knows nothing of models and does not import TensorFlow.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+FORMAT = "gpflow_sparse model"
+FORMAT_VERSION = 1
+_MAX_HEADER = 100_000_000  # bytes; safetensors reads no longer header
+
+
+def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[str, str]) -> None:
+    """
+    Write a file as a whole or not at all: an existing file stays intact until the new one is there.
+
+    :param path: the file itself; missing folders are made, a symbolic link is followed.
+    :param arrays: C-contiguous arrays by name.
+    :param header: texts by name.
+    :raises ValueError: if the path is, or lies in, something that cannot be a file or folder.
+    """
+    target = Path(os.path.realpath(_as_path(path)))
+    if target.exists() and not target.is_file():
+        raise ValueError(f"path must name a file, but {path} is a folder or a device; add a name.")
+    if target.parent.exists() and not target.parent.is_dir():
+        raise ValueError(f"path must lie in a folder, but {target.parent} is a file.")
+    header = {**header, "format": FORMAT, "format_version": str(FORMAT_VERSION)}
+    _replace(target, safetensors.numpy.save(arrays, {**header, "sha256": digest(header, arrays)}))
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Write a text file as a whole or not at all."""
+    _replace(Path(path), text.encode())
+
+
+def _replace(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".saving-{secrets.token_hex(6)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """
+    Header and arrays of a file whose checksum is right.
+
+    :raises FileNotFoundError: if there is no file.
+    :raises ValueError: for a file that is not ours, newer than we are, truncated or damaged.
+    """
+    metadata, arrays = _contents(path, with_arrays=True)
+    header = {name: text for name, text in metadata.items() if name != "sha256"}
+    if digest(header, arrays) != metadata.get("sha256"):
+        raise ValueError(_damaged(path, "its checksum does not match its contents"))
+    return header, arrays
+
+
+def read_header(path: str | os.PathLike) -> dict[str, Any]:
+    """
+    What a saved model needs in order to be loaded, without reading its arrays.
+
+    Quick, and without a check of the whole file: :func:`gpflow_sparse.load` does that.
+
+    :return: "float", the name of its float type; "jitter", GPflow's default jitter when it was
+        saved; "versions", of the packages that saved it, by name.
+    :raises FileNotFoundError: if there is no file.
+    :raises ValueError: for a file that is not ours or newer than we are.
+    """
+    metadata, _ = _contents(path, with_arrays=False)
+    try:
+        versions = {str(name): str(text) for name, text in json.loads(metadata["versions"]).items()}
+        return {
+            "float": metadata["float"],
+            "jitter": float(metadata["jitter"]),
+            "versions": versions,
+        }
+    except (KeyError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(_damaged(path, "its header is incomplete")) from error
+
+
+def digest(header: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 over all texts and all arrays with their names, types and shapes, in sorted order."""
+    result = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        result.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+        result.update(array.reshape(-1).view(np.uint8).data)
+    return result.hexdigest()
+
+
+def _contents(
+    path: str | os.PathLike, *, with_arrays: bool
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    file_path = _as_path(path)
+    if not file_path.exists():
+        raise FileNotFoundError(f"no saved model at {path}: there is no such file.")
+    if not file_path.is_file():
+        raise ValueError(f"path must name a file written by gs.save, but {path} is not a file.")
+    try:
+        with safetensors.safe_open(str(file_path), framework="np") as file:
+            metadata = file.metadata() or {}
+            _require_version(path, metadata)
+            names = file.keys() if with_arrays else ()
+            return metadata, {name: file.get_tensor(name) for name in names}
+    except (KeyboardInterrupt, SystemExit, _RefusedError):
+        raise
+    except BaseException as error:  # the reader, written in Rust, may panic: not an Exception
+        raise ValueError(_unreadable(path, error)) from error
+
+
+class _RefusedError(ValueError):
+    """A refusal that is already worded for the user."""
+
+
+def _require_version(path: str | os.PathLike, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise _RefusedError(_foreign(path))
+    text = metadata.get("format_version", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise _RefusedError(_damaged(path, f"its format version is {text[:20]!r}"))
+    if int(text) > FORMAT_VERSION:
+        raise _RefusedError(
+            f"{path} was saved by a newer gpflow_sparse: its format version is {text}, and this "
+            f"one reads up to {FORMAT_VERSION}; upgrade gpflow_sparse."
+        )
+
+
+def _unreadable(path: str | os.PathLike, error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return f"{path} cannot be read: {error}."
+    with open(path, "rb") as file:
+        ours = FORMAT.encode() in file.read(_MAX_HEADER)
+    return _damaged(path, f"it cannot be read ({error})") if ours else _foreign(path)
+
+
+def _foreign(path: str | os.PathLike) -> str:
+    return (
+        f"{path} is not a saved model: expected a file written by gs.save, got something else (or "
+        "only a piece of one); pass the file that gs.save wrote."
+    )
+
+
+def _damaged(path: str | os.PathLike, how: str) -> str:
+    return f"{path} is truncated or damaged: {how}; copy or save it again."
+
+
+def _as_path(path: str | os.PathLike) -> Path:
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise ValueError(f"path must be a str or a Path, got {type(path).__name__}.") from error

@@ -1,0 +1,109 @@
+"""A look over a model put together from a file: are its parts of the kinds that models have?"""
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.functions import Function
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.models import BayesianModel, GPModel
+
+from gpflow_sparse.data.standardize import Standardizer
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import VariationalModel
+
+_KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Function}
+
+
+def require_sound(model: Any) -> None:
+    """
+    Refuse what is no model, or one that would predict nonsense.
+
+    :raises ValueError: naming the part at fault.
+    """
+    _require(isinstance(model, BayesianModel), "it holds no GPflow model", model)
+    if isinstance(model, GPModel):
+        for name, kind in _KINDS.items():
+            value = getattr(model, name, None)
+            _require(isinstance(value, kind), f"model.{name} must be a {kind.__name__}", value)
+        latents = getattr(model, "num_latent_gps", None)
+        _require(_is_count(latents), "model.num_latent_gps must be a positive count", latents)
+    if hasattr(model, "inducing_variable"):
+        value = model.inducing_variable
+        kind = InducingVariables
+        _require(isinstance(value, kind), "model.inducing_variable must be one", value)
+    if isinstance(model, VariationalModel):
+        _require_options(model)
+    if isinstance(model, VariationalModel | gpflow.models.SVGP):
+        _require_variational_shapes(model)
+
+
+def _require_options(model: VariationalModel) -> None:
+    num_data = model.num_data
+    if num_data is not None:
+        _require(_is_count(num_data), "model.num_data must be None or a positive count", num_data)
+    jitter = getattr(model, "jitter", None)
+    sound = jitter is None or (isinstance(jitter, Real) and 0.0 < float(jitter) < np.inf)
+    _require(sound, "model.jitter must be None or a positive number", jitter)
+    if hasattr(model, "whiten"):
+        _require(isinstance(model.whiten, bool), "model.whiten must be a bool", model.whiten)
+    if model.standardizer is not None:
+        _require_standardizer(model.standardizer)
+
+
+def _require_standardizer(value: Any) -> None:
+    _require(isinstance(value, Standardizer), "model.standardizer must be a Standardizer", value)
+    statistics = {name: getattr(value, name) for name in ("x_mean", "x_scale", "y_mean", "y_scale")}
+    _require(
+        (statistics["y_mean"] is None) == (statistics["y_scale"] is None),
+        "model.standardizer must have y_mean and y_scale, or neither",
+        value,
+    )
+    for axis in "xy":
+        mean, scale = statistics[f"{axis}_mean"], statistics[f"{axis}_scale"]
+        if axis == "y" and mean is None:
+            continue
+        sound = all(isinstance(v, tf.Variable) and v.dtype == tf.float64 for v in (mean, scale))
+        sound = sound and mean.shape.rank == 1 and mean.shape == scale.shape
+        sound = sound and bool(np.isfinite(mean).all() and (scale.numpy() > 0).all())
+        _require(sound, f"model.standardizer.{axis}_scale must be positive, one per column", scale)
+
+
+def _require_variational_shapes(model: Any) -> None:
+    """q_mu and q_sqrt against the inducing sets, for the layouts that we know."""
+    inducing, q_mu, q_sqrt = model.inducing_variable, model.q_mu, model.q_sqrt
+    if isinstance(q_mu, gpflow.Parameter):
+        sizes: Sequence[int] = (int(inducing.num_inducing),)
+        q_mu, q_sqrt = (q_mu,), (q_sqrt,)
+    elif isinstance(inducing, OrthogonalInducingVariables):
+        sizes = inducing.sizes
+    else:
+        return
+    P = model.num_latent_gps
+    sound = len(q_mu) == len(q_sqrt) == len(sizes)
+    _require(sound, "model.q_mu and model.q_sqrt must have one entry per inducing set", q_mu)
+    for M, mean, factor in zip(sizes, q_mu, q_sqrt, strict=True):
+        for part in (mean, factor):
+            _require(tf.is_tensor(part), "model.q_mu and model.q_sqrt must be parameters", part)
+        factors = [tf.TensorShape(shape) for shape in ((P, M, M), (M, P))]
+        sound = mean.shape.rank == 2 and mean.shape[0] in (None, M)
+        _require(sound, f"model.q_mu must have shape [{M}, P]", mean)
+        sound = any(factor.shape.is_compatible_with(shape) for shape in factors)
+        _require(sound, f"model.q_sqrt must have shape {factors[0]}", factor)
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, bool) or not (tf.is_tensor(value) or isinstance(value, Real)):
+        return False
+    value = np.asarray(value)
+    return value.ndim == 0 and value > 0 and value == np.floor(value)
+
+
+def _require(sound: Any, expected: str, value: Any) -> None:
+    if not sound:
+        raise ValueError(f"{expected}, got {type(value).__name__}")

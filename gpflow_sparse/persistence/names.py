@@ -1,0 +1,181 @@
+"""What a model file may name: classes and functions from fixed public lists, and nothing else.
+
+A file is never a reason to import anything: a name is looked up in these tables, or refused.
+"""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.quadrature.base import GaussianQuadrature
+
+from gpflow_sparse.data.standardize import Standardizer
+
+_NAMESPACES = (
+    "gpflow.functions",
+    "gpflow.inducing_variables",
+    "gpflow.kernels",
+    "gpflow.kernels.categorical",
+    "gpflow.likelihoods",
+    "gpflow.models",
+    "gpflow.quadrature",
+)
+# Rooms of the package that hold parts of models; a new class in them needs no entry.
+_ROOMS = (
+    "bases",
+    "inducing_variables",
+    "kernels",
+    "likelihoods",
+    "mean_functions",
+    "models",
+)
+
+# Rebuilt by their constructors, so a dataclass checks itself.
+_RECORDS = (gpflow.kernels.ActivityCondition, gpflow.kernels.HierarchyNode)
+
+_BIJECTORS = """
+AbsoluteValue Ascending Blockwise Chain CholeskyOuterProduct CholeskyToInvCholesky
+CorrelationCholesky Cumsum Exp Expm1 FillScaleTriL FillTriangular FrechetCDF GeneralizedPareto
+GompertzCDF GumbelCDF Identity Invert IteratedSigmoidCentered KumaraswamyCDF Log Log1p
+MatrixInverseTriL MoyalCDF NormalCDF Permute Power PowerTransform RayleighCDF Reciprocal Reshape
+Scale ScaleMatvecDiag ScaleMatvecTriL Shift Sigmoid Sinh SinhArcsinh SoftClip Softfloor
+SoftmaxCentered Softplus Softsign Square Tanh TransformDiagonal Transpose UnitVector WeibullCDF
+"""
+
+_DISTRIBUTIONS = """
+Beta Cauchy Chi Chi2 Deterministic Dirichlet DoublesidedMaxwell ExpGamma ExpInverseGamma Exponential
+ExponentiallyModifiedGaussian Gamma GammaGamma GeneralizedExtremeValue GeneralizedNormal
+GeneralizedPareto Gumbel HalfCauchy HalfNormal HalfStudentT Horseshoe Independent InverseGamma
+InverseGaussian JohnsonSU Kumaraswamy Laplace LogLogistic LogNormal Logistic LogitNormal
+MixtureSameFamily Categorical Moyal MultivariateNormalDiag MultivariateNormalTriL Normal
+NormalInverseGaussian Pareto Sample SinhArcsinh StudentT TransformedDistribution Triangular
+TruncatedCauchy TruncatedNormal TwoPieceNormal Uniform VonMises Weibull WishartTriL
+"""
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "gpflow.likelihoods.utils.inv_probit": gpflow.likelihoods.utils.inv_probit,
+    "tf.abs": tf.abs,
+    "tf.cos": tf.cos,
+    "tf.exp": tf.exp,
+    "tf.identity": tf.identity,
+    "tf.math.erf": tf.math.erf,
+    "tf.math.expm1": tf.math.expm1,
+    "tf.math.log": tf.math.log,
+    "tf.math.log1p": tf.math.log1p,
+    "tf.math.reciprocal": tf.math.reciprocal,
+    "tf.nn.elu": tf.nn.elu,
+    "tf.nn.relu": tf.nn.relu,
+    "tf.nn.softmax": tf.nn.softmax,
+    "tf.nn.softplus": tf.nn.softplus,
+    "tf.sigmoid": tf.sigmoid,
+    "tf.sin": tf.sin,
+    "tf.sqrt": tf.sqrt,
+    "tf.square": tf.square,
+    "tf.tanh": tf.tanh,
+}
+
+
+def function_name(function: Any) -> str | None:
+    """The name of a function that a file may hold; None for any other value."""
+    return next((name for name, known in FUNCTIONS.items() if known is function), None)
+
+
+@functools.cache
+def constructed_classes() -> dict[str, type]:
+    """By name, the classes whose objects are rebuilt from arguments of their constructor."""
+    found: dict[str, type] = {f"gpflow.kernels.{kind.__name__}": kind for kind in _RECORDS}
+    for module, names in (("bijectors", _BIJECTORS), ("distributions", _DISTRIBUTIONS)):
+        known = vars(getattr(tfp, module))
+        found |= {f"tfp.{module}.{name}": known[name] for name in names.split()}
+    return found
+
+
+@functools.cache
+def assembled_classes() -> dict[str, type]:
+    """By name, the public classes whose objects are put together attribute by attribute."""
+    found: dict[str, type] = {"gpflow_sparse.data.Standardizer": Standardizer}
+    for namespace in _NAMESPACES:
+        found |= _classes(namespace, [importlib.import_module(namespace)])
+    for room in (f"gpflow_sparse.{room}" for room in _ROOMS):
+        if importlib.util.find_spec(room) is not None:
+            found |= _classes(room, _modules(room))
+    return found
+
+
+def class_name(kind: type) -> str:
+    """The public name of a class, or ``module:qualname`` for a class of the user's."""
+    for table in (constructed_classes(), assembled_classes()):
+        for name, known in table.items():
+            if known is kind:
+                return name
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def assembled_class(name: str, classes: Iterable[type]) -> type:
+    """
+    The class of that name, public or one of the user's ``classes``.
+
+    :raises ValueError: for any other name.
+    """
+    own = {f"{kind.__module__}:{kind.__qualname__}": kind for kind in classes}
+    known = assembled_classes() | own
+    if not isinstance(name, str) or name not in known:
+        if isinstance(name, str) and ":" in name:
+            short = name.rpartition(":")[2]
+            raise ValueError(
+                f"it uses the class {name[:200]}, which is not part of gpflow_sparse; pass "
+                f"gs.load(path, classes=[{short[:200]}])"
+            )
+        raise ValueError(
+            f"it names {str(name)[:200]!r}, which is no known class; a newer gpflow_sparse or "
+            "GPflow may have it"
+        )
+    return known[name]
+
+
+def can_assemble(kind: type) -> bool:
+    """Whether a class is of a sort that models are made of: a tf.Module, or a quadrature."""
+    return issubclass(kind, tf.Module | GaussianQuadrature) and not inspect.isabstract(kind)
+
+
+def require_attribute(kind: type, name: Any) -> None:
+    """
+    Refuse attributes that would replace part of a class or of TensorFlow's own bookkeeping.
+
+    :raises ValueError: naming the attribute.
+    """
+    own = isinstance(name, str) and name.isidentifier() and not name.startswith("__")
+    if not own or is_bookkeeping(name):
+        raise ValueError(f"{str(name)[:200]!r} cannot be an attribute of {kind.__name__}")
+    of_class = inspect.getattr_static(kind, name, None)
+    if callable(of_class) or hasattr(type(of_class), "__get__"):
+        raise ValueError(f"{name!r} would replace a method or property of {kind.__name__}")
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether tf.Module itself keeps an attribute of that name."""
+    return name.startswith("_self_") or name in ("_name", "_name_scope")
+
+
+def _modules(package_name: str) -> Iterator[ModuleType]:
+    package = importlib.import_module(package_name)
+    yield package
+    for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
+        yield importlib.import_module(f"{package_name}.{info.name}")
+
+
+def _classes(namespace: str, modules: Iterable[ModuleType]) -> dict[str, type]:
+    return {
+        f"{namespace}.{kind.__name__}": kind
+        for module in modules
+        for kind in vars(module).values()
+        if inspect.isclass(kind) and kind.__module__.startswith(namespace) and can_assemble(kind)
+    }

@@ -1,0 +1,60 @@
+"""TensorFlow as the command line wants it: quiet, in one precision, on one device."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def session(float32: bool, device: str | None, jitter: float = 0.0) -> Iterator[None]:
+    """
+    TensorFlow, imported quietly, with the precision and on the device asked for.
+
+    :param jitter: at least this much of GPflow's default jitter.
+    :raises ValueError: for a device that is not here.
+    """
+    with _quiet_import():
+        import gpflow
+        import numpy as np
+        import tensorflow as tf
+    precision = gpflow.config.Config(
+        float=np.float32 if float32 else np.float64,
+        jitter=max(jitter, gpflow.config.default_jitter()),
+    )
+    if float32:
+        # on recent GPUs TensorFloat-32 would round products to 10 bits
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+    placement = tf.device(_known_device(device)) if device else contextlib.nullcontext()
+    with gpflow.config.as_context(precision), placement:
+        yield
+
+
+def _known_device(device: str) -> str:
+    import tensorflow as tf
+
+    names = [d.name.removeprefix("/physical_device:") for d in tf.config.list_physical_devices()]
+    wanted = device.upper().lstrip("/")
+    if wanted not in names and f"{wanted}:0" not in names:
+        raise ValueError(f"device {device!r} is not here; this machine has {', '.join(names)}.")
+    return f"/{wanted}"
+
+
+@contextlib.contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Hide what TensorFlow's start-up writes to standard error; show it if the import fails."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            captured.seek(0)
+            os.write(saved, captured.read())
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

@@ -1,0 +1,171 @@
+"""Why a step failed: the batch once more, eagerly, looked at from the data to the gradients."""
+
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.covariances import Kuu
+from gpflow.inducing_variables import InducingPoints
+
+from gpflow_sparse import linalg
+from gpflow_sparse.training.feed import data_guard
+from gpflow_sparse.training.optimizers import natural_pairs, natural_update
+from gpflow_sparse.training.state import named_variables
+
+# Rows closer than this, relative to the spread of all rows, make a covariance singular.
+_COINCIDE = 1e-6
+
+
+class TrainingError(RuntimeError):
+    """Training met numbers that are not finite and could not be cured; the message says where."""
+
+
+class Diagnosis(NamedTuple):
+    """What was found."""
+
+    text: str
+    """The failing matrix, parameter, or data column, and its likely cause."""
+    jitter_helps: bool = False
+    """A factorization failed."""
+    hopeless: bool = False
+    """The data themselves are at fault: no step size will mend them."""
+
+
+def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Diagnosis:
+    """
+    Find what is not finite, at the parameters at which the step failed.
+
+    :param batch: ``(X, Y)`` of the step, or None for a model that holds its data.
+    :param gamma: size of the natural-gradient step that was taken; 0 for none.
+    """
+    if batch is not None:
+        try:
+            batch = data_guard(model)(batch)
+        except ValueError as error:
+            return Diagnosis(f"in this batch, {error}", hopeless=True)
+    bad = [_path(n) for n, v in named_variables(model).items() if not _finite(v)]
+    if bad:
+        return Diagnosis(
+            f"{' and '.join(bad[:3])} {'are' if len(bad) > 1 else 'is'} not finite. Likely causes: "
+            "a learning rate that is too large, data that are not standardized, a value set by hand"
+        )
+    try:
+        _factor_inducing_covariance(model)
+        return _follow_step(model, batch, gamma)
+    except (linalg.FactorizationError, tf.errors.InvalidArgumentError) as error:
+        text = _first_line(error)
+        return Diagnosis(f"{text}{_suspects(model)}", jitter_helps="positive definite" in text)
+    except ValueError as error:
+        return Diagnosis(str(error), hopeless=True)
+
+
+def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diagnosis:
+    """The step's own numbers, in order: loss, gradients, natural steps."""
+    variables = named_variables(model)
+    with tf.GradientTape() as tape:
+        tape.watch(list(variables.values()))
+        loss = model.training_loss(*(() if batch is None else (batch,)))
+    if not _finite(loss):
+        return Diagnosis(f"the objective is {-float(loss)}. {_worst_row(model, batch)}")
+    gradients = tape.gradient(loss, variables)
+    bad = [_path(n) for n, g in gradients.items() if g is not None and not _finite(g)]
+    if bad:
+        return Diagnosis(
+            f"the gradient of {' and '.join(bad[:3])} is not finite, though the objective is "
+            f"{-float(loss):.6g}. Likely causes: coinciding points in a kernel that is not smooth "
+            "at zero distance, a parameter at the end of its range"
+        )
+    slopes = {v.ref(): gradients[name] for name, v in variables.items()}
+    for pair in natural_pairs(model) if gamma else ():
+        own = tuple(slopes[parameter.unconstrained_variable.ref()] for parameter in pair)
+        if not all(_finite(value) for value in natural_update(pair, own, gamma)):
+            return Diagnosis(
+                f"a natural-gradient step of size {gamma:g} is not finite: take a smaller one"
+            )
+    return Diagnosis(
+        "the failure did not come back when the batch was run again. Likely causes: random numbers "
+        "that the likelihood draws, a natural-gradient step at the edge of the float type"
+    )
+
+
+def _factor_inducing_covariance(model: gpflow.models.GPModel) -> None:
+    """GPflow's own models let a failed factorization through as NaN: look here, with a name."""
+    inducing = getattr(model, "inducing_variable", None)
+    if isinstance(inducing, InducingPoints):
+        K = Kuu(inducing, model.kernel, jitter=gpflow.config.default_jitter())
+        linalg.cholesky(K, "Kuu (covariance of the inducing points)")
+
+
+def _suspects(model: gpflow.models.GPModel) -> str:
+    """What about this model makes factorizations fail."""
+    found = []
+    sets = getattr(getattr(model, "inducing_variable", None), "sets", None)
+    sets = [getattr(model, "inducing_variable", None)] if sets is None else sets
+    Z = [np.asarray(s.Z) for s in sets if isinstance(s, InducingPoints)]
+    if Z:
+        points = np.concatenate(Z)
+        grid = _COINCIDE * max(float(np.ptp(points, axis=0).max()), 1.0)
+        coincide = len(points) - len(np.unique(np.round(points / grid), axis=0))
+        if coincide:
+            found.append(f"{coincide} of the {len(points)} inducing points coincide with another")
+    if gpflow.default_float() == np.float32:
+        found.append("this is float32")
+    for path, parameter in gpflow.utilities.parameter_dict(model).items():
+        if parameter.shape.rank == 0 or "lengthscales" in path:
+            size = np.abs(np.asarray(parameter))
+            extreme = size[(size > 1e4) | (size < 1e-4)]
+            if extreme.size:
+                found.append(f"model{path} is {extreme.flat[0]:.1e}")
+    return f" Here, {', '.join(found)}." if found else ""
+
+
+def _worst_row(model: gpflow.models.GPModel, batch: Any) -> str:
+    """The row whose expected log likelihood is not finite, and its largest entry."""
+    advice = (
+        "Likely causes: a learning rate that is too large, data that are not standardized, float32 "
+        "with a tiny noise variance"
+    )
+    if batch is None:
+        return advice
+    X, Y = batch
+    mean, variance = model.predict_f(X)
+    parts = {"mean": mean, "variance": variance}
+    parts["expected log likelihood"] = model.likelihood.variational_expectations(
+        X, mean, variance, Y
+    )
+    for what, value in parts.items():
+        rows = np.flatnonzero(~np.isfinite(np.asarray(value).reshape(len(X), -1)).all(axis=1))
+        if len(rows):
+            name, column, entry = _largest_entry(X, Y, rows[0])
+            return (
+                f"The {what} of {len(rows)} of the {len(X)} rows is not finite, the first is row "
+                f"{rows[0]} of the batch, whose largest entry is {name} column {column} = "
+                f"{entry:.4g}. {advice}"
+            )
+    return advice
+
+
+def _largest_entry(X: Any, Y: Any, row: int) -> tuple[str, int, float]:
+    entries = [("X", j, float(v)) for j, v in enumerate(np.asarray(X)[row])]
+    entries += [("Y", j, float(v)) for j, v in enumerate(np.asarray(Y)[row])]
+    return max(entries, key=lambda entry: abs(entry[2]))
+
+
+def _path(name: str) -> str:
+    """A variable's path as a user writes it."""
+    return name.replace("._pretransformed_input", "")
+
+
+def _finite(value: Any) -> bool:
+    tensor = tf.convert_to_tensor(value)
+    return not tensor.dtype.is_floating or bool(tf.reduce_all(tf.math.is_finite(tensor)))
+
+
+def _first_line(error: Any) -> str:
+    """The message of a failed check, without TensorFlow's node listing."""
+    if isinstance(error, ValueError):
+        return str(error)
+    lines = error.message.splitlines()
+    text = next((line for line in lines if "Cholesky factorization of" in line), lines[0])
+    return text.split(" : Tensor had")[0]

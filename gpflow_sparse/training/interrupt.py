@@ -1,0 +1,42 @@
+"""Ctrl-C between steps, not inside one."""
+
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a run; the message says after which step, and how to go on."""
+
+
+class InterruptGuard:
+    """
+    Holds the first Ctrl-C back until the step in progress is done; a second one acts at once.
+
+    Outside of the main thread, where Python delivers no signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: Any = None
+
+    def __enter__(self) -> "InterruptGuard":
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._hold)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        signal.signal(signal.SIGINT, self._previous)
+        print("stopping after this step; Ctrl-C again to stop at once", file=sys.stderr)

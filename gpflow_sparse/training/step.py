@@ -1,0 +1,87 @@
+"""One training step, compiled: it moves everything or, if a number is not finite, nothing."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+
+from gpflow_sparse.training.feed import Feed
+from gpflow_sparse.training.optimizers import move_pair, natural_pairs, natural_update
+
+# Kernels whose draws follow a counter that lives outside of every checkpoint.
+_RANDOM_OPS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
+
+Step = Callable[..., tuple[tf.Tensor, tf.Tensor]]
+
+
+def compile_step(
+    model: gpflow.models.GPModel,
+    feed: Feed | None,
+    optimizer: Any,
+    gamma: float,
+    scale: float = 1.0,
+) -> Step:
+    """
+    ``step(move, *arguments)``: the loss of the batch, and whether all numbers were finite.
+
+    Parameters and optimizer move only if ``move`` is true and the loss, all gradients and all
+    natural steps are finite.
+
+    :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
+    :param scale: fraction of each step that is taken, by the optimizer and on q alike.
+    """
+    pairs = natural_pairs(model) if gamma else ()
+    q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
+    q_refs = {variable.ref() for variable in q}
+    variables = [v for v in model.trainable_variables if v.ref() not in q_refs]
+    if hasattr(optimizer, "build"):  # the legacy optimizers of tf_keras have none and need none
+        optimizer.build(variables)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def step(move: tf.Tensor, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([*variables, *q])
+            loss = model.training_loss(*(() if feed is None else (feed.lookup(*arguments),)))
+        gradients = tape.gradient(loss, [*variables, *q])
+        # a parameter the objective does not depend on has no gradient
+        known = [(g, v) for g, v in zip(gradients, variables, strict=False) if g is not None]
+        rest = gradients[len(variables) :]
+        updates = [
+            natural_update(pair, (rest[2 * i], rest[2 * i + 1]), scale * gamma)
+            for i, pair in enumerate(pairs)
+        ]
+        finite = _all_finite([loss, *(g for g, _ in known), *(t for pair in updates for t in pair)])
+
+        def apply() -> tf.Tensor:
+            _apply_scaled(optimizer, known, scale)
+            for pair, update in zip(pairs, updates, strict=True):
+                move_pair(pair, update)
+            return tf.constant(True)
+
+        tf.cond(tf.logical_and(move, finite), apply, lambda: tf.constant(False))
+        return loss, finite
+
+    return step
+
+
+def draws_random_numbers(step: Step, arguments: Sequence[Any]) -> bool:
+    """Whether the compiled step, called like this, draws random numbers."""
+    definition = step.get_concrete_function(*arguments).graph.as_graph_def()  # type: ignore[attr-defined]
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    return any(node.op.startswith(_RANDOM_OPS) for node in nodes)
+
+
+def _apply_scaled(optimizer: Any, known: Sequence[tuple[Any, tf.Variable]], scale: float) -> None:
+    if not known:
+        return
+    # no optimizer of Keras lets the rate of a schedule be changed: shorten what it did instead
+    before = [tf.identity(v) for _, v in known] if scale != 1.0 else []
+    optimizer.apply_gradients(known)
+    for old, (_, variable) in zip(before, known, strict=False):
+        variable.assign(old + tf.cast(scale, old.dtype) * (variable - old))
+
+
+def _all_finite(tensors: Sequence[Any]) -> tf.Tensor:
+    values = [t.values if isinstance(t, tf.IndexedSlices) else t for t in tensors]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])

@@ -1,0 +1,165 @@
+"""An export predicts what the model predicts, where nothing but TensorFlow can be imported."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.persistence import exporting
+from tests import battery
+from tests.persistence import zoo
+from tests.persistence.test_round_trip import run
+
+EXPORTED = [
+    "battery.solvegp",
+    "battery.solvegp_unwhitened",
+    "battery.solvegp_three_sets",
+    "battery.solvegp_bernoulli",
+    "battery.solvegp_multiclass",
+    "battery.stock_svgp",
+    "kernel.shared_independent",
+    "kernel.separate_independent",
+    "kernel.linear_coregionalization",
+    "kernel.convolutional",
+    "likelihood.gaussian_of_x",
+    "likelihood.heteroskedastic_laplace",
+    "likelihood.student_t",
+    "mean.polynomial",
+    "model.gpr",
+    "model.sgpr",
+    "model.gprfitc",
+    "model.cglb",
+    "model.vgp",
+    "model.opper_archambeau",
+    "model.gpmc",
+    "model.sgpmc",
+    "model.gplvm",
+    "model.bayesian_gplvm",
+    "model.svgp_diagonal",
+    "model.standardized",
+]
+LOAD = """
+import sys
+for name in ("gpflow", "tensorflow_probability", "gpflow_sparse", "check_shapes"):
+    sys.modules[name] = None
+import numpy as np, tensorflow as tf
+folder = sys.argv[1]
+expected = np.load(folder + "/expected.npz")
+for name in sys.argv[2:]:
+    loaded = tf.saved_model.load(f"{folder}/{name}")
+    X = expected[f"{name}.X"]
+    for rows in (len(X), 1):
+        for method in ("predict_f", "predict_y"):
+            named = loaded.signatures[method](X=tf.constant(X[:rows]))
+            assert set(named) == {"mean", "variance"}
+            moments = getattr(loaded, method)(X[:rows])
+            for i, part in enumerate((*moments, named["mean"], named["variance"])):
+                np.testing.assert_allclose(
+                    part, expected[f"{name}.{method}"][i % 2][:rows],
+                    rtol=1e-10, atol=1e-10, err_msg=name + method,
+                )
+    if hasattr(loaded, "predict"):
+        for part, wanted in zip(loaded.predict(10.0 * X + 3.0), expected["predict"]):
+            np.testing.assert_allclose(part, wanted, rtol=1e-10, err_msg="predict")
+        print("predict", end=" ")
+print("loaded", len(sys.argv) - 2)
+"""
+
+
+def test_exports_agree_where_only_tensorflow_can_be_imported(tmp_path):
+    expected = {}
+    for name in EXPORTED:
+        model, X = zoo.BUILDERS[name](), zoo.inputs_of(name)
+        gs.export(model, tmp_path / name)
+        expected[f"{name}.X"] = X
+        expected[f"{name}.predict_f"] = np.stack(model.predict_f(X))
+        expected[f"{name}.predict_y"] = np.stack(model.predict_y(X))
+        if name == "model.standardized":
+            expected["predict"] = np.stack(model.standardizer.predict_y(model, 10.0 * X + 3.0))
+    np.savez(tmp_path / "expected.npz", **expected)
+    assert run(LOAD, tmp_path, *EXPORTED).split() == ["predict", "loaded", str(len(EXPORTED))]
+
+
+def test_labels_have_no_units_to_return_to(tmp_path):
+    model = battery.perturb(battery.MEMBERS["solvegp_bernoulli"].build())
+    model.standardizer = gs.Standardizer.fit(10.0 * zoo.inputs())
+    gs.export(model, tmp_path / "model")
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    expected = model.standardizer.predict_y(model, zoo.inputs())
+    for a, b in zip(loaded.predict(zoo.inputs()), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_random_likelihoods_are_exported(tmp_path):
+    model = zoo.BUILDERS["likelihood.softmax"]()
+    gs.export(model, tmp_path / "model")
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    mean, _ = loaded.predict_y(zoo.inputs())
+    np.testing.assert_allclose(tf.reduce_sum(mean, axis=1), 1.0, rtol=1e-12)
+
+
+def test_single_precision_is_exported(float_type, tmp_path):
+    model = battery.perturb(battery.MEMBERS["solvegp"].build())
+    model.standardizer = gs.Standardizer.fit(zoo.inputs(), zoo.outputs(2))
+    gs.export(model, tmp_path / "model")
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    X = zoo.inputs().astype(float_type)
+    tolerance = 1e-10 if float_type is np.float64 else 1e-4
+    for a, b in zip(loaded.predict_y(X), model.predict_y(X), strict=True):
+        assert a.dtype.as_numpy_dtype is float_type
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    assert loaded.predict(zoo.inputs())[0].dtype == tf.float64
+
+
+def test_a_cached_posterior_is_used_only_where_it_is_what_the_model_predicts_with():
+    cached = {
+        name: exporting._predicts_by_posterior(type(zoo.BUILDERS[name]())) for name in EXPORTED
+    }
+    live = {"cglb", "opper_archambeau", "gpmc", "sgpmc", "gprfitc", "bayesian_gplvm"}
+    assert {name for name, by_posterior in cached.items() if not by_posterior} == {
+        f"model.{name}" for name in live
+    }
+
+
+def test_inputs_of_another_width_are_refused(tmp_path):
+    gs.export(battery.MEMBERS["solvegp"].build(), tmp_path / "model")
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    with pytest.raises(TypeError, match="predict_f"):
+        loaded.predict_f(np.ones((3, 5)))
+
+
+def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "model"
+    first, second = (battery.perturb(battery.MEMBERS["solvegp"].build(), seed=s) for s in (1, 2))
+    gs.export(first, path)
+    gs.export(second, str(path))
+    X = zoo.inputs()
+
+    def predicts_like(model):
+        loaded = tf.saved_model.load(str(path))
+        np.testing.assert_allclose(loaded.predict_f(X)[0], model.predict_f(X)[0], atol=1e-10)
+
+    predicts_like(second)
+
+    def fail(*arguments, **options):
+        raise OSError("no space left")
+
+    for owner, name in ((tf.saved_model, "save"), (exporting, "_replace")):
+        monkeypatch.setattr(owner, name, fail)
+        with pytest.raises(OSError, match="no space left"):
+            gs.export(first, path)
+        monkeypatch.undo()
+        predicts_like(second)
+    assert [p.name for p in path.parent.iterdir()] == ["model"]
+    (tmp_path / "notes.json").write_text(json.dumps(1))
+    with pytest.raises(ValueError, match="holds other files"):
+        gs.export(first, tmp_path)
+    with pytest.raises(ValueError, match=r"directory must name a folder, but .* is a file"):
+        gs.export(first, tmp_path / "notes.json")
+    with pytest.raises(ValueError, match="directory must be a str or a Path, got int"):
+        gs.export(first, 5)
+    with pytest.raises(ValueError, match="model must be a GPflow model, got OrthogonalInducing"):
+        gs.export(first.inducing_variable, tmp_path / "other")
+    assert (tmp_path / "notes.json").exists()

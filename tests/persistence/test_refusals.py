@@ -1,0 +1,352 @@
+"""What is no saved model, or a forged one, is refused with a ValueError, and nothing in it runs."""
+
+import json
+import os
+import pickle
+import zipfile
+
+import gpflow
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import gpflow_sparse as gs
+from gpflow_sparse.persistence import files, names
+from tests import battery
+from tests.persistence import corruptions, zoo
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The path of a good file."""
+    gs.save(battery.MEMBERS["solvegp"].build(num_data=10), tmp_path / "model.gp")
+    return tmp_path / "model.gp"
+
+
+def refused(path, message, **options):
+    with pytest.raises(ValueError, match=message) as caught:
+        gs.load(path, **options)
+    assert str(path.name) in str(caught.value)
+    assert type(caught.value).__mro__.index(ValueError) <= 1
+
+
+def forged(path, change):
+    """Change the tree of a file, and sign it again; ``change`` gets the tree and the arrays."""
+    header, arrays = files.read(path)
+    tree = json.loads(header["tree"])
+    change(tree, arrays)
+    files.write(path, arrays, {**header, "tree": json.dumps(tree)})
+    return path
+
+
+def attributes_of(tree, name):
+    (found,) = (o["attributes"] for o in tree["objects"] if o.get("class") == name)
+    return found
+
+
+SOLVEGP = "gpflow_sparse.models.SOLVEGP"
+GAUSSIAN = "gpflow.likelihoods.Gaussian"
+
+
+class Payload:
+    """A pickle of this makes a file when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_files_that_are_not_ours_are_refused(tmp_path):
+    sentinel = tmp_path / "it ran"
+    contents = {
+        "table.csv": b"a,b\n1,2\n" * 50,
+        "model.pkl": pickle.dumps(Payload(sentinel)),
+        "empty": b"",
+        "short": b"\0\0\0",
+        "noise": np.random.default_rng(0).bytes(10_000),
+        "zeros": bytes(1000),
+        "weights.safetensors": safetensors.numpy.save({"w": np.ones(3)}, {"format": "pt"}),
+        "bare.safetensors": safetensors.numpy.save({"w": np.ones(3)}),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("model.gp", "text")
+    np.save(tmp_path / "array.npy", np.ones(3))
+    for name in [*contents, "archive.zip", "array.npy"]:
+        refused(tmp_path / name, "is not a saved model: expected a file written by gs.save")
+        with pytest.raises(ValueError, match="is not a saved model"):
+            gs.persistence.read_header(tmp_path / name)
+    refused(tmp_path, "is not a file")
+    with pytest.raises(FileNotFoundError, match=r"no saved model at .*nowhere"):
+        gs.load(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="path must be a str or a Path, got int"):
+        gs.load(3)
+    assert not sentinel.exists()
+
+
+def test_truncated_and_damaged_files_are_refused(saved):
+    content = saved.read_bytes()
+    for stop in (len(content) - 1, len(content) // 2 + 2000):
+        saved.write_bytes(content[:stop])
+        refused(saved, "is truncated or damaged")
+    saved.write_bytes(content[:-9] + b"\xff" + content[-8:])
+    refused(saved, "is truncated or damaged: its checksum does not match")
+
+
+def test_files_of_a_newer_format_are_refused(saved, monkeypatch):
+    header, arrays = files.read(saved)
+    monkeypatch.setattr(files, "FORMAT_VERSION", 12)
+    files.write(saved, arrays, header)
+    monkeypatch.undo()
+    message = "saved by a newer gpflow_sparse: its format version is 12.*upgrade"
+    refused(saved, message)
+    with pytest.raises(ValueError, match=message):
+        gs.persistence.read_header(saved)
+
+
+def test_random_damage_is_refused_or_harmless(tmp_path):
+    trial = corruptions.Trial(tmp_path)
+    assert trial.load() == "equal"
+    outcomes = [trial.outcome(seed) for seed in range(400)]
+    assert [result for result in outcomes if not corruptions.acceptable(*result)] == []
+    assert {name for name, _ in outcomes} >= {"forge", "flip", "truncate"}
+    assert ("forge", "equal") in outcomes
+
+
+def set_class(name):
+    def change(tree, arrays):
+        for described in tree["objects"]:
+            if described.get("class") == GAUSSIAN:
+                described["class"] = name
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "builtins.eval",
+        "subprocess.Popen",
+        "tf.py_function",
+        "gpflow.likelihoods.__builtins__",
+        "gpflow.likelihoods.base.os",
+        "gpflow.models.BayesianModel",
+        "gpflow_sparse.models.VariationalModel",
+        "tfp.bijectors.Inline",
+        "tfp.bijectors.Softplus",
+        "",
+        None,
+        7,
+        ["os"],
+    ],
+)
+def test_classes_outside_of_the_public_lists_are_refused(saved, name):
+    refused(forged(saved, set_class(name)), "which is no known class")
+
+
+def test_naming_a_module_does_not_import_it(saved, tmp_path, monkeypatch):
+    (tmp_path / "intruder.py").write_text("import os; os.mkdir('it ran')\nclass Kernel: pass\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    refused(
+        forged(saved, set_class("intruder:Kernel")), r"pass gs.load\(path, classes=\[Kernel\]\)"
+    )
+    assert not (tmp_path / "it ran").exists()
+
+
+@pytest.mark.parametrize("name", ["os.system", "builtins.eval", "tf.io.write_file", None, {}])
+def test_functions_outside_of_the_list_are_refused(saved, name):
+    def change(tree, arrays):
+        attributes_of(tree, GAUSSIAN)["invlink"] = {"function": name}
+
+    refused(forged(saved, change), "a model file may not name")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__class__",
+        "__dict__",
+        "__reduce__",
+        "__call__",
+        "_self_setattr_tracking",
+        "_name",
+        "predict_mean_and_var",
+        "_scalar_log_prob",
+        "trainable_variables",
+        "not a name",
+        "",
+        "a.b",
+    ],
+)
+def test_attributes_that_are_part_of_a_class_are_refused(saved, name):
+    def change(tree, arrays):
+        attributes_of(tree, GAUSSIAN)[name] = 1
+
+    refused(forged(saved, change), "cannot be an attribute of|would replace a method or property")
+
+
+def test_properties_that_can_be_set_are_no_attributes_either(saved):
+    def change(tree, arrays):
+        attributes_of(tree, "gpflow.kernels.Matern52")["active_dims"] = 1
+
+    refused(forged(saved, change), "'active_dims' would replace a method or property of Matern52")
+
+
+def nest(depth):
+    node = 1
+    for _ in range(depth):
+        node = {"list": [node]}
+    return node
+
+
+def circle(tree, arrays):
+    index = next(i for i, o in enumerate(tree["objects"]) if o["kind"] == "parameter")
+    tree["objects"][index]["prior"] = {"ref": index}
+
+
+def huge_shape(tree, arrays):
+    described = next(o for o in tree["objects"] if o["kind"] == "variable")
+    described["shape"] = {"shape": [10**12, 10**12]}
+
+
+def object_without(key):
+    def change(tree, arrays):
+        for described in tree["objects"]:
+            described.pop(key, None)
+
+    return change
+
+
+def unused_array(tree, arrays):
+    arrays["extra"] = np.ones(3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree, arrays: tree.clear(),
+        lambda tree, arrays: tree.update(root=None),
+        lambda tree, arrays: tree.update(root={"ref": 10**9}),
+        lambda tree, arrays: tree.update(root={"ref": True}),
+        lambda tree, arrays: tree.update(root={"eval": "1"}),
+        lambda tree, arrays: tree.update(objects=None),
+        lambda tree, arrays: attributes_of(tree, SOLVEGP).update(extra=nest(150)),
+        lambda tree, arrays: attributes_of(tree, SOLVEGP).update(extra={"list": [0] * 200_000}),
+        lambda tree, arrays: arrays.clear(),
+        circle,
+        huge_shape,
+        unused_array,
+        object_without("kind"),
+        object_without("data"),
+        object_without("attributes"),
+        object_without("transform"),
+    ],
+)
+def test_descriptions_that_no_model_has_are_refused(saved, change):
+    refused(forged(saved, change), "cannot load")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "", "null", "NaN", '{"root": Infinity}', "9" * 9999]
+)
+def test_trees_that_are_no_trees_are_refused(saved, text):
+    header, arrays = files.read(saved)
+    files.write(saved, arrays, {**header, "tree": text})
+    refused(saved, "cannot load")
+
+
+def set_attribute(name, value):
+    return lambda tree, arrays: attributes_of(tree, SOLVEGP).update({name: value})
+
+
+def exchange_kernel_and_likelihood(tree, arrays):
+    model = attributes_of(tree, SOLVEGP)
+    model["kernel"], model["likelihood"] = model["likelihood"], model["kernel"]
+
+
+def reverse_q(tree, arrays):
+    attributes_of(tree, SOLVEGP)["q_mu"]["tuple"].reverse()
+
+
+def drop_kernel(tree, arrays):
+    del attributes_of(tree, SOLVEGP)["kernel"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_attribute("kernel", 1), r"model\.kernel must be a Kernel, got int"),
+        (drop_kernel, r"model\.kernel must be a Kernel, got NoneType"),
+        (exchange_kernel_and_likelihood, r"model\.kernel must be a Kernel, got Gaussian"),
+        (set_attribute("mean_function", None), r"model\.mean_function must be a Function"),
+        (set_attribute("inducing_variable", "Z"), r"model\.inducing_variable must be one, got str"),
+        (set_attribute("num_data", -3), r"model\.num_data must be None or a positive count"),
+        (set_attribute("num_data", "many"), r"model\.num_data must be None or a positive count"),
+        (set_attribute("num_latent_gps", 0), r"model\.num_latent_gps must be a positive count"),
+        (set_attribute("whiten", "no"), r"model\.whiten must be a bool"),
+        (set_attribute("jitter", -1.0), r"model\.jitter must be None or a positive number"),
+        (set_attribute("standardizer", 3), r"model\.standardizer must be a Standardizer"),
+        (reverse_q, r"model\.q_mu must have shape \[5, P\]"),
+        (set_attribute("q_mu", {"tuple": []}), "one entry per inducing set"),
+        (set_attribute("q_mu", {"tuple": ["a", "b"]}), "q_mu and model.q_sqrt must be parameters"),
+    ],
+)
+def test_models_that_would_predict_nonsense_are_refused(saved, change, message):
+    refused(forged(saved, change), message)
+
+
+def test_a_standardizer_with_wrong_statistics_is_refused(tmp_path):
+    path = tmp_path / "model.gp"
+    gs.save(zoo.standardized(), path)
+
+    def change(tree, arrays):
+        (reference,) = attributes_of(tree, "gpflow_sparse.data.Standardizer")["x_scale"].values()
+        arrays[tree["objects"][reference]["data"]] *= 0.0
+
+    refused(forged(path, change), r"model\.standardizer\.x_scale must be positive")
+
+
+def test_the_float_type_is_compared_with_the_current_one(tmp_path):
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):
+        model = battery.perturb(battery.MEMBERS["solvegp"].build())
+        gs.save(model, tmp_path / "single")
+        loaded = gs.load(tmp_path / "single")
+        X = zoo.inputs().astype(np.float32)
+        np.testing.assert_array_equal(loaded.predict_f(X)[1], model.predict_f(X)[1])
+        assert loaded.predict_f(X)[0].dtype == tf.float32
+    refused(tmp_path / "single", r"set_default_float\(np.float32\) before gs.load, and keep it")
+    assert gs.persistence.read_header(tmp_path / "single")["float"] == "float32"
+    gs.save(zoo.svgp(), tmp_path / "double")
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        refused(tmp_path / "double", r"set_default_float\(np.float64\)")
+
+
+def test_another_default_jitter_is_warned_of(saved, recwarn):
+    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-4)):
+        with pytest.warns(UserWarning, match=r"set_default_jitter\(1e-06\)") as caught:
+            gs.load(saved)
+        assert caught[0].filename == __file__
+        model = gs.load(saved)
+        model.jitter = 1e-5  # then the default no longer counts
+        gs.save(model, saved)
+    recwarn.clear()
+    assert gs.load(saved).jitter == 1e-5
+    assert not recwarn.list
+
+
+def test_the_lists_of_names_are_sound():
+    for name, kind in names.constructed_classes().items():
+        assert names.class_name(kind) == name
+        assert isinstance(kind, type)
+    for name, kind in names.assembled_classes().items():
+        assert names.assembled_class(names.class_name(kind), ()) is kind
+        assert name.startswith(("gpflow.", "gpflow_sparse."))
+    assert names.assembled_classes()["gpflow_sparse.models.SOLVEGP"] is gs.models.SOLVEGP
+    assert tfp.bijectors.Inline not in names.constructed_classes().values()

@@ -1,0 +1,251 @@
+"""A loaded model is the saved one: same predictions, flags, priors, names, and what is shared."""
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import gpflow_sparse as gs
+from gpflow_sparse.persistence import files
+from tests.persistence import zoo
+
+every_model = pytest.mark.parametrize("name", zoo.BUILDERS)
+
+
+def round_trip(model, folder, **options):
+    path = folder / "model.gp"
+    gs.save(model, path)
+    return gs.load(path, **options)
+
+
+def assert_equal_predictions(loaded, model, X):
+    for a, b in zip(zoo.predictions(loaded, X), zoo.predictions(model, X), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@every_model
+def test_a_loaded_model_predicts_the_same_to_the_last_bit(name, tmp_path):
+    model = zoo.BUILDERS[name]()
+    loaded = round_trip(model, tmp_path)
+    assert type(loaded) is type(model)
+    assert_equal_predictions(loaded, model, zoo.inputs_of(name))
+    old, new = (gpflow.utilities.parameter_dict(m) for m in (model, loaded))
+    assert list(old) == list(new)
+    for path, parameter in old.items():
+        same = new[path]
+        assert type(same) is type(parameter)
+        if isinstance(same, tf.Variable):
+            continue
+        assert (same.name, same.trainable, same.shape) == (
+            parameter.name,
+            parameter.trainable,
+            parameter.shape,
+        )
+        assert type(same.transform) is type(parameter.transform)
+        assert type(same.prior) is type(parameter.prior)
+        assert same.prior_on == parameter.prior_on
+    assert [v.name for v in loaded.variables] == [v.name for v in model.variables]
+    assert len(loaded.trainable_variables) == len(model.trainable_variables)
+    # saving once more gives the same file but for the order in the header
+    header, arrays = files.read(tmp_path / "model.gp")
+    gs.save(loaded, tmp_path / "again.gp")
+    header_again, arrays_again = files.read(tmp_path / "again.gp")
+    assert header_again == header
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(arrays_again[key], array)
+
+
+READ = """
+import sys, numpy as np
+import gpflow_sparse as gs
+from tests.persistence import zoo
+expected = np.load(sys.argv[1] + "/expected.npz")
+for name in zoo.BUILDERS:
+    model = gs.load(f"{sys.argv[1]}/{name}")
+    for i, part in enumerate(zoo.predictions(model, zoo.inputs_of(name))):
+        np.testing.assert_allclose(
+            part, expected[f"{name}.{i}"], rtol=1e-12, atol=1e-12, err_msg=name
+        )
+print("loaded", len(zoo.BUILDERS))
+"""
+
+
+def test_another_process_loads_every_model_and_predicts_the_same(tmp_path):
+    expected = {}
+    for name, build in zoo.BUILDERS.items():
+        model = build()
+        gs.save(model, tmp_path / name)
+        for i, part in enumerate(zoo.predictions(model, zoo.inputs_of(name))):
+            expected[f"{name}.{i}"] = part
+    np.savez(tmp_path / "expected.npz", **expected)
+    assert f"loaded {len(zoo.BUILDERS)}" in run(READ, tmp_path)
+
+
+def run(source, *arguments):
+    """The output of a fresh Python, which must succeed."""
+    result = subprocess.run(
+        [sys.executable, "-c", source, *map(str, arguments)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def test_what_was_shared_is_shared(tmp_path):
+    loaded = round_trip(zoo.shared(), tmp_path)
+    product, kernel = loaded.kernel.kernels
+    assert product.kernels[0] is kernel
+    assert product.kernels[1].lengthscales is kernel.lengthscales
+    assert len(loaded.kernel.trainable_variables) == 3
+    kernel.lengthscales.assign(0.123)
+    assert product.kernels[1].lengthscales.numpy() == pytest.approx(0.123)
+
+
+def test_priors_transforms_flags_and_shapes_come_back(tmp_path):
+    model = zoo.decorated()
+    loaded = round_trip(model, tmp_path)
+    first, second = loaded.kernel.kernels
+    assert isinstance(first.variance.prior, tfp.distributions.Gamma)
+    assert isinstance(first.variance.prior.rate, gpflow.Parameter)
+    assert first.lengthscales.prior_on is gpflow.base.PriorOn.UNCONSTRAINED
+    assert first.lengthscales.name == "between"
+    assert 0.1 <= float(first.lengthscales.transform(np.float64(-50.0))) < 0.1 + 1e-9
+    assert not second.variance.trainable
+    assert [type(b).__name__ for b in second.variance.transform.bijectors] == ["Shift", "Softplus"]
+    assert loaded.q_mu.shape.as_list() == [None, 1]
+    assert not loaded.inducing_variable.Z.trainable
+    assert float(loaded.log_prior_density()) == float(model.log_prior_density()) != 0.0
+
+
+def test_the_data_may_still_grow_where_they_could(tmp_path):
+    loaded = round_trip(zoo.gpr_of_variables(), tmp_path)
+    X, Y = loaded.data
+    X.assign(np.ones((20, 2)))
+    Y.assign(np.ones((20, 1)))
+    assert np.isfinite(loaded.maximum_log_likelihood_objective())
+
+
+def test_the_heteroskedastic_closure_sees_the_loaded_likelihood(tmp_path):
+    likelihood = gpflow.likelihoods.HeteroskedasticTFPConditional(tfp.distributions.Laplace)
+    loaded = round_trip(zoo.svgp(likelihood=likelihood, P=2), tmp_path).likelihood
+    loaded.scale_transform = tfp.bijectors.Softplus()
+    distribution = loaded.conditional_distribution(tf.zeros([1, 2], tf.float64))
+    assert isinstance(distribution, tfp.distributions.Laplace)
+    np.testing.assert_allclose(distribution.scale, np.log(2.0))
+
+
+def test_numbers_that_json_has_no_word_for_come_back(tmp_path):
+    model = zoo.svgp()
+    model.remarks = {
+        "bounds": (-np.inf, np.inf, float("nan"), -0.0, 0.1 + 0.2),
+        "numbered": {3: [True, None, 2**70, "π"]},
+        "types": (tf.float32, np.dtype("int8"), np.float64),
+        "arrays": (np.zeros((0, 3)), np.float32(0.1), np.arange(3)[::-1], tf.constant([True])),
+        "shapes": (tf.TensorShape(None), tf.TensorShape([None, 2]), slice(None, 3)),
+    }
+    remarks = round_trip(model, tmp_path).remarks
+    a, b, c, d, e = remarks["bounds"]
+    assert (a, b, str(c), str(d), e) == (-np.inf, np.inf, "nan", "-0.0", 0.1 + 0.2)
+    assert remarks["numbered"][3] == [True, None, 2**70, "π"]
+    assert remarks["types"] == model.remarks["types"]
+    empty, scalar, backward, flag = remarks["arrays"]
+    assert empty.shape == (0, 3)
+    assert type(scalar) is np.float32
+    np.testing.assert_array_equal(backward, [2, 1, 0])
+    assert flag.dtype == tf.bool
+    assert remarks["shapes"][0].rank is None
+    assert remarks["shapes"][1:] == (tf.TensorShape([None, 2]), slice(None, 3))
+
+
+def test_a_circle_of_modules_comes_back(tmp_path):
+    model = zoo.svgp()
+    model.kernel.owner = model
+    loaded = round_trip(model, tmp_path)
+    assert loaded.kernel.owner is loaded
+
+
+def test_a_loaded_model_can_do_all_that_a_model_can(tmp_path, capsys):
+    model = zoo.standardized()
+    X, Y = zoo.inputs(), zoo.outputs(2)
+    loaded = round_trip(model, tmp_path)
+    for part in ("x_mean", "x_scale", "y_mean", "y_scale"):
+        statistic = getattr(loaded.standardizer, part)
+        np.testing.assert_array_equal(statistic, getattr(model.standardizer, part))
+        assert statistic.dtype == tf.float64
+        assert not statistic.trainable
+    tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(model=loaded).read(str(tmp_path / "checkpoint")).assert_consumed()
+    gpflow.utilities.print_summary(loaded)
+    assert "kernel.lengthscales" in capsys.readouterr().out
+    copy = gpflow.utilities.deepcopy(loaded)
+    assert_equal_predictions(copy, model, X)
+    assert_equal_predictions(pickle.loads(pickle.dumps(loaded)), model, X)
+    before = float(loaded.elbo((X, Y)))
+    for pair in loaded.variational_parameters:
+        gpflow.set_trainable(pair, False)
+        gpflow.optimizers.NaturalGradient(0.1).minimize(
+            loaded.training_loss_closure((X, Y)), [pair]
+        )
+    gpflow.optimizers.Scipy().minimize(
+        loaded.training_loss_closure((X, Y)), loaded.trainable_variables, options={"maxiter": 3}
+    )
+    assert float(loaded.elbo((X, Y))) > before
+    gpflow.set_trainable(loaded, True)
+    gs.training.fit(loaded, (X, Y), num_steps=2, batch_size=4, progress=False)
+
+
+class OwnKernel(gpflow.kernels.SquaredExponential):
+    """A user's kernel, with an attribute of its own."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def K_r2(self, r2):
+        return self.factor * super().K_r2(r2)
+
+
+def test_a_class_of_the_users_comes_back_when_it_is_passed(tmp_path):
+    model = zoo.svgp(OwnKernel(0.5))
+    gs.save(model, tmp_path / "own")
+    message = r"test_round_trip:OwnKernel.*pass gs.load\(path, classes=\[OwnKernel\]\)"
+    with pytest.raises(ValueError, match=message):
+        gs.load(tmp_path / "own")
+    loaded = gs.load(tmp_path / "own", classes=[OwnKernel])
+    assert type(loaded.kernel) is OwnKernel
+    assert_equal_predictions(loaded, model, zoo.inputs())
+    for wrong in (["OwnKernel"], [int], OwnKernel, 3):
+        with pytest.raises(ValueError, match="classes must be a list of your subclasses"):
+            gs.load(tmp_path / "own", classes=wrong)
+
+
+def test_the_header_is_read_without_tensorflow(tmp_path):
+    gs.save(zoo.svgp(), tmp_path / "model")
+    source = (
+        "import sys, json; sys.modules['tensorflow'] = None\n"
+        "from gpflow_sparse.persistence import read_header\n"
+        "print(json.dumps(read_header(sys.argv[1])))"
+    )
+    header = json.loads(run(source, tmp_path / "model"))
+    assert header["float"] == "float64"
+    assert header["jitter"] == gpflow.default_jitter()
+    assert set(header["versions"]) == {"gpflow", "gpflow_sparse", "tensorflow"}
+
+
+def test_the_public_names_are_listed():
+    assert {"save", "load", "export", "persistence", "Standardizer"} <= set(dir(gs))
+    for name in dir(gs):
+        assert getattr(gs, name) is not None
+    assert dir(gs.persistence) == ["export", "load", "read_header", "save"]
+    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
+        gs.persistence.lode  # noqa: B018

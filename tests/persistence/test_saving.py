@@ -1,0 +1,169 @@
+"""What a file cannot hold is refused when saving, by name, and nothing is written."""
+
+import os
+import stat
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import gpflow_sparse as gs
+from gpflow_sparse.persistence import files
+from tests.persistence import zoo
+
+
+def with_attribute(owner, name, value):
+    def build():
+        model = zoo.svgp()
+        setattr(owner(model), name, value)
+        return model
+
+    return build
+
+
+def unconstrained(transform):
+    return gpflow.Parameter(0.5, transform=transform)
+
+
+def traced_tensor():
+    """A tensor that a compiled function left behind."""
+    left = []
+    tf.function(lambda: left.append(tf.constant(1.0) + 1.0), autograph=False)()
+    return left[0]
+
+
+def deep(levels):
+    value = 1
+    for _ in range(levels):
+        value = (value,)
+    return value
+
+
+def changing():
+    """A module that does not keep what is set."""
+
+    class Changing(gpflow.Module):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value + 1 if name == "count" else value)
+
+    module = Changing()
+    module.count = 1
+    return module
+
+
+def square(x):
+    return x**2
+
+
+def inline():
+    return tfp.bijectors.Inline(forward_fn=square, inverse_fn=tf.sqrt, forward_min_event_ndims=0)
+
+
+whole = lambda model: model  # noqa: E731
+kernel = lambda model: model.kernel  # noqa: E731
+likelihood = lambda model: model.likelihood  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            with_attribute(likelihood, "invlink", lambda x: x),
+            r"model\.likelihood\.invlink is a lambda.*holds no code.*tf\.exp.*classes=\[",
+        ),
+        (
+            with_attribute(likelihood, "invlink", square),
+            r"model\.likelihood\.invlink is the function square",
+        ),
+        (
+            with_attribute(whole, "compiled", tf.function(square)),
+            r"model\.compiled is a compiled function.*delete it",
+        ),
+        (
+            with_attribute(kernel, "notes", [1, {"a": {1, 2}}]),
+            r"model\.kernel\.notes\[1\]\['a'\] is a builtins\.set",
+        ),
+        (
+            with_attribute(kernel, "variance", unconstrained(inline())),
+            r"model\.kernel\.variance\.transform is a Inline.*use one that TensorFlow Prob",
+        ),
+        (with_attribute(whole, "when", np.array(["now"])), r"model\.when is an array of str"),
+        (
+            with_attribute(whole, "names", np.array([object()])),
+            r"model\.names is an array of object",
+        ),
+        (with_attribute(whole, "words", tf.constant(["a"])), r"model\.words is an array of object"),
+        (with_attribute(whole, "left", traced_tensor()), r"model\.left is a tensor of a tf\.func"),
+        (with_attribute(whole, "deep", deep(150)), r"model\.deep(\[0\])+ is too deep inside"),
+        (with_attribute(whole, "many", tuple([0] * 200_000)), r"model\.many\[\d+\] is .* one too"),
+        (with_attribute(whole, "predict_f", 1), r"could not be loaded again: 'predict_f' would"),
+        (with_attribute(whole, "part", changing()), "part of it would come back changed"),
+        (with_attribute(whole, "kernel", None), r"model\.kernel must be a Kernel"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused_by_name(build, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        gs.save(build(), tmp_path / "folder" / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_models_are_saved(tmp_path):
+    with pytest.raises(ValueError, match="model must be a GPflow model, got Matern52"):
+        gs.save(gpflow.kernels.Matern52(), tmp_path / "kernel")
+
+
+def test_the_path_is_the_file_itself(tmp_path):
+    model = zoo.svgp()
+    gs.save(model, str(tmp_path / "new" / "folder" / "model"))
+    assert [p.name for p in (tmp_path / "new" / "folder").iterdir()] == ["model"]
+    gs.save(model, tmp_path / "with.two.dots")
+    (tmp_path / "link").symlink_to(tmp_path / "with.two.dots")
+    (tmp_path / "with.two.dots").write_text("old")
+    gs.save(model, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    gs.load(tmp_path / "with.two.dots")
+    with pytest.raises(ValueError, match=r"path must name a file, but .* is a folder"):
+        gs.save(model, tmp_path)
+    with pytest.raises(ValueError, match=r"path must lie in a folder, but .*with\.two\.dots is a"):
+        gs.save(model, tmp_path / "with.two.dots" / "model")
+    with pytest.raises(ValueError, match="path must be a str or a Path, got NoneType"):
+        gs.save(model, None)
+
+
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
+    (tmp_path / "other").write_text("")
+    gs.save(zoo.svgp(), tmp_path / "model")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("other", "model")]
+    assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_failure_while_writing_leaves_the_old_file(step, tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    gs.save(zoo.svgp(), path)
+    before = path.read_bytes()
+
+    def fail(*arguments):
+        raise OSError("no space left")
+
+    if step == "write":
+        real = open
+
+        def open_and_fail(*arguments):
+            file = real(*arguments)
+            file.write(b"half a file")
+            file.flush()
+            file.close()
+            return file
+
+        monkeypatch.setattr(files, "open", open_and_fail, raising=False)
+    else:
+        monkeypatch.setattr(os, step, fail)
+    with pytest.raises((OSError, ValueError)):
+        gs.save(zoo.svgp(), path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+    gs.load(path)

@@ -1,0 +1,617 @@
+"""`gs.diagnostics`: numbers against GPflow and naive NumPy, and advice exactly where it is due."""
+
+import json
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Matern52, SquaredExponential
+
+import gpflow_sparse as gs
+from gpflow_sparse.diagnosis import evidence, inducing
+from gpflow_sparse.diagnosis.calibration import split_regions
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
+from tests.battery import perturb
+from tests.oracles import diagnosis as oracle
+from tests.oracles.solvegp import matern52
+
+NOISE, SCALE = 0.05, 0.7
+
+
+def rows(N=60, D=2, P=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, size=(N, D))
+    return X, np.sin(2.0 * X[:, :1]) + np.sqrt(NOISE) * rng.normal(size=(N, P))
+
+
+def points(*sizes, D=2):
+    rng = np.random.default_rng(1)
+    return [rng.uniform(-2.0, 2.0, size=(M, D)) for M in sizes]
+
+
+def solvegp(*sets, likelihood=None, kernel=None, **options):
+    return SOLVEGP(
+        Matern52(lengthscales=SCALE) if kernel is None else kernel,
+        gpflow.likelihoods.Gaussian(NOISE) if likelihood is None else likelihood,
+        OrthogonalInducingVariables(*sets),
+        **options,
+    )
+
+
+def svgp(Z, likelihood=None, kernel=None, **options):
+    return gpflow.models.SVGP(
+        Matern52(lengthscales=SCALE) if kernel is None else kernel,
+        gpflow.likelihoods.Gaussian(NOISE) if likelihood is None else likelihood,
+        np.array(Z),
+        **options,
+    )
+
+
+def optimal(model, data):
+    """Natural steps of full length on one block: the optimal q of Gaussian noise."""
+    loss = model.training_loss_closure(data, compile=False)
+    for _ in range(3):
+        gpflow.optimizers.NaturalGradient(1.0).minimize(loss, [(model.q_mu, model.q_sqrt)])
+    return model
+
+
+def k(X1, X2):
+    return matern52(X1, X2, lengthscale=SCALE)
+
+
+def test_the_bounds_are_those_of_gpflow():
+    data = rows()
+    Z, O = points(7, 5)
+    bound = gs.diagnostics(solvegp(Z, O), data)["bound"]
+    sgpr = gpflow.models.SGPR(data, Matern52(lengthscales=SCALE), np.vstack([Z, O]))
+    sgpr.likelihood.variance.assign(NOISE)
+    gpr = gpflow.models.GPR(data, Matern52(lengthscales=SCALE), noise_variance=NOISE)
+    np.testing.assert_allclose(bound["collapsed"], sgpr.elbo(), rtol=1e-8)
+    np.testing.assert_allclose(bound["upper"], sgpr.upper_bound(), rtol=1e-8)
+    np.testing.assert_allclose(bound["exact"], gpr.log_marginal_likelihood(), rtol=1e-8)
+    np.testing.assert_allclose(bound["elbo"], solvegp(Z, O).elbo(data), rtol=1e-12)
+
+
+@pytest.mark.parametrize("P", [1, 3])
+def test_the_bounds_are_those_of_naive_numpy_with_any_mean(P):
+    X, Y = data = rows(P=P)
+    Z, O, third = points(6, 4, 3)
+    mean = gpflow.functions.Linear(np.full((2, P), 0.3), np.full(P, 0.5))
+    model = solvegp(Z, O, third, mean_function=mean, num_latent_gps=P)
+    bound = gs.diagnostics(model, data)["bound"]
+    e = Y - X @ np.full((2, P), 0.3) - 0.5
+    union = np.vstack([Z, O, third])
+    np.testing.assert_allclose(
+        bound["collapsed"], oracle.collapsed(k, X, e, union, NOISE, 1e-6), rtol=1e-8
+    )
+    np.testing.assert_allclose(bound["upper"], oracle.upper(k, X, e, union, NOISE, 1e-6), rtol=1e-8)
+    np.testing.assert_allclose(bound["exact"], oracle.exact(k, X, e, NOISE), rtol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("N", [1, 4, 60])
+def test_the_bounds_are_in_order_for_any_q(N, seed):
+    """Fewer rows than inducing points, and one row, included."""
+    model = solvegp(*points(7, 5))
+    rng = np.random.default_rng(seed)
+    for m, R in model.variational_parameters:
+        m.assign(rng.normal(size=m.shape))
+        R.assign(np.tril(rng.normal(size=R.shape)))
+    bound = gs.diagnostics(model, rows(N, seed=seed))["bound"]
+    values = [bound[name] for name in ("elbo", "collapsed", "exact", "upper")]
+    assert values == sorted(values)
+    assert bound["training_gap"] == bound["collapsed"] - bound["elbo"]
+    assert bound["inducing_gap"] == bound["exact"] - bound["collapsed"]
+    assert bound["inducing_gap_from"] == "exact"
+    for name in ("elbo", "training_gap", "inducing_gap"):
+        np.testing.assert_allclose(bound[f"{name}_per_row"], bound[name] / N, rtol=1e-14)
+
+
+def test_the_training_gap_of_the_optimal_q_is_zero():
+    data = rows()
+    bound = gs.diagnostics(optimal(svgp(points(9)[0]), data), data)["bound"]
+    np.testing.assert_allclose(bound["training_gap"], 0.0, atol=1e-6)
+
+
+def test_the_inducing_gap_closes_when_every_row_is_an_inducing_point():
+    X, _ = data = rows(30)
+    bound = gs.diagnostics(solvegp(X[:20], X[20:]), data)["bound"]
+    np.testing.assert_allclose(bound["inducing_gap"], 0.0, atol=1e-2)  # the jitter's price
+
+
+def test_a_collapsed_bound_of_noise_far_below_the_signal_keeps_its_digits():
+    data = rows(200)
+    Z = points(12)[0]
+    model = svgp(Z, gpflow.likelihoods.Gaussian(1e-5))
+    sgpr = gpflow.models.SGPR(data, Matern52(lengthscales=SCALE), Z, noise_variance=1e-5)
+    bound = gs.diagnostics(model, data)["bound"]
+    np.testing.assert_allclose(bound["collapsed"], sgpr.elbo(), rtol=1e-8)
+    np.testing.assert_allclose(bound["upper"], sgpr.upper_bound(), rtol=1e-8)
+
+
+def assert_close(a, b, rtol):
+    """Nested dicts and lists of numbers, to a relative tolerance."""
+    tf.nest.map_structure(
+        lambda x, y: (
+            np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-9)
+            if isinstance(x, float)
+            else np.testing.assert_equal(x, y)
+        ),
+        a,
+        b,
+    )
+
+
+@pytest.mark.parametrize("build", [solvegp, svgp])
+def test_batches_add_up_to_all_rows_at_once(monkeypatch, build):
+    data = rows(50)
+    model = perturb(build(points(8)[0], num_data=50))
+    whole = gs.diagnostics(model, data)
+    monkeypatch.setattr(inducing, "BATCH_ROWS", 7)
+    streamed = gs.diagnostics(model, data)
+    whole.pop("advice"), streamed.pop("advice")
+    assert_close(streamed, whole, rtol=1e-9)
+
+
+def test_more_rows_than_the_exact_evidence_takes_leave_the_upper_bound(monkeypatch):
+    monkeypatch.setattr(evidence, "MAX_EXACT_ROWS", 59)
+    found = gs.diagnostics(solvegp(*points(7, 5)), rows(60))
+    bound = found["bound"]
+    assert bound["exact"] is None
+    assert found["notes"] == {"bound.exact": "60 rows are more than 59."}
+    assert bound["inducing_gap"] == bound["upper"] - bound["collapsed"]
+    assert bound["inducing_gap_from"] == "upper"
+    (sentence,) = (s for s in found["advice"] if "inducing points" in s)
+    assert sentence.startswith("More inducing points may help")
+    assert "upper bound, which can be far too high" in sentence
+
+
+def test_rows_other_than_the_training_rows_have_no_bound():
+    found = gs.diagnostics(solvegp(*points(7, 5), num_data=60), rows(20))
+    assert found["notes"] == {"bound": "data has 20 rows, but the model's num_data is 60."}
+    assert set(found["bound"].values()) == {None}
+    assert found["calibration"]["count"] == 20
+
+
+def test_the_unexplained_fraction_is_that_of_naive_numpy():
+    X, _ = data = rows(200)
+    Z, O = points(7, 5)
+    found = gs.diagnostics(solvegp(Z, O), data)["residual_variance"]
+    expected = oracle.unexplained(k, X, np.vstack([Z, O]), 1e-6)
+    np.testing.assert_allclose(found["overall"]["unexplained"], expected.mean(), rtol=1e-9)
+    labels = split_regions(Matern52(lengthscales=SCALE), tf.constant(X))
+    assert len(found["regions"]) == 8
+    for i, region in enumerate(found["regions"]):
+        assert (region["region"], region["rows"]) == (i, np.sum(labels == i))
+        np.testing.assert_allclose(region["unexplained"], expected[labels == i].mean(), rtol=1e-9)
+        np.testing.assert_allclose(region["center"], X[labels == i].mean(axis=0), rtol=1e-12)
+
+
+def test_a_region_without_inducing_points_stands_out():
+    """Two clusters, inducing points in one: the other keeps its prior variance and its errors."""
+    rng = np.random.default_rng(0)
+    near, far = rng.uniform(-1, 1, (40, 1)), rng.uniform(20, 22, (40, 1))
+    X = np.concatenate([near, far])
+    data = X, np.sin(X)
+    found = gs.diagnostics(optimal(svgp(np.linspace(-1, 1, 6)[:, None]), data), data)
+    for region in found["residual_variance"]["regions"]:
+        (center,) = region["center"]
+        rows_of = region["rows"]
+        assert rows_of > 0
+        if center > 10:
+            np.testing.assert_allclose(region["unexplained"], 1.0, atol=1e-6)
+            assert region["rmse"] > 0.1
+        else:
+            assert region["unexplained"] < 0.1
+            assert region["rmse"] < 0.1
+    (sentence,) = (s for s in found["advice"] if s.startswith("Add inducing points"))
+    assert "100.0% of its prior variance" in sentence
+
+
+def test_scores_of_all_rows_are_those_of_the_predictions():
+    X, Y = data = rows(80)
+    model = optimal(svgp(points(9)[0]), data)
+    overall = gs.diagnostics(model, data)["residual_variance"]["overall"]
+    mean, var = (m.numpy() for m in model.predict_y(X))
+    np.testing.assert_allclose(overall["rmse"], np.sqrt(np.mean((Y - mean) ** 2)), rtol=1e-12)
+    np.testing.assert_allclose(overall["mean_squared_z"], np.mean((Y - mean) ** 2 / var))
+    inside = np.abs(Y - mean) < 1.959964 * np.sqrt(var)
+    np.testing.assert_allclose(overall["coverage_95"], inside.mean())
+
+
+def test_condition_numbers_are_those_of_the_factored_matrices():
+    Z, O = points(12, 9)
+    model = solvegp(Z, O)
+    found = gs.diagnostics(model, rows())["condition_numbers"]
+    for entry, L in zip(found["matrices"], model.posterior(None).prior_factors(), strict=True):
+        L = L.numpy()
+        assert entry["size"] == len(L)
+        np.testing.assert_allclose(entry["condition"], np.linalg.cond(L @ L.T), rtol=1e-6)
+    assert [m["name"] for m in found["matrices"]] == ["Kuu", "Cvv (orthogonal set 1)"]
+    union = np.vstack([Z, O])
+    gaps = np.linalg.norm(union[:, None] - union[None], axis=2)[~np.eye(21, dtype=bool)]
+    np.testing.assert_allclose(found["smallest_distance"], gaps.min() / SCALE, rtol=1e-12)
+
+
+def test_stock_svgp_is_factored_with_its_own_jitter():
+    Z = points(12)[0]
+    kernel = Matern52(variance=4.0, lengthscales=SCALE)
+    found = gs.diagnostics(svgp(Z, kernel=kernel), rows())["condition_numbers"]
+    K = 4.0 * k(Z, Z) + 1e-6 * np.eye(12)
+    (entry,) = found["matrices"]
+    np.testing.assert_allclose(entry["condition"], np.linalg.cond(K), rtol=1e-6)
+    assert found["jitter"] == 1e-6
+    np.testing.assert_allclose(found["relative_jitter"], 0.25e-6, rtol=1e-12)
+    plain = solvegp(Z, kernel=kernel)
+    plain.inducing_variable = gpflow.inducing_variables.InducingPoints(Z)
+    drop_in = gpflow.models.SVGP(
+        kernel, gpflow.likelihoods.Gaussian(NOISE), OrthogonalInducingVariables(Z)
+    )
+    for model in (solvegp(Z, kernel=kernel), drop_in, plain):
+        np.testing.assert_allclose(inducing.nystrom_of(model).jitter, 4e-6, rtol=1e-12)
+
+
+def draws_of_the_prior(N=600, seed=3):
+    """Rows that the model below, with every 1-D place well covered, predicts perfectly."""
+    rng = np.random.default_rng(seed)
+    X = np.sort(rng.uniform(-3.0, 3.0, size=(N, 1)), axis=0)
+    K = k(X, X) + NOISE * np.eye(N)
+    return X, np.linalg.cholesky(K) @ rng.normal(size=(N, 1))
+
+
+def test_a_model_that_made_the_data_is_calibrated_and_gets_no_warning():
+    X, Y = draws_of_the_prior()
+    train, test = (X[::2], Y[::2]), (X[1::2], Y[1::2])
+    model = optimal(svgp(np.linspace(-3.1, 3.1, 40)[:, None]), train)
+    found = gs.diagnostics(model, test)["calibration"]
+    n = found["count"]
+    assert n == 300
+    assert abs(found["pit_mean"] - 0.5) < 4 * np.sqrt(1 / 12 / n)
+    assert abs(found["pit_variance"] - 1 / 12) < 4 * np.sqrt(1 / 180 / n)
+    assert found["pit_ks"] < 1.63 / np.sqrt(n)  # 1 in 100
+    for entry in found["coverage"]:
+        p = entry["nominal"]
+        assert abs(entry["observed"] - p) < 4 * np.sqrt(p * (1 - p) / n)
+    assert [e["nominal"] for e in found["coverage"]] == [0.5, 0.8, 0.9, 0.95, 0.99]
+    (sentence,) = gs.diagnostics(model, train)["advice"]
+    assert sentence.startswith("More inducing points would not help")
+
+
+def advice(model, data, start):
+    return [s for s in gs.diagnostics(model, data)["advice"] if s.startswith(start)]
+
+
+def test_training_is_advised_exactly_for_an_undertrained_q():
+    data = rows()
+    Z = points(9)[0]
+    (sentence,) = advice(svgp(Z), data, "Train longer")
+    gap = gs.diagnostics(svgp(Z), data)["bound"]["training_gap_per_row"]
+    assert f"{gap:.2g} nats per row; training can win at most that" in sentence
+    assert advice(optimal(svgp(Z), data), data, "Train longer") == []
+
+
+def test_inducing_points_are_advised_exactly_where_they_are_too_few():
+    X, Y = draws_of_the_prior(200)
+    few, many = (np.linspace(-3, 3, M)[:, None] for M in (4, 60))
+    (sentence,) = advice(svgp(few), (X, Y), "Add inducing points")
+    gap = gs.diagnostics(svgp(few), (X, Y))["bound"]["inducing_gap_per_row"]
+    assert f"at most {gap:.2g} nats per row." in sentence
+    assert advice(svgp(few), (X, Y), "More inducing points") == []
+    assert advice(svgp(many), (X, Y), "Add inducing points") == []
+    (sentence,) = advice(svgp(many), (X, Y), "More inducing points would not help")
+    assert "at most" in sentence
+
+
+def test_inducing_points_on_top_of_each_other_are_named():
+    Z, O = points(7, 5)
+    assert advice(solvegp(Z, O), rows(), "Two inducing inputs") == []
+    O[2] = Z[4] + 1e-5
+    (sentence,) = advice(solvegp(Z, O), rows(), "Two inducing inputs")
+    assert f"{np.sqrt(2) * 1e-5 / SCALE:.2g} lengthscales apart" in sentence
+    Z[0] = Z[1]
+    assert len(advice(solvegp(Z), rows(), "Two inducing inputs")) == 1
+
+
+def test_an_input_that_hardly_matters_is_named_and_one_that_matters_is_not():
+    data = rows()
+    Z = points(9)[0]
+    (sentence,) = advice(
+        svgp(Z, kernel=SquaredExponential(lengthscales=[0.7, 60.0])), data, "Input column"
+    )
+    assert sentence.startswith("Input column 1 hardly matters")
+    usual = SquaredExponential(lengthscales=[0.7, 5.0])
+    # as long, but with a variance that makes f a steep line along that column
+    steep = SquaredExponential(lengthscales=[0.7, 60.0], variance=1e4)
+    for kernel in (usual, steep):
+        assert advice(svgp(Z, kernel=kernel), data, "Input column") == []
+
+
+def test_the_effect_of_a_column_is_the_mean_squared_change_of_the_prior():
+    X, Y = data = rows()
+    kernel = SquaredExponential(lengthscales=[0.7, 5.0], variance=1.7)
+    found = gs.diagnostics(svgp(points(9)[0], kernel=kernel), data)["hyperparameters"]
+    for column, scale, deviation in zip(found["columns"], (0.7, 5.0), X.std(axis=0), strict=True):
+        change = 2 * 1.7 * (1 - np.exp(-0.5 * (deviation / scale) ** 2))
+        np.testing.assert_allclose(column["effect"], change / Y.var(), rtol=1e-6)
+        np.testing.assert_allclose(column["ratio"], scale / deviation, rtol=1e-12)
+        assert column["flag"] is None
+    np.testing.assert_allclose(found["noise_fraction"], NOISE / Y.var(), rtol=1e-9)
+    np.testing.assert_allclose(found["prior_variance"], 1.7, rtol=1e-12)
+
+
+def test_lengthscales_shorter_than_the_gaps_between_rows_memorize():
+    X = np.arange(30.0)[:, None]
+    data, Z = (X, np.sin(X)), X[::3]
+    short, fine = (SquaredExponential(lengthscales=scale) for scale in (0.4, 2.0))
+    (sentence,) = advice(svgp(Z, kernel=short), data, "The model memorizes")
+    found = gs.diagnostics(svgp(Z, kernel=short), data)["hyperparameters"]
+    np.testing.assert_allclose(found["nearest_neighbor_distance"], 2.5, rtol=1e-9)
+    explained = np.exp(-(2.5**2))  # the squared correlation
+    np.testing.assert_allclose(found["nearest_neighbor_explains"], explained, rtol=1e-6)
+    assert f"{explained:.1%}" in sentence
+    assert advice(svgp(Z, kernel=fine), data, "The model memorizes") == []
+
+
+def test_repeated_rows_are_each_others_neighbors():
+    X = np.repeat(np.arange(10.0)[:, None], 2, axis=0)
+    found = gs.diagnostics(svgp(X[::4]), (X, np.sin(X)))["hyperparameters"]
+    assert found["nearest_neighbor_distance"] == 0.0
+    np.testing.assert_allclose(found["nearest_neighbor_explains"], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("noise", "start"),
+    [(1.5e-6, "The noise variance is at its lower bound"), (0.1, None), (0.6, "The noise")],
+)
+def test_noise_at_a_bound_or_as_large_as_the_data_is_named(noise, start):
+    """The variance of these Y is about 0.55."""
+    model = svgp(points(9)[0], gpflow.likelihoods.Gaussian(noise))
+    found = advice(model, rows(), "The noise variance")
+    if start is None:
+        assert found == []
+    else:
+        (sentence,) = found
+        assert sentence.startswith(start)
+        assert ("explains almost nothing" in sentence) == (noise > 0.5)
+
+
+@pytest.mark.parametrize(("factor", "word"), [(0.2, "narrow"), (1.0, None), (5.0, "wide")])
+def test_intervals_of_a_wrong_width_are_named(factor, word):
+    X, Y = draws_of_the_prior()
+    model = optimal(svgp(np.linspace(-3.1, 3.1, 40)[:, None]), (X, Y))
+    model.likelihood.variance.assign(factor * NOISE)
+    found = advice(model, (X, Y), "Intervals")
+    assert [word in sentence for sentence in found] == ([] if word is None else [True])
+    assert ["training rows" in sentence for sentence in found] == [word == "wide"] * len(found)
+
+
+def labeled(N=300, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 2))
+    return X, (X[:, :1] + 0.3 * rng.normal(size=(N, 1)) > 0).astype(float)
+
+
+@pytest.mark.parametrize("build", [solvegp, svgp])
+def test_binary_classes_have_error_rate_and_calibration(build):
+    X, Y = data = labeled()
+    model = build(points(9)[0], likelihood=gpflow.likelihoods.Bernoulli())
+    gs.training.fit(model, data, num_steps=200, progress=False)
+    found = gs.diagnostics(model, data)
+    p = model.predict_y(X)[0].numpy()[:, 0]
+    calibration = found["calibration"]
+    assert calibration["kind"] == "classification"
+    error = np.mean((p > 0.5) != Y[:, 0])
+    assert calibration["error_rate"] == found["residual_variance"]["overall"]["error_rate"] == error
+    probabilities = np.stack([1 - p, p], axis=1)
+    np.testing.assert_allclose(calibration["ece"], gs.data.metrics.ece(Y, probabilities))
+    np.testing.assert_allclose(calibration["mean_confidence"], np.maximum(p, 1 - p).mean())
+    assert found["bound"]["collapsed"] is found["bound"]["exact"] is None
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(data), rtol=1e-10)
+    note = "it needs a Gaussian likelihood with one noise variance."
+    assert found["notes"] == {"bound.collapsed, exact, upper": note}
+
+
+def test_probabilities_that_are_too_bold_or_too_timid_are_named():
+    X, Y = labeled()
+    Z = points(9)[0]
+    model = solvegp(Z, likelihood=gpflow.likelihoods.Bernoulli())
+    gs.training.fit(model, (X, Y), num_steps=600, natural_gradients=True, progress=False)
+    assert advice(model, (X, Y), "The class probabilities") == []
+    rng = np.random.default_rng(1)
+    (sentence,) = advice(model, (X, rng.permutation(Y)), "The class probabilities")
+    assert "overconfident" in sentence
+    assert "training rows" not in sentence
+    fresh = solvegp(Z, likelihood=gpflow.likelihoods.Bernoulli())  # says one half of everything
+    fresh.q_mu[0].assign(0.2 * model.q_mu[0])
+    (sentence,) = advice(fresh, (X, Y), "The class probabilities")
+    assert "underconfident" in sentence
+    assert "training rows" in sentence
+
+
+@pytest.mark.parametrize("kind", [gpflow.likelihoods.MultiClass, gpflow.likelihoods.Softmax])
+def test_several_classes_and_several_binary_outputs_are_scored(kind):
+    X, _ = labeled(90)
+    labels = (X[:, :1] > 0) + (X[:, :1] > 1.0)
+    model = solvegp(points(9)[0], likelihood=kind(3), num_latent_gps=3)
+    found = gs.diagnostics(model, (X, labels.astype(float)))
+    np.testing.assert_allclose(found["calibration"]["mean_confidence"], 1 / 3, atol=0.15)
+    binary = solvegp(points(9)[0], likelihood=gpflow.likelihoods.Bernoulli(), num_latent_gps=2)
+    perturb(binary)
+    Y = (X > 0).astype(float)
+    found = gs.diagnostics(binary, (X, Y))
+    assert found["calibration"]["count"] == 180
+    wrong = (binary.predict_y(X)[0].numpy() > 0.5) != Y
+    regions = split_regions(binary.kernel, tf.constant(X))
+    for i, region in enumerate(found["residual_variance"]["regions"]):
+        np.testing.assert_allclose(region["error_rate"], wrong[regions == i].mean(), rtol=1e-12)
+
+
+def test_likelihoods_without_a_calibration_say_so():
+    X, _ = rows()
+    model = svgp(points(9)[0], gpflow.likelihoods.Poisson())
+    found = gs.diagnostics(model, (X, np.ones((60, 1))))
+    assert found["calibration"] is None
+    assert found["notes"]["calibration"] == "not for Poisson likelihoods."
+    assert found["residual_variance"]["overall"]["rmse"] is None
+    assert found["residual_variance"]["overall"]["unexplained"] > 0
+
+
+def test_noise_that_varies_has_a_calibration_and_no_bound_but_the_models():
+    data = rows()
+    scale = gpflow.functions.Linear(np.full((2, 1), 0.01), np.array([0.3]))
+    model = svgp(points(9)[0], gpflow.likelihoods.Gaussian(scale=scale))
+    found = gs.diagnostics(model, data)
+    assert found["bound"]["collapsed"] is None
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(data), rtol=1e-10)
+    assert found["calibration"]["kind"] == "regression"
+    steady = svgp(points(9)[0], gpflow.likelihoods.Gaussian(scale=np.sqrt(NOISE)))
+    expected = gs.diagnostics(svgp(points(9)[0]), data)["bound"]
+    assert_close(gs.diagnostics(steady, data)["bound"], expected, rtol=1e-9)
+
+
+def test_single_precision_agrees_with_double():
+    X, Y = rows()
+    Z, O = points(7, 5)
+    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-4)):
+        expected = gs.diagnostics(solvegp(Z, O), (X, Y))
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        found = gs.diagnostics(solvegp(Z, O), (X, Y))
+    assert json.dumps(found, allow_nan=False)
+    for name, value in expected["bound"].items():
+        if isinstance(value, float):
+            np.testing.assert_allclose(found["bound"][name], value, rtol=1e-3)
+    np.testing.assert_allclose(
+        found["residual_variance"]["overall"]["unexplained"],
+        expected["residual_variance"]["overall"]["unexplained"],
+        rtol=1e-3,
+    )
+
+
+@pytest.mark.parametrize("N", [1, 2, 5])
+@pytest.mark.parametrize("build", [solvegp, svgp])
+def test_fewer_rows_than_inducing_points_are_enough(build, N):
+    found = gs.diagnostics(build(points(9)[0]), rows(N))
+    assert json.dumps(found, allow_nan=False)
+    assert len(found["residual_variance"]["regions"]) == N
+    assert (found["hyperparameters"]["nearest_neighbor_distance"] is None) == (N == 1)
+
+
+def test_constant_columns_and_constant_outputs_are_flagged_not_divided_by():
+    X, _ = rows()
+    X[:, 1] = 3.0
+    found = gs.diagnostics(svgp(X[::6]), (X, np.full((60, 1), 2.0)))
+    assert json.dumps(found, allow_nan=False)
+    first, second = found["hyperparameters"]["columns"]
+    assert (second["flag"], second["ratio"], second["standard_deviation"]) == ("constant", None, 0)
+    assert first["flag"] is None
+    assert found["hyperparameters"]["noise_fraction"] is None
+    assert len(gs.diagnostics(svgp(X[:1]), (X[:1].repeat(9, 0), X[:9, :1]))["advice"]) > 0
+
+
+def test_columns_a_kernel_does_not_read_have_no_lengthscale():
+    data = rows()
+    found = gs.diagnostics(svgp(points(9)[0], kernel=Matern52(active_dims=[1])), data)
+    first, second = found["hyperparameters"]["columns"]
+    assert (first["flag"], first["lengthscale"], first["effect"]) == ("not read", None, 0.0)
+    assert (second["flag"], second["lengthscale"]) == (None, 1.0)
+    assert json.dumps(found, allow_nan=False)
+
+
+def test_kernels_without_lengthscales_say_so():
+    kernel = Matern52() + gpflow.kernels.Linear()
+    found = gs.diagnostics(svgp(points(9)[0], kernel=kernel), rows())
+    assert found["hyperparameters"]["columns"] is None
+    assert found["condition_numbers"]["smallest_distance"] is None
+    assert found["notes"]["lengthscales"].startswith("Sum is not one stationary kernel")
+    assert found["bound"]["exact"] > found["bound"]["collapsed"]
+    linear = svgp(points(1)[0], kernel=gpflow.kernels.Linear())  # no variance at the origin
+    assert json.dumps(gs.diagnostics(linear, (np.zeros((3, 2)), np.ones((3, 1)))), allow_nan=False)
+
+
+def test_several_kernels_have_what_does_not_need_one():
+    X, _ = rows()
+    kernel = gpflow.kernels.SeparateIndependent([Matern52(), SquaredExponential()])
+    shared = gpflow.inducing_variables.SharedIndependentInducingVariables(
+        gpflow.inducing_variables.InducingPoints(points(9)[0])
+    )
+    model = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(), shared, num_latent_gps=2)
+    data = X, np.concatenate([np.sin(X[:, :1]), np.cos(X[:, :1])], axis=1)
+    found = gs.diagnostics(model, data)
+    assert json.dumps(found, allow_nan=False)
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(data), rtol=1e-10)
+    assert found["bound"]["exact"] is found["condition_numbers"] is None
+    assert set(found["notes"]) == {"inducing points", "lengthscales"}
+
+
+def test_models_that_hold_their_data_have_what_does_not_need_a_bound():
+    data = rows()
+    model = gpflow.models.GPR(data, Matern52(lengthscales=SCALE), noise_variance=NOISE)
+    found = gs.diagnostics(model, data)
+    assert found["notes"] == {
+        "inducing points": "GPR has no inducing points of one function.",
+        "bound.elbo": "GPR has no elbo(data).",
+    }
+    np.testing.assert_allclose(found["bound"]["exact"], model.log_marginal_likelihood(), rtol=1e-9)
+    assert found["calibration"]["count"] == 60
+
+
+class ShiftedSVGP(gpflow.models.SVGP):
+    """A model whose bound is its own."""
+
+    def elbo(self, data):
+        return super().elbo(data) - 1.0
+
+
+@pytest.mark.parametrize("num_data", [None, 60])
+def test_a_bound_of_another_kind_is_averaged_over_batches(monkeypatch, num_data):
+    data = rows(60)
+    model = ShiftedSVGP(Matern52(), gpflow.likelihoods.Gaussian(), points(9)[0], num_data=num_data)
+    monkeypatch.setattr(inducing, "BATCH_ROWS", 7)
+    found = gs.diagnostics(model, data)["bound"]["elbo"]
+    np.testing.assert_allclose(found, model.elbo(data), rtol=1e-10)
+
+
+def test_a_factorization_that_fails_leaves_the_rest():
+    """Stock SVGP without jitter, two points in one place."""
+    Z = points(9)[0]
+    Z[1] = Z[0]
+    with gpflow.config.as_context(gpflow.config.Config(jitter=0.0)):
+        found = gs.diagnostics(svgp(Z), rows())
+    assert "Cholesky factorization of Kuu failed" in found["notes"]["inducing points"]
+    assert found["condition_numbers"] is None
+    assert found["hyperparameters"]["flags"] == []
+    assert found["bound"]["exact"] is not None
+    assert json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("build", [solvegp, svgp])
+def test_wrong_data_and_models_are_refused(build):
+    X, Y = rows()
+    model = build(points(9)[0])
+    for data, message in (
+        ((X, Y[:, 0]), r"Y must be a matrix.*Use Y\[:, None\]"),
+        ((X, Y[:9]), "same number of rows"),
+        ((X[:, :1], Y), r"X must have 2 column\(s\)"),
+        ((X, np.hstack([Y, Y])), r"Y must have 1 column\(s\)"),
+        ((X, np.where(X[:, :1] > 1.0, np.nan, Y)), "Y must be finite"),
+        (X, "data must be a tuple"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gs.diagnostics(model, data)
+    with pytest.raises(ValueError, match=r"model must be a gpflow\.models\.GPModel, got str"):
+        gs.diagnostics("model", (X, Y))
+    mean = model.q_mu if build is svgp else model.q_mu[0]
+    mean.unconstrained_variable.assign(np.full(mean.shape, np.nan))
+    with pytest.raises(ValueError, match=r"parameters that are not finite: q_mu"):
+        gs.diagnostics(model, (X, Y))
+
+
+def test_the_answer_is_plain_and_the_model_unchanged():
+    model = solvegp(*points(7, 5))
+    before = gpflow.utilities.read_values(model)
+    found = gs.diagnostics(model, rows())
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    after = gpflow.utilities.read_values(model)
+    assert all(np.array_equal(before[name], after[name]) for name in before)

@@ -1,0 +1,330 @@
+"""A run that is stopped, at any moment, goes on as if nothing had happened."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.keras import tf_keras
+
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.training import EarlyStopping, TrainingInterrupted, adam, fit
+from gpflow_sparse.training.state import named_variables
+
+N = 60
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(N, 2))
+    return X, np.sin(3.0 * X[:, :1]) + 0.1 * rng.normal(size=(N, 1))
+
+
+def classes():
+    X, Y = data()
+    return X, np.digitize(Y, [-0.3, 0.3]).astype(float)
+
+
+def solvegp(likelihood=None, P=1):
+    rng = np.random.default_rng(1)
+    return SOLVEGP(
+        gpflow.kernels.Matern52(lengthscales=[1.0, 1.0]),
+        gpflow.likelihoods.Gaussian(0.5) if likelihood is None else likelihood,
+        OrthogonalInducingVariables(rng.normal(size=(6, 2)), rng.normal(size=(4, 2))),
+        num_latent_gps=P,
+        num_data=N,
+    )
+
+
+def softmax():
+    return solvegp(gpflow.likelihoods.Softmax(3), P=3)
+
+
+def bits(model):
+    return {name: v.numpy().tobytes() for name, v in named_variables(model).items()}
+
+
+class KilledError(Exception):
+    """What a test kills a run with."""
+
+
+def killer(step):
+    def kill(state):
+        if state.step == step:
+            raise KilledError
+
+    return kill
+
+
+def stopped_and_resumed(build, source, folder, steps, kills, **options):
+    """One run, ended by an exception after each of ``kills``, each time with a new model."""
+    for kill in [*kills, None]:
+        model = build()
+        made = {name: value() if callable(value) else value for name, value in options.items()}
+        made["callbacks"] = [*made.get("callbacks", ()), killer(kill)]
+        try:
+            history = fit(
+                model, source, num_steps=steps, checkpoint_dir=folder, resume=True, **made
+            )
+        except KilledError:
+            continue
+    return model, history
+
+
+def undisturbed(build, source, folder, steps, **options):
+    return stopped_and_resumed(build, source, folder, steps, [], **options)
+
+
+OPTIMIZERS = {
+    "tf_keras": lambda: adam(0.02),
+    "keras": lambda: tf.optimizers.Adam(0.02),
+    "schedule": lambda: adam(0.02, decay_steps=60, warmup_steps=5),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "gamma"), [("tf_keras", 0.0), ("keras", 0.3), ("schedule", 0.3)], ids=list(OPTIMIZERS)
+)
+def test_a_killed_run_ends_with_the_same_bits(name, gamma, tmp_path):
+    options = {"optimizer": OPTIMIZERS[name], "natural_gradients": gamma, "batch_size": 16}
+    options |= {"checkpoint_every": 7, "deterministic": True}
+    model, history = undisturbed(solvegp, data(), tmp_path / "a", 40, **options)
+    again, resumed = stopped_and_resumed(solvegp, data(), tmp_path / "b", 40, [3, 7, 21], **options)
+    assert bits(again) == bits(model)
+    np.testing.assert_array_equal(resumed.elbo, history.elbo)
+    assert len(resumed.seconds) == 40
+    assert (np.diff(resumed.seconds) > 0).all()
+
+
+def test_random_draws_of_the_likelihood_are_repeated(tmp_path):
+    """Softmax draws from the latent functions in every step."""
+    options = {"batch_size": 16, "checkpoint_every": 5, "deterministic": True}
+    model, _ = undisturbed(softmax, classes(), tmp_path / "a", 10, **options)
+    again, _ = stopped_and_resumed(softmax, classes(), tmp_path / "b", 10, [7], **options)
+    assert bits(again) == bits(model)
+    other, _ = undisturbed(softmax, classes(), tmp_path / "c", 10, seed=1, **options)
+    assert bits(other) != bits(model)
+
+
+def test_datasets_find_their_place_again(tmp_path):
+    def source():
+        tf.random.set_seed(0)  # half of the seed of `shuffle`
+        return tf.data.Dataset.from_tensor_slices(data()).shuffle(N, seed=3).batch(16)
+
+    options = {"checkpoint_every": 5, "deterministic": True}
+    model, _ = undisturbed(solvegp, source(), tmp_path / "a", 20, **options)
+    for kill in (9, None):
+        again = solvegp()
+        try:
+            fit(
+                again,
+                source(),
+                num_steps=20,
+                checkpoint_dir=tmp_path / "b",
+                resume=True,
+                callbacks=[killer(kill)],
+                **options,
+            )
+        except KilledError:
+            continue
+    assert bits(again) == bits(model)
+
+
+def test_early_stopping_remembers_across_a_kill(tmp_path):
+    def stopping():
+        return [EarlyStopping(every=5, patience=2, min_delta=1e9)]
+
+    options = {"callbacks": stopping, "checkpoint_every": 4}
+    _, history = undisturbed(solvegp, data(), tmp_path / "a", 100, **options)
+    _, resumed = stopped_and_resumed(solvegp, data(), tmp_path / "b", 100, [6, 11], **options)
+    assert history.stopped_early
+    assert resumed.stopped_early
+    assert history.num_steps == resumed.num_steps == 15
+    _, finished = undisturbed(solvegp, data(), tmp_path / "b", 100, **options)
+    assert finished.num_steps == 15
+
+
+def test_a_finished_run_is_not_run_again_and_can_be_prolonged(tmp_path):
+    options = {"checkpoint_every": 4, "deterministic": True}
+    model, history = undisturbed(solvegp, data(), tmp_path, 10, **options)
+    again, same = undisturbed(solvegp, data(), tmp_path, 10, **options)
+    assert bits(again) == bits(model)
+    np.testing.assert_array_equal(same.elbo, history.elbo)
+    longer, _ = undisturbed(solvegp, data(), tmp_path, 25, **options)
+    straight, _ = undisturbed(solvegp, data(), tmp_path / "straight", 25, **options)
+    assert bits(longer) == bits(straight)
+    with pytest.raises(ValueError, match=r"has done 25 steps, more than the 12 asked for"):
+        undisturbed(solvegp, data(), tmp_path, 12, **options)
+
+
+def test_two_checkpoints_are_kept_and_a_damaged_one_is_passed_over(tmp_path):
+    options = {"checkpoint_every": 5, "deterministic": True}
+    model, _ = undisturbed(solvegp, data(), tmp_path / "a", 30, **options)
+    stopped_and_resumed(solvegp, data(), tmp_path / "b", 12, [], **options)
+    files = sorted((tmp_path / "b").iterdir())
+    assert [file.name for file in files] == [
+        "checkpoint-000000010.safetensors",
+        "checkpoint-000000012.safetensors",
+    ]
+    content = bytearray(files[-1].read_bytes())
+    content[len(content) // 2] ^= 1
+    files[-1].write_bytes(content)
+    (tmp_path / "b" / ".saving-1.tmp").write_bytes(b"half")
+    with pytest.warns(match=r"damaged.*Looking for the one before"):
+        again, _ = undisturbed(solvegp, data(), tmp_path / "b", 30, **options)
+    assert bits(again) == bits(model)
+    assert not list((tmp_path / "b").glob("*.tmp"))
+    for file in (tmp_path / "b").iterdir():
+        file.write_bytes(b"")
+    with (
+        pytest.warns(match=r"Looking for the one before"),
+        pytest.raises(ValueError, match=r"no checkpoint .* can be read"),
+    ):
+        undisturbed(solvegp, data(), tmp_path / "b", 30, **options)
+
+
+X, Y = data()
+SETTINGS = [
+    ({"seed": 1}, r"seed=0, this one has seed=1"),
+    ({"batch_size": 10}, r"batch_size=60, this one has batch_size=10"),
+    ({"optimizer": lambda: adam(0.5)}, r"optimizer="),
+    ({"natural_gradients": True}, r"natural_gradients=0.0, this one has natural_gradients=0.1"),
+    ({"source": (X, Y + 1.0)}, r"data=arrays"),
+    ({"callbacks": [EarlyStopping()]}, r"2 callbacks|1 callbacks"),
+    (
+        {"build": lambda: solvegp(gpflow.likelihoods.StudentT())},
+        r"they differ in model\.likelihood",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run of three steps."""
+    folder = tmp_path_factory.mktemp("finished")
+    undisturbed(solvegp, data(), folder, 3)
+    return folder
+
+
+@pytest.mark.parametrize(("change", "message"), SETTINGS, ids=[next(iter(c)) for c, _ in SETTINGS])
+def test_a_checkpoint_of_another_run_is_refused(change, message, finished):
+    change = dict(change)
+    build, source = change.pop("build", solvegp), change.pop("source", data())
+    with pytest.raises(ValueError, match=message):
+        undisturbed(build, source, finished, 6, **change)
+
+
+def test_a_folder_with_a_run_is_not_written_over(tmp_path):
+    fit(solvegp(), data(), num_steps=2, checkpoint_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"holds a run .* pass resume=True"):
+        fit(solvegp(), data(), num_steps=2, checkpoint_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"resume=True needs checkpoint_dir"):
+        fit(solvegp(), data(), num_steps=2, resume=True)
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", 3):
+        with pytest.raises(ValueError, match=r"checkpoint_dir must be a folder"):
+            fit(solvegp(), data(), num_steps=2, checkpoint_dir=folder)
+
+
+def test_the_legacy_optimizers_are_not_resumed(tmp_path):
+    optimizer = tf_keras.optimizers.legacy.Adam
+    fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01))
+    with pytest.raises(ValueError, match=r"legacy optimizer.* cannot be resumed"):
+        fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01), checkpoint_dir=tmp_path)
+
+
+def press_ctrl_c(step):
+    def press(state):
+        if state.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return press
+
+
+def test_ctrl_c_keeps_the_step_and_says_how_to_go_on(tmp_path, capfd):
+    options = {"batch_size": 16, "deterministic": True}
+    straight = solvegp()
+    fit(straight, data(), num_steps=20, callbacks=[press_ctrl_c(99)], **options)
+    model = solvegp()
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(TrainingInterrupted, match=r"after step 13 of 20.*resume=True") as caught:
+        fit(
+            model,
+            data(),
+            num_steps=20,
+            callbacks=[press_ctrl_c(13)],
+            checkpoint_dir=tmp_path,
+            **options,
+        )
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert str(tmp_path) in str(caught.value)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert "stopping after this step" in capfd.readouterr().err
+    again = solvegp()
+    history = fit(
+        again,
+        data(),
+        num_steps=20,
+        callbacks=[press_ctrl_c(99)],
+        checkpoint_dir=tmp_path,
+        resume=True,
+        **options,
+    )
+    assert history.num_steps == 20
+    assert bits(again) == bits(straight)
+
+
+def test_ctrl_c_without_a_folder_leaves_the_model_at_its_step():
+    model, same = solvegp(), solvegp()
+    with pytest.raises(TrainingInterrupted, match=r"after step 4 of 20.*checkpoint_dir"):
+        fit(model, data(), num_steps=20, callbacks=[press_ctrl_c(4)])
+    fit(same, data(), num_steps=4)
+    assert bits(model) == bits(same)
+
+
+def test_it_trains_outside_of_the_main_thread():
+    done = []
+    thread = threading.Thread(target=lambda: done.append(fit(solvegp(), data(), num_steps=2)))
+    thread.start()
+    thread.join()
+    assert done[0].num_steps == 2
+
+
+_RUN = """
+import sys
+from tests.training.test_checkpoints import data, solvegp
+from gpflow_sparse.training import adam, fit
+model = solvegp()
+fit(model, data(), num_steps=400, batch_size=16, optimizer=adam(0.02), natural_gradients=0.2,
+    checkpoint_dir=sys.argv[1], checkpoint_every=3, resume=True, deterministic=True)
+"""
+
+
+def test_sigkill_at_a_random_moment_loses_nothing(tmp_path):
+    """A real kill of a real process, in the midst of steps and checkpoints."""
+    options = {"optimizer": lambda: adam(0.02), "natural_gradients": 0.2, "batch_size": 16}
+    options |= {"checkpoint_every": 3, "deterministic": True}
+    model = solvegp()
+    made = {name: value() if callable(value) else value for name, value in options.items()}
+    fit(model, data(), num_steps=400, checkpoint_dir=tmp_path / "a", **made)
+    folder = tmp_path / "b"
+    command = [sys.executable, "-c", _RUN, str(folder)]
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(list(folder.glob("checkpoint-*"))) < 2:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    again = solvegp()
+    made = {name: value() if callable(value) else value for name, value in options.items()}
+    fit(again, data(), num_steps=400, checkpoint_dir=folder, resume=True, **made)
+    assert bits(again) == bits(model)

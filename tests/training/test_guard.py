@@ -1,0 +1,260 @@
+"""A step that fails moves nothing, is explained, and is tried again from what was good."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.checks import require_data
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.training import TrainingError, adam, fit
+from gpflow_sparse.training.feed import open_feed
+from gpflow_sparse.training.guard import diagnose
+from gpflow_sparse.training.state import named_variables
+from gpflow_sparse.training.step import compile_step
+
+N = 40
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(N, 1))
+    return X, np.sin(3.0 * X) + 0.1 * rng.normal(size=X.shape)
+
+
+def solvegp(likelihood=None):
+    return SOLVEGP(
+        gpflow.kernels.SquaredExponential(),
+        gpflow.likelihoods.Gaussian(0.5) if likelihood is None else likelihood,
+        OrthogonalInducingVariables(np.linspace(-2, 2, 4)[:, None], np.array([[-1.0], [0.1]])),
+        num_data=N,
+    )
+
+
+def values(model):
+    return {name: v.numpy() for name, v in named_variables(model).items()}
+
+
+def spoiled(x, factor):
+    """``x``, with a gradient multiplied by ``factor``."""
+
+    @tf.custom_gradient
+    def identity(x):
+        return x, lambda upstream: upstream * factor
+
+    return identity(x)
+
+
+class Fragile(gpflow.likelihoods.Gaussian):
+    """NaN in the evaluations from ``first`` to ``last``, or only in their gradients."""
+
+    def __init__(self, first, last, only_gradients=False):
+        super().__init__(0.5)
+        counter = tf.Variable(0, trainable=False)
+        # out of sight: as a variable of the model it would be put back with it
+        self.count = lambda: counter.assign_add(1)
+        self.first, self.last, self.only_gradients = first, last, only_gradients
+
+    def _variational_expectations(self, X, Fmu, Fvar, Y):
+        number = self.count()
+        bad = tf.logical_and(number >= self.first, number <= self.last)
+        factor = tf.cast(tf.where(bad, np.nan, 1.0), Fmu.dtype)
+        value = super()._variational_expectations(X, Fmu, Fvar, Y)
+        return spoiled(value, factor) if self.only_gradients else value * factor
+
+
+@pytest.mark.parametrize(
+    ("gamma", "only_gradients", "text"),
+    [
+        (0.0, False, r"the objective is nan"),
+        (0.5, True, r"the gradient of model\..* is not finite, though the objective is -\d"),
+    ],
+)
+def test_a_passing_failure_goes_back_to_the_snapshot_and_on(gamma, only_gradients, text):
+    """Step 8 and its eager diagnosis fail; steps 5 to 8 are taken again."""
+    model, seen = solvegp(Fragile(8, 9, only_gradients)), []
+    message = rf"step 8: {text}.*the model is back at step 4, and goes on with 0\.5 of the step"
+    with pytest.warns(match=message):
+        history = fit(
+            model,
+            data(),
+            num_steps=20,
+            natural_gradients=gamma,
+            checkpoint_every=4,
+            callbacks=[lambda state: seen.append(state.step)],
+        )
+    assert len(history.recoveries) == 1
+    assert seen == [*range(1, 8), *range(5, 21)]
+    assert history.num_steps == 20
+    assert np.isfinite(history.elbo).all()
+
+
+def test_three_failures_in_a_row_end_the_run_at_the_last_good_state():
+    model, same = solvegp(Fragile(8, 10**9)), solvegp()
+    with pytest.warns(match="the objective is nan") as warned, pytest.raises(TrainingError) as caught:
+        fit(model, data(), num_steps=20, checkpoint_every=4, optimizer=adam(0.0))
+    assert len(warned) == 2
+    message = str(caught.value)
+    assert message.startswith("step 5: the objective is nan")
+    assert "back at step 4" in message
+    assert "did not help to go on with 0.5 of the step size, then 0.25 of the step size" in message
+    for name, value in values(same).items():
+        np.testing.assert_array_equal(values(model)[name], value)
+
+
+def test_a_failed_step_moves_neither_parameters_nor_optimizer():
+    """At the first step nothing can be tried: no good state, no factorization to help."""
+    model, optimizer = solvegp(Fragile(1, 10**9)), adam(0.1)
+    before = values(model)
+    with pytest.raises(TrainingError, match=r"step 1: .*nothing has moved"):
+        fit(model, data(), num_steps=5, optimizer=optimizer, natural_gradients=0.5)
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(value, before[name])
+    assert int(optimizer.iterations) == 0
+    assert all(np.all(v.numpy() == 0) for v in optimizer.variables[2:])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.4])
+def test_the_shortened_step_is_half_as_long(gamma):
+    """Of the optimizer exactly; a natural step is a step of half of gamma."""
+    moved = []
+    for scale, size in ((1.0, gamma), (0.5, gamma), (1.0, 0.5 * gamma)):
+        model = solvegp()
+        before = values(model)
+        step = compile_step(model, open_feed(data(), None, 0, require_data), adam(0.1), size, scale)
+        assert bool(step(tf.constant(True))[1])
+        moved.append({name: value - before[name] for name, value in values(model).items()})
+    for name, change in moved[1].items():
+        natural = gamma and "q_" in name
+        expected = moved[2][name] if natural else 0.5 * moved[0][name]
+        np.testing.assert_allclose(change, expected, atol=1e-12)
+    assert np.abs(moved[1]["model.likelihood.variance._pretransformed_input"]) > 0.04
+
+
+class Cliff(gpflow.likelihoods.Gaussian):
+    """NaN beyond a noise variance of 0.53."""
+
+    def _variational_expectations(self, X, Fmu, Fvar, Y):
+        value = super()._variational_expectations(X, Fmu, Fvar, Y)
+        beyond = tf.convert_to_tensor(self.variance) > 0.53
+        return tf.where(beyond, tf.constant(np.nan, value.dtype), value)
+
+
+def test_the_last_step_is_looked_at_too():
+    """Nothing comes after it that could fail; its result is evaluated and, here, taken back."""
+    model = solvegp(Cliff(0.5))
+    with pytest.warns(match=r"step 1: the objective is nan.*back at step 0.*of the step size"):
+        history = fit(model, data(), num_steps=1, optimizer=adam(0.1))
+    assert history.num_steps == 1
+    assert 0.51 < model.likelihood.variance.numpy() <= 0.53
+    assert np.isfinite(model.elbo(data()))
+
+
+class Touchy(gpflow.kernels.SquaredExponential):
+    """Positive definite only with a hundred times the usual jitter."""
+
+    def K(self, X, X2=None):
+        K = super().K(X, X2)
+        return K if X2 is not None else tf.linalg.set_diag(K, tf.linalg.diag_part(K) - self.deficit)
+
+    deficit = 0.0
+
+
+def test_a_failed_factorization_raises_the_models_jitter_and_keeps_it():
+    Z = np.concatenate([np.linspace(-2, 2, 4), np.linspace(-2, 2, 4)])[:, None]  # singular
+    kernel = Touchy()
+    kernel.deficit = 3e-5
+    model = SOLVEGP(
+        kernel, gpflow.likelihoods.Gaussian(0.5), OrthogonalInducingVariables(Z), num_data=N
+    )
+    message = r"step 1: Cholesky factorization of Kuu.* 4 of the 8 inducing points coincide"
+    with pytest.warns(match=message) as warned:
+        history = fit(model, data(), num_steps=5)
+    assert len(warned) == len(history.recoveries) == 2
+    assert model.jitter == pytest.approx(1e-4)
+    assert np.isfinite(model.elbo(data()))
+    assert np.isfinite(model.posterior().predict_f(data()[0])[1]).all()
+
+
+def batches(X, Y):
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_bad_data_in_a_later_batch_are_named_and_not_tried_again(column):
+    X, Y = data()
+    X = np.concatenate([X, X], axis=1)
+    X[27, column] = np.nan
+    model = SOLVEGP(
+        gpflow.kernels.SquaredExponential(),
+        gpflow.likelihoods.Gaussian(0.5),
+        OrthogonalInducingVariables(X[:4], X[4:8]),
+        num_data=N,
+    )
+    message = rf"step 4: in this batch, X must be finite.*\(3, {column}\).*back at step 0"
+    with pytest.raises(TrainingError, match=message):
+        fit(model, batches(X, Y), num_steps=10)
+    assert np.isfinite(model.elbo(data_without(X, Y, 27)))
+
+
+def data_without(X, Y, row):
+    return np.delete(X, row, axis=0), np.delete(Y, row, axis=0)
+
+
+def test_an_outlier_that_overflows_is_named():
+    X, Y = data()
+    Y[11] = 1e200
+    model = solvegp()
+    found = diagnose(model, (X, Y))
+    assert "expected log likelihood of 1 of the 40 rows is not finite" in found.text
+    assert "row 11 of the batch, whose largest entry is Y column 0 = 1e+200" in found.text
+
+
+def test_a_model_that_holds_its_data_is_diagnosed_too():
+    X, Y = data()
+    model = gpflow.models.GPR((X, Y), gpflow.kernels.SquaredExponential())
+    model.kernel.variance.unconstrained_variable.assign(np.nan)
+    with pytest.raises(TrainingError, match=r"model\.kernel\.variance is not finite"):
+        fit(model, num_steps=3)
+
+
+def duplicated_in_float32(model):
+    """Float32, each inducing point five times, next to no noise, and far too smooth a kernel."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(200, 2)).astype(np.float32)
+    Y = np.sin(3.0 * X[:, :1])
+    Z, O = np.repeat(X[:20], 5, axis=0), np.repeat(X[20:40], 5, axis=0)
+    solve = model is SOLVEGP
+    return (X, Y), model(
+        gpflow.kernels.SquaredExponential(lengthscales=[5.0, 5.0]),
+        gpflow.likelihoods.Gaussian(2e-6),
+        OrthogonalInducingVariables(Z, O) if solve else np.concatenate([Z, O]),
+        num_data=200,
+    )
+
+
+def test_duplicates_in_float32_with_tiny_noise_recover():
+    """Even with a rate of 1 and full natural steps."""
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        pairs, model = duplicated_in_float32(SOLVEGP)
+        before = float(model.elbo(pairs))
+        history = fit(model, pairs, num_steps=60, optimizer=adam(1.0), natural_gradients=1.0)
+        assert history.num_steps == 60
+        assert float(model.elbo(pairs)) > 0.1 * before  # negative: ten times nearer to zero
+
+
+def test_duplicates_in_float32_stop_gpflows_own_model_with_the_message():
+    """GPflow's jitter is 1e-6 whatever the float type, and its failure is silent."""
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        pairs, model = duplicated_in_float32(gpflow.models.SVGP)
+        with pytest.raises(TrainingError) as caught:
+            fit(model, pairs, num_steps=40)
+    for words in (
+        "step 1: Cholesky factorization of Kuu (covariance of the inducing points) failed",
+        "not positive definite in float32",
+        "160 of the 200 inducing points coincide with another",
+        "model.likelihood.variance is 2.0e-06",
+        "gpflow.config.set_default_jitter",
+    ):
+        assert words in str(caught.value)
