@@ -14,28 +14,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow import likelihoods
 
-from gpflow_sparse.labels import (
-    num_outputs,
-    require_labels,
-    require_latents,
-)
-
-__all__ = [
-    "as_array",
-    "as_tensor",
-    "num_outputs",
-    "require_count",
-    "require_data",
-    "require_finite_in_graph",
-    "require_flag",
-    "require_inputs",
-    "require_labels",
-    "require_latents",
-    "require_matrix",
-    "require_range",
-    "require_seed",
-    "require_whole",
-]
+from gpflow_sparse.labels import num_outputs, require_labels
+from gpflow_sparse.labels import require_latents as require_latents  # one door for all guards
 
 _ROWS = "X and Y must have the same number of rows, got {} and {}."
 
@@ -223,7 +203,8 @@ def require_range(tensor: tf.Tensor, name: str) -> None:
         return
     limit = tensor.dtype.max**0.5 / 1e3
     with tf.init_scope():
-        largest = float(tf.reduce_max(tf.abs(values)))
+        # `.numpy()`, not `float`, which AutoGraph would turn back into a graph
+        largest = tf.reduce_max(tf.abs(values)).numpy()
     if largest >= limit:
         raise ValueError(
             f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "

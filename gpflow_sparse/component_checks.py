@@ -98,19 +98,30 @@ def require_mean(value: Any, latent_mean: tf.Tensor, function: Any) -> tf.Tensor
     return value
 
 
-def require_dtype(module: tf.Module, name: str) -> None:
+def require_dtype(module: tf.Module, name: str, dtype: tf.DType) -> None:
     """
-    Refuse parameters of another float type than GPflow's default.
+    Refuse parameters of another float type than the model's.
 
     :raises ValueError: naming the first such parameter.
     """
-    wanted = tf.as_dtype(gpflow.default_float())
+    wanted = tf.as_dtype(dtype)
     for path, parameter in gpflow.utilities.parameter_dict(module).items():
         if parameter.dtype.is_floating and parameter.dtype != wanted:
             raise ValueError(
-                f"{name}{path} must be {wanted.name}, GPflow's default float, got "
-                f"{parameter.dtype.name}; build {name} after setting the float type."
+                f"{name}{path} must be {wanted.name} as the model is, got {parameter.dtype.name}; "
+                f"build {name} anew after gpflow.config.set_default_float(np.{wanted.name})."
             )
+
+
+def require_jitter(value: Any) -> None:
+    """
+    Refuse a relative jitter that is no finite number of at least zero.
+
+    :raises ValueError: see above; None, which leaves it to the float type, passes.
+    """
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if value is not None and not (number and 0.0 <= value < np.inf):
+        raise ValueError(f"jitter must be None or a number of at least 0, got {value!r}.")
 
 
 def require_sound(module: tf.Module, *, failed: bool = False) -> None:
@@ -198,6 +209,11 @@ def _require_ard(kernel: Any, active: int, num_columns: int, name: str) -> None:
         return
     # the variance of a linear kernel is one per column, that of a stationary one is a scalar
     linear = isinstance(kernel, kernels.Linear)
+    if type(getattr(kernel, "variance", None)) in (int, float):
+        raise ValueError(
+            f"{name}.variance must be a gpflow.Parameter, got the number {kernel.variance}; use "
+            f"{name}.variance.assign, or gpflow.Parameter with a transform."
+        )
     for attribute in (*_ARD_PARAMETERS, "variance") if linear else _ARD_PARAMETERS:
         shape = _shape(getattr(kernel, attribute, 0.0))
         if len(shape) > 1 or (shape and shape[0] not in (1, active, None)):
@@ -228,7 +244,7 @@ def _mean_function_sizes(function: Any, num_columns: int | None) -> tuple[int | 
     if type(function) is functions.Zero:
         return None, function.output_dim
     if type(function) is functions.Constant:
-        return None, int(np.prod(_shape(function.c)))
+        return None, max(_shape(function.c), default=1)
     if type(function) is functions.Polynomial:
         return _shape(function.powers)[1], _shape(function.w)[0]
     return None, None

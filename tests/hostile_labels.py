@@ -74,12 +74,15 @@ LABEL_DOORS = {
 def labels(cases=CASES, doors=LABEL_DOORS) -> Iterator[tuple[str, str, Verdict]]:
     for case in cases:
         make_likelihood, latents, good = CASES[case]
-        m = model(likelihood=make_likelihood(), num_latent_gps=latents)
+
+        def build(make_likelihood=make_likelihood, latents=latents):
+            return model(likelihood=make_likelihood(), num_latent_gps=latents)
+
         for kind, (make, takers) in LABELS.items():
             for door, bind in doors.items():
                 value = make(good)
                 fits = case in takers
-                call = seeded(bind(m))
+                call = seeded(lambda y, bind=bind, build=build: bind(build())(y))
                 names = ("Y", "Ordinal")
                 clean = value.astype(np.float64) if fits else None
                 yield kind, f"{case}: {door}", judge(call, value, clean, names=names)

@@ -1,13 +1,18 @@
 """The command line, as a user meets it."""
 
 import json
+import shlex
+import signal
 import subprocess
 import sys
+import time
 
+import gpflow
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import gpflow_sparse as gs
 from gpflow_sparse.cli import main
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "15", "--num-subset", "60"]
@@ -161,7 +166,9 @@ def test_classification_is_scored_by_error_rate(run, rng, tmp_path):
     assert code == 0
     result = last_json(out)["results"][0]
     assert result["error_rate"] < 0.45  # guessing the largest class errs in about 0.6
-    np.testing.assert_allclose(last_json(run("evaluate", "--model", "run")[1])["brier"], result["brier"])
+    np.testing.assert_allclose(
+        last_json(run("evaluate", "--model", "run")[1])["brier"], result["brier"]
+    )
 
 
 def test_float32_runs_and_leaves_the_session_in_float64(run):
@@ -207,3 +214,124 @@ def test_the_step_benchmark_prints_ratios_to_gpflow(run):
         "SVGP(16) on our factorization",
     ]
     assert rows[1]["ratio"] == 1.0
+
+
+def read_csv(text):
+    header, *rows = text.strip().splitlines()
+    values = np.array([[float(v) for v in row.split(",")] for row in rows])
+    return dict(zip(header.split(","), values.T, strict=True))
+
+
+def test_predictions_of_new_rows_do_not_depend_on_the_chunks(run, rng, tmp_path):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    run("fit", "--data", "my.csv", "--target", "price", *SMALL, "--no-plot", "--output", "run")
+    X = rng.normal(size=(7, 2))
+    rows = [f"left,{b:.17g},{a:.17g}," for a, b in X]  # columns the model does not need may be text
+    write_csv(tmp_path / "new.csv", rows, "door,height,width,note")
+    code, out, err = run("predict", "--model", "run", "--data", "new.csv")
+    assert code == 0, err
+    columns = read_csv(out)
+    assert list(columns) == ["mean", "standard_deviation", "lower_95", "upper_95"]
+    assert len(columns["mean"]) == 7
+    np.testing.assert_allclose(
+        columns["upper_95"] - columns["mean"], 1.96 * columns["standard_deviation"], rtol=1e-7
+    )
+    model = gs.load(tmp_path / "run" / "model.safetensors")
+    mean, variance = model.standardizer.predict_y(model, X)
+    np.testing.assert_allclose(columns["mean"], mean[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(columns["standard_deviation"] ** 2, variance[:, 0], rtol=1e-8)
+    write_csv(tmp_path / "wide.csv", ["1,2,3"], "width,height,depth")
+    code, _, err = run("predict", "--model", "run/model.safetensors", "--data", "wide.csv")
+    assert code == 1  # a model file alone knows no column names
+    assert "2 columns" in err
+    for size in ("1", "3", "100000"):
+        arguments = ["--data", "new.csv", "--chunk-size", size, "--output", "out/p.csv"]
+        assert run("predict", "--model", "run", *arguments)[0] == 0
+        again = read_csv((tmp_path / "out" / "p.csv").read_text())
+        for name, values in columns.items():
+            np.testing.assert_allclose(again[name], values, rtol=1e-9)
+
+
+def test_npz_rows_and_a_model_saved_in_python_are_predicted(run, rng, tmp_path):
+    X = rng.normal(size=(30, 2))
+    scaler = gs.Standardizer.fit(X)
+    model = gs.models.SOLVEGP(
+        gpflow.kernels.Matern32(),
+        gpflow.likelihoods.MultiClass(3),
+        gs.inducing_variables.OrthogonalInducingVariables(X[:5], X[5:8]),
+        num_latent_gps=3,
+    )
+    gs.save(model, tmp_path / "model")
+    np.savez(tmp_path / "rows.npz", x=X)
+    code, _, err = run("predict", "--model", "model", "--data", "rows.npz")
+    assert code == 1
+    assert "no standardizer" in err
+    model.standardizer = scaler
+    gs.save(model, tmp_path / "model")
+    code, out, err = run("predict", "--model", "model", "--data", "rows.npz")
+    assert code == 0, err
+    columns = read_csv(out)
+    assert list(columns) == ["probability_0", "probability_1", "probability_2", "class"]
+    total = sum(columns[f"probability_{c}"] for c in range(3))
+    np.testing.assert_allclose(total, np.ones(30), atol=1e-9)
+    code, _, err = run("evaluate", "--model", "model", "--data", "rows.npz")
+    assert code == 1
+    assert "no array y" in err
+    code, _, err = run("evaluate", "--model", "model")
+    assert code == 1
+    assert "give --data" in err
+
+
+def test_evaluate_writes_a_report(run, tmp_path):
+    run("fit", *SMALL, "--no-baseline", "--no-plot", "--output", "run")
+    code, out, err = run("evaluate", "--model", "run", "--report", "page")
+    assert code == 0, err
+    assert "page/index.html" in err
+    files = {path.name for path in (tmp_path / "page").iterdir()}
+    assert files >= {"index.html", "diagnostics.json", "pit.png", "coverage.png", "residuals.png"}
+    assert f"{last_json(out)['rmse']:.3g}"[:4] in (tmp_path / "page" / "index.html").read_text()
+
+
+def start(tmp_path, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpflow_sparse.cli", "fit", *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_checkpoint(folder, process):
+    while not list(folder.glob("checkpoints/*/checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def test_ctrl_c_prints_the_command_that_resumes_and_it_does(run, tmp_path):
+    options = [*SMALL, "--num-steps", "4000", "--no-plot", "--no-baseline", "--output", "run"]
+    process = start(tmp_path, *options)
+    wait_for_checkpoint(tmp_path / "run", process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "fit was interrupted after step" in err
+    (command,) = [line.strip() for line in err.splitlines() if line.startswith("    ")]
+    assert command == shlex.join(["gpflow-sparse", "fit", *options, "--resume"])
+    code, _, err = run("fit", *options)
+    assert code == 1
+    assert "an unfinished run is in run: add --resume" in err
+    code, _, err = run("fit", *options, "--seed", "5", "--resume")
+    assert code == 1
+    assert "has seed=0, this one 5" in err
+    code, out, err = run(*shlex.split(command)[1:])
+    assert code == 0, err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    straight = run("fit", *options[:-1], "straight")[1]
+    for name in ("rmse", "nlpd"):
+        got, expected = (last_json(text)["results"][0][name] for text in (out, straight))
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    code, _, err = run(*shlex.split(command)[1:])
+    assert code == 1
+    assert "complete: nothing to resume" in err

@@ -102,10 +102,12 @@ def test_the_bounds_are_in_order_for_any_q(N, seed):
     bound = gs.diagnostics(model, rows(N, seed=seed))["bound"]
     values = [bound[name] for name in ("elbo", "collapsed", "exact", "upper")]
     assert values == sorted(values)
-    assert bound["training_gap"] == bound["collapsed"] - bound["elbo"]
+    parts = bound["elbo"] + bound["training_gap"] + bound["factorization_gap"]
+    np.testing.assert_allclose(parts, bound["collapsed"], rtol=1e-10)
+    assert min(bound["training_gap"], bound["factorization_gap"]) >= 0.0
     assert bound["inducing_gap"] == bound["exact"] - bound["collapsed"]
     assert bound["inducing_gap_from"] == "exact"
-    for name in ("elbo", "training_gap", "inducing_gap"):
+    for name in ("elbo", "training_gap", "factorization_gap", "inducing_gap"):
         np.testing.assert_allclose(bound[f"{name}_per_row"], bound[name] / N, rtol=1e-14)
 
 
@@ -113,6 +115,29 @@ def test_the_training_gap_of_the_optimal_q_is_zero():
     data = rows()
     bound = gs.diagnostics(optimal(svgp(points(9)[0]), data), data)["bound"]
     np.testing.assert_allclose(bound["training_gap"], 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("P", [1, 2])
+def test_the_best_q_of_independent_sets_leaves_the_factorization_gap_only(P):
+    """The optimum in closed form: blocks of the precision of the best q, and its mean."""
+    X, Y = data = rows(P=P)
+    Z, O = points(7, 5)
+    model = solvegp(Z, O, num_latent_gps=P)
+    L = np.linalg.cholesky(k(np.vstack([Z, O]), np.vstack([Z, O])) + 1e-6 * np.eye(12))
+    A = np.linalg.solve(L, k(np.vstack([Z, O]), X))
+    precision = np.eye(12) + A @ A.T / NOISE
+    means = np.split(np.linalg.solve(precision, A @ Y / NOISE), [7])
+    for (m, R), mean, rows_of in zip(
+        model.variational_parameters, means, (slice(7), slice(7, 12)), strict=True
+    ):
+        m.assign(mean)
+        cov = np.linalg.inv(precision[rows_of, rows_of])
+        R.assign(np.linalg.cholesky(cov)[None].repeat(P, axis=0))
+    bound = gs.diagnostics(model, data)["bound"]
+    np.testing.assert_allclose(bound["training_gap"], 0.0, atol=1e-8)
+    assert bound["factorization_gap"] > 0.1
+    assert gs.diagnostics(svgp(Z, num_latent_gps=P), data)["bound"]["factorization_gap"] == 0.0
+    assert advice(model, data, "Train longer") == []
 
 
 def test_the_inducing_gap_closes_when_every_row_is_an_inducing_point():
@@ -178,15 +203,30 @@ def test_rows_other_than_the_training_rows_have_no_bound():
 def test_the_unexplained_fraction_is_that_of_naive_numpy():
     X, _ = data = rows(200)
     Z, O = points(7, 5)
-    found = gs.diagnostics(solvegp(Z, O), data)["residual_variance"]
-    expected = oracle.unexplained(k, X, np.vstack([Z, O]), 1e-6)
+    kernel = Matern52(variance=1.7, lengthscales=SCALE)
+    found = gs.diagnostics(solvegp(Z, O, kernel=kernel), data)["residual_variance"]
+
+    def covariance(X1, X2):
+        return 1.7 * k(X1, X2)
+
+    expected = oracle.unexplained(covariance, X, np.vstack([Z, O]), 1.7e-6)
     np.testing.assert_allclose(found["overall"]["unexplained"], expected.mean(), rtol=1e-9)
-    labels = split_regions(Matern52(lengthscales=SCALE), tf.constant(X))
+    labels = split_regions(kernel, tf.constant(X))
     assert len(found["regions"]) == 8
     for i, region in enumerate(found["regions"]):
         assert (region["region"], region["rows"]) == (i, np.sum(labels == i))
         np.testing.assert_allclose(region["unexplained"], expected[labels == i].mean(), rtol=1e-9)
         np.testing.assert_allclose(region["center"], X[labels == i].mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel", [Matern52(active_dims=[1]), Matern52(lengthscales=[1e4, 1.0])], ids=["unread", "long"]
+)
+def test_regions_are_near_to_each_other_for_the_kernel(kernel):
+    X, _ = rows(300)
+    regions = split_regions(kernel, tf.constant(X))
+    ordered = regions[np.argsort(X[:, 1])]
+    assert np.count_nonzero(np.diff(ordered)) == 7  # eight slices across the column that matters
 
 
 def test_a_region_without_inducing_points_stands_out():
@@ -253,6 +293,17 @@ def test_stock_svgp_is_factored_with_its_own_jitter():
         np.testing.assert_allclose(inducing.nystrom_of(model).jitter, 4e-6, rtol=1e-12)
 
 
+def test_a_model_that_asks_for_more_jitter_is_factored_with_it():
+    Z, O = points(7, 5)
+    model = solvegp(Z, O)
+    model.jitter = 0.01
+    data = X, Y = rows()
+    found = gs.diagnostics(model, data)
+    assert found["condition_numbers"]["jitter"] == 0.01
+    expected = oracle.collapsed(k, X, Y, np.vstack([Z, O]), NOISE, 0.01)
+    np.testing.assert_allclose(found["bound"]["collapsed"], expected, rtol=1e-8)
+
+
 def draws_of_the_prior(N=600, seed=3):
     """Rows that the model below, with every 1-D place well covered, predicts perfectly."""
     rng = np.random.default_rng(seed)
@@ -288,7 +339,7 @@ def test_training_is_advised_exactly_for_an_undertrained_q():
     Z = points(9)[0]
     (sentence,) = advice(svgp(Z), data, "Train longer")
     gap = gs.diagnostics(svgp(Z), data)["bound"]["training_gap_per_row"]
-    assert f"{gap:.2g} nats per row; training can win at most that" in sentence
+    assert f"{gap:.2g} nats per row, and training can win at most that" in sentence
     assert advice(optimal(svgp(Z), data), data, "Train longer") == []
 
 

@@ -41,9 +41,8 @@ def _training(bound: dict[str, Any]) -> list[str]:
     if gap is None or gap < WORTHWHILE:
         return []
     return [
-        f"Train longer: the optimal q for these inducing inputs and hyperparameters would gain "
-        f"{gap:.2g} nats per row; training can win at most that, less if its q is restricted, such "
-        "as to independent inducing sets."
+        "Train longer: for these inducing inputs and hyperparameters the optimal q would gain "
+        f"{gap:.2g} nats per row, and training can win at most that."
     ]
 
 

@@ -36,6 +36,11 @@ class Nystrom(NamedTuple):
     jitter: float
     """What the model adds to the diagonal before it factors."""
 
+    @property
+    def sizes(self) -> list[int]:
+        """Number of inducing variables of each set."""
+        return [int(row[-1].shape[-1]) for row in self.L]
+
     def project(self, X: tf.Tensor) -> tf.Tensor:
         """``A = L^-1 Kuf [M, n]`` in float64, M counting the union, for ``X [n, D]``."""
         columns = [Kuf(s, self.kernel, X) for s in self.sets]
@@ -70,7 +75,8 @@ def nystrom_of(model: Any) -> Nystrom:
         raise UnavailableError(f"it needs one single-output kernel, not {type(kernel).__name__}.")
     diagonal = [Kuu(s, kernel, jitter=0.0) for s in sets]
     if isinstance(inducing, OrthogonalInducingVariables) or isinstance(model, VariationalModel):
-        amount = linalg.jitter(tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0))
+        scale = tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0)
+        amount = linalg.jitter(scale, getattr(model, "jitter", None))
     else:
         amount = tf.constant(default_jitter(), diagonal[0].dtype)  # as GPflow's models do
     K = [
@@ -97,7 +103,7 @@ def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projectio
     :param X: ``[N, D]``.
     :param errors: ``Y - m(X) [N, P]``; P may be 0.
     """
-    size = sum(row[-1].shape[-1] for row in nystrom.L)
+    size = sum(nystrom.sizes)
     AAT = tf.zeros([size, size], tf.float64)
     Ae = tf.zeros([size, errors.shape[1]], tf.float64)
     priors, residuals = [], []

@@ -37,9 +37,11 @@ def diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
     - ``bound``: all in nats, for all N rows. ``elbo`` is that of the model, ``collapsed`` that of
       the optimal q for the same inducing inputs and hyperparameters, ``exact`` the log evidence of
       the exact Gaussian process with these hyperparameters (up to 2000 rows), ``upper`` Titsias's
-      upper bound on it; ``elbo <= collapsed <= exact <= upper``. ``training_gap`` is collapsed
-      minus elbo, ``inducing_gap`` is ``inducing_gap_from`` ("exact" or "upper") minus collapsed.
-      Elbo and gaps also come ``_per_row``. None unless ``data`` has the model's ``num_data`` rows.
+      upper bound on it; ``elbo <= collapsed <= exact <= upper``. ``factorization_gap`` is what
+      the best q with independent inducing sets falls short of collapsed (0 for one set),
+      ``training_gap`` what the model's q falls short of that one. ``inducing_gap`` is
+      ``inducing_gap_from`` ("exact" or "upper") minus collapsed. Elbo and gaps also come
+      ``_per_row``. None unless ``data`` has the model's ``num_data`` rows.
     - ``residual_variance``: ``overall``, and ``regions``, at most 8, by k-means. Of each: ``rows``;
       ``unexplained``, the mean fraction of the prior variance that the inducing points leave;
       ``rmse``, ``mean_squared_z`` (squared errors over predicted variance, 1 if calibrated) and
@@ -72,8 +74,9 @@ def diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
     notes = _Notes()
     nystrom = notes.attempt("inducing points", nystrom_of, model)
     errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
-    projection, unexplained = None, None
+    projection, unexplained, sizes = None, None, None
     if nystrom is not None:
+        sizes = nystrom.sizes
         without = tf.zeros([X.shape[0], 0], tf.float64)
         projection = project_rows(nystrom, X, without if errors is None else errors)
         # a kernel such as Linear has no variance at some rows, and nothing to explain there
@@ -87,13 +90,16 @@ def diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
         notes["lengthscales"] = f"{kind} is not one stationary kernel: no lengthscales per column."
     entries: dict[str, Any] = {
         "num_rows": int(X.shape[0]),
-        "bound": _bound(model, X, Y, errors, projection, notes),
+        "bound": _bound(model, X, Y, errors, projection, sizes, notes),
         "residual_variance": regional(X, regions, unexplained, predictions),
         "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
         "calibration": None if predictions is None else calibration(predictions),
         "hyperparameters": hyperparameters(model, X, Y),
     }
     return {**entries, "advice": advice(entries), "notes": dict(notes)}
+
+
+_BOUNDS = ("elbo", "collapsed", "exact", "upper", "factorization_gap")
 
 
 class _Notes(dict[str, str]):
@@ -116,10 +122,11 @@ def _bound(
     Y: tf.Tensor,
     errors: tf.Tensor | None,
     projection: Projection | None,
+    sizes: list[int] | None,
     notes: _Notes,
 ) -> dict[str, Any]:
     """The entry ``bound`` of :func:`diagnostics`."""
-    entry: dict[str, Any] = dict.fromkeys(("elbo", "collapsed", "exact", "upper"))
+    entry: dict[str, Any] = dict.fromkeys(_BOUNDS)
     num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
     if trained_on is not None and int(trained_on) != num_rows:
         notes["bound"] = f"data has {num_rows} rows, but the model's num_data is {trained_on}."
@@ -131,6 +138,10 @@ def _bound(
     bounds = {"collapsed": evidence.collapsed_bound, "upper": evidence.upper_bound}
     for name, bound in bounds.items():
         entry[name] = notes.attempt(f"bound.{name}", bound, projection, errors, noise)
+    price = evidence.factorization_gap
+    entry["factorization_gap"] = notes.attempt(
+        "bound.factorization_gap", price, projection, errors, noise, sizes
+    )
     exact = evidence.exact_evidence
     entry["exact"] = notes.attempt("bound.exact", exact, kernel, X, errors, noise)
     return {**entry, **_gaps(entry, num_rows)}
@@ -139,12 +150,15 @@ def _bound(
 def _gaps(entry: dict[str, Any], num_rows: int) -> dict[str, Any]:
     best = "upper" if entry["exact"] is None else "exact"
     gaps = {
-        "training_gap": _difference(entry["collapsed"], entry["elbo"]),
+        "training_gap": _difference(
+            _difference(entry["collapsed"], entry["factorization_gap"]), entry["elbo"]
+        ),
         "inducing_gap": _difference(entry[best], entry["collapsed"]),
     }
     per_row = {
         f"{name}_per_row": None if value is None else value / num_rows
-        for name, value in {"elbo": entry["elbo"], **gaps}.items()
+        for name, value in {**entry, **gaps}.items()
+        if name in ("elbo", "training_gap", "factorization_gap", "inducing_gap")
     }
     source = None if gaps["inducing_gap"] is None else best
     return {**gaps, "inducing_gap_from": source, **per_row}

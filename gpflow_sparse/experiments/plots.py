@@ -31,7 +31,7 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
     for axis, run in zip(axes, runs, strict=True):
         if "probabilities" in run.predictions:
-            _confusion(axis, Y, run.predictions["probabilities"])
+            draw_confusion(axis, Y, run.predictions["probabilities"])
             axis.set_title(f"{run.title}\nerror rate {run.metrics['error_rate']:.3g}")
         else:
             _scatter(axis, Y, run.predictions["mean"], run.predictions["variance"])
@@ -39,8 +39,8 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
                 f"{run.title}\nRMSE {run.metrics['rmse']:.3g}, "
                 f"95 % coverage {100 * run.metrics['coverage']:.1f} %"
             )
-            axis.set_xlabel(f"predicted {target_name}")
-            axis.set_ylabel(f"measured {target_name}")
+            axis.set_xlabel(f"predicted {target_name}", parse_math=False)
+            axis.set_ylabel(f"measured {target_name}", parse_math=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
@@ -56,7 +56,7 @@ def _scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -
     axis.set_aspect("equal", adjustable="box")
 
 
-def _confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
+def draw_confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
     classes = probabilities.shape[1]
     counts = np.zeros((classes, classes), dtype=int)
     np.add.at(counts, (Y[:, 0].astype(int), probabilities.argmax(axis=1)), 1)

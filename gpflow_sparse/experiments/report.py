@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from gpflow_sparse.data import metrics
-from gpflow_sparse.experiments.plots import _confusion
+from gpflow_sparse.experiments.plots import draw_confusion
 
 _BINS = 20
 # Of a list of numbers, such as the center of a region, as many are shown on the page.
@@ -26,7 +26,8 @@ _ABOUT = {
     "the predictions are calibrated.",
     "coverage.png": "Fraction of outputs inside the central intervals: on the diagonal if "
     "calibrated, below it if the intervals are too narrow.",
-    "residuals.png": "Standardized residuals: 95 % between the dashed lines, the same everywhere.",
+    "residuals.png": "Standardized residuals: the same spread everywhere; of a Gaussian, 95 % lie "
+    "between the dashed lines.",
     "reliability.png": "How often the class named is right, by the probability it was given; on "
     "the diagonal if calibrated. Each dot has its number of rows beside it.",
     "confusion.png": "True against predicted classes.",
@@ -66,6 +67,8 @@ def write_report(
         if num_classes is None
         else _classification(Y, predictions["probabilities"])
     )
+    if diagnostics["calibration"] is None:  # such as counts: no Gaussian, no such intervals
+        pictures = {name: pictures[name] for name in pictures if name == "residuals.png"}
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in pictures.items():
@@ -115,7 +118,7 @@ def _classification(Y: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
     for x, y, count in zip(bins.confidence, bins.accuracy, bins.num_points, strict=True):
         if count:  # shown, because a bin of few points says little
             axis.annotate(str(count), (x, y), (4, 4), textcoords="offset points", fontsize=8)
-    _confusion(confusion.axes[0], np.asarray(Y).reshape(-1, 1), probabilities)
+    draw_confusion(confusion.axes[0], np.asarray(Y).reshape(-1, 1), probabilities)
     return {"reliability.png": reliability, "confusion.png": confusion}
 
 

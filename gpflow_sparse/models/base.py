@@ -47,9 +47,6 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
             checks.require_count(num_data, "num_data")
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         self._require_parts(None)
-        component_checks.require_dtype(self.kernel, "kernel")
-        component_checks.require_dtype(self.likelihood, "likelihood")
-        component_checks.require_dtype(self.mean_function, "mean_function")
         self.num_data = num_data
         # smallest jitter relative to the kernel's variance; None leaves it to the float type.
         # `training.fit` raises it where a factorization fails; saved with the model.
@@ -82,7 +79,7 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
 
     def prior_kl(self) -> tf.Tensor:
         """KL from the variational distribution to the prior, a scalar; at least zero."""
-        self._require_parts(self.input_dim)
+        self._require_parts(self.input_dim, self.dtype)
         if not tf.executing_eagerly():
             component_checks.require_sound(self)
         with component_checks.blame(self):
@@ -207,10 +204,11 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
 
     def _require_inputs(self, Xnew: Any) -> tf.Tensor:
         tensor = checks.require_inputs(Xnew, self.input_dim, self.dtype)
-        self._require_parts(tensor.shape[-1] if tensor.shape.rank else None)
+        self._require_parts(tensor.shape[-1] if tensor.shape.rank else None, self.dtype)
         return tensor
 
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        self._require_parts(self.input_dim, self.dtype)
         X, Y = checks.require_data(
             data,
             input_dim=self.input_dim,
@@ -220,20 +218,24 @@ class VariationalModel(GPModel, ExternalDataTrainingLossMixin):
         )
         checks.require_range(X, "X")
         checks.require_range(Y, "Y")
-        self._require_parts(X.shape[-1])
+        if self.input_dim is None:
+            self._require_parts(X.shape[-1], self.dtype)
         if self.num_data is not None and not tf.is_tensor(self.num_data):
             checks.require_count(self.num_data, "num_data")
         return X, Y
 
-    def _require_parts(self, num_columns: int | None) -> None:
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         """Refuse a kernel, likelihood or mean function that does not fit; they can be assigned."""
         _require_kind(self.kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
         _require_kind(self.likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
         _require_kind(self.mean_function, Function, "mean_function", "gpflow.functions.Zero()")
-        labels.require_latents(self.likelihood, self.num_latent_gps)
+        checks.require_latents(self.likelihood, self.num_latent_gps)
         labels.require_computable(self.likelihood)
         component_checks.require_kernel(self.kernel, num_columns)
         component_checks.require_mean_function(self.mean_function, num_columns, self.num_latent_gps)
+        dtype = gpflow.default_float() if dtype is None else dtype
+        for name in ("kernel", "likelihood", "mean_function"):
+            component_checks.require_dtype(getattr(self, name), name, dtype)
 
 
 def _require_kind(value: Any, kind: type, name: str, example: str) -> None:

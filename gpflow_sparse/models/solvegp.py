@@ -85,7 +85,7 @@ class SOLVEGP(VariationalModel):
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> OrthogonalPosterior:
         cache = cache_type(precompute_cache)
-        self._require_parts(self.input_dim)
+        self._require_parts(self.input_dim, self.dtype)
         return OrthogonalPosterior(
             self.kernel,
             self.inducing_variable,
@@ -97,8 +97,8 @@ class SOLVEGP(VariationalModel):
             jitter=self.jitter,
         )
 
-    def _require_parts(self, num_columns: int | None) -> None:
-        super()._require_parts(num_columns)
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
         if isinstance(self.kernel, MultioutputKernel):
             raise ValueError(
                 "kernel must be single-output (it is shared by all latent functions), got "

@@ -155,7 +155,7 @@ def _loc_scale_closure(likelihood: Any, node: Any) -> Callable[..., Any] | None:
         raise ValueError("its likelihood is built on something other than a distribution")
     kind.__init__(likelihood, distribution_class=distribution)
     closure = likelihood.conditional_distribution
-    vars(likelihood).clear()  # as new, bookkeeping included, so that attributes keep their order
+    likelihood.__dict__.clear()  # as new, bookkeeping included, so that attributes keep their order
     return closure
 
 

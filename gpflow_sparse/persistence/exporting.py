@@ -7,14 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import tensorflow as tf
 from gpflow.inducing_variables import InducingPoints
+from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
-from gpflow.posteriors import PrecomputeCacheType
+from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
 from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.persistence.inspection import float_name
 
 Moments = tuple[tf.Tensor, tf.Tensor]
+Predictors = tuple[tf.Module, Callable[..., Moments], Callable[..., Moments]]
 
 
 def export(model: GPModel, directory: str | os.PathLike) -> None:
@@ -52,7 +56,7 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
     """A module with the prediction functions and what they need, and the named-output forms."""
     module = tf.Module()
     module.source, predict_f, predict_y = _predictors(model)
-    dtype = tf.as_dtype(next(iter(model.trainable_variables or model.variables)).dtype)
+    dtype = tf.as_dtype(float_name(model))
     inputs = tf.TensorSpec([None, _input_dim(model)], dtype, name="X")
     functions = {"predict_f": (predict_f, inputs), "predict_y": (predict_y, inputs)}
     standardizer = getattr(model, "standardizer", None)
@@ -67,18 +71,45 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
     return module, named
 
 
-def _predictors(model: GPModel) -> tuple[tf.Module, Callable[..., Moments], Callable[..., Moments]]:
-    if not _predicts_by_posterior(type(model)):
-        return model, model.predict_f, model.predict_y
-    # variables, since constants would go into the graph, which may not exceed 2 GB
-    posterior = model.posterior(PrecomputeCacheType.VARIABLE)
-    source = tf.Module()
-    source.posterior, source.likelihood = posterior, model.likelihood
+def _predictors(model: GPModel) -> Predictors:
+    """What must be exported, and prediction with it, of ``f`` and of observations."""
+    posterior = _cached_posterior(model)
+    if posterior is not None:
+        return _by_posterior(posterior, model.likelihood)
+
+    # frozen, since CGLB traces only with constants in place of its parameters
+    frozen = gpflow.utilities.freeze(model)
+
+    def predict_f(X: tf.Tensor) -> Moments:
+        return frozen.predict_f(X)
 
     def predict_y(X: tf.Tensor) -> Moments:
-        return model.likelihood.predict_mean_and_var(X, *posterior.predict_f(X))
+        return frozen.predict_y(X)
 
-    return source, posterior.predict_f, predict_y
+    return frozen, predict_f, predict_y
+
+
+def _by_posterior(posterior: AbstractPosterior, likelihood: Likelihood) -> Predictors:
+    source = tf.Module()
+    source.posterior, source.likelihood = posterior, likelihood
+
+    def predict_f(X: tf.Tensor) -> Moments:
+        return posterior.predict_f(X)
+
+    def predict_y(X: tf.Tensor) -> Moments:
+        return likelihood.predict_mean_and_var(X, *posterior.predict_f(X))
+
+    return source, predict_f, predict_y
+
+
+def _cached_posterior(model: GPModel) -> AbstractPosterior | None:
+    """The posterior with all that can be computed beforehand; None to predict by a frozen copy."""
+    if not _predicts_by_posterior(type(model)):
+        return None
+    # variables, since constants would go into the graph, which may not exceed 2 GB
+    posterior = model.posterior(PrecomputeCacheType.VARIABLE)
+    # GPflow's correlated posteriors fail when cached, for latents of more than one kernel
+    return None if isinstance(posterior, FullyCorrelatedPosterior) else posterior
 
 
 def _predicts_by_posterior(kind: type) -> bool:

@@ -1,4 +1,4 @@
-"""A look over a model put together from a file: are its parts of the kinds that models have?"""
+"""A look over a model: its float type, and whether its parts are of the kinds that models have."""
 
 from collections.abc import Sequence
 from numbers import Real
@@ -18,6 +18,12 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import VariationalModel
 
 _KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Function}
+
+
+def float_name(model: BayesianModel) -> str:
+    """The float type that GPflow must be set to for this model, which is that of its parameters."""
+    floats = (p.dtype for p in model.parameters if p.dtype.is_floating)
+    return str(tf.as_dtype(next(floats, gpflow.default_float())).name)
 
 
 def require_sound(model: Any) -> None:

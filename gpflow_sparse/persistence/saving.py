@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpflow_sparse._version import __version__
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.encoding import Encoder
+from gpflow_sparse.persistence.inspection import float_name
 from gpflow_sparse.persistence.loading import model_from_tree
 
 
@@ -38,7 +39,7 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     header = {
         "tree": tree,
         "versions": json.dumps(versions),
-        "float": _float_name(model),
+        "float": float_name(model),
         "jitter": repr(gpflow.default_jitter()),
     }
     files.write(path, encoder.arrays, header)
@@ -58,9 +59,3 @@ def _require_reversible(tree: str, encoder: Encoder) -> None:
             "model cannot be saved, because part of it would come back changed; look for classes "
             f"that compute attributes when they are set, among {sorted(map(str, encoder.classes))}."
         )
-
-
-def _float_name(model: gpflow.models.BayesianModel) -> str:
-    """The float type that GPflow must be set to for this model, which is that of its parameters."""
-    floats = (p.dtype for p in model.parameters if p.dtype.is_floating)
-    return str(tf.as_dtype(next(floats, gpflow.default_float())).name)

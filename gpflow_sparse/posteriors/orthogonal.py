@@ -9,7 +9,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
-from gpflow_sparse import block_elimination, linalg
+from gpflow_sparse import block_elimination, component_checks, linalg
 from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
@@ -57,6 +57,7 @@ class OrthogonalPosterior(SparsePosterior):
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._refuse_multioutput()
         self.whiten = whiten
+        component_checks.require_jitter(jitter)
         self.jitter = jitter
         sizes = inducing_variable.sizes
         self._q_mu = tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes)

@@ -141,6 +141,13 @@ def test_numbers_that_are_missing_and_long_lists_stay_readable(tmp_path):
     assert re.search(r"error rate\s*–", text)
 
 
+def test_a_likelihood_that_is_not_gaussian_has_no_pictures_of_gaussian_intervals(tmp_path):
+    options = regression()
+    options["diagnostics"]["calibration"] = None
+    path = write_report(tmp_path, **options)
+    assert read(path).sources == ["residuals.png", "diagnostics.json"]
+
+
 def lines(axis):
     return [line.get_xydata() for line in axis.get_lines()]
 

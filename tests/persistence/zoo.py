@@ -231,11 +231,14 @@ def decorated():
     first.lengthscales = gpflow.Parameter(
         0.4,
         transform=tfb.Sigmoid(0.1 * one, tf.constant(2.0 * one)),
-        prior=tfd.TransformedDistribution(tfd.Normal(0.0 * one, one), tfb.Exp()),
+        prior=tfd.Normal(0.0 * one, one),
         prior_on="unconstrained",
         name="between",
     )
     second.variance = gpflow.Parameter(1.5, transform=bijector(), trainable=False)
+    model.likelihood.variance.prior = tfd.TransformedDistribution(
+        tfd.Normal(0.0 * one, one), tfb.Exp()
+    )
     second.lengthscales.prior = tfd.Independent(tfd.LogNormal(np.zeros(2), one), 1)
     model.q_mu = gpflow.Parameter(model.q_mu.numpy(), shape=[None, 1], prior=tfd.Laplace(one, one))
     gpflow.set_trainable(model.inducing_variable, False)
