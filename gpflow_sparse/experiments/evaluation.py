@@ -28,7 +28,8 @@ class CachedModel:
         X, Y = data
         if isinstance(self._likelihood, gpflow.likelihoods.Softmax):
             Y = tf.cast(Y, tf.int64)  # GPflow's refuses float labels
-        return self._likelihood.predict_log_density(X, *self._posterior.predict_f(X), Y)
+        mean, variance = self._posterior.predict_f(X)
+        return self._likelihood.predict_log_density(X, mean, variance, Y)
 
 
 def evaluate(

@@ -181,7 +181,7 @@ def _count_classes(likelihood: Any) -> int | None:
     if isinstance(likelihood, gpflow.likelihoods.Bernoulli):
         return 2
     if isinstance(likelihood, gpflow.likelihoods.MultiClass | gpflow.likelihoods.Softmax):
-        return int(likelihood.num_classes)
+        return int(likelihood.latent_dim or 0)
     return None
 
 

@@ -123,22 +123,25 @@ def assembled_class(name: str, classes: Iterable[type]) -> type:
     """
     The class of that name, public or one of the user's ``classes``.
 
+    A user's class is told by its own name alone: the script that saved it may have been the main
+    module, and the one that loads it another.
+
     :raises ValueError: for any other name.
     """
-    own = {f"{kind.__module__}:{kind.__qualname__}": kind for kind in classes}
-    known = assembled_classes() | own
-    if not isinstance(name, str) or name not in known:
-        if isinstance(name, str) and ":" in name:
-            short = name.rpartition(":")[2]
-            raise ValueError(
-                f"it uses the class {name[:200]}, which is not part of gpflow_sparse; pass "
-                f"gs.load(path, classes=[{short[:200]}])"
-            )
+    name = str(name)
+    _, own, short = name.rpartition(":")
+    table = {kind.__qualname__: kind for kind in classes} if own else assembled_classes()
+    if short in table:
+        return table[short]
+    if own:
         raise ValueError(
-            f"it names {str(name)[:200]!r}, which is no known class; a newer gpflow_sparse or "
-            "GPflow may have it"
+            f"it uses the class {name[:200]}, which is not part of gpflow_sparse; pass "
+            f"gs.load(path, classes=[{short[:200]}])"
         )
-    return known[name]
+    raise ValueError(
+        f"it names {name[:200]!r}, which is no known class; a newer gpflow_sparse or GPflow may "
+        "have it"
+    )
 
 
 def can_assemble(kind: type) -> bool:

@@ -92,7 +92,8 @@ def test_a_passing_failure_goes_back_to_the_snapshot_and_on(gamma, only_gradient
 
 def test_three_failures_in_a_row_end_the_run_at_the_last_good_state():
     model, same = solvegp(Fragile(8, 10**9)), solvegp()
-    with pytest.warns(match="the objective is nan") as warned, pytest.raises(TrainingError) as caught:
+    warning, error = pytest.warns(match="objective is nan"), pytest.raises(TrainingError)
+    with warning as warned, error as caught:
         fit(model, data(), num_steps=20, checkpoint_every=4, optimizer=adam(0.0))
     assert len(warned) == 2
     message = str(caught.value)
