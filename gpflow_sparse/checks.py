@@ -204,13 +204,15 @@ def require_range(tensor: tf.Tensor, name: str) -> None:
     limit = tensor.dtype.max**0.5 / 1e3
     with tf.init_scope():
         # `.numpy()`, not `float`, which AutoGraph would turn back into a graph
-        largest = tf.reduce_max(tf.abs(values)).numpy()
-    if largest >= limit:
-        raise ValueError(
-            f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
-            f"{tensor.dtype.name}; its largest entry is {largest:.3g}. Standardize {name} "
-            "(gpflow_sparse.Standardizer)."
-        )
+        if tf.reduce_max(tf.abs(values)).numpy() < limit:
+            return
+        sizes = np.abs(np.asarray(values))
+    where = tuple(int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
+    raise ValueError(
+        f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
+        f"{tensor.dtype.name}; its largest entry is {sizes.max():.3g}, at {where}. Drop that row, "
+        f"or standardize {name} (gpflow_sparse.Standardizer)."
+    )
 
 
 def require_finite_in_graph(tensor: tf.Tensor, name: str) -> tf.Tensor:

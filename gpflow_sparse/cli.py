@@ -109,7 +109,12 @@ def _model_options(command: Any) -> Any:
             required=True,
             help="A run folder of `fit`, or a file written by gpflow_sparse.save.",
         ),
-        click.option("--chunk-size", default=4096, help="Rows per call; bounds the memory."),
+        click.option(
+            "--chunk-size",
+            type=click.IntRange(min=1),
+            default=4096,
+            help="Rows per call; bounds the memory.",
+        ),
         click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".'),
     ]
     for option in reversed(options):
@@ -128,6 +133,8 @@ def predict(
     with _clear_errors(), _model_session(path, device):
         from gpflow_sparse.experiments import stored
 
+        if output is not None and output.resolve() == Path(data).resolve():
+            raise ValueError("output must be another file than data.")
         model = stored.open_model(path)
         X = stored.read_inputs(model, data)
         names, values = stored.predict_table(model, X, chunk_size)
@@ -245,7 +252,7 @@ def _clear_errors() -> Iterator[None]:
     """A user's mistake becomes one line and exit status 1; anything else keeps its traceback."""
     try:
         yield
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     except RuntimeError as error:
         if type(error).__name__ != "TrainingError":

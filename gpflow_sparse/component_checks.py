@@ -244,7 +244,7 @@ def _mean_function_sizes(function: Any, num_columns: int | None) -> tuple[int | 
     if type(function) is functions.Zero:
         return None, function.output_dim
     if type(function) is functions.Constant:
-        return None, max(_shape(function.c), default=1)
+        return None, (_shape(function.c) or (1,))[-1]
     if type(function) is functions.Polynomial:
         return _shape(function.powers)[1], _shape(function.w)[0]
     return None, None

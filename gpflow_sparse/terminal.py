@@ -40,7 +40,9 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
 
 def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
     """Rows of numbers under a header, in a file or on standard output."""
-    lines = [",".join(names), *(",".join(f"{v:.10g}" for v in row) for row in values)]
+    # repr, the shortest text that gives the number back; integers without a point
+    rows = (",".join(repr(float(v)).removesuffix(".0") for v in row) for row in values)
+    lines = [",".join(names), *rows]
     if output is None:
         click.echo("\n".join(lines))
     else:

@@ -152,7 +152,7 @@ ARGUMENTS = {
     ),
     "Standardizer.predict_y model": Argument(lambda v: SCALER.predict_y(v, X), "model", never),
     "Standardizer.predict_y batch_size": Argument(
-        lambda v: SCALER.predict_y(MODEL, X, v), "batch_size", count
+        lambda v: SCALER.predict_y(MODEL, X, v), "batch_size", lambda v: count(v) or v == 10**30
     ),
 }
 
@@ -170,7 +170,11 @@ TRAINING = {
         lambda v: trained(num_steps=v), "num_steps", lambda v: count(v) and v < 10**6
     ),
     "fit num_epochs": Argument(
-        lambda v: trained(num_steps=None, num_epochs=v), "num_epochs", positive, ("num_steps",)
+        # 10**30 epochs are legal, and long
+        lambda v: trained(num_steps=None, num_epochs=2 if v == 10**30 else v),
+        "num_epochs",
+        positive,
+        ("num_steps",),
     ),
     "fit batch_size": Argument(lambda v: trained(batch_size=v), "batch_size", count_or_none),
     "fit natural_gradients": Argument(

@@ -78,6 +78,16 @@ def argument(function):
     return lambda v: traced(v if tf.is_tensor(v) else tf.convert_to_tensor(v))
 
 
+def unmasked(v):
+    if isinstance(v, np.ma.MaskedArray):
+        raise TypeError("TensorFlow and np.memmap bring the hidden values back")
+    return v
+
+
+def as_argument(v):
+    return tf.convert_to_tensor(unmasked(v))
+
+
 def seeded(function):
     def call(v):
         tf.random.set_seed(1)
@@ -176,7 +186,7 @@ def _traced():
     by_x = argument(lambda v: MODEL.elbo((v, Y)))
     by_y = argument(lambda v: MODEL.elbo((X, v)))
     density = argument(lambda v: MODEL.predict_log_density((X, v)))
-    options = {"graph": True, "slow": True, "bring": tf.convert_to_tensor}
+    options = {"graph": True, "slow": True, "bring": as_argument}
     yield "traced: elbo | X", Door(by_x, X, "x", ("X",), unseen=True, **options)
     yield "traced: elbo | Y", Door(by_y, Y, "y", ("Y",), unseen=True, **options)
     yield "traced: predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
@@ -221,8 +231,8 @@ def _others():
 def _disk():
     for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
         good, role = (X, "x") if name == "X" else (Y, "y")
-        mapped = lambda v, p=pair: on_disk(p(v))  # noqa: E731
-        batch = lambda v, p=pair: tf.data.Dataset.from_tensors(p(v))  # noqa: E731
+        mapped = lambda v, p=pair: on_disk(p(unmasked(v)))  # noqa: E731
+        batch = lambda v, p=pair: tf.data.Dataset.from_tensors(p(unmasked(v)))  # noqa: E731
         for source, bring in {"on disk": mapped, "tf.data": batch}.items():
             call = lambda v, b=bring: trained(b(v))  # noqa: E731
             door = Door(call, good, role, (name, "data"), slow=True, bring=bring)

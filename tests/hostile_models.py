@@ -219,8 +219,8 @@ def spoiled(spoils=SPOILS, doors=None) -> Iterator[tuple[str, str, Verdict]]:
         for door, call in (doors or {**DOORS, **SLOW}).items():
             m = model()
             spoil.do(m)
-            compiled = door.startswith("captured")
-            unseen = spoil.values and door in ("captured: elbo", "captured: prior_kl")
+            compiled = door.startswith(("captured", "compiled"))
+            unseen = spoil.values and compiled and "predict" not in door
             verdict = judge(call, m, names=spoil.names, graph=compiled, unseen=unseen)
             # a whitened KL needs neither kernel nor noise, predictions no num_data
             spared = "prior_kl" in door or (LATE & set(spoil.names) and "predict" in door)

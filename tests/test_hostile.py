@@ -11,7 +11,6 @@ from tests.hostile_models import DOORS as MODEL_DOORS
 from tests.hostile_models import SPOILS, spoiled
 
 EAGER = {name: door for name, door in DOORS.items() if not door.slow}
-COMPILED = {name: door for name, door in DOORS.items() if door.slow}
 # What has a meaning costs a computation: there, a door of each room, and the whole table by hand.
 CORE = {
     name: EAGER[name]
@@ -21,9 +20,16 @@ CORE = {
         *("Standardizer.fit | X", "Standardizer.transform_inputs", "Z of SOLVEGP", "O of SOLVEGP"),
     )
 }
-# Kinds that compiled and training doors must refuse, which costs them nothing, and two they take.
+COMPILED = {
+    name: DOORS[name]
+    for name in (
+        *("captured: elbo | X", "traced: elbo | Y", "traced: predict_f", "closure compiled | Y"),
+        *("fit | X", "fit(batch_size) | Y", "fit tf.data | Y"),
+    )
+}
+TAKING = ("captured: elbo | X", "traced: elbo | Y", "traced: predict_f", "fit | X")
+# Kinds that compiled and training doors must refuse, which costs them nothing.
 REFUSED = [name for name, kind in KINDS.items() if not kind.roles]
-TAKEN = ["float32", "scale_1e300"]
 
 
 def bad(cells):
@@ -36,9 +42,14 @@ def test_arrays_are_refused_clearly_or_give_the_right_result(kind):
     assert bad((name, cell(KINDS[kind], door)) for name, door in doors.items()) == []
 
 
-@pytest.mark.parametrize("kind", [*REFUSED, *TAKEN])
+@pytest.mark.parametrize("kind", REFUSED)
 def test_compiled_doors_and_training_refuse_the_same_arrays(kind):
     assert bad((name, cell(KINDS[kind], door)) for name, door in COMPILED.items()) == []
+
+
+@pytest.mark.parametrize("door", TAKING)
+def test_compiled_doors_and_training_take_float32(door):
+    assert bad([(door, cell(KINDS["float32"], COMPILED[door]))]) == []
 
 
 def test_other_arguments_are_refused_clearly():

@@ -34,7 +34,8 @@ def test_the_model_of_the_first_snippet_is_kept_by_the_second(tmp_path, monkeypa
     np.testing.assert_array_equal(
         names["again"].predict_f(Xnew)[0], names["model"].predict_f(Xnew)[0]
     )
-    mean, _ = tf.saved_model.load(str(tmp_path / "arm")).predict_f(Xnew)
+    exported = tf.saved_model.load(str(tmp_path / "arm"))
+    mean, _ = exported.predict_f(Xnew)
     np.testing.assert_allclose(mean, names["mean"][:5], atol=1e-10)
 
 

@@ -3,6 +3,7 @@
 The folder is not called diagnostics: a module of that name would hide the function.
 """
 
+from gpflow_sparse.diagnosis.advice import advice
 from gpflow_sparse.diagnosis.summary import diagnostics
 
-__all__ = ["diagnostics"]
+__all__ = ["advice", "diagnostics"]

@@ -128,7 +128,7 @@ def _bound(
     """The entry ``bound`` of :func:`diagnostics`."""
     entry: dict[str, Any] = dict.fromkeys(_BOUNDS)
     num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
-    if trained_on is not None and int(trained_on) != num_rows:
+    if trained_on is not None and int(np.asarray(trained_on)) != num_rows:
         notes["bound"] = f"data has {num_rows} rows, but the model's num_data is {trained_on}."
         return {**entry, **_gaps(entry, num_rows)}
     noise = constant_noise(model.likelihood)

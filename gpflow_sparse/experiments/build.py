@@ -1,5 +1,7 @@
 """From a run's configuration to data and a model that is ready to train."""
 
+import functools
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,17 @@ def load_data(config: RunConfig) -> Dataset:
         target_name=table.target_name or "y",
         num_classes=_count_classes(table.Y) if config.task == "classification" else None,
     ).standardized()
+
+
+def source_of(config: RunConfig) -> str:
+    """The data set's name, or the full path of its file."""
+    return str(Path(config.data).resolve()) if Path(config.data).suffix else config.data
+
+
+def checksum(dataset: Dataset) -> str:
+    """Tells these rows, split as they are, from others."""
+    parts = (*dataset.train, *dataset.test)
+    return f"{functools.reduce(lambda old, part: zlib.crc32(part.tobytes(), old), parts, 0):08x}"
 
 
 def original_units(

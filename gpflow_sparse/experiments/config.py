@@ -136,7 +136,9 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        return RunConfig(**record["config"]), record
+        # where the data file was, from wherever the folder is opened
+        config = {**record["config"], "data": record["dataset"]["source"]}
+        return RunConfig(**config), record
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the run in {directory} is damaged: {error}") from error
 

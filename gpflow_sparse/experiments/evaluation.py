@@ -6,6 +6,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse import checks
 from gpflow_sparse.data import Standardizer, metrics
 
 REGRESSION_METRICS = ("rmse", "nlpd", "crps", "coverage")
@@ -17,6 +18,7 @@ class CachedModel:
 
     def __init__(self, model: gpflow.models.GPModel) -> None:
         self._likelihood = model.likelihood
+        self._num_latent_gps = model.num_latent_gps
         self._posterior = model.posterior()
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -25,9 +27,9 @@ class CachedModel:
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Log density per row, as the model's own."""
-        X, Y = data
-        if isinstance(self._likelihood, gpflow.likelihoods.Softmax):
-            Y = tf.cast(Y, tf.int64)  # GPflow's refuses float labels
+        X, Y = checks.require_data(
+            data, likelihood=self._likelihood, num_latent_gps=self._num_latent_gps
+        )
         mean, variance = self._posterior.predict_f(X)
         return self._likelihood.predict_log_density(X, mean, variance, Y)
 

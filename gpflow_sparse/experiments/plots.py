@@ -65,5 +65,7 @@ def draw_confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
         if count:
             color = "white" if count > counts.max() / 2 else "black"
             axis.text(j, i, str(count), ha="center", va="center", color=color, fontsize=8)
+    axis.set_xticks(range(classes))
+    axis.set_yticks(range(classes))
     axis.set_xlabel("predicted class")
     axis.set_ylabel("true class")

@@ -13,6 +13,7 @@ from gpflow_sparse.experiments.plots import draw_confusion
 
 _BINS = 20
 # Of a list of numbers, such as the center of a region, as many are shown on the page.
+_FEW = 30  # rows below which a histogram says nothing
 _MAX_ENTRIES = 12
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; }
@@ -171,16 +172,19 @@ def _page(
     )
     numbers = {name: value for name, value in diagnostics.items() if name != "advice"}
     sections = "".join(f"<h3>{_words(name)}</h3>{_cell(value)}" for name, value in numbers.items())
+    few = ": too few to judge calibration by" if num_rows < _FEW else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{heading}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body><h1>{heading}: {target}</h1>
 <h2>Advice</h2>{f"<ul>{items}</ul>" if items else "<p>Nothing stands out.</p>"}
 <h2>Scores</h2><p>In the units of the data.</p>{_cell(scores)}
-<h2>Pictures</h2><p>Of the {num_rows} rows scored.</p>{figures}
-<h2>Diagnostics</h2><p>Of the {diagnostics["num_rows"]} rows they were asked for, in the units the
-model was trained in; bounds in nats. The same numbers are in
-<a href="diagnostics.json">diagnostics.json</a>.</p>{sections}
+<h2>Pictures</h2><p>Of the {num_rows} rows scored{few}.</p>{figures}
+<h2>Diagnostics</h2><p>Bound, condition numbers and hyperparameters of
+{diagnostics["num_rows"]} rows (those of training, where they are at hand: see notes), residual
+variance and calibration of the {num_rows} rows scored; in the units the model was trained in, bounds
+in nats. What each number means is in the documentation, under "Reading the diagnostics". The same
+numbers are in <a href="diagnostics.json">diagnostics.json</a>.</p>{sections}
 </body></html>
 """
 

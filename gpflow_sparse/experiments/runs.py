@@ -16,7 +16,13 @@ import numpy as np
 
 from gpflow_sparse import persistence, training
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.experiments.build import build_model, original_units, scaler_of
+from gpflow_sparse.experiments.build import (
+    build_model,
+    checksum,
+    original_units,
+    scaler_of,
+    source_of,
+)
 from gpflow_sparse.experiments.config import (
     CHECKPOINTS,
     CONFIG,
@@ -91,8 +97,10 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
     note = folder / CHECKPOINTS / CONFIG
     mine = dataclasses.asdict(config)
     if not any(note.parent.glob("*/checkpoint-*")):
-        if resume and (folder / RECORD).is_file():
-            raise ValueError(f"the run in {folder} is complete: nothing to resume.")
+        if (folder / RECORD).is_file():
+            if resume:
+                raise ValueError(f"the run in {folder} is complete: nothing to resume.")
+            _require_same(_read(folder / RECORD)["config"], mine, f"the finished run in {folder}")
         files.write_text(note, json.dumps(mine))
         return
     if not resume:
@@ -100,13 +108,23 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
             f"an unfinished run is in {folder}: add --resume to go on with it, choose another "
             f"--output, or delete {folder / CHECKPOINTS}."
         )
-    theirs = json.loads(note.read_text(encoding="utf-8"))
+    _require_same(_read(note), mine, f"the unfinished run in {folder}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): choose another --output.") from error
+
+
+def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> None:
     changed = [name for name in mine if theirs.get(name) != mine[name]]
     if changed:
         name = changed[0]
         raise ValueError(
-            f"the unfinished run in {folder} has {name}={theirs.get(name)!r}, this one "
-            f"{mine[name]!r}: resume with the same options, or choose another --output."
+            f"{what} has {name}={theirs.get(name)!r}, this one {mine[name]!r}: take the same "
+            "options, or choose another --output."
         )
 
 
@@ -121,6 +139,8 @@ def summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[st
         "config": dataclasses.asdict(config),
         "dataset": {
             "name": dataset.name,
+            "source": source_of(config),
+            "checksum": checksum(dataset),
             "num_train": len(dataset.train[0]),
             "num_test": len(dataset.test[0]),
             "input_dim": dataset.train[0].shape[1],

@@ -8,9 +8,9 @@ import gpflow
 import numpy as np
 
 from gpflow_sparse import persistence
-from gpflow_sparse.data import Standardizer, read_table
-from gpflow_sparse.diagnosis import diagnostics
-from gpflow_sparse.experiments.build import load_data, original_units
+from gpflow_sparse.data import Dataset, Standardizer, read_table
+from gpflow_sparse.diagnosis import advice, diagnostics
+from gpflow_sparse.experiments.build import checksum, load_data, original_units
 from gpflow_sparse.experiments.config import MODEL, RunConfig, read_record
 from gpflow_sparse.experiments.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.experiments.report import write_report
@@ -29,6 +29,8 @@ class StoredModel:
     target_name: str | None
     config: RunConfig | None
     """Of the run, or None."""
+    checksum: str | None
+    """Of the run's data, or None."""
 
 
 def model_file(path: Path) -> Path:
@@ -61,8 +63,9 @@ def open_model(path: Path) -> StoredModel:
         info = record["dataset"]
         names: tuple[str, ...] | None = tuple(info["feature_names"])
         target, title = info["target_name"], record["results"][0]["title"]
+        rows = info["checksum"]
     else:
-        config, names, target, title = None, None, None, type(model).__name__
+        config, names, target, title, rows = None, None, None, type(model).__name__, None
     scaler = getattr(model, "standardizer", None)
     if scaler is None:
         raise ValueError(
@@ -70,8 +73,30 @@ def open_model(path: Path) -> StoredModel:
             "gpflow_sparse.Standardizer) before saving, or use gpflow_sparse.load in Python."
         )
     return StoredModel(
-        model, title, scaler, _count_classes(model.likelihood), names, target, config
+        model, title, scaler, _count_classes(model.likelihood), names, target, config, rows
     )
+
+
+def load_run_data(stored: StoredModel) -> Dataset:
+    """
+    The standardized data that the run was trained and tested on.
+
+    :raises ValueError: if there was no run, or its data file is gone or has changed since.
+    """
+    if stored.config is None:
+        raise ValueError("data is missing: a model file knows no test rows; give --data.")
+    try:
+        dataset = load_data(stored.config)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"the data file of the run, {stored.config.data}, is gone: give rows with --data."
+        ) from error
+    if checksum(dataset) != stored.checksum:
+        raise ValueError(
+            f"{stored.config.data} has changed since the run, so the test rows are not known any "
+            "more: give rows with --data."
+        )
+    return dataset
 
 
 def read_inputs(stored: StoredModel, data: str) -> np.ndarray:
@@ -100,9 +125,7 @@ def read_pairs(
     :raises ValueError: if a column is missing, or the model has no run that knows its test rows.
     """
     if data is None:
-        if stored.config is None:
-            raise ValueError("data is missing: a model file knows no test rows; give --data.")
-        dataset = load_data(stored.config)
+        dataset = load_run_data(stored)
         return original_units(dataset, dataset.test)
     target = target or stored.target_name
     if target is None and not data.endswith(".npz"):
@@ -153,22 +176,26 @@ def report(
     """
     Write a page of diagnostics.
 
-    The bound and the inducing points are looked at on the training rows of the run, or, for a
-    model without a run, on the rows scored.
+    The bound and the hyperparameters are looked at on the training rows of the run, if they are
+    still there; everything about predictions on the rows scored.
 
     :param pairs: the rows scored, in original units.
     :param scores: what :func:`gpflow_sparse.experiments.evaluation.evaluate` returned for them.
     :param predictions: likewise.
     :return: path of the page.
     """
-    if stored.config is None:
-        rows = stored.standardizer.transform(*pairs)
-    else:
-        rows = load_data(stored.config).train
+    scored = diagnostics(stored.model, stored.standardizer.transform(*pairs))
+    try:
+        found = diagnostics(stored.model, load_run_data(stored).train)
+        found |= {name: scored[name] for name in ("residual_variance", "calibration")}
+        found["advice"] = advice(found)
+    except ValueError as error:
+        found = scored
+        found["notes"]["training rows"] = f"{error} All numbers are of the rows scored."
     return write_report(
         directory,
         title=stored.title,
-        diagnostics=diagnostics(stored.model, rows),
+        diagnostics=found,
         Y=pairs[1],
         predictions=predictions,
         scores=scores,

@@ -159,7 +159,7 @@ def _input_dim(model: GPModel) -> int | None:
 
 def _require_replaceable(directory: str | os.PathLike) -> str | os.PathLike:
     try:
-        folder = Path(directory)
+        folder = Path(directory).expanduser()
     except TypeError as error:
         raise ValueError(
             f"directory must be a str or a Path, got {type(directory).__name__}."
@@ -171,7 +171,7 @@ def _require_replaceable(directory: str | os.PathLike) -> str | os.PathLike:
             f"directory must be new, empty or a SavedModel, but {directory} holds other files; "
             "choose another name."
         )
-    return directory
+    return folder
 
 
 def _replace(source: Path, target: Path) -> None:

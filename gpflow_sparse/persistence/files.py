@@ -16,6 +16,8 @@ import safetensors.numpy
 
 FORMAT = "gpflow_sparse model"
 FORMAT_VERSION = 1
+CHECKPOINT = "checkpoint"  # the "kind" of a file of `training.fit`
+TEMPORARY = ".saving-*.tmp"
 _MAX_HEADER = 100_000_000  # bytes; safetensors reads no longer header
 
 
@@ -39,18 +41,20 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[s
 
 def write_text(path: str | os.PathLike, text: str) -> None:
     """Write a text file as a whole or not at all."""
-    _replace(Path(path), text.encode())
+    _replace(_as_path(path), text.encode())
 
 
 def _replace(target: Path, content: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".saving-{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(TEMPORARY.replace("*", secrets.token_hex(6)))
     try:
         with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+    except OSError as error:  # of the file that was asked for, not of ours beside it
+        raise type(error)(error.errno, error.strerror, str(target)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -81,6 +85,7 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
     :raises ValueError: for a file that is not ours or newer than we are.
     """
     metadata, _ = _contents(path, with_arrays=False)
+    require_model(path, metadata)
     try:
         versions = {str(name): str(text) for name, text in json.loads(metadata["versions"]).items()}
         return {
@@ -90,6 +95,15 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
         }
     except (KeyError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(_damaged(path, "its header is incomplete")) from error
+
+
+def require_model(path: str | os.PathLike, header: dict[str, str]) -> None:
+    """:raises ValueError: if the file is a checkpoint of a training run."""
+    if header.get("kind") == CHECKPOINT:
+        raise ValueError(
+            f"{path} is a checkpoint of a training run, not a model: build the model and call "
+            "gpflow_sparse.training.fit with its checkpoint_dir and resume=True."
+        )
 
 
 def digest(header: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
@@ -159,6 +173,6 @@ def _damaged(path: str | os.PathLike, how: str) -> str:
 
 def _as_path(path: str | os.PathLike) -> Path:
     try:
-        return Path(path)
+        return Path(path).expanduser()
     except TypeError as error:
         raise ValueError(f"path must be a str or a Path, got {type(path).__name__}.") from error

@@ -31,6 +31,7 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.mod
     """
     own = _require_classes(classes)
     header, arrays = files.read(path)
+    files.require_model(path, header)
     needed = files.read_header(path)
     _require_float(path, needed["float"])
     try:

@@ -123,16 +123,21 @@ def assembled_class(name: str, classes: Iterable[type]) -> type:
     """
     The class of that name, public or one of the user's ``classes``.
 
-    A user's class is told by its own name alone: the script that saved it may have been the main
-    module, and the one that loads it another.
+    A user's class is told by module and name, or by its name alone if no other has it: the script
+    that saved it may have been the main module, and the one that loads it another.
 
     :raises ValueError: for any other name.
     """
     name = str(name)
     _, own, short = name.rpartition(":")
-    table = {kind.__qualname__: kind for kind in classes} if own else assembled_classes()
-    if short in table:
-        return table[short]
+    if not own and name in assembled_classes():
+        return assembled_classes()[name]
+    namesakes = [kind for kind in classes if kind.__qualname__ == short] if own else []
+    exact = [kind for kind in namesakes if class_name(kind) == name]
+    if len(exact or namesakes) == 1:
+        return (exact or namesakes)[0]
+    if namesakes:
+        raise ValueError(f"it uses the class {name[:200]}, and classes holds several of that name")
     if own:
         raise ValueError(
             f"it uses the class {name[:200]}, which is not part of gpflow_sparse; pass "

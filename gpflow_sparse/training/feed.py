@@ -12,6 +12,9 @@ from gpflow_sparse import checks
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
+# Rows of a file on disk that tell it from another.
+_SAMPLED_ROWS = 1000
+
 
 class Feed(NamedTuple):
     """Arguments of every step, by its number, and how a compiled step turns them into a batch."""
@@ -47,8 +50,7 @@ def open_feed(
         return _memmap_feed(data, batch_size, seed, validate)
     X, Y = validate(data)
     size = _batch_size(batch_size, X.shape[0])
-    checksum = zlib.crc32(Y.numpy().tobytes(), zlib.crc32(X.numpy().tobytes()))
-    fingerprint = f"arrays {tuple(X.shape)} {tuple(Y.shape)} {checksum:08x}"
+    fingerprint = f"arrays {tuple(X.shape)} {tuple(Y.shape)} {_checksum(X, Y)}"
     if size == X.shape[0]:
         return Feed(lambda step: (), lambda: (X, Y), X.shape[0], size, fingerprint)
     rows = RowBatches(X.shape[0], size, seed)
@@ -86,14 +88,15 @@ class RowBatches:
 
 class _DatasetReader:
     """
-    Elements of a repeated dataset by number.
+    Elements of a repeated dataset by number, each checked when it comes.
 
     Ahead, it reads on: a second iterator over a shuffled dataset would come in another order. Only
     to go back is the dataset opened anew.
     """
 
-    def __init__(self, data: tf.data.Dataset) -> None:
+    def __init__(self, data: tf.data.Dataset, validate: Callable[[Any], Data]) -> None:
         self._data = data.repeat().prefetch(tf.data.AUTOTUNE)
+        self._validate = validate
         self._position = -1  # of the element in hand
         self._stream = iter(self._data)
         self._element: Any = None
@@ -102,11 +105,19 @@ class _DatasetReader:
         if step < self._position:
             self._stream, self._position = iter(self._data), -1
         while self._position < step:
-            self._element = next(self._stream, None)
-            if self._element is None:
-                raise ValueError("data is an empty tf.data.Dataset.")
+            self._element = self._next()
             self._position += 1
-        return self._element
+        return self._validate(self._element)
+
+    def _next(self) -> Any:
+        try:
+            element = next(self._stream, None)
+        except tf.errors.OpError as error:
+            reason = (error.message or str(error)).splitlines()[0]
+            raise ValueError(f"data could not be read: {reason}.") from error
+        if element is None:
+            raise ValueError("data is an empty tf.data.Dataset.")
+        return element
 
 
 def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) -> Feed:
@@ -115,13 +126,15 @@ def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) 
     spec = data.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise ValueError(f"data must yield pairs (X [n, D], Y [n, P]), got elements {spec}.")
-    read = _DatasetReader(data)
-    validate(read(0))
-    return Feed(read, lambda X, Y: (X, Y), None, None, f"tf.data {spec}")
+    read = _DatasetReader(data, validate)
+    first = read(0)  # of a dataset as a whole, all that can be seen without reading it
+    return Feed(read, lambda X, Y: (X, Y), None, None, f"tf.data {spec} {_checksum(*first)}")
 
 
 def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) -> Feed:
-    X, Y = data
+    if len(data) != 2:
+        raise ValueError(f"data must be a pair (X [N, D], Y [N, P]), got {len(data)} parts.")
+    X, Y = (part if isinstance(part, np.ndarray) else np.asarray(part) for part in data)
     if len(X) != len(Y):
         raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}.")
     size = _batch_size(batch_size, len(X))
@@ -129,10 +142,30 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
 
     def read(step: int) -> Data:
         order = np.sort(batches(step))  # disk reads in order
-        return validate((np.asarray(X[order]), np.asarray(Y[order])))
+        batch = np.asarray(X[order]), np.asarray(Y[order])
+        try:
+            return validate(batch)
+        except ValueError as error:
+            bad = _rows_not_finite(*batch)
+            where = f" In the arrays: row {order[bad[0]]}." if len(bad) else ""
+            raise ValueError(f"{error}{where}") from error
 
-    fingerprint = f"memmap {np.shape(X)} {np.shape(Y)}"
+    sample = np.linspace(0, len(X) - 1, min(len(X), _SAMPLED_ROWS)).astype(int)
+    fingerprint = f"memmap {X.shape} {Y.shape} {_checksum(X[sample], Y[sample])}"
     return Feed(read, lambda X, Y: (X, Y), len(X), size, fingerprint)
+
+
+def _checksum(X: Any, Y: Any) -> str:
+    return f"{zlib.crc32(np.asarray(Y).tobytes(), zlib.crc32(np.asarray(X).tobytes())):08x}"
+
+
+def _rows_not_finite(*arrays: np.ndarray) -> np.ndarray:
+    """Row numbers, of arrays of any type."""
+    good = np.ones(len(arrays[0]), dtype=bool)
+    for values in arrays:
+        if values.dtype.kind == "f":
+            good &= np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    return np.flatnonzero(~good)
 
 
 def _batch_size(batch_size: int | None, num_rows: int) -> int:

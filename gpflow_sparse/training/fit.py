@@ -1,6 +1,6 @@
 """The one training loop."""
 
-import json
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +9,14 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.checks import require_count
+from gpflow_sparse import checks
 from gpflow_sparse.training.callbacks import Callback, as_callback
+from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.feed import Feed, data_guard, open_feed
+from gpflow_sparse.training.identity import describe_run
 from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import adam
 from gpflow_sparse.training.progress import FitProgress
-from gpflow_sparse.training.state import CheckpointFolder
 
 _DEFAULT_GAMMA = 0.1
 
@@ -102,39 +103,44 @@ def fit(
     :raises TrainingInterrupted: (a ``KeyboardInterrupt``) after Ctrl-C; model and checkpoint hold
         the last step.
     """
-    feed = _open_feed(model, data, batch_size, _require_seed(seed))
+    for name, value in {"resume": resume, "deterministic": deterministic}.items():
+        checks.require_flag(value, name)
+    feed = _open_feed(model, data, batch_size, checks.require_seed(seed))
     total = _total_steps(num_steps, num_epochs, feed)
     gamma = _require_gamma(natural_gradients)
     optimizer = adam() if optimizer is None else _require_optimizer(optimizer)
     hooks = _require_callbacks(callbacks)
     settings = {
-        "model": _structure(model),
-        "data": feed.fingerprint if feed else "held by the model",
-        "batch_size": feed.batch_size if feed else None,
-        "seed": seed,
+        "seed": int(seed),
         "natural_gradients": gamma,
-        "optimizer": _description(optimizer),
-        "checkpoint_every": require_count(checkpoint_every, "checkpoint_every"),
+        "checkpoint_every": checks.require_count(checkpoint_every, "checkpoint_every"),
         "deterministic": deterministic,
     }
-    checkpoints = _open_checkpoints(checkpoint_dir, resume, optimizer, settings)
     if deterministic:
         tf.config.experimental.enable_op_determinism()
-    loop = TrainingLoop(
-        model,
-        feed,
-        optimizer,
-        gamma,
-        hooks,
-        seed=seed,
-        deterministic=deterministic,
-        every=checkpoint_every,
-        checkpoints=checkpoints,
-    )
-    if resume:
-        loop.resume(total)
-    with FitProgress(total, enabled=progress) as bar:
-        loop.run(total, bar)
+    with contextlib.ExitStack() as held:
+        checkpoints = None
+        if checkpoint_dir is not None:
+            settings |= describe_run(model, feed, optimizer)
+            checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume)
+            held.callback(checkpoints.close)
+        elif resume:
+            raise ValueError("resume=True needs checkpoint_dir, the folder of the run.")
+        loop = TrainingLoop(
+            model,
+            feed,
+            optimizer,
+            gamma,
+            hooks,
+            seed=int(seed),
+            deterministic=deterministic,
+            every=checkpoint_every,
+            checkpoints=checkpoints,
+        )
+        if resume:
+            loop.resume(total)
+        with FitProgress(total, enabled=progress) as bar:
+            loop.run(total, bar)
     done = loop.progress
     return History(
         np.array(done.elbo), np.array(done.seconds), done.stopped, tuple(done.recoveries)
@@ -157,12 +163,6 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
     return feed
 
 
-def _require_seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number from 0 on, got {seed!r}.")
-    return int(seed)
-
-
 def _require_gamma(natural_gradients: Any) -> float:
     if natural_gradients is True:
         return _DEFAULT_GAMMA
@@ -175,6 +175,11 @@ def _require_gamma(natural_gradients: Any) -> float:
 
 
 def _require_optimizer(optimizer: Any) -> Any:
+    if isinstance(optimizer, gpflow.optimizers.NaturalGradient):
+        raise ValueError(
+            "optimizer must be a Keras optimizer; for natural gradients pass "
+            "natural_gradients=gamma."
+        )
     if isinstance(optimizer, type) or not hasattr(optimizer, "apply_gradients"):
         raise ValueError(f"optimizer must be a Keras optimizer, got {optimizer!r}.")
     return optimizer
@@ -188,52 +193,18 @@ def _require_callbacks(callbacks: Any) -> list[Callback]:
     return [as_callback(callback) for callback in callbacks]
 
 
-def _open_checkpoints(
-    checkpoint_dir: Any, resume: bool, optimizer: Any, settings: dict[str, Any]
-) -> CheckpointFolder | None:
-    if checkpoint_dir is not None:
-        if not hasattr(optimizer, "build"):
-            raise ValueError(
-                f"a run with the legacy optimizer {type(optimizer).__name__} cannot be resumed: it "
-                "makes its memory only as it goes. Use gpflow_sparse.training.adam()."
-            )
-        return CheckpointFolder(checkpoint_dir, settings, resume=resume)
-    if resume:
-        raise ValueError("resume=True needs checkpoint_dir, the folder of the run to go on with.")
-    return None
-
-
-def _structure(model: gpflow.models.GPModel) -> str:
-    """Kinds of a model's parts and its plain settings, as text."""
-    parts = [type(p).__name__ for p in model.submodules if isinstance(p, gpflow.base.Module)]
-    plain = {
-        name: value
-        for name, value in vars(model).items()
-        if isinstance(value, bool | int | float | str)
-        and not name.startswith("_")
-        and name != "jitter"  # a run may raise it
-    }
-    return f"{type(model).__name__} of {', '.join(parts)} with {plain}"
-
-
-def _description(optimizer: Any) -> str:
-    """Class and settings of an optimizer, as text."""
-    settings = dict(optimizer.get_config()) if hasattr(optimizer, "get_config") else {}
-    settings.pop("name", None)  # Keras counts the optimizers of a process there
-    return f"{type(optimizer).__name__} {json.dumps(settings, sort_keys=True, default=str)}"
-
-
 def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | None) -> int:
     if (num_steps is None) == (num_epochs is None):
         raise ValueError("give exactly one of num_steps and num_epochs.")
     if num_epochs is None:
-        return require_count(num_steps, "num_steps")
+        return checks.require_count(num_steps, "num_steps")
     if feed is None:
         raise ValueError("num_epochs needs data; a model that holds its data takes num_steps.")
     if feed.num_rows is None or feed.batch_size is None:
         raise ValueError("num_epochs needs arrays; give num_steps with a tf.data.Dataset.")
-    if not num_epochs > 0:
-        raise ValueError(f"num_epochs must be positive, got {num_epochs}.")
+    number = isinstance(num_epochs, int | float | np.number)
+    if not number or not 0.0 < num_epochs < np.inf:
+        raise ValueError(f"num_epochs must be a positive number, got {num_epochs!r}.")
     return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
 
 

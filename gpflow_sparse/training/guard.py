@@ -51,7 +51,7 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
             "a learning rate that is too large, data that are not standardized, a value set by hand"
         )
     try:
-        _factor_inducing_covariance(model)
+        _factor_covariance(model)
         return _follow_step(model, batch, gamma)
     except (linalg.FactorizationError, tf.errors.InvalidArgumentError) as error:
         text = _first_line(error)
@@ -89,12 +89,19 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
     )
 
 
-def _factor_inducing_covariance(model: gpflow.models.GPModel) -> None:
+def _factor_covariance(model: gpflow.models.GPModel) -> None:
     """GPflow's own models let a failed factorization through as NaN: look here, with a name."""
     inducing = getattr(model, "inducing_variable", None)
     if isinstance(inducing, InducingPoints):
         K = Kuu(inducing, model.kernel, jitter=gpflow.config.default_jitter())
         linalg.cholesky(K, "Kuu (covariance of the inducing points)")
+    elif isinstance(model, gpflow.models.GPR | gpflow.models.VGP):
+        X = tf.convert_to_tensor(model.data[0])
+        K = model.kernel(X)
+        amount = tf.cast(gpflow.config.default_jitter(), K.dtype)
+        if isinstance(model, gpflow.models.GPR):
+            amount = tf.reduce_min(model.likelihood.variance_at(X))
+        linalg.cholesky(linalg.add_jitter(K, amount), "Kff (covariance of the data)")
 
 
 def _suspects(model: gpflow.models.GPModel) -> str:

@@ -11,16 +11,21 @@ import tensorflow as tf
 
 from gpflow_sparse import linalg
 from gpflow_sparse.training.callbacks import Callback, FitState
+from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.interrupt import InterruptGuard, TrainingInterrupted
 from gpflow_sparse.training.progress import FitProgress
-from gpflow_sparse.training.state import CheckpointFolder, Progress, RunState, Snapshot
+from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, draws_random_numbers
 
 _MOST_FAILURES = 3
 _SHORTER = 0.5
 _MORE_JITTER = 10.0
+_ADVICE = (
+    "If these numbers came about in training, take a smaller learning rate or smaller natural "
+    "steps, and standardize the data."
+)
 
 
 class TrainingLoop:
@@ -83,7 +88,8 @@ class TrainingLoop:
 
         :raises TrainingError: if a failure cannot be cured; the model then is in its last good
             state.
-        :raises TrainingInterrupted: after Ctrl-C, with everything in place.
+        :raises TrainingInterrupted: after Ctrl-C, with everything in place; in the last step too,
+            so that the script around it stops.
         """
         start = time.perf_counter() - (self.progress.seconds or [0.0])[-1]
         with InterruptGuard() as interrupt:
@@ -96,8 +102,8 @@ class TrainingLoop:
         # random draws are repeated from multiples of `every` only: resume from the last of them
         if complete or not (self._deterministic and self._random):
             self._keep()
-        if not complete:
-            raise TrainingInterrupted(self._how_to_go_on(total))
+        if interrupt.requested:
+            raise TrainingInterrupted(self._how_to_go_on(total, complete))
 
     def _compile(self) -> Step:
         if self._deterministic:
@@ -155,7 +161,12 @@ class TrainingLoop:
         return float(loss) if bool(finite) else None
 
     def _arguments(self, step: int) -> tuple[Any, ...]:
-        return () if self._feed is None else self._feed.at(step)
+        try:
+            return () if self._feed is None else self._feed.at(step)
+        except ValueError as error:
+            raise TrainingError(
+                f"step {step + 1}: in this batch, {str(error).rstrip('.')}; {self._go_back()}."
+            ) from error
 
     def _promote(self, snapshot: Snapshot) -> None:
         self._good, self._pending, self._tried = snapshot, None, []
@@ -176,24 +187,30 @@ class TrainingLoop:
         """
         batch = None if self._feed is None else self._feed.lookup(*self._arguments(step))
         found = diagnose(self._model, batch, self.progress.scale * self._gamma)
-        self._pending = None
-        back = "nothing has moved"
-        if self._good is not None:
-            self._state.put(self._good)
-            self.progress.back_to(self._good.step)
-            back = f"the model is back at step {self._good.step}"
-        text = f"step {step + 1}: {found.text.rstrip('.')}; {back}"
+        text = f"step {step + 1}: {found.text.rstrip('.')}; {self._go_back()}"
         given_up = found.hopeless or len(self._tried) + 1 >= _MOST_FAILURES
         cures = "" if given_up else self._cures(found)
         if not cures:
             if self._tried and hasattr(self._model, "jitter"):
                 self._model.jitter = self._jitter_then
             tried = f"; it did not help to go on with {', then '.join(self._tried)}"
-            raise TrainingError(f"{text}{tried if self._tried else ''}.")
+            moved = self._good is not None and not found.hopeless
+            raise TrainingError(
+                f"{text}{tried if self._tried else ''}.{f' {_ADVICE}' if moved else ''}"
+            )
         self._tried.append(cures)
         self.progress.recoveries.append(f"{text}, and goes on with {cures}.")
         warnings.warn(self.progress.recoveries[-1], stacklevel=5)
         self._step = self._compile()
+
+    def _go_back(self) -> str:
+        """Restore the good state, if there is one; say so."""
+        self._pending = None
+        if self._good is None:
+            return "nothing has moved"
+        self._state.put(self._good)
+        self.progress.back_to(self._good.step)
+        return f"the model is back at step {self._good.step}"
 
     def _cures(self, found: Diagnosis) -> str:
         """Change what may help; say what was changed."""
@@ -207,10 +224,12 @@ class TrainingLoop:
             cures.append(f"{self.progress.scale:g} of the step size")
         return " and ".join(cures)
 
-    def _how_to_go_on(self, total: int) -> str:
+    def _how_to_go_on(self, total: int, complete: bool) -> str:
         done = (
             f"fit was interrupted after step {self.progress.step} of {total}; the model holds it."
         )
+        if complete:
+            return f"{done} The run is complete."
         if self._checkpoints is None:
             return f"{done} With checkpoint_dir=..., the next run could be resumed exactly."
         return (

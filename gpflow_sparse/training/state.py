@@ -1,22 +1,13 @@
 """Everything a run needs to go on from a step: in memory to roll back, on disk to resume."""
 
-import json
-import warnings
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-
-from gpflow_sparse.persistence import files
-
-_PATTERN = "checkpoint-*.safetensors"
-_KIND = "checkpoint"
-# The one before is kept in case the newest is damaged.
-_KEPT = 2
 
 
 @dataclass
@@ -67,7 +58,7 @@ class RunState:
         """Copies of everything, as it is after ``step`` steps."""
         values = {name: np.array(v.numpy()) for name, v in self._variables().items()}
         memories = [h.get_state() if hasattr(h, "get_state") else None for h in self.hooks]
-        return Snapshot(step, values, json.loads(json.dumps(memories)))
+        return Snapshot(step, values, copy.deepcopy(memories))
 
     def put(self, snapshot: Snapshot) -> None:
         """
@@ -108,86 +99,3 @@ def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
     """All variables of a model by the path of attributes that leads to them."""
     leaves = model._flatten(predicate=lambda leaf: isinstance(leaf, tf.Variable), with_path=True)
     return {".".join(["model", *map(str, path)]): variable for path, variable in leaves}
-
-
-class CheckpointFolder:
-    """Checkpoints of one run: each is one file, written aside and renamed into place."""
-
-    def __init__(self, directory: Any, settings: dict[str, Any], *, resume: bool) -> None:
-        """
-        :param settings: what has to be the same for a run to be resumed.
-        :raises ValueError: if the folder cannot be one, or holds a run and ``resume`` is false.
-        """
-        try:
-            self.path = Path(directory)
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (TypeError, OSError) as error:
-            raise ValueError(
-                f"checkpoint_dir must be a folder, got {directory!r}: {error}."
-            ) from error
-        self._settings = settings
-        for piece in self.path.glob(".saving-*.tmp"):  # of a run killed while it wrote
-            piece.unlink(missing_ok=True)
-        present = self._files()
-        if present and not resume:
-            raise ValueError(
-                f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): pass "
-                "resume=True to go on with it, or choose another folder."
-            )
-
-    def save(self, snapshot: Snapshot, progress: Progress) -> None:
-        """Write a checkpoint; the oldest go once it is safely there."""
-        arrays = dict(snapshot.variables)
-        arrays["elbo"] = np.array(progress.elbo[: snapshot.step], dtype=np.float64)
-        arrays["seconds"] = np.array(progress.seconds[: snapshot.step], dtype=np.float64)
-        record = {
-            "step": snapshot.step,
-            "hooks": snapshot.hooks,
-            "scale": progress.scale,
-            "jitter": progress.jitter,
-            "recoveries": progress.recoveries,
-            "stopped": progress.stopped and progress.step == snapshot.step,
-            "settings": self._settings,
-        }
-        path = self.path / f"checkpoint-{snapshot.step:09d}.safetensors"
-        files.write(path, arrays, {"kind": _KIND, "run": json.dumps(record)})
-        for old in self._files()[_KEPT:]:
-            old.unlink(missing_ok=True)
-
-    def newest(self) -> tuple[Snapshot, Progress] | None:
-        """
-        The newest checkpoint that can be read, or None if there is none.
-
-        :raises ValueError: if it is of a run with other settings, or all are damaged.
-        """
-        present = self._files()
-        for path in present:
-            try:
-                header, arrays = files.read(path)
-            except ValueError as error:
-                warnings.warn(f"{error} Looking for the one before.", stacklevel=4)
-                continue
-            record = json.loads(header["run"])
-            self._require_same(record["settings"], path)
-            return _unpack(record, arrays)
-        if present:
-            raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
-        return None
-
-    def _files(self) -> list[Path]:
-        return sorted(self.path.glob(_PATTERN), reverse=True)
-
-    def _require_same(self, stored: dict[str, Any], path: Path) -> None:
-        for name, value in self._settings.items():
-            if stored.get(name) != value:
-                raise ValueError(
-                    f"{path} is of a run with {name}={stored.get(name)}, this one has "
-                    f"{name}={value}: resume with the same settings, or choose another folder."
-                )
-
-
-def _unpack(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[Snapshot, Progress]:
-    elbo, seconds = arrays.pop("elbo").tolist(), arrays.pop("seconds").tolist()
-    names = ("step", "scale", "jitter", "recoveries", "stopped")
-    progress = Progress(elbo=elbo, seconds=seconds, **{name: record[name] for name in names})
-    return Snapshot(record["step"], arrays, record["hooks"]), progress

@@ -1,5 +1,6 @@
 """One training step, compiled: it moves everything or, if a number is not finite, nothing."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from gpflow_sparse.training.optimizers import move_pair, natural_pairs, natural_
 
 # Kernels whose draws follow a counter that lives outside of every checkpoint.
 _RANDOM_OPS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
+
+# Which variables an optimizer has seen: Keras itself fails obscurely on others.
+_BUILT_FOR: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 Step = Callable[..., tuple[tf.Tensor, tf.Tensor]]
 
@@ -35,8 +39,9 @@ def compile_step(
     q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
     q_refs = {variable.ref() for variable in q}
     variables = [v for v in model.trainable_variables if v.ref() not in q_refs]
-    if hasattr(optimizer, "build"):  # the legacy optimizers of tf_keras have none and need none
-        optimizer.build(variables)
+    if not (variables or q):
+        raise ValueError("nothing to train: all parameters of the model are set not trainable.")
+    _build(optimizer, variables)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def step(move: tf.Tensor, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -63,6 +68,22 @@ def compile_step(
         return loss, finite
 
     return step
+
+
+def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """
+    Make the optimizer's memory for these variables.
+
+    :raises ValueError: if it has been made for others.
+    """
+    references = {variable.ref() for variable in variables}
+    if _BUILT_FOR.setdefault(optimizer, references) != references:
+        raise ValueError(
+            "optimizer has been used for other variables, whose memory it keeps: make a new one "
+            "for each model, and for each choice of natural_gradients and of trainable parameters."
+        )
+    if hasattr(optimizer, "build"):  # the legacy optimizers of tf_keras have none and need none
+        optimizer.build(variables)
 
 
 def draws_random_numbers(step: Step, arguments: Sequence[Any]) -> bool:

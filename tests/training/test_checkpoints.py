@@ -12,11 +12,14 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.keras import tf_keras
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.persistence import files
 from gpflow_sparse.training import EarlyStopping, TrainingInterrupted, adam, fit
+from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.state import named_variables
 
 N = 60
@@ -192,18 +195,49 @@ def test_two_checkpoints_are_kept_and_a_damaged_one_is_passed_over(tmp_path):
 
 
 X, Y = data()
-SETTINGS = [
-    ({"seed": 1}, r"seed=0, this one has seed=1"),
-    ({"batch_size": 10}, r"batch_size=60, this one has batch_size=10"),
-    ({"optimizer": lambda: adam(0.5)}, r"optimizer="),
-    ({"natural_gradients": True}, r"natural_gradients=0.0, this one has natural_gradients=0.1"),
-    ({"source": (X, Y + 1.0)}, r"data=arrays"),
-    ({"callbacks": [EarlyStopping()]}, r"2 callbacks|1 callbacks"),
-    (
-        {"build": lambda: solvegp(gpflow.likelihoods.StudentT())},
-        r"they differ in model\.likelihood",
+
+
+def with_kernel(kernel):
+    def build():
+        model = solvegp()
+        model.kernel = kernel()
+        return model
+
+    return build
+
+
+def with_prior():
+    model = solvegp()
+    one = np.float64(1.0)
+    model.likelihood.variance.prior = tfp.distributions.LogNormal(0.0 * one, one)
+    return model
+
+
+def frozen_kernel():
+    model = solvegp()
+    gpflow.set_trainable(model.kernel, False)
+    return model
+
+
+def on_first(columns):
+    return lambda: gpflow.kernels.Matern52(lengthscales=[1.0, 1.0], active_dims=columns)
+
+
+SETTINGS = {
+    "seed": ({"seed": 1}, r"seed=0, this one has seed=1"),
+    "batch size": ({"batch_size": 10}, r"batch_size=60, this one has batch_size=10"),
+    "rate": (
+        {"optimizer": lambda: adam(0.5)},
+        r"optimizer\.learning_rate=0\.00\d+, this one has optimizer\.learning_rate=0\.5",
     ),
-]
+    "natural": ({"natural_gradients": True}, r"natural_gradients=0.0, this one has .*=0.1"),
+    "data": ({"source": (X, Y + 1.0)}, r"data=arrays"),
+    "callbacks": ({"callbacks": [EarlyStopping()]}, r"has 1 callbacks, this run 2"),
+    "likelihood": ({"build": lambda: solvegp(gpflow.likelihoods.StudentT())}, r"model\.structure"),
+    "columns": ({"build": with_kernel(on_first([1, 0]))}, r"model\.structure"),
+    "prior": ({"build": with_prior}, r"model\.structure"),
+    "trainable": ({"build": frozen_kernel}, r"model\.structure"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +248,7 @@ def finished(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("change", "message"), SETTINGS, ids=[next(iter(c)) for c, _ in SETTINGS])
+@pytest.mark.parametrize(("change", "message"), SETTINGS.values(), ids=list(SETTINGS))
 def test_a_checkpoint_of_another_run_is_refused(change, message, finished):
     change = dict(change)
     build, source = change.pop("build", solvegp), change.pop("source", data())
@@ -239,6 +273,78 @@ def test_the_legacy_optimizers_are_not_resumed(tmp_path):
     fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01))
     with pytest.raises(ValueError, match=r"legacy optimizer.* cannot be resumed"):
         fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01), checkpoint_dir=tmp_path)
+
+
+def test_data_on_disk_or_in_a_dataset_that_changed_are_refused(tmp_path):
+    def mapped(values, name):
+        file = np.memmap(tmp_path / name, dtype=values.dtype, mode="w+", shape=values.shape)
+        file[:] = values
+        return file
+
+    def dataset(scale):
+        return tf.data.Dataset.from_tensor_slices((X, scale * Y)).batch(16)
+
+    sources = {
+        "memmap": [(mapped(X, "X"), mapped(scale * Y, f"Y{scale}")) for scale in (1.0, 2.0)],
+        "dataset": [dataset(1.0), dataset(2.0)],
+    }
+    for name, (source, other) in sources.items():
+        undisturbed(solvegp, source, tmp_path / name, 2)
+        with pytest.raises(ValueError, match=r"this one has data="):
+            undisturbed(solvegp, other, tmp_path / name, 4)
+
+
+def test_a_second_run_in_the_folder_is_refused_and_does_no_harm(tmp_path):
+    (tmp_path / ".saving-1.tmp").write_bytes(b"of the run that holds the folder")
+    refused = []
+
+    def intrude(state):
+        (tmp_path / ".saving-1.tmp").write_bytes(b"in the midst of a write")
+        with pytest.raises(ValueError, match="another run is writing") as caught:
+            CheckpointFolder(tmp_path, {}, resume=True)
+        refused.append(caught)
+
+    fit(solvegp(), data(), num_steps=1, checkpoint_dir=tmp_path, callbacks=[intrude])
+    assert len(refused) == 1
+    assert (tmp_path / ".saving-1.tmp").exists()
+    CheckpointFolder(tmp_path, {}, resume=True).close()
+
+
+def test_a_full_disk_is_warned_of_and_training_goes_on(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "write", full)
+    with pytest.warns(match=r"no checkpoint of step 0, training goes on: .*No space left"):
+        history = fit(solvegp(), data(), num_steps=3, checkpoint_dir=tmp_path)
+    assert history.num_steps == 3
+
+
+def test_the_memory_of_a_callback_must_be_plain_if_it_is_to_be_kept(tmp_path):
+    class Remembering:
+        def __init__(self, memory):
+            self.memory = memory
+
+        def __call__(self, state):
+            return False
+
+        def get_state(self):
+            return self.memory
+
+        def set_state(self, memory):
+            self.memory = memory
+
+    for number, memory in enumerate((np.float32(1.0), {1: "int key"}, {"a": (1, 2)})):
+        callbacks = [Remembering(memory)]
+        fit(solvegp(), data(), num_steps=2, callbacks=callbacks)
+        with pytest.raises(ValueError, match=r"get_state of a callback must return"):
+            fit(
+                solvegp(),
+                data(),
+                num_steps=2,
+                callbacks=callbacks,
+                checkpoint_dir=tmp_path / str(number),
+            )
 
 
 def press_ctrl_c(step):
@@ -288,6 +394,13 @@ def test_ctrl_c_without_a_folder_leaves_the_model_at_its_step():
         fit(model, data(), num_steps=20, callbacks=[press_ctrl_c(4)])
     fit(same, data(), num_steps=4)
     assert bits(model) == bits(same)
+
+
+def test_ctrl_c_in_the_last_step_still_stops_the_script(tmp_path):
+    with pytest.raises(TrainingInterrupted, match=r"after step 4 of 4.*The run is complete"):
+        fit(solvegp(), data(), num_steps=4, callbacks=[press_ctrl_c(4)], checkpoint_dir=tmp_path)
+    history = fit(solvegp(), data(), num_steps=4, checkpoint_dir=tmp_path, resume=True)
+    assert history.num_steps == 4
 
 
 def test_it_trains_outside_of_the_main_thread():

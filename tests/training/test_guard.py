@@ -199,6 +199,88 @@ def test_bad_data_in_a_later_batch_are_named_and_not_tried_again(column):
     assert np.isfinite(model.elbo(data_without(X, Y, 27)))
 
 
+def mapped(folder, name, values):
+    file = np.memmap(folder / name, dtype=values.dtype, mode="w+", shape=values.shape)
+    file[:] = values
+    return file
+
+
+def test_a_bad_row_on_disk_is_named_by_its_number_there(tmp_path):
+    X, Y = data()
+    Y[27] = np.inf
+    model = solvegp()
+    source = mapped(tmp_path, "X", X), mapped(tmp_path, "Y", Y)
+    message = r"step \d+: in this batch, Y must be finite.* In the arrays: row 27; .*step 0|moved"
+    with pytest.raises(TrainingError, match=message):
+        fit(model, source, num_steps=10, batch_size=8)
+    assert np.isfinite(model.elbo(data()))
+
+
+def test_labels_and_widths_of_later_batches_are_looked_at():
+    X, Y = data()
+    labels = (Y > 0).astype(float)
+    labels[30] = -1.0
+    model = solvegp(gpflow.likelihoods.Bernoulli())
+    with pytest.raises(TrainingError, match=r"step 4: in this batch, Y must hold labels 0 or 1"):
+        fit(model, batches(X, labels), num_steps=10)
+
+    def uneven():
+        yield X[:8], Y[:8]
+        yield X[:8], np.repeat(Y[:8], 3, axis=1)
+
+    spec = tf.TensorSpec([None, None], tf.float64)
+    source = tf.data.Dataset.from_generator(uneven, output_signature=(spec, spec))
+    for build in (solvegp, stock):
+        with pytest.raises(TrainingError, match=r"step 2: in this batch, Y must have 1 column"):
+            fit(build(), source, num_steps=4)
+
+
+def stock():
+    kernel, Z = gpflow.kernels.SquaredExponential(), np.linspace(-2, 2, 4)[:, None]
+    return gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.5), Z, num_data=N)
+
+
+def test_a_dataset_that_breaks_is_reported_with_the_step():
+    def broken():
+        yield data()
+        raise RuntimeError("the disk is gone")
+
+    spec = tf.TensorSpec([None, 1], tf.float64)
+    source = tf.data.Dataset.from_generator(broken, output_signature=(spec, spec))
+    with pytest.raises(TrainingError, match=r"step 2: .*data could not be read"):
+        fit(solvegp(), source, num_steps=4)
+
+
+def test_a_covariance_of_the_data_that_fails_is_named():
+    X, Y = data()
+    X = np.repeat(X[:10], 4, axis=0)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-12)):
+        pair = X.astype(np.float32), (Y > 0).astype(np.float32)
+        model = gpflow.models.VGP(
+            pair, gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        )
+        with pytest.raises(TrainingError, match=r"Kff \(covariance of the data\) failed"):
+            fit(model, num_steps=3)
+
+
+def test_a_model_with_nothing_to_train_is_refused():
+    model = solvegp()
+    gpflow.set_trainable(model, False)
+    with pytest.raises(ValueError, match=r"nothing to train"):
+        fit(model, data(), num_steps=3)
+
+
+@pytest.mark.parametrize("make", [lambda: adam(0.1), lambda: tf.optimizers.Adam(0.1)])
+def test_an_optimizer_belongs_to_its_variables(make):
+    optimizer, model = make(), solvegp()
+    fit(model, data(), num_steps=2, optimizer=optimizer)
+    fit(model, data(), num_steps=2, optimizer=optimizer)
+    with pytest.raises(ValueError, match=r"optimizer has been used for other variables"):
+        fit(solvegp(), data(), num_steps=2, optimizer=optimizer)
+    with pytest.raises(ValueError, match=r"optimizer has been used for other variables"):
+        fit(model, data(), num_steps=2, optimizer=optimizer, natural_gradients=True)
+
+
 def data_without(X, Y, row):
     return np.delete(X, row, axis=0), np.delete(Y, row, axis=0)
 

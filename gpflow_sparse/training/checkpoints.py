@@ -1,0 +1,157 @@
+"""Checkpoints of a run on disk: each is one file, written aside and renamed into place."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpflow_sparse.persistence import files
+from gpflow_sparse.training.state import Progress, Snapshot
+
+try:
+    import fcntl
+except ImportError:  # Windows, where two runs in one folder are not told from each other
+    fcntl = None  # type: ignore[assignment]
+
+_PATTERN = "checkpoint-*.safetensors"
+# The one before is kept in case the newest is damaged.
+_KEPT = 2
+
+
+class CheckpointFolder:
+    """The checkpoints of one run, which holds the folder while it lasts."""
+
+    def __init__(self, directory: Any, settings: dict[str, Any], *, resume: bool) -> None:
+        """
+        :param settings: what has to be the same for a run to be resumed.
+        :raises ValueError: if the folder cannot be one or written to, if another run holds it, or
+            if it holds checkpoints and ``resume`` is false.
+        """
+        try:
+            self.path = Path(directory).expanduser()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115, held until close()
+        except (TypeError, OSError) as error:
+            raise ValueError(
+                f"checkpoint_dir must be a folder to write to, got {directory!r}: {error}."
+            ) from error
+        self._settings = settings
+        try:
+            self._take(resume)
+        except ValueError:
+            self._lock.close()
+            raise
+
+    def _take(self, resume: bool) -> None:
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ValueError(
+                    f"another run is writing to checkpoint_dir {self.path}: choose another folder."
+                ) from error
+        present = self._files()
+        if present and not resume:
+            raise ValueError(
+                f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): pass "
+                "resume=True to go on with it, or choose another folder."
+            )
+        for piece in self.path.glob(files.TEMPORARY):  # of a run killed while it wrote
+            piece.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let other runs have the folder."""
+        self._lock.close()
+
+    def save(self, snapshot: Snapshot, progress: Progress) -> None:
+        """
+        Write a checkpoint; the oldest go once it is safely there.
+
+        A disk that is full does not end a run: it is warned of, and the checkpoint before stays.
+
+        :raises ValueError: if the memory of a callback is not made of plain values.
+        """
+        arrays = dict(snapshot.variables)
+        arrays["elbo"] = np.array(progress.elbo[: snapshot.step], dtype=np.float64)
+        arrays["seconds"] = np.array(progress.seconds[: snapshot.step], dtype=np.float64)
+        record = {
+            "step": snapshot.step,
+            "hooks": snapshot.hooks,
+            "scale": progress.scale,
+            "jitter": progress.jitter,
+            "recoveries": progress.recoveries,
+            "stopped": progress.stopped and progress.step == snapshot.step,
+            "settings": self._settings,
+        }
+        header = {"kind": files.CHECKPOINT, "run": _as_text(record)}
+        try:
+            files.write(self.path / f"checkpoint-{snapshot.step:09d}.safetensors", arrays, header)
+        except OSError as error:
+            warnings.warn(
+                f"no checkpoint of step {snapshot.step}, training goes on: {error}.", stacklevel=4
+            )
+            return
+        for old in self._files()[_KEPT:]:
+            old.unlink(missing_ok=True)
+
+    def newest(self) -> tuple[Snapshot, Progress] | None:
+        """
+        The newest checkpoint that can be read, or None if there is none.
+
+        :raises ValueError: if it is of a run with other settings, or all are damaged.
+        """
+        present = self._files()
+        for path in present:
+            try:
+                header, arrays = files.read(path)
+                if header.get("kind") != files.CHECKPOINT:
+                    raise ValueError(f"{path} is no checkpoint.")
+            except ValueError as error:
+                warnings.warn(f"{error} Looking for the one before.", stacklevel=4)
+                continue
+            record = json.loads(header["run"])
+            _require_same(record["settings"], self._settings, path)
+            return _unpack(record, arrays)
+        if present:
+            raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
+        return None
+
+    def _files(self) -> list[Path]:
+        return sorted(self.path.glob(_PATTERN), reverse=True)
+
+
+def _as_text(record: dict[str, Any]) -> str:
+    try:
+        text = json.dumps(record)
+        same = json.loads(text)["hooks"] == record["hooks"]
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise ValueError(
+            "the get_state of a callback must return dicts with text keys, lists, text, and plain "
+            f"numbers, for checkpoints; got {record['hooks']}."
+        )
+    return text
+
+
+def _require_same(
+    stored: dict[str, Any], mine: dict[str, Any], path: Path, prefix: str = ""
+) -> None:
+    for name in stored | mine:
+        old, new = stored.get(name), mine.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            _require_same(old, new, path, f"{name}.")
+        elif old != new:
+            raise ValueError(
+                f"{path} is of a run with {prefix}{name}={old}, this one has {prefix}{name}={new}: "
+                "resume with the same settings, or choose another folder."
+            )
+
+
+def _unpack(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[Snapshot, Progress]:
+    elbo, seconds = arrays.pop("elbo").tolist(), arrays.pop("seconds").tolist()
+    names = ("step", "scale", "jitter", "recoveries", "stopped")
+    progress = Progress(elbo=elbo, seconds=seconds, **{name: record[name] for name in names})
+    return Snapshot(record["step"], arrays, record["hooks"]), progress
