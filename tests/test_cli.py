@@ -1,6 +1,7 @@
 """The command line, as a user meets it."""
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -335,3 +336,89 @@ def test_ctrl_c_prints_the_command_that_resumes_and_it_does(run, tmp_path):
     code, _, err = run(*shlex.split(command)[1:])
     assert code == 1
     assert "complete: nothing to resume" in err
+
+
+def save_poisson(path):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = gs.models.SOLVEGP(
+        gpflow.kernels.Matern32(),
+        gpflow.likelihoods.Poisson(),
+        gs.inducing_variables.OrthogonalInducingVariables(X[:5], X[5:8]),
+    )
+    model.standardizer = gs.Standardizer.fit(X)
+    gs.save(model, path)
+
+
+def test_labels_that_do_not_fit_the_likelihood_are_not_scored(run, tmp_path):
+    save_poisson(tmp_path / "model")
+    write_csv(tmp_path / "rows.csv", ["1,2,-3", "0,1,2"])
+    arguments = ["--model", "model", "--data", "rows.csv", "--target", "price"]
+    code, out, err = run("evaluate", *arguments)
+    assert code == 1
+    assert out == ""
+    assert "Y must hold counts" in err
+
+
+def test_large_numbers_keep_their_digits(run, rng, tmp_path):
+    """Seconds since 1970, say: the signal is in the eighth digit and below."""
+    rows = [f"{a:.6f},{b:.6f},{1.7e9 + np.sin(a):.9f}" for a, b in rng.normal(size=(80, 2))]
+    write_csv(tmp_path / "my.csv", rows)
+    run("fit", "--data", "my.csv", "--target", "price", *SMALL, "--no-plot", "--output", "run")
+    write_csv(tmp_path / "new.csv", ["0.5,1", "-0.5,1"], "width,height")
+    columns = read_csv(run("predict", "--model", "run", "--data", "new.csv")[1])
+    assert 0.2 < columns["mean"][0] - columns["mean"][1] < 1.5
+    assert (columns["upper_95"] > columns["lower_95"]).all()
+
+
+def test_a_finished_run_is_not_replaced_by_another(run, rng, tmp_path):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    options = ["--data", "my.csv", "--target", "price", *SMALL, "--no-plot", "--no-baseline"]
+    assert run("fit", *options, "--output", "run")[0] == 0
+    assert run("fit", *options, "--output", "run")[0] == 0  # the same again
+    code, _, err = run("fit", *options, "--output", "run", "--kernel", "matern12")
+    assert code == 1
+    assert "the finished run in run has kernel='matern52', this one 'matern12'" in err
+
+
+def test_test_rows_are_taken_only_from_the_file_as_it_was(run, rng, tmp_path, monkeypatch):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    options = ["--data", "my.csv", "--target", "price", *SMALL, "--no-plot", "--no-baseline"]
+    run("fit", *options, "--output", "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run("evaluate", "--model", "../run")[0] == 0
+    write_csv(tmp_path / "new.csv", numbers(rng, 20))
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    code, _, err = run("evaluate", "--model", "../run")
+    assert code == 1
+    assert "has changed since the run" in err
+    arguments = ["--data", "../new.csv", "--report", "page"]
+    code, _, err = run("evaluate", "--model", "../run", *arguments)
+    assert code == 0, err
+    page = (tmp_path / "elsewhere" / "page" / "index.html").read_text()
+    assert "All numbers are of the rows scored" in page
+    (tmp_path / "my.csv").unlink()
+    code, _, err = run("evaluate", "--model", "../run")
+    assert code == 1
+    assert "is gone: give rows with --data" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "nothing", "--data", "r.csv"], "no saved model"),
+        (["--model", "model", "--data", "r.csv", "--chunk-size", "0"], "chunk-size"),
+        (["--model", "model", "--data", "r.csv", "--output", "r.csv"], "another file than data"),
+        (["--model", "model", "--data", "r.csv", "--output", "."], "Is a directory"),
+        (["--model", "model", "--data", "r.csv", "--output", "r.csv/x"], "exists|Not a directory"),
+        (["--model", "r.csv", "--data", "r.csv"], "is not a saved model"),
+    ],
+)
+def test_mistakes_in_predict_become_one_clear_line(run, tmp_path, arguments, words):
+    save_poisson(tmp_path / "model")
+    write_csv(tmp_path / "r.csv", ["1,2", "0,1"], "width,height")
+    code, _, err = run("predict", *arguments)
+    assert code in (1, 2)
+    assert re.search(words, err)
+    assert "Traceback" not in err
+    assert (tmp_path / "r.csv").read_text().startswith("width")

@@ -182,9 +182,9 @@ def _page(
 <h2>Pictures</h2><p>Of the {num_rows} rows scored{few}.</p>{figures}
 <h2>Diagnostics</h2><p>Bound, condition numbers and hyperparameters of
 {diagnostics["num_rows"]} rows (those of training, where they are at hand: see notes), residual
-variance and calibration of the {num_rows} rows scored; in the units the model was trained in, bounds
-in nats. What each number means is in the documentation, under "Reading the diagnostics". The same
-numbers are in <a href="diagnostics.json">diagnostics.json</a>.</p>{sections}
+variance and calibration of the {num_rows} rows scored; in the units the model was trained in,
+bounds in nats. What each number means is in the documentation, under "Reading the diagnostics". The
+same numbers are in <a href="diagnostics.json">diagnostics.json</a>.</p>{sections}
 </body></html>
 """
 

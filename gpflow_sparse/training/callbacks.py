@@ -8,6 +8,8 @@ import numpy as np
 from gpflow.monitor import Monitor, MonitorTaskGroup
 from gpflow.monitor.base import MonitorTask
 
+from gpflow_sparse.checks import require_count
+
 
 class FitState(NamedTuple):
     """What a callback sees after a step."""
@@ -44,8 +46,10 @@ class EarlyStopping:
         :param patience: looks without a rise before stopping.
         :param min_delta: what counts as a rise, in nats.
         """
-        if every < 1 or patience < 1:
-            raise ValueError(f"every and patience must be positive, got {every} and {patience}.")
+        require_count(every, "every")
+        require_count(patience, "patience")
+        if not isinstance(min_delta, int | float | np.number) or not 0.0 <= min_delta < np.inf:
+            raise ValueError(f"min_delta must be a number of at least 0, got {min_delta!r}.")
         self.validation = validation
         self.every = every
         self.patience = patience

@@ -3,6 +3,7 @@
 import json
 import warnings
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class CheckpointFolder:
         try:
             self.path = Path(directory).expanduser()
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115, held until close()
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115, held until the run leaves
         except (TypeError, OSError) as error:
             raise ValueError(
                 f"checkpoint_dir must be a folder to write to, got {directory!r}: {error}."
@@ -61,7 +62,15 @@ class CheckpointFolder:
         for piece in self.path.glob(files.TEMPORARY):  # of a run killed while it wrote
             piece.unlink(missing_ok=True)
 
-    def close(self) -> None:
+    def __enter__(self) -> "CheckpointFolder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Let other runs have the folder."""
         self._lock.close()
 

@@ -135,6 +135,8 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
     if len(data) != 2:
         raise ValueError(f"data must be a pair (X [N, D], Y [N, P]), got {len(data)} parts.")
     X, Y = (part if isinstance(part, np.ndarray) else np.asarray(part) for part in data)
+    if X.ndim != 2 or Y.ndim != 2:
+        raise ValueError(f"X and Y must be matrices, got shapes {X.shape} and {Y.shape}.")
     if len(X) != len(Y):
         raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}.")
     size = _batch_size(batch_size, len(X))

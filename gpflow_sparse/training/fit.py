@@ -103,7 +103,8 @@ def fit(
     :raises TrainingInterrupted: (a ``KeyboardInterrupt``) after Ctrl-C; model and checkpoint hold
         the last step.
     """
-    for name, value in {"resume": resume, "deterministic": deterministic}.items():
+    flags = {"resume": resume, "deterministic": deterministic, "progress": progress}
+    for name, value in flags.items():
         checks.require_flag(value, name)
     feed = _open_feed(model, data, batch_size, checks.require_seed(seed))
     total = _total_steps(num_steps, num_epochs, feed)
@@ -118,14 +119,9 @@ def fit(
     }
     if deterministic:
         tf.config.experimental.enable_op_determinism()
-    with contextlib.ExitStack() as held:
-        checkpoints = None
-        if checkpoint_dir is not None:
-            settings |= describe_run(model, feed, optimizer)
-            checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume)
-            held.callback(checkpoints.close)
-        elif resume:
-            raise ValueError("resume=True needs checkpoint_dir, the folder of the run.")
+    if checkpoint_dir is not None:
+        settings |= describe_run(model, feed, optimizer)
+    with _open_checkpoints(checkpoint_dir, settings, resume) as checkpoints:
         loop = TrainingLoop(
             model,
             feed,
@@ -145,6 +141,16 @@ def fit(
     return History(
         np.array(done.elbo), np.array(done.seconds), done.stopped, tuple(done.recoveries)
     )
+
+
+def _open_checkpoints(
+    checkpoint_dir: Any, settings: dict[str, Any], resume: bool
+) -> contextlib.AbstractContextManager[CheckpointFolder | None]:
+    if checkpoint_dir is not None:
+        return CheckpointFolder(checkpoint_dir, settings, resume=resume)
+    if resume:
+        raise ValueError("resume=True needs checkpoint_dir, the folder of the run.")
+    return contextlib.nullcontext()
 
 
 def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed | None:

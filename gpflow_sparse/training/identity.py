@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import gpflow
+import numpy as np
 
 from gpflow_sparse.persistence.encoding import Encoder
 from gpflow_sparse.training.feed import Feed
@@ -58,5 +59,11 @@ def _settings_of(optimizer: Any) -> dict[str, Any]:
         settings = {}
     settings.pop("name", None)  # Keras counts the optimizers of a process there
     # through text, as it comes back from a file; what is not plain is known by its kind
-    plain = json.loads(json.dumps(settings, default=lambda value: type(value).__name__))
+    plain = json.loads(json.dumps(settings, default=_plain))
     return {"kind": type(optimizer).__name__, **plain}
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's or TensorFlow's as one of Python's; the kind of anything else."""
+    array = np.asarray(value)
+    return array.item() if array.size == 1 and array.dtype.kind in "fiub" else type(value).__name__

@@ -3,12 +3,14 @@
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.keras import tf_keras
 from tensorflow_probability import bijectors
 
 from gpflow_sparse import linalg
+from gpflow_sparse.checks import require_count
 
 
 def adam(
@@ -24,10 +26,14 @@ def adam(
     :return: an optimizer of the Keras that GPflow uses.
     :raises ValueError: if the warm-up does not fit into the run.
     """
+    number = isinstance(learning_rate, int | float | np.number)
+    if isinstance(learning_rate, bool) or not number or not 0.0 <= learning_rate < np.inf:
+        raise ValueError(f"learning_rate must be a number of at least 0, got {learning_rate!r}.")
     if decay_steps is None:
         if warmup_steps:
             raise ValueError("warmup_steps needs decay_steps, the length of the whole run.")
         return tf_keras.optimizers.Adam(learning_rate)
+    require_count(decay_steps, "decay_steps")
     if not 0 <= warmup_steps < decay_steps:
         raise ValueError(
             f"warmup_steps must be below decay_steps={decay_steps}, got {warmup_steps}."

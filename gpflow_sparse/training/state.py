@@ -78,12 +78,12 @@ class RunState:
                 f"({found.get(names[0], 'absent')} there, {wanted.get(names[0], 'absent')} here)"
                 f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}."
             )
-        for name, variable in variables.items():
-            variable.assign(snapshot.variables.get(name, np.zeros(variable.shape)))
         if len(snapshot.hooks) != len(self.hooks):
             raise ValueError(
                 f"the checkpoint has {len(snapshot.hooks)} callbacks, this run {len(self.hooks)}."
             )
+        for name, variable in variables.items():
+            variable.assign(snapshot.variables.get(name, np.zeros(variable.shape)))
         for hook, memory in zip(self.hooks, snapshot.hooks, strict=True):
             if memory is not None:
                 hook.set_state(memory)

@@ -351,3 +351,10 @@ def test_the_lists_of_names_are_sound():
         assert name.startswith(("gpflow.", "gpflow_sparse."))
     assert names.assembled_classes()["gpflow_sparse.models.SOLVEGP"] is gs.models.SOLVEGP
     assert tfp.bijectors.Inline not in names.constructed_classes().values()
+
+
+def test_a_checkpoint_is_told_from_a_model(tmp_path):
+    files.write(tmp_path / "checkpoint", {"a": np.zeros(2)}, {"kind": "checkpoint", "run": "{}"})
+    for read in (gs.load, files.read_header):
+        with pytest.raises(ValueError, match=r"is a checkpoint of a training run, not a model"):
+            read(tmp_path / "checkpoint")

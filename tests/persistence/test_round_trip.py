@@ -228,6 +228,10 @@ def test_a_class_of_the_users_comes_back_when_it_is_passed(tmp_path):
     assert_equal_predictions(loaded, model, zoo.inputs())
     moved = type("OwnKernel", (OwnKernel,), {"__module__": "another"})
     assert type(gs.load(tmp_path / "own", classes=[moved]).kernel) is moved
+    assert type(gs.load(tmp_path / "own", classes=[moved, OwnKernel]).kernel) is OwnKernel
+    third = type("OwnKernel", (OwnKernel,), {"__module__": "a third"})
+    with pytest.raises(ValueError, match="several of that name"):
+        gs.load(tmp_path / "own", classes=[moved, third])
     for wrong in (["OwnKernel"], [int], OwnKernel, 3):
         with pytest.raises(ValueError, match="classes must be a list of your subclasses"):
             gs.load(tmp_path / "own", classes=wrong)

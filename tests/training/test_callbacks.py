@@ -57,9 +57,12 @@ def test_scores_come_from_held_out_rows_if_there_are_any():
     assert all(data is held_out for data in asked)
 
 
-@pytest.mark.parametrize("options", [{"every": 0}, {"patience": 0}, {"every": -3}])
+@pytest.mark.parametrize(
+    "options", [{"every": 0}, {"patience": 0}, {"every": -3}, {"min_delta": -1.0}, {"every": 2.5}]
+)
 def test_looks_and_patience_must_be_positive(options):
-    with pytest.raises(ValueError, match="every and patience must be positive"):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} must be"):
         EarlyStopping(**options)
 
 

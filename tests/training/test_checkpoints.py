@@ -172,20 +172,20 @@ def test_two_checkpoints_are_kept_and_a_damaged_one_is_passed_over(tmp_path):
     options = {"checkpoint_every": 5, "deterministic": True}
     model, _ = undisturbed(solvegp, data(), tmp_path / "a", 30, **options)
     stopped_and_resumed(solvegp, data(), tmp_path / "b", 12, [], **options)
-    files = sorted((tmp_path / "b").iterdir())
-    assert [file.name for file in files] == [
+    kept = sorted((tmp_path / "b").glob("checkpoint-*"))
+    assert [file.name for file in kept] == [
         "checkpoint-000000010.safetensors",
         "checkpoint-000000012.safetensors",
     ]
-    content = bytearray(files[-1].read_bytes())
+    content = bytearray(kept[-1].read_bytes())
     content[len(content) // 2] ^= 1
-    files[-1].write_bytes(content)
+    kept[-1].write_bytes(content)
     (tmp_path / "b" / ".saving-1.tmp").write_bytes(b"half")
     with pytest.warns(match=r"damaged.*Looking for the one before"):
         again, _ = undisturbed(solvegp, data(), tmp_path / "b", 30, **options)
     assert bits(again) == bits(model)
     assert not list((tmp_path / "b").glob("*.tmp"))
-    for file in (tmp_path / "b").iterdir():
+    for file in (tmp_path / "b").glob("checkpoint-*"):
         file.write_bytes(b"")
     with (
         pytest.warns(match=r"Looking for the one before"),
@@ -307,7 +307,8 @@ def test_a_second_run_in_the_folder_is_refused_and_does_no_harm(tmp_path):
     fit(solvegp(), data(), num_steps=1, checkpoint_dir=tmp_path, callbacks=[intrude])
     assert len(refused) == 1
     assert (tmp_path / ".saving-1.tmp").exists()
-    CheckpointFolder(tmp_path, {}, resume=True).close()
+    with CheckpointFolder(tmp_path, {}, resume=True):
+        assert not (tmp_path / ".saving-1.tmp").exists()
 
 
 def test_a_full_disk_is_warned_of_and_training_goes_on(tmp_path, monkeypatch):
@@ -399,7 +400,10 @@ def test_ctrl_c_without_a_folder_leaves_the_model_at_its_step():
 def test_ctrl_c_in_the_last_step_still_stops_the_script(tmp_path):
     with pytest.raises(TrainingInterrupted, match=r"after step 4 of 4.*The run is complete"):
         fit(solvegp(), data(), num_steps=4, callbacks=[press_ctrl_c(4)], checkpoint_dir=tmp_path)
-    history = fit(solvegp(), data(), num_steps=4, checkpoint_dir=tmp_path, resume=True)
+    again = [press_ctrl_c(99)]
+    history = fit(
+        solvegp(), data(), num_steps=4, callbacks=again, checkpoint_dir=tmp_path, resume=True
+    )
     assert history.num_steps == 4
 
 

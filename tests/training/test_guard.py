@@ -288,10 +288,21 @@ def data_without(X, Y, row):
 def test_an_outlier_that_overflows_is_named():
     X, Y = data()
     Y[11] = 1e200
-    model = solvegp()
-    found = diagnose(model, (X, Y))
-    assert "expected log likelihood of 1 of the 40 rows is not finite" in found.text
-    assert "row 11 of the batch, whose largest entry is Y column 0 = 1e+200" in found.text
+    found = diagnose(solvegp(), (X, Y))
+    assert "in this batch, Y must be smaller than" in found.text
+    assert "its largest entry is 1e+200, at (11, 0)" in found.text
+
+
+def test_rows_whose_likelihood_overflows_are_named():
+    X, _ = data()
+    model = solvegp(gpflow.likelihoods.Poisson())
+    model.q_mu[0].assign([[1e3], [0.0], [0.0], [0.0]])  # exp(1000) near X = -2
+    found = diagnose(model, (X, np.zeros_like(X)))
+    mean = model.predict_f(X)[0].numpy()[:, 0]
+    count, first = (mean > 709.0).sum(), np.flatnonzero(mean > 709.0)[0]
+    assert f"expected log likelihood of {count} of the 40 rows is not finite" in found.text
+    assert f"the first is row {first} of the batch" in found.text
+    assert f"X column 0 = {X[first, 0]:.4g}" in found.text
 
 
 def test_a_model_that_holds_its_data_is_diagnosed_too():
