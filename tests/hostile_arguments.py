@@ -171,7 +171,9 @@ TRAINING = {
     ),
     "fit num_epochs": Argument(
         # 10**30 epochs are legal, and long
-        lambda v: trained(num_steps=None, num_epochs=2 if v == 10**30 else v),
+        lambda v: trained(
+            num_steps=None, num_epochs=2 if isinstance(v, int) and v == 10**30 else v
+        ),
         "num_epochs",
         positive,
         ("num_steps",),
@@ -186,10 +188,13 @@ TRAINING = {
     "fit callbacks": Argument(
         lambda v: trained(callbacks=v), "callbacks", lambda v: v == () or v == [2], ("callback",)
     ),
-    "fit callback": Argument(lambda v: trained(callbacks=[v]), "callbacks", never),
+    # NumPy's sine is a function like any other; what it says of its argument is its own
+    "fit callback": Argument(
+        lambda v: trained(callbacks=[v]), "callbacks", never, ("callable sin method",)
+    ),
     "fit seed": Argument(lambda v: trained(batch_size=3, seed=v), "seed", seed),
     "fit progress": Argument(lambda v: trained(progress=v), "progress", flag),
-    "adam learning_rate": Argument(adam, "learning_rate", positive),
+    "adam learning_rate": Argument(adam, "learning_rate", lambda v: positive(v) or v == 0),
     "adam decay_steps": Argument(lambda v: adam(decay_steps=v), "decay_steps", count_or_none),
     "EarlyStopping every": Argument(lambda v: EarlyStopping(every=v), "every", count),
     "EarlyStopping patience": Argument(lambda v: EarlyStopping(patience=v), "patience", count),

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.hostile import BAD, cell
-from tests.hostile_arguments import ARGUMENTS, arguments
+from tests.hostile_arguments import ARGUMENTS, TRAINING, arguments
 from tests.hostile_doors import DOORS
 from tests.hostile_kinds import KINDS
 from tests.hostile_labels import CASES, LABEL_DOORS, labels
@@ -55,6 +55,10 @@ def test_compiled_doors_and_training_take_float32(door):
 def test_other_arguments_are_refused_clearly():
     assert len(ARGUMENTS) > 40
     assert bad(arguments()) == []
+
+
+def test_arguments_of_training_are_refused_clearly():
+    assert bad(arguments(TRAINING)) == []
 
 
 @pytest.mark.parametrize("case", CASES)

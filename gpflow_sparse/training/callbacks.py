@@ -99,6 +99,8 @@ def as_callback(callback: Any) -> Callback:
             return False
 
         return call_monitor
+    if isinstance(callback, type):
+        raise ValueError(f"callbacks must be objects, got the class {callback.__name__}; call it.")
     if not callable(callback):
         raise ValueError(f"callbacks must be callable, got {type(callback).__name__}.")
     return callback
