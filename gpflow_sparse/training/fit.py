@@ -60,7 +60,8 @@ def fit(
     """
     Maximize a model's objective by compiled stochastic gradient steps.
 
-    Works for every model of this package and for GPflow's own.
+    Works for every model of this package and for GPflow's own, but for CGLB, which GPflow itself
+    cannot compile.
 
     A step whose loss, gradients or natural step are not finite moves nothing. The run goes back to
     its last good snapshot, raises ``model.jitter`` tenfold if a factorization failed, halves the
