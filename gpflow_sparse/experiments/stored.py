@@ -188,10 +188,13 @@ def report(
     try:
         found = diagnostics(stored.model, load_run_data(stored).train)
         found |= {name: scored[name] for name in ("residual_variance", "calibration")}
-        found["advice"] = advice(found)
     except ValueError as error:
         found = scored
         found["notes"]["training rows"] = f"{error} All numbers are of the rows scored."
+    if stored.feature_names is not None:
+        for entry in found["hyperparameters"]["columns"] or []:
+            entry["column"] = stored.feature_names[entry["column"]]
+    found["advice"] = advice(found)
     return write_report(
         directory,
         title=stored.title,
