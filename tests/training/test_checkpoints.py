@@ -117,6 +117,13 @@ def test_random_draws_of_the_likelihood_are_repeated(tmp_path):
     assert bits(other) != bits(model)
 
 
+def test_random_draws_do_not_come_again_after_each_checkpoint(tmp_path):
+    """Nothing moves, so only the draws tell one step from another."""
+    still = {"optimizer": adam(0.0), "checkpoint_every": 4, "deterministic": True}
+    history = fit(softmax(), classes(), num_steps=12, checkpoint_dir=tmp_path, **still)
+    assert len(set(history.elbo)) == 12
+
+
 def test_datasets_find_their_place_again(tmp_path):
     def source():
         tf.random.set_seed(0)  # half of the seed of `shuffle`
