@@ -57,6 +57,7 @@ def _scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -
 
 
 def draw_confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
+    """Counts of labels ``Y [N, 1]`` against the likeliest class of ``probabilities [N, C]``."""
     classes = probabilities.shape[1]
     counts = np.zeros((classes, classes), dtype=int)
     np.add.at(counts, (Y[:, 0].astype(int), probabilities.argmax(axis=1)), 1)

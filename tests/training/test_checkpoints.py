@@ -20,6 +20,7 @@ from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.persistence import files
 from gpflow_sparse.training import EarlyStopping, TrainingInterrupted, adam, fit
 from gpflow_sparse.training.checkpoints import CheckpointFolder
+from gpflow_sparse.training.identity import describe_run
 from gpflow_sparse.training.state import named_variables
 
 N = 60
@@ -280,6 +281,21 @@ def test_the_legacy_optimizers_are_not_resumed(tmp_path):
     fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01))
     with pytest.raises(ValueError, match=r"legacy optimizer.* cannot be resumed"):
         fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01), checkpoint_dir=tmp_path)
+
+
+def test_the_identity_of_a_model_is_all_but_what_training_moves():
+    def identity(model):
+        return describe_run(model, None, adam())["model"]
+
+    model = with_kernel(on_first([0, 1]))()
+    before = identity(model)
+    for variable in model.trainable_variables:
+        variable.assign_add(0.1 * np.ones(variable.shape))
+    model.jitter = 1e-4
+    assert identity(model) == before == identity(with_kernel(on_first([0, 1]))())
+    assert identity(with_kernel(on_first([1, 0]))()) != before
+    model.likelihood.invlink = lambda x: x  # no file can hold it: the kinds of the parts must do
+    assert identity(model)["kind"] == "SOLVEGP"
 
 
 def test_data_on_disk_or_in_a_dataset_that_changed_are_refused(tmp_path):
