@@ -55,7 +55,9 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         return _follow_step(model, batch, gamma)
     except (linalg.FactorizationError, tf.errors.InvalidArgumentError) as error:
         text = _first_line(error)
-        return Diagnosis(f"{text}{_suspects(model)}", jitter_helps="positive definite" in text)
+        # the precision of q after a natural step has no jitter to raise
+        covariance = "positive definite" in text and "natural-gradient" not in text
+        return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=covariance)
     except ValueError as error:
         return Diagnosis(str(error), hopeless=True)
 
