@@ -30,6 +30,7 @@ class CachedModel:
         X, Y = checks.require_data(
             data, likelihood=self._likelihood, num_latent_gps=self._num_latent_gps
         )
+        checks.require_range(Y, "Y")
         mean, variance = self._posterior.predict_f(X)
         return self._likelihood.predict_log_density(X, mean, variance, Y)
 
