@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from gpflow_sparse import linalg
 
+# Diagonal blocks above this size are congruence-transformed in halves.
+_LEAF = 256
+
 BlockMatrix = Sequence[Sequence[tf.Tensor]]
 BlockColumn = Sequence[tf.Tensor]
 
@@ -55,6 +58,24 @@ def block_solve(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
     return A
 
 
+def block_solve_adjoint(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
+    """
+    ``L^-T F`` by back substitution over blocks; time O((sum M_i)^2 n).
+
+    :param L: blocks of a lower factor, as :func:`block_cholesky` returns them.
+    :param F: right-hand sides ``F[i] [..., M_i, n]``.
+    :return: blocks ``G[i] [..., M_i, n]``.
+    """
+    size = len(F)
+    G: list[Any] = [None] * size
+    for i in reversed(range(size)):
+        rhs = F[i]
+        for k in range(i + 1, size):
+            rhs = rhs - tf.linalg.matmul(L[k][i], G[k], transpose_a=True)
+        G[i] = linalg.solve_triangular(L[i][i], rhs, adjoint=True)
+    return G
+
+
 def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Tensor]:
     """
     ``A = chol(K)^-1 F`` by blocks, with one hand-written gradient for factor and solve together.
@@ -81,7 +102,7 @@ def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Ten
         A = block_solve(L, rhs)
 
         def gradient(*dA: tf.Tensor) -> list[tf.Tensor]:
-            return [*_gradient_at_matrix(L, A, dA), *_block_solve_adjoint(L, dA)]
+            return [*_gradient_at_matrix(L, A, dA), *block_solve_adjoint(L, dA)]
 
         return A, gradient
 
@@ -98,43 +119,64 @@ def _unflatten(
 def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dA: BlockColumn) -> list[tf.Tensor]:
     """Gradient at the lower blocks of ``K``, row by row; see :func:`project` for the formula."""
     size = len(A)
-    # U = S L^-1, lower triangular by blocks, with S = -Phi(dA A^T)
-    U: list[list[Any]] = [[None] * (i + 1) for i in range(size)]
+    H: list[list[tf.Tensor]] = []  # S + S^T, with S = -Phi(dA A^T)
     for i in range(size):
-        for j in reversed(range(i + 1)):
-            if i == j:
-                S = -linalg.half_lower(linalg.lower_outer(dA[i], A[i]))
-            else:
-                S = -tf.linalg.matmul(dA[i], A[j], transpose_b=True)
-            for k in range(j + 1, i + 1):
-                S = S - tf.linalg.matmul(U[i][k], L[k][j])
-            U[i][j] = linalg.solve_right(S, L[j][j])
-    # Y = L^-T U, a full matrix
-    Y: list[list[Any]] = [[None] * size for _ in range(size)]
-    for j in range(size):
-        for i in reversed(range(size)):
-            rhs = U[i][j] if j <= i else tf.zeros_like(tf.linalg.matrix_transpose(U[j][i]))
-            for k in range(i + 1, size):
-                rhs = rhs - tf.linalg.matmul(L[k][i], Y[k][j], transpose_a=True)
-            Y[i][j] = linalg.solve_triangular(L[i][i], rhs, adjoint=True)
+        S = -linalg.half_lower(linalg.lower_outer(dA[i], A[i]))
+        left = [-tf.linalg.matmul(dA[i], A[j], transpose_b=True) for j in range(i)]
+        H.append([*left, S + tf.linalg.matrix_transpose(S)])
+    W = _congruence(L, H)
     # an off-diagonal block stands for itself and for its mirror image
-    return [
-        (0.5 if i == j else 1.0) * (Y[i][j] + tf.linalg.matrix_transpose(Y[j][i]))
-        for i in range(size)
-        for j in range(i + 1)
-    ]
+    return [(0.5 if i == j else 1.0) * W[i][j] for i in range(size) for j in range(i + 1)]
 
 
-def _block_solve_adjoint(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
-    """``L^-T F`` by back substitution over blocks."""
+def _congruence(L: BlockMatrix, H: BlockMatrix) -> list[list[tf.Tensor]]:
+    """
+    Lower blocks of the symmetric ``W = L^-T H L^-1``, that is of the solution of ``L^T W L = H``.
+
+    Symmetry saves a third of the work of two solves. By rows of ``L = [[L1, 0], [L21, L2]]``,
+
+        W2  = L2^-T H2 L2^-1,    T = L2^-T H21,    W21 = (T - W2 L21) L1^-1,
+        W1  = L1^-T (H1 - Q - Q^T) L1^-1,          Q   = L21^T (T - W2 L21 / 2).
+
+    :param H: symmetric, its lower blocks ``[..., M_i, M_j]``; diagonal blocks in full.
+    """
+    if len(L) == 1:
+        return [[_dense_congruence(L[0][0], H[0][0])]]
+    first, below = L[0][0], [row[0] for row in L[1:]]
+    rest = [row[1:] for row in L[1:]]
+    W2 = _congruence(rest, [row[1:] for row in H[1:]])
+    T = block_solve_adjoint(rest, [row[0] for row in H[1:]])
+    V = _symmetric_matmul(W2, below)  # W2 L21
+    column = [linalg.solve_right(t - v, first) for t, v in zip(T, V, strict=True)]
+    inner = H[0][0]
+    for b, t, v in zip(below, T, V, strict=True):
+        Q = tf.linalg.matmul(b, t - 0.5 * v, transpose_a=True)
+        inner = inner - (Q + tf.linalg.matrix_transpose(Q))
+    rows = [[w, *row] for w, row in zip(column, W2, strict=True)]
+    return [[_dense_congruence(first, inner)], *rows]
+
+
+def _dense_congruence(L: tf.Tensor, H: tf.Tensor) -> tf.Tensor:
+    """``L^-T H L^-1``, in halves while they are large enough for matmuls to pay."""
+    size = L.shape[-1]
+    if size is None or size <= _LEAF:
+        return linalg.solve_right(linalg.solve_triangular(L, H, adjoint=True), L)
+    k = size // 2
+    halves = [[L[..., :k, :k]], [L[..., k:, :k], L[..., k:, k:]]]
+    (W1,), (W21, W2) = _congruence(halves, [[H[..., :k, :k]], [H[..., k:, :k], H[..., k:, k:]]])
+    top = tf.concat([W1, tf.linalg.matrix_transpose(W21)], axis=-1)
+    return tf.concat([top, tf.concat([W21, W2], axis=-1)], axis=-2)
+
+
+def _symmetric_matmul(W: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
+    """``W F`` for a symmetric ``W`` given by its lower blocks."""
     size = len(F)
-    G: list[Any] = [None] * size
-    for i in reversed(range(size)):
-        rhs = F[i]
-        for k in range(i + 1, size):
-            rhs = rhs - tf.linalg.matmul(L[k][i], G[k], transpose_a=True)
-        G[i] = linalg.solve_triangular(L[i][i], rhs, adjoint=True)
-    return G
+    products = []
+    for i in range(size):
+        terms = [tf.linalg.matmul(W[i][j], F[j]) for j in range(i + 1)]
+        terms += [tf.linalg.matmul(W[j][i], F[j], transpose_a=True) for j in range(i + 1, size)]
+        products.append(tf.add_n(terms))
+    return products
 
 
 def _sum_products(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> tf.Tensor | float:

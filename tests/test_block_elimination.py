@@ -31,9 +31,11 @@ def test_block_factor_and_solve_equal_the_dense_ones(rng, sizes):
     np.testing.assert_allclose(tf.concat(A, axis=0), np.linalg.solve(dense, F), atol=1e-12)
 
 
+@pytest.mark.parametrize("leaf", [256, 2], ids=["whole", "halved"])
 @pytest.mark.parametrize("sizes", [(7,), (4, 3), (5, 2, 6)])
-def test_projection_gradient_equals_the_one_tensorflow_derives(rng, sizes):
+def test_projection_gradient_equals_the_one_tensorflow_derives(rng, monkeypatch, sizes, leaf):
     """`project` is differentiated by hand, its two halves by TensorFlow."""
+    monkeypatch.setattr(block_elimination, "_LEAF", leaf)
     total = sum(sizes)
     K = lower_blocks(positive_definite(rng, total), sizes)
     F = tf.split(tf.constant(rng.normal(size=(total, 9))), sizes, axis=0)
