@@ -15,7 +15,7 @@ from gpflow_sparse import linalg
 from gpflow_sparse.block_elimination import block_cholesky, block_solve
 from gpflow_sparse.diagnosis.parameters import column_lengthscales
 from gpflow_sparse.inducing_variables import Kuv, OrthogonalInducingVariables
-from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.models.guarded import GuardedModel
 
 # Rows that are looked at together: what bounds the memory next to M^2.
 BATCH_ROWS = 4096
@@ -74,7 +74,7 @@ def nystrom_of(model: Any) -> Nystrom:
     if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
         raise UnavailableError(f"it needs one single-output kernel, not {type(kernel).__name__}.")
     diagonal = [Kuu(s, kernel, jitter=0.0) for s in sets]
-    if isinstance(inducing, OrthogonalInducingVariables) or isinstance(model, VariationalModel):
+    if isinstance(inducing, OrthogonalInducingVariables) or isinstance(model, GuardedModel):
         scale = tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0)
         amount = linalg.jitter(scale, getattr(model, "jitter", None))
     else:

@@ -22,7 +22,7 @@ from gpflow_sparse.diagnosis.inducing import (
     project_rows,
 )
 from gpflow_sparse.diagnosis.parameters import column_lengthscales, constant_noise, hyperparameters
-from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.models.guarded import GuardedModel
 
 
 def diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
     broken = [name.lstrip(".") for name, value in values.items() if not np.isfinite(value).all()]
     if broken:
         raise ValueError(f"model has parameters that are not finite: {', '.join(broken)}.")
-    ours = isinstance(model, VariationalModel)
+    ours = isinstance(model, GuardedModel)
     inducing = getattr(model, "inducing_variable", None)
     points = inducing.Z.shape[1] if isinstance(inducing, InducingPoints) else None
     several = isinstance(model.kernel, MultioutputKernel)  # its latents are not its outputs

@@ -14,7 +14,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
-from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.persistence.inspection import float_name
 
 Moments = tuple[tf.Tensor, tf.Tensor]
@@ -121,7 +121,7 @@ def _predicts_by_posterior(kind: type) -> bool:
     def owner(name: str) -> int:
         return next((i for i, base in enumerate(kind.__mro__) if name in vars(base)), -1)
 
-    plain_y = kind.__mro__[owner("predict_y")] in (GPModel, VariationalModel)
+    plain_y = kind.__mro__[owner("predict_y")] in (GPModel, GuardedModel)
     return plain_y and 0 <= owner("posterior") <= owner("predict_f")
 
 
@@ -148,7 +148,7 @@ def _named(function: Callable[..., Moments]) -> Callable[..., dict[str, tf.Tenso
 
 def _input_dim(model: GPModel) -> int | None:
     """D where the model says it; None lets any number of columns through to the kernel."""
-    if isinstance(model, VariationalModel):
+    if isinstance(model, GuardedModel):
         return model.input_dim
     data = getattr(model, "data", None)
     if isinstance(data, tuple):
