@@ -10,6 +10,7 @@ from typing import Any
 from gpflow_sparse._version import __version__
 
 _MODULES = (
+    "bases",
     "data",
     "inducing_variables",
     "initialization",

@@ -36,6 +36,9 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
         for i, part in enumerate(kernel.kernels):
             require_kernel(part, num_columns, f"{name}.kernels[{i}]")
         return
+    if isinstance(kernel, kernels.SharedIndependent):
+        require_kernel(kernel.kernel, num_columns, f"{name}.kernel")
+        return
     if isinstance(kernel, kernels.Convolutional):
         _require_image(kernel, num_columns, name)
         return

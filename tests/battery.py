@@ -7,7 +7,7 @@ import gpflow
 import numpy as np
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
 
 N, D = 12, 2
 
@@ -47,19 +47,57 @@ class Member(NamedTuple):
         return inputs(), self.outputs()
 
 
-def solvegp(sizes=(5, 4), *, model=SOLVEGP, P=1, likelihood=None, **fixed) -> Callable[..., Any]:
-    """A builder of a model over orthogonal sets; the drop-in form if ``model`` is stock SVGP."""
+def matern():
+    return gpflow.kernels.Matern52(variance=1.3, lengthscales=[0.8, 1.2])
+
+
+def separate():
+    return gpflow.kernels.SeparateIndependent([matern(), gpflow.kernels.Matern32(variance=0.7)])
+
+
+def mixed():
+    """Three outputs from two latent functions."""
+    W = [[1.0, 0.2], [-0.4, 0.8], [0.5, 0.5]]
+    return gpflow.kernels.LinearCoregionalization(
+        [matern(), gpflow.kernels.SquaredExponential()], W=W
+    )
+
+
+def solvegp(
+    sizes=(5, 4), *, model=SOLVEGP, kernel=matern, P=1, likelihood=None, **fixed
+) -> Callable[..., Any]:
+    """
+    A builder of a model over orthogonal sets; the drop-in form if ``model`` is stock SVGP.
+
+    ``P`` counts the columns of the mean function and of Y; the kernel may mix fewer latents.
+    """
 
     def build(num_data=None):
         rng = np.random.default_rng(3)
         return model(
-            gpflow.kernels.Matern52(variance=1.3, lengthscales=[0.8, 1.2]),
+            kernel(),
             gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
             OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in sizes)),
             mean_function=gpflow.functions.Linear(np.full((D, P), 0.2), np.full(P, 0.5)),
-            num_latent_gps=P,
             num_data=num_data,
-            **fixed,
+            **{"num_latent_gps": P, **fixed},
+        )
+
+    return build
+
+
+def solvegpr(bound, sizes=(5, 4), P=1) -> Callable[..., Any]:
+    """A builder of a regression model, which holds its data."""
+
+    def build():
+        rng = np.random.default_rng(3)
+        return SOLVEGPR(
+            (inputs(), reals(P)()),
+            matern(),
+            OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in sizes)),
+            mean_function=gpflow.functions.Linear(np.full((D, P), 0.2), np.full(P, 0.5)),
+            noise_variance=0.2,
+            bound=bound,
         )
 
     return build
@@ -75,7 +113,30 @@ MEMBERS = {
     "solvegp_three_sets": Member(solvegp((5, 3, 2)), reals(1)),
     "solvegp_bernoulli": Member(solvegp(likelihood=gpflow.likelihoods.Bernoulli), labels),
     "solvegp_multiclass": Member(solvegp(P=3, likelihood=multiclass), classes),
+    "solvegp_separate": Member(solvegp(P=2, kernel=separate), reals(2)),
+    "solvegp_mixed": Member(solvegp(P=3, kernel=mixed, num_latent_gps=None), reals(3)),
+    "solvegp_mixed_unwhitened": Member(
+        solvegp(P=3, kernel=mixed, num_latent_gps=None, whiten=False), reals(3), float32=False
+    ),
+    "odvgp": Member(solvegp(model=ODVGP, P=2), reals(2)),
+    "odvgp_unwhitened": Member(solvegp(model=ODVGP, whiten=False), reals(1), float32=False),
+    "odvgp_bernoulli": Member(
+        solvegp(model=ODVGP, likelihood=gpflow.likelihoods.Bernoulli), labels
+    ),
+    "odvgp_mixed": Member(solvegp(model=ODVGP, P=3, kernel=mixed, num_latent_gps=None), reals(3)),
+    "stock_svgp_mixed": Member(
+        solvegp(model=gpflow.models.SVGP, P=3, kernel=mixed, num_latent_gps=2),
+        reals(3),
+        guarded=False,
+    ),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
+}
+
+# Models that hold their data: their ``elbo`` takes none, and their q is nothing to train.
+REGRESSIONS = {
+    "solvegpr": Member(solvegpr("structured", (5, 3, 2), P=2), reals(2)),
+    "solvegpr_coupled": Member(solvegpr("coupled", P=2), reals(2)),
+    "solvegpr_tighter": Member(solvegpr("tighter"), reals(1)),
 }
 
 

@@ -12,7 +12,7 @@ from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.experiments.config import RunConfig
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.models import ODVGP, SOLVEGP
 
 _KERNELS = {
     "matern12": gpflow.kernels.Matern12,
@@ -119,9 +119,12 @@ def assemble(
     }
     if config.method == "svgp":
         model = gpflow.models.SVGP(kernel, likelihood, np.concatenate(points), **options)
-    else:
+    elif config.method == "odvgp":
+        columns = min(config.num_columns, config.num_orthogonal) or None
         inducing = OrthogonalInducingVariables(*points)
-        model = SOLVEGP(kernel, likelihood, inducing, **options)
+        model = ODVGP(kernel, likelihood, inducing, num_columns=columns, **options)
+    else:
+        model = SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*points), **options)
     model.standardizer = dataset.standardizer
     return model
 

@@ -11,6 +11,10 @@ METHODS = {
         "SOLVE-GP",
         "orthogonal inducing sets: M + M2 points, two small covariances in place of a large one",
     ),
+    "odvgp": (
+        "ODVGP",
+        "orthogonally decoupled: M points for mean and covariance, M2 more for the mean alone",
+    ),
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
@@ -40,6 +44,8 @@ class RunConfig:
     """M, points of the base set."""
     num_orthogonal: int = 256
     """M2, points of the orthogonal set; SVGP has none."""
+    num_columns: int = 256
+    """Columns of ODVGP's penalty drawn in a step; at most M2, 0 for all of them."""
     kernel: str = "matern52"
     """One of ``KERNELS``."""
     ard: bool = True
@@ -76,7 +82,9 @@ class RunConfig:
         for name in ("num_inducing", "num_steps", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
-        for name in ("num_orthogonal", "num_subset", "seed", "split"):
+        if self.method == "odvgp" and self.num_orthogonal == 0:
+            raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
+        for name in ("num_orthogonal", "num_columns", "num_subset", "seed", "split"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}.")
         if not self.learning_rate > 0:
@@ -115,12 +123,18 @@ def memory_estimate(
 
     Data, plus Adam's three copies and the gradient of all parameters, plus the live tensors of a
     step: about ten of size M' x M' for the factor and its gradient, and for the batch about ten of
-    size M' x n, two of them per output, M' = M + M2.
+    size M' x n, two of them per output, M' = M + M2. ODVGP factors and multiplies Kuu alone, and
+    has a few tensors of size M2 x (M + n + s), s its columns.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
     parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
-    step = 10 * total**2 + (8 + 2 * num_latent_gps) * total * batch
+    factored = config.num_inducing if config.method == "odvgp" else total
+    step = 10 * factored**2 + (8 + 2 * num_latent_gps) * factored * batch
+    if config.method == "odvgp":
+        columns = config.num_columns or config.num_orthogonal
+        step += 4 * config.num_orthogonal * (config.num_inducing + batch + columns)
+        parameters -= num_latent_gps * config.num_orthogonal**2 / 2
     return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))
 
 

@@ -4,22 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import gpflow
-import numpy as np
-import tensorflow as tf
-from gpflow import Parameter
 from gpflow.functions import MeanFunction
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
-from gpflow.utilities import triangular
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
+from gpflow_sparse.models.orthogonal import OrthogonalModel
 
 
-class SOLVEGP(VariationalModel):
+class SOLVEGP(OrthogonalModel):
     """
     Sparse variational GP with orthogonal inducing sets.
 
@@ -44,114 +37,66 @@ class SOLVEGP(VariationalModel):
         inducing_variable: OrthogonalInducingVariables,
         *,
         mean_function: MeanFunction | None = None,
-        num_latent_gps: int = 1,
+        num_latent_gps: int | None = None,
         whiten: bool = True,
         q_mu: Sequence[Any] | None = None,
         q_sqrt: Sequence[Any] | None = None,
         num_data: int | None = None,
     ) -> None:
         """
-        :param kernel: one single-output kernel, shared by all P latent functions.
+        :param kernel: a single-output kernel, shared by all latent functions; or GPflow's
+            ``SharedIndependent``, ``SeparateIndependent`` or ``LinearCoregionalization``.
         :param likelihood: any GPflow likelihood.
         :param inducing_variable: the base set and the orthogonal sets.
         :param mean_function: added to the prior mean; zero by default.
-        :param num_latent_gps: P.
+        :param num_latent_gps: number of latent functions L, which is the number of outputs P but
+            for ``LinearCoregionalization``; 1 by default, or the kernel's own number.
         :param whiten: parametrize ``q`` relative to the prior; recommended, and needed in float32.
-        :param q_mu: starting means, one ``[M_b, P]`` per set, base set first; default zero.
-        :param q_sqrt: starting lower factors, one ``[P, M_b, M_b]`` per set; default the prior's.
+        :param q_mu: starting means, one ``[M_b, L]`` per set, base set first; default zero.
+        :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set; default the prior's.
         :param num_data: N, the number of training rows; see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
             kernel,
             likelihood,
+            inducing_variable,
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
+            whiten=whiten,
+            q_mu=q_mu,
+            q_sqrt=q_sqrt,
             num_data=num_data,
         )
-        checks.require_flag(whiten, "whiten")
-        self.inducing_variable = inducing_variable
-        self.whiten = whiten
-        self._require_parts(self.input_dim)
-        sizes = inducing_variable.sizes
-        mean_shapes = [(size, num_latent_gps) for size in sizes]
-        sqrt_shapes = [(num_latent_gps, size, size) for size in sizes]
-        means = [np.zeros(shape) for shape in mean_shapes] if q_mu is None else q_mu
-        sqrts = self._prior_sqrt() if q_sqrt is None else q_sqrt
-        self.q_mu = _parameters(means, mean_shapes, "q_mu")
-        self.q_sqrt = _parameters(sqrts, sqrt_shapes, "q_sqrt", triangular)
-
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> OrthogonalPosterior:
-        cache = cache_type(precompute_cache)
-        self._require_parts(self.input_dim, self.dtype)
-        return OrthogonalPosterior(
-            self.kernel,
-            self.inducing_variable,
-            self.q_mu,
-            self.q_sqrt,
-            whiten=self.whiten,
-            mean_function=self.mean_function,
-            precompute_cache=cache,
-            jitter=self.jitter,
-        )
-
-    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        super()._require_parts(num_columns, dtype)
-        if isinstance(self.kernel, MultioutputKernel):
-            raise ValueError(
-                "kernel must be single-output (it is shared by all latent functions), got "
-                f"{type(self.kernel).__name__}; pass one kernel and "
-                f"num_latent_gps={self.num_latent_gps}."
-            )
 
     @property
-    def input_dim(self) -> int | None:
-        if not isinstance(self.inducing_variable, OrthogonalInducingVariables):
-            raise ValueError(
-                "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
-                f"{type(self.inducing_variable).__name__}."
-            )
-        return self.inducing_variable.input_dim
+    def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        sizes, latents = self.inducing_variable.sizes, self.num_latent_gps
+        return [(size, latents) for size in sizes], [(latents, size, size) for size in sizes]
 
-    @property
-    def dtype(self) -> tf.DType:
-        return self.q_mu[0].dtype
+    def with_sets(self, *orthogonal: Any) -> "SOLVEGP":
+        """
+        A copy of this model with more orthogonal sets, after those it has.
 
-    @property
-    def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
-        """Pairs ``(q_mu, q_sqrt)``, base set first: what a natural-gradient step moves."""
-        return tuple(zip(self.q_mu, self.q_sqrt, strict=True))
+        The new sets start at their prior, so the copy predicts what this model predicts and has its
+        bound; training then can only improve on it. The copy shares nothing with this model.
 
-    def _prior_sqrt(self) -> list[tf.Tensor]:
-        """Factors with which q is the prior: the identity, or Luu, Lvv, ... if un-whitened."""
-        sizes = self.inducing_variable.sizes
-        eye = [np.eye(size)[None].repeat(self.num_latent_gps, axis=0) for size in sizes]
-        if self.whiten:
-            return eye
-        posterior = OrthogonalPosterior(
-            self.kernel, self.inducing_variable, [None] * len(sizes), [None] * len(sizes)
+        :param orthogonal: arrays ``[M, D]`` or GPflow inducing variables; see
+            :func:`gpflow_sparse.initialization.greedy_orthogonal` for a good choice.
+        :raises ValueError: for sets that do not fit those of the model.
+        """
+        old = gpflow.utilities.deepcopy(self)
+        new = SOLVEGP(
+            old.kernel,
+            old.likelihood,
+            OrthogonalInducingVariables(*old.inducing_variable.sets, *orthogonal),
+            mean_function=old.mean_function,
+            num_latent_gps=old.num_latent_gps,
+            whiten=old.whiten,
+            num_data=old.num_data,
         )
-        with component_checks.blame(self):
-            factors = posterior.prior_factors()
-        return [tf.repeat(L[None], self.num_latent_gps, axis=0) for L in factors]
-
-
-def _parameters(
-    values: Sequence[Any], shapes: Sequence[tuple[int, ...]], name: str, transform: Any = None
-) -> tuple[Parameter, ...]:
-    if not isinstance(values, Sequence) or len(values) != len(shapes):
-        found = len(values) if isinstance(values, Sequence) else type(values).__name__
-        raise ValueError(
-            f"{name} must be a tuple with one entry per set, {len(shapes)}; got {found}."
-        )
-    parameters = []
-    for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
-        tensor = checks.as_tensor(value, f"{name}[{i}]")
-        checks.require_range(tensor, f"{name}[{i}]")
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name}[{i}] must have shape {shape}, got {tuple(tensor.shape)}.")
-        made = transform() if transform is not None else None
-        parameters.append(Parameter(tensor, transform=made, dtype=gpflow.default_float()))
-    return tuple(parameters)
+        size = len(old.q_mu)
+        new.q_mu = (*old.q_mu, *new.q_mu[size:])
+        new.q_sqrt = (*old.q_sqrt, *new.q_sqrt[size:])
+        new.jitter, new.standardizer = old.jitter, old.standardizer
+        return new

@@ -1,6 +1,5 @@
 """A look over a model: its float type, and whether its parts are of the kinds that models have."""
 
-from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -14,8 +13,9 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, GPModel
 
 from gpflow_sparse.data.standardize import Standardizer
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.models.orthogonal import OrthogonalModel
 
 _KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Function}
 
@@ -43,14 +43,14 @@ def require_sound(model: Any) -> None:
         value = model.inducing_variable
         kind = InducingVariables
         _require(isinstance(value, kind), "model.inducing_variable must be one", value)
-    if isinstance(model, VariationalModel):
+    if isinstance(model, GuardedModel):
         _require_options(model)
     if isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
 
 
-def _require_options(model: VariationalModel) -> None:
-    num_data = model.num_data
+def _require_options(model: GuardedModel) -> None:
+    num_data = getattr(model, "num_data", None)
     if num_data is not None:
         _require(_is_count(num_data), "model.num_data must be None or a positive count", num_data)
     jitter = getattr(model, "jitter", None)
@@ -82,25 +82,23 @@ def _require_standardizer(value: Any) -> None:
 
 def _require_variational_shapes(model: Any) -> None:
     """q_mu and q_sqrt against the inducing sets, for the layouts that we know."""
-    inducing, q_mu, q_sqrt = model.inducing_variable, model.q_mu, model.q_sqrt
-    if isinstance(q_mu, gpflow.Parameter):
-        sizes: Sequence[int] = (int(inducing.num_inducing),)
+    q_mu, q_sqrt = model.q_mu, model.q_sqrt
+    if isinstance(model, OrthogonalModel):
+        mean_shapes, sqrt_shapes = model.variational_shapes
+    elif isinstance(q_mu, gpflow.Parameter):
+        M, L = int(model.inducing_variable.num_inducing), model.num_latent_gps
         q_mu, q_sqrt = (q_mu,), (q_sqrt,)
-    elif isinstance(inducing, OrthogonalInducingVariables):
-        sizes = inducing.sizes
+        diagonal = q_sqrt[0].shape.rank == 2
+        mean_shapes, sqrt_shapes = [(M, L)], [(M, L) if diagonal else (L, M, M)]
     else:
         return
-    P = model.num_latent_gps
-    sound = len(q_mu) == len(q_sqrt) == len(sizes)
-    _require(sound, "model.q_mu and model.q_sqrt must have one entry per inducing set", q_mu)
-    for M, mean, factor in zip(sizes, q_mu, q_sqrt, strict=True):
-        for part in (mean, factor):
-            _require(tf.is_tensor(part), "model.q_mu and model.q_sqrt must be parameters", part)
-        factors = [tf.TensorShape(shape) for shape in ((P, M, M), (M, P))]
-        sound = mean.shape.rank == 2 and mean.shape[0] in (None, M)
-        _require(sound, f"model.q_mu must have shape [{M}, P]", mean)
-        sound = any(factor.shape.is_compatible_with(shape) for shape in factors)
-        _require(sound, f"model.q_sqrt must have shape {factors[0]}", factor)
+    for name, values, shapes in (("q_mu", q_mu, mean_shapes), ("q_sqrt", q_sqrt, sqrt_shapes)):
+        sound = len(values) == len(shapes)
+        _require(sound, f"model.{name} must have {len(shapes)} entries", values)
+        for value, shape in zip(values, shapes, strict=True):
+            _require(tf.is_tensor(value), f"model.{name} must hold parameters", value)
+            sound = value.shape.is_compatible_with(shape)
+            _require(sound, f"model.{name} must have shape {shape}", value)
 
 
 def _is_count(value: Any) -> bool:

@@ -1,6 +1,22 @@
 """What we believe about ``f``. Each posterior is registered with GPflow at the foot of its file."""
 
 from gpflow_sparse.posteriors.base import SparsePosterior, cache_type
+from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
+from gpflow_sparse.posteriors.multioutput import (
+    MultioutputPosterior,
+    latent_kernels,
+    require_latent_kernels,
+)
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 
-__all__ = ["OrthogonalPosterior", "SparsePosterior", "cache_type"]
+__all__ = [
+    "DecoupledPosterior",
+    "FunctionDraws",
+    "MultioutputPosterior",
+    "OrthogonalPosterior",
+    "SparsePosterior",
+    "cache_type",
+    "latent_kernels",
+    "require_latent_kernels",
+]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
 from gpflow.functions import MeanFunction
@@ -14,6 +15,12 @@ from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.pathwise import (
+    FunctionDraws,
+    PriorPaths,
+    condition,
+    require_points,
+)
 
 
 class OrthogonalPosterior(SparsePosterior):
@@ -59,10 +66,8 @@ class OrthogonalPosterior(SparsePosterior):
         self.whiten = whiten
         component_checks.require_jitter(jitter)
         self.jitter = jitter
-        sizes = inducing_variable.sizes
-        self._q_mu = tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes)
-        self._q_sqrt = tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes)
-        _require_sizes(self._q_mu, self._q_sqrt, sizes)
+        self._q_mu, self._q_sqrt = q_mu, q_sqrt
+        _require_sizes(*self._per_set(), inducing_variable.sizes)
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
@@ -79,7 +84,7 @@ class OrthogonalPosterior(SparsePosterior):
         )
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        blocks = self._blocks(self._cross(X))
+        blocks = self.blocks(self.cross(X))
         mean, var = marginals(self.kernel(X, full_cov=False), blocks)
         kl = _total_kl([(block.q_mu, block.q_sqrt) for block in blocks])
         return self._add_mean_function(X, mean), var, kl
@@ -87,14 +92,14 @@ class OrthogonalPosterior(SparsePosterior):
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        blocks = self._blocks(self._cross(Xnew))
+        blocks = self.blocks(self.cross(Xnew))
         return self._predict_from_blocks(Xnew, blocks, full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """Rows of the inverse factor of ``K([Z; O; ...])``, then whitened means, then factors."""
         sizes = self.X_data.sizes
-        eye = tf.eye(sum(sizes), dtype=self._q_mu[0].dtype)
-        blocks = self._blocks(tf.split(eye, sizes, axis=0))
+        eye = tf.eye(sum(sizes), dtype=self._q()[0][0].dtype)
+        blocks = self.blocks(tf.split(eye, sizes, axis=0))
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         values = [block.A[:, :end] for block, end in zip(blocks, ends, strict=True)]
         values += [block.q_mu for block in blocks]
@@ -108,13 +113,27 @@ class OrthogonalPosterior(SparsePosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        F = self._cross(Xnew)
+        F = self.cross(Xnew)
         size = len(F)
         rows, q_mu = cache[:size], cache[size : 2 * size]
         q_sqrt = cache[2 * size :] or (None,) * size
         A = [tf.linalg.matmul(row, tf.concat(F[: i + 1], axis=0)) for i, row in enumerate(rows)]
         blocks = [Block(*block) for block in zip(A, q_mu, q_sqrt, strict=True)]
         return self._predict_from_blocks(Xnew, blocks, full_cov, full_output_cov)
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        sets = self.X_data.sets
+        require_points(sets)
+        num_columns = sets[0].Z.shape[1]
+        L = block_elimination.block_cholesky(self._prior(), self._names())
+        q = self._q() if self.whiten else self._whiten_q(L)
+        shape = (num_samples, q[0][0].shape[1])
+        prior = PriorPaths(self.kernel, shape, num_features, num_columns, generator)
+        scale = self.kernel(tf.concat([s.Z for s in sets], axis=0), full_cov=False)
+        paths = condition(prior, sets, L, q, linalg.jitter(scale, self.jitter), generator)
+        return FunctionDraws([paths], self.mean_function, num_columns)
 
     def prior_factors(self) -> list[tf.Tensor]:
         """``Luu, Lvv, ...``: the un-whitened ``q_sqrt`` at which q is the prior."""
@@ -131,7 +150,7 @@ class OrthogonalPosterior(SparsePosterior):
             for i, s in enumerate(sets)
         ]
 
-    def _cross(self, X: tf.Tensor) -> list[tf.Tensor]:
+    def cross(self, X: tf.Tensor) -> list[tf.Tensor]:
         """Covariances of each set with ``f`` at all rows of ``X [..., N, D]``: ``[M_b, n]``."""
         flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
         return [Kuf(s, self.kernel, flat) for s in self.X_data.sets]
@@ -146,8 +165,16 @@ class OrthogonalPosterior(SparsePosterior):
         # one conversion each: reading a GPflow Parameter recomputes its transform
         return [
             (tf.convert_to_tensor(m), None if R is None else tf.convert_to_tensor(R))
-            for m, R in zip(self._q_mu, self._q_sqrt, strict=True)
+            for m, R in zip(*self._per_set(), strict=True)
         ]
+
+    def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Means and factors set by set, as they are now."""
+        q_mu, q_sqrt, sizes = self._q_mu, self._q_sqrt, self.X_data.sizes
+        return (
+            tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes),
+            tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes),
+        )
 
     def _whiten_q(
         self, L: block_elimination.BlockMatrix
@@ -161,7 +188,7 @@ class OrthogonalPosterior(SparsePosterior):
             for row, (m, R) in zip(L, self._q(), strict=True)
         ]
 
-    def _blocks(self, F: Sequence[tf.Tensor]) -> list[Block]:
+    def blocks(self, F: Sequence[tf.Tensor]) -> list[Block]:
         """Whitened blocks with ``A = chol(K)^-1 F``."""
         if self.whiten:
             A, q = block_elimination.project(self._prior(), F, self._names()), self._q()

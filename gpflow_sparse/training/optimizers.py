@@ -100,10 +100,12 @@ def natural_pairs(model: gpflow.models.GPModel) -> tuple[tuple[Parameter, Parame
 
     :raises ValueError: if it has none with full covariances.
     """
-    q_mu, q_sqrt = getattr(model, "q_mu", None), getattr(model, "q_sqrt", None)
-    if isinstance(q_mu, Parameter):
-        q_mu, q_sqrt = (q_mu,), (q_sqrt,)
-    pairs = tuple(zip(q_mu or (), q_sqrt or (), strict=True))
+    q_mu = getattr(model, "q_mu", None)
+    pairs: tuple[tuple[Parameter, Parameter], ...] = (
+        ((q_mu, model.q_sqrt),)
+        if isinstance(q_mu, Parameter)
+        else getattr(model, "variational_parameters", ())
+    )
     full = all(isinstance(R.transform, bijectors.FillTriangular) for _, R in pairs)
     if not pairs or not full:
         raise ValueError(

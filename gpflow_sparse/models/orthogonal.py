@@ -1,0 +1,161 @@
+"""What the models over orthogonal inducing sets have in common."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import triangular
+
+from gpflow_sparse import checks, component_checks
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.posteriors import (
+    MultioutputPosterior,
+    OrthogonalPosterior,
+    SparsePosterior,
+    cache_type,
+    latent_kernels,
+    require_latent_kernels,
+)
+
+
+class OrthogonalModel(VariationalModel):
+    """
+    A variational model over :class:`OrthogonalInducingVariables`, with q a Gaussian per set.
+
+    A multi-output kernel gives each latent function a posterior over the same inducing inputs;
+    ``num_latent_gps`` is then the kernel's. A subclass says which shapes q has and which posterior
+    it makes.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: OrthogonalInducingVariables,
+        *,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        whiten: bool = True,
+        q_mu: Sequence[Any] | None = None,
+        q_sqrt: Sequence[Any] | None = None,
+        num_data: int | None = None,
+    ) -> None:
+        """As in the subclasses, which document it."""
+        super().__init__(
+            kernel,
+            likelihood,
+            mean_function=mean_function,
+            num_latent_gps=num_latent_gps,
+            num_data=num_data,
+        )
+        checks.require_flag(whiten, "whiten")
+        self.inducing_variable = inducing_variable
+        self.whiten = whiten
+        self._require_parts(self.input_dim)
+        mean_shapes, sqrt_shapes = self.variational_shapes
+        means = [np.zeros(shape) for shape in mean_shapes] if q_mu is None else q_mu
+        sqrts = self._prior_sqrt()[: len(sqrt_shapes)] if q_sqrt is None else q_sqrt
+        self.q_mu = _parameters(means, mean_shapes, "q_mu")
+        self.q_sqrt = _parameters(sqrts, sqrt_shapes, "q_sqrt", triangular)
+
+    @property
+    @abstractmethod
+    def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
+
+    @property
+    def _posterior_parts(self) -> tuple[Callable[..., SparsePosterior], dict[str, Any]]:
+        """Class of the single-output posterior, and its arguments beyond those that all share."""
+        return OrthogonalPosterior, {}
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> SparsePosterior:
+        """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
+        cache = cache_type(precompute_cache)
+        self._require_parts(self.input_dim, self.dtype)
+        make, options = self._posterior_parts
+        if isinstance(self.kernel, MultioutputKernel):
+            make, options = MultioutputPosterior, {"part": make, **options}
+        return make(
+            self.kernel,
+            self.inducing_variable,
+            self.q_mu,
+            self.q_sqrt,
+            whiten=self.whiten,
+            mean_function=self.mean_function,
+            precompute_cache=cache,
+            jitter=self.jitter,
+            **options,
+        )
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        if isinstance(self.kernel, MultioutputKernel):
+            require_latent_kernels(self.kernel)
+            if self.kernel.num_latent_gps != self.num_latent_gps:
+                raise ValueError(
+                    f"num_latent_gps must be {self.kernel.num_latent_gps}, the number of latent "
+                    f"functions of this {type(self.kernel).__name__} kernel, got "
+                    f"{self.num_latent_gps}; leave it out."
+                )
+        super()._require_parts(num_columns, dtype)
+
+    @property
+    def input_dim(self) -> int | None:
+        if not isinstance(self.inducing_variable, OrthogonalInducingVariables):
+            raise ValueError(
+                "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
+                f"{type(self.inducing_variable).__name__}."
+            )
+        return self.inducing_variable.input_dim
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.q_mu[0].dtype
+
+    @property
+    def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
+        """Pairs ``(q_mu, q_sqrt)``, base set first: what a natural-gradient step moves."""
+        return tuple(zip(self.q_mu, self.q_sqrt, strict=False))
+
+    def _prior_sqrt(self) -> list[tf.Tensor]:
+        """Factors with which q is the prior: the identity, or Luu, Lvv, ... if un-whitened."""
+        sizes = self.inducing_variable.sizes
+        if self.whiten:
+            return [np.eye(size)[None].repeat(self.num_latent_gps, axis=0) for size in sizes]
+        factors = []
+        for kernel, latents in latent_kernels(self.kernel, self.num_latent_gps):
+            nothing = [None] * len(sizes)
+            posterior = OrthogonalPosterior(kernel, self.inducing_variable, nothing, nothing)
+            with component_checks.blame(self):
+                blocks = posterior.prior_factors()
+            factors.append([tf.repeat(L[None], latents.stop - latents.start, 0) for L in blocks])
+        return [tf.concat(per_set, axis=0) for per_set in zip(*factors, strict=True)]
+
+
+def _parameters(
+    values: Sequence[Any], shapes: Sequence[tuple[int, ...]], name: str, transform: Any = None
+) -> tuple[Parameter, ...]:
+    if not isinstance(values, Sequence) or len(values) != len(shapes):
+        found = len(values) if isinstance(values, Sequence) else type(values).__name__
+        raise ValueError(
+            f"{name} must be a tuple with one entry per set, {len(shapes)}; got {found}."
+        )
+    parameters = []
+    for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+        tensor = checks.as_tensor(value, f"{name}[{i}]")
+        checks.require_range(tensor, f"{name}[{i}]")
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name}[{i}] must have shape {shape}, got {tuple(tensor.shape)}.")
+        made = transform() if transform is not None else None
+        parameters.append(Parameter(tensor, transform=made, dtype=gpflow.default_float()))
+    return tuple(parameters)

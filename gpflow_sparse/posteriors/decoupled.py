@@ -1,0 +1,196 @@
+"""What ODVGP believes about ``f``: a Gaussian over the base set, and a mean over the other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.covariances import Kuf, Kuu
+from gpflow.functions import MeanFunction
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from gpflow_sparse import linalg
+from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.inducing_variables import covariances
+from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, require_points
+
+
+class DecoupledPosterior(SparsePosterior):
+    r"""
+    The posterior process of orthogonally decoupled variational GPs (ODVGP).
+
+    SOLVE-GP whose orthogonal set O keeps the covariance of its prior, ``Sv = Cvv``, with the mean
+    in the weights ``alpha = Cvv^-1 mv``:
+
+        mean = Kfu Kuu^-1 mu + Cfv alpha        var = that of SVGP on Z
+        KLv  = (alpha^T Cvv alpha) / 2          Cvv = Kvv - Kvu Kuu^-1 Kuv + eps I
+
+    ``Cvv`` is neither factored nor formed. With ``b = Luu^-1 Kuv alpha`` and the projection
+    ``A = Luu^-1 Kuf``,
+
+        Kfu Kuu^-1 mu + Cfv alpha = A^T (Luu^-1 mu - b) + Kfv alpha
+        alpha^T Cvv alpha         = alpha^T Kvv alpha - |b|^2 + eps |alpha|^2,
+
+    and only ``alpha^T Kvv alpha`` costs M2^2. From s columns j drawn without replacement,
+
+        (M2 / s) sum_j alpha_j (Cvv alpha)_j
+
+    is an unbiased estimate of the whole at cost s M2. Salimbeni, Cheng, Boots and Deisenroth,
+    "Orthogonally decoupled variational Gaussian processes" (2018); as a case of SOLVE-GP: Shi,
+    Titsias and Mnih (2020, arXiv:1910.10596v5), section 5. ``docs/errata.md``, S12: the cost is
+    linear in M2 in these weights only.
+
+    Time O(n M (M + M2) + M^3 + M2 s), memory O((n + M + s) (M + M2)).
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: OrthogonalInducingVariables,
+        q_mu: Sequence[Any],
+        q_sqrt: Sequence[Any],
+        whiten: bool = True,
+        mean_function: MeanFunction | None = None,
+        *,
+        num_columns: int | None = None,
+        precompute_cache: PrecomputeCacheType | None = None,
+        jitter: float | None = None,
+    ) -> None:
+        """
+        :param inducing_variable: a base set and one orthogonal set.
+        :param q_mu: ``mu [M, P]`` and ``alpha [M2, P]``.
+        :param q_sqrt: ``q_sqrt [P, M, M]`` of the base set, lower triangular; the only entry.
+        :param whiten: ``mu`` and ``q_sqrt`` are relative to ``Luu``; ``alpha`` is as above.
+        :param num_columns: columns drawn for the KL of each ``marginals_and_kl``; None for all.
+        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.linalg.jitter`.
+        """
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        mu, self._alpha = q_mu
+        self.num_columns = num_columns
+        self.jitter = jitter
+        self._base_set, self._orthogonal_set = inducing_variable.sets
+        self._base = OrthogonalPosterior(
+            kernel,
+            OrthogonalInducingVariables(self._base_set),
+            (mu,),
+            tuple(q_sqrt),
+            whiten=whiten,
+            jitter=jitter,
+        )
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.X_data.input_dim
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """The KL with all columns; X is not used."""
+        return self._block_and_kl(tf.zeros([self.X_data.sizes[0], 0], self._dtype), None)[1]
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        (F,) = self._base.cross(X)
+        block, kl = self._block_and_kl(F, self.num_columns)
+        mean, var = marginals(self.kernel(X, full_cov=False), [block])
+        return self._add_mean_function(X, mean + self._extra_mean(X, self._alpha)), var, kl
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        (F,) = self._base.cross(Xnew)
+        mean, cov = self._predict_from_blocks(Xnew, [self._block(F)], full_cov, full_output_cov)
+        return mean + tf.reshape(self._extra_mean(Xnew, self._alpha), tf.shape(mean)), cov
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """``Luu^-1``, the shifted whitened mean, its factor, and ``alpha``."""
+        block = self._block(tf.eye(self.X_data.sizes[0], dtype=self._dtype))
+        values = [block.A, block.q_mu, block.q_sqrt, tf.convert_to_tensor(self._alpha)]
+        return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        inverse_factor, q_mu, q_sqrt, alpha = cache
+        (F,) = self._base.cross(Xnew)
+        block = Block(tf.linalg.matmul(inverse_factor, F), q_mu, q_sqrt)
+        mean, cov = self._predict_from_blocks(Xnew, [block], full_cov, full_output_cov)
+        return mean + tf.reshape(self._extra_mean(Xnew, alpha), tf.shape(mean)), cov
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        require_points([self._orthogonal_set])
+        block = self._block(tf.zeros([self.X_data.sizes[0], 0], self._dtype))
+        base = OrthogonalPosterior(
+            self.kernel,
+            self._base.X_data,
+            (block.q_mu,),
+            (block.q_sqrt,),
+            jitter=self.jitter,
+        )
+        (paths,) = base._draw_functions(num_samples, num_features, generator).paths
+        paths = paths.with_mean(self._orthogonal_set, tf.convert_to_tensor(self._alpha))
+        return FunctionDraws([paths], self.mean_function, self._orthogonal_set.Z.shape[1])
+
+    @property
+    def _dtype(self) -> tf.DType:
+        return self._alpha.dtype
+
+    def _extra_mean(self, X: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+        """``Kfv alpha`` at all rows of ``X [..., N, D]``, ``[n, P]``."""
+        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
+        Kvf = Kuf(self._orthogonal_set, self.kernel, flat)  # [M2, n]
+        return tf.linalg.matmul(Kvf, tf.convert_to_tensor(alpha), transpose_a=True)
+
+    def _block(self, F: tf.Tensor) -> Block:
+        """The base set over ``F [M, n]``, its mean shifted by ``-b``."""
+        Kuv = self._Kuv()
+        b, block = self._project([tf.linalg.matmul(Kuv, tf.convert_to_tensor(self._alpha)), F])
+        return block._replace(q_mu=block.q_mu - b)
+
+    def _block_and_kl(self, F: tf.Tensor, num_columns: int | None) -> tuple[Block, tf.Tensor]:
+        """As :meth:`_block`, and the KL from so many columns of ``Cvv``, by one factorization."""
+        alpha, Kuv = tf.convert_to_tensor(self._alpha), self._Kuv()
+        columns = tf.range(self.X_data.sizes[1])
+        if num_columns is not None:
+            columns = tf.random.shuffle(columns)[:num_columns]
+        chosen = tf.gather(alpha, columns)  # alpha_J  [s, P]
+        Kuj = tf.gather(Kuv, columns, axis=1)  # [M, s]
+        *bs, block = self._project([tf.linalg.matmul(Kuv, alpha), tf.linalg.matmul(Kuj, chosen), F])
+        b, b_chosen = bs
+        Kvj_chosen = tf.linalg.matmul(self._Kvv_columns(columns), chosen)  # [M2, P]
+        jitter = linalg.jitter(tf.linalg.diag_part(self._Kuu()), self.jitter)
+        # sum_j alpha_j (Cvv alpha)_j, with Cvv alpha = Kvv alpha - B^T b + eps alpha
+        quadratic = tf.reduce_sum(Kvj_chosen * alpha) - tf.reduce_sum(b_chosen * b)
+        quadratic += jitter * tf.reduce_sum(tf.square(chosen))
+        share = self.X_data.sizes[1] / tf.cast(tf.size(columns), alpha.dtype)
+        kl = kl_from_standard_normal(block.q_mu, block.q_sqrt) + 0.5 * share * quadratic
+        return block._replace(q_mu=block.q_mu - b), kl
+
+    def _project(self, columns: list[tf.Tensor]) -> list[Any]:
+        """``Luu^-1`` of all but the last group of columns, and the base set's block over that."""
+        (block,) = self._base.blocks([tf.concat(columns, axis=1)])
+        *parts, A = tf.split(block.A, [c.shape[1] for c in columns[:-1]] + [-1], axis=1)
+        return [*parts, block._replace(A=A)]
+
+    def _Kuu(self) -> tf.Tensor:
+        return Kuu(self._base_set, self.kernel, jitter=0.0)
+
+    def _Kuv(self) -> tf.Tensor:
+        return covariances.Kuv(self._base_set, self._orthogonal_set, self.kernel)
+
+    def _Kvv_columns(self, columns: tf.Tensor) -> tf.Tensor:
+        """``[M2, s]``, without the others where O are inputs of f."""
+        orthogonal = self._orthogonal_set
+        if type(orthogonal) is InducingPoints:
+            return Kuf(orthogonal, self.kernel, tf.gather(orthogonal.Z, columns))
+        return tf.gather(Kuu(orthogonal, self.kernel, jitter=0.0), columns, axis=1)

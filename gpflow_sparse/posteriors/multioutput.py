@@ -1,0 +1,204 @@
+"""Several outputs from independent latent functions, each with a posterior of its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import (
+    Kernel,
+    LinearCoregionalization,
+    MultioutputKernel,
+    SeparateIndependent,
+    SharedIndependent,
+)
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
+
+from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
+from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
+
+
+class MultioutputPosterior(SparsePosterior):
+    r"""
+    Posterior under a multi-output kernel: ``f = W g`` with independent latent functions g.
+
+    ``SharedIndependent`` (one kernel) and ``SeparateIndependent`` (one each) have W = I, so that
+    L = P; ``LinearCoregionalization`` has a trainable ``W [P, L]``. Each distinct kernel is one
+    single-output posterior over the same inducing inputs, with columns of q of its own, and
+
+        mean = E[g] W^T,    cov[f_p, f_q] = sum_l W_pl W_ql cov[g_l].
+
+    Time and memory are the sums over the kernels.
+    """
+
+    def __init__(
+        self,
+        kernel: MultioutputKernel,
+        inducing_variable: Any,
+        q_mu: Any,
+        q_sqrt: Any,
+        whiten: bool = True,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | None = None,
+        part: Callable[..., SparsePosterior] = OrthogonalPosterior,
+        **options: Any,
+    ) -> None:
+        """
+        :param q_mu: as ``part`` takes it, with L columns.
+        :param q_sqrt: as ``part`` takes it, for L latent functions.
+        :param part: class of the single-output posteriors.
+        :param options: further arguments of ``part``.
+        :raises ValueError: for a kernel that is none of the three above or is at odds with itself.
+        """
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        require_latent_kernels(kernel)
+        self.jitter = options.get("jitter")
+        self._make = lambda latent, columns: part(
+            latent,
+            inducing_variable,
+            _take(q_mu, columns, is_mean=True),
+            _take(q_sqrt, columns, is_mean=False),
+            whiten=whiten,
+            **options,
+        )
+        self._parts()
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def input_dim(self) -> int | None:
+        return getattr(self.X_data, "input_dim", None)
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """Sum of the parts' KL."""
+        return tf.add_n([part.prior_kl(X) for part in self._parts()])
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        terms = [part.marginals_and_kl(X) for part in self._parts()]
+        mean, var = self._mix([term[:2] for term in terms], False, False)
+        return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        moments = [part._conditional_fused(Xnew, full_cov) for part in self._parts()]
+        return self._mix(moments, full_cov, full_output_cov)
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """What each part keeps, one part after the other."""
+        return tuple(value for part in self._parts() for value in part._precompute())
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        parts = self._parts()
+        size = len(cache) // len(parts)  # parts are of one kind and keep as much each
+        moments = [
+            part._conditional_with_precompute(cache[i * size : (i + 1) * size], Xnew, full_cov)
+            for i, part in enumerate(parts)
+        ]
+        return self._mix(moments, full_cov, full_output_cov)
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        """Of every latent function, to be mixed."""
+        draws = [p._draw_functions(num_samples, num_features, generator) for p in self._parts()]
+        paths = [path for part in draws for path in part.paths]
+        W = self.kernel.W if isinstance(self.kernel, LinearCoregionalization) else None
+        return FunctionDraws(paths, self.mean_function, draws[0].input_dim, mixing=W)
+
+    def _parts(self) -> list[SparsePosterior]:
+        """Made anew at each use, from the parameters as they are then."""
+        return [self._make(kernel, columns) for kernel, columns in latent_kernels(self.kernel)]
+
+    def _mix(
+        self,
+        moments: Sequence[tuple[tf.Tensor, tf.Tensor]],
+        full_cov: bool,
+        full_output_cov: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        :param moments: per part, mean ``[..., N, L_k]`` of its latent functions, and variance
+            ``[..., N, L_k]`` or, with ``full_cov``, covariance ``[..., L_k, N, N]``.
+        :return: mean ``[..., N, P]`` and a covariance in GPflow's shape for the two flags.
+        """
+        means, covs = zip(*moments, strict=True)
+        mean, cov = tf.concat(means, axis=-1), tf.concat(covs, axis=-3 if full_cov else -1)
+        if not isinstance(self.kernel, LinearCoregionalization):
+            return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
+        W = tf.convert_to_tensor(self.kernel.W)  # [P, L]
+        mean = tf.linalg.matmul(mean, W, transpose_b=True)
+        if full_output_cov:
+            rule = "...lnm,pl,ql->...npmq" if full_cov else "...nl,pl,ql->...npq"
+            return mean, tf.einsum(rule, cov, W, W)
+        rule = "...lnm,pl->...pnm" if full_cov else "...nl,pl->...np"
+        return mean, tf.einsum(rule, cov, tf.square(W))
+
+
+def require_latent_kernels(kernel: MultioutputKernel, name: str = "kernel") -> None:
+    """
+    Refuse a multi-output kernel that has no independent latent functions we know, or contradicts
+    itself.
+
+    :raises ValueError: saying what is wrong and what to do.
+    """
+    known = (SharedIndependent, SeparateIndependent, LinearCoregionalization)
+    if not isinstance(kernel, known):
+        raise ValueError(
+            f"{name} must be single-output, SharedIndependent, SeparateIndependent or "
+            f"LinearCoregionalization, got {type(kernel).__name__}."
+        )
+    for latent, _ in latent_kernels(kernel):
+        if isinstance(latent, MultioutputKernel):
+            raise ValueError(
+                f"{name} ({type(kernel).__name__}) holds a {type(latent).__name__}; its kernels "
+                "must be single-output."
+            )
+    if not isinstance(kernel, LinearCoregionalization):
+        return
+    shape = tuple(kernel.W.shape)
+    if len(shape) != 2 or shape[1] != len(kernel.kernels):
+        raise ValueError(
+            f"{name}.W must have shape [P, {len(kernel.kernels)}], one column per latent kernel; "
+            f"got {shape}."
+        )
+
+
+def latent_kernels(kernel: Kernel, num_latent_gps: int = 1) -> list[tuple[Kernel, slice]]:
+    """
+    Each single-output kernel of a model, and which of the latent functions have it.
+
+    :param num_latent_gps: how many share a kernel that is itself single-output.
+    """
+    if not isinstance(kernel, MultioutputKernel):
+        return [(kernel, slice(0, num_latent_gps))]
+    if isinstance(kernel, SharedIndependent):
+        return [(kernel.kernel, slice(0, kernel.output_dim))]
+    return [(latent, slice(i, i + 1)) for i, latent in enumerate(kernel.kernels)]
+
+
+def _take(value: Any, columns: slice, *, is_mean: bool) -> Any:
+    """The part of q that belongs to some latent functions."""
+    if value is None:
+        return None
+    if isinstance(value, Sequence):
+        return tuple(_take(entry, columns, is_mean=is_mean) for entry in value)
+    tensor = tf.convert_to_tensor(value)
+    # means [M, L] and standard deviations [M, L], or factors [L, M, M]
+    return tensor[:, columns] if is_mean or tensor.shape.rank == 2 else tensor[columns]
+
+
+@get_posterior_class.register(MultioutputKernel, OrthogonalInducingVariables)
+def _multioutput_posterior(
+    kernel: MultioutputKernel, inducing_variable: OrthogonalInducingVariables
+) -> type[MultioutputPosterior]:
+    return MultioutputPosterior

@@ -1,0 +1,282 @@
+"""Functions drawn from a posterior: a draw of the prior, plus what the inducing variables change.
+
+Wilson et al., "Efficiently Sampling Functions from Gaussian Process Posteriors" (2020,
+arXiv:2002.09309), with one departure, which :class:`FunctionDraws` explains.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.covariances import Kuf
+from gpflow.functions import MeanFunction
+from gpflow.inducing_variables import InducingPoints, InducingVariables
+from gpflow.kernels import Kernel
+
+from gpflow_sparse import block_elimination, checks, component_checks
+from gpflow_sparse.bases.fourier import spectral_degrees, standard_frequencies
+
+# Numbers in the largest tensor of one block of rows: 16 MiB in float64, and a few such at a time.
+_BLOCK = 2**21
+
+
+class PriorPaths(tf.Module):
+    r"""
+    Functions drawn from a zero-mean prior, one for each of S samples and P outputs:
+
+        f(x) = sqrt(variance / F) sum_i a_i cos(w_i^T x + b_i),      F = num_features / 2,
+
+    with ``w`` from the spectral density, ``a`` from a Rayleigh distribution, ``b`` uniform on the
+    circle. One such cosine is ``v_1 cos(w^T x) + v_2 sin(w^T x)`` with standard normal ``v``, in
+    polar coordinates: a pair of random features for one evaluation.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        shape: tuple[int, int],
+        num_features: int,
+        num_columns: int,
+        generator: np.random.Generator,
+    ) -> None:
+        """
+        :param kernel: its hyperparameters are copied.
+        :param shape: ``(S, P)``.
+        :param num_columns: D of the inputs, of which the kernel may read some.
+        :raises ValueError: for a kernel without random Fourier features.
+        """
+        super().__init__()
+        degrees = spectral_degrees(kernel)
+        self.kernel = gpflow.utilities.freeze(kernel)
+        self.shape = shape
+        self.num_cosines = num_features // 2
+        variance = tf.convert_to_tensor(self.kernel.variance)
+        self.dtype = variance.dtype
+        active = self.kernel.slice(tf.zeros([1, num_columns], self.dtype), None)[0].shape[-1]
+        size = (*shape, self.num_cosines)
+        drawn = standard_frequencies(degrees, math.prod(size), active, generator)
+        frequencies = np.swapaxes(drawn.reshape(*size, active), -1, -2)  # [S, P, D, F]
+        self._frequencies = tf.constant(frequencies, dtype=self.dtype)
+        phases = generator.uniform(0.0, 2.0 * math.pi, size=size)
+        self._phases = tf.constant(phases[..., None, :], dtype=self.dtype)  # [S, P, 1, F]
+        amplitudes = tf.constant(generator.rayleigh(size=size), dtype=self.dtype)  # [S, P, F]
+        self._amplitudes = tf.sqrt(variance / self.num_cosines) * amplitudes
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        return in_blocks(self.evaluate, X, self.numbers_per_row)
+
+    @property
+    def numbers_per_row(self) -> int:
+        """How many numbers a row of X takes in the largest tensor on the way."""
+        return math.prod(self.shape) * self.num_cosines
+
+    def evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        """As a call, all rows at once."""
+        inputs = self.kernel.scale(self.kernel.slice(X, None)[0])  # [N, D], lengthscales now 1
+        angles = tf.linalg.matmul(inputs, self._frequencies) + self._phases  # [S, P, N, F]
+        values = tf.linalg.matvec(tf.cos(angles), self._amplitudes)  # [S, P, N]
+        return tf.linalg.matrix_transpose(values)
+
+
+class PosteriorPaths(tf.Module):
+    """``f_prior(x) + sum_b Kuf_b(x)^T c_b``: draws of a prior, moved by inducing points."""
+
+    def __init__(
+        self,
+        prior: PriorPaths,
+        sets: Sequence[InducingPoints],
+        coefficients: Sequence[tf.Tensor],
+    ) -> None:
+        """
+        :param sets: inducing points, by blocks; copied.
+        :param coefficients: ``c_b [S, M_b, P]``; see :func:`condition`.
+        """
+        super().__init__()
+        self.prior = prior
+        self._sets = tuple(gpflow.utilities.freeze(s) for s in sets)
+        self._coefficients = tuple(_stack(c) for c in coefficients)  # [M_b, S P]
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        num_inducing = sum(c.shape[0] for c in self._coefficients)
+        return in_blocks(self._evaluate, X, max(self.prior.numbers_per_row, num_inducing))
+
+    def with_mean(self, points: InducingPoints, weights: tf.Tensor) -> "PosteriorPaths":
+        """The same draws plus ``Kuf(x)^T weights``, for one more set and ``weights [M, P]``."""
+        S, P = self.prior.shape
+        added = tf.broadcast_to(weights, [S, weights.shape[0], P])
+        coefficients = [_unstack(c, self.prior.shape) for c in self._coefficients]
+        return PosteriorPaths(self.prior, [*self._sets, points], [*coefficients, added])
+
+    def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        update = tf.add_n(
+            [
+                tf.linalg.matmul(Kuf(s, self.prior.kernel, X), c, transpose_a=True)  # [N, S P]
+                for s, c in zip(self._sets, self._coefficients, strict=True)
+            ]
+        )
+        return self.prior.evaluate(X) + _unstack(update, self.prior.shape)
+
+
+class FunctionDraws(tf.Module):
+    r"""
+    Functions drawn from a posterior, to be evaluated anywhere: ``draws(X)`` is ``[S, N, P]``, and
+    the value at a point is the same in every call. Made by ``posterior.sample_functions``.
+
+    With u the values at the inducing inputs U, and jitter eps as in the posterior,
+
+        f(x) = mean(x) + f_prior(x) + k(x, U) c,
+        c = (Kuu + eps I)^-1 (u - f_prior(U) - sqrt(eps) zeta),     u ~ q(u),  zeta ~ N(0, I).
+
+    This is linear in ``f_prior``, so the mean and the covariance of the draws depend on those of
+    ``f_prior`` only. Every draw has frequencies of its own, so the latter are zero and ``k``
+    exactly, for any number of features: the mean and the covariance of the draws are *exactly*
+    those of ``predict_f(X, full_cov=True)``. What few features cost is the shape: given its
+    frequencies a draw is Gaussian, over them it is a mixture with heavier tails. Largest excess
+    kurtosis of 4,000 draws at 6 points among 50 inducing points, Matern 5/2, q much narrower than
+    the prior: 8.6 with 4 features, 2.8 with 16, 0.8 with 64, 0.3 with 256, 0.1 (the noise of the
+    estimate) with 1024. Frequencies that all draws share would give them a common error instead.
+
+    It keeps hyperparameters, inducing inputs, ``q`` and the mean function as they were when it was
+    made; changes of the model after that do not reach it. It can be differentiated with respect to
+    X, and called inside ``tf.function``.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[PosteriorPaths],
+        mean_function: MeanFunction | None,
+        input_dim: int,
+        mixing: tf.Tensor | None = None,
+    ) -> None:
+        """
+        :param paths: latent functions, their outputs side by side.
+        :param mean_function: copied; None for zero.
+        :param input_dim: D.
+        :param mixing: ``W [P, L]`` that makes P outputs of L latent functions; None for ``I``.
+        """
+        super().__init__()
+        self.paths = tuple(paths)
+        self.mean_function = None
+        if mean_function is not None:
+            self.mean_function = gpflow.utilities.freeze(mean_function)
+        self.input_dim = input_dim
+        self._mixing = None if mixing is None else tf.convert_to_tensor(mixing)
+
+    def __call__(self, X: Any) -> tf.Tensor:
+        """
+        Time O(N (S P num_features D + M S P + M D)) with M inducing points in all. Rows go through
+        in blocks that keep the memory of intermediate results bounded; a gradient needs those of
+        all blocks, O(N (S P num_features + M)).
+
+        :param X: ``[N, D]``.
+        :return: ``[S, N, P]``, mean function included, observation noise not.
+        :raises ValueError: for inputs of another rank or D, or that are not finite.
+        """
+        dtype = self.paths[0].prior.dtype
+        X = checks.require_inputs(checks.require_matrix(X, "X", dtype), self.input_dim, dtype, "X")
+        checks.require_range(X, "X")
+        if not tf.executing_eagerly():
+            X = checks.require_finite_in_graph(X, "X")
+        values = tf.concat([path(X) for path in self.paths], axis=-1)  # [S, N, L]
+        if self._mixing is not None:
+            values = tf.linalg.matmul(values, self._mixing, transpose_b=True)  # [S, N, P]
+        if self.mean_function is None:
+            return values
+        mean = self.mean_function(X)
+        return values + component_checks.require_mean(mean, values[0], self.mean_function)
+
+
+def condition(
+    prior: PriorPaths,
+    sets: Sequence[InducingPoints],
+    L: block_elimination.BlockMatrix,
+    q: Sequence[tuple[tf.Tensor, tf.Tensor | None]],
+    jitter: tf.Tensor,
+    generator: np.random.Generator,
+) -> PosteriorPaths:
+    """
+    Draws of the posterior from draws of the prior; see :class:`FunctionDraws`. In whitened form
+
+        c = L^-T ( m + R xi - L^-1 (f_prior(U) + sqrt(eps) zeta) ),      xi, zeta ~ N(0, I).
+
+    Time O(M^2 S P + M S P num_features D).
+
+    :param sets: inducing points U, by blocks.
+    :param L: factor of their prior covariance, ``jitter`` on its diagonal included.
+    :param q: whitened means ``[M_b, P]`` and factors ``[P, M_b, M_b]``; None for a fixed mean.
+    """
+    values, targets = [], []
+    for s, (m, R) in zip(sets, q, strict=True):
+        f = prior(tf.convert_to_tensor(s.Z))  # [S, M_b, P]
+        zeta, xi = (tf.constant(generator.normal(size=f.shape), dtype=f.dtype) for _ in range(2))
+        values.append(_stack(f + tf.sqrt(jitter) * zeta))
+        drawn = tf.broadcast_to(m, f.shape)
+        targets.append(_stack(drawn if R is None else drawn + tf.einsum("pij,sjp->sip", R, xi)))
+    whitened = block_elimination.block_solve(L, values)
+    rhs = [target - w for target, w in zip(targets, whitened, strict=True)]
+    coefficients = block_elimination.block_solve_adjoint(L, rhs)
+    return PosteriorPaths(prior, sets, [_unstack(c, prior.shape) for c in coefficients])
+
+
+def require_points(sets: Sequence[InducingVariables]) -> None:
+    """
+    Refuse inducing variables that are not values of ``f``.
+
+    :raises ValueError: naming the kind.
+    """
+    for s in sets:
+        if type(s) is not InducingPoints:
+            raise ValueError(
+                "functions can be drawn if inducing_variable holds points, arrays [M, D] or "
+                f"gpflow's InducingPoints; got {type(s).__name__}, where the prior's draws have no "
+                "values. Draw values instead: predict_f_samples."
+            )
+
+
+def make_generator(seed: int | None) -> np.random.Generator:
+    """
+    NumPy's generator with that seed; for None one seeded by TensorFlow's global generator, so that
+    ``tf.random.set_seed`` decides.
+
+    :raises ValueError: for a seed that is none.
+    """
+    if seed is not None:
+        return np.random.default_rng(checks.require_seed(seed))
+    fresh = tf.random.uniform([4], maxval=2**31 - 1, dtype=tf.int32)
+    return np.random.default_rng(fresh.numpy())
+
+
+def in_blocks(
+    function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, numbers_per_row: int
+) -> tf.Tensor:
+    """``function`` from ``[N, D]`` to ``[S, N, P]``, some rows at a time."""
+    most = max(1, _BLOCK // numbers_per_row)
+    if X.shape[0] is not None and X.shape[0] <= most:
+        return function(X)
+    num_rows = tf.shape(X)[0]
+    count = (num_rows + most - 1) // most
+    rows = (num_rows + count - 1) // count  # blocks of equal height: fewer than `count` spare rows
+    padded = tf.pad(X, [[0, count * rows - num_rows], [0, 0]])
+    blocks = tf.reshape(padded, [count, rows, X.shape[1]])
+    # AutoGraph would rewrite GPflow's kernels at every call: 10 s in place of 0.4 s on small blocks
+    plain = tf.autograph.experimental.do_not_convert(function)
+    values = tf.map_fn(plain, blocks, parallel_iterations=1)  # [count, S, rows, P]
+    S, P = values.shape[1], values.shape[3]
+    joined = tf.reshape(tf.transpose(values, [1, 0, 2, 3]), [S, count * rows, P])
+    return joined[:, :num_rows]
+
+
+def _stack(values: tf.Tensor) -> tf.Tensor:
+    """``[S, M, P]`` as ``[M, S P]``: one right-hand side per function."""
+    S, M, P = values.shape
+    return tf.reshape(tf.transpose(values, [1, 0, 2]), [M, S * P])
+
+
+def _unstack(values: tf.Tensor, shape: tuple[int, int]) -> tf.Tensor:
+    """``[M, S P]`` as ``[S, M, P]``."""
+    return tf.transpose(tf.reshape(values, [-1, *shape]), [1, 0, 2])

@@ -1,0 +1,273 @@
+"""Random Fourier features against the kernels, and their frequencies against scipy.stats."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+import gpflow_sparse as gs
+from gpflow_sparse.bases import RandomFourier
+from gpflow_sparse.bases.fourier import standard_frequencies
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+
+DEGREES = {
+    gpflow.kernels.SquaredExponential: np.inf,
+    gpflow.kernels.Matern12: 1.0,
+    gpflow.kernels.Matern32: 3.0,
+    gpflow.kernels.Matern52: 5.0,
+}
+every_kernel = pytest.mark.parametrize("kind", DEGREES, ids=lambda kind: kind.__name__)
+both_ways = pytest.mark.parametrize("orthogonal", [False, True], ids=["plain", "orthogonal"])
+LENGTHSCALES = [0.7, 1.4, 1.0]
+
+
+def kernel(kind=gpflow.kernels.Matern52):
+    return kind(variance=1.7, lengthscales=LENGTHSCALES)
+
+
+def inputs(rows=6, columns=3):
+    return np.random.default_rng(1).normal(size=(rows, columns))
+
+
+@every_kernel
+@both_ways
+def test_inner_products_average_to_the_kernel_over_seeds(kind, orthogonal):
+    """Every entry within 4.5 standard errors of 400 seeds; the last block is not a whole one."""
+    k, X = kernel(kind), inputs()
+    features = [RandomFourier(k, 10, orthogonal=orthogonal, seed=s)(X).numpy() for s in range(400)]
+    products = np.stack([phi @ phi.T for phi in features])
+    for product in products[:3]:
+        np.testing.assert_allclose(np.diag(product), 1.7, rtol=1e-12)
+    upper = np.triu_indices(len(X), 1)
+    errors = (products.mean(axis=0) - k(X).numpy())[upper]
+    standard_errors = products.std(axis=0)[upper] / np.sqrt(len(products))
+    assert (standard_errors < 0.06).all()
+    assert np.abs(errors / standard_errors).max() < 4.5
+
+
+@every_kernel
+@both_ways
+def test_frequencies_follow_the_spectral_density(kind, orthogonal):
+    """Each coordinate a Student's t; the squared radius over D an F distribution."""
+    D, degrees = 3, DEGREES[kind]
+    W = standard_frequencies(degrees, 3000, D, np.random.default_rng(2), orthogonal=orthogonal)
+    coordinate = stats.norm() if np.isinf(degrees) else stats.t(degrees)
+    radius = stats.chi2(D, scale=1 / D) if np.isinf(degrees) else stats.f(D, degrees)
+    # every D-th draw, since those of one orthogonal block are not independent
+    for column in W[::D].T:
+        assert stats.kstest(column, coordinate.cdf).pvalue > 1e-3
+    assert stats.kstest((W**2).mean(axis=1), radius.cdf).pvalue > 1e-3
+
+
+def test_second_moments_of_frequencies():
+    """The identity for a normal, 5 / 3 of it for a t with 5 degrees of freedom."""
+    for degrees, expected in ((np.inf, 1.0), (5.0, 5.0 / 3.0)):
+        W = standard_frequencies(degrees, 200_000, 2, np.random.default_rng(3))
+        np.testing.assert_allclose(W.T @ W / len(W), expected * np.eye(2), atol=0.03)
+
+
+@both_ways
+def test_many_features_come_close_to_the_kernel(orthogonal):
+    k, X = kernel(), inputs()
+    phi = RandomFourier(k, 200_000, orthogonal=orthogonal, seed=3)(X).numpy()
+    # a product of two pairs has variance at most k(0)^2 / 2 + ..., below k(0)^2, so 1e5 give 5e-3
+    np.testing.assert_allclose(phi @ phi.T, k(X), atol=4.5 * 1.7 / np.sqrt(100_000))
+
+
+def test_orthogonal_frequencies_are_orthogonal_in_blocks_and_only_there():
+    W = standard_frequencies(5.0, 8, 3, np.random.default_rng(4), orthogonal=True)
+    unit = W / np.linalg.norm(W, axis=1, keepdims=True)
+    gram = unit @ unit.T
+    for block in (gram[:3, :3], gram[3:6, 3:6], gram[6:, 6:]):
+        np.testing.assert_allclose(block, np.eye(len(block)), atol=1e-12)
+    assert np.abs(gram[:3, 3:6]).max() > 0.1
+    assert np.ptp(np.linalg.norm(W, axis=1)) > 0.1
+
+
+def test_orthogonal_features_have_the_smaller_error():
+    """Yu et al. (2016): for close points in many dimensions, by far."""
+    rng = np.random.default_rng(5)
+    X = 0.3 * rng.normal(size=(5, 16))
+    k = gpflow.kernels.SquaredExponential(lengthscales=2.0)
+    errors = {
+        orthogonal: np.mean(
+            [
+                (phi @ phi.T - k(X).numpy()) ** 2
+                for phi in (
+                    RandomFourier(k, 32, orthogonal=orthogonal, seed=s)(X).numpy()
+                    for s in range(60)
+                )
+            ]
+        )
+        for orthogonal in (False, True)
+    }
+    assert errors[True] < 0.5 * errors[False]
+
+
+def test_indices_pick_columns():
+    basis, X = RandomFourier(kernel(), 20, seed=6), inputs()
+    everything = basis(X).numpy()
+    assert everything.shape == (6, basis.num_basis)
+    for indices in ([3], [0, 1, 19, 7, 7], np.arange(20), tf.constant([5, 2], tf.int32)):
+        np.testing.assert_allclose(
+            basis(X, indices), everything[:, np.asarray(indices)], atol=1e-13
+        )
+    # a sine and a cosine of one angle
+    pairs = everything.reshape(6, 10, 2)
+    np.testing.assert_allclose((pairs**2).sum(axis=-1), 1.7 / 10, rtol=1e-12)
+
+
+def test_hyperparameters_are_read_at_every_call_and_get_gradients():
+    basis, X = RandomFourier(kernel(), 12, seed=7), inputs()
+    weights = np.random.default_rng(8).normal(size=(6, 12))
+    variables = basis.trainable_variables
+    assert len(variables) == 2
+
+    def value():
+        return tf.reduce_sum(
+            weights * basis(X) + 0.5 * weights[:, :4] @ np.ones((4, 12)) * basis(X, np.arange(12))
+        )
+
+    with tf.GradientTape() as tape:
+        start = value()
+    gradients = tape.gradient(start, variables)
+    for variable, gradient in zip(variables, gradients, strict=True):
+        for i in np.ndindex(tuple(variable.shape)):
+            step = np.zeros(variable.shape)
+            step[i] = 1e-5
+            variable.assign_add(step)
+            above = value()
+            variable.assign_sub(2.0 * step)
+            below = value()
+            variable.assign_add(step)
+            np.testing.assert_allclose(gradient.numpy()[i], (above - below) / 2e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [[2, 0], slice(0, 2)], ids=["list", "slice"])
+def test_active_dims_are_honored(dims):
+    X = inputs()
+    k = gpflow.kernels.Matern32(lengthscales=[0.5, 2.0], active_dims=dims)
+    plain = gpflow.kernels.Matern32(lengthscales=[0.5, 2.0])
+    chosen = RandomFourier(k, 8, seed=9)(X)
+    np.testing.assert_allclose(chosen, RandomFourier(plain, 8, seed=9)(X[:, dims]), atol=1e-14)
+
+
+def test_frequencies_depend_on_the_seed_alone():
+    X = inputs()
+    first, again = (RandomFourier(kernel(), 8, seed=1) for _ in range(2))
+    np.testing.assert_array_equal(first(X), again(X))
+    np.testing.assert_array_equal(first(X), first(X))
+    assert np.abs(first(X) - RandomFourier(kernel(), 8, seed=2)(X)).max() > 0.1
+
+
+def test_compiled_equals_eager_also_where_the_first_call_is_traced():
+    X = inputs()
+    signature = [tf.TensorSpec([None, 3], tf.float64), tf.TensorSpec([None], tf.int64)]
+    basis = RandomFourier(kernel(), 8, seed=1)
+    compiled = tf.function(
+        lambda X, i: (basis(X), basis(X, i)), autograph=False, input_signature=signature
+    )
+    got = compiled(X, [1, 6])
+    expected = RandomFourier(kernel(), 8, seed=1)(X).numpy()
+    np.testing.assert_allclose(got[0], expected, atol=1e-14)
+    np.testing.assert_allclose(got[1], expected[:, [1, 6]], atol=1e-14)
+    np.testing.assert_allclose(basis(X), expected, atol=1e-14)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="indices must be from 0 to 7"):
+        compiled(X, [8])
+
+
+def test_float32_is_near_float64():
+    expected = RandomFourier(kernel(), 8, seed=1)(inputs())
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        got = RandomFourier(kernel(), 8, seed=1)(inputs())
+    assert got.dtype == tf.float32
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_model_that_holds_a_basis_is_saved_with_it(tmp_path, used):
+    X = inputs()
+    model = gs.models.SOLVEGP(
+        kernel(), gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(X[:2], X[2:4])
+    )
+    model.basis = RandomFourier(model.kernel, 8, orthogonal=True, seed=4)
+    if used:
+        model.basis(X)
+    gs.save(model, tmp_path / "model.gpf")
+    loaded = gs.load(tmp_path / "model.gpf")
+    assert loaded.basis.kernel is loaded.kernel
+    np.testing.assert_array_equal(loaded.basis(X), model.basis(X))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        gpflow.kernels.RationalQuadratic(),
+        gpflow.kernels.Exponential(),
+        gpflow.kernels.Matern52() + gpflow.kernels.Matern12(),
+        gpflow.kernels.Periodic(gpflow.kernels.SquaredExponential()),
+        "Matern52",
+    ],
+    ids=lambda k: type(k).__name__,
+)
+def test_other_kernels_are_refused_by_name(other):
+    with pytest.raises(ValueError, match=rf"Matern12, .*Matern52, got {type(other).__name__};"):
+        RandomFourier(other, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_features": 7}, "num_features must be even.*got 7, use 8"),
+        ({"num_features": 0}, "num_features must be a positive integer"),
+        ({"num_features": 8.0}, "num_features must be a positive integer"),
+        ({"num_features": 8, "orthogonal": "no"}, "orthogonal must be True or False"),
+        ({"num_features": 8, "seed": -1}, "seed must be an integer from 0"),
+        ({"num_features": 8, "seed": None}, "seed must be an integer"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RandomFourier(kernel(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((inputs()[:, 0],), "X must be a matrix"),
+        ((inputs()[:, :2],), "kernel.lengthscales must be one number or one per column"),
+        ((np.full((2, 3), np.nan),), "X must be finite"),
+        ((np.full((2, 3), 1e200),), "X must be smaller"),
+        ((inputs(), [8]), "indices must be from 0 to 7"),
+        ((inputs(), [-1]), "indices must be from 0 to 7"),
+        ((inputs(), [1.0]), "indices must be integers of shape"),
+        ((inputs(), 3), "indices must be integers of shape"),
+    ],
+)
+def test_inputs_and_indices_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RandomFourier(kernel(), 8)(*arguments)
+
+
+def test_what_changed_since_the_frequencies_were_drawn_is_refused():
+    basis = RandomFourier(gpflow.kernels.Matern52(), 8)
+    basis(inputs())
+    with pytest.raises(ValueError, match="as when the frequencies were drawn, 3; got 2"):
+        basis(inputs(columns=2))
+    basis.kernel = gpflow.kernels.Matern32()
+    with pytest.raises(ValueError, match="kernel has become a Matern32"):
+        basis(inputs())
+
+
+def test_an_unknown_number_of_columns_and_a_kernel_of_another_type_are_refused():
+    basis = RandomFourier(gpflow.kernels.Matern52(), 8)
+    call = tf.function(
+        basis, autograph=False, input_signature=[tf.TensorSpec([None, None], tf.float64)]
+    )
+    with pytest.raises(ValueError, match="known number of columns while tracing"):
+        call(inputs())
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        single = kernel()
+    with pytest.raises(ValueError, match=r"kernel\..* must be float64"):
+        RandomFourier(single, 8)

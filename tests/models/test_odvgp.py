@@ -1,0 +1,168 @@
+"""ODVGP: against the equations, as a case of SOLVE-GP, and its sampled columns."""
+
+from itertools import combinations
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse import training
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import ODVGP, SOLVEGP
+from gpflow_sparse.posteriors import OrthogonalPosterior
+from tests.models.test_solvegp import NOISE, data, randomize, sets
+from tests.oracles import odvgp as oracle
+from tests.oracles import solvegp as parent
+
+
+def build(inducing, rng=None, *, P=1, kernel=None, **options):
+    model = ODVGP(
+        kernel or gpflow.kernels.Matern52(),
+        gpflow.likelihoods.Gaussian(NOISE),
+        OrthogonalInducingVariables(*inducing),
+        num_latent_gps=P,
+        **options,
+    )
+    if rng is None:
+        return model
+    model.q_mu[1].assign(rng.normal(size=model.q_mu[1].shape))
+    return randomize(model, rng)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_predictions_kl_and_elbo_equal_the_oracle(rng, whiten):
+    Z, O = sets(rng)
+    X, Y = data(rng)
+    model = build([Z, O], rng, whiten=whiten)
+    m, alpha = (q.numpy()[:, 0] for q in model.q_mu)
+    R = model.q_sqrt[0].numpy()[0]
+    if whiten:
+        L = np.linalg.cholesky(parent.prior_blocks(parent.matern52, Z, O, 1e-6)[0])
+        m, R = L @ m, L @ R
+    q = (m, R @ R.T, alpha)
+    mean, cov = oracle.predict(parent.matern52, Z, O, 1e-6, *q, X)
+    for predicted, got in (
+        (model.predict_f, model.predict_f(X, full_cov=True)),
+        (model.posterior().predict_f, model.posterior().predict_f(X, full_cov=True)),
+    ):
+        np.testing.assert_allclose(got[0][:, 0], mean, atol=1e-8)
+        np.testing.assert_allclose(got[1][0], cov, atol=1e-8)
+        np.testing.assert_allclose(predicted(X)[1][:, 0], np.diag(cov), atol=1e-8)
+    kl = oracle.prior_kl(parent.matern52, Z, O, 1e-6, *q)
+    np.testing.assert_allclose(model.prior_kl(), kl, rtol=1e-9)
+    elbo = oracle.gaussian_elbo(parent.matern52, Z, O, 1e-6, *q, X, Y[:, 0], NOISE)
+    np.testing.assert_allclose(model.elbo((X, Y)), elbo, rtol=1e-9)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_it_is_solvegp_with_the_prior_covariance_of_v(rng, whiten):
+    """``mv = Cvv alpha``, or ``Lvv^T alpha`` where SOLVE-GP is whitened."""
+    inducing, (X, Y) = sets(rng), data(rng, P=2)
+    model = build(inducing, rng, P=2, whiten=whiten)
+    wide = SOLVEGP(
+        model.kernel,
+        model.likelihood,
+        model.inducing_variable,
+        num_latent_gps=2,
+        whiten=whiten,
+    )
+    nothing = [None, None]
+    posterior = OrthogonalPosterior(model.kernel, model.inducing_variable, nothing, nothing)
+    Lvv = posterior.prior_factors()[1].numpy()
+    alpha = model.q_mu[1].numpy()
+    wide.q_mu[0].assign(model.q_mu[0])
+    wide.q_sqrt[0].assign(model.q_sqrt[0])
+    wide.q_mu[1].assign(Lvv.T @ alpha if whiten else Lvv @ Lvv.T @ alpha)
+    for full_cov in (False, True):
+        for a, b in zip(model.predict_f(X, full_cov), wide.predict_f(X, full_cov), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+    np.testing.assert_allclose(model.elbo((X, Y)), wide.elbo((X, Y)), rtol=1e-9)
+
+
+def test_without_weights_it_is_svgp_on_the_base_set(rng):
+    (Z, O), (X, Y) = sets(rng), data(rng)
+    model = build([Z, O], rng)
+    model.q_mu[1].assign(np.zeros_like(model.q_mu[1]))
+    stock = gpflow.models.SVGP(
+        model.kernel, model.likelihood, Z, q_mu=model.q_mu[0], q_sqrt=model.q_sqrt[0]
+    )
+    np.testing.assert_allclose(model.elbo((X, Y)), stock.elbo((X, Y)), rtol=1e-9)
+
+
+def test_sampled_columns_are_unbiased_by_enumeration(rng, monkeypatch):
+    """Values and gradients, averaged over all draws of 2 from 4 columns."""
+    inducing, (X, Y) = sets(rng, (5, 4)), data(rng)
+    model = build(inducing, rng)
+
+    def value_and_gradients():
+        with tf.GradientTape() as tape:
+            elbo = model.elbo((X, Y))
+        return [elbo, *tape.gradient(elbo, model.trainable_variables)]
+
+    exact = value_and_gradients()
+    model.num_columns = 2
+    draws = []
+    for chosen in combinations(range(4), 2):
+        rest = [j for j in range(4) if j not in chosen]
+        order = tf.constant([*chosen, *rest])
+        monkeypatch.setattr(tf.random, "shuffle", lambda _, order=order: order)
+        draws.append(value_and_gradients())
+    assert np.std([float(draw[0]) for draw in draws]) > 0.01
+    for got, wanted in zip(zip(*draws, strict=True), exact, strict=True):
+        np.testing.assert_allclose(np.mean(got, axis=0), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_sampled_columns_leave_no_square_of_the_orthogonal_set(rng):
+    """The claim on cost: no tensor of a compiled step has M2 x M2 entries or more."""
+    X, Y = (tf.constant(part) for part in data(rng, N=11))
+    model = build(sets(rng, (5, 37)), num_columns=3)
+    variables = model.trainable_variables
+
+    @tf.function(autograph=False)
+    def step():
+        with tf.GradientTape() as tape:
+            loss = model.training_loss((X, Y))
+        return tape.gradient(loss, variables)
+
+    outputs = [t for op in step.get_concrete_function().graph.get_operations() for t in op.outputs]
+    sizes = [t.shape.num_elements() for t in outputs if t.shape.rank is not None]
+    assert len(sizes) > 100
+    assert max(size for size in sizes if size is not None) < 37 * 37
+
+
+def test_training_moves_the_weights_with_and_without_natural_gradients(rng):
+    X, Y = data(rng, N=60)
+    for gamma in (False, 0.3):
+        model = build(sets(rng, (4, 20)), num_columns=5, num_data=60)
+        start = float(ODVGP.elbo(model, (X, Y)))
+        training.fit(
+            model,
+            (X, Y),
+            optimizer=training.adam(0.05),
+            num_steps=40,
+            batch_size=30,
+            natural_gradients=gamma,
+            progress=False,
+        )
+        model.num_columns = None
+        assert float(model.elbo((X, Y))) > start + 10.0
+        assert np.abs(model.q_mu[1]).max() > 0.01
+
+
+def test_what_it_cannot_be_built_from_is_refused(rng):
+    Z, O = sets(rng)
+    for inducing, number in (([Z], 1), ([Z, O, O + 1.0], 3)):
+        with pytest.raises(ValueError, match=f"one orthogonal set, got {number}"):
+            build(inducing)
+    with pytest.raises(ValueError, match="num_columns must be at most M2 = 5, got 6"):
+        build([Z, O], num_columns=6)
+    with pytest.raises(ValueError, match="num_columns must be"):
+        build([Z, O], num_columns=0)
+    with pytest.raises(ValueError, match=r"q_sqrt must be a tuple with one entry per set, 1"):
+        build([Z, O], q_sqrt=[np.eye(7)[None], np.eye(5)[None]])
+    kernel = gpflow.kernels.Convolutional(gpflow.kernels.SquaredExponential(), [4, 4], [2, 2])
+    patches = [gpflow.inducing_variables.InducingPatches(rng.normal(size=(3, 4))) for _ in "ab"]
+    with pytest.raises(ValueError, match="num_columns must be None for inducing variables that"):
+        build(patches, kernel=kernel, num_columns=2)
+    assert np.isfinite(build(patches, kernel=kernel).elbo(data(rng, D=16)))

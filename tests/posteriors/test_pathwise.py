@@ -1,0 +1,306 @@
+"""Functions drawn from posteriors: their moments are those of predict_f, and they are functions."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.posteriors import OrthogonalPosterior, pathwise
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
+
+D, S = 2, 2000
+KERNELS = {
+    "squared exponential": lambda: gpflow.kernels.RBF(variance=1.7, lengthscales=[0.5, 0.9]),
+    "matern12": lambda: gpflow.kernels.Matern12(variance=0.6, lengthscales=0.8),
+    "matern52": lambda: gpflow.kernels.Matern52(variance=1.7, lengthscales=[0.5, 0.9]),
+    "one column": lambda: gpflow.kernels.Matern32(lengthscales=[0.6], active_dims=[1]),
+}
+
+
+def build(kernel=KERNELS["matern52"], sizes=(7, 5), *, P=2, whiten=True, jitter=None):
+    rng = np.random.default_rng(1)
+    model = SOLVEGP(
+        kernel(),
+        gpflow.likelihoods.Gaussian(),
+        OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in sizes)),
+        mean_function=gpflow.functions.Linear(np.full((D, P), 0.4), np.full(P, 0.5)),
+        num_latent_gps=P,
+        whiten=whiten,
+    )
+    model.jitter = jitter
+    for q_mu, q_sqrt in model.variational_parameters:
+        q_mu.assign(rng.normal(size=q_mu.shape))
+        q_sqrt.assign(0.5 * q_sqrt + np.tril(0.3 * rng.normal(size=q_sqrt.shape)))
+    return model
+
+
+def inputs(rows=6, seed=2):
+    return np.random.default_rng(seed).normal(size=(rows, D))
+
+
+def deviations(posterior, X, num_features=16, num_samples=S):
+    """
+    How many standard errors the mean, the covariance over inputs and the covariance of the two
+    outputs of the draws are from those of ``predict_f``; the largest of each.
+    """
+    draws = posterior.sample_functions(num_samples, num_features=num_features, seed=3)(X).numpy()
+    mean, cov = (part.numpy() for part in posterior.predict_f(X, full_cov=True))
+    residuals = draws - mean
+
+    def largest(products, expected=0.0):
+        error = products.std(axis=0) / np.sqrt(num_samples)
+        return np.abs((products.mean(axis=0) - expected) / error).max()
+
+    squares = np.einsum("snp,smp->spnm", residuals, residuals)
+    cross = residuals[:, :, 0] * residuals[:, :, -1] if draws.shape[-1] > 1 else residuals
+    return largest(residuals), largest(squares, cov), largest(cross)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=list(KERNELS))
+def test_mean_and_covariance_are_those_of_predict_f_whatever_the_number_of_features(kernel):
+    """Within 4.5 standard errors of 2,000 draws: among, at and far from the inducing inputs."""
+    posterior = build(kernel).posterior()
+    Z = posterior.X_data.sets[0].Z.numpy()
+    X = np.concatenate([inputs(4), Z[:2], 6.0 + inputs(2)])
+    for num_features in (4, 64):
+        assert max(deviations(posterior, X, num_features)) < 4.5
+
+
+@pytest.mark.parametrize("sizes", [(6,), (5, 4, 3)], ids=["one set", "three sets"])
+def test_any_number_of_sets(sizes):
+    assert max(deviations(build(sizes=sizes).posterior(), inputs())) < 4.5
+
+
+def test_a_large_jitter_is_part_of_the_model():
+    """At half the kernel's variance, a noise left out shows by 20 standard errors."""
+    posterior = build(jitter=0.5).posterior()
+    Z = posterior.X_data.sets[0].Z.numpy()
+    assert max(deviations(posterior, Z)) < 4.5
+
+
+def test_means_that_are_fixed_have_no_spread_of_their_own():
+    model = build()
+    for whiten in (True, False):
+        posterior = OrthogonalPosterior(
+            model.kernel,
+            model.inducing_variable,
+            model.q_mu,
+            (None, None),
+            whiten=whiten,
+            mean_function=model.mean_function,
+            precompute_cache=gpflow.posteriors.PrecomputeCacheType.TENSOR,
+        )
+        assert max(deviations(posterior, inputs())) < 4.5
+
+
+def test_a_sharp_q_pins_the_draws_at_the_inducing_inputs():
+    """Up to the jitter, a noise of 1e-3 standard deviations of the prior."""
+    model = build(sizes=(7,), whiten=False)
+    model.q_sqrt[0].assign(1e-9 * np.eye(7)[None].repeat(2, axis=0))
+    Z = model.inducing_variable.sets[0].Z
+    expected = model.q_mu[0] + model.mean_function(Z)
+    draws = model.posterior().sample_functions(50, num_features=32, seed=4)
+    assert np.ptp(draws(Z + 1.0), axis=0).min() > 0.1
+    for draw in draws(Z):
+        np.testing.assert_allclose(draw, expected, atol=5 * np.sqrt(1.7e-6) * 3)
+
+
+def test_far_away_every_value_is_exactly_normal_however_few_the_features():
+    """A Rayleigh amplitude at a uniform phase is a normal; sums over frequencies stay so."""
+    X = np.full((1, D), 50.0)
+    draws = build(P=1).posterior().sample_functions(S, num_features=2, seed=5)
+    residuals = draws(X).numpy().reshape(-1) - (0.4 * 100.0 + 0.5)
+    assert stats.kstest(residuals, stats.norm(scale=np.sqrt(1.7)).cdf).pvalue > 1e-3
+
+
+def test_unwhitened_equals_whitened():
+    """The same draws, as the same random numbers meet the same distribution."""
+    white, plain = build(), build(whiten=False)
+    factors = white.posterior().prior_factors()
+    for L, source, target in zip(
+        factors, white.variational_parameters, plain.variational_parameters, strict=True
+    ):
+        target[0].assign(L @ source[0])
+        target[1].assign(L @ source[1])
+    a, b = (m.posterior().sample_functions(3, seed=5)(inputs()) for m in (white, plain))
+    np.testing.assert_allclose(a, b, atol=1e-8)
+
+
+def test_stock_svgp_draws_through_our_posterior():
+    model = build()
+    stock = gpflow.models.SVGP(
+        model.kernel,
+        model.likelihood,
+        model.inducing_variable,
+        mean_function=model.mean_function,
+        num_latent_gps=2,
+        q_mu=tf.concat(model.q_mu, axis=0),
+        q_sqrt=tf.linalg.LinearOperatorBlockDiag(
+            [tf.linalg.LinearOperatorFullMatrix(tf.convert_to_tensor(R)) for R in model.q_sqrt]
+        ).to_dense(),
+    )
+    got = stock.posterior().sample_functions(3, seed=5)(inputs())
+    np.testing.assert_allclose(
+        got, model.posterior().sample_functions(3, seed=5)(inputs()), atol=1e-10
+    )
+
+
+def test_a_draw_is_one_function_in_every_call_and_every_block(monkeypatch):
+    draws = build().posterior().sample_functions(3, num_features=16, seed=6)
+    X = inputs(23)
+    together = draws(X).numpy()
+    assert together.shape == (3, 23, 2)
+    np.testing.assert_allclose(draws(X[::-1]), together[:, ::-1], atol=1e-12)
+    np.testing.assert_allclose(draws(X[5:6]), together[:, 5:6], atol=1e-12)
+    any_rows = [tf.TensorSpec([None, D], tf.float64)]
+    for block in (1, 48 * 5, 48 * 22, 48 * 23):  # 1, 5, 22 and all rows at a time
+        monkeypatch.setattr(pathwise, "_BLOCK", block)
+        calls = [
+            draws,
+            tf.function(lambda X: draws(X), autograph=False),
+            tf.function(lambda X: draws(X), autograph=False, input_signature=any_rows),
+        ]
+        for call in calls:
+            np.testing.assert_allclose(call(tf.constant(X)), together, atol=1e-12)
+        fresh = build().posterior().sample_functions(3, num_features=16, seed=6)
+        np.testing.assert_allclose(fresh(X), together, atol=1e-10)
+
+
+def test_compiled_by_xla_equals_eager():
+    draws = build().posterior().sample_functions(2, num_features=16, seed=6)
+    compiled = tf.function(lambda X: draws(X), autograph=False, jit_compile=True)
+    np.testing.assert_allclose(compiled(tf.constant(inputs())), draws(inputs()), atol=1e-12)
+
+
+@pytest.mark.parametrize("block", [2**21, 200], ids=["one block", "blocks"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+def test_the_gradient_at_x_equals_central_differences(monkeypatch, block, compiled):
+    monkeypatch.setattr(pathwise, "_BLOCK", block)
+    draws = build().posterior().sample_functions(3, num_features=16, seed=7)
+    rng, h = np.random.default_rng(8), 1e-5
+    X = tf.constant(inputs(11))
+    weights, direction = rng.normal(size=(3, 11, 2)), rng.normal(size=X.shape)
+
+    def gradient(X):
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            value = tf.reduce_sum(weights * draws(X))
+        return tape.gradient(value, X)
+
+    got = (tf.function(gradient, autograph=False) if compiled else gradient)(X)
+    above, below = (np.sum(weights * draws(X + s * h * direction)) for s in (1.0, -1.0))
+    np.testing.assert_allclose(np.sum(got * direction), (above - below) / (2 * h), rtol=1e-6)
+
+
+def test_draws_are_of_the_model_as_it_was():
+    model = build()
+    posterior = model.posterior()
+    draws = posterior.sample_functions(2, seed=9)
+    before = draws(inputs()).numpy()
+    for variable in model.trainable_variables:
+        variable.assign_add(0.3 * tf.ones_like(variable))
+    np.testing.assert_array_equal(draws(inputs()), before)
+    assert draws.trainable_variables == ()
+    # the next are of the model as it is now, not of the posterior's cache
+    after = posterior.sample_functions(2, seed=9)(inputs())
+    assert np.abs(after - before).max() > 0.1
+    np.testing.assert_array_equal(model.posterior().sample_functions(2, seed=9)(inputs()), after)
+
+
+def test_seeds():
+    posterior, X = build().posterior(), inputs()
+    fixed = [posterior.sample_functions(2, num_features=8, seed=1)(X) for _ in range(2)]
+    np.testing.assert_array_equal(*fixed)
+    fresh = [posterior.sample_functions(2, num_features=8)(X) for _ in range(2)]
+    assert np.abs(fresh[0] - fresh[1]).max() > 0.1
+    again = []
+    for _ in range(2):
+        tf.random.set_seed(11)
+        again.append(posterior.sample_functions(2, num_features=8)(X))
+    np.testing.assert_array_equal(*again)
+
+
+def test_latent_functions_are_mixed_before_the_mean_is_added():
+    model, W = build(), np.array([[1.0, 0.5], [0.0, -2.0], [3.0, 1.0]])
+    draws = model.posterior().sample_functions(4, num_features=8, seed=1)
+    latent = FunctionDraws(draws.paths, None, D)(inputs()).numpy()
+    np.testing.assert_allclose(draws(inputs()), latent + model.mean_function(inputs()), atol=1e-14)
+    constant = gpflow.functions.Constant([1.0, 2.0, 3.0])
+    mixed = FunctionDraws(draws.paths, constant, D, mixing=W)
+    np.testing.assert_allclose(mixed(inputs()), latent @ W.T + [1.0, 2.0, 3.0], atol=1e-12)
+    both = FunctionDraws([*draws.paths, *draws.paths], None, D)
+    np.testing.assert_allclose(both(inputs()), np.concatenate([latent] * 2, axis=-1), atol=1e-14)
+
+
+def test_float32_is_near_float64_with_the_same_jitter():
+    expected = build(jitter=1e-3).posterior().sample_functions(3, seed=2)(inputs())
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        got = build(jitter=1e-3).posterior().sample_functions(3, seed=2)(inputs())
+    assert got.dtype == tf.float32
+    np.testing.assert_allclose(got, expected, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_samples": 0}, "num_samples must be a positive integer"),
+        ({"num_samples": 2.0}, "num_samples must be a positive integer"),
+        ({"num_samples": 2, "num_features": 9}, "num_features must be even"),
+        ({"num_samples": 2, "num_features": None}, "num_features must be a positive integer"),
+        ({"num_samples": 2, "seed": -1}, "seed must be an integer from 0"),
+        ({"num_samples": 2, "seed": 1.5}, "seed must be an integer from 0"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build().posterior().sample_functions(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (inputs()[:, 0], "X must be a matrix"),
+        (inputs()[None], "X must be a matrix"),
+        (inputs()[:, :1], r"X must have 2 column\(s\)"),
+        (np.full((3, 2), np.nan), "X must be finite"),
+        (np.full((3, 2), 1e200), "X must be smaller"),
+        (np.zeros((0, 2)), "X is empty"),
+    ],
+)
+def test_inputs_are_checked_eagerly_and_while_tracing(X, message):
+    draws = build().posterior().sample_functions(2, num_features=8, seed=1)
+    with pytest.raises(ValueError, match=message):
+        draws(X)
+    with pytest.raises(ValueError, match=message):
+        tf.function(lambda: draws(X), autograph=False)()
+
+
+def test_inputs_known_only_to_the_graph_are_checked_when_it_runs():
+    draws = build().posterior().sample_functions(2, num_features=8, seed=1)
+    compiled = tf.function(draws, autograph=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="X must be finite"):
+        compiled(tf.constant(np.full((3, 2), np.nan)))
+
+
+def test_what_cannot_be_drawn_is_refused():
+    model = build(lambda: gpflow.kernels.Matern52() + gpflow.kernels.Linear())
+    with pytest.raises(ValueError, match=r"random Fourier features work with .*, got Sum"):
+        model.posterior().sample_functions(2)
+    patches = gpflow.inducing_variables.InducingPatches(
+        np.random.default_rng(1).normal(size=(3, 4))
+    )
+    kernel = gpflow.kernels.Convolutional(gpflow.kernels.RBF(), [3, 3], [2, 2])
+    posterior = OrthogonalPosterior(
+        kernel, OrthogonalInducingVariables(patches), (np.zeros((3, 1)),), (None,)
+    )
+    with pytest.raises(ValueError, match=r"points, .* got InducingPatches"):
+        posterior.sample_functions(2)
+    with pytest.raises(ValueError, match=r"must be called outside of tf\.function"):
+        tf.function(lambda: build().posterior().sample_functions(2), autograph=False)()
+    model = build()
+    model.q_mu[0].unconstrained_variable.assign(np.full((7, 2), np.nan))
+    with pytest.raises(ValueError, match="must be finite, but holds nan"):
+        model.posterior(None).sample_functions(2)
