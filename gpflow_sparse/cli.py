@@ -1,10 +1,7 @@
 """The command line. Arguments are parsed before TensorFlow is imported."""
 
 import contextlib
-import dataclasses
 import json
-import shlex
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from gpflow_sparse._version import __version__
+from gpflow_sparse.experiments.commands import bench
 from gpflow_sparse.experiments.config import (
     INITIALIZATIONS,
     KERNELS,
@@ -24,7 +22,7 @@ from gpflow_sparse.experiments.config import (
 )
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.session import session
-from gpflow_sparse.terminal import print_results, print_table, write_csv
+from gpflow_sparse.terminal import clear_errors, print_results, print_table, write_csv
 
 _DEFAULTS = RunConfig()
 
@@ -49,6 +47,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--method", type=click.Choice(list(METHODS)), help="See `methods`.")
 @_field("--num-inducing", help="M, points of the base set.")
 @_field("--num-orthogonal", help="M2, points of the orthogonal set.")
+@_field("--num-columns", help="Columns of ODVGP's penalty drawn in a step; 0 for all.")
 @_field("--kernel", type=click.Choice(KERNELS), help="Covariance function.")
 @_field("--ard/--no-ard", help="One lengthscale per input column, or one for all.")
 @_field("--whiten/--no-whiten", help="Parametrize q relative to the prior.")
@@ -72,7 +71,7 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
     Without options: SOLVE-GP on a simulated robot arm. Ctrl-C keeps what is done; the same command
     with --resume goes on.
     """
-    with _clear_errors(), session(fields["float32"], device):
+    with clear_errors(), session(fields["float32"], device):
         config = RunConfig(**fields)
         import numpy as np
 
@@ -130,7 +129,7 @@ def predict(
     path: Path, chunk_size: int, device: str | None, data: str, output: Path | None
 ) -> None:
     """Predict new rows with a trained model, in original units, as csv."""
-    with _clear_errors(), _model_session(path, device):
+    with clear_errors(), _model_session(path, device):
         from gpflow_sparse.experiments import stored
 
         if output is not None and output.resolve() == Path(data).resolve():
@@ -157,7 +156,7 @@ def evaluate(
     report: Path | None,
 ) -> None:
     """Score a trained model on its test rows, or on the rows of a file."""
-    with _clear_errors(), _model_session(path, device):
+    with clear_errors(), _model_session(path, device):
         from gpflow_sparse.experiments import stored
         from gpflow_sparse.experiments.evaluation import evaluate as score
 
@@ -193,32 +192,7 @@ def methods() -> None:
     print_table(("method", "name", "idea"), [(key, *texts) for key, texts in METHODS.items()])
 
 
-@main.group()
-def bench() -> None:
-    """Measure speed on this machine."""
-
-
-@bench.command()
-@click.argument("method", type=click.Choice([key for key in METHODS if key != "svgp"]))
-@click.option("--num-inducing", default=512, help="M.")
-@click.option("--num-orthogonal", default=512, help="M2.")
-@click.option("--batch-size", default=512, help="Rows of the batch.")
-@click.option("--input-dim", default=8, help="D.")
-@click.option("--repeats", default=20, help="Timed rounds.")
-@click.option("--float32/--float64", default=False, help="Precision.")
-@click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
-def step(method: str, float32: bool, device: str | None, **sizes: int) -> None:
-    """Time one step (value and gradient) of METHOD against GPflow's SVGP."""
-    with _clear_errors(), session(float32, device):
-        from gpflow_sparse.experiments.steps import bench_step
-
-        rows, rate = bench_step(method, **sizes)
-        table = [(r.title, f"{r.milliseconds:.1f}", f"{r.ratio:.3f}") for r in rows]
-        print_table(("model", "ms per step", "ratio to GPflow"), table)
-        click.echo(f"matmul rate {rate:.0f} GFLOP/s", err=True)
-        click.echo(
-            json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "matmul_gflops": rate})
-        )
+main.add_command(bench)
 
 
 def _chosen(*names: str) -> bool:
@@ -245,27 +219,6 @@ def _announce(config: RunConfig, dataset: Any) -> None:
         f"{input_dim} inputs; about {need / 2**20:.0f} MB beyond TensorFlow",
         err=True,
     )
-
-
-@contextlib.contextmanager
-def _clear_errors() -> Iterator[None]:
-    """A user's mistake becomes one line and exit status 1; anything else keeps its traceback."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    except RuntimeError as error:
-        if type(error).__name__ != "TrainingError":
-            raise
-        raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt as error:
-        if type(error).__name__ != "TrainingInterrupted":
-            raise
-        arguments = [a for a in sys.argv[1:] if a != "--resume"]
-        done = str(error).split(";")[0]
-        command = shlex.join(["gpflow-sparse", *arguments, "--resume"])
-        click.echo(f"{done}; go on with\n\n    {command}\n", err=True)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

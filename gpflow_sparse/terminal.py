@@ -1,8 +1,11 @@
-"""Results on a terminal, in a pipe, or in a csv file."""
+"""What a person reads: results on a terminal or in a csv file, and mistakes in one line."""
 
-from collections.abc import Sequence
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -48,3 +51,29 @@ def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
     else:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def clear_errors() -> Iterator[None]:
+    """A user's mistake becomes one line and exit status 1; anything else keeps its traceback."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    except RuntimeError as error:
+        if type(error).__name__ != "TrainingError":
+            raise
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt as error:
+        if type(error).__name__ != "TrainingInterrupted":
+            raise
+        arguments = [a for a in sys.argv[1:] if a != "--resume"]
+        done = str(error).split(";")[0]
+        stopped(done, [*arguments, "--resume"])
+
+
+def stopped(what: str, arguments: Sequence[str]) -> NoReturn:
+    """After Ctrl-C: say what was done and which command goes on, and exit as interrupted."""
+    command = shlex.join(["gpflow-sparse", *arguments])
+    click.echo(f"{what}; go on with\n\n    {command}\n", err=True)
+    sys.exit(130)

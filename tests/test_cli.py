@@ -50,6 +50,8 @@ def test_help_does_not_import_tensorflow():
         "import sys\nfrom click.testing import CliRunner\nfrom gpflow_sparse.cli import main\n"
         "result = CliRunner().invoke(main, ['fit', '--help'])\n"
         "assert result.exit_code == 0 and '--num-orthogonal' in result.output\n"
+        "result = CliRunner().invoke(main, ['bench', 'paper', '--help'])\n"
+        "assert result.exit_code == 0 and '--minutes' in result.output\n"
         "heavy = {'tensorflow', 'gpflow', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
@@ -209,12 +211,72 @@ def test_the_step_benchmark_prints_ratios_to_gpflow(run):
     )  # fmt: skip
     assert code == 0
     rows = last_json(out)["rows"]
-    assert [row["title"] for row in rows] == [
+    assert [row["title"] for row in rows[:3]] == [
         "SOLVE-GP(8+8)",
         "GPflow SVGP(16)",
         "SVGP(16) on our factorization",
     ]
     assert rows[1]["ratio"] == 1.0
+    assert all(row["fraction"] > 0.0 for row in rows[:3])
+    assert "of the matmul rate" in out
+
+
+@pytest.fixture
+def small_elevators(monkeypatch):
+    """So few rows that only a small model fits."""
+    from gpflow_sparse.experiments import paper
+
+    def load(name):
+        X = np.random.default_rng(0).normal(size=(500, 2))
+        return gs.data.Dataset(name, (X[:90], X[:90, :1]), (X[90:], X[90:, :1]), "ab", "y", None)
+
+    monkeypatch.setattr(paper, "load", load)
+
+
+def test_a_papers_table_is_written_row_by_row(run, tmp_path, small_elevators):
+    arguments = ["bench", "paper", "solvegp", "--steps", "3", "--datasets", "elevators"]
+    code, out, _ = run(*arguments, "--rows", "svgp-256")
+    assert code == 0
+    assert last_json(out) == {"done": 1, "failed": 0}
+    assert "GPflow SVGP 256, whitened" in out
+    folder = tmp_path / "benchmarks-solvegp"
+    (line,) = (folder / "solvegp.jsonl").read_text().splitlines()
+    assert json.loads(line)["num_train"] == 320
+    table = (folder / "solvegp.md").read_text()
+    assert f"| GPflow SVGP 256, whitened | – | – | – | {json.loads(line)['rmse']:.3f} |" in table
+    code, out, _ = run(*arguments, "--rows", "svgp-256", "--output", "other", "--minutes", "1e-9")
+    assert code == 0
+    assert last_json(out) == {"done": 0, "failed": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--datasets", "kin4k"], ["kin4k", "kin40k, protein"]),
+        (["--rows", "svgp-256,gpr"], ["gpr", "svgp-512"]),
+        (["--minutes", "0"], ["minutes"]),
+        (["--datasets", "elevators"], ["GPFLOW_SPARSE_DATA", "nowhere"]),
+    ],
+)
+def test_a_mistake_about_a_papers_table_is_one_clear_line(run, monkeypatch, arguments, words):
+    monkeypatch.setenv("GPFLOW_SPARSE_DATA", "nowhere")
+    code, _, err = run("bench", "paper", "solvegp", *arguments)
+    assert code == 1
+    assert all(word in err for word in words)
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_in_a_papers_table_prints_the_same_command(run, monkeypatch):
+    from gpflow_sparse.experiments import paper
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "run_paper", interrupt)
+    monkeypatch.setattr(sys, "argv", ["gpflow-sparse", "bench", "paper", "solvegp"])
+    code, _, err = run("bench", "paper", "solvegp")
+    assert code == 130
+    assert "finished rows are kept; go on with\n\n    gpflow-sparse bench paper solvegp" in err
 
 
 def read_csv(text):

@@ -1,8 +1,10 @@
-"""What one training step costs, against GPflow's SVGP on the same batch."""
+"""What one training step costs, against other libraries' models on the same batch."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import gpflow
@@ -10,8 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.experiments.config import METHODS
+from gpflow_sparse.experiments.peers import gpytorch_decoupled_step
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.models import ODVGP, SOLVEGP
+from gpflow_sparse.models.orthogonal import OrthogonalModel
+
+_METHODS: dict[str, type[OrthogonalModel]] = {"solvegp": SOLVEGP, "odvgp": ODVGP}
+_NUM_DATA = 100_000
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,8 @@ class StepTime:
     milliseconds: float
     ratio: float
     """To GPflow's SVGP with as many inducing points."""
+    fraction: float | None
+    """Of the measured matmul rate, by :func:`step_operations`; None where nothing was counted."""
 
 
 def bench_step(
@@ -35,57 +44,97 @@ def bench_step(
     seed: int = 0,
 ) -> tuple[list[StepTime], float]:
     """
-    Alternate the steps of three models on one batch in one process.
+    Alternate the steps of several models on one batch in one process.
 
     The models: the method; GPflow's SVGP with all M + M2 points in one set; the same SVGP on this
-    package's factorization, which shows what is the method's and what is ours. Whitened, squared
-    exponential with one lengthscale per column, Gaussian noise, all parameters trainable.
+    package's factorization, which shows what is the method's and what is ours; and, where GPyTorch
+    is installed and TensorFlow runs on the CPU, its orthogonally decoupled strategy, whose M2
+    points serve the mean only. Whitened, squared exponential with one lengthscale per column,
+    Gaussian noise, all parameters trainable; ODVGP takes all columns of its penalty.
 
     :param repeats: timed rounds, after three that are not.
     :return: one row per model, and the measured matmul rate in GFLOP/s (square, M + M2, same
         precision).
     :raises ValueError: for a method without such a step.
     """
-    if method != "solvegp":
-        raise ValueError(f"method must be solvegp, got {method!r}; known: {', '.join(METHODS)}.")
+    if method not in _METHODS:
+        raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
     rng = np.random.default_rng(seed)
-    float_type = gpflow.default_float()
     X = rng.normal(size=(batch_size, input_dim))
     Y = rng.normal(size=(batch_size, 1))
-    points = rng.normal(size=(num_inducing + num_orthogonal, input_dim))
-    sets = np.split(points, [num_inducing])
     total = num_inducing + num_orthogonal
+    points = rng.normal(size=(total, input_dim))
+    Z, O = np.split(points, [num_inducing])
     models = {
-        f"SOLVE-GP({num_inducing}+{num_orthogonal})": _solvegp(*sets),
+        f"{METHODS[method][0]}({num_inducing}+{num_orthogonal})": _ours(_METHODS[method], Z, O),
         f"GPflow SVGP({total})": gpflow.models.SVGP(
-            _kernel(input_dim), gpflow.likelihoods.Gaussian(0.1), points, num_data=100_000
+            _kernel(input_dim), gpflow.likelihoods.Gaussian(0.1), points, num_data=_NUM_DATA
         ),
-        f"SVGP({total}) on our factorization": _solvegp(points),
+        f"SVGP({total}) on our factorization": _ours(SOLVEGP, points),
     }
-    steps = [
-        _compiled_step(model, (tf.constant(X, float_type), tf.constant(Y, float_type)))
-        for model in models.values()
-    ]
-    times = _alternate(steps, repeats)
-    matrix = tf.constant(rng.normal(size=(total, total)), float_type)
+    union = step_operations((total,), batch_size)
+    mine = step_operations((num_inducing, num_orthogonal), batch_size)
+    operations = [mine if method == "solvegp" else None, union, union]
+    data = [tf.constant(array, gpflow.default_float()) for array in (X, Y)]
+    steps = {title: _compiled_step(model, tuple(data)) for title, model in models.items()}
+    steps |= _peer_step(Z, O, *data)
+    times = _alternate(list(steps.values()), repeats)
+    matrix = tf.constant(rng.normal(size=(total, total)), gpflow.default_float())
     (matmul,) = _alternate([tf.function(lambda: tf.linalg.matmul(matrix, matrix))], repeats)
+    rate = 2.0 * total**3 / matmul
     rows = [
-        StepTime(title, 1e3 * seconds, seconds / times[1])
-        for title, seconds in zip(models, times, strict=True)
+        StepTime(title, 1e3 * seconds, seconds / times[1], count and count / seconds / rate)
+        for title, seconds, count in zip_longest(steps, times, operations)
     ]
-    return rows, 2.0 * total**3 / matmul / 1e9
+    return rows, rate / 1e9
+
+
+def step_operations(sizes: tuple[int, ...], batch_size: int) -> float:
+    """
+    Floating-point operations of one whitened value and gradient, to leading order.
+
+    Three times the forward pass, since the gradient of a product is two products. Forward, for SVGP
+    with M points and n rows: M^3 / 3 for the factor and 3 M^2 n for the batch. For SOLVE-GP, with
+    n rows and the symmetry of ``A^T A`` used,
+    ``M^3 / 3 + M^2 M2 + M M2^2 + M2^3 / 3 + (3 M^2 + 2 M M2 + 3 M2^2) n``,
+    which is ``8 M^3 / 3 + 8 M^2 n`` at M2 = M. A product of ``[m, k]`` and ``[k, n]`` counts
+    2 m k n operations, a triangular solve m^2 n, the factors of q as if they were full.
+
+    :param sizes: ``(M,)`` for SVGP, ``(M, M2)`` for SOLVE-GP.
+    """
+    M, M2 = (*sizes, 0)[:2]
+    prior = M**3 / 3 + M**2 * M2 + M * M2**2 + M2**3 / 3
+    return 3.0 * (prior + (3 * M**2 + 2 * M * M2 + 3 * M2**2) * batch_size)
+
+
+def _peer_step(
+    Z: np.ndarray, O: np.ndarray, X: tf.Tensor, Y: tf.Tensor
+) -> dict[str, Callable[[], Any]]:
+    """GPyTorch's step by its title, or nothing and a note."""
+    title = f"GPyTorch decoupled({len(Z)}+{len(O)}), mean only"
+    if "CPU" not in X.device:
+        print(f"left out: {title}, which is timed on the CPU only", file=sys.stderr)
+        return {}
+    try:
+        step = gpytorch_decoupled_step(
+            Z, O, X.numpy(), Y.numpy(), num_data=_NUM_DATA, dtype=X.dtype
+        )
+    except ImportError as error:
+        print(f"left out: {title} ({error})", file=sys.stderr)
+        return {}
+    return {title: step}
 
 
 def _kernel(input_dim: int) -> gpflow.kernels.Kernel:
     return gpflow.kernels.SquaredExponential(lengthscales=np.ones(input_dim))
 
 
-def _solvegp(*sets: np.ndarray) -> SOLVEGP:
-    return SOLVEGP(
+def _ours(kind: type[OrthogonalModel], *sets: np.ndarray) -> OrthogonalModel:
+    return kind(
         _kernel(sets[0].shape[1]),
         gpflow.likelihoods.Gaussian(0.1),
         OrthogonalInducingVariables(*sets),
-        num_data=100_000,
+        num_data=_NUM_DATA,
     )
 
 
