@@ -78,10 +78,22 @@ def kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> tf.Tensor:
     :param q_sqrt: lower triangular, ``[P, M, M]``.
     :return: scalar.
     """
+    return _kl_from_standard_normal(tf.convert_to_tensor(q_mu), tf.convert_to_tensor(q_sqrt))
+
+
+@tf.custom_gradient
+def _kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
+    """By hand, because TensorFlow spreads the gradient of a diagonal over a matrix of zeros."""
     dim = tf.cast(tf.size(q_mu), q_mu.dtype)
-    log_det = tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(q_sqrt))))
+    diagonal = tf.linalg.diag_part(q_sqrt)
     squares = tf.reduce_sum(tf.square(q_sqrt)) + tf.reduce_sum(tf.square(q_mu))
-    return 0.5 * (squares - dim) - log_det
+    kl = 0.5 * (squares - dim) - tf.reduce_sum(tf.math.log(tf.abs(diagonal)))
+
+    def gradient(dkl: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        dR = tf.linalg.set_diag(dkl * q_sqrt, dkl * (diagonal - 1.0 / diagonal))
+        return dkl * q_mu, dR
+
+    return kl, gradient
 
 
 def _mean(blocks: Sequence[Block]) -> tf.Tensor:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.covariances import Kuf, Kuu
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
@@ -13,11 +12,16 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from gpflow_sparse import linalg
 from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
-from gpflow_sparse.inducing_variables import covariances
+from gpflow_sparse.inducing_variables.covariances import (
+    Kuv,
+    cross_covariance,
+    set_covariance,
+)
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, require_points
+from gpflow_sparse.stationary import covariance
 
 
 class DecoupledPosterior(SparsePosterior):
@@ -148,24 +152,24 @@ class DecoupledPosterior(SparsePosterior):
     def _extra_mean(self, X: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
         """``Kfv alpha`` at all rows of ``X [..., N, D]``, ``[n, P]``."""
         flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
-        Kvf = Kuf(self._orthogonal_set, self.kernel, flat)  # [M2, n]
+        Kvf = cross_covariance(self._orthogonal_set, self.kernel, flat)  # [M2, n]
         return tf.linalg.matmul(Kvf, tf.convert_to_tensor(alpha), transpose_a=True)
 
     def _block(self, F: tf.Tensor) -> Block:
         """The base set over ``F [M, n]``, its mean shifted by ``-b``."""
-        Kuv = self._Kuv()
-        b, block = self._project([tf.linalg.matmul(Kuv, tf.convert_to_tensor(self._alpha)), F])
+        K = self._cross_sets()
+        b, block = self._project([tf.linalg.matmul(K, tf.convert_to_tensor(self._alpha)), F])
         return block._replace(q_mu=block.q_mu - b)
 
     def _block_and_kl(self, F: tf.Tensor, num_columns: int | None) -> tuple[Block, tf.Tensor]:
         """As :meth:`_block`, and the KL from so many columns of ``Cvv``, by one factorization."""
-        alpha, Kuv = tf.convert_to_tensor(self._alpha), self._Kuv()
+        alpha, K = tf.convert_to_tensor(self._alpha), self._cross_sets()
         columns = tf.range(self.X_data.sizes[1])
         if num_columns is not None:
             columns = tf.random.shuffle(columns)[:num_columns]
         chosen = tf.gather(alpha, columns)  # alpha_J  [s, P]
-        Kuj = tf.gather(Kuv, columns, axis=1)  # [M, s]
-        *bs, block = self._project([tf.linalg.matmul(Kuv, alpha), tf.linalg.matmul(Kuj, chosen), F])
+        Kuj = tf.gather(K, columns, axis=1)  # [M, s]
+        *bs, block = self._project([tf.linalg.matmul(K, alpha), tf.linalg.matmul(Kuj, chosen), F])
         b, b_chosen = bs
         Kvj_chosen = tf.linalg.matmul(self._Kvv_columns(columns), chosen)  # [M2, P]
         jitter = linalg.jitter(tf.linalg.diag_part(self._Kuu()), self.jitter)
@@ -183,14 +187,14 @@ class DecoupledPosterior(SparsePosterior):
         return [*parts, block._replace(A=A)]
 
     def _Kuu(self) -> tf.Tensor:
-        return Kuu(self._base_set, self.kernel, jitter=0.0)
+        return set_covariance(self._base_set, self.kernel)
 
-    def _Kuv(self) -> tf.Tensor:
-        return covariances.Kuv(self._base_set, self._orthogonal_set, self.kernel)
+    def _cross_sets(self) -> tf.Tensor:
+        return Kuv(self._base_set, self._orthogonal_set, self.kernel)
 
     def _Kvv_columns(self, columns: tf.Tensor) -> tf.Tensor:
         """``[M2, s]``, without the others where O are inputs of f."""
         orthogonal = self._orthogonal_set
         if type(orthogonal) is InducingPoints:
-            return Kuf(orthogonal, self.kernel, tf.gather(orthogonal.Z, columns))
-        return tf.gather(Kuu(orthogonal, self.kernel, jitter=0.0), columns, axis=1)
+            return covariance(self.kernel, orthogonal.Z, tf.gather(orthogonal.Z, columns))
+        return tf.gather(set_covariance(orthogonal, self.kernel), columns, axis=1)

@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.covariances import Kuf, Kuu
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
 from gpflow_sparse import block_elimination, component_checks, linalg
 from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
-from gpflow_sparse.inducing_variables.covariances import Kuv
+from gpflow_sparse.inducing_variables.covariances import (
+    Kuv,
+    cross_covariance,
+    set_covariance,
+)
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.pathwise import (
@@ -142,7 +145,7 @@ class OrthogonalPosterior(SparsePosterior):
     def _prior(self) -> list[list[tf.Tensor]]:
         """Covariance blocks of the inducing sets, with one jitter on every diagonal block."""
         sets = self.X_data.sets
-        diagonal = [Kuu(s, self.kernel, jitter=0.0) for s in sets]
+        diagonal = [set_covariance(s, self.kernel) for s in sets]
         scale = tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0)
         amount = linalg.jitter(scale, self.jitter)
         return [
@@ -153,7 +156,7 @@ class OrthogonalPosterior(SparsePosterior):
     def cross(self, X: tf.Tensor) -> list[tf.Tensor]:
         """Covariances of each set with ``f`` at all rows of ``X [..., N, D]``: ``[M_b, n]``."""
         flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
-        return [Kuf(s, self.kernel, flat) for s in self.X_data.sets]
+        return [cross_covariance(s, self.kernel, flat) for s in self.X_data.sets]
 
     def _names(self) -> list[str]:
         """What the diagonal blocks are called in errors."""
