@@ -10,10 +10,10 @@ from gpflow import kernels, likelihoods
 from gpflow_sparse import initialization
 from gpflow_sparse.hyperparameters import subset_hyperparameters
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.models import SOLVEGP, SOLVEGPR
 from gpflow_sparse.training import EarlyStopping, adam, fit
 from tests.hostile import Verdict, judge
-from tests.hostile_doors import CACHED, MODEL, SCALER, N, O, X, Y, Z, model
+from tests.hostile_doors import CACHED, MODEL, REGRESSION, SCALER, N, O, X, Y, Z, model, regression
 from tests.hostile_kinds import OPTIONS
 
 
@@ -60,6 +60,16 @@ def positive(v):
     return isinstance(v, int | float | np.number) and 0.0 < v < np.inf
 
 
+def noise(v):
+    number = np.asarray(v) if not isinstance(v, str | bytes | dict | set) else np.array("")
+    return (
+        number.dtype.kind in "fiub"
+        and number.size == 1
+        and bool(number.item() > 1e-6)
+        and bool(np.isfinite(number.item()))
+    )
+
+
 RBF = kernels.SquaredExponential()
 SETS = OrthogonalInducingVariables(Z, O)
 init = initialization
@@ -79,6 +89,23 @@ ARGUMENTS = {
     "SOLVEGP whiten": Argument(lambda v: model(whiten=v), "whiten", flag),
     "SOLVEGP q_mu": Argument(lambda v: model(q_mu=v), "q_mu", none),
     "SOLVEGP q_sqrt": Argument(lambda v: model(q_sqrt=v), "q_sqrt", none),
+    "SOLVEGPR data": Argument(lambda v: SOLVEGPR(v, RBF, SETS), "data", never),
+    "SOLVEGPR kernel": Argument(lambda v: SOLVEGPR(two, v, SETS), "kernel", never),
+    "SOLVEGPR inducing_variable": Argument(
+        lambda v: SOLVEGPR(two, RBF, v), "inducing_variable", never
+    ),
+    "SOLVEGPR mean_function": Argument(
+        lambda v: regression(mean_function=v), "mean_function", none
+    ),
+    "SOLVEGPR noise_variance": Argument(
+        lambda v: regression(noise_variance=v), "noise_variance", noise
+    ),
+    "SOLVEGPR bound": Argument(lambda v: regression(bound=v), "bound", never),
+    "SOLVEGPR.to_solvegp num_data": Argument(REGRESSION.to_solvegp, "num_data", num_data),
+    "SOLVEGPR.training_loss_closure compile": Argument(
+        lambda v: REGRESSION.training_loss_closure(compile=v), "compile", flag
+    ),
+    "SOLVEGPR.posterior precompute_cache": Argument(REGRESSION.posterior, "precompute_cache", none),
     "elbo data": Argument(MODEL.elbo, "data", never),
     "predict_log_density data": Argument(MODEL.predict_log_density, "data", never),
     "training_loss_closure data": Argument(MODEL.training_loss_closure, "data", never),

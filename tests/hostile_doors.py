@@ -13,7 +13,7 @@ import gpflow_sparse as gs
 from gpflow_sparse import initialization
 from gpflow_sparse.hyperparameters import subset_hyperparameters
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.models import SOLVEGP, SOLVEGPR
 from gpflow_sparse.training import EarlyStopping, fit
 
 N, D = 6, 2
@@ -53,7 +53,18 @@ def model(**options):
     )
 
 
+def regression(data=(X, Y), **options):
+    return SOLVEGPR(
+        data,
+        options.pop("kernel", None)
+        or gpflow.kernels.Matern52(variance=1.3, lengthscales=[0.8, 1.2]),
+        options.pop("inducing", None) or OrthogonalInducingVariables(Z, O),
+        **{"noise_variance": 0.2, **options},
+    )
+
+
 MODEL = model()
+REGRESSION = regression()
 CACHED = MODEL.posterior()
 SCALER = gs.Standardizer.fit(X, Y)
 STOCK = gpflow.models.SVGP(
@@ -125,6 +136,8 @@ PAIRS = {
     "training_loss_closure": lambda d: MODEL.training_loss_closure(d, compile=False)(),
     "predict_log_density": MODEL.predict_log_density,
     "list pair: elbo": lambda d: MODEL.elbo(list(d)),
+    "SOLVEGPR": lambda d: regression(d).elbo(),
+    "SOLVEGPR.predict_log_density": REGRESSION.predict_log_density,
     "Standardizer.fit": lambda d: gs.Standardizer.fit(*d).transform(*d),
     "Standardizer.transform": lambda d: SCALER.transform(*d),
     "Standardizer.predict_log_density": lambda d: SCALER.predict_log_density(MODEL, *d),
@@ -147,6 +160,8 @@ INPUTS = {
     "predict_f_samples": seeded(lambda v: MODEL.predict_f_samples(v, 2)),
     "predict_f_samples marginal": seeded(lambda v: MODEL.predict_f_samples(v, full_cov=False)),
     "predict_y": MODEL.predict_y,
+    "SOLVEGPR.predict_f": REGRESSION.predict_f,
+    "SOLVEGPR.predict_y": REGRESSION.predict_y,
     **{f"posterior.predict_f {k}": call for k, call in flags(CACHED.predict_f).items()},
     "posterior.fused_predict_f": CACHED.fused_predict_f,
     "stock SVGP over our sets: predict_f": lambda v: STOCK.posterior().predict_f(v),
@@ -179,7 +194,9 @@ def _pairs(table, slow):
         slow = slow or name == "subset_hyperparameters"
         by_x, by_y = lambda v, c=call: c((v, Y)), lambda v, c=call: c((X, v))
         yield f"{name} | X", Door(by_x, X, "wide" if wide else "x", ("X", "data"), slow=slow)
-        yield f"{name} | Y", Door(by_y, Y, "wide" if wide else "y", ("Y", "data"), slow=slow)
+        # a regression model has as many outputs as Y has columns
+        y_role = "wide" if wide or name == "SOLVEGPR" else "y"
+        yield f"{name} | Y", Door(by_y, Y, y_role, ("Y", "data"), slow=slow)
 
 
 def _traced():

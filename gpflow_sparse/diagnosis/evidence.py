@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow.kernels import Kernel
 from gpflow.models import ExternalDataTrainingLossMixin
 
-from gpflow_sparse import linalg
+from gpflow_sparse import collapsed, linalg
 from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise
 from gpflow_sparse.models import VariationalModel
@@ -63,42 +63,26 @@ def prior_errors(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
 
 def collapsed_bound(projection: Projection, errors: tf.Tensor, noise: float) -> float:
     """
-    The best bound these inducing inputs allow: that of the optimal q, in closed form.
-
-    With ``Qff = A^T A`` and the residual ``t = tr(Kff - Qff)``,
-
-        log N(e | 0, Qff + noise I) - t / (2 noise)
-
-    Titsias, "Variational learning of inducing variables in sparse Gaussian processes" (2009).
+    The best bound these inducing inputs allow; see :func:`gpflow_sparse.collapsed.collapsed_bound`.
 
     :param errors: ``Y - m(X) [N, P]``, the same that the projection was made with.
     """
-    gaussian = _log_density(projection, errors, noise, noise)
-    return gaussian - errors.shape[1] * projection.residual.sum() / (2.0 * noise)
+    sums = _row_sums(projection, errors)
+    return float(collapsed.collapsed_bound(sums, tf.constant(noise, tf.float64)))
 
 
 def factorization_gap(
     projection: Projection, errors: tf.Tensor, noise: float, sizes: list[int]
 ) -> float:
     """
-    What the best q with independent inducing sets falls short of the collapsed bound.
-
-    Whitened, the optimal q has the precision ``B / noise``, ``B = noise I + A A^T``. The optimal
-    one with independent sets has the diagonal blocks of that precision and the same mean. Hence
-
-        (sum_b log |B_bb| - log |B|) / 2,  for every output.
+    What the best q with independent inducing sets falls short of the collapsed bound; see
+    :func:`gpflow_sparse.collapsed.factorization_gap`.
 
     :param errors: ``Y - m(X) [N, P]``.
     :param sizes: of the inducing sets; with one set there is no gap.
     """
-    ends = np.cumsum(sizes)
-    blocks = [
-        projection.AAT[end - size : end, end - size : end]
-        for size, end in zip(sizes, ends, strict=True)
-    ]
-    whole = _half_log_det(_factor(projection.AAT, noise))
-    parts = sum(_half_log_det(_factor(block, noise)) for block in blocks)
-    return errors.shape[1] * (parts - whole)
+    sums = _row_sums(projection, errors)
+    return float(collapsed.factorization_gap(sums, tf.constant(noise, tf.float64), sizes))
 
 
 def upper_bound(projection: Projection, errors: tf.Tensor, noise: float) -> float:
@@ -111,34 +95,18 @@ def upper_bound(projection: Projection, errors: tf.Tensor, noise: float) -> floa
 
     :param errors: ``Y - m(X) [N, P]``, the same that the projection was made with.
     """
-    return _log_density(projection, errors, noise, noise + projection.residual.sum())
+    sums, variance = _row_sums(projection, errors), tf.constant(noise, tf.float64)
+    return float(collapsed.log_density(sums, variance, variance + sums.residual))
 
 
-def _log_density(projection: Projection, errors: tf.Tensor, noise: float, inflated: float) -> float:
-    """
-    ``-(N log 2 pi + log |Qff + noise I| + e^T (Qff + inflated I)^-1 e) / 2``, over all outputs.
-
-    With ``B(s) = s I + A A^T [M, M]``: ``log |Qff + s I| = (N - M) log s + log |B(s)|`` and
-    ``e^T (Qff + s I)^-1 e = (|e|^2 - |chol(B(s))^-1 A e|^2) / s``.
-    """
-    num_rows, num_outputs = errors.shape
-    factor = _factor(projection.AAT, noise)
-    log_det = (num_rows - len(factor)) * np.log(noise)
-    log_det += 2.0 * _half_log_det(factor)
-    c = linalg.solve_triangular(_factor(projection.AAT, inflated), projection.Ae)
-    squares = tf.reduce_sum(tf.square(errors)) - tf.reduce_sum(tf.square(c))
-    constant = num_rows * np.log(2.0 * np.pi) + log_det
-    return float(-0.5 * (num_outputs * constant + squares / inflated))
-
-
-def _half_log_det(L: tf.Tensor) -> float:
-    """``log |L L^T| / 2``."""
-    return float(tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L))))
-
-
-def _factor(AAT: tf.Tensor, variance: float) -> tf.Tensor:
-    matrix = linalg.add_jitter(AAT, tf.constant(variance, tf.float64))
-    return linalg.cholesky(matrix, "noise I + A A^T")
+def _row_sums(projection: Projection, errors: tf.Tensor) -> collapsed.RowSums:
+    return collapsed.RowSums(
+        AAT=projection.AAT,
+        Ae=projection.Ae,
+        squares=tf.reduce_sum(tf.square(errors)),
+        residual=tf.constant(projection.residual.sum(), tf.float64),
+        num_rows=tf.constant(len(projection.residual), tf.float64),
+    )
 
 
 def exact_evidence(kernel: Kernel, X: tf.Tensor, errors: tf.Tensor, noise: float) -> float:
@@ -153,5 +121,6 @@ def exact_evidence(kernel: Kernel, X: tf.Tensor, errors: tf.Tensor, noise: float
     K = tf.cast(kernel(X), tf.float64)
     L = linalg.cholesky(linalg.add_jitter(K, tf.constant(noise, tf.float64)), "Kff + noise I")
     squares = tf.reduce_sum(tf.square(linalg.solve_triangular(L, errors)))
-    constant = num_rows * np.log(2.0 * np.pi) + 2.0 * _half_log_det(L)
+    log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+    constant = num_rows * np.log(2.0 * np.pi) + log_det
     return float(-0.5 * (num_outputs * constant + squares))

@@ -170,8 +170,8 @@ SOLVEGP_PAPER = Paper(
         "k-means centers of the training rows: those of SOLVE-GP M+M2 are those of SVGP with M + "
         "M2 points, split at random. The orthogonal points of ODVGP are random training rows. The "
         "paper does not say where its points start.",
-        "The published numbers are means over five splits, of un-whitened models with more points "
-        "and 100 epochs.",
+        "The published numbers are means over five splits; the paper trains for 100 epochs "
+        "and does not whiten.",
     ),
 )
 

@@ -1,6 +1,8 @@
 """A paper's table: what is run, kept, gone on with, and printed."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 
 import gpflow
@@ -15,6 +17,7 @@ from gpflow_sparse.experiments.paper_models import orthogonal_regression
 from gpflow_sparse.experiments.paper_records import PaperRun
 from gpflow_sparse.experiments.paper_table import duration
 from gpflow_sparse.experiments.papers import PAPERS, Row, Size
+from gpflow_sparse.training import FitState
 
 OPTIONS = {
     "svgp-9": {"method": "svgp", "points": [9], "whiten": True},
@@ -170,7 +173,10 @@ def test_an_interrupted_row_goes_on_from_its_checkpoint(tiny, tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         tiny.run(tmp_path / "broken", **options)
     assert lines(tmp_path / "broken") == []
-    (record,) = tiny.run(tmp_path / "broken", **options)
+    # what a step took elsewhere does not keep a row back that is nearly done
+    slow = {**straight, "dataset": "right", "milliseconds_per_step": 1e6}
+    (tmp_path / "broken" / "solvegp.jsonl").write_text(json.dumps(slow) + "\n")
+    _, record = tiny.run(tmp_path / "broken", **options)
     assert seen == [*range(1, 111), *range(101, 131)]
     np.testing.assert_allclose(record["rmse"], straight["rmse"], rtol=1e-6)
     np.testing.assert_allclose(record["log_likelihood"], straight["log_likelihood"], rtol=1e-6)
@@ -195,6 +201,23 @@ def test_a_row_that_would_end_too_late_is_timed_and_left(tiny, tmp_path, capsys)
         assert part.split()[2] == "h"
         assert abs(float(part.split()[1]) - step * 1e9 / 3.6e6) <= 0.5 * 1e9 / 3.6e6 + 0.05
     assert capsys.readouterr().err.count("no time left (") == 2
+
+
+@pytest.mark.parametrize(("total", "fits"), [(1021, True), (1022, False)])
+def test_only_the_steps_that_are_left_count(monkeypatch, total, fits):
+    clock = itertools.count(100)  # every step takes a second
+    monkeypatch.setattr(paper.time, "perf_counter", lambda: float(next(clock)))
+    watch = paper._Watch(total, 121.0)
+    states = [FitState(step, 0.0, None) for step in range(1001, 1011)]
+    for state in states[:8]:
+        watch(state)
+    assert watch.first_step == 1001
+    # asked after the ninth step, at 109: twelve seconds are left, and total - 1009 steps
+    with (
+        contextlib.nullcontext() if fits else pytest.raises(paper.DoesNotFitError, match="1000 ms")
+    ):
+        watch(states[8])
+        watch(states[9])
 
 
 def test_a_row_is_not_begun_when_it_took_too_long_before(tiny, tmp_path):

@@ -1,0 +1,100 @@
+"""What the models with Gaussian noise and q in closed form have in common."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Gaussian
+from gpflow.models import InternalDataTrainingLossMixin
+
+from gpflow_sparse import checks, component_checks
+from gpflow_sparse.models.guarded import GuardedModel
+
+
+class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
+    """
+    A GPflow model that holds its data, as tensors, once, and has one noise variance.
+
+    A subclass provides :meth:`elbo` and :meth:`posterior`.
+    """
+
+    def __init__(
+        self,
+        data: tuple[Any, Any],
+        kernel: Kernel,
+        *,
+        mean_function: MeanFunction | None = None,
+        noise_variance: Any = 1.0,
+    ) -> None:
+        """As in the subclasses, which document it."""
+        X, Y = checks.require_data(data)
+        super().__init__(
+            kernel,
+            Gaussian(_require_noise(noise_variance)),
+            mean_function=mean_function,
+            num_latent_gps=Y.shape[1],
+        )
+        self.data = (X, Y)
+
+    @abstractmethod
+    def elbo(self) -> tf.Tensor:
+        """A lower bound on the log evidence of all the data: a scalar, in nats."""
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """The :meth:`elbo`."""
+        return self.elbo()
+
+    def training_loss(self) -> tf.Tensor:
+        """Minus the :meth:`elbo`, minus the log prior density of the parameters."""
+        return self._training_loss()
+
+    def training_loss_closure(self, *, compile: bool = True) -> Callable[[], tf.Tensor]:
+        """
+        A function of nothing that returns the training loss, as GPflow's optimizers want it.
+
+        :param compile: wrap the loss in ``tf.function``.
+        """
+        checks.require_flag(compile, "compile")
+        component_checks.require_sound(self)
+        return super().training_loss_closure(compile=compile)
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.data[0].dtype
+
+    def _noise(self) -> tf.Tensor:
+        """The noise variance, a float64 scalar."""
+        value = tf.reshape(tf.cast(_noise_parameter(self.likelihood), tf.float64), [])
+        return tf.square(value) if self.likelihood.variance is None else value
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        _noise_parameter(self.likelihood)
+
+
+def _require_noise(value: Any) -> Any:
+    lowest = gpflow.config.default_likelihood_positive_minimum()
+    number = checks.as_tensor(value, "noise_variance")
+    if tf.size(number) != 1 or not float(tf.reshape(number, [])) > lowest:
+        raise ValueError(
+            f"noise_variance must be one number above {lowest:g}, the lower bound of GPflow's "
+            f"Gaussian likelihood; got {value!r}."
+        )
+    return value
+
+
+def _noise_parameter(likelihood: Any) -> gpflow.Parameter:
+    """The variance or the scale of a Gaussian likelihood with a single one."""
+    value = None
+    if isinstance(likelihood, Gaussian):
+        value = likelihood.scale if likelihood.variance is None else likelihood.variance
+    if not isinstance(value, gpflow.Parameter) or value.shape.num_elements() != 1:
+        raise ValueError(
+            "likelihood must be gpflow.likelihoods.Gaussian with one noise variance for all rows, "
+            f"got {type(likelihood).__name__}; other noise is for SOLVEGP."
+        )
+    return value
