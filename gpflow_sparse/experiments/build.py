@@ -12,7 +12,7 @@ from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.experiments.config import RunConfig
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import ODVGP, SOLVEGP
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
 
 _KERNELS = {
     "matern12": gpflow.kernels.Matern12,
@@ -119,6 +119,8 @@ def assemble(
     }
     if config.method == "svgp":
         model = gpflow.models.SVGP(kernel, likelihood, np.concatenate(points), **options)
+    elif config.method == "solvegpr":
+        model = _regression(kernel, likelihood, points, dataset)
     elif config.method == "odvgp":
         columns = min(config.num_columns, config.num_orthogonal) or None
         inducing = OrthogonalInducingVariables(*points)
@@ -127,6 +129,19 @@ def assemble(
         model = SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*points), **options)
     model.standardizer = dataset.standardizer
     return model
+
+
+def _regression(
+    kernel: gpflow.kernels.Kernel,
+    likelihood: gpflow.likelihoods.Likelihood,
+    points: tuple[np.ndarray, ...],
+    dataset: Dataset,
+) -> SOLVEGPR:
+    if dataset.num_classes is not None:
+        raise ValueError(f"method solvegpr is for regression, but {dataset.name} has classes.")
+    inducing = OrthogonalInducingVariables(*points)
+    noise = likelihood.variance.numpy()
+    return SOLVEGPR(dataset.train, kernel, inducing, noise_variance=noise)
 
 
 def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:

@@ -15,6 +15,10 @@ METHODS = {
         "ODVGP",
         "orthogonally decoupled: M points for mean and covariance, M2 more for the mean alone",
     ),
+    "solvegpr": (
+        "SOLVE-GP regression",
+        "SOLVE-GP with the best q in closed form: all rows in every step, Gaussian noise",
+    ),
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
@@ -59,7 +63,7 @@ class RunConfig:
     num_steps: int = 600
     """Training steps."""
     batch_size: int = 1024
-    """Rows per step; all of them if there are fewer."""
+    """Rows per step; all of them if there are fewer, or if ``method`` is solvegpr."""
     learning_rate: float = 0.02
     """Peak rate of Adam."""
     schedule: str = "cosine"
@@ -82,6 +86,8 @@ class RunConfig:
         for name in ("num_inducing", "num_steps", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
+        if self.method == "solvegpr" and self.task == "classification":
+            raise ValueError("task must be regression for solvegpr; solvegp takes classes too.")
         if self.method == "odvgp" and self.num_orthogonal == 0:
             raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
         for name in ("num_orthogonal", "num_columns", "num_subset", "seed", "split"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse import persistence, training
 from gpflow_sparse.data import Dataset
@@ -69,13 +70,14 @@ def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = F
         )
     else:
         optimizer = training.adam(config.learning_rate)
+    holds_data = isinstance(model, InternalDataTrainingLossMixin)  # and has no q to move
     history = training.fit(
         model,
-        dataset.train,
+        None if holds_data else dataset.train,
         optimizer=optimizer,
         num_steps=config.num_steps,
-        batch_size=min(config.batch_size, len(dataset.train[0])),
-        natural_gradients=config.natural_gradients,
+        batch_size=None if holds_data else min(config.batch_size, len(dataset.train[0])),
+        natural_gradients=False if holds_data else config.natural_gradients,
         checkpoint_dir=folder / CHECKPOINTS / config.method,
         resume=resume,
         seed=config.seed,
