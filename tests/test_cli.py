@@ -149,6 +149,8 @@ def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
         (["--device", "gpu:7"], ["gpu:7", "CPU:0"]),
         (["--num-inducing", "9000"], ["num_inducing", "training rows"]),
         (["--learning-rate", "-1"], ["learning_rate"]),
+        (["--method", "odvgp", "--num-orthogonal", "0"], ["num_orthogonal", "odvgp"]),
+        (["--method", "solvegpr", "--data", "digits"], ["solvegpr", "regression"]),
     ],
 )
 def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
@@ -157,6 +159,19 @@ def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     assert code == 1
     assert all(word in err for word in words)
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("method", ["odvgp", "solvegpr"])
+def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, method):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    options = ["--data", "my.csv", "--target", "price", "--method", method, "--no-baseline"]
+    code, out, _ = run("fit", *options, *SMALL, "--no-plot", "--output", "run")
+    assert code == 0
+    (result,) = last_json(out)["results"]
+    assert result["rmse"] < 40.0
+    again = last_json(run("evaluate", "--model", "run")[1])
+    np.testing.assert_allclose(again["nlpd"], result["nlpd"], rtol=1e-9)
+    assert run("predict", "--model", "run", "--data", "my.csv", "--output", "p.csv")[0] == 0
 
 
 def test_classification_is_scored_by_error_rate(run, rng, tmp_path):
@@ -201,7 +216,7 @@ def test_a_damaged_run_is_refused(run, tmp_path):
 
 def test_data_sets_and_methods_are_listed(run):
     assert "kin40k" in run("datasets")[1]
-    assert "solvegp" in run("methods")[1]
+    assert {"solvegp", "odvgp", "solvegpr"} <= set(run("methods")[1].split())
 
 
 def test_the_step_benchmark_prints_ratios_to_gpflow(run):

@@ -18,6 +18,7 @@ from gpflow_sparse.experiments.config import RunConfig, memory_estimate
         {"batch_size": 0},
         {"learning_rate": 0.0},
         {"natural_gradients": 1.5},
+        {"num_columns": -1},
     ],
 )
 def test_a_wrong_field_is_named(wrong):
