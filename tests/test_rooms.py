@@ -23,6 +23,7 @@ FLOORS = {
     "labels": 0,
     "blocks": 1,
     "collapsed": 1,
+    "stationary": 1,
     "hyperparameters": 1,
     "initialization": 1,
     "likelihoods": 1,

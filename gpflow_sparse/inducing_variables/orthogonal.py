@@ -72,6 +72,20 @@ class OrthogonalInducingVariables(InducingVariables):
         return (sum(self.sizes), _rows_and_columns(self.sets[0])[1], 1)
 
 
+def require_orthogonal(inducing_variable: Any) -> OrthogonalInducingVariables:
+    """
+    Refuse inducing variables of another kind, which can be assigned to a model at any time.
+
+    :raises ValueError: naming the kind.
+    """
+    if not isinstance(inducing_variable, OrthogonalInducingVariables):
+        raise ValueError(
+            "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
+            f"{type(inducing_variable).__name__}."
+        )
+    return inducing_variable
+
+
 def _rows_and_columns(inducing_set: InducingVariables) -> tuple[int, int]:
     rows, columns = (inducing_set.shape or (None, None))[:2]
     if rows is None or columns is None:

@@ -16,6 +16,7 @@ from gpflow.utilities import triangular
 
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
@@ -49,7 +50,20 @@ class OrthogonalModel(VariationalModel):
         q_sqrt: Sequence[Any] | None = None,
         num_data: int | None = None,
     ) -> None:
-        """As in the subclasses, which document it."""
+        """
+        :param kernel: a single-output kernel, shared by all latent functions; or GPflow's
+            ``SharedIndependent``, ``SeparateIndependent`` or ``LinearCoregionalization``.
+        :param likelihood: any GPflow likelihood.
+        :param inducing_variable: the base set and the orthogonal sets.
+        :param mean_function: added to the prior mean; zero by default.
+        :param num_latent_gps: number of latent functions L, which is the number of outputs P but
+            for ``LinearCoregionalization``; 1 by default, or the kernel's own number.
+        :param whiten: parametrize ``q`` relative to the prior; recommended, and needed in float32.
+        :param q_mu: starting means, one ``[M_b, L]`` per set, base set first; default zero.
+        :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set; default the prior's.
+        :param num_data: N, the number of training rows; see :class:`VariationalModel`.
+        :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
+        """
         super().__init__(
             kernel,
             likelihood,
@@ -111,12 +125,7 @@ class OrthogonalModel(VariationalModel):
 
     @property
     def input_dim(self) -> int | None:
-        if not isinstance(self.inducing_variable, OrthogonalInducingVariables):
-            raise ValueError(
-                "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
-                f"{type(self.inducing_variable).__name__}."
-            )
-        return self.inducing_variable.input_dim
+        return require_orthogonal(self.inducing_variable).input_dim
 
     @property
     def dtype(self) -> tf.DType:

@@ -1,12 +1,8 @@
 """SOLVE-GP: sparse orthogonal variational inference."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import gpflow
-from gpflow.functions import MeanFunction
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.orthogonal import OrthogonalModel
@@ -29,45 +25,6 @@ class SOLVEGP(OrthogonalModel):
     Time per step on a batch of n rows: O(n (M + M2)^2 + (M + M2)^3); see ``docs/methods.md`` for
     measured times.
     """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        likelihood: Likelihood,
-        inducing_variable: OrthogonalInducingVariables,
-        *,
-        mean_function: MeanFunction | None = None,
-        num_latent_gps: int | None = None,
-        whiten: bool = True,
-        q_mu: Sequence[Any] | None = None,
-        q_sqrt: Sequence[Any] | None = None,
-        num_data: int | None = None,
-    ) -> None:
-        """
-        :param kernel: a single-output kernel, shared by all latent functions; or GPflow's
-            ``SharedIndependent``, ``SeparateIndependent`` or ``LinearCoregionalization``.
-        :param likelihood: any GPflow likelihood.
-        :param inducing_variable: the base set and the orthogonal sets.
-        :param mean_function: added to the prior mean; zero by default.
-        :param num_latent_gps: number of latent functions L, which is the number of outputs P but
-            for ``LinearCoregionalization``; 1 by default, or the kernel's own number.
-        :param whiten: parametrize ``q`` relative to the prior; recommended, and needed in float32.
-        :param q_mu: starting means, one ``[M_b, L]`` per set, base set first; default zero.
-        :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set; default the prior's.
-        :param num_data: N, the number of training rows; see :class:`VariationalModel`.
-        :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
-        """
-        super().__init__(
-            kernel,
-            likelihood,
-            inducing_variable,
-            mean_function=mean_function,
-            num_latent_gps=num_latent_gps,
-            whiten=whiten,
-            q_mu=q_mu,
-            q_sqrt=q_sqrt,
-            num_data=num_data,
-        )
 
     @property
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

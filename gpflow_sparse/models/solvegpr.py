@@ -11,6 +11,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse import collapsed, component_checks, linalg
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
@@ -180,12 +181,7 @@ class SOLVEGPR(RegressionModel):
 
     @property
     def input_dim(self) -> int | None:
-        if not isinstance(self.inducing_variable, OrthogonalInducingVariables):
-            raise ValueError(
-                "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
-                f"{type(self.inducing_variable).__name__}."
-            )
-        return self.inducing_variable.input_dim
+        return require_orthogonal(self.inducing_variable).input_dim
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
