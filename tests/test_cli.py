@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import gpflow_sparse as gs
 from gpflow_sparse.cli import main
+from gpflow_sparse.experiments.papers import runner
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "15", "--num-subset", "60"]
 
@@ -239,13 +240,12 @@ def test_the_step_benchmark_prints_ratios_to_gpflow(run):
 @pytest.fixture
 def small_elevators(monkeypatch):
     """So few rows that only a small model fits."""
-    from gpflow_sparse.experiments import paper
 
     def load(name):
         X = np.random.default_rng(0).normal(size=(500, 2))
         return gs.data.Dataset(name, (X[:90], X[:90, :1]), (X[90:], X[90:, :1]), "ab", "y", None)
 
-    monkeypatch.setattr(paper, "load", load)
+    monkeypatch.setattr(runner, "load", load)
 
 
 def test_a_papers_table_is_written_row_by_row(run, tmp_path, small_elevators):
@@ -282,12 +282,11 @@ def test_a_mistake_about_a_papers_table_is_one_clear_line(run, monkeypatch, argu
 
 
 def test_ctrl_c_in_a_papers_table_prints_the_same_command(run, monkeypatch):
-    from gpflow_sparse.experiments import paper
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(paper, "run_paper", interrupt)
+    monkeypatch.setattr(runner, "run_paper", interrupt)
     monkeypatch.setattr(sys, "argv", ["gpflow-sparse", "bench", "paper", "solvegp"])
     code, _, err = run("bench", "paper", "solvegp")
     assert code == 130

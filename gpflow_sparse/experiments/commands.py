@@ -95,8 +95,8 @@ def paper(
     of each row are timed, and only the rows that fit into --minutes are run.
     """
     with clear_errors(), _same_command_goes_on(), session(False, device):
-        from gpflow_sparse.experiments.paper import run_paper
-        from gpflow_sparse.experiments.paper_records import PaperRun
+        from gpflow_sparse.experiments.papers.records import PaperRun
+        from gpflow_sparse.experiments.papers.runner import run_paper
 
         folder = Path(f"benchmarks-{name}") if output is None else output
         run = PaperRun(PAPERS[name], size, folder, steps, _split(datasets), _split(rows))

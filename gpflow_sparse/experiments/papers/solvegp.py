@@ -1,65 +1,11 @@
-"""Papers whose tables can be run again, as plain data; no TensorFlow.
+"""The regression tables of Shi, Titsias and Mnih (2020), as plain data; no TensorFlow."""
 
-A paper is data sets, rows, published numbers, and one function that builds the model of a row;
-:mod:`gpflow_sparse.experiments.paper` runs it, :mod:`gpflow_sparse.experiments.paper_table` prints
-it. Another paper is one more entry of ``PAPERS``.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Row:
-    """One model of a paper's table, to be trained on each data set."""
-
-    key: str
-    """Names the row on the command line and in the results."""
-    title: str
-    """What tables call it."""
-    options: Mapping[str, Any]
-    """What the paper's ``build`` is given, and what the results record, as JSON has it."""
-    group: str
-    """Rows of one group are run on all data sets before those of the next."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """The rows to train, and for how long."""
-
-    rows: tuple[Row, ...]
-    """In the order in which they are run, within groups."""
-    steps: int | None
-    """Of every row unless told otherwise; None takes ``num_epochs``."""
-    num_epochs: int
-    """Passes over the training rows in the paper."""
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A table: what is run, how it is scored, and what was published."""
-
-    name: str
-    """On the command line, and of the files of results."""
-    title: str
-    citation: str
-    """Authors, year, and where the table is."""
-    datasets: tuple[str, ...]
-    """Names for :func:`gpflow_sparse.data.load`, in the order of the columns."""
-    sizes: Mapping[str, Size]
-    """By name: "small" for a small machine, "full" as published."""
-    batch_size: int
-    learning_rate: float
-    """Of Adam, constant."""
-    build: Callable[[Mapping[str, Any], np.ndarray, int], Any]
-    """``build(row.options, X, seed)``: the model at its start; standardized inputs ``[N, D]``."""
-    published: Mapping[str, Mapping[str, tuple[float, float]]]
-    """By title and data set: test RMSE and mean test log-likelihood, standardized outputs."""
-    notes: tuple[str, ...]
-    """Paragraphs of Markdown: what the protocol is and where it departs from the paper."""
+from gpflow_sparse.experiments.papers.spec import Paper, Row, Size
 
 
 def _solvegp_rows(
@@ -85,7 +31,7 @@ def _solvegp_rows(
 
 
 def _build_solvegp(options: Mapping[str, Any], X: np.ndarray, seed: int) -> Any:
-    from gpflow_sparse.experiments.paper_models import orthogonal_regression
+    from gpflow_sparse.experiments.papers.solvegp_models import orthogonal_regression
 
     return orthogonal_regression(X, seed=seed, **options)
 
@@ -174,5 +120,3 @@ SOLVEGP_PAPER = Paper(
         "and does not whiten.",
     ),
 )
-
-PAPERS: dict[str, Paper] = {paper.name: paper for paper in (SOLVEGP_PAPER,)}

@@ -17,9 +17,9 @@ from gpflow_sparse.data import Dataset, load
 from gpflow_sparse.experiments.build import checksum, original_units, scaler_of
 from gpflow_sparse.experiments.config import CHECKPOINTS
 from gpflow_sparse.experiments.evaluation import evaluate
-from gpflow_sparse.experiments.paper_records import PaperRun, read_records, write_records
-from gpflow_sparse.experiments.paper_table import duration, write_table
-from gpflow_sparse.experiments.papers import Row
+from gpflow_sparse.experiments.papers.records import PaperRun, read_records, write_records
+from gpflow_sparse.experiments.papers.spec import Row
+from gpflow_sparse.experiments.papers.table import duration, write_table
 from gpflow_sparse.experiments.runs import print_progress
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")

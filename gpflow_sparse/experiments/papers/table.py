@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpflow_sparse.experiments.paper_records import PaperRun
+from gpflow_sparse.experiments.papers.records import PaperRun
 from gpflow_sparse.persistence import files
 
 Records = Mapping[tuple[str, str], Mapping[str, Any]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_sparse.experiments.papers import Paper, Row
+from gpflow_sparse.experiments.papers.spec import Paper, Row
 from gpflow_sparse.persistence import files
 
 
