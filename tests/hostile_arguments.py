@@ -8,9 +8,10 @@ import tensorflow as tf
 from gpflow import kernels, likelihoods
 
 from gpflow_sparse import initialization
+from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.hyperparameters import subset_hyperparameters
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP, SOLVEGPR
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
 from gpflow_sparse.training import EarlyStopping, adam, fit
 from tests.hostile import Verdict, judge
 from tests.hostile_doors import CACHED, MODEL, REGRESSION, SCALER, N, O, X, Y, Z, model, regression
@@ -83,8 +84,40 @@ ARGUMENTS = {
     ),
     "SOLVEGP mean_function": Argument(lambda v: model(mean_function=v), "mean_function", none),
     "SOLVEGP num_latent_gps": Argument(
-        lambda v: model(num_latent_gps=v), "num_latent_gps", lambda v: count(v) and v < 10**9
+        lambda v: model(num_latent_gps=v),
+        "num_latent_gps",
+        lambda v: count_or_none(v) and v != 10**9,
     ),
+    "ODVGP num_columns": Argument(
+        lambda v: ODVGP(RBF, likelihoods.Gaussian(), SETS, num_columns=v),
+        "num_columns",
+        lambda v: v is None or (count(v) and v <= 3),
+    ),
+    "ODVGP q_mu": Argument(
+        lambda v: ODVGP(RBF, likelihoods.Gaussian(), SETS, q_mu=v), "q_mu", none
+    ),
+    "with_sets": Argument(MODEL.with_sets, "orthogonal", never),
+    "sample_functions num_samples": Argument(
+        lambda v: CACHED.sample_functions(v, num_features=2),
+        "num_samples",
+        lambda v: count(v) and v < 10**6,
+    ),
+    "sample_functions num_features": Argument(
+        lambda v: CACHED.sample_functions(1, num_features=v),
+        "num_features",
+        lambda v: count(v) and v < 10**6 and v % 2 == 0,
+    ),
+    "sample_functions seed": Argument(
+        lambda v: CACHED.sample_functions(1, seed=v), "seed", lambda v: v is None or seed(v)
+    ),
+    "RandomFourier kernel": Argument(lambda v: RandomFourier(v, 4), "kernel", never),
+    "RandomFourier num_features": Argument(
+        lambda v: RandomFourier(RBF, v), "num_features", lambda v: count(v) and v % 2 == 0
+    ),
+    "RandomFourier orthogonal": Argument(
+        lambda v: RandomFourier(RBF, 4, orthogonal=v), "orthogonal", flag
+    ),
+    "RandomFourier seed": Argument(lambda v: RandomFourier(RBF, 4, seed=v), "seed", seed),
     "SOLVEGP num_data": Argument(lambda v: model(num_data=v), "num_data", num_data),
     "SOLVEGP whiten": Argument(lambda v: model(whiten=v), "whiten", flag),
     "SOLVEGP q_mu": Argument(lambda v: model(q_mu=v), "q_mu", none),

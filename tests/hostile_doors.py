@@ -231,6 +231,9 @@ def _others():
     yield "Z of SOLVEGP", Door(base, Z, "alone", set_names)
     yield "O of SOLVEGP", Door(first, O, "orthogonal", set_names)
     yield "Z and O the same", Door(same, Z, "alone", set_names)
+    yield "O of with_sets", Door(MODEL.with_sets, O + 1.0, "orthogonal", set_names)
+    draws = CACHED.sample_functions(2, num_features=4, seed=0)
+    yield "sample_functions, called", Door(draws, X, "alone", ("X",))
     second = np.zeros((3, 1))
     yield "q_mu", Door(lambda v: with_q(q_mu=(v, second)), Q_MU, "exact", ("q_mu[0]",))
     factor = np.eye(3)[None]

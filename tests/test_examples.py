@@ -48,3 +48,47 @@ def test_the_mean_only_set_keeps_the_covariance_of_the_prior():
     np.testing.assert_array_equal(model.q_sqrt[1][0], np.eye(config.num_orthogonal))
     assert np.abs(model.q_mu[1]).max() > 0
     assert np.abs(model.q_sqrt[0][0] - np.eye(config.num_inducing)).max() > 1e-3
+
+
+def test_odvgp_improves_the_mean_and_leaves_the_variance(tmp_path, capsys):
+    example = load_example("odvgp")
+    figure = tmp_path / "odvgp.png"
+    config = example.Config(
+        num_data=60, num_inducing=4, num_orthogonal=8, num_steps=60, output=figure
+    )
+    numbers = example.main(config)
+    svgp, odvgp, solvegp = (numbers[name] for name in ("svgp", "odvgp", "solvegp"))
+    assert odvgp["bound"] > svgp["bound"] + 50.0
+    assert solvegp["bound"] > odvgp["bound"] + 50.0
+    assert odvgp["rmse"] < 0.5 * svgp["rmse"]
+    # the best covariance of q(u) does not depend on the means, nor on O
+    np.testing.assert_allclose(odvgp["sd"], svgp["sd"], rtol=1e-3)
+    assert solvegp["sd"] < 0.5 * odvgp["sd"]
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"odvgp: bound={odvgp['bound']:.2f}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_solvegpr_prints_the_bounds_in_their_order_and_draws(tmp_path, capsys):
+    example = load_example("solvegpr")
+    figure = tmp_path / "solvegpr.png"
+    config = example.Config(num_data=60, num_steps=5, num_draws=2, output=figure)
+    numbers = example.main(config)
+    order = ["titsias_Z", "structured", "titsias_all", "coupled", "tighter", "evidence"]
+    assert list(numbers) == [*order, "gap", "solvegp"]
+    assert (np.diff([numbers[name] for name in order]) > 1e-3).all()
+    np.testing.assert_allclose(numbers["titsias_all"] - numbers["structured"], numbers["gap"])
+    np.testing.assert_allclose(numbers["solvegp"], numbers["structured"], rtol=1e-8)
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"gap={numbers['gap']:.2f}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_looking_at_all_bounds_leaves_the_streamed_one_to_train():
+    example = load_example("solvegpr")
+    config = example.Config(num_data=40)
+    model = example.build_model(example.make_data(config), config)
+    example.all_bounds(model)
+    assert model.bound == "structured"

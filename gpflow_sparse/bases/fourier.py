@@ -160,8 +160,8 @@ def spectral_degrees(kernel: Any) -> float:
     """
     if type(kernel) not in _DEGREES:
         raise ValueError(
-            f"random Fourier features work with {', '.join(kind.__name__ for kind in _DEGREES)}, "
-            f"got {type(kernel).__name__}; use one of these kernels."
+            f"kernel must be one of {', '.join(kind.__name__ for kind in _DEGREES)} for random "
+            f"Fourier features, got {type(kernel).__name__}."
         )
     return _DEGREES[type(kernel)]
 

@@ -43,10 +43,11 @@ class SOLVEGP(OrthogonalModel):
         :raises ValueError: for sets that do not fit those of the model.
         """
         old = gpflow.utilities.deepcopy(self)
+        added = OrthogonalInducingVariables(old.inducing_variable.sets[0], *orthogonal).sets[1:]
         new = SOLVEGP(
             old.kernel,
             old.likelihood,
-            OrthogonalInducingVariables(*old.inducing_variable.sets, *orthogonal),
+            OrthogonalInducingVariables(*old.inducing_variable.sets, *added),
             mean_function=old.mean_function,
             num_latent_gps=old.num_latent_gps,
             whiten=old.whiten,
