@@ -35,6 +35,11 @@ def cited_errata():
     return {number for found in texts for text in found for number in re.findall(r"\bS\d+", text)}
 
 
+def cited_tests(text):
+    """Pairs of a file of tests and a function in it, written ``tests/test_a.py::test_b``."""
+    return re.findall(r"(tests/\S+\.py)::(\w+)", text)
+
+
 ROWS = atlas((DOCS / "methods.md").read_text())
 
 
@@ -61,6 +66,16 @@ def test_the_errata_page_has_every_number_the_sources_cite():
 def test_every_relative_link_resolves(page):
     missing = [t for t in links(page.read_text()) if not (page.parent / t).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_test_a_page_names_exists(page):
+    for path, name in cited_tests(page.read_text()):
+        assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
+def test_the_errata_name_tests():
+    assert len(cited_tests((DOCS / "errata.md").read_text())) >= 9
 
 
 def test_links_are_found_in_prose_and_not_in_code():

@@ -12,7 +12,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.diagnosis import evidence, inducing
 from gpflow_sparse.diagnosis.calibration import split_regions
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
 from tests.battery import perturb
 from tests.oracles import diagnosis as oracle
 from tests.oracles.solvegp import matern52
@@ -606,6 +606,32 @@ def test_models_that_hold_their_data_have_what_does_not_need_a_bound():
     }
     np.testing.assert_allclose(found["bound"]["exact"], model.log_marginal_likelihood(), rtol=1e-9)
     assert found["calibration"]["count"] == 60
+
+
+def test_a_regression_model_brings_its_bound_and_its_rows():
+    data = rows()
+    sets = OrthogonalInducingVariables(data[0][:4], data[0][4:7] + 0.1)
+    model = SOLVEGPR(data, Matern52(lengthscales=SCALE), sets, noise_variance=NOISE)
+    found = gs.diagnostics(model)
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(), rtol=1e-12)
+    np.testing.assert_allclose(found["bound"]["training_gap"], 0.0, atol=1e-6)
+    other = gs.diagnostics(model, (data[0][:-1], data[1][:-1]))
+    assert other["notes"] == {"bound.elbo": "data are not the rows that the model holds."}
+    with pytest.raises(ValueError, match="data must be a tuple"):
+        gs.diagnostics(gpflow.models.SVGP(Matern52(), model.likelihood, data[0][:2]))
+
+
+def test_sampled_columns_leave_the_bound_exact():
+    data = rows()
+    sets = OrthogonalInducingVariables(data[0][:4], data[0][4:7] + 0.1)
+    model = ODVGP(Matern52(), gpflow.likelihoods.Gaussian(NOISE), sets)
+    model.q_mu[1].assign([[0.5], [-0.3], [0.2]])
+    exact = model.elbo(data)
+    model.num_columns = 1
+    found = gs.diagnostics(model, data)
+    np.testing.assert_allclose(found["bound"]["elbo"], exact, rtol=1e-12)
+    assert found["bound"]["factorization_gap"] is found["bound"]["training_gap"] is None
+    assert "prior's covariance" in found["notes"]["bound.factorization_gap"]
 
 
 class ShiftedSVGP(gpflow.models.SVGP):

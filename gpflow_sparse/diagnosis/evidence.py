@@ -12,6 +12,7 @@ from gpflow_sparse import collapsed, linalg
 from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise
 from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.models.regression import RegressionModel
 
 # Most rows of which the exact Gaussian process is computed: O(N^3) time.
 MAX_EXACT_ROWS = 2000
@@ -23,6 +24,10 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
 
     :raises UnavailableError: if the model has no bound of data given to it.
     """
+    if isinstance(model, RegressionModel):
+        if not all(np.array_equal(a, b) for a, b in zip(model.data, (X, Y), strict=True)):
+            raise UnavailableError("data are not the rows that the model holds.")
+        return float(model.elbo())
     if not (isinstance(model, ExternalDataTrainingLossMixin) and hasattr(model, "elbo")):
         raise UnavailableError(f"{type(model).__name__} has no elbo(data).")
     num_rows = X.shape[0]
@@ -43,7 +48,9 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
 def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
     """Expected log likelihood of the rows minus their share of the KL, which may depend on them."""
     if isinstance(model, VariationalModel):
-        mean, var, kl = model.posterior("nocache").marginals_and_kl(X)
+        posterior = model.posterior("nocache")
+        mean, var, _ = posterior.marginals_and_kl(X)
+        kl = posterior.prior_kl(X)  # whole, where marginals_and_kl estimates it
     else:
         (mean, var), kl = model.predict_f(X), model.prior_kl()
     expectations = model.likelihood.variational_expectations(X, mean, var, Y)

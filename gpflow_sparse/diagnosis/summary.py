@@ -22,10 +22,11 @@ from gpflow_sparse.diagnosis.inducing import (
     project_rows,
 )
 from gpflow_sparse.diagnosis.parameters import column_lengthscales, constant_noise, hyperparameters
+from gpflow_sparse.models import ODVGP
 from gpflow_sparse.models.guarded import GuardedModel
 
 
-def diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
+def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str, Any]:
     """
     What to look at after training, as plain numbers, lists and strings; ``docs/diagnostics.md``
     says how to read them.
@@ -66,11 +67,11 @@ def diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
 
     :param model: trained; not changed.
     :param data: ``(X [N, D], Y [N, P])``. The training rows for everything about the bound; other
-        rows for a fair view of ``calibration``.
+        rows for a fair view of ``calibration``. None for the rows that a regression model holds.
     :raises ValueError: for data that do not fit the model, something that is no GPflow model, or
         parameters that are not finite.
     """
-    X, Y = _require(model, data)
+    X, Y = _require(model, getattr(model, "data", None) if data is None else data)
     notes = _Notes()
     nystrom = notes.attempt("inducing points", nystrom_of, model)
     errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
@@ -138,10 +139,15 @@ def _bound(
     bounds = {"collapsed": evidence.collapsed_bound, "upper": evidence.upper_bound}
     for name, bound in bounds.items():
         entry[name] = notes.attempt(f"bound.{name}", bound, projection, errors, noise)
-    price = evidence.factorization_gap
-    entry["factorization_gap"] = notes.attempt(
-        "bound.factorization_gap", price, projection, errors, noise, sizes
-    )
+    if isinstance(model, ODVGP):
+        notes["bound.factorization_gap"] = (
+            "the best bound with the prior's covariance of the orthogonal set is not computed."
+        )
+    else:
+        price = evidence.factorization_gap
+        entry["factorization_gap"] = notes.attempt(
+            "bound.factorization_gap", price, projection, errors, noise, sizes
+        )
     exact = evidence.exact_evidence
     entry["exact"] = notes.attempt("bound.exact", exact, kernel, X, errors, noise)
     return {**entry, **_gaps(entry, num_rows)}

@@ -31,7 +31,7 @@ def _patches_patches(
 def set_covariance(inducing_set: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """GPflow's ``Kuu`` without jitter, ``[M, M]``."""
     if type(inducing_set) is InducingPoints:
-        return covariance(kernel, inducing_set.Z, inducing_set.Z)
+        return covariance(kernel, inducing_set.Z)
     return Kuu(inducing_set, kernel, jitter=0.0)
 
 

@@ -43,6 +43,13 @@ class OrthogonalInducingVariables(InducingVariables):
             raise ValueError(
                 f"all inducing sets must have the same number of columns, got {widths}."
             )
+        points = [type(s) is InducingPoints for s in (base_set, *others)]
+        if any(points) and not all(points):
+            kinds = ", ".join(type(s).__name__ for s in (base_set, *others))
+            raise ValueError(
+                "all inducing sets must be of one kind: an array stands for InducingPoints, inputs "
+                f"of f; got {kinds}."
+            )
         if _rows_and_columns(base_set)[0] == 0:
             raise ValueError("base is empty: it needs at least one row.")
         self.sets: tuple[InducingVariables, ...] = (

@@ -144,7 +144,9 @@ class OrthogonalModel(VariationalModel):
         factors = []
         for kernel, latents in latent_kernels(self.kernel, self.num_latent_gps):
             nothing = [None] * len(sizes)
-            posterior = OrthogonalPosterior(kernel, self.inducing_variable, nothing, nothing)
+            posterior = OrthogonalPosterior(
+                kernel, self.inducing_variable, nothing, nothing, jitter=self.jitter
+            )
             with component_checks.blame(self):
                 blocks = posterior.prior_factors()
             factors.append([tf.repeat(L[None], latents.stop - latents.start, 0) for L in blocks])

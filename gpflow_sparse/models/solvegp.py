@@ -3,6 +3,7 @@
 from typing import Any
 
 import gpflow
+import tensorflow as tf
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.orthogonal import OrthogonalModel
@@ -36,12 +37,16 @@ class SOLVEGP(OrthogonalModel):
         A copy of this model with more orthogonal sets, after those it has.
 
         The new sets start at their prior, so the copy predicts what this model predicts and has its
-        bound; training then can only improve on it. The copy shares nothing with this model.
+        bound. (A kernel that is not stationary may have another mean variance on the new sets;
+        the jitter, a fraction of it, then moves a little, and all numbers with it.) The copy shares
+        nothing with this model.
 
         :param orthogonal: arrays ``[M, D]`` or GPflow inducing variables; see
             :func:`gpflow_sparse.initialization.greedy_orthogonal` for a good choice.
-        :raises ValueError: for sets that do not fit those of the model.
+        :raises ValueError: for sets that do not fit those of the model, and in ``tf.function``.
         """
+        if not tf.executing_eagerly():
+            raise ValueError("with_sets must be called outside of tf.function: it makes a model.")
         old = gpflow.utilities.deepcopy(self)
         added = OrthogonalInducingVariables(old.inducing_variable.sets[0], *orthogonal).sets[1:]
         new = SOLVEGP(
@@ -57,4 +62,6 @@ class SOLVEGP(OrthogonalModel):
         new.q_mu = (*old.q_mu, *new.q_mu[size:])
         new.q_sqrt = (*old.q_sqrt, *new.q_sqrt[size:])
         new.jitter, new.standardizer = old.jitter, old.standardizer
+        for R, factor in zip(new.q_sqrt[size:], new._prior_sqrt()[size:], strict=True):
+            R.assign(factor)  # the prior's with the jitter of this model
         return new

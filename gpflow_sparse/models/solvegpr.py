@@ -133,8 +133,9 @@ class SOLVEGPR(RegressionModel):
         """
         The posterior process with the q of :meth:`compute_qu`, whatever ``bound`` is.
 
-        ``update_cache()`` computes q anew. The ``predict`` methods of the model do so at every
-        call: for many predictions keep a posterior.
+        ``predict_f`` of a posterior with a cache keeps the q of the last ``update_cache()``; all
+        else computes q anew at every call, in a pass over the rows, as the model's ``predict``
+        methods do.
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
         """
@@ -249,24 +250,23 @@ class SOLVEGPR(RegressionModel):
 
 
 class _CollapsedPosterior(OrthogonalPosterior):
-    """A posterior whose q follows from the parameters, and is computed when the cache is."""
+    """A posterior whose q follows from the parameters, as they are whenever it is needed."""
 
     def __init__(
         self,
         compute_qu: Callable[[], tuple[QMeans, QFactors]],
         kernel: Kernel,
         inducing_variable: OrthogonalInducingVariables,
-        *,
-        precompute_cache: PrecomputeCacheType,
         **options: Any,
     ) -> None:
-        super().__init__(kernel, inducing_variable, *compute_qu(), **options)
         self._compute_qu = compute_qu
-        super().update_cache(precompute_cache)
+        super().__init__(kernel, inducing_variable, None, None, **options)
 
-    def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:
-        self._q_mu, self._q_sqrt = self._compute_qu()
-        super().update_cache(precompute_cache)
+    def _per_set(self) -> tuple[QMeans, QFactors]:
+        return self._compute_qu()
+
+    def _require_sizes(self) -> None:
+        """They fit by construction; looking would take a pass over the data."""
 
 
 def _require_bound(bound: Any, num_rows: int) -> None:

@@ -57,14 +57,9 @@ class MultioutputPosterior(SparsePosterior):
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         require_latent_kernels(kernel)
         self.jitter = options.get("jitter")
-        self._make = lambda latent, columns: part(
-            latent,
-            inducing_variable,
-            _take(q_mu, columns, is_mean=True),
-            _take(q_sqrt, columns, is_mean=False),
-            whiten=whiten,
-            **options,
-        )
+        self.whiten = whiten
+        self._q_mu, self._q_sqrt = q_mu, q_sqrt
+        self._part, self._options = part, options
         self._parts()
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
@@ -118,7 +113,17 @@ class MultioutputPosterior(SparsePosterior):
 
     def _parts(self) -> list[SparsePosterior]:
         """Made anew at each use, from the parameters as they are then."""
-        return [self._make(kernel, columns) for kernel, columns in latent_kernels(self.kernel)]
+        return [
+            self._part(
+                kernel,
+                self.X_data,
+                _take(self._q_mu, columns, is_mean=True),
+                _take(self._q_sqrt, columns, is_mean=False),
+                whiten=self.whiten,
+                **self._options,
+            )
+            for kernel, columns in latent_kernels(self.kernel)
+        ]
 
     def _mix(
         self,

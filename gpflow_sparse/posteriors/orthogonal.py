@@ -25,6 +25,8 @@ from gpflow_sparse.posteriors.pathwise import (
     require_points,
 )
 
+Moments = list[tuple[tf.Tensor, tf.Tensor | None]]
+
 
 class OrthogonalPosterior(SparsePosterior):
     r"""
@@ -70,7 +72,7 @@ class OrthogonalPosterior(SparsePosterior):
         component_checks.require_jitter(jitter)
         self.jitter = jitter
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
-        _require_sizes(*self._per_set(), inducing_variable.sizes)
+        self._require_sizes()
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
@@ -82,9 +84,8 @@ class OrthogonalPosterior(SparsePosterior):
         """KL of all blocks, which are independent under prior and posterior; X is not used."""
         if self.whiten:
             return _total_kl(self._q())
-        return _total_kl(
-            self._whiten_q(block_elimination.block_cholesky(self._prior(), self._names()))
-        )
+        L = block_elimination.block_cholesky(self._prior(), self._names())
+        return _total_kl(self._whiten_q(L, self._q()))
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         blocks = self.blocks(self.cross(X))
@@ -101,8 +102,9 @@ class OrthogonalPosterior(SparsePosterior):
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """Rows of the inverse factor of ``K([Z; O; ...])``, then whitened means, then factors."""
         sizes = self.X_data.sizes
-        eye = tf.eye(sum(sizes), dtype=self._q()[0][0].dtype)
-        blocks = self.blocks(tf.split(eye, sizes, axis=0))
+        q = self._q()
+        eye = tf.eye(sum(sizes), dtype=q[0][0].dtype)
+        blocks = self.blocks(tf.split(eye, sizes, axis=0), q)
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         values = [block.A[:, :end] for block, end in zip(blocks, ends, strict=True)]
         values += [block.q_mu for block in blocks]
@@ -131,7 +133,7 @@ class OrthogonalPosterior(SparsePosterior):
         require_points(sets)
         num_columns = sets[0].Z.shape[1]
         L = block_elimination.block_cholesky(self._prior(), self._names())
-        q = self._q() if self.whiten else self._whiten_q(L)
+        q = self._q() if self.whiten else self._whiten_q(L, self._q())
         shape = (num_samples, q[0][0].shape[1])
         prior = PriorPaths(self.kernel, shape, num_features, num_columns, generator)
         scale = self.kernel(tf.concat([s.Z for s in sets], axis=0), full_cov=False)
@@ -164,40 +166,42 @@ class OrthogonalPosterior(SparsePosterior):
         residuals = [f"Cvv (residual covariance of orthogonal set {i})" for i in range(1, count)]
         return ["Kuu (covariance of the base inducing set)", *residuals]
 
-    def _q(self) -> list[tuple[tf.Tensor, tf.Tensor | None]]:
+    def _q(self) -> Moments:
         # one conversion each: reading a GPflow Parameter recomputes its transform
         return [
             (tf.convert_to_tensor(m), None if R is None else tf.convert_to_tensor(R))
             for m, R in zip(*self._per_set(), strict=True)
         ]
 
+    def _require_sizes(self) -> None:
+        _require_sizes(*self._per_set(), self.X_data.sizes)
+
     def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Means and factors set by set, as they are now."""
+        """Means and factors set by set, as they are now; all else reads q through this."""
         q_mu, q_sqrt, sizes = self._q_mu, self._q_sqrt, self.X_data.sizes
         return (
             tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes),
             tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes),
         )
 
-    def _whiten_q(
-        self, L: block_elimination.BlockMatrix
-    ) -> list[tuple[tf.Tensor, tf.Tensor | None]]:
+    def _whiten_q(self, L: block_elimination.BlockMatrix, q: Moments) -> Moments:
         """``L^-1 m`` and ``L^-1 R`` for each block."""
         return [
             (
                 linalg.solve_triangular(row[-1], m),
                 None if R is None else linalg.solve_triangular(row[-1][None], R),
             )
-            for row, (m, R) in zip(L, self._q(), strict=True)
+            for row, (m, R) in zip(L, q, strict=True)
         ]
 
-    def blocks(self, F: Sequence[tf.Tensor]) -> list[Block]:
-        """Whitened blocks with ``A = chol(K)^-1 F``."""
+    def blocks(self, F: Sequence[tf.Tensor], q: Moments | None = None) -> list[Block]:
+        """Whitened blocks with ``A = chol(K)^-1 F``; ``q`` where it has been read already."""
+        q = self._q() if q is None else q
         if self.whiten:
-            A, q = block_elimination.project(self._prior(), F, self._names()), self._q()
+            A = block_elimination.project(self._prior(), F, self._names())
         else:
             L = block_elimination.block_cholesky(self._prior(), self._names())
-            A, q = block_elimination.block_solve(L, F), self._whiten_q(L)
+            A, q = block_elimination.block_solve(L, F), self._whiten_q(L, q)
         return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
 
 

@@ -358,3 +358,41 @@ def test_scipy_and_gpflows_own_natural_gradients_raise_the_bound(rng):
         model.training_loss_closure((X, Y)), model.trainable_variables, options={"maxiter": 20}
     )
     assert before < middle < float(model.elbo((X, Y)))
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_more_sets_start_at_the_prior_with_the_models_jitter(rng, whiten):
+    """Un-whitened, the prior's factor of the new set depends on the jitter."""
+    (X, Y), inducing = data(rng), sets(rng)
+    model = build(inducing, rng, whiten=whiten, kernel=gpflow.kernels.SquaredExponential())
+    model.jitter = 1e-2
+    for added in ([rng.normal(size=(4, 2))], [rng.normal(size=(4, 2)), rng.normal(size=(3, 2))]):
+        wider = model.with_sets(*added)
+        assert len(wider.q_mu) == 2 + len(added)
+        np.testing.assert_allclose(wider.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-9)
+        np.testing.assert_allclose(wider.prior_kl(), model.prior_kl(), rtol=1e-9)
+    wider.q_mu[0].assign_add(np.ones_like(wider.q_mu[0]))
+    assert abs(float(wider.elbo((X, Y))) - float(model.elbo((X, Y)))) > 0.1  # nothing is shared
+
+
+def test_sets_that_cannot_be_added_are_refused(rng):
+    model = build(sets(rng))
+    with pytest.raises(ValueError, match="same number of columns"):
+        model.with_sets(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match=r"with_sets must be called outside of tf\.function"):
+        tf.function(lambda: model.with_sets(np.ones((2, 2))), autograph=False)()
+    patches = gpflow.inducing_variables.InducingPatches(rng.normal(size=(3, 2)))
+    with pytest.raises(ValueError, match=r"must be of one kind.*InducingPoints, .*InducingPatches"):
+        model.with_sets(patches)
+
+
+def test_a_kernel_with_white_noise_is_that_of_gpflow(rng):
+    """White is on the diagonal of Kuu only: a covariance of two copies of Z lacks it."""
+    inducing, (X, Y) = sets(rng), data(rng)
+    for smooth in (gpflow.kernels.Matern32(), gpflow.kernels.Matern12()):
+        model = build(inducing, rng, kernel=smooth + gpflow.kernels.White(0.3))
+        elbo = model.elbo((X, Y))
+        with gpflow.config.as_context(gpflow.config.Config(jitter=1.3e-6)):
+            np.testing.assert_allclose(
+                elbo, stock_on_union(model, inducing).elbo((X, Y)), rtol=1e-9
+            )

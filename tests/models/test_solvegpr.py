@@ -461,3 +461,24 @@ def test_it_is_a_regression_model_of_gpflow(rng):
     assert not isinstance(model, SOLVEGP)
     assert isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
     np.testing.assert_allclose(model.likelihood.variance, NOISE)
+
+
+def test_a_posterior_that_was_kept_follows_the_parameters_but_for_its_cache(rng):
+    model = build(data(rng), sets(rng))
+    posterior, X = model.posterior(), rng.normal(size=(3, 2))
+    before = posterior.predict_f(X)[0]
+    model.kernel.lengthscales.assign(2.0)
+    model.likelihood.variance.assign(0.02)
+    for a, b in zip(posterior.fused_predict_f(X), model.predict_f(X), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+    gradients = []
+    for predict in (posterior.fused_predict_f, model.predict_f):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(predict(X)[0])
+        gradients.append(tape.gradient(total, model.kernel.lengthscales.unconstrained_variable))
+    np.testing.assert_allclose(*gradients, rtol=1e-9)
+    draws, fresh = (p.sample_functions(3, seed=1)(X) for p in (posterior, model.posterior()))
+    np.testing.assert_allclose(draws, fresh, rtol=1e-9)
+    posterior.update_cache()
+    np.testing.assert_allclose(posterior.predict_f(X)[0], model.predict_f(X)[0], rtol=1e-8)
+    assert np.abs(posterior.predict_f(X)[0] - before).max() > 0.01

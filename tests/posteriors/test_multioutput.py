@@ -149,6 +149,17 @@ def test_a_kept_cache_follows_the_parameters_when_updated(rng, name):
     np.testing.assert_allclose(posterior.predict_f(X)[0], model.predict_f(X)[0], atol=1e-9)
 
 
+def test_a_posterior_owns_its_parameters(rng):
+    model = build(kernels()["mixed"], rng)
+    posterior, X = model.posterior("nocache"), rng.normal(size=(3, 2))
+    owned = {v.ref() for v in posterior.trainable_variables}
+    assert {q.unconstrained_variable.ref() for q in (*model.q_mu, *model.q_sqrt)} <= owned
+    copy = gpflow.utilities.deepcopy(posterior)
+    before = copy.fused_predict_f(X)[0]
+    model.q_mu[0].assign_add(np.ones_like(model.q_mu[0]))
+    np.testing.assert_array_equal(copy.fused_predict_f(X)[0], before)
+
+
 def test_stock_svgp_over_orthogonal_sets_updates_its_cache_too(rng):
     model = build(kernels()["mixed"], rng)
     stock = gpflow.models.SVGP(

@@ -287,7 +287,9 @@ def test_inputs_known_only_to_the_graph_are_checked_when_it_runs():
 
 def test_what_cannot_be_drawn_is_refused():
     model = build(lambda: gpflow.kernels.Matern52() + gpflow.kernels.Linear())
-    with pytest.raises(ValueError, match=r"kernel must be one of .* for random Fourier features, got Sum"):
+    with pytest.raises(
+        ValueError, match=r"kernel must be one of .* for random Fourier features, got Sum"
+    ):
         model.posterior().sample_functions(2)
     patches = gpflow.inducing_variables.InducingPatches(
         np.random.default_rng(1).normal(size=(3, 4))
