@@ -116,6 +116,8 @@ SOLVEGP_PAPER = Paper(
         "k-means centers of the training rows: those of SOLVE-GP M+M2 are those of SVGP with M + "
         "M2 points, split at random. The orthogonal points of ODVGP are random training rows. The "
         "paper does not say where its points start.",
+        "Times are wall clock of the machine as it was, with whatever else it did: "
+        "`gpflow-sparse bench step` compares speed.",
         "The published numbers are means over five splits; the paper trains for 100 epochs "
         "and does not whiten.",
     ),
