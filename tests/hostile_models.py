@@ -145,7 +145,7 @@ SPOILS = {
         put("kernel", value=lambda: kernels.Convolutional(kernels.RBF(), [3, 3], [2, 2])), KERNEL
     ),
     "multi-output kernel": Spoil(
-        put("kernel", value=lambda: kernels.SharedIndependent(kernels.RBF(), 1)), KERNEL
+        put("kernel", value=lambda: kernels.SharedIndependent(kernels.RBF(), 2)), KERNEL
     ),
     "kernel None": Spoil(put("kernel", value=None), KERNEL),
     "kernel float32": Spoil(put("kernel", value=float32_kernel), KERNEL),

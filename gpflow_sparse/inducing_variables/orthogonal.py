@@ -5,7 +5,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.inducing_variables import InducingPoints, InducingVariables
+from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
 from gpflow_sparse import checks
@@ -43,12 +43,11 @@ class OrthogonalInducingVariables(InducingVariables):
             raise ValueError(
                 f"all inducing sets must have the same number of columns, got {widths}."
             )
-        points = [type(s) is InducingPoints for s in (base_set, *others)]
-        if any(points) and not all(points):
-            kinds = ", ".join(type(s).__name__ for s in (base_set, *others))
+        kinds = {type(s) for s in (base_set, *others)}
+        if {InducingPoints, InducingPatches} <= kinds:
             raise ValueError(
-                "all inducing sets must be of one kind: an array stands for InducingPoints, inputs "
-                f"of f; got {kinds}."
+                "all inducing sets must be of one kind, got InducingPoints (what an array stands "
+                "for, inputs of f) and InducingPatches; wrap each set of patches."
             )
         if _rows_and_columns(base_set)[0] == 0:
             raise ValueError("base is empty: it needs at least one row.")

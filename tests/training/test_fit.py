@@ -309,14 +309,19 @@ def test_a_failed_orthogonal_set_is_named():
 
 
 def test_natural_steps_survive_a_likelihood_that_is_not_log_concave():
-    """Far outliers under Student's t: plain steps of size 1 would leave the definite matrices."""
+    """Far outliers under Student's t: two plain steps would leave the definite matrices.
+
+    At size 0.5: at size 1 the steps do not converge, and where they are after 20 is decided by
+    rounding.
+    """
     X, Y = data()
     Y[::3] += 3.0
     model = solvegp(likelihood=gpflow.likelihoods.StudentT(scale=0.05, df=1.0))
     before = float(model.elbo((X, Y)))
-    history = fit(model, (X, Y), num_steps=20, natural_gradients=1.0, optimizer=adam(0.0))
+    history = fit(model, (X, Y), num_steps=20, natural_gradients=0.5, optimizer=adam(0.0))
     assert np.isfinite(history.elbo).all()
-    assert float(model.elbo((X, Y))) > before
+    assert before < -170.0
+    assert float(model.elbo((X, Y))) > -125.0
 
 
 @pytest.mark.parametrize("build", [solvegp, stock_svgp])
