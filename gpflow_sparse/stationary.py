@@ -3,8 +3,8 @@
 GPflow builds such a matrix from about ten elementwise operations, each of which reads and writes
 all of it, and differentiates each of them. Here the whole quadratic form comes out of one matmul
 and the profile of a Matern is written with its gradient. Measured on two cores, 512 x 512, D = 8,
-float64, value and gradient, in ms: squared exponential 1.8 to 1.5, Matern 3/2 2.3 to 1.8, 5/2 2.8
-to 2.1. The Matern 1/2 gains nothing, and its root magnifies the rounding of small distances.
+float64, value and gradient, in ms: squared exponential 1.7 to 1.4, Matern 3/2 2.2 to 1.5, 5/2 2.5
+to 1.7. The Matern 1/2 gains nothing, and its root magnifies the rounding of small distances.
 """
 
 from collections.abc import Callable
