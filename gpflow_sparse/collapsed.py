@@ -49,7 +49,7 @@ def row_sums(A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor) -> RowSums:
     A, errors, Kff_diag = (tf.cast(part, tf.float64) for part in (A, errors, Kff_diag))
     residual = tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0)
     return RowSums(
-        AAT=tf.linalg.matmul(A, A, transpose_b=True),
+        AAT=linalg.gram(A),
         Ae=tf.linalg.matmul(A, errors),
         squares=tf.reduce_sum(tf.square(errors)),
         residual=tf.reduce_sum(residual),

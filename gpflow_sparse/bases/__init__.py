@@ -1,5 +1,15 @@
 """Finite bases ``phi(x)``, with which a Gaussian process is a weighted sum of m functions."""
 
+from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier
+from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions
+from gpflow_sparse.bases.grids import percentile_grid
+from gpflow_sparse.bases.product import is_product_kernel
 
-__all__ = ["RandomFourier"]
+__all__ = [
+    "FiniteBasis",
+    "GridEigenfunctions",
+    "RandomFourier",
+    "is_product_kernel",
+    "percentile_grid",
+]

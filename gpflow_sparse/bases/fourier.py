@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpflow import kernels
 
 from gpflow_sparse import checks, component_checks
+from gpflow_sparse.bases.base import FiniteBasis
 
 # Degrees of freedom of the Student's t that the frequencies follow, 2 nu for a Matern kernel of
 # smoothness nu; infinitely many make a normal.
@@ -20,7 +21,7 @@ _DEGREES: dict[type, float] = {
 }
 
 
-class RandomFourier(tf.Module):
+class RandomFourier(FiniteBasis):
     r"""
     Random Fourier features: ``basis(X) basis(X')^T`` is ``k(X, X')`` on average over seeds.
 
@@ -63,18 +64,8 @@ class RandomFourier(tf.Module):
         self.seed = checks.require_seed(seed)
         self._frequencies: tf.Tensor | None = None
 
-    def __call__(self, X: Any, indices: Any = None) -> tf.Tensor:
-        """
-        Time and memory O(N m D) and O(N m), or O(N k D) and O(N k) for k indices.
-
-        :param X: ``[N, D]``.
-        :param indices: which features, integers ``[k]`` from 0 to m - 1; all by default.
-        :return: ``[N, m]`` or ``[N, k]``.
-        :raises ValueError: for inputs or indices that are none, or another D than before.
-        """
-        X = checks.require_matrix(X, "X")
-        checks.require_range(X, "X")
-        component_checks.require_kernel(self.kernel, X.shape[-1])
+    def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """Time and memory O(N m D) and O(N m), or O(N k D) and O(N k) for k indices."""
         if spectral_degrees(self.kernel) != self._degrees:
             raise ValueError(
                 f"kernel has become a {type(self.kernel).__name__} since the frequencies were "
@@ -87,7 +78,6 @@ class RandomFourier(tf.Module):
             angles = tf.linalg.matmul(inputs, W, transpose_b=True)  # [N, m / 2]
             pairs = tf.stack([tf.cos(angles), tf.sin(angles)], axis=-1)  # [N, m / 2, 2]
             return scale * tf.reshape(pairs, [-1, self.num_basis])
-        indices = _require_indices(indices, self.num_basis)
         W = self._standard_frequencies(inputs.shape[-1], indices // 2)  # [k, D]
         # a sine is a cosine a quarter turn later: one function per column, not two
         turn = 0.5 * math.pi * tf.cast(indices % 2, X.dtype)
@@ -178,25 +168,3 @@ def require_num_features(value: Any) -> int:
             f"{int(value) + 1}."
         )
     return int(value)
-
-
-def _require_indices(value: Any, num_basis: int) -> tf.Tensor:
-    """Integers ``[k]`` from 0 to ``num_basis - 1``, checked when the graph runs if not before."""
-    indices = tf.convert_to_tensor(value)
-    if not indices.dtype.is_integer or indices.shape.rank != 1:
-        raise ValueError(
-            "indices must be integers of shape [k], got "
-            f"{indices.dtype.name} of shape {tuple(indices.shape)}."
-        )
-    message = f"indices must be from 0 to {num_basis - 1}, the number of features less one"
-    known = tf.get_static_value(indices)
-    if known is not None:
-        if known.size and not 0 <= known.min() <= known.max() < num_basis:
-            raise ValueError(f"{message}; got {known.min()} to {known.max()}.")
-        return indices
-    limit = tf.cast(num_basis, indices.dtype)
-    inside = tf.debugging.assert_equal(
-        tf.reduce_all((indices >= 0) & (indices < limit)), True, message=message
-    )
-    with tf.control_dependencies([inside]):
-        return tf.identity(indices)

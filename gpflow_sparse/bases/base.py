@@ -1,0 +1,123 @@
+"""What every finite basis is: m functions whose weighted sum is a Gaussian process."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.kernels import Kernel
+
+from gpflow_sparse import checks, component_checks
+
+
+class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
+    """
+    Functions ``phi(x) [m]`` of which ``f(x) = phi(x)^T w`` is made, ``w ~ N(0, precision^-1)``.
+
+    A basis that approximates a kernel is *whitened*: its weights are ``N(0, I)``, so ``basis(X)
+    basis(X')^T`` approximates ``k(X, X')``. :meth:`features` is the whitened form of any basis and
+    all that models ask for. A subclass provides :meth:`_columns` and sets ``kernel`` and
+    ``num_basis``.
+    """
+
+    kernel: Kernel
+    """The kernel that the basis approximates; its parameters are read at every call."""
+    num_basis: int
+    """m, the number of functions."""
+    is_projection: bool = False
+    """Whether ``k(x, x') - phi(x)^T phi(x')`` is a covariance for any inputs: the functions are
+    orthonormal in the function space of k, so that ``w`` are linear functionals of ``f ~ k``."""
+
+    def __call__(self, X: Any, indices: Any = None) -> tf.Tensor:
+        """
+        :param X: ``[N, D]``.
+        :param indices: which functions, integers ``[k]`` from 0 to m - 1; all by default. No other
+            column is computed.
+        :return: ``[N, m]`` or ``[N, k]``.
+        :raises ValueError: for inputs or indices that are none, or of another D.
+        """
+        X = self._require_inputs(X)
+        if indices is not None:
+            indices = _require_indices(indices, self.num_basis)
+        return self._columns(X, indices)
+
+    def features(self, X: Any, precomputed: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
+        """
+        The whitened form, one row per function: ``A [m, N]`` with ``f(X) = A^T w``, ``w ~ N(0,
+        I)``. The layout of ``gpflow_sparse.blocks`` and ``gpflow_sparse.collapsed``.
+
+        :param X: ``[N, D]``.
+        :param precomputed: what :meth:`precompute` returned; None computes it.
+        """
+        X = self._require_inputs(X)
+        return self._features(X, self.precompute() if precomputed is None else precomputed)
+
+    def precompute(self) -> tuple[tf.Tensor, ...]:
+        """What :meth:`features` needs that is the same for all X; gradients flow through it."""
+        return ()
+
+    def prior_precision(self, i: Any = None, j: Any = None) -> tf.Tensor:
+        """
+        Rows ``i [k]`` and columns ``j [l]`` of the precision of the weights, all by default.
+
+        :return: ``[k, l]``; of the identity, unless a subclass says otherwise.
+        """
+        every = tf.range(self.num_basis)
+        rows = every if i is None else tf.cast(_require_indices(i, self.num_basis, "i"), tf.int32)
+        columns = (
+            every if j is None else tf.cast(_require_indices(j, self.num_basis, "j"), tf.int32)
+        )
+        return tf.cast(rows[:, None] == columns[None, :], self.dtype)
+
+    @property
+    def input_dim(self) -> int | None:
+        """D, the number of input columns; None where any number is right."""
+        return None
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of the functions, which is that of the kernel."""
+        types = (p.dtype for p in self.kernel.parameters if p.dtype.is_floating)
+        return tf.as_dtype(next(types, gpflow.default_float()))
+
+    @abc.abstractmethod
+    def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """:meth:`__call__` behind the guards."""
+
+    def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
+        """:meth:`features` behind the guards."""
+        return tf.transpose(self._columns(X, None))
+
+    def _require_inputs(self, X: Any) -> tf.Tensor:
+        X = checks.require_matrix(X, "X", self.dtype)
+        if self.input_dim is not None and X.shape[1] not in (None, self.input_dim):
+            raise ValueError(
+                f"X must have {self.input_dim} column(s), as the inputs that the basis was made "
+                f"for; got shape {tuple(X.shape)}."
+            )
+        checks.require_range(X, "X")
+        component_checks.require_kernel(self.kernel, X.shape[1])
+        return X
+
+
+def _require_indices(value: Any, num_basis: int, name: str = "indices") -> tf.Tensor:
+    """Integers ``[k]`` from 0 to ``num_basis - 1``, checked when the graph runs if not before."""
+    indices = tf.convert_to_tensor(value)
+    if not indices.dtype.is_integer or indices.shape.rank != 1:
+        raise ValueError(
+            f"{name} must be integers of shape [k], got "
+            f"{indices.dtype.name} of shape {tuple(indices.shape)}."
+        )
+    message = f"{name} must be from 0 to {num_basis - 1}, the number of functions less one"
+    known = tf.get_static_value(indices)
+    if known is not None:
+        if known.size and not 0 <= known.min() <= known.max() < num_basis:
+            raise ValueError(f"{message}; got {known.min()} to {known.max()}.")
+        return indices
+    limit = tf.cast(num_basis, indices.dtype)
+    inside = tf.debugging.assert_equal(
+        tf.reduce_all((indices >= 0) & (indices < limit)), True, message=message
+    )
+    with tf.control_dependencies([inside]):
+        return tf.identity(indices)
