@@ -14,6 +14,7 @@ _MODULES = (
     "data",
     "inducing_variables",
     "initialization",
+    "kernels",
     "models",
     "persistence",
     "posteriors",

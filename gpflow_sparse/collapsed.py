@@ -57,6 +57,13 @@ def row_sums(A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor) -> RowSums:
     )
 
 
+def reweighted(sums: RowSums, roots: tf.Tensor) -> RowSums:
+    """The sums of features times ``roots [M]``, one per feature; the residual as it was."""
+    return sums._replace(
+        AAT=roots[:, None] * sums.AAT * roots[None, :], Ae=roots[:, None] * sums.Ae
+    )
+
+
 def log_density(sums: RowSums, noise: tf.Tensor, inflated: tf.Tensor | None = None) -> tf.Tensor:
     """
     ``-(N log 2 pi + log |Qff + noise I| + e^T (Qff + inflated I)^-1 e) / 2``, over all outputs.

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 Tensors = Sequence[tf.Tensor]
@@ -11,7 +12,7 @@ Tensors = Sequence[tf.Tensor]
 
 def streamed_sum(
     statistics: Callable[[Tensors, Tensors], Tensors],
-    data: Tensors,
+    data: Tensors | tf.data.Dataset,
     tensors: Tensors = (),
     *,
     block_rows: int,
@@ -31,9 +32,11 @@ def streamed_sum(
     :param statistics: from the blocks of all parts of ``data`` (at least one row each, at most
         ``block_rows``) and ``tensors`` to floating tensors whose shapes do not depend on the block.
         A sum over rows, for the result not to depend on ``block_rows``.
-    :param data: tensors with the same number of rows N >= 1; all axes but the first are known.
+    :param data: tensors with the same number of rows N >= 1; or a ``tf.data.Dataset`` of batches of
+        such, finite and the same in every pass, which may come from files that do not fit into
+        memory. All axes but the first are known.
     :param tensors: floating tensors that every block sees whole.
-    :param block_rows: rows per block; the first block has what is left over.
+    :param block_rows: rows per block; one block has what is left over.
     :return: the sums, in the order and the float types of ``statistics``.
     """
 
@@ -66,9 +69,11 @@ def streamed_sum(
 
 
 def _sum_over_blocks(
-    function: Callable[[Tensors], Tensors], data: Tensors, block_rows: int
+    function: Callable[[Tensors], Tensors], data: Tensors | tf.data.Dataset, block_rows: int
 ) -> list[tf.Tensor]:
     """The first block takes the rows left over, so that no block is ever empty or needs padding."""
+    if isinstance(data, tf.data.Dataset):
+        return _sum_over_batches(function, data.rebatch(block_rows))
     if not tf.executing_eagerly():
         # its own function, not inlined: in a loop, TensorFlow turns sums of large tensors into
         # temporary variables that outlive the loop and fail the next call (TensorFlow issue 23780)
@@ -90,6 +95,44 @@ def _sum_over_blocks(
         lambda start, sums: start < num_rows, add_block, (first, sums), parallel_iterations=1
     )
     return list(sums)
+
+
+def _sum_over_batches(
+    function: Callable[[Tensors], Tensors], batches: tf.data.Dataset
+) -> list[tf.Tensor]:
+    traced = tf.function(lambda *blocks: list(function(blocks)), autograph=False)
+    concrete = traced.get_concrete_function(*batches.element_spec)
+    for variable in concrete.variables:
+        tf.identity(variable)  # seen here by whoever differentiates; not through a data set
+    zeros = [tf.zeros(spec.shape, spec.dtype) for spec in concrete.structured_outputs]
+    return list(
+        batches.reduce(
+            tuple(zeros),
+            lambda sums, blocks: tuple(a + b for a, b in zip(sums, traced(*blocks), strict=True)),
+        )
+    )
+
+
+def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dataset:
+    """
+    A data set of consecutive rows of arrays, read when their turn comes: for ``np.memmap``.
+
+    :param arrays: of the same number of rows.
+    """
+    num_rows = len(arrays[0])
+    types = [tf.as_dtype(array.dtype) for array in arrays]
+
+    def read(start: np.ndarray) -> list[np.ndarray]:
+        return [np.array(array[start : start + block_rows]) for array in arrays]
+
+    def block(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        parts = tf.numpy_function(read, [start], types)
+        for part, array in zip(parts, arrays, strict=True):
+            part.set_shape([None, *array.shape[1:]])
+        return tuple(parts)
+
+    starts = tf.data.Dataset.range(0, num_rows, block_rows)
+    return starts.map(block, num_parallel_calls=1).prefetch(1)
 
 
 def _rows(part: tf.Tensor, start: tf.Tensor, count: int) -> tf.Tensor:

@@ -5,11 +5,13 @@ from gpflow_sparse.bases.fourier import RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions
 from gpflow_sparse.bases.grids import percentile_grid
 from gpflow_sparse.bases.product import is_product_kernel
+from gpflow_sparse.bases.reweighted import ReweightedBasis
 
 __all__ = [
     "FiniteBasis",
     "GridEigenfunctions",
     "RandomFourier",
+    "ReweightedBasis",
     "is_product_kernel",
     "percentile_grid",
 ]

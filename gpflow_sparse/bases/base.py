@@ -71,6 +71,11 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         return tf.cast(rows[:, None] == columns[None, :], self.dtype)
 
     @property
+    def numbers_per_row(self) -> int:
+        """About how many numbers :meth:`features` makes on its way for one row of X."""
+        return self.num_basis
+
+    @property
     def input_dim(self) -> int | None:
         """D, the number of input columns; None where any number is right."""
         return None

@@ -165,6 +165,11 @@ class GridEigenfunctions(FiniteBasis):
         return float(1.0 - inside.all(axis=1).mean())
 
     @property
+    def numbers_per_row(self) -> int:
+        # distinct prefixes are a third of all, in 8 as in 100 columns
+        return self.num_basis * (1 + len(self._plan) // 3)
+
+    @property
     def input_dim(self) -> int:
         return len(self.grid)
 
@@ -191,16 +196,22 @@ class GridEigenfunctions(FiniteBasis):
     def _functions(
         self, factors: ProductFactors, X: tf.Tensor, tables: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """The scaled one-dimensional eigenfunctions of each column in use, ``[m_i, N]``."""
-        return [
+        """
+        The scaled one-dimensional eigenfunctions of each column in use, ``[m_i, N]``.
+
+        Computed in float64 whatever the type of X: the table holds ``1 / sqrt(lam)`` up to 1e7,
+        which would bring float32 rounding up to the size of the functions.
+        """
+        functions = [
             tf.linalg.matmul(
-                tf.cast(table, X.dtype),
-                factors.factor(i, X[:, i], tf.constant(self.grid[i], X.dtype)),
+                table,
+                factors.factor(i, tf.cast(X[:, i], tf.float64), tf.constant(self.grid[i])),
                 transpose_a=True,
                 transpose_b=True,
             )
             for i, table in zip(factors.columns, tables, strict=True)
         ]
+        return [tf.cast(values, X.dtype) for values in functions]
 
     def _factors(self) -> ProductFactors:
         return ProductFactors(self.kernel, len(self.grid))
@@ -230,9 +241,9 @@ class GridEigenfunctions(FiniteBasis):
         share = self.explained_variance()
         if share < _EXPLAINED:
             warnings.warn(
-                f"the {self.num_basis} eigenfunctions have {share:.0%} of the prior variance of the "
-                "kernel: take more of them, or longer lengthscales, or a model that keeps the rest "
-                "(BasisFeatures, or the GRIEF model with objective='bound').",
+                f"the {self.num_basis} eigenfunctions have {share:.0%} of the kernel's prior "
+                "variance: take more of them, or longer lengthscales, or a model that keeps the "
+                "rest (BasisFeatures, or the GRIEF model with objective='bound').",
                 stacklevel=3,
             )
 
@@ -252,7 +263,8 @@ def _shares(
         return tuple(grids.nearest_shares(column, n) for column, n in pairs)
     if len(value) != len(nodes):
         raise ValueError(
-            f"grid_weights must have weights for each of the {len(nodes)} columns, got {len(value)}."
+            f"grid_weights must have weights for each of the {len(nodes)} columns, got "
+            f"{len(value)}."
         )
     return tuple(
         grids.require_shares(shares, len(n), f"grid_weights[{i}]")

@@ -1,5 +1,6 @@
 """Where we look at ``f``. Importing this package registers its posteriors with GPflow."""
 
+from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 
@@ -7,4 +8,4 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 # registered, and the import above is all a user of that route writes.
 import gpflow_sparse.posteriors  # isort: skip  # noqa: F401
 
-__all__ = ["Kuv", "OrthogonalInducingVariables"]
+__all__ = ["BasisFeatures", "Kuv", "OrthogonalInducingVariables"]

@@ -28,6 +28,11 @@ def _patches_patches(
     return kernel.base_kernel(first.Z, second.Z)  # [M1, M2]
 
 
+def needs_jitter(inducing_set: InducingVariables) -> bool:
+    """Whether the covariance of a set may be singular; that of a basis is the identity."""
+    return getattr(inducing_set, "needs_jitter", True)
+
+
 def set_covariance(inducing_set: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """GPflow's ``Kuu`` without jitter, ``[M, M]``."""
     if type(inducing_set) is InducingPoints:

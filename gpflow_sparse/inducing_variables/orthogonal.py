@@ -69,8 +69,8 @@ class OrthogonalInducingVariables(InducingVariables):
     @property
     def input_dim(self) -> int | None:
         """D of the inputs of ``f``; None for inter-domain sets, whose rows are not inputs."""
-        base = self.sets[0]
-        return _rows_and_columns(base)[1] if type(base) is InducingPoints else None
+        points = (s for s in self.sets if type(s) is InducingPoints)
+        return next((_rows_and_columns(s)[1] for s in points), None)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -1,8 +1,10 @@
 """What we maximize: one file per method, one ``elbo`` for all of them in ``base.py``."""
 
 from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
+from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.odvgp import ODVGP
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.models.solvegpr import SOLVEGPR
 
-__all__ = ["ODVGP", "SOLVEGP", "SOLVEGPR", "VariationalModel"]
+__all__ = ["GRIEF", "ODVGP", "SOLVEGP", "SOLVEGPR", "BasisGPR", "BasisSVGP", "VariationalModel"]

@@ -13,14 +13,18 @@ from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.models.held_data import columns, hold
 
 
 class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
     """
-    A GPflow model that holds its data, as tensors, once, and has one noise variance.
+    A GPflow model that holds its data, once, and has one noise variance.
 
     A subclass provides :meth:`elbo` and :meth:`posterior`.
     """
+
+    takes_batches = False
+    """Whether data may be a ``tf.data.Dataset`` or memory maps, read anew in every pass."""
 
     def __init__(
         self,
@@ -31,14 +35,14 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
         noise_variance: Any = 1.0,
     ) -> None:
         """As in the subclasses, which document it."""
-        X, Y = checks.require_data(data)
+        held = hold(data, batches=self.takes_batches)
         super().__init__(
             kernel,
             Gaussian(_require_noise(noise_variance)),
             mean_function=mean_function,
-            num_latent_gps=Y.shape[1],
+            num_latent_gps=columns(held)[1],
         )
-        self.data = (X, Y)
+        self.data = held
 
     @abstractmethod
     def elbo(self) -> tf.Tensor:
@@ -64,7 +68,7 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
 
     @property
     def dtype(self) -> tf.DType:
-        return self.data[0].dtype
+        return _noise_parameter(self.likelihood).dtype
 
     def _noise(self) -> tf.Tensor:
         """The noise variance, a float64 scalar."""

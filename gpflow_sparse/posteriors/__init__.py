@@ -1,6 +1,7 @@
 """What we believe about ``f``. Each posterior is registered with GPflow at the foot of its file."""
 
 from gpflow_sparse.posteriors.base import SparsePosterior, cache_type
+from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
 from gpflow_sparse.posteriors.multioutput import (
     MultioutputPosterior,
@@ -11,6 +12,7 @@ from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws
 
 __all__ = [
+    "BasisPosterior",
     "DecoupledPosterior",
     "FunctionDraws",
     "MultioutputPosterior",

@@ -135,6 +135,10 @@ class SparsePosterior(AbstractPosterior):
         value = self.mean_function(Xnew)
         return mean + component_checks.require_mean(value, mean, self.mean_function)
 
+    def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
+        """``k(x, x) [n]`` at all n rows of ``X [..., N, D]``."""
+        return tf.reshape(self.kernel(X, full_cov=False), [-1])
+
     def _refuse_multioutput(self) -> None:
         if isinstance(self.kernel, MultioutputKernel):
             raise ValueError(
@@ -156,8 +160,7 @@ class SparsePosterior(AbstractPosterior):
                 blocks = [b._replace(A=_batch_columns(b.A, lead, num_rows)) for b in blocks]
             mean, cov = joint(self.kernel(X, full_cov=True), blocks)
         else:
-            Kff_diag = tf.reshape(self.kernel(X, full_cov=False), [-1])
-            mean, cov = marginals(Kff_diag, blocks)
+            mean, cov = marginals(self._prior_variances(X, blocks), blocks)
             if X.shape.rank != 2:
                 shape = tf.concat([lead, [num_rows, tf.shape(mean)[-1]]], axis=0)
                 mean, cov = tf.reshape(mean, shape), tf.reshape(cov, shape)

@@ -14,6 +14,7 @@ from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
+    needs_jitter,
     set_covariance,
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
@@ -148,11 +149,14 @@ class OrthogonalPosterior(SparsePosterior):
         """Covariance blocks of the inducing sets, with one jitter on every diagonal block."""
         sets = self.X_data.sets
         diagonal = [set_covariance(s, self.kernel) for s in sets]
-        scale = tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0)
-        amount = linalg.jitter(scale, self.jitter)
+        rough = [i for i, s in enumerate(sets) if needs_jitter(s)]
+        if rough:
+            scale = tf.concat([tf.linalg.diag_part(diagonal[i]) for i in rough], axis=0)
+            amount = linalg.jitter(scale, self.jitter)
+        for i in rough:
+            diagonal[i] = linalg.add_jitter(diagonal[i], amount)
         return [
-            [*(Kuv(s, t, self.kernel) for t in sets[:i]), linalg.add_jitter(diagonal[i], amount)]
-            for i, s in enumerate(sets)
+            [*(Kuv(s, t, self.kernel) for t in sets[:i]), diagonal[i]] for i, s in enumerate(sets)
         ]
 
     def cross(self, X: tf.Tensor) -> list[tf.Tensor]:

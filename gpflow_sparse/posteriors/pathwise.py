@@ -17,6 +17,7 @@ from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
 from gpflow_sparse import block_elimination, checks, component_checks
+from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.bases.fourier import spectral_degrees, standard_frequencies
 
 # Numbers in the largest tensor of one block of rows: 16 MiB in float64, and a few such at a time.
@@ -100,6 +101,11 @@ class PosteriorPaths(tf.Module):
         self._sets = tuple(gpflow.utilities.freeze(s) for s in sets)
         self._coefficients = tuple(_stack(c) for c in coefficients)  # [M_b, S P]
 
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of X and of the values."""
+        return self.prior.dtype
+
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """``[S, N, P]`` at ``X [N, D]``."""
         num_inducing = sum(c.shape[0] for c in self._coefficients)
@@ -120,6 +126,33 @@ class PosteriorPaths(tf.Module):
             ]
         )
         return self.prior.evaluate(X) + _unstack(update, self.prior.shape)
+
+
+class WeightPaths(tf.Module):
+    """``A(x)^T w``: draws of a finite sum of basis functions, exact."""
+
+    def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
+        """
+        :param basis: copied.
+        :param weights: ``[S, m, P]``, of the whitened features.
+        """
+        super().__init__()
+        self.basis = gpflow.utilities.freeze(basis)
+        self.shape = (weights.shape[0], weights.shape[2])
+        self._weights = _stack(weights)  # [m, S P]
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of X and of the values."""
+        return self._weights.dtype
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        return in_blocks(self._evaluate, X, max(self._weights.shape))
+
+    def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        A = self.basis.features(X)
+        return _unstack(tf.linalg.matmul(A, self._weights, transpose_a=True), self.shape)
 
 
 class FunctionDraws(tf.Module):
@@ -148,7 +181,7 @@ class FunctionDraws(tf.Module):
 
     def __init__(
         self,
-        paths: Sequence[PosteriorPaths],
+        paths: "Sequence[PosteriorPaths | WeightPaths]",
         mean_function: MeanFunction | None,
         input_dim: int,
         mixing: tf.Tensor | None = None,
@@ -177,7 +210,7 @@ class FunctionDraws(tf.Module):
         :return: ``[S, N, P]``, mean function included, observation noise not.
         :raises ValueError: for inputs of another rank or D, or that are not finite.
         """
-        dtype = self.paths[0].prior.dtype
+        dtype = self.paths[0].dtype
         X = checks.require_inputs(checks.require_matrix(X, "X", dtype), self.input_dim, dtype, "X")
         checks.require_range(X, "X")
         if not tf.executing_eagerly():

@@ -1,0 +1,99 @@
+"""The weights of a finite basis as inducing variables, which need no factorization."""
+
+from typing import Any
+
+import tensorflow as tf
+from gpflow.covariances import Kuf, Kuu
+from gpflow.inducing_variables import InducingPoints, InducingVariables
+from gpflow.kernels import Kernel
+
+from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.inducing_variables.covariances import Kuv
+from gpflow_sparse.kernels.basis import Basis, Corrected, require_basis
+
+
+class BasisFeatures(InducingVariables):
+    """
+    Inducing variables ``u = w``, the weights of a basis: ``Kuu = I`` and ``Kuf`` is the basis.
+
+    With a basis that projects its kernel (:class:`~gpflow_sparse.bases.GridEigenfunctions`) and
+    that kernel, ``u_j = lam_j^-1/2 q_j^T f(U)``, so stock ``gpflow.models.SGPR`` and ``SVGP`` give
+    true lower bounds on the evidence of k itself, with any likelihood; and the basis can be the
+    base set of :class:`~gpflow_sparse.inducing_variables.OrthogonalInducingVariables`. With
+    ``gpflow_sparse.kernels.Basis(basis)`` as the kernel it works for every basis, and the weights
+    are all there is to f.
+
+    ``whiten`` makes no difference. The jitter that GPflow adds to Kuu is ignored: an identity needs
+    none. Inter-domain GRIEF is ours (Evans and Nair, 2018, use the kernel of the features alone).
+    """
+
+    needs_jitter = False
+
+    def __init__(self, basis: FiniteBasis, name: str | None = None) -> None:
+        """
+        :param basis: m functions; its kernel, or ``kernels.Basis`` around it, must be the kernel of
+            the model.
+        :raises ValueError: for something that is not a basis.
+        """
+        super().__init__(name=name)
+        self.basis = require_basis(basis)
+
+    @property
+    def num_inducing(self) -> tf.Tensor:
+        """m."""
+        return tf.constant(self.basis.num_basis)
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """``(m, D, 1)``; D is None where any number of input columns is right."""
+        return (self.basis.num_basis, self.basis.input_dim, 1)
+
+
+def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
+    """
+    Refuse inducing variables of another kind, and a kernel for which the basis is not what ``Kuu = I`` says it is.
+
+    :raises ValueError: saying which kernel to take.
+    """
+    if not isinstance(inducing_variable, BasisFeatures):
+        raise ValueError(
+            "inducing_variable must be BasisFeatures(basis), got "
+            f"{type(inducing_variable).__name__}."
+        )
+    basis = inducing_variable.basis
+    if isinstance(kernel, Basis | Corrected) and kernel.basis is basis:
+        return
+    if kernel is not basis.kernel:
+        raise ValueError(
+            f"kernel must be the one that the {type(basis).__name__} was made for (basis.kernel), "
+            f"or gs.kernels.Basis(basis); got another {type(kernel).__name__}."
+        )
+    if not basis.is_projection:
+        raise ValueError(
+            f"kernel must be gs.kernels.Basis(basis): {type(basis).__name__} only approximates its "
+            f"{type(kernel).__name__}, so its weights are no inducing variables of it."
+        )
+
+
+@Kuu.register(BasisFeatures, Kernel)
+def _identity(
+    inducing_variable: BasisFeatures, kernel: Kernel, *, jitter: float = 0.0
+) -> tf.Tensor:
+    require_own_kernel(inducing_variable, kernel)
+    return tf.eye(inducing_variable.basis.num_basis, dtype=inducing_variable.basis.dtype)
+
+
+@Kuf.register(BasisFeatures, Kernel, object)
+def _features(inducing_variable: BasisFeatures, kernel: Kernel, Xnew: Any) -> tf.Tensor:
+    require_own_kernel(inducing_variable, kernel)
+    return inducing_variable.basis.features(Xnew)  # [m, N]
+
+
+@Kuv.register(BasisFeatures, InducingPoints, Kernel)
+def _features_points(first: BasisFeatures, second: InducingPoints, kernel: Kernel) -> tf.Tensor:
+    return _features(first, kernel, second.Z)  # [m, M2]
+
+
+@Kuv.register(InducingPoints, BasisFeatures, Kernel)
+def _points_features(first: InducingPoints, second: BasisFeatures, kernel: Kernel) -> tf.Tensor:
+    return tf.transpose(_features(second, kernel, first.Z))  # [M, m2]

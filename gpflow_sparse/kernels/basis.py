@@ -1,0 +1,122 @@
+"""Any finite basis as a GPflow kernel."""
+
+from typing import Any
+
+import tensorflow as tf
+from gpflow.kernels import Kernel
+
+from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
+
+
+class Basis(Kernel):
+    """
+    ``k(x, x') = phi(x)^T phi(x')`` for the whitened features of a basis: the covariance of
+    ``phi(x)^T w``, ``w ~ N(0, I)``.
+
+    Its matrices have rank m at most. Any GPflow model takes it; where m is less than the number of
+    rows, :class:`~gpflow_sparse.models.BasisGPR` and :class:`~gpflow_sparse.models.BasisSVGP` have
+    the same answers for less work.
+    """
+
+    def __init__(self, basis: FiniteBasis) -> None:
+        """
+        :param basis: its kernel's parameters are trained through it.
+        :raises ValueError: for something that is not a basis.
+        """
+        super().__init__()
+        self.basis = require_basis(basis)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        """``[..., N, N]``, or ``[..., N, ..., N2]`` for other inputs; O(N N2 m)."""
+        A = batched_features(self.basis, X)  # [..., m, N]
+        if X2 is None:
+            return tf.linalg.matmul(A, A, transpose_a=True)
+        return across(A, batched_features(self.basis, X2))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(batched_features(self.basis, X)), axis=-2)
+
+
+class GRIEF(Basis):
+    """
+    The kernel of Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions"
+    (2018), eq. (3): the p leading eigenfunctions of a product kernel on a grid; see
+    :class:`~gpflow_sparse.bases.GridEigenfunctions`, whose arguments these are.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Any,
+        num_eigenfunctions: int = 1000,
+        points_per_dimension: int = 10,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            GridEigenfunctions(kernel, X, num_eigenfunctions, points_per_dimension, **options)
+        )
+
+
+class Corrected(Kernel):
+    """
+    ``k(x, x') + phi(x)^T (W - I) phi(x')``: a kernel whose leading functions have other weights,
+    and which is k in all that they leave out.
+
+    For a :class:`~gpflow_sparse.bases.ReweightedBasis` over a projection of k. It is a covariance
+    for any weights, because ``k - phi^T phi`` is one. Ours: the re-weighted kernel of Evans and
+    Nair (2018), eq. (11), is ``phi^T W phi`` alone.
+    """
+
+    def __init__(self, basis: ReweightedBasis) -> None:
+        """
+        :param basis: weights, and the projection that they are for.
+        :raises ValueError: for another basis, or one that does not project a kernel.
+        """
+        super().__init__()
+        if not isinstance(basis, ReweightedBasis) or not basis.basis.is_projection:
+            raise ValueError(
+                "basis must be a ReweightedBasis of a projection, such as GridEigenfunctions; got "
+                f"{type(basis).__name__}."
+            )
+        self.basis = basis
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        prior = self.basis.kernel(X, X2)
+        A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
+        if X2 is None:
+            gain = tf.linalg.matmul(A, A, transpose_a=True)
+            return prior + gain - tf.linalg.matmul(plain, plain, transpose_a=True)
+        others = (batched_features(b, X2) for b in (self.basis, self.basis.basis))
+        A2, plain2 = others
+        return prior + across(A, A2) - across(plain, plain2)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        prior = self.basis.kernel(X, full_cov=False)
+        A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
+        residual = prior - tf.reduce_sum(tf.square(plain), axis=-2)
+        return tf.maximum(residual, 0.0) + tf.reduce_sum(tf.square(A), axis=-2)
+
+
+def require_basis(value: Any, name: str = "basis") -> FiniteBasis:
+    """:raises ValueError: if ``value`` is not a finite basis."""
+    if not isinstance(value, FiniteBasis):
+        raise ValueError(
+            f"{name} must be a finite basis, such as gs.bases.RandomFourier or GridEigenfunctions; "
+            f"got {type(value).__name__}."
+        )
+    return value
+
+
+def batched_features(basis: FiniteBasis, X: tf.Tensor) -> tf.Tensor:
+    """``A [..., m, N]`` for ``X [..., N, D]``."""
+    X = tf.convert_to_tensor(X)
+    if X.shape.rank == 2:
+        return basis.features(X)
+    A = basis.features(tf.reshape(X, [-1, X.shape[-1]]))  # [m, n]
+    shape = tf.concat([tf.shape(X)[:-1], [basis.num_basis]], axis=0)
+    return tf.linalg.matrix_transpose(tf.reshape(tf.transpose(A), shape))
+
+
+def across(A: tf.Tensor, A2: tf.Tensor) -> tf.Tensor:
+    """``A^T A2`` over all pairs of leading axes, ``[..., N, ..., N2]``, as GPflow has it."""
+    return tf.tensordot(tf.linalg.matrix_transpose(A), A2, [[-1], [-2]])

@@ -1,0 +1,36 @@
+"""Products of one-dimensional kernels, which is what GRIEF takes."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow.kernels import Kernel, Product
+
+from gpflow_sparse import checks
+
+
+def product_of(kind: type[Kernel], lengthscales: Any, variance: float = 1.0) -> Kernel:
+    """
+    One kernel per input column, multiplied: ``variance prod_i k_i(x_i, z_i)``.
+
+    For Matern kernels this is another kernel than GPflow's, which reads one distance over all
+    columns; for SquaredExponential it is the same.
+
+    :param kind: a stationary GPflow kernel, such as ``gpflow.kernels.Matern32``.
+    :param lengthscales: one per column, ``[D]``.
+    :param variance: of the product; the factors have 1, fixed.
+    :raises ValueError: for a class without variance and lengthscales, or bad lengthscales.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, gpflow.kernels.IsotropicStationary)):
+        raise ValueError(
+            "kind must be a class of stationary kernels, such as gpflow.kernels.Matern32; got "
+            f"{kind!r}."
+        )
+    scales = checks.as_tensor(lengthscales, "lengthscales").numpy()
+    if scales.ndim != 1 or not len(scales) or not (scales > 0.0).all():
+        raise ValueError(f"lengthscales must be positive, one per column; got {lengthscales!r}.")
+    parts = [kind(lengthscales=scale, active_dims=[i]) for i, scale in enumerate(scales)]
+    for part in parts[1:]:
+        gpflow.set_trainable(part.variance, False)
+    parts[0].variance.assign(np.asarray(variance, scales.dtype))
+    return parts[0] if len(parts) == 1 else Product(parts)

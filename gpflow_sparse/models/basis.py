@@ -1,0 +1,219 @@
+"""Gaussian processes that are finite sums: exact regression, and any likelihood by minibatches."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import triangular
+
+from gpflow_sparse import checks, collapsed
+from gpflow_sparse.bases import FiniteBasis, ReweightedBasis
+from gpflow_sparse.inducing_variables import BasisFeatures
+from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
+from gpflow_sparse.kernels import Basis, Corrected
+from gpflow_sparse.kernels.basis import require_basis
+from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.weight_space import WeightSpaceModel
+from gpflow_sparse.posteriors import BasisPosterior, cache_type
+
+
+class BasisGPR(WeightSpaceModel):
+    """
+    Exact Gaussian process regression with a finite basis: ``y = phi(x)^T w + noise``.
+
+    The same numbers as ``gpflow.models.GPR`` with ``kernels.Basis(basis)``, in time O(N m^2 + m^3)
+    and memory O(m^2), gradients included, for any N. Every output has its own weights.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        basis: FiniteBasis,
+        *,
+        mean_function: MeanFunction | None = None,
+        noise_variance: Any = 1.0,
+    ) -> None:
+        """
+        :param data: ``(X [N, D], Y [N, P])``: arrays; or memory maps (``np.load(path,
+            mmap_mode="r")``); or a ``tf.data.Dataset`` of batches ``(X, Y)``, finite and the same
+            in every pass.
+        :param basis: m functions; the parameters of its kernel are trained through it.
+        :param mean_function: added to the prior mean; zero by default.
+        :param noise_variance: start of ``model.likelihood.variance``.
+        :raises ValueError: for arguments of a wrong kind or that do not fit each other.
+        """
+        kernel = Basis(basis)
+        super().__init__(
+            data, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
+        )
+
+    def elbo(self) -> tf.Tensor:
+        """The :meth:`log_marginal_likelihood`, which is not a bound but the evidence itself."""
+        return self.log_marginal_likelihood()
+
+    def to_svgp(self, num_data: int | None = None) -> "BasisSVGP":
+        """
+        A :class:`BasisSVGP` at the exact posterior: it holds no data, so it is small to save and to
+        export, and can be trained on minibatches. Shares nothing with this model.
+
+        :param num_data: its ``num_data``; None means the N of this model, for which the data are
+            read.
+        """
+        return to_svgp(self, num_data, keep_residual=False)
+
+    def _sums(self) -> collapsed.RowSums:
+        return self._row_sums()
+
+
+class BasisSVGP(VariationalModel):
+    """
+    Variational inference over the weights of a finite basis, with any likelihood and minibatches.
+
+    The weights have prior ``N(0, I)`` and ``q = N(q_mu, q_sqrt q_sqrt^T)``, so no matrix is ever
+    factorized. With a basis that projects its kernel (:class:`~gpflow_sparse.bases.
+    GridEigenfunctions`) the rest of that kernel stays in the model, at its prior: the elbo is a
+    lower bound on the evidence of the kernel itself, and variances do not collapse away from the
+    grid. With any other basis, the finite sum is the model.
+
+    Time per step on a batch of n rows: O(n m^2 L).
+    """
+
+    def __init__(
+        self,
+        basis: FiniteBasis,
+        likelihood: Likelihood,
+        *,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int = 1,
+        q_mu: Any = None,
+        q_sqrt: Any = None,
+        num_data: int | None = None,
+        keep_residual: bool | None = None,
+    ) -> None:
+        """
+        :param basis: m functions; the parameters of its kernel are trained through it.
+        :param likelihood: any GPflow likelihood.
+        :param mean_function: added to the prior mean; zero by default.
+        :param num_latent_gps: number of latent functions L, which all have this basis.
+        :param q_mu: starting mean ``[m, L]``; default zero.
+        :param q_sqrt: starting lower factors ``[L, m, m]``; default the prior's, the identity.
+        :param num_data: N, the number of training rows; see :class:`VariationalModel`.
+        :param keep_residual: whether the part of the kernel that the basis leaves is in the model;
+            None for yes where the basis is a projection, which it must be.
+        :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
+        """
+        super().__init__(
+            prior_kernel(basis, keep_residual),
+            likelihood,
+            mean_function=mean_function,
+            num_latent_gps=num_latent_gps,
+            num_data=num_data,
+        )
+        self.inducing_variable = BasisFeatures(basis)
+        m, L = basis.num_basis, num_latent_gps
+        mean = np.zeros((m, L)) if q_mu is None else q_mu
+        factors = np.eye(m)[None].repeat(L, axis=0) if q_sqrt is None else q_sqrt
+        self.q_mu = _parameter(mean, (m, L), "q_mu")
+        self.q_sqrt = _parameter(factors, (L, m, m), "q_sqrt", triangular())
+        self._require_parts(self.input_dim)
+
+    @property
+    def basis(self) -> FiniteBasis:
+        """The basis that the weights belong to."""
+        return self.inducing_variable.basis
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> BasisPosterior:
+        """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
+        cache = cache_type(precompute_cache)
+        self._require_parts(self.input_dim, self.dtype)
+        return BasisPosterior(
+            self.kernel,
+            self.inducing_variable,
+            self.q_mu,
+            self.q_sqrt,
+            mean_function=self.mean_function,
+            precompute_cache=cache,
+        )
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.inducing_variable.basis.input_dim
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.q_mu.dtype
+
+    @property
+    def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
+        """The pair ``(q_mu, q_sqrt)``: what a natural-gradient step moves."""
+        return ((self.q_mu, self.q_sqrt),)
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        if hasattr(self, "inducing_variable"):
+            require_own_kernel(self.inducing_variable, self.kernel)
+
+
+def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
+    """
+    The kernel of a model over the weights of ``basis``.
+
+    :param keep_residual: with what the basis leaves of its kernel; None for yes if it can.
+    :raises ValueError: for something that is not a basis, or a residual that there is not.
+    """
+    projection = require_basis(basis)
+    if isinstance(basis, ReweightedBasis):
+        projection = basis.basis
+    if keep_residual is None:
+        keep_residual = projection.is_projection
+    checks.require_flag(keep_residual, "keep_residual")
+    if not keep_residual:
+        return Basis(basis)
+    if not projection.is_projection:
+        raise ValueError(
+            f"keep_residual must be False for {type(basis).__name__}: it approximates its kernel, "
+            "and what it leaves is no covariance."
+        )
+    return basis.kernel if basis is projection else Corrected(basis)
+
+
+def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: bool) -> BasisSVGP:
+    """A copy of the model's parts around its optimal q."""
+    q_mu, q_sqrt = model.compute_qu()
+    parts = tf.Module()
+    parts.all = (
+        model._prior()[1],
+        model.likelihood,
+        model.mean_function,
+        model.standardizer,
+    )
+    # together, for what is shared among them
+    basis, likelihood, mean_function, standardizer = gpflow.utilities.deepcopy(parts).all
+    svgp = BasisSVGP(
+        basis,
+        likelihood,
+        mean_function=mean_function,
+        num_latent_gps=model.num_latent_gps,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+        num_data=int(model._sums().num_rows) if num_data is None else num_data,
+        keep_residual=keep_residual,
+    )
+    svgp.jitter, svgp.standardizer = model.jitter, standardizer
+    return svgp
+
+
+def _parameter(value: Any, shape: tuple[int, ...], name: str, transform: Any = None) -> Parameter:
+    tensor = checks.as_tensor(value, name)
+    checks.require_range(tensor, name)
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}.")
+    return Parameter(tensor, transform=transform, dtype=gpflow.default_float())

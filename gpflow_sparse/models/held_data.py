@@ -1,0 +1,94 @@
+"""What a model that holds its data holds: tensors, or batches that are read in every pass."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse import checks
+from gpflow_sparse.streaming import read_in_blocks
+
+HeldData = tuple[tf.Tensor, tf.Tensor] | tf.data.Dataset
+# Numbers in one block of a file on the way into memory: 8 MiB of float64.
+_FILE_BLOCK = 2**20
+
+
+def hold(data: Any, *, batches: bool) -> HeldData:
+    """
+    ``data`` as a model keeps it.
+
+    :param data: ``(X [N, D], Y [N, P])``. Arrays become tensors. Memory maps (``np.load(path,
+        mmap_mode="r")``) stay on disk and become a data set, as does a ``tf.data.Dataset`` of
+        batches ``(X, Y)``, which must be finite and the same in every pass.
+    :param batches: whether the model can read its data in passes.
+    :raises ValueError: for anything else, and for batches if the model cannot.
+    """
+    mapped = isinstance(data, Sequence) and any(isinstance(part, np.memmap) for part in data)
+    if batches and mapped:
+        X, Y = _require_files(data)
+        data = read_in_blocks((X, Y), max(1, _FILE_BLOCK // X.shape[1]))
+    if isinstance(data, tf.data.Dataset):
+        if not batches:
+            raise ValueError("data must be arrays (X [N, D], Y [N, P]), got a tf.data.Dataset.")
+        return _require_dataset(data)
+    return checks.require_data(data)
+
+
+def columns(data: HeldData) -> tuple[int, int]:
+    """D and P."""
+    X, Y = data.element_spec if isinstance(data, tf.data.Dataset) else data
+    return int(X.shape[1]), int(Y.shape[1])
+
+
+def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
+    """
+    Rows of X, evenly over all of them; a data set is read once.
+
+    :return: ``[n, D]``; all rows if there are at most ``most``, else between half as many and that.
+    """
+    if not isinstance(data, tf.data.Dataset):
+        X = data[0].numpy()
+        return X[:: -(-len(X) // most)]
+    kept: list[np.ndarray] = []
+    stride, count, seen = 1, 0, 0
+    for X, _ in data.as_numpy_iterator():
+        part = X[-seen % stride :: stride]
+        kept, count, seen = [*kept, part], count + len(part), seen + len(X)
+        while count > most:
+            stride *= 2
+            kept = [np.concatenate(kept)[::2]]
+            count = len(kept[0])
+    return np.concatenate(kept).astype(np.float64)
+
+
+def _require_files(data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Shapes only: whether the numbers are finite is seen when they are read."""
+    if len(data) != 2 or not all(isinstance(part, np.ndarray) for part in data):
+        raise ValueError("data must be (X [N, D], Y [N, P]): two arrays, in memory or mapped.")
+    for name, part in zip("XY", data, strict=True):
+        if part.ndim != 2 or 0 in part.shape or part.dtype.kind not in "fiu":
+            raise ValueError(
+                f"{name} must be a matrix of numbers, got shape {part.shape} of {part.dtype}."
+            )
+    if len(data[0]) != len(data[1]):
+        raise ValueError(
+            f"X and Y must have the same number of rows, got {len(data[0])} and {len(data[1])}."
+        )
+    return data[0], data[1]
+
+
+def _require_dataset(data: tf.data.Dataset) -> tf.data.Dataset:
+    spec = data.element_spec
+    pair = isinstance(spec, tuple) and len(spec) == 2
+    if not pair or not all(isinstance(part, tf.TensorSpec) for part in spec):
+        raise ValueError(f"data must yield pairs (X [n, D], Y [n, P]), got {spec}.")
+    for name, part in zip("XY", spec, strict=True):
+        if part.shape.rank != 2 or part.shape[1] is None:
+            raise ValueError(
+                f"{name} of data must be batches [n, D] with a known number of columns, got shape "
+                f"{part.shape}; use data.batch(1024)."
+            )
+    if int(data.cardinality()) in (0, tf.data.INFINITE_CARDINALITY):
+        raise ValueError("data must be a finite data set that is not empty; leave out repeat().")
+    return data

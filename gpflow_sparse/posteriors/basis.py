@@ -1,0 +1,144 @@
+"""The posterior over the weights of a finite basis: one block, and no factorization."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
+
+from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
+from gpflow_sparse.kernels import Basis
+from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, WeightPaths
+
+
+class BasisPosterior(SparsePosterior):
+    """
+    ``f = A(x)^T w + r``, ``q(w) = N(q_mu, q_sqrt q_sqrt^T)``, with r at its prior.
+
+    With ``kernels.Basis`` there is no r. With the kernel that the basis projects, r has what the
+    basis leaves, ``k(x, x) - |A(x)|^2``. Time O(N m^2 P) and that of the basis; a cached posterior
+    keeps what the basis precomputes.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: BasisFeatures,
+        q_mu: Any,
+        q_sqrt: Any,
+        whiten: bool = True,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | None = None,
+    ) -> None:
+        """
+        :param q_mu: ``[m, P]``.
+        :param q_sqrt: lower triangular ``[P, m, m]``; or ``[m, P]`` standard deviations; or None
+            for a fixed mean.
+        :param whiten: no difference: the prior of the weights is ``N(0, I)``.
+        """
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        self._refuse_multioutput()
+        require_own_kernel(inducing_variable, kernel)
+        self.whiten = whiten
+        self._q_mu, self._q_sqrt = q_mu, q_sqrt
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.X_data.basis.input_dim
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """KL of the weights; X is not used."""
+        return kl_from_standard_normal(*self._q())
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        block = Block(self.X_data.basis.features(X), *self._q())
+        mean, var = marginals(self._prior_variances(X, [block]), [block])
+        kl = kl_from_standard_normal(block.q_mu, block.q_sqrt)
+        return self._add_mean_function(X, mean), var, kl
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._predict_from_weights(
+            Xnew, self.X_data.basis.precompute(), self._q(), full_cov, full_output_cov
+        )
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """Mean and factor of q, then what the basis precomputes."""
+        values = [value for value in self._q() if value is not None]
+        values += self.X_data.basis.precompute()
+        return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        fixed = self._q_sqrt_is_missing()
+        q_mu, q_sqrt = (cache[0], None) if fixed else cache[:2]
+        precomputed = cache[1:] if fixed else cache[2:]
+        return self._predict_from_weights(
+            Xnew, precomputed, (q_mu, q_sqrt), full_cov, full_output_cov
+        )
+
+    def _predict_from_weights(
+        self,
+        X: tf.Tensor,
+        precomputed: Sequence[tf.Tensor],
+        q: tuple[tf.Tensor, tf.Tensor | None],
+        full_cov: bool,
+        full_output_cov: bool,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
+        block = Block(self.X_data.basis.features(flat, precomputed), *q)
+        return self._predict_from_blocks(X, [block], full_cov, full_output_cov)
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        """Draws of the weights; exact, so ``num_features`` has no part in it."""
+        basis = self.X_data.basis
+        if not isinstance(self.kernel, Basis):
+            raise ValueError(
+                "functions can be drawn from the weights alone: this posterior also has the prior "
+                f"of {type(self.kernel).__name__} that the basis leaves. Take kernels.Basis(basis) "
+                "as the kernel (GRIEF: objective='likelihood'), or draw values: predict_f_samples."
+            )
+        m, R = self._q()
+        shape = (num_samples, *m.shape)
+        weights = tf.broadcast_to(m, shape)
+        if R is not None:
+            drawn = tf.constant(generator.normal(size=shape), dtype=m.dtype)
+            weights = weights + tf.einsum("pij,sjp->sip", R, drawn)
+        return FunctionDraws([WeightPaths(basis, weights)], self.mean_function, self.input_dim)
+
+    def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
+        if isinstance(self.kernel, Basis):  # from the features that are there already
+            return tf.reduce_sum(tf.square(blocks[0].A), axis=0)
+        return super()._prior_variances(X, blocks)
+
+    def _q_sqrt_is_missing(self) -> bool:
+        return self._q_sqrt is None
+
+    def _q(self) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """q as it is now; all else reads it through this."""
+        q_mu = tf.convert_to_tensor(self._q_mu)
+        if self._q_sqrt is None:
+            return q_mu, None
+        q_sqrt = tf.convert_to_tensor(self._q_sqrt)
+        return q_mu, tf.linalg.diag(tf.transpose(q_sqrt)) if q_sqrt.shape.rank == 2 else q_sqrt
+
+
+@get_posterior_class.register(Kernel, BasisFeatures)
+def _basis_posterior(kernel: Kernel, inducing_variable: BasisFeatures) -> type[BasisPosterior]:
+    return BasisPosterior
