@@ -53,8 +53,12 @@ def streamed_sum(
                     sums = list(statistics(blocks, local))
                 sources = [*local, *watched]
                 gradients = tape.gradient(sums, sources, list(upstream), "zero")
-                # those of gathers come sparse, and cannot be added up
-                return [tf.convert_to_tensor(part) for part in gradients]
+                # those of gathers come sparse, and cannot be added up; those of batches of unknown
+                # height may not know their own shape
+                return [
+                    tf.ensure_shape(tf.convert_to_tensor(part), source.shape)
+                    for part, source in zip(gradients, sources, strict=True)
+                ]
 
             slopes = _sum_over_blocks(pull_back, data, block_rows)
             at_tensors, at_variables = slopes[: len(tensors)], slopes[len(tensors) :]

@@ -51,7 +51,7 @@ class BasisFeatures(InducingVariables):
 
 def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
     """
-    Refuse inducing variables of another kind, and a kernel for which the basis is not what ``Kuu = I`` says it is.
+    Refuse inducing variables of another kind, and a kernel for which ``Kuu = I`` is not true.
 
     :raises ValueError: saying which kernel to take.
     """

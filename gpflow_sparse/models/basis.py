@@ -70,6 +70,14 @@ class BasisGPR(WeightSpaceModel):
     def _sums(self) -> collapsed.RowSums:
         return self._row_sums()
 
+    def _require_all(self) -> None:
+        super()._require_all()
+        if not isinstance(self.kernel, Basis) or self.kernel.basis is not self.basis:
+            raise ValueError(
+                "kernel must be the gs.kernels.Basis of this model's basis; make a new BasisGPR for "
+                "another basis."
+            )
+
 
 class BasisSVGP(VariationalModel):
     """

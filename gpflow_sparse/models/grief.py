@@ -111,8 +111,11 @@ class GRIEF(WeightSpaceModel):
         if reweighted is not None:
             gpflow.set_trainable(self.kernel, False)
             gpflow.set_trainable(self.mean_function, False)
-            ones = np.ones(basis.num_basis, gpflow.default_float())
-            self.weights = Parameter(ones, transform=gpflow.utilities.positive())
+            self.weights = Parameter(
+                np.ones(basis.num_basis),
+                transform=gpflow.utilities.positive(),
+                dtype=gpflow.default_float(),
+            )
             fixed = (self._row_sums(), self._fixed_values())
             self._statistics = tuple(_variable(part) for part in fixed[0])
             self._fixed_at = _variable(fixed[1])
@@ -155,7 +158,7 @@ class GRIEF(WeightSpaceModel):
         :return: whether the functions, or with ``reweighted`` the fixed parameters, have changed.
         """
         changed = self.basis.refresh()
-        if self.reweighted is None:
+        if self.weights is None:
             return changed
         values = self._fixed_values()
         changed = changed or not np.array_equal(values, self._fixed_at.numpy())

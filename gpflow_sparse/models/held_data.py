@@ -9,7 +9,7 @@ import tensorflow as tf
 from gpflow_sparse import checks
 from gpflow_sparse.streaming import read_in_blocks
 
-HeldData = tuple[tf.Tensor, tf.Tensor] | tf.data.Dataset
+HeldData = Any  # (X [N, D], Y [N, P]) tensors, or a tf.data.Dataset of such
 # Numbers in one block of a file on the way into memory: 8 MiB of float64.
 _FILE_BLOCK = 2**20
 

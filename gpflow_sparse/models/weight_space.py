@@ -17,7 +17,7 @@ from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
 from gpflow_sparse.streaming import streamed_sum
 
-# Numbers that the features of one block make on their way: 64 MiB of float64, and its rows at least.
+# Numbers that the features of one block make on their way, 64 MiB of float64; its fewest rows.
 _BLOCK_NUMBERS, _FEWEST_ROWS = 2**23, 256
 
 

@@ -3,13 +3,13 @@
 from gpflow_sparse.posteriors.base import SparsePosterior, cache_type
 from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
+from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.multioutput import (
     MultioutputPosterior,
     latent_kernels,
     require_latent_kernels,
 )
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
 
 __all__ = [
     "BasisPosterior",

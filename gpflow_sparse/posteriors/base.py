@@ -12,7 +12,7 @@ from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.bases.fourier import require_num_features
 from gpflow_sparse.blocks import Block, joint, marginals
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, make_generator
+from gpflow_sparse.posteriors.draws import FunctionDraws, make_generator
 
 
 class SparsePosterior(AbstractPosterior):
@@ -73,7 +73,7 @@ class SparsePosterior(AbstractPosterior):
         Functions drawn from the posterior as it is now, to be evaluated anywhere.
 
         Their mean and covariance are those of :meth:`predict_f` with ``full_cov``, whatever
-        ``num_features``; :class:`~gpflow_sparse.posteriors.pathwise.FunctionDraws` says why, and
+        ``num_features``; :class:`~gpflow_sparse.posteriors.draws.FunctionDraws` says why, and
         what ``num_features`` does change. Wilson et al., "Efficiently Sampling Functions from
         Gaussian Process Posteriors" (2020, arXiv:2002.09309).
 

@@ -13,7 +13,7 @@ from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, WeightPaths
+from gpflow_sparse.posteriors.draws import FunctionDraws, WeightPaths
 
 
 class BasisPosterior(SparsePosterior):

@@ -19,8 +19,9 @@ from gpflow_sparse.inducing_variables.covariances import (
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, require_points
+from gpflow_sparse.posteriors.pathwise import require_points
 from gpflow_sparse.stationary import covariance
 
 

@@ -19,12 +19,8 @@ from gpflow_sparse.inducing_variables.covariances import (
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.pathwise import (
-    FunctionDraws,
-    PriorPaths,
-    condition,
-    require_points,
-)
+from gpflow_sparse.posteriors.draws import FunctionDraws
+from gpflow_sparse.posteriors.pathwise import PriorPaths, condition, require_points
 
 Moments = list[tuple[tf.Tensor, tf.Tensor | None]]
 

@@ -5,6 +5,7 @@ from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.training.interrupt import TrainingInterrupted
 from gpflow_sparse.training.optimizers import adam, natural_step
+from gpflow_sparse.training.rounds import fit_in_rounds
 
 __all__ = [
     "EarlyStopping",
@@ -14,5 +15,6 @@ __all__ = [
     "TrainingInterrupted",
     "adam",
     "fit",
+    "fit_in_rounds",
     "natural_step",
 ]

@@ -8,8 +8,9 @@ from scipy import stats
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.posteriors import OrthogonalPosterior, pathwise
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors import OrthogonalPosterior
+from gpflow_sparse.posteriors import draws as draws_room
+from gpflow_sparse.posteriors.draws import FunctionDraws
 
 D, S = 2, 2000
 KERNELS = {
@@ -157,7 +158,7 @@ def test_a_draw_is_one_function_in_every_call_and_every_block(monkeypatch):
     np.testing.assert_allclose(draws(X[5:6]), together[:, 5:6], atol=1e-12)
     any_rows = [tf.TensorSpec([None, D], tf.float64)]
     for block in (1, 48 * 5, 48 * 22, 48 * 23):  # 1, 5, 22 and all rows at a time
-        monkeypatch.setattr(pathwise, "_BLOCK", block)
+        monkeypatch.setattr(draws_room, "_BLOCK", block)
         calls = [
             draws,
             tf.function(lambda X: draws(X), autograph=False),
@@ -178,7 +179,7 @@ def test_compiled_by_xla_equals_eager():
 @pytest.mark.parametrize("block", [2**21, 200], ids=["one block", "blocks"])
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
 def test_the_gradient_at_x_equals_central_differences(monkeypatch, block, compiled):
-    monkeypatch.setattr(pathwise, "_BLOCK", block)
+    monkeypatch.setattr(draws_room, "_BLOCK", block)
     draws = build().posterior().sample_functions(3, num_features=16, seed=7)
     rng, h = np.random.default_rng(8), 1e-5
     X = tf.constant(inputs(11))

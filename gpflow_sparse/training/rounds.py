@@ -1,0 +1,88 @@
+"""L-BFGS for models whose basis is chosen anew between rounds, never within a line search."""
+
+import time
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse import checks, component_checks
+from gpflow_sparse.training.fit import History
+from gpflow_sparse.training.guard import TrainingError
+
+
+def fit_in_rounds(model: Any, *, num_rounds: int = 7, num_iterations: int = 10) -> History:
+    """
+    Maximize a deterministic objective by rounds of L-BFGS, with ``model.refresh_basis()`` between.
+
+    The choice of eigenfunctions in :class:`~gpflow_sparse.models.GRIEF` depends on the
+    hyperparameters, and the objective jumps where it changes: by more than a hundred nats with few
+    functions, enough to end a line search. So it is frozen for a few iterations and then made
+    anew, until it no longer changes and L-BFGS has converged.
+
+    :param model: a model that holds its data and has ``refresh_basis``.
+    :param num_rounds: at most.
+    :param num_iterations: L-BFGS iterations of a round, at most.
+    :return: the objective and the seconds since the start at the end of every round; ``stopped_early`` if
+        it converged before the last round.
+    :raises ValueError: for a model of another kind.
+    :raises TrainingError: if the objective is not finite where a round would begin; the parameters
+        are those of the best round so far. A failure within a round ends that round at the best
+        point that it evaluated.
+    """
+    if not hasattr(model, "refresh_basis") or not hasattr(model, "training_loss_closure"):
+        raise ValueError(
+            f"model must hold its data and choose a basis, such as GRIEF; got "
+            f"{type(model).__name__}. For other models use fit."
+        )
+    checks.require_count(num_rounds, "num_rounds")
+    checks.require_count(num_iterations, "num_iterations")
+    component_checks.require_sound(model)
+    start = time.perf_counter()
+    objective: list[float] = []
+    seconds: list[float] = []
+    stopped = False
+    loss = _Loss(model)  # one compilation: the choice of functions is in variables
+    for _ in range(num_rounds):
+        converged = loss.minimize(num_iterations)
+        objective.append(-loss.best)
+        seconds.append(time.perf_counter() - start)
+        if not model.refresh_basis() and converged:
+            stopped = True
+            break
+    return History(np.array(objective), np.array(seconds), stopped, ())
+
+
+class _Loss:
+    """The training loss, which remembers the best point it has seen in a round."""
+
+    def __init__(self, model: Any) -> None:
+        self._variables = model.trainable_variables
+        self._compiled = model.training_loss_closure(compile=True)
+        self.best = np.inf
+
+    def minimize(self, num_iterations: int) -> bool:
+        """:return: whether L-BFGS says that it has converged."""
+        self.best, self._values = np.inf, [v.numpy() for v in self._variables]
+        try:
+            result = gpflow.optimizers.Scipy().minimize(
+                self, self._variables, options={"maxiter": num_iterations}, compile=False
+            )
+            converged = bool(result.success)
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            if not np.isfinite(self.best):
+                raise TrainingError(f"the objective cannot be computed: {error}") from error
+            converged = False
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(value)
+        if not np.isfinite(self.best):
+            raise TrainingError("the objective is not finite where the round began.")
+        return converged
+
+    def __call__(self) -> tf.Tensor:
+        loss = self._compiled()
+        value = float(loss)
+        if value < self.best:
+            self.best, self._values = value, [v.numpy() for v in self._variables]
+        return loss
