@@ -192,6 +192,17 @@ def require_flag(value: Any, name: str) -> None:
         raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
+def require_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
+    """
+    Refuse what is not one of ``choices``, which are strings and None.
+
+    :raises ValueError: listing them.
+    """
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
+
+
 def require_range(tensor: tf.Tensor, name: str) -> None:
     """
     Refuse numbers whose squares overflow, where they are known (see the module).

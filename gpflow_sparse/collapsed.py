@@ -57,6 +57,24 @@ def row_sums(A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor) -> RowSums:
     )
 
 
+def corrected_row_sums(
+    A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor, noise: tf.Tensor
+) -> tuple[RowSums, tf.Tensor]:
+    """
+    For rows with noise of their own, ``noise + k(x, x) - |a|^2``: what the features leave, as if it
+    were independent.
+
+    :return: the sums of rows divided by the root of their noise, for which :func:`log_density` and
+        :func:`optimal_q` with noise 1 are right up to the sum of the logarithms of the noises,
+        which is the second part.
+    """
+    A, errors, Kff_diag = (tf.cast(part, tf.float64) for part in (A, errors, Kff_diag))
+    noises = noise + tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0)  # [N]
+    roots = tf.sqrt(noises)
+    sums = row_sums(A / roots, errors / roots[:, None], tf.zeros_like(noises))
+    return sums, tf.reduce_sum(tf.math.log(noises))
+
+
 def reweighted(sums: RowSums, roots: tf.Tensor) -> RowSums:
     """The sums of features times ``roots [M]``, one per feature; the residual as it was."""
     return sums._replace(

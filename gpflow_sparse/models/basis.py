@@ -74,8 +74,8 @@ class BasisGPR(WeightSpaceModel):
         super()._require_all()
         if not isinstance(self.kernel, Basis) or self.kernel.basis is not self.basis:
             raise ValueError(
-                "kernel must be the gs.kernels.Basis of this model's basis; make a new BasisGPR for "
-                "another basis."
+                "kernel must be the gs.kernels.Basis of this model's basis; make a new BasisGPR "
+                "for another basis."
             )
 
 

@@ -10,13 +10,16 @@ from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import collapsed, component_checks
+from gpflow_sparse import checks, collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.basis import BasisSVGP, to_svgp
+from gpflow_sparse.models.fixed_statistics import FixedStatistics
 from gpflow_sparse.models.held_data import hold, some_inputs
 from gpflow_sparse.models.weight_space import WeightSpaceModel
-from gpflow_sparse.rotation import Rotation, rotate, rotated_log_density
+from gpflow_sparse.posteriors.mixture import MixturePosterior
+from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
+from gpflow_sparse.rotation import rotated_log_density
 
 _OBJECTIVES = ("bound", "likelihood", "corrected")
 _REWEIGHTED = (None, "original", "rotated")
@@ -86,8 +89,8 @@ class GRIEF(WeightSpaceModel):
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
-        _require_choice(reweighted, "reweighted", _REWEIGHTED)
-        _require_choice(objective, "objective", _OBJECTIVES)
+        checks.require_choice(reweighted, "reweighted", _REWEIGHTED)
+        checks.require_choice(objective, "objective", _OBJECTIVES)
         if objective == "corrected" and reweighted is not None:
             raise ValueError(
                 "objective must be 'bound' or 'likelihood' with reweighted: the correction depends "
@@ -116,11 +119,11 @@ class GRIEF(WeightSpaceModel):
                 transform=gpflow.utilities.positive(),
                 dtype=gpflow.default_float(),
             )
-            fixed = (self._row_sums(), self._fixed_values())
-            self._statistics = tuple(_variable(part) for part in fixed[0])
-            self._fixed_at = _variable(fixed[1])
-            if reweighted == "rotated":
-                self._rotation = tuple(_variable(part) for part in rotate(fixed[0]))
+            self._statistics = FixedStatistics(
+                self._row_sums(),
+                rotated=reweighted == "rotated",
+                fixed=(self.kernel, self.mean_function),
+            )
 
     def elbo(self) -> tf.Tensor:
         """
@@ -130,11 +133,11 @@ class GRIEF(WeightSpaceModel):
         With weights W its kernel is ``k + phi^T (W - I) phi``.
         """
 
-        def bound(sums: collapsed.RowSums, noise: tf.Tensor) -> tf.Tensor:
-            trace = self.num_latent_gps * sums.residual / (2.0 * noise)
-            return self._log_density(sums, noise) - trace
+        def bound() -> tf.Tensor:
+            sums, noise = self._sums(), self._noise()
+            return self._log_density(sums) - self.num_latent_gps * sums.residual / (2.0 * noise)
 
-        return self._objective(bound)
+        return self._guarded(bound)
 
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
@@ -142,8 +145,8 @@ class GRIEF(WeightSpaceModel):
         "corrected": a scalar, in nats.
         """
         if self.objective == "corrected":
-            return self._corrected_log_density()
-        return self._objective(self._log_density)
+            return self._guarded(self._corrected_log_density)
+        return self._guarded(lambda: self._log_density(self._sums()))
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """What ``objective`` names."""
@@ -160,14 +163,9 @@ class GRIEF(WeightSpaceModel):
         changed = self.basis.refresh()
         if self.weights is None:
             return changed
-        values = self._fixed_values()
-        changed = changed or not np.array_equal(values, self._fixed_at.numpy())
+        changed = changed or not self._statistics.is_current()
         if changed:
-            sums = self._row_sums()
-            _assign(self._statistics, sums)
-            if self.reweighted == "rotated":
-                _assign(self._rotation, rotate(sums))
-            self._fixed_at.assign(values)
+            self._statistics.update(self._row_sums())
             self.weights.assign(np.ones(self.basis.num_basis))
         return changed
 
@@ -176,12 +174,67 @@ class GRIEF(WeightSpaceModel):
         if self.reweighted != "rotated":
             return super().compute_qu()
         self._require_all()
-        rotation, noise, w = self._rotated(), self._noise(), self._weights()
+        rotation, noise, w = self._statistics.rotation, self._noise(), self._weights()
         D = noise + w * rotation.squares  # [p]
         mean = (tf.sqrt(w) / D)[:, None] * rotation.projections
         factor = tf.linalg.diag(tf.sqrt(noise / D))
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
+
+    def sample_posterior(
+        self,
+        num_samples: int = 180,
+        *,
+        method: str = "mala",
+        weight_prior: tuple[float, float] = (1.0, 100.0),
+        noise_prior: tuple[float, float] | None = None,
+        num_burnin: int = 1000,
+        thin: int | None = None,
+        num_chains: int = 1,
+        seed: int = 0,
+    ) -> MixturePosterior:
+        """
+        Type-I inference: weights and noise variance integrated over, not maximized.
+
+        Priors are log-normal, given by mode and variance; defaults of all numbers are those of
+        section 6 of the paper, whose chains have 10,000 steps. "mala" is the paper's Langevin
+        sampler, with scales per coordinate; "hmc" and "nuts" are those of TensorFlow Probability;
+        "quadrature" is exact up to rounding, for rotated weights only, and needs no samples.
+        One step takes O(p) for rotated weights and O(p^3) for original ones, for any N.
+
+        The likelihood is that of the finite sum. Unless ``objective`` is "likelihood", predictions
+        add the variance that the functions leave of the kernel.
+
+        :param num_samples: states kept of each chain.
+        :param weight_prior: of every weight.
+        :param noise_prior: None for the noise variance as it is now, and 0.04, in the units of Y.
+        :param num_burnin: steps before the first sample, in which the step size is adapted.
+        :param thin: steps per sample; None for 50 with "mala", else 1.
+        :param num_chains: chains, all from the mode of the prior.
+        :raises ValueError: without ``reweighted``, and for arguments that are none.
+        """
+        self._require_all()
+        if self.reweighted is None:
+            raise ValueError(
+                "reweighted must be 'original' or 'rotated' for sample_posterior: the weights are "
+                "what it samples. Build GRIEF with it."
+            )
+        noise_prior = (float(self._noise()), 0.04) if noise_prior is None else noise_prior
+        fixed = self._statistics
+        with component_checks.blame(self):
+            return type_one_posterior(
+                self.basis,
+                fixed.rotation if self.reweighted == "rotated" else fixed.sums,
+                make_prior(weight_prior, noise_prior),
+                method=method,
+                num_samples=num_samples,
+                num_burnin=num_burnin,
+                thin=thin,
+                num_chains=num_chains,
+                seed=seed,
+                residual=self.objective != "likelihood",
+                mean_function=self.mean_function,
+            )
 
     def to_svgp(self, num_data: int | None = None) -> BasisSVGP:
         """
@@ -193,37 +246,29 @@ class GRIEF(WeightSpaceModel):
     def _sums(self) -> collapsed.RowSums:
         if self.reweighted is None:
             return self._row_sums()
-        sums = collapsed.RowSums(*(tf.convert_to_tensor(part) for part in self._statistics))
         if self.reweighted == "rotated":
-            return sums
-        return collapsed.reweighted(sums, tf.sqrt(self._weights()))
+            return self._statistics.sums
+        return collapsed.reweighted(self._statistics.sums, tf.sqrt(self._weights()))
 
-    def _log_density(self, sums: collapsed.RowSums, noise: tf.Tensor) -> tf.Tensor:
+    def _log_density(self, sums: collapsed.RowSums) -> tf.Tensor:
         if self.reweighted == "rotated":
-            return rotated_log_density(self._rotated(), noise, self._weights())
-        return collapsed.log_density(sums, noise)
+            return rotated_log_density(self._statistics.rotation, self._noise(), self._weights())
+        return collapsed.log_density(sums, self._noise())
 
     def _corrected_log_density(self) -> tf.Tensor:
-        self._require_all()
-        with component_checks.blame(self):
-            sums, log_noises = self._corrected_sums()
-            value = collapsed.log_density(sums, tf.ones([], tf.float64))
-            value = tf.cast(value - 0.5 * self.num_latent_gps * log_noises, self.dtype)
-        component_checks.require_finite_result(self, "the objective", value)
-        return value
+        sums, log_noises = self._corrected_sums()
+        density = collapsed.log_density(sums, tf.ones([], tf.float64))
+        return density - 0.5 * self.num_latent_gps * log_noises
 
     def _corrected_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
-        """Sums of rows divided by the root of their own noise variance, and the sum of its logs."""
+        """Streamed :func:`gpflow_sparse.collapsed.corrected_row_sums`."""
 
         def sums(blocks: Sequence[tf.Tensor], tables: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             X, errors = self._block(blocks)
             A = self.basis.features(X, tables)
-            lost = self._kernel_diagonal(X, A) - tf.reduce_sum(tf.square(A), axis=0)
-            noises = self._noise() + tf.cast(tf.maximum(lost, 0.0), tf.float64)  # [n]
-            A, errors = tf.cast(A, tf.float64), tf.cast(errors, tf.float64)
-            roots = tf.sqrt(noises)
-            scaled = collapsed.row_sums(A / roots, errors / roots[:, None], tf.zeros_like(noises))
-            return [*scaled, tf.reduce_sum(tf.math.log(noises))]
+            diagonal = self._kernel_diagonal(X, A)
+            scaled, log_noises = collapsed.corrected_row_sums(A, errors, diagonal, self._noise())
+            return [*scaled, log_noises]
 
         *scaled, log_noises = self._streamed(sums)
         return collapsed.RowSums(*scaled), log_noises
@@ -236,7 +281,7 @@ class GRIEF(WeightSpaceModel):
     def _prior(self) -> tuple[Kernel, FiniteBasis]:
         basis: FiniteBasis = self.basis
         if self.reweighted is not None:
-            V = self._rotation[0] if self.reweighted == "rotated" else None
+            V = self._statistics.rotation.V if self.reweighted == "rotated" else None
             basis = ReweightedBasis(basis, self.weights, V)
         if self.objective == "likelihood":
             return Basis(basis), basis
@@ -248,45 +293,13 @@ class GRIEF(WeightSpaceModel):
     def _weights(self) -> tf.Tensor:
         return tf.cast(self.weights, tf.float64)
 
-    def _rotated(self) -> Rotation:
-        return Rotation(*(tf.convert_to_tensor(part) for part in self._rotation))
-
-    def _fixed_values(self) -> np.ndarray:
-        """The parameters that the statistics were computed with."""
-        fixed = [*self.kernel.parameters, *self.mean_function.parameters]
-        values = [np.ravel(p.unconstrained_variable.numpy()) for p in fixed]
-        return np.concatenate([np.zeros(0), *values]).astype(np.float64)
-
     def _require_all(self) -> None:
         super()._require_all()
-        _require_choice(self.objective, "objective", _OBJECTIVES)
+        checks.require_choice(self.objective, "objective", _OBJECTIVES)
         if self.kernel is not self.basis.kernel:
             raise ValueError(
                 "kernel must be the one that the eigenfunctions belong to; make a new GRIEF model "
                 "for another."
             )
-        if self.reweighted is None or not hasattr(self, "_fixed_at"):
-            return
-        with tf.init_scope():  # while tracing, the values of now
-            if tf.executing_eagerly() and not np.array_equal(
-                self._fixed_values(), self._fixed_at.numpy()
-            ):
-                raise ValueError(
-                    "kernel or mean_function has other parameters than when the data were read: "
-                    "call refresh_basis(), or leave them as they are while reweighted is on."
-                )
-
-
-def _require_choice(value: Any, name: str, choices: tuple[Any, ...]) -> None:
-    if not any(value is choice or value == choice for choice in choices):
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
-
-
-def _variable(value: Any) -> tf.Variable:
-    return tf.Variable(value, trainable=False)
-
-
-def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+        if hasattr(self, "_statistics"):
+            self._statistics.require_current()

@@ -59,7 +59,7 @@ class WeightSpaceModel(RegressionModel):
         ``log N(Y | mean, Phi Phi^T + noise I)``, of the finite sum of functions alone: a scalar, in
         nats. Time O(N m^2 + m^3).
         """
-        return self._objective(collapsed.log_density)
+        return self._guarded(lambda: collapsed.log_density(self._sums(), self._noise()))
 
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -102,11 +102,11 @@ class WeightSpaceModel(RegressionModel):
     def input_dim(self) -> int | None:
         return columns(self.data)[0]
 
-    def _objective(self, of: Callable[[collapsed.RowSums, tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """``of(sums, noise)`` behind the guards."""
+    def _guarded(self, compute: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """The value of an objective, in the model's float type."""
         self._require_all()
         with component_checks.blame(self):
-            value = tf.cast(of(self._sums(), self._noise()), self.dtype)
+            value = tf.cast(compute(), self.dtype)
         component_checks.require_finite_result(self, "the objective", value)
         return value
 

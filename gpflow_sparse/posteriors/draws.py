@@ -43,14 +43,14 @@ class FunctionDraws(tf.Module):
         self,
         paths: Sequence[Any],
         mean_function: MeanFunction | None,
-        input_dim: int,
+        input_dim: int | None,
         mixing: tf.Tensor | None = None,
     ) -> None:
         """
-        :param paths: latent functions, their outputs side by side: callables from ``[N, D]`` to ``[S,
-            N, P]`` with a ``dtype``.
+        :param paths: latent functions, their outputs side by side; each with a ``dtype``, and
+            callable from ``[N, D]`` to ``[S, N, P]``.
         :param mean_function: copied; None for zero.
-        :param input_dim: D.
+        :param input_dim: D; None where any number is right.
         :param mixing: ``W [P, L]`` that makes P outputs of L latent functions; None for ``I``.
         """
         super().__init__()

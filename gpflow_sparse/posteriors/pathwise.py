@@ -133,7 +133,8 @@ def condition(
     generator: np.random.Generator,
 ) -> PosteriorPaths:
     """
-    Draws of the posterior from draws of the prior; see :class:`~gpflow_sparse.posteriors.draws.FunctionDraws`. In whitened form
+    Draws of the posterior from draws of the prior; see
+    :class:`~gpflow_sparse.posteriors.draws.FunctionDraws`. In whitened form
 
         c = L^-T ( m + R xi - L^-1 (f_prior(U) + sqrt(eps) zeta) ),      xi, zeta ~ N(0, I).
 

@@ -1,0 +1,99 @@
+"""From the sums of a regression with weighted functions to a mixture posterior, by any method."""
+
+from typing import Any
+
+from gpflow.functions import MeanFunction
+
+from gpflow_sparse import checks, sampling
+from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.collapsed import RowSums
+from gpflow_sparse.posteriors.mixture import (
+    Components,
+    MixturePosterior,
+    RotatedComponents,
+    WeightedComponents,
+)
+from gpflow_sparse.quadrature import quadrature
+from gpflow_sparse.rotation import Rotation
+from gpflow_sparse.type_one import (
+    Prior,
+    lognormal_from_mode_variance,
+    rotated_log_posterior,
+    start_and_scales,
+    weighted_log_posterior,
+    weights_and_noise,
+)
+
+METHODS = ("mala", "hmc", "nuts", "quadrature")
+_SAMPLERS = {"mala": sampling.mala, "hmc": sampling.hmc, "nuts": sampling.nuts}
+_THIN = {"mala": 50, "hmc": 1, "nuts": 1}
+
+
+def make_prior(weight_prior: Any, noise_prior: Any) -> Prior:
+    """
+    :param weight_prior: mode and variance of the log-normal prior of every weight.
+    :param noise_prior: of the noise variance.
+    :raises ValueError: unless both are pairs of positive numbers.
+    """
+    for name, pair in (("weight_prior", weight_prior), ("noise_prior", noise_prior)):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(f"{name} must be (mode, variance), got {pair!r}.")
+    return Prior(
+        lognormal_from_mode_variance(*map(float, weight_prior)),
+        lognormal_from_mode_variance(*map(float, noise_prior)),
+    )
+
+
+def type_one_posterior(
+    basis: FiniteBasis,
+    sums: RowSums | Rotation,
+    prior: Prior,
+    *,
+    method: str,
+    num_samples: int,
+    num_burnin: int,
+    thin: int | None,
+    num_chains: int,
+    seed: int,
+    residual: bool,
+    mean_function: MeanFunction | None,
+) -> MixturePosterior:
+    """
+    :param sums: of the features, for weights on them; or their rotation, for weights on that.
+    :param method: one of ``METHODS``; "quadrature" needs a rotation, and none of the numbers.
+    :raises ValueError: for a method or numbers that are none.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
+    rest: dict[str, Any] = {"residual": residual, "mean_function": mean_function}
+    if method == "quadrature":
+        if not isinstance(sums, Rotation):
+            raise ValueError(
+                "method must be mala, hmc or nuts for weights on the eigenfunctions: given the "
+                "noise they depend on each other, and have no quadrature. reweighted='rotated' has."
+            )
+        result = quadrature(sums, prior)
+        components: Components = RotatedComponents.integrated(sums, result)
+        return MixturePosterior(basis, components, log_evidence=result.log_evidence, **rest)
+    checks.require_count(num_chains, "num_chains")
+    start, scales = start_and_scales(prior, sums, num_chains)
+    log_posterior = (
+        rotated_log_posterior(sums, prior)
+        if isinstance(sums, Rotation)
+        else weighted_log_posterior(sums, prior)
+    )
+    samples = _SAMPLERS[method](
+        log_posterior,
+        start,
+        scales,
+        num_samples=num_samples,
+        num_burnin=num_burnin,
+        thin=_THIN[method] if thin is None else thin,
+        seed=seed,
+    )
+    weights, noise = weights_and_noise(samples.values)
+    if isinstance(sums, Rotation):
+        components = RotatedComponents.sampled(sums, noise, weights)
+    else:
+        components = WeightedComponents(sums, noise, weights)
+    return MixturePosterior(basis, components, acceptance=samples.acceptance, **rest)
