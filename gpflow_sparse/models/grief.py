@@ -54,8 +54,7 @@ class GRIEF(WeightSpaceModel):
       another family of kernels, which has only the unit weights in common with the first.
 
     So many weights overfit when they are maximized: :meth:`sample_posterior` integrates them out.
-    ``docs/errata.md`` lists where we depart from the paper and why. The model never standardizes
-    Y; its priors and noise are in the units of Y.
+    All priors and noise are in the units of Y. ``docs/errata.md`` lists departures from the paper.
     """
 
     def __init__(
@@ -75,8 +74,7 @@ class GRIEF(WeightSpaceModel):
         """
         :param data: ``(X [N, D], Y [N, P])``: arrays, memory maps, or a ``tf.data.Dataset``; see
             :class:`BasisGPR`.
-        :param kernel: a product over columns: SquaredExponential, or see
-            :func:`gpflow_sparse.kernels.product_of`.
+        :param kernel: SquaredExponential, or see :func:`gpflow_sparse.kernels.product_of`.
         :param num_eigenfunctions: p, at most.
         :param points_per_dimension: nodes of the grid in each column, at most; at percentiles of X.
         :param reweighted: None, "original" or "rotated"; fixes the parameters of the kernel and of
@@ -84,8 +82,8 @@ class GRIEF(WeightSpaceModel):
         :param objective: "bound", "likelihood" or "corrected", the last without ``reweighted``.
         :param mean_function: added to the prior mean; zero by default.
         :param noise_variance: start of ``model.likelihood.variance``.
-        :param grid: nodes of each column instead; see :class:`GridEigenfunctions`.
-        :param grid_weights: see :class:`GridEigenfunctions`.
+        :param grid: nodes of each column instead, and
+        :param grid_weights: their weights; see :class:`GridEigenfunctions`.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
@@ -219,13 +217,12 @@ class GRIEF(WeightSpaceModel):
                 "reweighted must be 'original' or 'rotated' for sample_posterior: the weights are "
                 "what it samples. Build GRIEF with it."
             )
-        noise_prior = (float(self._noise()), 0.04) if noise_prior is None else noise_prior
         fixed = self._statistics
         with component_checks.blame(self):
             return type_one_posterior(
                 self.basis,
                 fixed.rotation if self.reweighted == "rotated" else fixed.sums,
-                make_prior(weight_prior, noise_prior),
+                make_prior(weight_prior, noise_prior or (float(self._noise()), 0.04)),
                 method=method,
                 num_samples=num_samples,
                 num_burnin=num_burnin,
