@@ -125,10 +125,8 @@ class GRIEF(WeightSpaceModel):
 
     def elbo(self) -> tf.Tensor:
         """
-        The collapsed bound on the log evidence of the whole kernel, whatever ``objective`` is: a
-        scalar, in nats.
-
-        With weights W its kernel is ``k + phi^T (W - I) phi``.
+        The collapsed bound on the log evidence of the whole kernel, with weights W ``k + phi^T (W -
+        I) phi``, whatever ``objective`` is: a scalar, in nats.
         """
 
         def bound() -> tf.Tensor:
@@ -153,8 +151,8 @@ class GRIEF(WeightSpaceModel):
     def refresh_basis(self) -> bool:
         """
         Choose the eigenfunctions anew for the kernel as it is now; see
-        :meth:`GridEigenfunctions.refresh`. With ``reweighted``, also read the data again and, if
-        the functions have changed, start the weights at 1.
+        :meth:`GridEigenfunctions.refresh`. With ``reweighted``, if anything has changed, also read
+        the data again and start the weights at 1.
 
         :return: whether the functions, or with ``reweighted`` the fixed parameters, have changed.
         """
@@ -198,10 +196,9 @@ class GRIEF(WeightSpaceModel):
         section 6 of the paper, whose chains have 10,000 steps. "mala" is the paper's Langevin
         sampler, with scales per coordinate; "hmc" and "nuts" are those of TensorFlow Probability;
         "quadrature" is exact up to rounding, for rotated weights only, and needs no samples.
-        One step takes O(p) for rotated weights and O(p^3) for original ones, for any N.
-
-        The likelihood is that of the finite sum. Unless ``objective`` is "likelihood", predictions
-        add the variance that the functions leave of the kernel.
+        One step takes O(p) for rotated weights and O(p^3) for original ones, for any N. The
+        likelihood is that of the finite sum; unless ``objective`` is "likelihood", predictions add
+        the variance that the functions leave of the kernel.
 
         :param num_samples: states kept of each chain.
         :param weight_prior: of every weight.
