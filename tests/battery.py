@@ -7,7 +7,8 @@ import gpflow
 import numpy as np
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
+from gpflow_sparse.bases import GridEigenfunctions, RandomFourier
+from gpflow_sparse.models import GRIEF, ODVGP, SOLVEGP, SOLVEGPR, BasisGPR, BasisSVGP
 
 N, D = 12, 2
 
@@ -41,6 +42,13 @@ class Member(NamedTuple):
     """Whether the model is ours; stock GPflow models run without our guards."""
     float32: bool = True
     """Whether float32 is supported away from the prior; un-whitened models say no."""
+
+    degenerate: bool = False
+    """Whether f is a finite sum, so that variances vanish far away; Gaussian sums only."""
+    drawable: bool = True
+    """Whether its posterior draws functions."""
+    xla: float = 1e-8
+    """Relative error of XLA: its eigenvectors are iterated to about 1e-6 only."""
 
     @property
     def data(self) -> tuple[np.ndarray, np.ndarray]:
@@ -103,6 +111,59 @@ def solvegpr(bound, sizes=(5, 4), P=1) -> Callable[..., Any]:
     return build
 
 
+def gaussian_product():
+    return gpflow.kernels.SquaredExponential(variance=1.3, lengthscales=[0.8, 1.2])
+
+
+def grid(p=9):
+    """The leading eigenfunctions of a product kernel on a grid of 25 points."""
+    return lambda: GridEigenfunctions(gaussian_product(), inputs(), p, 5)
+
+
+def fourier():
+    return RandomFourier(matern(), 8, seed=2)
+
+
+def linear(P):
+    return gpflow.functions.Linear(np.full((D, P), 0.2), np.full(P, 0.5))
+
+
+def basis_svgp(basis, P=1, likelihood=None, **options) -> Callable[..., Any]:
+    """A builder of a model over the weights of a basis."""
+
+    def build(num_data=None):
+        return BasisSVGP(
+            basis(),
+            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
+            mean_function=linear(P),
+            num_latent_gps=P,
+            num_data=num_data,
+            **options,
+        )
+
+    return build
+
+
+def basis_gpr(basis, P=1) -> Callable[..., Any]:
+    """A builder of exact regression with a basis, which holds its data."""
+    return lambda: BasisGPR(
+        (inputs(), reals(P)()), basis(), mean_function=linear(P), noise_variance=0.2
+    )
+
+
+def grief(P=1, **options) -> Callable[..., Any]:
+    """A builder of a GRIEF model, which holds its data."""
+    return lambda: GRIEF(
+        (inputs(), reals(P)()),
+        gaussian_product(),
+        num_eigenfunctions=9,
+        points_per_dimension=5,
+        mean_function=linear(P),
+        noise_variance=0.2,
+        **options,
+    )
+
+
 def multiclass():
     return gpflow.likelihoods.MultiClass(3)
 
@@ -129,6 +190,17 @@ MEMBERS = {
         reals(3),
         guarded=False,
     ),
+    "basis_svgp": Member(basis_svgp(grid(), P=2), reals(2), drawable=False, xla=1e-4),
+    "basis_svgp_finite": Member(
+        basis_svgp(grid(), keep_residual=False), reals(1), degenerate=True, xla=1e-4
+    ),
+    "basis_svgp_fourier": Member(basis_svgp(fourier, P=2), reals(2)),
+    "basis_svgp_bernoulli": Member(
+        basis_svgp(grid(), likelihood=gpflow.likelihoods.Bernoulli),
+        labels,
+        drawable=False,
+        xla=1e-4,
+    ),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
 }
 
@@ -137,6 +209,13 @@ REGRESSIONS = {
     "solvegpr": Member(solvegpr("structured", (5, 3, 2), P=2), reals(2)),
     "solvegpr_coupled": Member(solvegpr("coupled", P=2), reals(2)),
     "solvegpr_tighter": Member(solvegpr("tighter"), reals(1)),
+    "basis_gpr": Member(basis_gpr(grid(), P=2), reals(2), degenerate=True, xla=1e-4),
+    "basis_gpr_fourier": Member(basis_gpr(fourier), reals(1)),
+    "grief": Member(grief(P=2), reals(2), xla=1e-4),
+    "grief_likelihood": Member(grief(objective="likelihood"), reals(1), degenerate=True, xla=1e-4),
+    "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),
+    "grief_original": Member(grief(reweighted="original", P=2), reals(2), xla=1e-4),
+    "grief_rotated": Member(grief(reweighted="rotated", P=2), reals(2), xla=1e-4),
 }
 
 

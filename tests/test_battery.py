@@ -12,6 +12,7 @@ import tensorflow_probability as tfp
 from gpflow.utilities import multiple_assign, print_summary, read_values, set_trainable
 
 import gpflow_sparse.models
+from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models.guarded import GuardedModel
 from tests.battery import MEMBERS, REGRESSIONS, D, N, inputs, perturb
 
@@ -101,13 +102,16 @@ def test_the_kl_is_positive_away_from_the_prior(member):
 @every_model
 def test_variances_are_positive_at_and_far_from_the_inducing_inputs(member):
     model = perturb(member.build())
-    Z = model.inducing_variable.sets[0].Z.numpy()
+    sets = getattr(getattr(model, "inducing_variable", None), "sets", None)
+    Z = inputs() if sets is None else sets[0].Z.numpy()
     X = np.concatenate([Z, Z + 1e-8, inputs(8), 100.0 + inputs(9)])
     var = model.predict_f(X)[1].numpy()
-    assert (var > 0).all()
     far = var[-N:]
-    prior = prior_covariances(model, X[:1])[:, 0, 0]
-    np.testing.assert_allclose(far, np.broadcast_to(prior, far.shape), rtol=1e-9)
+    assert (var[:-N] > 0).all() and (far >= 0).all()
+    assert (far < 1e-100).all() if member.degenerate else (far > 0).all()
+    if not member.degenerate and not isinstance(model.kernel, Basis):
+        prior = prior_covariances(model, X[-N:])
+        np.testing.assert_allclose(far, np.diagonal(prior, axis1=1, axis2=2).T, rtol=1e-9)
     assert np.linalg.eigvalsh(model.predict_f(X, full_cov=True)[1].numpy()).min() > -1e-9
 
 
@@ -119,16 +123,17 @@ def test_compiled_values_and_gradients_equal_eager_ones(member, jit_compile):
     data = tuple(tf.constant(part) for part in member.data)
     compiled = tf.function(lambda: loss_and_gradients(model, data), jit_compile=jit_compile)
     (got, got_gradients), (loss, gradients) = compiled(), loss_and_gradients(model, data)
-    np.testing.assert_allclose(got, loss, rtol=1e-8)
+    rtol = member.xla if jit_compile else 1e-8
+    np.testing.assert_allclose(got, loss, rtol=rtol)
     for a, b in zip(got_gradients, gradients, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8 * np.abs(b).max())
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
 
 
 @every_model
 def test_gradients_exist_and_are_finite(member):
     for model in (member.build(), perturb(member.build())):
         gradients = loss_and_gradients(model, member.data)[1]
-        assert len(gradients) >= 5
+        assert len(gradients) >= (2 if getattr(model, "reweighted", None) else 5)
         for gradient, variable in zip(gradients, model.trainable_variables, strict=True):
             assert gradient is not None, variable.name
             assert np.isfinite(gradient).all(), variable.name
@@ -342,7 +347,12 @@ def test_drawn_functions_have_the_predicted_moments(member):
     S, X = 2_000, XNEW[:4]
     model = perturb(member.build())
     mean, cov = (m.numpy() for m in model.predict_f(X, full_cov=True))
-    draws = model.posterior("nocache").sample_functions(S, num_features=256, seed=6)(X).numpy()
+    posterior = model.posterior("nocache")
+    if not member.drawable:
+        with pytest.raises(ValueError, match="functions can be drawn from the weights alone"):
+            posterior.sample_functions(S)
+        return
+    draws = posterior.sample_functions(S, num_features=256, seed=6)(X).numpy()
     assert draws.shape == (S, *mean.shape)
     for p, C in enumerate(cov):
         got = np.cov(draws[..., p], rowvar=False)
@@ -379,7 +389,7 @@ def test_data_that_would_broadcast_are_refused_eagerly_and_while_tracing(member,
     refused(call, (X, Y[:, 0]), r"Y must be a matrix.*Use Y\[:, None\]")
     refused(call, (X, Y[:1]), r"X and Y must have the same number of rows, got 12 and 1")
     refused(call, (X, tf.concat([Y, Y], axis=1)), r"Y must have \d column\(s\)")
-    refused(call, (X[:, :1], Y), r"X must have 2 column\(s\)")
+    refused(call, (X[:, :1], Y), r"X must have 2 column\(s\)|reads 2 column\(s\), but X has 1")
     refused(call, (X[:, 0], Y), r"X must be a matrix")
     refused(call, (X, Y, Y), r"data must be a tuple \(X \[N, D\], Y \[N, P\]\)")
     refused(call, X, r"data must be a tuple")
@@ -401,7 +411,8 @@ def test_inputs_of_a_wrong_shape_are_refused_eagerly_and_while_tracing(member, m
     posterior = model.posterior()
     X = tf.constant(XNEW)
     for call in (getattr(model, method), posterior.predict_f, posterior.fused_predict_f):
-        refused(call, X[:, :1], r"Xnew must have 2 column\(s\)")
+        # a basis that any D suits leaves it to the mean function or the kernel to refuse another
+        refused(call, X[:, :1], r"Xnew must have 2 column\(s\)|X has 1|X with 1 column\(s\)")
         refused(call, X[:, 0], r"Xnew must have shape \[\.\.\., N, D\]")
         refused(call, X[:0], r"Xnew is empty")
         with pytest.raises(ValueError, match=r"Xnew must be finite"):
