@@ -1,6 +1,7 @@
 """The command line. Arguments are parsed before TensorFlow is imported."""
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from click.core import ParameterSource
 from gpflow_sparse._version import __version__
 from gpflow_sparse.experiments.commands import bench
 from gpflow_sparse.experiments.config import (
+    BASES,
+    INFERENCES,
     INITIALIZATIONS,
     KERNELS,
     METHODS,
@@ -48,6 +51,10 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--num-inducing", help="M, points of the base set.")
 @_field("--num-orthogonal", help="M2, points of the orthogonal set.")
 @_field("--num-columns", help="Columns of ODVGP's penalty drawn in a step; 0 for all.")
+@_field("--num-basis", help="Basis functions.")
+@_field("--basis", type=click.Choice(BASES), help="Which, for basis_gpr and basis_svgp.")
+@_field("--points-per-dimension", help="Nodes of the grid in each input column.")
+@_field("--inference", type=click.Choice(INFERENCES), help="Of grief; type1 is fully Bayesian.")
 @_field("--kernel", type=click.Choice(KERNELS), help="Covariance function.")
 @_field("--ard/--no-ard", help="One lengthscale per input column, or one for all.")
 @_field("--whiten/--no-whiten", help="Parametrize q relative to the prior.")
@@ -73,6 +80,8 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
     """
     with clear_errors(), session(fields["float32"], device):
         config = RunConfig(**fields)
+        if config.on_grid and not _chosen("kernel"):
+            config = dataclasses.replace(config, kernel="squared_exponential")
         import numpy as np
 
         from gpflow_sparse.experiments import build, runs
@@ -164,7 +173,7 @@ def evaluate(
         X, Y = stored.read_pairs(model, data, target)
         classes = model.num_classes
         metrics, predictions = score(
-            model.model, model.standardizer, X, Y, classes, chunk_size=chunk_size
+            model.predictor, model.standardizer, X, Y, classes, chunk_size=chunk_size
         )
         if report is not None:
             page = stored.report(report, model, (X, Y), metrics, predictions)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import gpflow_sparse as gs
 from gpflow_sparse.cli import main
-from gpflow_sparse.experiments.papers import runner
+from gpflow_sparse.experiments.papers import runner, stepwise_runner
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "15", "--num-subset", "60"]
 
@@ -245,7 +245,7 @@ def small_elevators(monkeypatch):
         X = np.random.default_rng(0).normal(size=(500, 2))
         return gs.data.Dataset(name, (X[:90], X[:90, :1]), (X[90:], X[90:, :1]), "ab", "y", None)
 
-    monkeypatch.setattr(runner, "load", load)
+    monkeypatch.setattr(stepwise_runner, "load", load)
 
 
 def test_a_papers_table_is_written_row_by_row(run, tmp_path, small_elevators):

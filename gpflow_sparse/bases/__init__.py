@@ -4,6 +4,8 @@ from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions
 from gpflow_sparse.bases.grids import percentile_grid
+from gpflow_sparse.bases.interpolation import interpolated_covariance
+from gpflow_sparse.bases.preconditioner import conjugate_gradients, grief_preconditioner
 from gpflow_sparse.bases.product import is_product_kernel
 from gpflow_sparse.bases.reweighted import ReweightedBasis
 
@@ -12,6 +14,9 @@ __all__ = [
     "GridEigenfunctions",
     "RandomFourier",
     "ReweightedBasis",
+    "conjugate_gradients",
+    "grief_preconditioner",
+    "interpolated_covariance",
     "is_product_kernel",
     "percentile_grid",
 ]

@@ -80,7 +80,8 @@ class GridEigenfunctions(FiniteBasis):
                 raise ValueError("X is needed for the nodes: give X, or grid.")
             nodes = [grids.percentile_grid(c, points_per_dimension) for c in columns]
         else:
-            nodes = [grids.require_nodes(c, f"grid[{i}]") for i, c in enumerate(grid)]
+            parts = _per_column(grid, "grid")
+            nodes = [grids.require_nodes(c, f"grid[{i}]") for i, c in enumerate(parts)]
             if columns is not None and len(nodes) != len(columns):
                 raise ValueError(
                     f"grid must have nodes for each of the {len(columns)} columns of X, got "
@@ -91,8 +92,8 @@ class GridEigenfunctions(FiniteBasis):
         """Nodes of each column, float64."""
         self.grid_weights = _shares(grid_weights, columns, nodes)
         """Their weights; None without."""
-        spectra = self._spectra()
-        indices = search.top_products(spectra, num_eigenfunctions)
+        self._used = ProductFactors(kernel, len(nodes)).columns
+        indices = search.top_products(self._spectra(), num_eigenfunctions)
         self.num_basis = len(indices)
         self.indices = tf.Variable(indices, trainable=False, name="indices")
         """Which eigenfunctions, ``[p, d]``: one-dimensional indices for the columns in use."""
@@ -214,7 +215,13 @@ class GridEigenfunctions(FiniteBasis):
         return [tf.cast(values, X.dtype) for values in functions]
 
     def _factors(self) -> ProductFactors:
-        return ProductFactors(self.kernel, len(self.grid))
+        factors = ProductFactors(self.kernel, len(self.grid))
+        if factors.columns != tuple(self._used):
+            raise ValueError(
+                f"kernel must read columns {list(self._used)} of X, as when the eigenfunctions "
+                f"were chosen; it reads {list(factors.columns)}. Make a new basis."
+            )
+        return factors
 
     def _systems(self) -> list[Eigensystem]:
         factors = self._factors()
@@ -248,6 +255,15 @@ class GridEigenfunctions(FiniteBasis):
             )
 
 
+def _per_column(value: Any, name: str) -> list[Any]:
+    try:
+        return list(value)
+    except TypeError:
+        raise ValueError(
+            f"{name} must be a sequence, one array per column, got {type(value).__name__}."
+        ) from None
+
+
 def _shares(
     value: Any, columns: np.ndarray | None, nodes: list[np.ndarray]
 ) -> tuple[np.ndarray, ...] | None:
@@ -261,6 +277,7 @@ def _shares(
             )
         pairs = zip(columns, nodes, strict=True)
         return tuple(grids.nearest_shares(column, n) for column, n in pairs)
+    value = _per_column(value, "grid_weights")
     if len(value) != len(nodes):
         raise ValueError(
             f"grid_weights must have weights for each of the {len(nodes)} columns, got "

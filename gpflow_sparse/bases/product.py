@@ -37,6 +37,11 @@ class ProductFactors:
         :param num_columns: D of the inputs.
         :raises ValueError: if the kernel is not a product over columns; the message names the part.
         """
+        if not isinstance(kernel, Kernel):
+            raise ValueError(
+                "kernel must be a GPflow kernel, such as gpflow.kernels.SquaredExponential(); got "
+                f"{type(kernel).__name__}."
+            )
         component_checks.require_kernel(kernel, num_columns)
         self._leaves = [
             (leaf, tuple(np.arange(num_columns)[leaf.active_dims].tolist()))
@@ -49,6 +54,11 @@ class ProductFactors:
             sorted({i for leaf, columns in self._leaves if not _is_constant(leaf) for i in columns})
         )
         """The input columns that the kernel reads."""
+        if not self.columns:
+            raise ValueError(
+                f"kernel must read a column of X, but {type(kernel).__name__} is constant; take "
+                "SquaredExponential, or a Product of them."
+            )
 
     def variance(self) -> tf.Tensor:
         """``k(x, x)``, a scalar."""

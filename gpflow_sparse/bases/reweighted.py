@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 
@@ -31,14 +30,20 @@ class ReweightedBasis(FiniteBasis):
         :raises ValueError: for weights that are not m positive numbers, or another shape of V.
         """
         super().__init__()
+        if not isinstance(basis, FiniteBasis):
+            raise ValueError(f"basis must be a finite basis, got {type(basis).__name__}.")
         self.basis = basis
         self.kernel = basis.kernel
         self.num_basis = basis.num_basis
         if not isinstance(weights, Parameter):
-            checks.require_range(checks.as_tensor(weights, "weights"), "weights")
-            weights = Parameter(
-                np.asarray(weights, gpflow.default_float()), transform=gpflow.utilities.positive()
-            )
+            tensor = checks.as_tensor(weights, "weights")
+            checks.require_range(tensor, "weights")
+            values = tensor.numpy()
+            if not (values > 0.0).all():
+                raise ValueError(f"weights must be positive, but the smallest is {values.min():g}.")
+            weights = Parameter(values, transform=gpflow.utilities.positive())
+        if rotation is not None and not isinstance(rotation, tf.Variable):
+            rotation = checks.as_tensor(rotation, "rotation")
         for name, value, shape in (
             ("weights", weights, (self.num_basis,)),
             ("rotation", rotation, (self.num_basis, self.num_basis)),

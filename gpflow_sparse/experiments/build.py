@@ -10,8 +10,10 @@ import numpy as np
 
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
-from gpflow_sparse.experiments.config import RunConfig
+from gpflow_sparse.experiments.build_basis import basis_model
+from gpflow_sparse.experiments.config import BASIS_METHODS, RunConfig
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.kernels import product_of
 from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
 
 _KERNELS = {
@@ -85,10 +87,13 @@ def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
     The model of ``config.method``, with inducing points and hyperparameters started from the data.
 
     :param dataset: standardized.
-    :raises ValueError: if there are fewer training rows than inducing points.
+    :raises ValueError: if there are fewer training rows than inducing points, or the method is for
+        regression and the data set has classes.
     """
     X, _ = dataset.train
     kernel, noise = _start_kernel(config, dataset)
+    if config.method in BASIS_METHODS:
+        return basis_model(config, kernel, make_likelihood(dataset.num_classes, noise), dataset)
     if sum(config.sizes) > len(X):
         raise ValueError(
             f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the {len(X)} training "
@@ -147,7 +152,13 @@ def _regression(
 def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
     """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
     scales = lengthscales if config.ard else float(np.median(lengthscales))
-    return _KERNELS[config.kernel](lengthscales=scales)
+    kind = _KERNELS[config.kernel]
+    if not config.on_grid or kind is gpflow.kernels.SquaredExponential:
+        return kind(lengthscales=scales)
+    product = product_of(kind, np.broadcast_to(scales, lengthscales.shape))
+    for part in () if config.ard else getattr(product, "kernels", ())[1:]:
+        part.lengthscales = product.kernels[0].lengthscales
+    return product
 
 
 def make_likelihood(

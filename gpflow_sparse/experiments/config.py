@@ -19,8 +19,20 @@ METHODS = {
         "SOLVE-GP regression",
         "SOLVE-GP with the best q in closed form: all rows in every step, Gaussian noise",
     ),
+    "grief": (
+        "GP-GRIEF",
+        "regression with the leading eigenfunctions of a product kernel on a grid of any size",
+    ),
+    "basis_gpr": ("Basis regression", "exact regression with a finite basis, streamed over rows"),
+    "basis_svgp": (
+        "Basis SVGP",
+        "variational inference over the weights of a finite basis: any likelihood, minibatches",
+    ),
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
+BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp")
+BASES = ("grid", "fourier")
+INFERENCES = ("type2", "type1")
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
 SCHEDULES = ("cosine", "constant")
 RECORD = "result.json"
@@ -50,8 +62,16 @@ class RunConfig:
     """M2, points of the orthogonal set; SVGP has none."""
     num_columns: int = 256
     """Columns of ODVGP's penalty drawn in a step; at most M2, 0 for all of them."""
+    num_basis: int = 1000
+    """Basis functions of the methods that have them; at most, for a grid."""
+    basis: str = "grid"
+    """One of ``BASES``: eigenfunctions on a grid, or random Fourier features."""
+    points_per_dimension: int = 10
+    """Nodes of the grid in each input column."""
+    inference: str = "type2"
+    """One of ``INFERENCES``: "type1" integrates over weights and noise of GP-GRIEF."""
     kernel: str = "matern52"
-    """One of ``KERNELS``."""
+    """One of ``KERNELS``; on a grid, a product of such kernels of one column each."""
     ard: bool = True
     """One lengthscale per input column."""
     whiten: bool = True
@@ -61,7 +81,7 @@ class RunConfig:
     num_subset: int = 1000
     """Rows of the exact GP that gives the starting hyperparameters; 0 for none."""
     num_steps: int = 600
-    """Training steps."""
+    """Training steps; iterations of L-BFGS, at most, for grief and basis_gpr."""
     batch_size: int = 1024
     """Rows per step; all of them if there are fewer, or if ``method`` is solvegpr."""
     learning_rate: float = 0.02
@@ -83,11 +103,19 @@ class RunConfig:
         _require_choice("initialization", self.initialization, INITIALIZATIONS)
         _require_choice("schedule", self.schedule, SCHEDULES)
         _require_choice("task", self.task, ("regression", "classification"))
-        for name in ("num_inducing", "num_steps", "batch_size"):
+        _require_choice("basis", self.basis, BASES)
+        _require_choice("inference", self.inference, INFERENCES)
+        positive = ("num_inducing", "num_steps", "batch_size", "num_basis", "points_per_dimension")
+        for name in positive:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
-        if self.method == "solvegpr" and self.task == "classification":
-            raise ValueError("task must be regression for solvegpr; solvegp takes classes too.")
+        other = {"solvegpr": "solvegp", "grief": "basis_svgp", "basis_gpr": "basis_svgp"}
+        if self.method in other and self.task == "classification":
+            raise ValueError(
+                f"task must be regression for {self.method}; {other[self.method]} takes classes "
+                "too."
+            )
+        self._require_basis()
         if self.method == "odvgp" and self.num_orthogonal == 0:
             raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
         for name in ("num_orthogonal", "num_columns", "num_subset", "seed", "split"):
@@ -100,9 +128,24 @@ class RunConfig:
                 f"natural_gradients must be from 0 to 1, got {self.natural_gradients}."
             )
 
+    def _require_basis(self) -> None:
+        if self.inference == "type1" and self.method != "grief":
+            raise ValueError(f"inference must be type2 for {self.method}; grief has type1.")
+        if self.method == "grief" and self.basis != "grid":
+            raise ValueError("basis must be grid for grief; basis_gpr takes fourier.")
+        if self.method in BASIS_METHODS and self.basis == "fourier" and self.num_basis % 2:
+            raise ValueError(f"num_basis must be even for fourier, got {self.num_basis}.")
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether the kernel must be a product over input columns."""
+        return self.method in BASIS_METHODS and self.basis == "grid"
+
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of points of each inducing set."""
+        """Number of points of each inducing set, or of basis functions."""
+        if self.method in BASIS_METHODS:
+            return (self.num_basis,)
         if self.method == "svgp" or not self.num_orthogonal:
             return (self.num_inducing,)
         return (self.num_inducing, self.num_orthogonal)
@@ -130,10 +173,15 @@ def memory_estimate(
     Data, plus Adam's three copies and the gradient of all parameters, plus the live tensors of a
     step: about ten of size M' x M' for the factor and its gradient, and for the batch about ten of
     size M' x n, two of them per output, M' = M + M2. ODVGP factors and multiplies Kuu alone, and
-    has a few tensors of size M2 x (M + n + s), s its columns.
+    has a few tensors of size M2 x (M + n + s), s its columns. With a basis of m functions, about
+    twelve of size m x m, and the features of a block of rows.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
+    if config.method in BASIS_METHODS:
+        block = 0 if config.method == "basis_svgp" else 4 * 2**23
+        features = max(block, 4 * total * batch * num_latent_gps)
+        return int(size * (num_data * (input_dim + 1) + 12 * total**2 * num_latent_gps + features))
     parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
     factored = config.num_inducing if config.method == "odvgp" else total
     step = 10 * factored**2 + (8 + 2 * num_latent_gps) * factored * batch

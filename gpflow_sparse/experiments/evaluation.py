@@ -35,8 +35,19 @@ class CachedModel:
         return self._likelihood.predict_log_density(X, mean, variance, Y)
 
 
+def predictor(model: gpflow.models.GPModel, inference: str = "type2") -> Any:
+    """
+    What predicts for a run.
+
+    :param inference: "type1" integrates over weights and noise of a GRIEF model, by quadrature.
+    """
+    if inference == "type2":
+        return CachedModel(model)
+    return model.sample_posterior(method="quadrature")
+
+
 def evaluate(
-    model: gpflow.models.GPModel,
+    model: Any,
     standardizer: Standardizer,
     X: np.ndarray,
     Y: np.ndarray,
@@ -46,7 +57,7 @@ def evaluate(
     """
     Metrics and predictions in original units.
 
-    :param model: trained on standardized data.
+    :param model: trained on standardized data; a model, or a :func:`predictor`.
     :param X: ``[N, D]``, original units.
     :param Y: ``[N, 1]``, original units or integer labels.
     :param num_classes: None for regression.
@@ -55,7 +66,7 @@ def evaluate(
         and nlpd of standardized outputs; classification: error_rate, nlpd, brier, ece), and the
         predictions behind them (mean and variance, or probabilities).
     """
-    cached = CachedModel(model)
+    cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
     log_density = standardizer.predict_log_density(cached, X, Y, chunk_size)
     mean, variance = standardizer.predict_y(cached, X, chunk_size)
     nlpd = float(-np.mean(log_density))

@@ -24,6 +24,7 @@ from gpflow_sparse.experiments.build import (
     scaler_of,
     source_of,
 )
+from gpflow_sparse.experiments.build_basis import with_weights
 from gpflow_sparse.experiments.config import (
     CHECKPOINTS,
     CONFIG,
@@ -32,7 +33,7 @@ from gpflow_sparse.experiments.config import (
     RECORD,
     RunConfig,
 )
-from gpflow_sparse.experiments.evaluation import evaluate
+from gpflow_sparse.experiments.evaluation import evaluate, predictor
 from gpflow_sparse.persistence import files
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
@@ -63,6 +64,31 @@ def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = F
     start = time.perf_counter()
     model = build_model(config, dataset)
     print_progress(f"{title(config)}: started in {time.perf_counter() - start:.1f} s")
+    if config.method in ("grief", "basis_gpr"):
+        history = training.fit_in_rounds(model, num_rounds=-(-config.num_steps // 10))
+        if config.inference == "type1":
+            model = with_weights(config, model)
+    else:
+        history = _fit(model, config, dataset, folder, resume=resume)
+    test = original_units(dataset, dataset.test)
+    scores, predictions = evaluate(
+        predictor(model, config.inference), scaler_of(dataset), *test, dataset.num_classes
+    )
+    tail = history.elbo[-max(1, history.num_steps // 10) :]
+    return Trained(
+        title(config), model, scores, predictions, float(np.mean(tail)), float(history.seconds[-1])
+    )
+
+
+def _fit(
+    model: gpflow.models.GPModel,
+    config: RunConfig,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    resume: bool,
+) -> training.History:
+    """By Adam and natural gradients, with checkpoints."""
     if config.schedule == "cosine":
         warmup = min(20, config.num_steps - 1)
         optimizer = training.adam(
@@ -71,7 +97,7 @@ def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = F
     else:
         optimizer = training.adam(config.learning_rate)
     holds_data = isinstance(model, InternalDataTrainingLossMixin)  # and has no q to move
-    history = training.fit(
+    return training.fit(
         model,
         None if holds_data else dataset.train,
         optimizer=optimizer,
@@ -81,12 +107,6 @@ def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = F
         checkpoint_dir=folder / CHECKPOINTS / config.method,
         resume=resume,
         seed=config.seed,
-    )
-    test = original_units(dataset, dataset.test)
-    scores, predictions = evaluate(model, scaler_of(dataset), *test, dataset.num_classes)
-    tail = history.elbo[-max(1, history.num_steps // 10) :]
-    return Trained(
-        title(config), model, scores, predictions, float(np.mean(tail)), float(history.seconds[-1])
     )
 
 

@@ -12,7 +12,7 @@ from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.experiments.build import checksum, load_data, original_units
 from gpflow_sparse.experiments.config import MODEL, RunConfig, read_record
-from gpflow_sparse.experiments.evaluation import CachedModel, class_probabilities
+from gpflow_sparse.experiments.evaluation import class_probabilities, predictor
 from gpflow_sparse.experiments.report import write_report
 
 
@@ -31,6 +31,11 @@ class StoredModel:
     """Of the run, or None."""
     checksum: str | None
     """Of the run's data, or None."""
+
+    @property
+    def predictor(self) -> Any:
+        """What predicts, as it did when the run was scored."""
+        return predictor(self.model, "type2" if self.config is None else self.config.inference)
 
 
 def model_file(path: Path) -> Path:
@@ -152,7 +157,7 @@ def predict_table(
         if the noise is Gaussian, the central 95 % interval; or the probability of each class and
         the likeliest class.
     """
-    mean, variance = stored.standardizer.predict_y(CachedModel(stored.model), X, chunk_size)
+    mean, variance = stored.standardizer.predict_y(stored.predictor, X, chunk_size)
     if stored.num_classes is not None:
         P = class_probabilities(mean, stored.num_classes)
         names = [f"probability_{c}" for c in range(stored.num_classes)]

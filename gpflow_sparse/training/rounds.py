@@ -10,9 +10,12 @@ import tensorflow as tf
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.training.fit import History
 from gpflow_sparse.training.guard import TrainingError
+from gpflow_sparse.training.progress import FitProgress
 
 
-def fit_in_rounds(model: Any, *, num_rounds: int = 7, num_iterations: int = 10) -> History:
+def fit_in_rounds(
+    model: Any, *, num_rounds: int = 7, num_iterations: int = 10, progress: bool = True
+) -> History:
     """
     Maximize a deterministic objective by rounds of L-BFGS, with ``model.refresh_basis()`` between.
 
@@ -21,21 +24,24 @@ def fit_in_rounds(model: Any, *, num_rounds: int = 7, num_iterations: int = 10) 
     functions, enough to end a line search. So it is frozen for a few iterations and then made
     anew, until it no longer changes and L-BFGS has converged.
 
-    :param model: a model that holds its data and has ``refresh_basis``.
+    :param model: a model that holds its data; without ``refresh_basis`` the rounds are L-BFGS
+        started anew.
     :param num_rounds: at most.
     :param num_iterations: L-BFGS iterations of a round, at most.
-    :return: the objective and the seconds since the start at the end of every round; ``stopped_early`` if
-        it converged before the last round.
+    :param progress: draw a progress bar if standard error is a terminal.
+    :return: the objective and the seconds since the start at the end of every round;
+        ``stopped_early`` if it converged before the last round.
     :raises ValueError: for a model of another kind.
     :raises TrainingError: if the objective is not finite where a round would begin; the parameters
         are those of the best round so far. A failure within a round ends that round at the best
         point that it evaluated.
     """
-    if not hasattr(model, "refresh_basis") or not hasattr(model, "training_loss_closure"):
+    if not isinstance(model, gpflow.models.InternalDataTrainingLossMixin):
         raise ValueError(
-            f"model must hold its data and choose a basis, such as GRIEF; got "
-            f"{type(model).__name__}. For other models use fit."
+            f"model must hold its data, such as GRIEF; got {type(model).__name__}, which is for "
+            "fit."
         )
+    checks.require_flag(progress, "progress")
     checks.require_count(num_rounds, "num_rounds")
     checks.require_count(num_iterations, "num_iterations")
     component_checks.require_sound(model)
@@ -44,13 +50,14 @@ def fit_in_rounds(model: Any, *, num_rounds: int = 7, num_iterations: int = 10) 
     seconds: list[float] = []
     stopped = False
     loss = _Loss(model)  # one compilation: the choice of functions is in variables
-    for _ in range(num_rounds):
-        converged = loss.minimize(num_iterations)
-        objective.append(-loss.best)
-        seconds.append(time.perf_counter() - start)
-        if not model.refresh_basis() and converged:
-            stopped = True
-            break
+    refresh = getattr(model, "refresh_basis", lambda: False)
+    with FitProgress(num_rounds, enabled=progress) as bar:
+        while len(objective) < num_rounds and not stopped:
+            converged = loss.minimize(num_iterations)
+            objective.append(-loss.best)
+            seconds.append(time.perf_counter() - start)
+            stopped = not refresh() and converged
+            bar.update(len(objective), objective[-1], seconds[-1])
     return History(np.array(objective), np.array(seconds), stopped, ())
 
 
@@ -74,11 +81,15 @@ class _Loss:
             if not np.isfinite(self.best):
                 raise TrainingError(f"the objective cannot be computed: {error}") from error
             converged = False
-        for variable, value in zip(self._variables, self._values, strict=True):
-            variable.assign(value)
+        finally:  # after Ctrl-C too
+            self._restore()
         if not np.isfinite(self.best):
             raise TrainingError("the objective is not finite where the round began.")
         return converged
+
+    def _restore(self) -> None:
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(value)
 
     def __call__(self) -> tf.Tensor:
         loss = self._compiled()

@@ -1,11 +1,13 @@
 """Papers whose tables can be run again; no TensorFlow until one is.
 
-A paper is data sets, rows, published numbers, and one function that builds the model of a row: a
-file of its own, and one more entry of ``PAPERS``. ``runner`` runs it, ``records`` keeps what was
-run, ``table`` prints it.
+A paper is data sets, rows, published numbers, and one function that builds or fits the model of a
+row: a file of its own, and one more entry of ``PAPERS``. What kind of table it is, ``stepwise``
+(Adam on one split) or ``splits`` (means over published splits), says how a task is run and printed;
+``runner`` runs the tasks of any kind within a budget of time, and ``records`` keeps what was run.
 """
 
+from gpflow_sparse.experiments.papers.grief import GRIEF_PAPER
 from gpflow_sparse.experiments.papers.solvegp import SOLVEGP_PAPER
 from gpflow_sparse.experiments.papers.spec import Paper
 
-PAPERS: dict[str, Paper] = {paper.name: paper for paper in (SOLVEGP_PAPER,)}
+PAPERS: dict[str, Paper] = {paper.name: paper for paper in (SOLVEGP_PAPER, GRIEF_PAPER)}

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_sparse.experiments.papers.spec import Paper, Row, Size
+from gpflow_sparse.experiments.papers.spec import Row
+from gpflow_sparse.experiments.papers.stepwise import StepwisePaper, StepwiseSize
 
 
 def _solvegp_rows(
@@ -51,7 +52,7 @@ _FULL = (
     ("svgp", (2048,), None),
 )
 
-SOLVEGP_PAPER = Paper(
+SOLVEGP_PAPER = StepwisePaper(
     name="solvegp",
     title="SOLVE-GP: regression benchmarks",
     citation=(
@@ -60,8 +61,10 @@ SOLVEGP_PAPER = Paper(
     ),
     datasets=("kin40k", "protein", "keggdirected", "elevators"),
     sizes={
-        "small": Size(_solvegp_rows(_SMALL, True) + _solvegp_rows(_SMALL, False), 2000, 100),
-        "full": Size(_solvegp_rows(_FULL, False) + _solvegp_rows(_FULL, True), None, 100),
+        "small": StepwiseSize(
+            _solvegp_rows(_SMALL, True) + _solvegp_rows(_SMALL, False), 2000, 100
+        ),
+        "full": StepwiseSize(_solvegp_rows(_FULL, False) + _solvegp_rows(_FULL, True), None, 100),
     },
     batch_size=1024,
     learning_rate=0.01,

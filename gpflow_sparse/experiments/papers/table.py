@@ -1,144 +1,37 @@
-"""A paper's table as Markdown: our numbers beside the published ones."""
+"""What the Markdown tables of all papers share."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from gpflow_sparse.experiments.papers.records import PaperRun
-from gpflow_sparse.persistence import files
-
-Records = Mapping[tuple[str, str], Mapping[str, Any]]
+from gpflow_sparse.experiments.papers.spec import PaperRun
 
 
-def write_table(
-    run: PaperRun,
-    records: Sequence[Mapping[str, Any]],
-    step_times: Mapping[str, float],
-    steps: Mapping[str, int],
-) -> Path:
-    """
-    Write ``NAME.md`` in the folder of the run.
-
-    :param records: of all rows run so far.
-    :param step_times: measured milliseconds per step, by row; also of rows that were not run.
-    :param steps: of every row, by data set, for the data sets of this run.
-    :return: path of the file.
-    """
-    paper, path = run.paper, run.folder / f"{run.stem}.md"
-    found = {(record["row"], record["dataset"]): record for record in records}
-    sections = [
-        f"# {paper.title}",
-        f"Written by `gpflow-sparse bench paper {paper.name} --size {run.size}`; not edited by "
-        f"hand. {paper.citation}.",
-        *paper.notes,
-        _effort(records),
-        "## Test RMSE",
-        _scores(run, found, "rmse", 0),
-        "## Mean test log-likelihood",
-        _scores(run, found, "log_likelihood", 1),
-        "## Training",
-        "Milliseconds per step (median) and, in brackets, seconds of training, compilation "
-        "included.",
-        _training(run, found),
-        "Objective per training row in nats: mean over the batches of the last tenth of the steps.",
-        _objectives(run, found),
-        *_left(run, found, step_times, steps),
-        *_failures(records),
-    ]
-    files.write_text(path, "\n\n".join(section for section in sections if section) + "\n")
-    return path
+def heading(run: PaperRun) -> list[str]:
+    """The title, what makes the page, and the notes."""
+    command = f"gpflow-sparse bench paper {run.paper.name} --size {run.size}"
+    by = f"Written by `{command}`; not edited by hand. {run.paper.citation}."
+    return [f"# {run.paper.title}", by, *run.paper.notes]
 
 
-def duration(milliseconds: float, steps: int) -> str:
-    """How long so many steps take, in minutes, or in hours if more than two."""
-    minutes = milliseconds * steps / 60e3
-    return f"{minutes:.0f} min" if minutes <= 120.0 else f"{minutes / 60.0:.1f} h"
+def machine(record: Mapping[str, Any]) -> str:
+    """What a record was made on."""
+    gpus = record["devices"].count("GPU")
+    cores = f"{record['cores']} CPU cores" + (f", {gpus} GPU" if gpus else ", no GPU")
+    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    return f"{cores}; {versions}."
 
 
-def _effort(records: Sequence[Mapping[str, Any]]) -> str:
-    """Steps, epochs, rows, machine."""
-    if not records:
-        return ""
-    by_name = {record["dataset"]: record for record in records}
-    parts = [
-        f"{name}: {r['num_train']} training and {r['num_test']} test rows, {r['steps']} steps "
-        f"({r['epochs']:.0f} epochs)"
-        for name, r in by_name.items()
-    ]
-    last = records[-1]
-    gpus = last["devices"].count("GPU")
-    machine = f"{last['cores']} CPU cores" + (f", {gpus} GPU" if gpus else ", no GPU")
-    versions = ", ".join(f"{name} {number}" for name, number in last["versions"].items())
-    return f"Split {last['split']}. {'; '.join(parts)}. {machine}; {versions}."
+def failures(records: Sequence[Mapping[str, Any]], with_split: bool = False) -> list[str]:
+    """A section of the tasks that failed, if there are any."""
+    lines = []
+    for r in records:
+        if r["status"] == "failed":
+            split = f", split {r['split']}" if with_split else ""
+            lines.append(f"- {r['title']}, {r['dataset']}{split}: {r['message']}")
+    return ["## Failed", "\n".join(lines)] if lines else []
 
 
-def _scores(run: PaperRun, found: Records, metric: str, position: int) -> str:
-    """Our rows, then the published ones."""
-    rows = []
-    for row in run.paper.sizes[run.size].rows:
-        cells = [_cell(found.get((row.key, n)), f"{{{metric}:.3f}}") for n in run.paper.datasets]
-        rows.append((row.title, *cells))
-    for title, scores in run.paper.published.items():
-        cells = [f"{scores[n][position]:.3f}" if n in scores else "" for n in run.paper.datasets]
-        rows.append((f"*paper: {title}*", *cells))
-    return _grid(("", *run.paper.datasets), rows)
-
-
-def _training(run: PaperRun, found: Records) -> str:
-    form = "{milliseconds_per_step:.0f} ({training_seconds:.0f})"
-    return _ours(run, found, form)
-
-
-def _objectives(run: PaperRun, found: Records) -> str:
-    return _ours(run, found, "{elbo_per_row:.3f}")
-
-
-def _ours(run: PaperRun, found: Records, form: str) -> str:
-    rows = [
-        (row.title, *(_cell(found.get((row.key, n)), form) for n in run.paper.datasets))
-        for row in run.paper.sizes[run.size].rows
-    ]
-    return _grid(("", *run.paper.datasets), rows)
-
-
-def _cell(record: Mapping[str, Any] | None, form: str) -> str:
-    if record is None:
-        return "–"
-    if record["status"] != "done":
-        return "failed"
-    return form.format(**record, elbo_per_row=record["elbo"] / record["num_train"])
-
-
-def _left(
-    run: PaperRun, found: Records, step_times: Mapping[str, float], steps: Mapping[str, int]
-) -> list[str]:
-    """Rows that were not run, with what they would take."""
-    rows = []
-    for row in run.paper.sizes[run.size].rows:
-        missing = [name for name in steps if (row.key, name) not in found]
-        step = step_times.get(row.key)
-        if missing and step is None:
-            rows.append((row.title, ", ".join(missing), "not measured"))
-        elif missing and step is not None:
-            times = (f"{name} {duration(step, steps[name])}" for name in missing)
-            rows.append((row.title, ", ".join(times), f"{step:.0f} ms"))
-    if not rows:
-        return []
-    return [
-        "## Not run yet",
-        "The same command goes on with these rows, if `--minutes` gives it the time.",
-        _grid(("", "expected time", "one step"), rows),
-    ]
-
-
-def _failures(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    failed = [record for record in records if record["status"] == "failed"]
-    if not failed:
-        return []
-    lines = [f"- {r['title']}, {r['dataset']}: {r['message']}" for r in failed]
-    return ["## Failed", "\n".join(lines)]
-
-
-def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
