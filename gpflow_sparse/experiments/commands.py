@@ -56,6 +56,24 @@ def step(method: str, float32: bool, device: str | None, **sizes: int) -> None:
 
 
 @bench.command()
+@click.option("--num-rows", default=1_000_000, help="N.")
+@click.option("--input-dim", default=8, help="D.")
+@click.option("--num-basis", default=1000, help="p.")
+@click.option("--repeats", default=200, help="Timed rounds.")
+@click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+def grief(device: str | None, **sizes: int) -> None:
+    """Time GP-GRIEF: the search, a pass over the rows, and the likelihood after it."""
+    with clear_errors(), session(False, device):
+        from gpflow_sparse.experiments.grief_costs import grief_costs
+
+        costs = dataclasses.asdict(grief_costs(**sizes))
+        rows = [(f"search {name}", f"{s:.4g}") for name, s in costs.pop("searches").items()]
+        rows += [(name.replace("_", " "), f"{value:.4g}") for name, value in costs.items()]
+        print_table(("what", "value"), rows)
+        click.echo(json.dumps(dict(rows)))
+
+
+@bench.command()
 @click.argument("name", type=click.Choice(list(PAPERS)))
 @click.option(
     "--size",

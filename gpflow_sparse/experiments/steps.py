@@ -58,7 +58,8 @@ def bench_step(
     :raises ValueError: for a method without such a step.
     """
     if method not in _METHODS:
-        raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
+        hint = "; see bench grief" if method == "grief" else ""
+        raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}{hint}.")
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(batch_size, input_dim))
     Y = rng.normal(size=(batch_size, 1))
@@ -78,9 +79,9 @@ def bench_step(
     data = [tf.constant(array, gpflow.default_float()) for array in (X, Y)]
     steps = {title: _compiled_step(model, tuple(data)) for title, model in models.items()}
     steps |= _peer_step(Z, O, *data)
-    times = _alternate(list(steps.values()), repeats)
+    times = alternate(list(steps.values()), repeats)
     matrix = tf.constant(rng.normal(size=(total, total)), gpflow.default_float())
-    (matmul,) = _alternate([tf.function(lambda: tf.linalg.matmul(matrix, matrix))], repeats)
+    (matmul,) = alternate([tf.function(lambda: tf.linalg.matmul(matrix, matrix))], repeats)
     rate = 2.0 * total**3 / matmul
     rows = [
         StepTime(title, 1e3 * seconds, seconds / times[1], count and count / seconds / rate)
@@ -151,7 +152,8 @@ def _compiled_step(model: gpflow.models.GPModel, data: Any) -> Callable[[], Any]
     return step
 
 
-def _alternate(steps: list[Callable[[], Any]], repeats: int) -> list[float]:
+def alternate(steps: list[Callable[[], Any]], repeats: int) -> list[float]:
+    """Median seconds of each, run in turn; three rounds are not counted."""
     seconds: list[list[float]] = [[] for _ in steps]
     for round_number in range(repeats + 3):
         for step, taken in zip(steps, seconds, strict=True):

@@ -1,0 +1,293 @@
+"""What type-I inference believes about ``f``: a mixture of Gaussian processes."""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+
+from gpflow_sparse import checks, component_checks, linalg
+from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.collapsed import RowSums
+from gpflow_sparse.posteriors.draws import in_blocks
+from gpflow_sparse.quadrature import Quadrature
+from gpflow_sparse.rotation import Rotation, coefficient_moments
+from gpflow_sparse.type_one import weighted_factor
+
+
+class Components(tf.Module, metaclass=abc.ABCMeta):
+    """Gaussian processes, one for each of S values of the unknowns, in float64."""
+
+    def __init__(self, log_weights: tf.Tensor, noise: tf.Tensor, num_outputs: int) -> None:
+        """
+        :param log_weights: logarithms of the components' probabilities, ``[S]``.
+        :param noise: their noise variances, ``[S]``.
+        """
+        super().__init__()
+        self.log_weights = log_weights
+        self.noise = noise
+        self.num_outputs = num_outputs
+        self.weights: tf.Tensor | None = None
+        """Sampled weights of basis functions, ``[S, p]``; None where they are integrated out."""
+
+    @abc.abstractmethod
+    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Of every component at n inputs.
+
+        :param A: features ``[p, n]``, float64.
+        :return: means ``[S, n, P]``, and variances ``[S, n, P]`` or ``[S, n, 1]``.
+        """
+
+
+class RotatedComponents(Components):
+    """Weights on rotated functions: independent coefficients. O(S p) numbers are kept."""
+
+    def __init__(
+        self,
+        rotated: Rotation,
+        log_weights: tf.Tensor,
+        noise: tf.Tensor,
+        means: tf.Tensor,
+        variances: tf.Tensor,
+    ) -> None:
+        """
+        :param means: of the coefficients, ``[S, p, P]``.
+        :param variances: of the same, ``[S, p, P]`` or ``[S, p, 1]``.
+        """
+        super().__init__(log_weights, noise, rotated.num_outputs)
+        self._V = rotated.V
+        self._means, self._variances = means, variances
+
+    @classmethod
+    def sampled(
+        cls, rotated: Rotation, noise: tf.Tensor, weights: tf.Tensor
+    ) -> "RotatedComponents":
+        """Equally probable samples of the noise ``[S]`` and the weights ``[S, p]``."""
+        means, variances = coefficient_moments(rotated, noise, weights)
+        components = cls(rotated, _equal(noise), noise, means, variances[..., None])
+        components.weights = weights
+        return components
+
+    @classmethod
+    def integrated(cls, rotated: Rotation, result: Quadrature) -> "RotatedComponents":
+        """Noise variances ``[J]`` of a quadrature, the weights integrated out."""
+        return cls(rotated, result.log_weights, result.noise, result.means, result.variances)
+
+    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rotated = tf.linalg.matmul(A, self._V, transpose_a=True)  # [n, p]
+        return rotated @ self._means, tf.square(rotated) @ self._variances
+
+
+class WeightedComponents(Components):
+    """
+    Weights on the features: every component has a p x p factor, made when it is needed, for S p^2
+    numbers may be too many. O(S p^2 (p + n)) for each block of n rows.
+    """
+
+    def __init__(self, sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> None:
+        """
+        :param noise: equally probable samples ``[S]``.
+        :param weights: the samples' weights, ``[S, p]``.
+        """
+        super().__init__(_equal(noise), noise, int(sums.Ae.shape[1]))
+        self.weights = weights
+        self._sums = sums
+
+    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def of_one(part: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+            return self._moments_of_one(A, *part)
+
+        return tf.map_fn(
+            # AutoGraph would rewrite all that is called, at every call
+            tf.autograph.experimental.do_not_convert(of_one),
+            (self.noise, self.weights),
+            fn_output_signature=(A.dtype, A.dtype),
+            parallel_iterations=1,
+        )
+
+    def _moments_of_one(
+        self, A: tf.Tensor, noise: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        L = weighted_factor(self._sums, noise, weights)
+        roots = tf.sqrt(weights)[:, None]
+        c = linalg.solve_triangular(L, roots * self._sums.Ae) / noise  # [p, P]
+        C = linalg.solve_triangular(L, roots * A)  # [p, n]
+        variance = tf.reduce_sum(tf.square(C), axis=0)
+        return tf.linalg.matmul(C, c, transpose_a=True), variance[:, None]
+
+
+class MixturePosterior(tf.Module):
+    """
+    A mixture of Gaussian processes with Gaussian noise, and so no Gaussian process itself.
+
+    Its mean is the mean of the components' means; its variance the mean of their variances plus the
+    variance of their means; its density the mean of their densities. Basis and mean function are
+    kept as they were when it was made.
+    """
+
+    def __init__(
+        self,
+        basis: FiniteBasis,
+        components: Components,
+        *,
+        residual: bool,
+        mean_function: MeanFunction | None = None,
+        acceptance: tf.Tensor | None = None,
+        log_evidence: tf.Tensor | None = None,
+    ) -> None:
+        """
+        :param basis: makes the features that the components weigh; copied.
+        :param residual: f has the part of the kernel that the basis leaves as well, on which the
+            data say nothing: ``k(x, x) - |phi(x)|^2`` is added to all variances.
+        :param mean_function: copied; None for zero.
+        :param acceptance: of the sampler that drew the components, one per chain.
+        :param log_evidence: of the data, where it is known.
+        :raises ValueError: if ``residual`` is asked of a basis that leaves no covariance.
+        """
+        super().__init__()
+        if residual and not basis.is_projection:
+            raise ValueError(
+                f"residual must be False for a {type(basis).__name__}: what it leaves of its "
+                "kernel is no covariance."
+            )
+        self.basis = gpflow.utilities.deepcopy(basis)
+        self.mean_function = mean_function and gpflow.utilities.deepcopy(mean_function)
+        self.residual = residual
+        self.acceptance = acceptance
+        self.log_evidence = log_evidence
+        self._components = components
+        self._precomputed = self.basis.precompute()
+
+    @property
+    def weights(self) -> tf.Tensor | None:
+        """Sampled weights of basis functions, ``[S, p]``; None where they are integrated out."""
+        return self._components.weights
+
+    @property
+    def noise_variance(self) -> tf.Tensor:
+        """Noise variances of the components, ``[S]``."""
+        return self._components.noise
+
+    @property
+    def log_weights(self) -> tf.Tensor:
+        """Logarithms of the probabilities of the components, ``[S]``."""
+        return self._components.log_weights
+
+    @property
+    def num_outputs(self) -> int:
+        """P."""
+        return self._components.num_outputs
+
+    def predict_f(self, Xnew: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance of the function. Rows go through in blocks of bounded memory.
+
+        Time O(N p (p + S P)) for weights on rotated functions, O(S N p^2) for weights on features.
+
+        :param Xnew: ``[N, D]``.
+        :return: ``[N, P]`` and ``[N, P]``.
+        :raises ValueError: for inputs of another rank or D, or that are not finite.
+        """
+        return self._predict(Xnew, tf.zeros([], tf.float64))
+
+    def predict_y(self, Xnew: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """As :meth:`predict_f` for new observations: the mean noise variance is added."""
+        noise = tf.reduce_sum(tf.exp(self.log_weights) * self.noise_variance)
+        return self._predict(Xnew, noise)
+
+    def predict_log_density(self, data: Any) -> tf.Tensor:
+        """
+        Log density of new observations, one per row, over all outputs together.
+
+        The mean over components of ``prod_q N(y_q | mean_q, variance_q + noise)``: given the
+        component, outputs are independent. For sampled weights this is exact. Where the weights are
+        integrated out, a component is a noise variance, and ``f`` given it a mixture too, over
+        weights, which is replaced by the Gaussian of its moments: with three functions and 15 rows
+        this moved the log density by at most 1e-3 at four of five inputs, and by 0.18 at the fifth.
+
+        :param data: ``(X [N, D], Y [N, P])``.
+        :return: ``[N]``, in nats.
+        :raises ValueError: as :meth:`predict_f`, and if Y does not have P columns and a row for
+            each of X.
+        """
+        X, Y = checks.require_data(data, input_dim=self.basis.input_dim, dtype=self.basis.dtype)
+        if Y.shape[1] not in (None, self.num_outputs):
+            raise ValueError(
+                f"Y must have {self.num_outputs} column(s), one per output; got shape "
+                f"{tuple(Y.shape)}."
+            )
+        X = self._require_inputs(X)
+        checks.require_range(Y, "Y")
+        Y = checks.require_finite_in_graph(Y, "Y")
+        errors = tf.cast(Y - self._mean(X, Y), tf.float64)
+        noise = self.noise_variance[:, None, None]
+
+        def log_density(rows: tf.Tensor, errors: tf.Tensor) -> tf.Tensor:
+            means, variances = self._moments(rows)
+            variances = variances + noise
+            terms = tf.square(errors - means) / variances + tf.math.log(2.0 * math.pi * variances)
+            per_component = -0.5 * tf.reduce_sum(terms, axis=2)  # [S, n]
+            mixed = tf.reduce_logsumexp(self.log_weights[:, None] + per_component, axis=0)
+            return mixed[None, :, None]
+
+        result = self._by_rows(log_density, X, errors)[0, :, 0]
+        component_checks.require_finite_result(self, "the log density", result)
+        return tf.cast(result, X.dtype)
+
+    def _predict(self, Xnew: Any, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        X = self._require_inputs(Xnew)
+        shares = tf.exp(self.log_weights)[:, None, None]  # [S, 1, 1]
+
+        def mean_and_variance(rows: tf.Tensor) -> tf.Tensor:
+            means, variances = self._moments(rows)
+            mean = tf.reduce_sum(shares * means, axis=0)  # [n, P]
+            # by deviations: the difference of two large moments would lose what is left
+            variance = tf.reduce_sum(shares * (variances + tf.square(means - mean)), axis=0)
+            return tf.stack([mean, variance])
+
+        mean, variance = tf.unstack(self._by_rows(mean_and_variance, X))
+        component_checks.require_finite_result(self, "the prediction", mean, variance)
+        mean = tf.cast(mean, X.dtype)
+        return mean + self._mean(X, mean), tf.cast(variance + noise, X.dtype)
+
+    def _moments(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of every component, ``[S, n, P]``, without the mean function."""
+        A = tf.cast(self.basis.features(X, self._precomputed), tf.float64)  # [p, n]
+        means, variances = self._components.moments(A)
+        if self.residual:
+            Kff_diag = tf.cast(self.basis.kernel(X, full_cov=False), tf.float64)
+            left = tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0)
+            variances += left[:, None]
+        return means, variances
+
+    def _by_rows(self, function: Callable[..., tf.Tensor], *parts: tf.Tensor) -> tf.Tensor:
+        """``function`` of blocks of rows of matrices ``[N, .]``, whose result is ``[., N, .]``."""
+        widths = [part.shape[1] for part in parts]
+        joined = tf.concat([tf.cast(part, tf.float64) for part in parts], axis=1)
+
+        def of_block(rows: tf.Tensor) -> tf.Tensor:
+            pieces = tf.split(rows, widths, axis=1)
+            return function(tf.cast(pieces[0], parts[0].dtype), *pieces[1:])
+
+        numbers = max(self.basis.num_basis, int(self.log_weights.shape[0]) * self.num_outputs)
+        return in_blocks(of_block, joined, numbers)
+
+    def _require_inputs(self, Xnew: Any) -> tf.Tensor:
+        X = checks.require_matrix(Xnew, "Xnew", self.basis.dtype)
+        checks.require_inputs(X, self.basis.input_dim, self.basis.dtype)
+        checks.require_range(X, "Xnew")
+        component_checks.require_kernel(self.basis.kernel, X.shape[1])
+        return checks.require_finite_in_graph(X, "Xnew")
+
+    def _mean(self, X: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+        if self.mean_function is None:
+            return tf.zeros_like(like)
+        return component_checks.require_mean(self.mean_function(X), like, self.mean_function)
+
+
+def _equal(noise: tf.Tensor) -> tf.Tensor:
+    return tf.fill(tf.shape(noise), -tf.math.log(tf.cast(tf.size(noise), noise.dtype)))
