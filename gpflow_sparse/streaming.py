@@ -127,7 +127,11 @@ def read_in_blocks(arrays: Sequence[np.ndarray], block_rows: int) -> tf.data.Dat
     types = [tf.as_dtype(array.dtype) for array in arrays]
 
     def read(start: np.ndarray) -> list[np.ndarray]:
-        return [np.array(array[start : start + block_rows]) for array in arrays]
+        # in the byte order of this machine, which a file need not have
+        return [
+            np.array(array[start : start + block_rows], kind.as_numpy_dtype)
+            for array, kind in zip(arrays, types, strict=True)
+        ]
 
     def block(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
         parts = tf.numpy_function(read, [start], types)

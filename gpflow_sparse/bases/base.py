@@ -108,7 +108,10 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
 def _require_indices(value: Any, num_basis: int, name: str = "indices") -> tf.Tensor:
     """Integers ``[k]`` from 0 to ``num_basis - 1``, checked when the graph runs if not before."""
-    indices = tf.convert_to_tensor(value)
+    try:
+        indices = tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be integers of shape [k]: {error}") from error
     if not indices.dtype.is_integer or indices.shape.rank != 1:
         raise ValueError(
             f"{name} must be integers of shape [k], got "

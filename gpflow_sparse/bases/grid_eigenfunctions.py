@@ -93,6 +93,10 @@ class GridEigenfunctions(FiniteBasis):
         self.grid_weights = _shares(grid_weights, columns, nodes)
         """Their weights; None without."""
         self._used = ProductFactors(kernel, len(nodes)).columns
+        if not self._used:
+            raise ValueError(
+                f"kernel must read a column of X; {type(kernel).__name__} is constant."
+            )
         indices = search.top_products(self._spectra(), num_eigenfunctions)
         self.num_basis = len(indices)
         self.indices = tf.Variable(indices, trainable=False, name="indices")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from gpflow_sparse import checks
 
@@ -76,10 +77,7 @@ def require_shares(value: Any, num_nodes: int, name: str) -> np.ndarray:
 
 
 def _require_column(value: Any, name: str) -> np.ndarray:
-    try:
-        column = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold numbers: {error}.") from error
+    column = checks.as_array(value, name, tf.float64)
     if column.ndim != 1 or column.size == 0 or not np.isfinite(column).all():
         raise ValueError(
             f"{name} must be a vector of finite numbers, got shape {column.shape}"

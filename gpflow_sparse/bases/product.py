@@ -54,11 +54,6 @@ class ProductFactors:
             sorted({i for leaf, columns in self._leaves if not _is_constant(leaf) for i in columns})
         )
         """The input columns that the kernel reads."""
-        if not self.columns:
-            raise ValueError(
-                f"kernel must read a column of X, but {type(kernel).__name__} is constant; take "
-                "SquaredExponential, or a Product of them."
-            )
 
     def variance(self) -> tf.Tensor:
         """``k(x, x)``, a scalar."""

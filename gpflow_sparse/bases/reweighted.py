@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 
@@ -39,7 +40,7 @@ class ReweightedBasis(FiniteBasis):
             tensor = checks.as_tensor(weights, "weights")
             checks.require_range(tensor, "weights")
             values = tensor.numpy()
-            if not (values > 0.0).all():
+            if not (values >= np.finfo(values.dtype).tiny).all():  # TensorFlow flushes less to 0
                 raise ValueError(f"weights must be positive, but the smallest is {values.min():g}.")
             weights = Parameter(values, transform=gpflow.utilities.positive())
         if rotation is not None and not isinstance(rotation, tf.Variable):

@@ -27,10 +27,14 @@ def product_of(kind: type[Kernel], lengthscales: Any, variance: float = 1.0) -> 
             f"{kind!r}."
         )
     scales = checks.as_tensor(lengthscales, "lengthscales").numpy()
-    if scales.ndim != 1 or not len(scales) or not (scales > 0.0).all():
+    least = np.finfo(scales.dtype).tiny  # TensorFlow flushes what is less to 0
+    if scales.ndim != 1 or not len(scales) or not (scales >= least).all():
         raise ValueError(f"lengthscales must be positive, one per column; got {lengthscales!r}.")
+    level = checks.as_tensor(variance, "variance").numpy()
+    if level.ndim or not level >= least:
+        raise ValueError(f"variance must be one positive number, got {variance!r}.")
     parts = [kind(lengthscales=scale, active_dims=[i]) for i, scale in enumerate(scales)]
     for part in parts[1:]:
         gpflow.set_trainable(part.variance, False)
-    parts[0].variance.assign(np.asarray(variance, scales.dtype))
+    parts[0].variance.assign(level)
     return parts[0] if len(parts) == 1 else Product(parts)

@@ -124,7 +124,7 @@ class BasisSVGP(VariationalModel):
             num_data=num_data,
         )
         self.inducing_variable = BasisFeatures(basis)
-        m, L = basis.num_basis, num_latent_gps
+        m, L = basis.num_basis, self.num_latent_gps
         mean = np.zeros((m, L)) if q_mu is None else q_mu
         factors = np.eye(m)[None].repeat(L, axis=0) if q_sqrt is None else q_sqrt
         self.q_mu = _parameter(mean, (m, L), "q_mu")

@@ -214,12 +214,12 @@ class GRIEF(WeightSpaceModel):
                 "reweighted must be 'original' or 'rotated' for sample_posterior: the weights are "
                 "what it samples. Build GRIEF with it."
             )
-        fixed = self._statistics
+        fixed, default = self._statistics, (float(self._noise()), 0.04)
         with component_checks.blame(self):
             return type_one_posterior(
                 self.basis,
                 fixed.rotation if self.reweighted == "rotated" else fixed.sums,
-                make_prior(weight_prior, noise_prior or (float(self._noise()), 0.04)),
+                make_prior(weight_prior, default if noise_prior is None else noise_prior),
                 method=method,
                 num_samples=num_samples,
                 num_burnin=num_burnin,

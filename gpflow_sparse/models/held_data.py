@@ -32,7 +32,10 @@ def hold(data: Any, *, batches: bool) -> HeldData:
         if not batches:
             raise ValueError("data must be arrays (X [N, D], Y [N, P]), got a tf.data.Dataset.")
         return _require_dataset(data)
-    return checks.require_data(data)
+    X, Y = checks.require_data(data)
+    checks.require_range(X, "X")
+    checks.require_range(Y, "Y")
+    return X, Y
 
 
 def columns(data: HeldData) -> tuple[int, int]:
@@ -67,9 +70,11 @@ def _require_files(data: Any) -> tuple[np.ndarray, np.ndarray]:
     if len(data) != 2 or not all(isinstance(part, np.ndarray) for part in data):
         raise ValueError("data must be (X [N, D], Y [N, P]): two arrays, in memory or mapped.")
     for name, part in zip("XY", data, strict=True):
-        if part.ndim != 2 or 0 in part.shape or part.dtype.kind not in "fiu":
+        known = part.dtype.kind in "fiu" and part.dtype.itemsize <= 8  # TensorFlow has no more
+        if part.ndim != 2 or 0 in part.shape or not known:
             raise ValueError(
-                f"{name} must be a matrix of numbers, got shape {part.shape} of {part.dtype}."
+                f"{name} must be a matrix of numbers of at most 64 bits, got shape {part.shape} of "
+                f"{part.dtype}."
             )
     if len(data[0]) != len(data[1]):
         raise ValueError(

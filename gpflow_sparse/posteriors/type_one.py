@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import tensorflow as tf
 from gpflow.functions import MeanFunction
 
 from gpflow_sparse import checks, sampling
@@ -35,13 +36,13 @@ def make_prior(weight_prior: Any, noise_prior: Any) -> Prior:
     :param noise_prior: of the noise variance.
     :raises ValueError: unless both are pairs of positive numbers.
     """
+    priors = []
     for name, pair in (("weight_prior", weight_prior), ("noise_prior", noise_prior)):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ValueError(f"{name} must be (mode, variance), got {pair!r}.")
-    return Prior(
-        lognormal_from_mode_variance(*map(float, weight_prior)),
-        lognormal_from_mode_variance(*map(float, noise_prior)),
-    )
+        mode, variance = checks.as_array(list(pair), name, tf.float64).tolist()
+        priors.append(lognormal_from_mode_variance(mode, variance))
+    return Prior(*priors)
 
 
 def type_one_posterior(
@@ -63,7 +64,7 @@ def type_one_posterior(
     :param method: one of ``METHODS``; "quadrature" needs a rotation, and none of the numbers.
     :raises ValueError: for a method or numbers that are none.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
     rest: dict[str, Any] = {"residual": residual, "mean_function": mean_function}
     if method == "quadrature":
