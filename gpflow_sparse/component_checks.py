@@ -16,7 +16,7 @@ from gpflow import functions, kernels
 from gpflow_sparse.linalg import FactorizationError
 
 _ARD_PARAMETERS = ("lengthscales", "period", "weight_variances")
-_POSITIVE = ("lengthscales", "period", "variance", "scale")
+_POSITIVE = ("lengthscales", "period", "variance", "scale", "weights")
 
 
 def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -> None:

@@ -5,6 +5,7 @@ input (``o``), or ``BAD``; ``n`` is a training objective whose graph passed NaN 
 reports; ``-`` a value TensorFlow or NumPy cannot bring to the door at all.
 """
 
+import contextlib
 import re
 import sys
 import traceback
@@ -112,8 +113,10 @@ def cell(kind: Kind, door: Door) -> Verdict:
     clean = kind.clean(kind.make(door.good)) if meant else None
     if door.role == "exact" and meant and clean.shape != door.good.shape:
         clean = None
-    if meant and door.graph:  # a graph converts by itself, not through NumPy
-        clean = np.float64(tf.convert_to_tensor(value))
+    if meant and door.graph:
+        with contextlib.suppress(ValueError):  # TensorFlow has no long double
+            # a graph converts by itself, not through NumPy
+            clean = np.float64(tf.convert_to_tensor(value))
     unseen = door.unseen and kind.values
     options = {"names": door.names, "graph": door.graph, "unseen": unseen}
     return judge(door.call, value, clean, **options)
@@ -154,6 +157,7 @@ def report(title: str, cells: list[tuple[str, str, Verdict]]) -> int:
 
 
 def main() -> int:
+    from tests import hostile_bases
     from tests.hostile_arguments import TRAINING, arguments
     from tests.hostile_labels import labels
     from tests.hostile_models import spoiled
@@ -164,6 +168,9 @@ def main() -> int:
         "arguments of training": arguments(TRAINING),
         "likelihoods": labels(),
         "spoiled models": spoiled(),
+        "arrays, for bases": arrays(hostile_bases.DOORS),
+        "other arguments, for bases": arguments(hostile_bases.ARGUMENTS),
+        "spoiled models over bases": hostile_bases.spoiled(),
     }
     bad = sum(report(title, list(table)) for title, table in tables.items())
     print(f"\n{bad} bad cell(s)")

@@ -270,9 +270,9 @@ TRAINING = {
 }
 
 
-def arguments(table=ARGUMENTS) -> Iterator[tuple[str, str, Verdict]]:
+def arguments(table=ARGUMENTS, kinds=OPTIONS) -> Iterator[tuple[str, str, Verdict]]:
     """A value that fits may be taken or refused; one that does not must be refused."""
-    for kind, value in OPTIONS.items():
+    for kind, value in kinds.items():
         for door, argument in table.items():
             verdict = judge(argument.call, value, names=(argument.name, *argument.also))
             if verdict == Verdict("BAD", "accepted") and argument.fits(value):

@@ -4,7 +4,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import gpflow
 import numpy as np
+import pytest
+
+import gpflow_sparse as gs
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -92,3 +96,55 @@ def test_looking_at_all_bounds_leaves_the_streamed_one_to_train():
     model = example.build_model(example.make_data(config), config)
     example.all_bounds(model)
     assert model.bound == "structured"
+
+
+def test_grief_shows_what_holds_of_the_papers_two_figures(tmp_path, capsys):
+    example = load_example("grief")
+    figure = tmp_path / "grief.png"
+    config = example.Config(
+        num_steps=10, num_rows=60, num_columns=20, num_nodes=20, num_draws=2, output=figure
+    )
+    numbers = example.main(config)
+    assert list(numbers) == [
+        *("exact", "vfe", "grief", "grief_bound"),
+        *("fourier_K", "nystrom_K", "grief_K", "optimal_K", "explained"),
+    ]
+    # erratum E12: at p = 1 + d, which cuts no group of eigenvalues, and not for every p
+    assert numbers["grief_K"] < numbers["nystrom_K"] < numbers["fourier_K"]
+    assert numbers["optimal_K"] <= numbers["grief_K"]
+    assert 0.0 < numbers["explained"] < 1.0
+    assert 0.0 < numbers["exact"] < 1.0
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"grief={numbers['grief']:.3f}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("ignore:.*prior variance")
+def test_the_share_of_the_leading_eigenfunctions_is_what_a_basis_of_them_says():
+    example = load_example("grief")
+    config = example.Config(num_rows=40, num_columns=4, num_nodes=8, num_draws=1)
+    sizes, errors, explained = example.reconstruction(config)
+    X = np.random.default_rng(config.seed).uniform(-np.sqrt(3.0), np.sqrt(3.0), size=(80, 4))
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=2.0)
+    basis = gs.bases.GridEigenfunctions(kernel, X[:40], 5, 8)
+    np.testing.assert_allclose(explained, basis.explained_variance())
+    K, Phi = kernel(X).numpy(), basis(X).numpy()
+    error = np.linalg.norm(K - Phi @ Phi.T) / np.linalg.norm(K)
+    np.testing.assert_allclose(errors["grief"][1, list(sizes).index(5)], error)
+
+
+def test_both_bases_serve_both_kinds_of_observations(tmp_path, capsys):
+    example = load_example("basis")
+    figure = tmp_path / "basis.png"
+    config = example.Config(num_data=300, num_basis=40, num_steps=40, batch_size=100, output=figure)
+    numbers = example.main(config)
+    assert list(numbers) == ["grid", "fourier"]
+    for found in numbers.values():
+        assert found["rmse"] < 0.5  # the function's standard deviation is 1.0
+        assert found["error"] < 0.25
+        assert found["elbo"] < 0.0
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"grid: evidence={numbers['grid']['evidence']:.3f}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")

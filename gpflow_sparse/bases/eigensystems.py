@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse import linalg
 from gpflow_sparse.bases.product import ProductFactors
 
 # Entries of a unit eigenvector below this, relative to its largest, may be rounding.
@@ -45,7 +46,7 @@ def eigensystem(
     size = len(nodes)
     u = tf.constant(nodes, tf.float64)
     K = factors.factor(column, u, u)
-    K = 0.5 * (K + tf.transpose(K))
+    K = _require_finite(0.5 * (K + tf.transpose(K)), column)
     roots = None if shares is None else tf.constant(np.sqrt(size * shares), tf.float64)
     if roots is not None:
         K = roots[:, None] * K * roots[None, :]
@@ -58,6 +59,19 @@ def eigensystem(
         table = roots[:, None] * table
     nothing = tf.constant(-np.inf, tf.float64)
     return Eigensystem(tf.where(kept, tf.math.log(safe), nothing), table)
+
+
+def _require_finite(K: tf.Tensor, column: int) -> tf.Tensor:
+    """An eigendecomposition of NaN would fail without saying of what."""
+    message = (
+        f"The covariance of column {column} on the grid must be finite, look at the parameters of "
+        "the kernel: its lengthscales may be NaN or have underflowed to zero"
+    )
+    if not tf.executing_eagerly():
+        return tf.debugging.check_numerics(K, message)
+    if not bool(tf.reduce_all(tf.math.is_finite(K))):
+        raise linalg.FactorizationError(f"{message}.")
+    return K
 
 
 def _with_signs(Q: tf.Tensor) -> tf.Tensor:

@@ -129,7 +129,8 @@ def _leaf_factor(
     num_columns: int,
 ) -> tf.Tensor:
     if type(leaf) is kernels.SquaredExponential:
-        lengthscales = tf.cast(leaf.lengthscales, t.dtype)
+        # a number of Python's would be cast by way of float32
+        lengthscales = tf.cast(tf.convert_to_tensor(leaf.lengthscales, dtype_hint=t.dtype), t.dtype)
         if lengthscales.shape.rank:
             lengthscales = lengthscales[columns.index(column)]
         return tf.exp(-0.5 * tf.square((t[:, None] - u[None, :]) / lengthscales))

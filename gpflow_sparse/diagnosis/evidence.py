@@ -25,6 +25,8 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
     :raises UnavailableError: if the model has no bound of data given to it.
     """
     if isinstance(model, RegressionModel):
+        if isinstance(model.data, tf.data.Dataset):
+            raise UnavailableError("the model reads its rows in passes; they may not be data.")
         if not all(np.array_equal(a, b) for a, b in zip(model.data, (X, Y), strict=True)):
             raise UnavailableError("data are not the rows that the model holds.")
         return float(model.elbo())

@@ -135,6 +135,8 @@ def _bound(
     noise = constant_noise(model.likelihood)
     # outputs with a kernel each have no one evidence; noted with the inducing points
     kernel = None if isinstance(model.kernel, MultioutputKernel) else model.kernel
+    if getattr(model, "reweighted", None) is not None:
+        kernel, notes["bound.exact"] = None, "the weights make another kernel of model.kernel."
     entry["elbo"] = notes.attempt("bound.elbo", evidence.full_elbo, model, X, Y)
     bounds = {"collapsed": evidence.collapsed_bound, "upper": evidence.upper_bound}
     for name, bound in bounds.items():
@@ -181,6 +183,11 @@ def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
     broken = [name.lstrip(".") for name, value in values.items() if not np.isfinite(value).all()]
     if broken:
         raise ValueError(f"model has parameters that are not finite: {', '.join(broken)}.")
+    if isinstance(data, tf.data.Dataset):
+        raise ValueError(
+            "data must be a tuple (X [N, D], Y [N, P]), got a tf.data.Dataset: pass rows to look "
+            "at, as arrays."
+        )
     ours = isinstance(model, GuardedModel)
     inducing = getattr(model, "inducing_variable", None)
     points = inducing.Z.shape[1] if isinstance(inducing, InducingPoints) else None

@@ -49,18 +49,23 @@ class BasisFeatures(InducingVariables):
         return (self.basis.num_basis, self.basis.input_dim, 1)
 
 
+def require_features(inducing_variable: Any) -> BasisFeatures:
+    """:raises ValueError: for inducing variables of another kind."""
+    if not isinstance(inducing_variable, BasisFeatures):
+        raise ValueError(
+            "inducing_variable must be BasisFeatures(basis), got "
+            f"{type(inducing_variable).__name__}."
+        )
+    return inducing_variable
+
+
 def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
     """
     Refuse inducing variables of another kind, and a kernel for which ``Kuu = I`` is not true.
 
     :raises ValueError: saying which kernel to take.
     """
-    if not isinstance(inducing_variable, BasisFeatures):
-        raise ValueError(
-            "inducing_variable must be BasisFeatures(basis), got "
-            f"{type(inducing_variable).__name__}."
-        )
-    basis = inducing_variable.basis
+    basis = require_features(inducing_variable).basis
     if isinstance(kernel, Basis | Corrected) and kernel.basis is basis:
         return
     if kernel is not basis.kernel:

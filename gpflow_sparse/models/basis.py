@@ -15,7 +15,7 @@ from gpflow.utilities import triangular
 from gpflow_sparse import checks, collapsed
 from gpflow_sparse.bases import FiniteBasis, ReweightedBasis
 from gpflow_sparse.inducing_variables import BasisFeatures
-from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
+from gpflow_sparse.inducing_variables.basis_features import require_features, require_own_kernel
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.base import VariationalModel
@@ -134,7 +134,7 @@ class BasisSVGP(VariationalModel):
     @property
     def basis(self) -> FiniteBasis:
         """The basis that the weights belong to."""
-        return self.inducing_variable.basis
+        return require_features(self.inducing_variable).basis
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
@@ -153,11 +153,11 @@ class BasisSVGP(VariationalModel):
 
     @property
     def input_dim(self) -> int | None:
-        return self.inducing_variable.basis.input_dim
+        return self.basis.input_dim
 
     @property
     def dtype(self) -> tf.DType:
-        return self.q_mu.dtype
+        return getattr(self.q_mu, "dtype", gpflow.default_float())
 
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
@@ -166,8 +166,9 @@ class BasisSVGP(VariationalModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        if hasattr(self, "inducing_variable"):
+        if hasattr(self, "q_sqrt"):  # once all is there
             require_own_kernel(self.inducing_variable, self.kernel)
+            _require_shapes(self.q_mu, self.q_sqrt, self.basis.num_basis, self.num_latent_gps)
 
 
 def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
@@ -225,3 +226,18 @@ def _parameter(value: Any, shape: tuple[int, ...], name: str, transform: Any = N
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}.")
     return Parameter(tensor, transform=transform, dtype=gpflow.default_float())
+
+
+def _require_shapes(q_mu: Any, q_sqrt: Any, num_basis: int, num_latent_gps: int) -> None:
+    """For parameters that were assigned; a diagonal ``q_sqrt [m, L]`` is one of them."""
+    m, L = num_basis, num_latent_gps
+    for name, value, shapes in (
+        ("q_mu", q_mu, [(m, L)]),
+        ("q_sqrt", q_sqrt, [(L, m, m), (m, L)]),
+    ):
+        shape = getattr(value, "shape", None)
+        if shape is None or not any(shape.is_compatible_with(known) for known in shapes):
+            raise ValueError(
+                f"{name} must be a gpflow.Parameter of shape {shapes[0]}, got "
+                f"{type(value).__name__} of shape {shape}."
+            )

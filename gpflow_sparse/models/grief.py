@@ -10,19 +10,17 @@ from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks, collapsed, component_checks
+from gpflow_sparse import collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.basis import BasisSVGP, to_svgp
 from gpflow_sparse.models.fixed_statistics import FixedStatistics
+from gpflow_sparse.models.grief_checks import require_options, require_statistics
 from gpflow_sparse.models.held_data import hold, some_inputs
 from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors.mixture import MixturePosterior
 from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
 from gpflow_sparse.rotation import rotated_log_density
-
-_OBJECTIVES = ("bound", "likelihood", "corrected")
-_REWEIGHTED = (None, "original", "rotated")
 
 
 class GRIEF(WeightSpaceModel):
@@ -87,13 +85,7 @@ class GRIEF(WeightSpaceModel):
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
-        checks.require_choice(reweighted, "reweighted", _REWEIGHTED)
-        checks.require_choice(objective, "objective", _OBJECTIVES)
-        if objective == "corrected" and reweighted is not None:
-            raise ValueError(
-                "objective must be 'bound' or 'likelihood' with reweighted: the correction depends "
-                "on the weights at every row, so each evaluation would read all data."
-            )
+        require_options(reweighted, objective)
         held = hold(data, batches=True)
         basis = GridEigenfunctions(
             kernel,
@@ -109,9 +101,8 @@ class GRIEF(WeightSpaceModel):
         )
         self.weights: Parameter | None = None
         """Prior variances ``[p]`` of the functions, with ``reweighted``."""
+        self._statistics: FixedStatistics | None = None
         if reweighted is not None:
-            gpflow.set_trainable(self.kernel, False)
-            gpflow.set_trainable(self.mean_function, False)
             self.weights = Parameter(
                 np.ones(basis.num_basis),
                 transform=gpflow.utilities.positive(),
@@ -120,7 +111,7 @@ class GRIEF(WeightSpaceModel):
             self._statistics = FixedStatistics(
                 self._row_sums(),
                 rotated=reweighted == "rotated",
-                fixed=(self.kernel, self.mean_function),
+                fixed=self._fixed(),
             )
 
     def elbo(self) -> tf.Tensor:
@@ -159,9 +150,9 @@ class GRIEF(WeightSpaceModel):
         changed = self.basis.refresh()
         if self.weights is None:
             return changed
-        changed = changed or not self._statistics.is_current()
+        changed = changed or not self._statistics.is_current(self._fixed())
         if changed:
-            self._statistics.update(self._row_sums())
+            self._statistics.update(self._row_sums(), self._fixed())
             self.weights.assign(np.ones(self.basis.num_basis))
         return changed
 
@@ -174,6 +165,7 @@ class GRIEF(WeightSpaceModel):
         D = noise + w * rotation.squares  # [p]
         mean = (tf.sqrt(w) / D)[:, None] * rotation.projections
         factor = tf.linalg.diag(tf.sqrt(noise / D))
+        component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
 
@@ -284,16 +276,22 @@ class GRIEF(WeightSpaceModel):
     def _kernel_diagonal(self, X: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
         return self.kernel(X, full_cov=False)
 
+    def _fixed(self) -> tuple[gpflow.base.Module, ...]:
+        """What the statistics depend on."""
+        return self.kernel, self.mean_function
+
     def _weights(self) -> tf.Tensor:
         return tf.cast(self.weights, tf.float64)
 
     def _require_all(self) -> None:
         super()._require_all()
-        checks.require_choice(self.objective, "objective", _OBJECTIVES)
+        require_options(self.reweighted, self.objective)
         if self.kernel is not self.basis.kernel:
             raise ValueError(
                 "kernel must be the one that the eigenfunctions belong to; make a new GRIEF model "
                 "for another."
             )
-        if hasattr(self, "_statistics"):
-            self._statistics.require_current()
+        if hasattr(self, "_statistics"):  # once it is built
+            require_statistics(self._statistics, self.reweighted, self.weights)
+            if self._statistics is not None:
+                self._statistics.require_current(self._fixed())

@@ -39,9 +39,19 @@ def hold(data: Any, *, batches: bool) -> HeldData:
 
 
 def columns(data: HeldData) -> tuple[int, int]:
-    """D and P."""
-    X, Y = data.element_spec if isinstance(data, tf.data.Dataset) else data
-    return int(X.shape[1]), int(Y.shape[1])
+    """
+    D and P.
+
+    :raises ValueError: if ``data``, which may have been assigned, is nothing that a model holds.
+    """
+    try:
+        X, Y = data.element_spec if isinstance(data, tf.data.Dataset) else data
+        return int(X.shape[1]), int(Y.shape[1])
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            "data must be (X [N, D], Y [N, P]) as when the model was made, got "
+            f"{type(data).__name__}; make a new model."
+        ) from error
 
 
 def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:

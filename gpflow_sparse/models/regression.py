@@ -78,6 +78,11 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         _noise_parameter(self.likelihood)
+        if hasattr(self, "data") and columns(self.data)[1] != self.num_latent_gps:
+            raise ValueError(
+                f"data must have num_latent_gps={self.num_latent_gps} column(s) in Y, as when the "
+                f"model was made; got {columns(self.data)[1]}. Make a new model."
+            )
 
 
 def _require_noise(value: Any) -> Any:

@@ -139,7 +139,7 @@ class SOLVEGPR(RegressionModel):
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
         """
-        return _CollapsedPosterior(
+        return CollapsedPosterior(
             self.compute_qu,
             self.kernel,
             self.inducing_variable,
@@ -249,8 +249,12 @@ class SOLVEGPR(RegressionModel):
         return trace
 
 
-class _CollapsedPosterior(OrthogonalPosterior):
-    """A posterior whose q follows from the parameters, as they are whenever it is needed."""
+class CollapsedPosterior(OrthogonalPosterior):
+    """
+    A posterior whose q follows from the parameters, as they are whenever it is needed.
+
+    No underscore before the name: TensorFlow refuses it for a module that is made in a graph.
+    """
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse import checks, collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inducing_variables import BasisFeatures
+from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.held_data import columns
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
@@ -72,6 +73,7 @@ class WeightSpaceModel(RegressionModel):
         with component_checks.blame(self):
             size = [self.basis.num_basis]
             (mean,), (factor,) = collapsed.optimal_q(*self._posterior_sums(), size)
+        component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
 
@@ -90,7 +92,7 @@ class WeightSpaceModel(RegressionModel):
         cache = cache_type(precompute_cache)
         self._require_all()
         kernel, basis = self._prior()
-        return _CollapsedPosterior(
+        return CollapsedPosterior(
             self.compute_qu,
             kernel,
             BasisFeatures(basis),
@@ -145,11 +147,16 @@ class WeightSpaceModel(RegressionModel):
 
     def _require_all(self) -> None:
         """At every door: each part can be assigned at any time."""
+        require_basis(self.basis)
         self._require_parts(self.input_dim, self.dtype)
 
 
-class _CollapsedPosterior(BasisPosterior):
-    """A posterior whose q follows from the parameters, as they are whenever it is needed."""
+class CollapsedPosterior(BasisPosterior):
+    """
+    A posterior whose q follows from the parameters, as they are whenever it is needed.
+
+    No underscore before the name: TensorFlow refuses it for a module that is made in a graph.
+    """
 
     def __init__(
         self,

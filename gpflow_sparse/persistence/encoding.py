@@ -211,6 +211,11 @@ def _loc_scale_distribution(owner: Any, attribute: str, item: Any) -> type | Non
 
 
 def _refusal(path: str, value: Any) -> ValueError:
+    if isinstance(value, tf.data.Dataset):
+        return ValueError(
+            f"{path} is read from files or a tf.data.Dataset in every pass, which a model file "
+            "cannot hold: save model.to_svgp(), which predicts the same and holds no data."
+        )
     if isinstance(value, _CONSTRUCTED):
         return ValueError(
             f"{path} is a {type(value).__name__}, which a model file cannot hold; use one that "

@@ -70,9 +70,17 @@ class RunState:
         # the legacy optimizers make their slots in the first step, so an early snapshot lacks them
         late = {name for name in variables if name.startswith("optimizer.")}
         found = {name: value.shape for name, value in snapshot.variables.items()}
-        wanted = {n: tuple(v.shape) for n, v in variables.items() if n in found or n not in late}
-        if found != wanted:
-            names = sorted(n for n in found | wanted if found.get(n) != wanted.get(n))
+        wanted = {
+            n: tf.TensorShape(v.shape) for n, v in variables.items() if n in found or n not in late
+        }
+        names = sorted(
+            name
+            for name in found | wanted
+            # the variables of a basis that chooses its functions anew know no size
+            if None in (found.get(name), wanted.get(name))
+            or not wanted[name].is_compatible_with(found[name])
+        )
+        if names:
             raise ValueError(
                 f"the checkpoint is of another model or optimizer: they differ in {names[0]} "
                 f"({found.get(names[0], 'absent')} there, {wanted.get(names[0], 'absent')} here)"

@@ -1,0 +1,145 @@
+"""The one-dimensional eigensystems inside a basis: rounding, signs, gradients, node weights."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Periodic, SquaredExponential
+
+from tests.bases.test_grid_eigenfunctions import (
+    LENGTHSCALES,
+    VARIANCE,
+    D,
+    build,
+    dense_lml,
+    grid,
+    inputs,
+)
+from tests.oracles import grief as oracle
+
+
+def test_eigenvalues_below_the_rounding_error_are_left_out():
+    """33 to 47 of 100 computed eigenvalues are negative: no logarithm, and no feature of noise."""
+    data = inputs(500, 1)
+    (nodes,) = grid(data, (100,))
+    for lengthscale in (0.3, 1.0, 10.0):
+        basis = build(SquaredExponential(lengthscales=lengthscale), data, 100, grid=[nodes])
+        lam = np.linalg.eigvalsh(oracle.SE(lengthscale)(nodes, nodes))
+        assert (lam <= 0.0).sum() > 20
+        assert abs(basis.num_basis - (lam > 100 * oracle.EPS * lam.max()).sum()) <= 1
+        assert np.isfinite(basis.log_eigenvalues()).all()
+        assert np.sum(basis(data).numpy() ** 2, axis=1).max() <= 1.0 + 1e-12
+        on_grid = np.sum(basis(nodes[:, None]).numpy() ** 2, axis=1)
+        np.testing.assert_allclose(on_grid, np.ones(100), atol=1e-9)
+
+
+def test_signs_are_a_rule_and_do_not_change_with_the_parameters():
+    """Positive at the upper end of every grid: a trained weight would change its meaning."""
+    data = inputs(200)
+    kernel = SquaredExponential(VARIANCE, LENGTHSCALES)
+    basis = build(kernel, data, 30)
+    corner = [[nodes[-1] for nodes in basis.grid]]
+    for lengthscale in np.linspace(0.4, 1.6, 9):
+        kernel.lengthscales.assign([lengthscale, 1.1, 0.6])
+        assert (basis(corner).numpy() > 0.0).all()
+    weighted = build(kernel, data, 30, grid_weights="data")
+    assert (weighted(corner).numpy() > 0.0).all()
+
+
+GRADIENTS = {
+    # lengthscales, nodes per column, p
+    "plain": (LENGTHSCALES, 5, 40),
+    "everything": (LENGTHSCALES, 4, 64),
+    "tied columns": ([0.7, 0.7, 0.7], 6, 10),
+    "tied and cut": ([0.7, 0.7, 0.7], 6, 9),
+    "masked": ([2.5, 3.0, 2.0], 20, 60),
+    "short": ([0.06, 0.1, 0.08], 6, 50),
+}
+
+
+@pytest.mark.parametrize("name", list(GRADIENTS))
+def test_gradients_through_the_eigensystems_are_those_of_perturbation_theory(name):
+    lengthscales, m, p = GRADIENTS[name]
+    X, noise = inputs(40), 0.2
+    if name.startswith("tied"):  # equal columns: equal grids and equal spectra
+        X = np.sort(X, axis=0)[:, [0, 0, 0]]
+        X = np.stack([np.random.default_rng(i).permutation(X[:, i]) for i in range(D)], axis=1)
+    y = np.sin(2.0 * X[:, 0]) + 0.3 * np.random.default_rng(5).normal(size=40)
+    kernel = SquaredExponential()
+    kernel.lengthscales = gpflow.Parameter(lengthscales)  # without a transform: plain derivatives
+    kernel.variance = gpflow.Parameter(VARIANCE)
+    basis = build(kernel, X, p, points_per_dimension=m)
+    reference = oracle.build_basis(
+        [oracle.SE(value) for value in lengthscales], VARIANCE, grid(X, (m, m, m)), p
+    )
+    np.testing.assert_array_equal(basis.indices, reference.idx)
+    with tf.GradientTape() as tape:
+        value = dense_lml(basis, X, y, noise)
+    by_variables = tape.gradient(
+        value, [kernel.lengthscales.unconstrained_variable, kernel.variance.unconstrained_variable]
+    )
+    expected, by_lengthscales, by_variance, _ = oracle.grief_lml_and_hyper_gradient(
+        reference, X, y, noise
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+    scale = np.abs(by_lengthscales).max()
+    np.testing.assert_allclose(by_variables[0], by_lengthscales, rtol=1e-7, atol=1e-7 * scale)
+    np.testing.assert_allclose(by_variables[1], by_variance, rtol=1e-7)
+    for i in range(D):
+        steps = []
+        for sign in (1.0, -1.0):
+            kernel.lengthscales.assign(np.array(lengthscales) + sign * 1e-5 * np.eye(D)[i])
+            steps.append(float(dense_lml(basis, X, y, noise)))
+        slope = (steps[0] - steps[1]) / 2e-5
+        np.testing.assert_allclose(slope, by_lengthscales[i], rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("lengthscale", [1e-3, 1e4])
+def test_gradients_stay_finite_at_extreme_lengthscales(lengthscale):
+    """All eigenvalues 1, or all but one lost."""
+    X = inputs(40)
+    kernel = SquaredExponential(VARIANCE, [lengthscale] * D)
+    basis = build(kernel, X, 50)
+    with tf.GradientTape() as tape:
+        value = dense_lml(basis, X, np.sin(X[:, 0]), 0.2)
+    gradients = tape.gradient(value, kernel.trainable_variables)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_gradients_of_degenerate_eigenvalues_within_a_column():
+    """A periodic kernel on an even grid of one period: sines and cosines come in pairs."""
+    nodes = np.arange(12) / 12.0
+    X = np.random.default_rng(1).uniform(size=(30, 1))
+    kernel = Periodic(SquaredExponential(VARIANCE, 0.6), period=1.0)
+    kernel.base_kernel.lengthscales = gpflow.Parameter(0.6)
+    gpflow.set_trainable(kernel.period, False)
+    basis = build(kernel, X, 7, grid=[nodes])
+    assert basis.complete_multiplets() == 7
+    y = np.sin(5.0 * X[:, 0])
+    lengthscale = kernel.base_kernel.lengthscales
+    with tf.GradientTape() as tape:
+        value = dense_lml(basis, X, y, 0.2)
+    gradient = tape.gradient(value, lengthscale.unconstrained_variable)
+    lengthscale.assign(0.6 + 1e-5)
+    above = dense_lml(basis, X, y, 0.2)
+    lengthscale.assign(0.6 - 1e-5)
+    np.testing.assert_allclose(gradient, (above - dense_lml(basis, X, y, 0.2)) / 2e-5, rtol=1e-5)
+
+
+def test_weights_of_the_data_give_the_spectrum_of_its_distribution():
+    """N(0, 1) and an even grid: the eigenvalues are known in closed form (sheet 1.3)."""
+    nodes, lengthscale = np.linspace(-5.0, 5.0, 60), 1.2
+    a, b = 0.25, 0.5 / lengthscale**2
+    c = np.sqrt(a**2 + 2.0 * a * b)
+    exact = np.sqrt(2.0 * a / (a + b + c)) * (b / (a + b + c)) ** np.arange(4)
+    kernel = SquaredExponential(lengthscales=lengthscale)
+    data = inputs(200_000, 1)
+    density = np.exp(-0.5 * nodes**2)
+
+    def spectrum(weights):
+        basis = build(kernel, data, 4, grid=[nodes], grid_weights=weights)
+        return np.exp(basis.log_eigenvalues()) / len(nodes)
+
+    assert (np.abs(spectrum(None) / exact - 1.0) > 0.2).sum() >= 3
+    for weights in ([density], "data"):
+        np.testing.assert_allclose(spectrum(weights), exact, rtol=0.03)

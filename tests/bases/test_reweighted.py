@@ -1,0 +1,123 @@
+"""Re-weighted and rotated bases."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
+from tests.oracles import grief as oracle
+
+D, M = 2, 12
+
+
+def inputs(rows=6, seed=1):
+    return np.random.default_rng(seed).normal(size=(rows, D))
+
+
+def basis(dtype=np.float64):
+    kernel = gpflow.kernels.SquaredExponential(1.7, [0.9, 1.2])
+    return GridEigenfunctions(kernel, inputs(30), M)
+
+
+def weights():
+    return np.random.default_rng(2).exponential(size=M)
+
+
+def rotation():
+    return np.linalg.qr(np.random.default_rng(3).normal(size=(M, M)))[0]
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*prior variance")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    "build", [basis, lambda: RandomFourier(gpflow.kernels.Matern32(), M)], ids=["grid", "fourier"]
+)
+def test_features_are_turned_and_then_scaled(build, turned):
+    inner, X, w = build(), inputs(), weights()
+    V = rotation() if turned else np.eye(M)
+    outer = ReweightedBasis(inner, w, V if turned else None)
+    Phi = inner(X).numpy()
+    expected = Phi @ V @ np.diag(np.sqrt(w))
+    np.testing.assert_allclose(outer(X), expected, atol=1e-13)
+    np.testing.assert_allclose(outer.features(X), expected.T, atol=1e-13)
+    np.testing.assert_allclose(outer.features(X, outer.precompute()), expected.T, atol=1e-13)
+    np.testing.assert_allclose(outer(X, [3, 0, 3]), expected[:, [3, 0, 3]], atol=1e-13)
+    kernel = Phi @ V @ np.diag(w) @ V.T @ Phi.T  # eq. (12) for V = I
+    np.testing.assert_allclose(expected @ expected.T, kernel, atol=1e-13)
+    assert outer.num_basis == M
+    assert outer.kernel is inner.kernel
+    assert not outer.is_projection
+
+
+def test_unit_weights_are_the_basis_itself_in_any_rotation():
+    X, inner = inputs(), basis()
+    plain = inner(X).numpy()
+    turned = ReweightedBasis(inner, np.ones(M), rotation())(X).numpy()
+    np.testing.assert_allclose(turned @ turned.T, plain @ plain.T, atol=1e-12)
+    assert np.abs(turned - plain).max() > 0.1
+
+
+def test_a_diagonal_in_turned_coordinates_is_another_kernel():
+    """Sheet 1.8: no rotated diagonal reproduces Phi W Phi^T."""
+    X, inner, w = inputs(40), basis(), weights()
+    Phi = inner(X).numpy()
+    V = np.linalg.svd(Phi)[2].T
+    wanted = V.T @ np.diag(w) @ V
+    best = ReweightedBasis(inner, np.diag(wanted).copy(), V)(X).numpy()
+    target = Phi @ np.diag(w) @ Phi.T
+    assert np.linalg.norm(best @ best.T - target) > 0.05 * np.linalg.norm(target)
+
+
+def test_a_parameter_is_shared_and_gets_the_closed_gradient():
+    """Sheet 1.7, through the dense likelihood."""
+    rng = np.random.default_rng(4)
+    X, y, noise, inner = inputs(30), rng.normal(size=30), 0.2, basis()
+    parameter = gpflow.Parameter(weights())  # without a transform: plain derivatives
+    outer = ReweightedBasis(inner, parameter)
+    assert outer.weights is parameter
+    variance = tf.Variable(noise, dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        Phi = outer(X)
+        C = tf.linalg.matmul(Phi, Phi, transpose_b=True) + variance * tf.eye(30, dtype=tf.float64)
+        L = tf.linalg.cholesky(C)
+        alpha = tf.linalg.triangular_solve(L, y[:, None])
+        log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+        value = -0.5 * tf.reduce_sum(alpha**2) - log_det - 15.0 * np.log(2.0 * np.pi)
+    by_w, by_noise = tape.gradient(value, [parameter.unconstrained_variable, variance])
+    Phi = inner(X).numpy()
+    sums = Phi.T @ Phi, Phi.T @ y, y @ y, 30
+    np.testing.assert_allclose(value, oracle.lml(*sums, weights(), noise), rtol=1e-10)
+    np.testing.assert_allclose(value, oracle.dense_lml(Phi, weights(), y, noise), rtol=1e-10)
+    expected = oracle.lml_gradient(*sums, weights(), noise)
+    np.testing.assert_allclose(by_w, expected[0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(by_noise, expected[1], rtol=1e-8)
+
+
+def test_float32():
+    expected = ReweightedBasis(basis(), weights(), rotation())(inputs())
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        got = ReweightedBasis(basis(), weights(), rotation())(inputs())
+    assert got.dtype == tf.float32
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weights": np.ones(M - 1)}, r"weights must have shape \(12,\), got \(11,\)"),
+        ({"weights": np.ones((M, 1))}, r"weights must have shape \(12,\)"),
+        ({"weights": -np.ones(M)}, "weights must be positive"),
+        ({"weights": np.zeros(M)}, "weights must be positive"),
+        ({"weights": np.full(M, np.nan)}, "weights must be finite"),
+        ({"rotation": np.eye(M - 1)}, r"rotation must have shape \(12, 12\)"),
+        ({"rotation": 3.0}, "rotation must"),
+        ({"rotation": np.full((M, M), np.nan)}, "rotation must be finite"),
+        ({"basis": gpflow.kernels.Matern12()}, "basis must be a finite basis"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ReweightedBasis(**({"basis": basis(), "weights": np.ones(M)} | arguments))

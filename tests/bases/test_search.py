@@ -1,0 +1,110 @@
+"""The search for the largest products against brute force, ties and all."""
+
+import numpy as np
+import pytest
+
+from gpflow_sparse.bases.search import prefix_plan, top_products, whole_groups
+from tests.oracles.grief import top_p_brute_force
+
+
+def spectra(rng, sizes):
+    return [-np.sort(rng.exponential(2.0, size=size)) for size in sizes]
+
+
+def totals(log_spectra, indices):
+    return sum(s[indices[:, i]] for i, s in enumerate(log_spectra))
+
+
+@pytest.mark.parametrize("sizes", [(7,), (4, 6), (5, 1, 3), (3, 4, 2, 5), (2,) * 7])
+@pytest.mark.parametrize("count", [1, 2, 5, 23, 10_000])
+def test_the_search_is_brute_force_on_random_spectra(rng, sizes, count):
+    for _ in range(5):
+        log_spectra = spectra(rng, sizes)
+        indices = top_products(log_spectra, count)
+        expected, values = top_p_brute_force(log_spectra, count)
+        assert len(expected) == min(count, np.prod(sizes))
+        np.testing.assert_array_equal(indices, expected)
+        np.testing.assert_allclose(totals(log_spectra, indices), values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3, 3), (4, 2, 5), (6, 6)])
+def test_of_ties_the_lexicographically_first_are_taken(rng, sizes):
+    """Few distinct numbers, so that every cut goes through a group."""
+    cut = 0
+    for _ in range(10):
+        log_spectra = [-np.sort(rng.integers(0, 4, size=size)) * 0.25 for size in sizes]
+        for count in (1, 2, 5, 9, 17):
+            expected = top_p_brute_force(log_spectra, count)[0]
+            np.testing.assert_array_equal(top_products(log_spectra, count), expected)
+            cut += whole_groups(log_spectra, count) < min(count, np.prod(sizes))
+    assert cut > 20
+
+
+def test_rounding_does_not_decide_between_ties(rng):
+    """What one machine computes as a tie, another may compute with errors of a few last digits."""
+    spectrum = np.array([-0.1, -0.7, -1.3, -2.9])
+    expected = top_products([spectrum] * 5, 40)
+    for _ in range(10):
+        noisy = [spectrum + 1e-14 * rng.normal(size=4) for _ in range(5)]
+        np.testing.assert_array_equal(top_products(noisy, 40), expected)
+
+
+def test_of_equal_factors_the_groups_are_1_d_and_their_pairs():
+    """1, then d, then d (d - 1) / 2 + d if the second steps are equal, as in a geometric series."""
+    log_spectra = [-np.arange(5.0)] * 6
+    for count, whole in ((1, 1), (6, 1), (7, 7), (8, 7), (27, 7), (28, 28), (40, 28)):
+        assert whole_groups(log_spectra, count) == whole
+    assert whole_groups(log_spectra, 10**6) == 5**6
+    assert whole_groups([np.zeros(3), np.zeros(3)], 8) == 0
+    assert whole_groups([np.zeros(3), np.zeros(3)], 9) == 9
+
+
+def test_whole_groups_is_the_last_gap_of_all_products(rng):
+    for _ in range(20):
+        log_spectra = [-np.sort(rng.integers(0, 5, size=4)) * 0.5 for _ in range(3)]
+        values = top_p_brute_force(log_spectra, 64)[1]
+        for count in (1, 5, 20, 40, 63, 64):
+            ends = [k for k in range(1, 65) if k == 64 or values[k] < values[k - 1]]
+            expected = max([k for k in ends if k <= count], default=0)
+            assert whole_groups(log_spectra, count) == expected
+
+
+def test_what_does_not_exist_is_never_taken(rng):
+    masked = [np.array([-0.5, -1.0, -np.inf, -np.inf]), np.array([0.0, -np.inf])]
+    np.testing.assert_array_equal(top_products(masked, 8), [[0, 0], [1, 0]])
+    assert whole_groups(masked, 8) == 2
+
+
+def test_many_dimensions_and_extreme_eigenvalues(rng):
+    """The products themselves are out of reach of floating point: e^-5000 to e^5000."""
+    log_spectra = [offset - np.sort(rng.exponential(3.0, size=8)) for offset in [25.0, -25.0] * 100]
+    indices = top_products(log_spectra, 300)
+    values = totals(log_spectra, indices)
+    assert len(np.unique(indices, axis=0)) == 300
+    assert (np.diff(values) <= 1e-6).all()
+    np.testing.assert_array_equal(indices[0], np.zeros(200))
+    single = np.concatenate([s[0] - s[1:] for s in log_spectra])  # one step down in one dimension
+    assert values[-1] >= values[0] - np.sort(single)[298] - 1e-6
+
+
+@pytest.mark.parametrize("sizes", [(5,), (4, 3), (3, 4, 2, 5), (6, 1, 1, 6)])
+def test_the_plan_multiplies_every_distinct_prefix_once(rng, sizes):
+    log_spectra = spectra(rng, sizes)
+    indices = top_products(log_spectra, 20)
+    factors = [rng.normal(size=size) for size in sizes]
+    products = np.ones(1)
+    for i, (parent, column) in enumerate(prefix_plan(indices)):
+        products = products[parent] * factors[i][column]
+        if i < len(sizes) - 1:
+            assert len(products) == len(np.unique(indices[:, : i + 1], axis=0))
+    expected = np.prod([f[indices[:, i]] for i, f in enumerate(factors)], axis=0)
+    np.testing.assert_allclose(products, expected, rtol=1e-14)
+
+
+def test_the_plan_of_shuffled_indices_keeps_their_order(rng):
+    indices = rng.permutation(top_products(spectra(rng, (4, 4, 4)), 30))
+    labels = [np.arange(4.0) * 10**i for i in range(3)]
+    sums = np.zeros(1)
+    for label, (parent, column) in zip(labels, prefix_plan(indices), strict=True):
+        sums = sums[parent] + label[column]
+    np.testing.assert_array_equal(sums, indices @ [1, 10, 100])

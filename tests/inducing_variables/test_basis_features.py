@@ -1,0 +1,381 @@
+"""Weights of a basis as inducing variables of stock GPflow models and of SOLVE-GP."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.covariances import Kuf, Kuu
+from gpflow.kernels import Matern52, SquaredExponential
+from gpflow.models import GPR, SGPR, SVGP
+
+from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
+from gpflow_sparse.inducing_variables import BasisFeatures, Kuv, OrthogonalInducingVariables
+from gpflow_sparse.kernels import Basis, Corrected
+from gpflow_sparse.models import SOLVEGP, SOLVEGPR
+from gpflow_sparse.posteriors import BasisPosterior
+from tests.oracles import grief as oracle
+from tests.oracles import solvegp as solvegp_oracle
+
+D, M, NOISE = 2, 15, 0.2
+VARIANCE, LENGTHSCALES = 1.7, [0.9, 1.2]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*prior variance")
+
+
+def inputs(rows=30, seed=1):
+    return np.random.default_rng(seed).normal(size=(rows, D))
+
+
+def data(rows=30, columns=1):
+    X = inputs(rows)
+    noise = np.random.default_rng(2).normal(size=(rows, columns))
+    return X, np.sin(2.0 * X[:, :1]) + 0.3 * noise
+
+
+def kernel():
+    return SquaredExponential(VARIANCE, LENGTHSCALES)
+
+
+def reference(p=M):
+    grid = [oracle.percentile_grid(column, 10) for column in inputs().T]
+    return oracle.build_basis([oracle.SE(value) for value in LENGTHSCALES], VARIANCE, grid, p)
+
+
+def grid_basis(p=M):
+    return GridEigenfunctions(kernel(), inputs(), p)
+
+
+def sgpr(rows, basis, k=None, **options):
+    k = basis.kernel if k is None else k
+    return SGPR(rows, k, BasisFeatures(basis), noise_variance=NOISE, **options)
+
+
+def svgp(basis, k=None, whiten=True, q=None, P=1, **options):
+    k = basis.kernel if k is None else k
+    q_mu, q_sqrt = (None, None) if q is None else q
+    return SVGP(
+        k,
+        gpflow.likelihoods.Gaussian(NOISE),
+        BasisFeatures(basis),
+        num_latent_gps=P,
+        whiten=whiten,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+        **options,
+    )
+
+
+def test_kuu_is_the_identity_whatever_the_jitter():
+    basis = grid_basis()
+    features = BasisFeatures(basis)
+    for jitter in (0.0, 1e-6, 0.5):
+        np.testing.assert_array_equal(Kuu(features, basis.kernel, jitter=jitter), np.eye(M))
+    X = inputs(7, seed=3)
+    np.testing.assert_array_equal(Kuf(features, basis.kernel, X), basis.features(X))
+    points = gpflow.inducing_variables.InducingPoints(X)
+    np.testing.assert_array_equal(Kuv(features, points, basis.kernel), basis.features(X))
+    np.testing.assert_array_equal(Kuv(points, features, basis.kernel), basis(X))
+    assert features.shape == (M, D, 1)
+    assert int(features.num_inducing) == M
+
+
+def test_the_weights_are_linear_functionals_of_the_function():
+    """Sheet 1.10: ``u_j = lam_j^-1/2 q_j^T f(U)`` has these covariances, up to sign."""
+    expected, basis = reference(), grid_basis()
+    U, X = oracle.cartesian(expected.grid), inputs(7, seed=3)
+    vectors = [system.vectors for system in expected.systems]
+    q = np.array([np.kron(vectors[0][:, i], vectors[1][:, j]) for i, j in expected.idx]).T
+    T = q / np.sqrt(VARIANCE * np.exp(expected.log_lam))
+    np.testing.assert_allclose(T.T @ expected.kernel(U, U) @ T, np.eye(M), atol=1e-9)
+    covariance = T.T @ expected.kernel(U, X)
+    np.testing.assert_allclose(np.abs(covariance), np.abs(basis.features(X)), atol=1e-9)
+
+
+def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
+    rows, Xnew = data(), np.concatenate([inputs(5, seed=3), 20.0 + inputs(3, seed=4)])
+    y, expected = rows[1][:, 0], reference()
+    model = sgpr(rows, grid_basis())
+    Phi, Phi_new = expected.features(rows[0]), expected.features(Xnew)
+    bound = oracle.collapsed_bound(Phi, np.full(30, VARIANCE), y, NOISE)
+    np.testing.assert_allclose(model.elbo(), bound, rtol=1e-9)
+    K_new = expected.kernel(Xnew, Xnew)
+    mean, cov = oracle.predict_with_residual(Phi, y, NOISE, Phi_new, K_new)
+    got_mean, got_cov = model.predict_f(Xnew, full_cov=True)
+    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
+    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
+    np.testing.assert_allclose(np.diag(cov)[5:], VARIANCE, rtol=1e-9)  # the prior, out there
+
+
+def test_the_bound_is_below_the_evidence_and_grows_with_nested_features():
+    """While the likelihood of the features alone does not: it is no bound."""
+    for seed in range(3):
+        X = inputs(40, seed)
+        Y = np.sin(2.0 * X[:, :1]) + 0.3 * np.random.default_rng(seed).normal(size=(40, 1))
+        evidence = float(GPR((X, Y), kernel(), noise_variance=NOISE).log_marginal_likelihood())
+        bounds, likelihoods = [], []
+        for p in (1, 3, 6, 10, 20, 40, 100):
+            basis = GridEigenfunctions(kernel(), X, p)
+            bounds.append(float(sgpr((X, Y), basis).elbo()))
+            likelihoods.append(float(sgpr((X, Y), basis, Basis(basis)).elbo()))
+        assert (np.diff(bounds) > -1e-9).all()
+        assert bounds[-1] <= evidence + 1e-9
+        assert bounds[0] < evidence - 10.0
+        assert (np.array(bounds) <= np.array(likelihoods) + 1e-9).all()
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("P", [1, 2])
+def test_one_natural_step_of_stock_svgp_reaches_the_bound(whiten, P):
+    rows, basis = data(columns=P), grid_basis()
+    collapsed, model = sgpr(rows, basis), svgp(basis, whiten=whiten, P=P)
+    gpflow.optimizers.NaturalGradient(gamma=1.0).minimize(
+        model.training_loss_closure(rows, compile=False), [(model.q_mu, model.q_sqrt)]
+    )
+    np.testing.assert_allclose(model.elbo(rows), collapsed.elbo(), rtol=1e-9)
+    for full_cov in (False, True):
+        for a, b in zip(
+            model.predict_f(inputs(7, seed=3), full_cov),
+            collapsed.predict_f(inputs(7, seed=3), full_cov),
+            strict=True,
+        ):
+            np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def random_q(P=1, seed=5):
+    rng = np.random.default_rng(seed)
+    q_sqrt = np.tril(0.2 * rng.normal(size=(P, M, M))) + 0.5 * np.eye(M)
+    return rng.normal(size=(M, P)), q_sqrt
+
+
+def test_whitening_makes_no_difference():
+    rows, basis, q = data(), grid_basis(), random_q()
+    models = [svgp(basis, whiten=whiten, q=q) for whiten in (False, True)]
+    elbos = [float(model.elbo(rows)) for model in models]
+    np.testing.assert_allclose(elbos[0], elbos[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("build", ["projection", "weights"])
+def test_predictions_of_any_q_are_those_of_the_dense_conditional(build):
+    """Through stock SVGP, its cached posterior, and ``conditional``."""
+    basis, (q_mu, q_sqrt), X = grid_basis(), random_q(2), inputs(6, seed=3)
+    k = basis.kernel if build == "projection" else Basis(basis)
+    model = svgp(basis, k, q=(q_mu, q_sqrt), P=2)
+    A = basis.features(X).numpy()
+    residual = k(X).numpy() - A.T @ A
+    cov = residual + A.T @ q_sqrt @ np.transpose(q_sqrt, [0, 2, 1]) @ A
+    posterior = model.posterior()
+    assert isinstance(posterior, BasisPosterior)
+    for predict in (model.predict_f, posterior.predict_f, posterior.fused_predict_f):
+        mean, got = predict(X, full_cov=True)
+        np.testing.assert_allclose(mean, A.T @ q_mu, atol=1e-12)
+        np.testing.assert_allclose(got, cov, atol=1e-12)
+        np.testing.assert_allclose(predict(X)[1], np.diagonal(cov, axis1=1, axis2=2).T, atol=1e-12)
+    mean, got = gpflow.conditionals.conditional(
+        X, BasisFeatures(basis), k, q_mu, q_sqrt=tf.constant(q_sqrt), white=True, full_cov=True
+    )
+    np.testing.assert_allclose(mean, A.T @ q_mu, atol=1e-12)
+    np.testing.assert_allclose(got, cov, atol=1e-12)
+    S = q_sqrt @ np.transpose(q_sqrt, [0, 2, 1])
+    kl = sum(solvegp_oracle.gaussian_kl(m, s, np.eye(M)) for m, s in zip(q_mu.T, S, strict=True))
+    np.testing.assert_allclose(model.prior_kl(), kl, rtol=1e-10)
+    np.testing.assert_allclose(posterior.prior_kl(), kl, rtol=1e-10)
+
+
+def test_a_mean_field_q_and_leading_axes():
+    basis, rng = grid_basis(), np.random.default_rng(5)
+    q = rng.normal(size=(M, 1)), rng.uniform(0.2, 1.0, size=(M, 1))
+    dense = q[0], np.linalg.cholesky(np.diag(q[1][:, 0] ** 2))[None]
+    diagonal, full = svgp(basis, q=q, q_diag=True), svgp(basis, q=dense)
+    rows, X = data(), np.random.default_rng(6).normal(size=(2, 3, 4, D))
+    np.testing.assert_allclose(diagonal.elbo(rows), full.elbo(rows), rtol=1e-10)
+    mean, var = diagonal.predict_f(X)
+    assert mean.shape == var.shape == (2, 3, 4, 1)
+    np.testing.assert_allclose(var[1, 2], full.predict_f(X[1, 2])[1], atol=1e-12)
+    cov = full.predict_f(X, full_cov=True)[1]
+    np.testing.assert_allclose(cov[1, 2], full.predict_f(X[1, 2], full_cov=True)[1], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        grid_basis,
+        lambda: RandomFourier(kernel(), M - 1, seed=3),
+        lambda: ReweightedBasis(grid_basis(), np.linspace(0.1, 2.0, M)),
+    ],
+    ids=["grid", "fourier", "reweighted"],
+)
+def test_with_the_kernel_of_the_basis_the_bound_is_the_likelihood(make):
+    rows, basis = data(), make()
+    Phi = basis(rows[0]).numpy()
+    expected = oracle.dense_lml(Phi, np.ones(Phi.shape[1]), rows[1][:, 0], NOISE)
+    model = sgpr(rows, basis, Basis(basis))
+    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
+    mean, cov = oracle.predict(
+        Phi, np.ones(Phi.shape[1]), rows[1][:, 0], NOISE, basis(inputs(6, seed=3)).numpy()
+    )
+    got_mean, got_cov = model.predict_f(inputs(6, seed=3), full_cov=True)
+    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
+    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
+
+
+def test_the_corrected_kernel_of_other_weights_has_its_own_bound():
+    """``k + Phi (W - I) Phi^T``: what the functions leave is what they leave of k."""
+    rows, w = data(), np.linspace(0.1, 2.0, M)
+    basis = ReweightedBasis(grid_basis(), w)
+    k, expected = Corrected(basis), reference()
+    Phi, y = expected.features(rows[0]), rows[1][:, 0]
+    residual = 30 * VARIANCE - np.sum(Phi**2)
+    bound = oracle.dense_lml(Phi, w, y, NOISE) - residual / (2.0 * NOISE)
+    np.testing.assert_allclose(sgpr(rows, basis, k).elbo(), bound, rtol=1e-9)
+    evidence = GPR(rows, k, noise_variance=NOISE).log_marginal_likelihood()
+    assert bound < evidence
+
+
+def test_gradients_reach_kernel_and_weights():
+    rows = data()
+    basis = ReweightedBasis(grid_basis(), np.linspace(0.1, 2.0, M))
+    model = sgpr(rows, basis, Corrected(basis))
+    with tf.GradientTape() as tape:
+        loss = model.training_loss()
+    gradients = tape.gradient(loss, model.trainable_variables)
+    assert len(gradients) == 4
+    rng, h = np.random.default_rng(7), 1e-5
+    steps = [rng.normal(size=v.shape) for v in model.trainable_variables]
+    slope = sum(float(tf.reduce_sum(g * s)) for g, s in zip(gradients, steps, strict=True))
+    losses = []
+    for shift in (h, -2.0 * h):
+        for variable, step in zip(model.trainable_variables, steps, strict=True):
+            variable.assign_add(shift * step)
+        losses.append(float(model.training_loss()))
+    np.testing.assert_allclose((losses[0] - losses[1]) / (2.0 * h), slope, rtol=1e-6)
+
+
+def joint_covariance(basis, O, X, eps):
+    """
+    A kernel of row numbers for the oracle of SOLVE-GP: first the weights, then O, then X.
+
+    The oracle adds its jitter to Kuu too, which weights do not have; so it is taken off before.
+    """
+    points = np.concatenate([O, X])
+    A, K = basis.features(points), basis.kernel(points, points)
+    J = np.block([[(1.0 - eps) * np.eye(len(A)), A], [A.T, K]])
+    rows = np.arange(len(J))[:, None]
+    ends = [len(A), len(A) + len(O)]
+    return lambda a, b: J[np.ix_(a[:, 0], b[:, 0])], *np.split(rows, ends)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_as_the_base_of_orthogonal_sets(whiten):
+    """SOLVE-GP with a GRIEF u-block, against dense conditionals: sheet 3.1."""
+    rows, expected, eps = data(), reference(), 1e-6 * VARIANCE
+    basis, O, rng = grid_basis(), inputs(6, seed=8), np.random.default_rng(9)
+    # the oracle's features with the signs of the package's
+    package, own = basis(rows[0]).numpy(), expected.features(rows[0])
+    signs = np.sign(np.sum(package * own, axis=0))
+
+    class Signed:
+        kernel = staticmethod(expected.kernel)
+
+        @staticmethod
+        def features(X):
+            return (expected.features(X) * signs).T
+
+    k, Zr, Or, Xr = joint_covariance(Signed, O, rows[0], eps)
+    means = [rng.normal(size=M), rng.normal(size=6)]
+    factors = [np.tril(0.2 * rng.normal(size=(n, n))) + 0.5 * np.eye(n) for n in (M, 6)]
+    if whiten:
+        m, S = solvegp_oracle.unwhiten(k, Zr, Or, eps, means, factors)
+    else:
+        m, S = means, [R @ R.T for R in factors]
+    model = SOLVEGP(
+        basis.kernel,
+        gpflow.likelihoods.Gaussian(NOISE),
+        OrthogonalInducingVariables(BasisFeatures(basis), O),
+        q_mu=[value[:, None] for value in means],
+        q_sqrt=[value[None] for value in factors],
+        whiten=whiten,
+    )
+    elbo = solvegp_oracle.gaussian_elbo(k, Zr, Or, eps, m, S, Xr, rows[1][:, 0], NOISE)
+    np.testing.assert_allclose(model.elbo(rows), elbo, rtol=1e-8)
+    mean, cov = solvegp_oracle.predict(k, Zr, Or, eps, m, S, Xr)
+    got_mean, got_cov = model.predict_f(rows[0], full_cov=True)
+    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-8)
+    np.testing.assert_allclose(got_cov[0], cov, atol=1e-8)
+
+
+def test_orthogonal_points_improve_the_collapsed_bound():
+    rows, basis = data(), grid_basis(5)
+    model = SOLVEGPR(
+        rows,
+        basis.kernel,
+        OrthogonalInducingVariables(BasisFeatures(basis), inputs(6, seed=8)),
+        noise_variance=NOISE,
+    )
+    evidence = GPR(rows, kernel(), noise_variance=NOISE).log_marginal_likelihood()
+    assert float(sgpr(rows, basis).elbo()) + 0.1 < float(model.elbo()) < float(evidence)
+    alone = SOLVEGPR(
+        rows, basis.kernel, OrthogonalInducingVariables(BasisFeatures(basis)), noise_variance=NOISE
+    )
+    np.testing.assert_allclose(alone.elbo(), sgpr(rows, basis).elbo(), rtol=1e-9)
+
+
+def test_float32_is_near_float64():
+    rows = data()
+    expected = sgpr(rows, grid_basis()).elbo(), *svgp(grid_basis(), q=random_q()).predict_f(rows[0])
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        single = tuple(part.astype(np.float32) for part in rows)
+        q = tuple(part.astype(np.float32) for part in random_q())
+        model = svgp(grid_basis(), q=q)
+        got = sgpr(single, grid_basis()).elbo(), *model.predict_f(single[0])
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == tf.float32
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_that_is_not_the_one_of_the_basis_is_refused():
+    rows, basis = data(), grid_basis()
+    for other in (kernel(), Matern52(), Basis(grid_basis()), basis.kernel + Matern52()):
+        for call in (
+            lambda other=other: sgpr(rows, basis, other).elbo(),
+            lambda other=other: svgp(basis, other).predict_f(rows[0]),
+        ):
+            with pytest.raises(ValueError, match="kernel must be the one that the GridEigen"):
+                call()
+
+
+def test_an_approximation_is_no_inducing_variable_of_its_kernel():
+    for basis in (
+        RandomFourier(kernel(), 10),
+        ReweightedBasis(grid_basis(), np.linspace(0.1, 2.0, M)),
+    ):
+        with pytest.raises(ValueError, match=r"kernel must be gs\.kernels\.Basis\(basis\)"):
+            sgpr(data(), basis).elbo()
+
+
+def test_other_things_than_bases_are_refused():
+    for value in (None, kernel(), inputs()):
+        with pytest.raises(ValueError, match="basis must be a finite basis"):
+            BasisFeatures(value)
+
+
+def test_multioutput_kernels_are_refused():
+    basis = grid_basis()
+    shared = gpflow.kernels.SharedIndependent(basis.kernel, 2)
+    model = SVGP(shared, gpflow.likelihoods.Gaussian(), BasisFeatures(basis), num_latent_gps=2)
+    with pytest.raises(ValueError, match="single-output kernel"):
+        model.predict_f(inputs())
+
+
+def test_gpflows_wrapper_for_several_outputs_is_right():
+    """It finds Kuu and Kuf of the single output, and adds its jitter to the identity."""
+    rows, basis, (q_mu, q_sqrt) = data(columns=2), grid_basis(), random_q(2)
+    wrapped = SVGP(
+        gpflow.kernels.SharedIndependent(basis.kernel, 2),
+        gpflow.likelihoods.Gaussian(NOISE),
+        gpflow.inducing_variables.SharedIndependentInducingVariables(BasisFeatures(basis)),
+        num_latent_gps=2,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+    )
+    plain = svgp(basis, q=(q_mu, q_sqrt), P=2)
+    np.testing.assert_allclose(wrapped.elbo(rows), plain.elbo(rows), rtol=1e-5)

@@ -1,0 +1,231 @@
+"""Bases as GPflow kernels: matrices, stock models around them, one kernel per column."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Matern32, SquaredExponential
+
+import gpflow_sparse as gs
+from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
+from gpflow_sparse.kernels import GRIEF, Basis, Corrected, product_of
+from tests.oracles import grief as oracle
+
+D, P, NOISE = 2, 20, 0.2
+VARIANCE, LENGTHSCALES = 1.7, [0.9, 1.2]
+
+
+def inputs(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=(*shape, D))
+
+
+def kernel():
+    return SquaredExponential(VARIANCE, LENGTHSCALES)
+
+
+def data(rows=30):
+    X = inputs(rows)
+    return X, np.sin(2.0 * X[:, :1]) + 0.3 * np.random.default_rng(2).normal(size=(rows, 1))
+
+
+def reference(X, p=P):
+    """Features of the oracle at the nodes that the package takes from X."""
+    grid = [oracle.percentile_grid(column, 10) for column in X.T]
+    return oracle.build_basis([oracle.SE(value) for value in LENGTHSCALES], VARIANCE, grid, p)
+
+
+BASES = {
+    "grid": lambda: GridEigenfunctions(kernel(), inputs(30), P),
+    "fourier": lambda: RandomFourier(kernel(), P, seed=3),
+    "reweighted": lambda: ReweightedBasis(
+        GridEigenfunctions(kernel(), inputs(30), P), np.linspace(0.1, 2.0, P)
+    ),
+}
+every_basis = pytest.mark.parametrize("build", BASES.values(), ids=list(BASES))
+
+
+@every_basis
+def test_matrices_are_products_of_features(build):
+    basis = build()
+    k, X, Z = Basis(basis), inputs(6, seed=4), inputs(4, seed=5)
+    Phi, Psi = basis(X).numpy(), basis(Z).numpy()
+    np.testing.assert_allclose(k(X), Phi @ Phi.T, atol=1e-13)
+    np.testing.assert_allclose(k(X, Z), Phi @ Psi.T, atol=1e-13)
+    np.testing.assert_allclose(k(X, full_cov=False), np.sum(Phi**2, axis=1), atol=1e-13)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_leading_axes_are_as_in_gpflow(corrected):
+    """One set of inputs is batched; two are an outer product."""
+    k = Corrected(BASES["reweighted"]()) if corrected else Basis(BASES["grid"]())
+    X, Z = inputs(2, 3, 5, seed=4), inputs(4, 6, seed=5)
+    batched, diagonal, outer = k(X), k(X, full_cov=False), k(X, Z)
+    like = kernel()
+    assert batched.shape == like(X).shape == (2, 3, 5, 5)
+    assert diagonal.shape == like(X, full_cov=False).shape == (2, 3, 5)
+    assert outer.shape == like(X, Z).shape == (2, 3, 5, 4, 6)
+    np.testing.assert_allclose(batched[1, 2], k(X[1, 2]), atol=1e-13)
+    np.testing.assert_allclose(diagonal[1, 2], k(X[1, 2], full_cov=False), atol=1e-13)
+    np.testing.assert_allclose(outer[1, 2, :, 3], k(X[1, 2], Z[3]), atol=1e-13)
+
+
+def test_stock_gpr_has_the_dense_likelihood_and_predictions():
+    X, Y = data()
+    model = gpflow.models.GPR((X, Y), GRIEF(kernel(), X, P), noise_variance=NOISE)
+    Phi, Phi_new = (reference(X).features(x) for x in (X, inputs(7, seed=4)))
+    ones, y = np.ones(P), Y[:, 0]
+    expected = oracle.dense_lml(Phi, ones, y, NOISE)
+    np.testing.assert_allclose(model.log_marginal_likelihood(), expected, rtol=1e-10)
+    by_sums = oracle.lml(Phi.T @ Phi, Phi.T @ y, y @ y, len(y), ones, NOISE)
+    np.testing.assert_allclose(by_sums, expected, rtol=1e-10)
+    mean, cov = oracle.predict(Phi, ones, y, NOISE, Phi_new)
+    got_mean, got_cov = model.predict_f(inputs(7, seed=4), full_cov=True)
+    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
+    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
+
+
+def test_the_likelihood_of_the_features_is_no_bound():
+    """Sheet 1.9: the kernel of too few features can have more evidence than the kernel itself."""
+    X = inputs(60)
+    L = np.linalg.cholesky(kernel()(X).numpy() + NOISE * np.eye(60))
+    gaps = []
+    for seed in range(30):
+        Y = L @ np.random.default_rng(seed).normal(size=(60, 1))
+        pair = [
+            gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
+            for k in (GRIEF(kernel(), X, 40), kernel())
+        ]
+        gaps.append(float(pair[0].log_marginal_likelihood() - pair[1].log_marginal_likelihood()))
+    assert min(gaps) < 0.0 < max(gaps)
+
+
+def test_grief_is_the_kernel_of_its_basis():
+    X = inputs(30)
+    k = GRIEF(kernel(), X, P, 6, grid_weights="data")
+    basis = GridEigenfunctions(kernel(), X, P, 6, grid_weights="data")
+    assert isinstance(k, Basis)
+    np.testing.assert_array_equal(k.basis.indices, basis.indices)
+    np.testing.assert_array_equal(k(X), Basis(basis)(X))
+
+
+def test_stock_models_train_what_is_inside():
+    X, Y = data()
+    base = kernel()
+    model = gpflow.models.GPR((X, Y), GRIEF(base, X, P), noise_variance=NOISE)
+    assert len(model.trainable_variables) == 3
+    before = float(model.training_loss())
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss, model.trainable_variables, options={"maxiter": 10}
+    )
+    assert float(model.training_loss()) < before - 1.0
+    assert (np.abs(base.lengthscales.numpy() - LENGTHSCALES) > 1e-3).all()
+
+
+def test_it_can_be_a_term_of_a_sum_or_product():
+    X = inputs(6)
+    basis = BASES["grid"]()
+    Phi = basis(X).numpy()
+    total = Basis(basis) + gpflow.kernels.White(0.1)
+    np.testing.assert_allclose(total(X), Phi @ Phi.T + 0.1 * np.eye(6), atol=1e-13)
+    product = Basis(basis) * Matern32()
+    np.testing.assert_allclose(product(X), Phi @ Phi.T * Matern32()(X).numpy(), atol=1e-13)
+
+
+def test_stock_svgp_takes_it_with_inducing_points():
+    """With as many points as functions the posterior is that of GPR, but for jitter."""
+    X, Y = data()
+    basis = RandomFourier(kernel(), 6, seed=3)
+    gpr = gpflow.models.GPR((X, Y), Basis(basis), noise_variance=NOISE)
+    sgpr = gpflow.models.SGPR((X, Y), Basis(basis), X[:10], noise_variance=NOISE)
+    np.testing.assert_allclose(sgpr.elbo(), gpr.log_marginal_likelihood(), atol=1e-2)
+
+
+def corrected(seed=6):
+    weights = np.random.default_rng(seed).exponential(size=P)
+    basis = GridEigenfunctions(kernel(), inputs(30), P)
+    return Corrected(ReweightedBasis(basis, weights)), weights, basis
+
+
+def test_corrected_is_the_kernel_with_other_weights_for_its_leading_functions():
+    k, w, basis = corrected()
+    X, Z = inputs(40, seed=4), 3.0 * inputs(30, seed=5)
+    Phi, Psi = basis(X).numpy(), basis(Z).numpy()
+    factors = [oracle.SE(value) for value in LENGTHSCALES]
+    for A, B, a, b in ((X, X, Phi, Phi), (X, Z, Phi, Psi)):
+        prior = oracle.product_kernel(factors, VARIANCE, A, B)
+        np.testing.assert_allclose(k(A, B), prior + a @ np.diag(w - 1.0) @ b.T, atol=1e-12)
+    np.testing.assert_allclose(k(X), k(X, X), atol=1e-12)
+    np.testing.assert_allclose(k(X, full_cov=False), np.diag(k(X)), atol=1e-12)
+    everywhere = np.concatenate([X, Z])
+    assert np.linalg.eigvalsh(k(everywhere).numpy()).min() > -1e-10
+    with_ones = Corrected(ReweightedBasis(basis, np.ones(P)))
+    np.testing.assert_allclose(with_ones(X), kernel()(X), atol=1e-12)
+
+
+def test_corrected_with_a_rotation_and_its_gradients():
+    _, w, basis = corrected()
+    V = np.linalg.qr(np.random.default_rng(7).normal(size=(P, P)))[0]
+    reweighted = ReweightedBasis(basis, w, V)
+    k, X = Corrected(reweighted), inputs(6, seed=4)
+    Phi, turned = basis(X).numpy(), basis(X).numpy() @ V
+    expected = kernel()(X).numpy() - Phi @ Phi.T + turned @ np.diag(w) @ turned.T
+    np.testing.assert_allclose(k(X), expected, atol=1e-12)
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(tf.linalg.diag_part(k(X)))
+    by_weights = tape.gradient(value, reweighted.weights.unconstrained_variable)
+    slope = 1.0 - np.exp(-w)  # of GPflow's softplus
+    np.testing.assert_allclose(by_weights / slope, np.sum(turned**2, axis=0), rtol=1e-6)
+
+
+def test_product_of_is_one_kernel_per_column():
+    k, X = product_of(Matern32, [0.8, 1.3], 1.7), inputs(6)
+    expected = oracle.product_kernel([oracle.Matern32(0.8), oracle.Matern32(1.3)], 1.7, X, X)
+    np.testing.assert_allclose(k(X), expected, atol=1e-13)
+    assert np.abs(k(X) - Matern32(1.7, [0.8, 1.3])(X)).max() > 0.01
+    np.testing.assert_allclose(
+        product_of(SquaredExponential, [0.9, 1.2], 1.7)(X), kernel()(X), atol=1e-13
+    )
+    assert len(k.trainable_parameters) == 3
+    assert GridEigenfunctions(k, inputs(30), 50).num_basis == 50
+    single = product_of(Matern32, [0.8], 1.7)
+    np.testing.assert_allclose(single(X[:, :1]), Matern32(1.7, 0.8)(X[:, :1]), atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Basis(kernel()), "basis must be a finite basis.*got SquaredExponential"),
+        (lambda: Basis(None), "basis must be a finite basis.*got NoneType"),
+        (lambda: Corrected(BASES["grid"]()), "basis must be a ReweightedBasis"),
+        (
+            lambda: Corrected(ReweightedBasis(BASES["fourier"](), np.ones(P))),
+            "of a projection",
+        ),
+        (lambda: GRIEF(Matern32(), inputs(9), 5), "kernel must be a product"),
+        (lambda: GRIEF(kernel(), inputs(9), 0), "num_eigenfunctions must be a positive integer"),
+        (lambda: product_of(gpflow.kernels.Linear, [1.0]), "kind must be a class of stationary"),
+        (lambda: product_of(Matern32(), [1.0]), "kind must be a class of stationary"),
+        (lambda: product_of(Matern32, 1.0), "lengthscales must be positive, one per column"),
+        (lambda: product_of(Matern32, [1.0, 0.0]), "lengthscales must be positive"),
+        (lambda: product_of(Matern32, [np.nan]), "lengthscales must be finite"),
+        (lambda: product_of(Matern32, []), "lengthscales must be positive"),
+        (lambda: product_of(Matern32, [1.0], -1.0), "variance must be"),
+        (lambda: product_of(Matern32, [1.0], [1.0, 2.0]), "variance must be"),
+    ],
+)
+def test_arguments_are_checked(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_wrong_inputs_are_refused_and_not_broadcast():
+    k = Basis(BASES["grid"]())
+    with pytest.raises(ValueError, match="X must have 2 column"):
+        k(np.zeros((3, 3)))
+    with pytest.raises(ValueError, match="X must be finite"):
+        k(np.full((3, 2), np.nan))
+
+
+def test_the_names_are_where_the_documents_say():
+    assert gs.kernels.Basis is Basis
+    assert gs.kernels.GRIEF is GRIEF

@@ -1,0 +1,523 @@
+"""Models over the weights of a basis against GPflow's own with the kernel of the basis."""
+
+import itertools
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Matern32, SquaredExponential
+from gpflow.models import GPR, SGPR, SVGP
+
+import gpflow_sparse as gs
+from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
+from gpflow_sparse.inducing_variables import BasisFeatures
+from gpflow_sparse.kernels import Basis, Corrected
+from gpflow_sparse.models import BasisGPR, BasisSVGP, weight_space
+from tests.oracles import grief as oracle
+
+D, M, N, NOISE = 2, 14, 30, 0.2
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*prior variance")
+
+
+def inputs(rows=N, seed=1):
+    return np.random.default_rng(seed).normal(size=(rows, D))
+
+
+def data(rows=N, columns=1):
+    X = inputs(rows)
+    noise = np.random.default_rng(2).normal(size=(rows, columns))
+    return X, np.sin(2.0 * X[:, :1]) + 0.3 * noise
+
+
+def kernel():
+    return SquaredExponential(1.7, [0.9, 1.2])
+
+
+def grid_basis(p=M):
+    return GridEigenfunctions(kernel(), inputs(), p)
+
+
+BASES = {
+    "grid": grid_basis,
+    "fourier": lambda: RandomFourier(Matern32(1.7, [0.9, 1.2]), M, seed=3),
+    "reweighted": lambda: ReweightedBasis(grid_basis(), np.linspace(0.1, 2.0, M)),
+}
+every_basis = pytest.mark.parametrize("build", BASES.values(), ids=list(BASES))
+
+
+def slope(P=1):
+    return gpflow.functions.Linear(np.full((D, P), 0.3), np.linspace(-0.2, 0.1, P))
+
+
+def pair(rows, basis, mean=None):
+    """Ours and GPflow's, around the same objects."""
+    ours = BasisGPR(rows, basis, mean_function=mean, noise_variance=NOISE)
+    stock = GPR(rows, Basis(basis), mean_function=mean, noise_variance=NOISE)
+    return ours, stock
+
+
+def values_and_gradients(model, objective):
+    with tf.GradientTape() as tape:
+        value = objective()
+    variables = sorted(model.trainable_variables, key=lambda v: (v.shape.rank, v.name))
+    return value, tape.gradient(value, variables), variables
+
+
+def small_blocks(monkeypatch, rows=7):
+    monkeypatch.setattr(weight_space, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(weight_space, "_FEWEST_ROWS", rows)
+
+
+def assert_close(got, expected, rtol=1e-9, atol=1e-9):
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+@every_basis
+@pytest.mark.parametrize("P", [1, 2])
+def test_likelihood_predictions_and_gradients_are_those_of_gpr(build, P):
+    rows, Xnew = data(columns=P), inputs(6, seed=4)
+    ours, stock = pair(rows, build(), slope(P))
+    np.testing.assert_allclose(
+        ours.log_marginal_likelihood(), stock.log_marginal_likelihood(), rtol=1e-10
+    )
+    np.testing.assert_allclose(ours.elbo(), ours.log_marginal_likelihood(), rtol=0.0)
+    objective = ours.maximum_log_likelihood_objective()
+    np.testing.assert_allclose(objective, ours.elbo(), rtol=0.0)
+    np.testing.assert_allclose(ours.training_loss(), stock.training_loss(), rtol=1e-10)
+    for full_cov in (False, True):
+        assert_close(ours.predict_f(Xnew, full_cov), stock.predict_f(Xnew, full_cov))
+        assert_close(ours.posterior().predict_f(Xnew, full_cov), stock.predict_f(Xnew, full_cov))
+    assert_close(ours.predict_y(Xnew), stock.predict_y(Xnew))
+    new = Xnew, data(6, P)[1]
+    np.testing.assert_allclose(
+        ours.predict_log_density(new), stock.predict_log_density(new), rtol=1e-9
+    )
+    shared = [*ours.basis.trainable_variables, *ours.mean_function.trainable_variables]
+    noises = [model.likelihood.variance.unconstrained_variable for model in (ours, stock)]
+    with tf.GradientTape(persistent=True) as tape:
+        losses = ours.training_loss(), stock.training_loss()
+    gradients = [
+        tape.gradient(loss, [*shared, noise]) for loss, noise in zip(losses, noises, strict=True)
+    ]
+    assert len(gradients[0]) >= 5
+    assert_close(*gradients, rtol=1e-7, atol=1e-8)
+
+
+@every_basis
+def test_the_dense_formulas(build):
+    (X, Y), basis, Xnew = data(), build(), inputs(6, seed=4)
+    model = BasisGPR((X, Y), basis, noise_variance=NOISE)
+    Phi, Phi_new, ones = basis(X).numpy(), basis(Xnew).numpy(), np.ones(M)
+    expected = oracle.dense_lml(Phi, ones, Y[:, 0], NOISE)
+    np.testing.assert_allclose(model.log_marginal_likelihood(), expected, rtol=1e-11)
+    mean, cov = oracle.predict(Phi, ones, Y[:, 0], NOISE, Phi_new)
+    got_mean, got_cov = model.predict_f(Xnew, full_cov=True)
+    np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
+    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
+    S = np.linalg.inv(np.eye(M) + Phi.T @ Phi / NOISE)
+    q_mu, q_sqrt = model.compute_qu()
+    np.testing.assert_allclose(q_mu[:, 0], S @ Phi.T @ Y[:, 0] / NOISE, atol=1e-9)
+    np.testing.assert_allclose(q_sqrt[0] @ tf.transpose(q_sqrt[0]), S, atol=1e-10)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e3])
+@pytest.mark.parametrize("rows", [5, 2000])
+def test_more_functions_than_rows_and_extreme_noise(rows, noise):
+    X, Y = data(rows)
+    basis = grid_basis(40)
+    model = BasisGPR((X, Y), basis, noise_variance=noise)
+    L = np.linalg.cholesky(basis(X).numpy() @ basis(X).numpy().T + noise * np.eye(rows))
+    alpha = np.linalg.solve(L, Y[:, 0])
+    expected = -0.5 * alpha @ alpha - np.log(np.diag(L)).sum() - 0.5 * rows * np.log(2.0 * np.pi)
+    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@every_basis
+def test_streaming_changes_neither_value_nor_gradients(monkeypatch, build, compiled):
+    model = BasisGPR(data(columns=2), build(), mean_function=slope(2), noise_variance=NOISE)
+
+    def call():
+        return values_and_gradients(model, model.training_loss)[:2]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weight_space, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
+        expected, gradients = call()  # TensorFlow's own gradient
+    small_blocks(monkeypatch)
+    value, streamed = (tf.function(call, autograph=False) if compiled else call)()
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    assert_close(streamed, gradients, atol=1e-10)
+
+
+def held_in(kind, rows, tmp_path, dtype=np.float64):
+    """The same data as memory maps, or as a data set of ragged batches."""
+    parts = [part.astype(dtype) for part in rows]
+    if kind == "memmap":
+        for name, part in zip("XY", parts, strict=True):
+            np.save(tmp_path / f"{name}.npy", part)
+        return tuple(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "XY")
+    if kind == "one map":
+        np.save(tmp_path / "X.npy", parts[0])
+        return np.load(tmp_path / "X.npy", mmap_mode="r"), parts[1]
+    if kind == "generator":
+        spec = tuple(tf.TensorSpec([None, part.shape[1]], dtype) for part in parts)
+        ends = [0, 11, 12, 25, len(parts[0])]
+        batches = [tuple(part[a:b] for part in parts) for a, b in itertools.pairwise(ends)]
+        return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
+    return tf.data.Dataset.from_tensor_slices(tuple(parts)).batch(8)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("kind", ["memmap", "one map", "dataset", "generator"])
+def test_data_in_files_give_the_same_as_arrays(monkeypatch, tmp_path, kind, compiled):
+    small_blocks(monkeypatch)
+    rows = data(columns=2)
+    held = held_in(kind, rows, tmp_path)
+    expected, model = (
+        BasisGPR(source, grid_basis(), mean_function=slope(2), noise_variance=NOISE)
+        for source in (rows, held)
+    )
+    assert isinstance(model.data, tf.data.Dataset)
+    assert model.num_latent_gps == 2
+    assert model.input_dim == D
+
+    def call():
+        return values_and_gradients(model, model.training_loss)[:2]
+
+    loss, gradients = values_and_gradients(expected, expected.training_loss)[:2]
+    got, got_gradients = (tf.function(call, autograph=False) if compiled else call)()
+    np.testing.assert_allclose(got, loss, rtol=1e-11)
+    assert_close(got_gradients, gradients, rtol=1e-8)
+    Xnew = inputs(6, seed=4)
+    assert_close(model.predict_f(Xnew, full_cov=True), expected.predict_f(Xnew, full_cov=True))
+    assert_close(model.posterior().predict_f(Xnew), expected.predict_f(Xnew))
+    twin = model.to_svgp()
+    assert twin.num_data == N
+    np.testing.assert_allclose(twin.elbo(rows), model.elbo(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["memmap", "dataset"])
+def test_files_of_single_precision_and_of_integers(tmp_path, kind):
+    rows = data()
+    single = held_in(kind, rows, tmp_path, np.float32)
+    rounded = tuple(part.astype(np.float32).astype(float) for part in rows)
+    expected = BasisGPR(rounded, grid_basis(), noise_variance=NOISE).elbo()
+    got = BasisGPR(single, grid_basis(), noise_variance=NOISE).elbo()
+    assert got.dtype == tf.float64
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
+    whole = tuple(np.round(3.0 * part) for part in rows)
+    held = held_in(kind, whole, tmp_path, np.int32)
+    expected = BasisGPR(whole, grid_basis(), noise_variance=NOISE).elbo()
+    np.testing.assert_allclose(
+        BasisGPR(held, grid_basis(), noise_variance=NOISE).elbo(), expected, rtol=1e-10
+    )
+
+
+def test_a_trained_model_with_data_in_files_is_that_with_arrays(monkeypatch, tmp_path):
+    small_blocks(monkeypatch)
+    rows = data()
+    models = [
+        BasisGPR(source, grid_basis(), noise_variance=NOISE)
+        for source in (rows, held_in("memmap", rows, tmp_path))
+    ]
+    for model in models:
+        before = float(model.training_loss())
+        gpflow.optimizers.Scipy().minimize(
+            tf.function(model.training_loss, autograph=False),  # traces in a third of the time
+            model.trainable_variables,
+            options={"maxiter": 5},
+        )
+        assert float(model.training_loss()) < before - 0.5
+    np.testing.assert_allclose(models[0].elbo(), models[1].elbo(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("part", [0, 1])
+def test_numbers_in_files_that_are_not_finite_are_refused_when_read(tmp_path, bad, part):
+    rows = data()
+    rows[part][17, 0] = bad
+    for kind in ("memmap", "dataset"):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="must be finite"):
+            BasisGPR(held_in(kind, rows, tmp_path), grid_basis(), noise_variance=NOISE).elbo()
+    with pytest.raises(ValueError, match="must be finite"):
+        BasisGPR(rows, grid_basis())
+
+
+@every_basis
+@pytest.mark.parametrize("P", [1, 2])
+def test_to_svgp_is_at_the_exact_posterior(build, P):
+    rows, Xnew = data(columns=P), inputs(6, seed=4)
+    model = BasisGPR(rows, build(), mean_function=slope(P), noise_variance=NOISE)
+    model.standardizer = gs.Standardizer.fit(*rows)
+    twin = model.to_svgp()
+    assert isinstance(twin, BasisSVGP)
+    assert twin.num_data == N
+    np.testing.assert_allclose(twin.elbo(rows), model.elbo(), rtol=1e-9)
+    for full_cov in (False, True):
+        assert_close(twin.predict_f(Xnew, full_cov), model.predict_f(Xnew, full_cov))
+    with tf.GradientTape() as tape:
+        loss = twin.training_loss(rows)
+    q = [p.unconstrained_variable for p in (twin.q_mu, twin.q_sqrt)]
+    for gradient in tape.gradient(loss, q):
+        np.testing.assert_allclose(gradient, np.zeros(gradient.shape), atol=1e-8)
+    assert not {v.ref() for v in twin.variables} & {v.ref() for v in model.variables}
+    assert twin.standardizer is not None
+    batches = [float(twin.elbo((rows[0][i : i + 5], rows[1][i : i + 5]))) for i in range(0, N, 5)]
+    np.testing.assert_allclose(np.mean(batches), model.elbo(), rtol=1e-9)
+    assert model.to_svgp(num_data=100).num_data == 100
+    gs.training.fit(twin, rows, batch_size=5, num_steps=2, progress=False)
+
+
+def random_q(L=1, m=M, seed=5):
+    rng = np.random.default_rng(seed)
+    q_sqrt = np.tril(0.2 * rng.normal(size=(L, m, m))) + 0.5 * np.eye(m)
+    return rng.normal(size=(m, L)), q_sqrt
+
+
+def labels(rows=N):
+    return inputs(rows), (inputs(rows)[:, :1] > 0.0).astype(float)
+
+
+def classes(rows=N):
+    return inputs(rows), np.arange(float(rows))[:, None] % 3
+
+
+PROBLEMS = {
+    "gaussian": (lambda: gpflow.likelihoods.Gaussian(NOISE), data, 1),
+    "two_outputs": (lambda: gpflow.likelihoods.Gaussian(NOISE), lambda: data(columns=2), 2),
+    "bernoulli": (gpflow.likelihoods.Bernoulli, labels, 1),
+    "student": (gpflow.likelihoods.StudentT, data, 1),
+    "multiclass": (lambda: gpflow.likelihoods.MultiClass(3), classes, 3),
+}
+every_problem = pytest.mark.parametrize("name", list(PROBLEMS))
+
+
+@every_problem
+@every_basis
+def test_the_elbo_is_that_of_stock_svgp(build, name):
+    """On basis features, with the kernel of the basis, at any q."""
+    likelihood, rows, L = PROBLEMS[name]
+    rows, basis, (q_mu, q_sqrt) = rows(), build(), random_q(L)
+    ours = BasisSVGP(
+        basis,
+        likelihood(),
+        mean_function=slope(L),
+        num_latent_gps=L,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+        num_data=50,
+        keep_residual=False,
+    )
+    stock = SVGP(
+        Basis(basis),
+        ours.likelihood,
+        BasisFeatures(basis),
+        mean_function=ours.mean_function,
+        num_latent_gps=L,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+        num_data=50,
+    )
+    np.testing.assert_allclose(ours.elbo(rows), stock.elbo(rows), rtol=1e-10)
+    np.testing.assert_allclose(ours.prior_kl(), stock.prior_kl(), rtol=1e-10)
+    assert_close(ours.predict_y(inputs(6, seed=4)), stock.predict_y(inputs(6, seed=4)))
+    # and from explicit inducing points, as many as functions, which span the same space
+    dense = basis(rows[0]).numpy()
+    cov = dense @ (q_sqrt @ np.transpose(q_sqrt, [0, 2, 1])) @ dense.T
+    mean = dense @ q_mu + slope(L)(rows[0]).numpy()
+    assert_close(ours.predict_f(rows[0], full_cov=True), (mean, cov))
+
+
+@every_problem
+def test_minibatches_are_unbiased(name):
+    likelihood, rows, L = PROBLEMS[name]
+    X, Y = rows()
+    q_mu, q_sqrt = random_q(L)
+    model = BasisSVGP(
+        grid_basis(), likelihood(), num_latent_gps=L, q_mu=q_mu, q_sqrt=q_sqrt, num_data=N
+    )
+    order = np.random.default_rng(6).permutation(N).reshape(-1, 5)
+    estimates = [float(model.elbo((X[rows], Y[rows]))) for rows in order]
+    np.testing.assert_allclose(np.mean(estimates), model.elbo((X, Y)), rtol=1e-10)
+    assert np.std(estimates) > 0.01
+
+
+def test_a_projection_keeps_the_rest_of_its_kernel():
+    """Then the optimum is SGPR's bound on the kernel itself, not the likelihood of the sum."""
+    rows, basis = data(), grid_basis()
+    model = BasisSVGP(basis, gpflow.likelihoods.Gaussian(NOISE))
+    assert model.kernel is basis.kernel
+    assert model.basis is basis
+    gpflow.optimizers.NaturalGradient(gamma=1.0).minimize(
+        model.training_loss_closure(rows, compile=False), list(model.variational_parameters)
+    )
+    bound = SGPR(rows, basis.kernel, BasisFeatures(basis), noise_variance=NOISE)
+    np.testing.assert_allclose(model.elbo(rows), bound.elbo(), rtol=1e-9)
+    assert_close(model.predict_f(inputs(6, seed=4), True), bound.predict_f(inputs(6, seed=4), True))
+    far = model.predict_f(50.0 + inputs(3))[1]
+    np.testing.assert_allclose(far, np.full((3, 1), 1.7), rtol=1e-9)
+    bare = BasisSVGP(basis, gpflow.likelihoods.Gaussian(NOISE), keep_residual=False)
+    np.testing.assert_allclose(bare.predict_f(50.0 + inputs(3))[1], np.zeros((3, 1)), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("build", "keep", "kind"),
+    [
+        (grid_basis, None, SquaredExponential),
+        (grid_basis, False, Basis),
+        (BASES["fourier"], None, Basis),
+        (BASES["reweighted"], None, Corrected),
+        (BASES["reweighted"], True, Corrected),
+        (BASES["reweighted"], False, Basis),
+    ],
+)
+def test_which_prior_there_is(build, keep, kind):
+    model = BasisSVGP(build(), gpflow.likelihoods.Gaussian(), keep_residual=keep)
+    assert type(model.kernel) is kind
+    X = inputs(5, seed=4)
+    mean, cov = model.predict_f(X, full_cov=True)  # q starts at the prior
+    np.testing.assert_allclose(mean, np.zeros((5, 1)), atol=1e-12)
+    np.testing.assert_allclose(cov[0], model.kernel(X), atol=1e-10)
+    np.testing.assert_allclose(model.prior_kl(), 0.0, atol=1e-12)
+
+
+@every_basis
+def test_functions_drawn_from_the_posterior_have_its_moments(build):
+    rows, X = data(columns=2), inputs(4, seed=4)
+    model = BasisGPR(rows, build(), mean_function=slope(2), noise_variance=NOISE)
+    draws = model.posterior().sample_functions(20_000, seed=7)(X).numpy()
+    mean, cov = (part.numpy() for part in model.predict_f(X, full_cov=True))
+    sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2).T)
+    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5.0 * sd / np.sqrt(20_000))
+    for output in range(2):
+        got = np.cov(draws[:, :, output].T)
+        np.testing.assert_allclose(got, cov[output], atol=0.06 * cov.max())
+
+
+@every_basis
+def test_compiled_predictions_are_eager_ones(build):
+    model = BasisGPR(data(columns=2), build(), mean_function=slope(2), noise_variance=NOISE)
+    new = inputs(6, seed=4), data(6, 2)[1]
+    for either in (model, model.to_svgp()):
+        calls = {
+            "f": lambda x, either=either: either.predict_f(x, full_cov=True),
+            "y": lambda x, either=either: either.predict_y(x),
+            "density": lambda x, either=either: [either.predict_log_density((x, new[1]))],
+        }
+        for call in calls.values():
+            compiled = tf.function(call, autograph=False)
+            assert_close(compiled(tf.constant(new[0])), call(new[0]), atol=1e-11)
+
+
+def test_a_kept_posterior_follows_only_when_told():
+    rows, X = data(), inputs(6, seed=4)
+    model = BasisGPR(rows, grid_basis(), noise_variance=NOISE)
+    posterior = model.posterior()
+    before = model.predict_f(X)[0].numpy()
+    model.likelihood.variance.assign(1.5)
+    model.kernel.basis.kernel.lengthscales.assign([1.4, 0.8])
+    posterior.update_cache()
+    assert_close(posterior.predict_f(X), model.predict_f(X))
+    assert np.abs(posterior.predict_f(X)[0] - before).max() > 0.01
+
+
+@pytest.mark.parametrize("kind", ["gpr", "svgp"])
+@every_basis
+def test_saved_and_loaded(tmp_path, build, kind):
+    X = inputs(6, seed=4)
+    model = BasisGPR(data(), build(), noise_variance=NOISE)
+    model = model.to_svgp() if kind == "svgp" else model
+    gs.save(model, tmp_path / "model.gpf")
+    loaded = gs.load(tmp_path / "model.gpf")
+    assert_close(loaded.predict_f(X, True), model.predict_f(X, True), atol=1e-12)
+
+
+def test_float32_is_near_float64():
+    def run(dtype):
+        rows = tuple(part.astype(dtype) for part in data())
+        model = BasisGPR(rows, grid_basis(), noise_variance=NOISE)
+        q = tuple(part.astype(dtype) for part in random_q())
+        variational = BasisSVGP(
+            grid_basis(), gpflow.likelihoods.Gaussian(NOISE), q_mu=q[0], q_sqrt=q[1]
+        )
+        Xnew = inputs(6, seed=4).astype(dtype)
+        gradients = values_and_gradients(model, model.training_loss)[1]
+        return [
+            model.elbo(),
+            *model.predict_f(Xnew),
+            variational.elbo(rows),
+            *variational.predict_f(Xnew),
+            model.to_svgp().elbo(rows),
+            *gradients,
+        ]
+
+    expected = run(np.float64)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        got = run(np.float32)
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == tf.float32
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"basis": kernel()}, "basis must be a finite basis"),
+        ({"data": inputs()}, "data must be"),
+        ({"data": (inputs(), inputs(9))}, "same number of rows"),
+        ({"data": (inputs()[:, :1], inputs())}, "must have 2 column|one per column"),
+        ({"data": (inputs(), inputs()[:, 0])}, "Y must be a matrix"),
+        ({"noise_variance": 0.0}, "noise_variance must be one number above"),
+        ({"noise_variance": -1.0}, "noise_variance must be one number above"),
+        ({"mean_function": slope(3)}, "mean_function .* returns 3 column"),
+        ({"data": tf.data.Dataset.range(3)}, "data must yield pairs"),
+        (
+            {"data": tf.data.Dataset.from_tensor_slices((inputs(), inputs()))},
+            r"data must be batches \[n, D\]|of data must be batches",
+        ),
+        (
+            {"data": tf.data.Dataset.from_tensors((inputs(), inputs())).repeat()},
+            "finite data set",
+        ),
+        ({"data": tf.data.Dataset.from_tensors((inputs(), inputs())).take(0)}, "not empty"),
+    ],
+)
+def test_arguments_of_the_regression_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        BasisGPR(**({"data": data(), "basis": grid_basis()} | arguments)).elbo()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"basis": kernel()}, "basis must be a finite basis"),
+        ({"likelihood": None}, "likelihood must be"),
+        ({"num_latent_gps": 0}, "num_latent_gps must be a positive integer"),
+        ({"q_mu": np.zeros((M, 2))}, r"q_mu must have shape \(14, 1\), got \(14, 2\)"),
+        ({"q_sqrt": np.zeros((M, 1))}, r"q_sqrt must have shape \(1, 14, 14\)"),
+        ({"q_mu": np.full((M, 1), np.nan)}, "q_mu must be finite"),
+        ({"num_data": 0}, "num_data"),
+        ({"keep_residual": "yes"}, "keep_residual must be True or False"),
+        ({"basis": BASES["fourier"](), "keep_residual": True}, "keep_residual must be False"),
+    ],
+)
+def test_arguments_of_the_variational_model_are_checked(arguments, message):
+    defaults = {"basis": grid_basis(), "likelihood": gpflow.likelihoods.Gaussian()}
+    with pytest.raises(ValueError, match=message):
+        BasisSVGP(**(defaults | arguments))
+
+
+def test_parts_that_were_exchanged_are_refused():
+    model = BasisSVGP(grid_basis(), gpflow.likelihoods.Gaussian())
+    model.kernel = kernel()
+    for call in (lambda: model.elbo(data()), lambda: model.predict_f(inputs())):
+        with pytest.raises(ValueError, match="kernel must be the one"):
+            call()
+    regression = BasisGPR(data(), grid_basis())
+    regression.basis = grid_basis()
+    for call in (regression.elbo, lambda: regression.predict_f(inputs()), regression.compute_qu):
+        with pytest.raises(ValueError, match=r"kernel|basis"):
+            call()

@@ -1,0 +1,662 @@
+"""GRIEF: objectives, predictions and gradients against dense algebra; the index set; weights."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Matern32, SquaredExponential
+from gpflow.models import GPR, GPRFITC, SGPR
+
+import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import BasisFeatures
+from gpflow_sparse.kernels import product_of
+from gpflow_sparse.models import GRIEF, weight_space
+from gpflow_sparse.models.held_data import hold, some_inputs
+from tests.oracles import grief as oracle
+
+D, M, N, NOISE = 2, 14, 30, 0.2
+VARIANCE, LENGTHSCALES = 1.7, [0.9, 1.2]
+OBJECTIVES = ("bound", "likelihood", "corrected")
+REWEIGHTED = ("original", "rotated")
+every_objective = pytest.mark.parametrize("objective", OBJECTIVES)
+every_family = pytest.mark.parametrize("reweighted", REWEIGHTED)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*prior variance")
+
+
+def inputs(rows=N, seed=1, columns=D):
+    return np.random.default_rng(seed).normal(size=(rows, columns))
+
+
+def data(rows=N, P=1):
+    X = inputs(rows)
+    return X, np.sin(2.0 * X[:, :1]) + 0.3 * np.random.default_rng(2).normal(size=(rows, P))
+
+
+def kernel():
+    return SquaredExponential(VARIANCE, LENGTHSCALES)
+
+
+def slope(P=1):
+    return gpflow.functions.Linear(np.full((D, P), 0.3), np.linspace(-0.2, 0.1, P))
+
+
+def build(rows=None, **options):
+    rows = data() if rows is None else rows
+    defaults = {"num_eigenfunctions": M, "noise_variance": NOISE}
+    return GRIEF(rows, options.pop("kernel", None) or kernel(), **(defaults | options))
+
+
+def reference(p=M, lengthscales=LENGTHSCALES, X=None):
+    """The oracle at the nodes that the package takes from X."""
+    nodes = [oracle.percentile_grid(column, 10) for column in (inputs() if X is None else X).T]
+    return oracle.build_basis([oracle.SE(value) for value in lengthscales], VARIANCE, nodes, p)
+
+
+def diagonal(X):
+    return np.full(len(X), VARIANCE)
+
+
+def dense_objective(objective, Phi, X, y):
+    ones = np.ones(Phi.shape[1])
+    return {
+        "bound": lambda: oracle.collapsed_bound(Phi, diagonal(X), y, NOISE),
+        "likelihood": lambda: oracle.dense_lml(Phi, ones, y, NOISE),
+        "corrected": lambda: oracle.corrected_lml(Phi, ones, diagonal(X), y, NOISE),
+    }[objective]()
+
+
+def dense_prediction(objective, Phi, y, Xnew, Phi_new, basis):
+    """Mean and variance."""
+    ones = np.ones(Phi.shape[1])
+    if objective == "corrected":
+        return oracle.corrected_predict(
+            Phi, ones, diagonal(Phi), y, NOISE, Phi_new, diagonal(Phi_new)
+        )
+    if objective == "likelihood":
+        mean, cov = oracle.predict(Phi, ones, y, NOISE, Phi_new)
+    else:
+        K_new = basis.kernel(Xnew, Xnew)
+        mean, cov = oracle.predict_with_residual(Phi, y, NOISE, Phi_new, K_new)
+    return mean, np.diag(cov)
+
+
+def assert_close(got, expected, rtol=1e-9, atol=1e-9):
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+@every_objective
+@pytest.mark.parametrize("P", [1, 2])
+def test_every_objective_and_its_predictions_are_the_dense_ones(objective, P):
+    """Two outputs, a mean function: sums over the residuals of each."""
+    X, Y = data(P=P)
+    Xnew = np.concatenate([inputs(5, seed=4), 5.0 + inputs(3, seed=5)])
+    model = build((X, Y), objective=objective, mean_function=slope(P))
+    basis = reference()
+    Phi, Phi_new = basis.features(X), basis.features(Xnew)
+    errors = (Y - slope(P)(X).numpy()).T
+    expected = sum(dense_objective(objective, Phi, X, y) for y in errors)
+    np.testing.assert_allclose(model.maximum_log_likelihood_objective(), expected, rtol=1e-10)
+    np.testing.assert_allclose(model.training_loss(), -expected, rtol=1e-10)
+    bound = sum(dense_objective("bound", Phi, X, y) for y in errors)
+    np.testing.assert_allclose(model.elbo(), bound, rtol=1e-9)
+    lml = "corrected" if objective == "corrected" else "likelihood"
+    expected = sum(dense_objective(lml, Phi, X, y) for y in errors)
+    np.testing.assert_allclose(model.log_marginal_likelihood(), expected, rtol=1e-10)
+    pairs = [dense_prediction(objective, Phi, y, Xnew, Phi_new, basis) for y in errors]
+    mean = np.stack([pair[0] for pair in pairs], axis=1) + slope(P)(Xnew).numpy()
+    var = np.stack([pair[1] for pair in pairs], axis=1)
+    for predict in (model.predict_f, model.posterior().predict_f):
+        assert_close(predict(Xnew), (mean, var))
+        full_mean, cov = predict(Xnew, full_cov=True)
+        assert_close((full_mean, np.diagonal(cov, axis1=1, axis2=2).T), (mean, var))
+    assert_close(model.predict_y(Xnew), (mean, var + NOISE))
+
+
+def test_corrected_is_stock_fitc_on_the_functions_as_inducing_variables():
+    rows, Xnew = data(), np.concatenate([inputs(5, seed=4), 5.0 + inputs(3, seed=5)])
+    model = build(rows, objective="corrected")
+    stock = GPRFITC(rows, model.kernel, BasisFeatures(model.basis), noise_variance=NOISE)
+    np.testing.assert_allclose(model.training_loss(), stock.training_loss(), rtol=1e-9)
+    for full_cov in (False, True):
+        assert_close(model.predict_f(Xnew, full_cov), stock.predict_f(Xnew, full_cov))
+
+
+def test_away_from_the_grid_the_variance_is_that_of_the_prior_or_collapses():
+    Xnew = 50.0 + inputs(3)
+    for objective, variance in (("bound", VARIANCE), ("corrected", VARIANCE), ("likelihood", 0.0)):
+        var = build(objective=objective).predict_f(Xnew)[1]
+        np.testing.assert_allclose(var, np.full((3, 1), variance), rtol=1e-9, atol=1e-12)
+
+
+@every_objective
+def test_gradients_equal_central_differences(objective):
+    """Along a random direction through kernel, noise and mean function, by a fourth-order rule."""
+    model = build(data(P=2), objective=objective, mean_function=slope(2))
+    variables, rng, h = model.trainable_variables, np.random.default_rng(5), 1e-4
+    assert len(variables) == 5
+    with tf.GradientTape() as tape:
+        loss = model.training_loss()
+    directions = [rng.normal(size=v.shape) for v in variables]
+    gradients = tape.gradient(loss, variables)
+    expected = sum(float(tf.reduce_sum(g * d)) for g, d in zip(gradients, directions, strict=True))
+
+    def loss_at(shift):
+        for variable, direction in zip(variables, directions, strict=True):
+            variable.assign_add(shift * direction)
+        loss = float(model.training_loss())
+        for variable, direction in zip(variables, directions, strict=True):
+            variable.assign_sub(shift * direction)
+        return loss
+
+    near, wide = loss_at(h) - loss_at(-h), loss_at(2.0 * h) - loss_at(-2.0 * h)
+    np.testing.assert_allclose((8.0 * near - wide) / (12.0 * h), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [5, M, 60])
+def test_the_gradient_of_the_likelihood_is_that_of_perturbation_theory(p, monkeypatch):
+    """In blocks of 7 rows: the exact two-pass gradient of sheet 1.9."""
+    monkeypatch.setattr(weight_space, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(weight_space, "_FEWEST_ROWS", 7)
+    k = SquaredExponential()
+    k.lengthscales = gpflow.Parameter(LENGTHSCALES)  # without a transform: plain derivatives
+    k.variance = gpflow.Parameter(VARIANCE)
+    X, Y = data()
+    model = build((X, Y), kernel=k, num_eigenfunctions=p, objective="likelihood")
+    model.likelihood.variance = gpflow.Parameter(NOISE)
+    variables = [
+        part.unconstrained_variable
+        for part in (k.lengthscales, k.variance, model.likelihood.variance)
+    ]
+    with tf.GradientTape() as tape:
+        value = model.log_marginal_likelihood()
+    got = tape.gradient(value, variables)
+    expected, *gradients = oracle.grief_lml_and_hyper_gradient(reference(p), X, Y[:, 0], NOISE)
+    np.testing.assert_allclose(value, expected, rtol=1e-10)
+    assert_close(got, gradients, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@every_objective
+def test_streaming_changes_neither_value_nor_gradients(monkeypatch, objective, compiled):
+    model = build(data(P=2), objective=objective, mean_function=slope(2))
+
+    def call():
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weight_space, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
+        expected, gradients = call()
+    monkeypatch.setattr(weight_space, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(weight_space, "_FEWEST_ROWS", 7)
+    loss, streamed = (tf.function(call, autograph=False) if compiled else call)()
+    np.testing.assert_allclose(loss, expected, rtol=1e-12)
+    assert_close(streamed, gradients, atol=1e-10)
+
+
+def test_the_bound_is_sgprs_below_the_evidence_and_grows_with_nested_functions():
+    rows = data(60)
+    evidence = float(GPR(rows, kernel(), noise_variance=NOISE).log_marginal_likelihood())
+    bounds = []
+    for p in (1, 3, 6, 10, 20, 40, 100):
+        model = build(rows, num_eigenfunctions=p)
+        stock = SGPR(rows, model.kernel, BasisFeatures(model.basis), noise_variance=NOISE)
+        np.testing.assert_allclose(model.elbo(), stock.elbo(), rtol=1e-9)
+        assert_close(
+            model.predict_f(inputs(6, seed=4), True), stock.predict_f(inputs(6, seed=4), True)
+        )
+        bounds.append(float(model.elbo()))
+    assert (np.diff(bounds) > -1e-9).all()
+    assert bounds[0] < evidence - 20.0
+    assert evidence - 0.05 < bounds[-1] <= evidence + 1e-9
+
+
+def test_with_too_few_functions_the_likelihood_prefers_wrong_lengthscales_and_the_bound_does_not():
+    """Sheet 1.9: at p = 20 of many, on functions with many wiggles."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-3.0, 3.0, size=(300, 2))
+    exact = SquaredExponential(1.0, 1.0)
+    Y = np.linalg.cholesky(exact(X).numpy() + 0.1 * np.eye(300)) @ rng.normal(size=(300, 1))
+    evidence, likelihood, bound = {}, {}, {}
+    for lengthscale in (0.5, 0.7, 1.0, 1.4, 2.0, 3.0):
+        k = SquaredExponential(1.0, lengthscale)
+        evidence[lengthscale] = float(GPR((X, Y), k, noise_variance=0.1).log_marginal_likelihood())
+        model = build((X, Y), kernel=k, num_eigenfunctions=20, noise_variance=0.1)
+        likelihood[lengthscale] = float(model.log_marginal_likelihood())
+        bound[lengthscale] = float(model.elbo())
+    assert max(evidence, key=evidence.get) in (0.7, 1.0, 1.4)
+    assert all(bound[value] <= evidence[value] for value in evidence)
+    assert max(likelihood, key=likelihood.get) != max(evidence, key=evidence.get)
+
+
+def test_stock_optimizers_train_it_and_refresh_moves_the_index_set():
+    model = build(data(60), num_eigenfunctions=12, kernel=SquaredExponential(1.0, [0.3, 3.0]))
+    start, first = model.basis.indices.numpy(), float(model.training_loss())
+    closure = tf.function(model.training_loss, autograph=False)  # traces in a third of the time
+    optimizer = gpflow.optimizers.Scipy()
+    changes = [True]
+    while changes[-1] and len(changes) < 9:
+        optimizer.minimize(closure, model.trainable_variables, options={"maxiter": 6})
+        before = float(closure())
+        changes.append(model.refresh_basis())
+        np.testing.assert_allclose(closure(), model.training_loss(), rtol=1e-10)  # seen compiled
+    assert float(closure()) == pytest.approx(before, rel=1e-12)
+    assert before < first - 20.0
+    assert changes[1] is True
+    assert changes[-1] is False
+    assert (model.basis.indices.numpy() != start).any()
+    assert model.refresh_basis() is False
+
+
+def test_a_model_on_many_columns():
+    """More nodes than atoms: 10^33."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(200, 33))
+    Y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(200, 1))
+    k = SquaredExponential(1.0, np.full(33, 6.0))
+    model = build((X, Y), kernel=k, num_eigenfunctions=300)
+    assert model.basis.num_basis == 300
+    Phi = model.basis(X).numpy()
+    expected = oracle.collapsed_bound(Phi, np.ones(200), Y[:, 0], NOISE)
+    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
+    evidence = GPR((X, Y), k, noise_variance=NOISE).log_marginal_likelihood()
+    assert expected < float(evidence)
+
+
+def test_grids_of_the_users_own_and_other_products():
+    rows = data()
+    nodes = [np.linspace(-3.0, 3.0, 7), np.linspace(-2.0, 2.0, 5)]
+    factors = [oracle.Matern32(0.8), oracle.Matern32(1.3)]
+    for weights in (None, [np.ones(7), np.arange(1.0, 6.0)], "data"):
+        model = build(
+            rows, kernel=product_of(Matern32, [0.8, 1.3], 1.7), grid=nodes, grid_weights=weights
+        )
+        omegas = None if weights is None else model.basis.grid_weights
+        basis = oracle.build_basis(factors, VARIANCE, nodes, M, omegas)
+        Phi = basis.features(rows[0])
+        expected = oracle.collapsed_bound(Phi, diagonal(Phi), rows[1][:, 0], NOISE)
+        np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
+)
+def test_compiled_predictions_are_eager_ones(options):
+    model, Xnew = build(**options), inputs(6, seed=4)
+    if model.weights is not None:
+        model.weights.assign(weights())
+    for call in (lambda x: model.predict_f(x, full_cov=True), lambda x: model.predict_y(x)):
+        compiled = tf.function(call, autograph=False)
+        assert_close(compiled(tf.constant(Xnew)), call(Xnew), atol=1e-11)
+
+
+def test_columns_without_variation_and_a_single_row():
+    X, Y = data()
+    flat = np.stack([X[:, 0], np.full(N, 3.0)], axis=1)
+    model = build((flat, Y), num_eigenfunctions=1000)
+    assert model.basis.num_basis == 10  # ten nodes times one
+    exact = GPR((flat, Y), kernel(), noise_variance=NOISE)
+    assert float(model.elbo()) <= float(exact.log_marginal_likelihood())
+    assert_close(model.predict_f(flat), exact.predict_f(flat), atol=0.1)
+    single = build((X[:1], Y[:1]))
+    one = GPR((X[:1], Y[:1]), kernel(), noise_variance=NOISE)
+    np.testing.assert_allclose(single.elbo(), one.log_marginal_likelihood(), rtol=1e-9)
+
+
+# weights
+
+
+def weights(seed=6):
+    return np.random.default_rng(seed).exponential(size=M) + 0.05
+
+
+def dense_functions(reweighted, basis, X, Xnew):
+    """The functions that the weights belong to: the basis, or it turned by the data's own V."""
+    Phi, Phi_new = basis.features(X), basis.features(Xnew)
+    if reweighted == "rotated":
+        V = np.linalg.eigh(Phi.T @ Phi)[1][:, ::-1]
+        Phi, Phi_new = Phi @ V, Phi_new @ V
+    return Phi, Phi_new
+
+
+@every_family
+@pytest.mark.parametrize("objective", ["bound", "likelihood"])
+@pytest.mark.parametrize("P", [1, 2])
+def test_weights_are_prior_variances_of_the_functions(reweighted, objective, P):
+    X, Y = data(P=P)
+    Xnew, basis, w = inputs(6, seed=4), reference(), weights()
+    model = build((X, Y), reweighted=reweighted, objective=objective, mean_function=slope(P))
+    model.weights.assign(w)
+    Psi, Psi_new = dense_functions(reweighted, basis, X, Xnew)
+    errors = (Y - slope(P)(X).numpy()).T
+    lml = sum(oracle.dense_lml(Psi, w, y, NOISE) for y in errors)
+    np.testing.assert_allclose(model.log_marginal_likelihood(), lml, rtol=1e-9)
+    Phi = basis.features(X)
+    trace = P * (np.sum(diagonal(X)) - np.sum(Phi**2)) / (2.0 * NOISE)
+    np.testing.assert_allclose(model.elbo(), lml - trace, rtol=1e-9)
+    expected = lml - trace if objective == "bound" else lml
+    np.testing.assert_allclose(model.maximum_log_likelihood_objective(), expected, rtol=1e-9)
+    residual = 0.0
+    if objective == "bound":
+        Phi_new = basis.features(Xnew)
+        residual = basis.kernel(Xnew, Xnew) - Phi_new @ Phi_new.T
+    got_mean, got_cov = model.predict_f(Xnew, full_cov=True)
+    for i, y in enumerate(errors):
+        mean, cov = oracle.predict(Psi, w, y, NOISE, Psi_new)
+        np.testing.assert_allclose(got_mean[:, i], mean + slope(P)(Xnew).numpy()[:, i], atol=1e-8)
+        np.testing.assert_allclose(got_cov[i], cov + residual, atol=1e-8)
+    assert_close(model.posterior().predict_f(Xnew), model.predict_f(Xnew))
+
+
+def test_the_bound_with_weights_is_below_the_evidence_of_its_kernel():
+    rows = data()
+    for reweighted in REWEIGHTED:
+        model = build(rows, reweighted=reweighted)
+        model.weights.assign(weights())
+        corrected = model.posterior(None).kernel
+        exact = GPR(rows, corrected, noise_variance=NOISE)
+        assert float(model.elbo()) < float(exact.log_marginal_likelihood())
+
+
+@every_family
+def test_unit_weights_are_the_model_without(reweighted):
+    rows, Xnew = data(P=2), np.concatenate([inputs(6, seed=4), 30.0 + inputs(2)])
+    plain, model = build(rows), build(rows, reweighted=reweighted)
+    np.testing.assert_allclose(model.weights, np.ones(M), rtol=1e-15)
+    np.testing.assert_allclose(model.elbo(), plain.elbo(), rtol=1e-9)
+    np.testing.assert_allclose(
+        model.log_marginal_likelihood(), plain.log_marginal_likelihood(), rtol=1e-9
+    )
+    assert_close(model.predict_f(Xnew, True), plain.predict_f(Xnew, True), atol=1e-8)
+
+
+@every_family
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+def test_gradients_of_weights_and_noise_are_the_closed_ones(reweighted, compiled):
+    """Sheet 1.7; the rotated form is the same formula with orthogonal functions."""
+    X, Y = data()
+    y, w = Y[:, 0], weights()
+    model = build((X, Y), reweighted=reweighted, objective="likelihood")
+    model.weights.assign(w)
+    Psi = dense_functions(reweighted, reference(), X, X)[0]
+    by_w, by_noise = oracle.lml_gradient(Psi.T @ Psi, Psi.T @ y, y @ y, N, w, NOISE)
+    by_w *= 1.0 - np.exp(-w)  # softplus
+    by_noise *= 1.0 - np.exp(-(NOISE - 1e-6))  # softplus above GPflow's lower bound
+    variables = [
+        model.weights.unconstrained_variable,
+        model.likelihood.variance.unconstrained_variable,
+    ]
+    assert {v.ref() for v in model.trainable_variables} == {v.ref() for v in variables}
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            value = model.log_marginal_likelihood()
+        return tape.gradient(value, variables)
+
+    got = (tf.function(gradients, autograph=False) if compiled else gradients)()
+    np.testing.assert_allclose(got[0], by_w, rtol=1e-8, atol=1e-8 * np.abs(by_w).max())
+    np.testing.assert_allclose(got[1], by_noise, rtol=1e-8)
+
+
+@every_family
+def test_with_weights_the_data_are_read_once(reweighted, monkeypatch):
+    model = build(reweighted=reweighted)
+    value = float(model.training_loss())
+
+    def refuse(*_, **__):
+        raise AssertionError("the data were read again")
+
+    monkeypatch.setattr(weight_space, "streamed_sum", refuse)
+    assert float(model.training_loss()) == value
+    model.predict_f(inputs(3))
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure(), model.trainable_variables, options={"maxiter": 20}
+    )
+    assert float(model.training_loss()) < value - 1.0
+
+
+@every_family
+def test_parameters_that_changed_under_the_statistics_are_refused(reweighted):
+    rows = data()
+    model = build(rows, reweighted=reweighted, mean_function=slope())
+    model.weights.assign(weights())
+    calls = {
+        "elbo": model.elbo,
+        "lml": model.log_marginal_likelihood,
+        "loss": model.training_loss,
+        "compiled": lambda: tf.function(lambda: model.elbo(), autograph=False)(),
+        "predict": lambda: model.predict_f(inputs(3)),
+        "posterior": model.posterior,
+        "qu": model.compute_qu,
+    }
+    for part in (model.kernel.lengthscales, model.kernel.variance, model.mean_function.b):
+        kept = part.numpy()
+        part.assign(kept)  # rounded by the transform there and back
+        part.assign(kept + 0.1)
+        for call in calls.values():
+            with pytest.raises(ValueError, match=r"other parameters than when .* refresh_basis"):
+                call()
+        part.assign(kept)
+        for call in calls.values():
+            call()
+    model.kernel.lengthscales.assign([0.5, 0.6])
+    assert model.refresh_basis() is True
+    assert model.refresh_basis() is False
+    np.testing.assert_allclose(model.weights, np.ones(M), rtol=1e-15)
+    fresh = build(
+        rows,
+        reweighted=reweighted,
+        mean_function=slope(),
+        kernel=SquaredExponential(1.7, [0.5, 0.6]),
+    )
+    np.testing.assert_allclose(model.elbo(), fresh.elbo(), rtol=1e-10)
+    assert_close(model.predict_f(inputs(3)), fresh.predict_f(inputs(3)))
+
+
+# the data, and how the model is kept
+
+
+def in_files(rows, tmp_path, kind):
+    if kind == "dataset":
+        return tf.data.Dataset.from_tensor_slices(rows).batch(7)
+    for name, part in zip("XY", rows, strict=True):
+        np.save(tmp_path / f"{name}.npy", part)
+    return tuple(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "XY")
+
+
+@pytest.mark.parametrize("kind", ["memmap", "dataset"])
+@pytest.mark.parametrize(
+    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
+)
+def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, options):
+    rows = data(P=2)
+    expected = build(rows, mean_function=slope(2), **options)
+    model = build(in_files(rows, tmp_path, kind), mean_function=slope(2), **options)
+    for a, b in zip(model.basis.grid, expected.basis.grid, strict=True):
+        np.testing.assert_array_equal(a, b)
+    gradients = []
+    for either in (model, expected):
+        with tf.GradientTape() as tape:
+            loss = either.training_loss()
+        gradients.append([loss, *tape.gradient(loss, either.trainable_variables)])
+    assert_close(*gradients, rtol=1e-8)
+    assert_close(model.predict_f(inputs(3), True), expected.predict_f(inputs(3), True))
+
+
+@pytest.mark.parametrize("rows", [10, 99, 100, 101, 257, 1000])
+def test_the_nodes_come_from_rows_all_over_the_data(rows):
+    X = np.arange(float(rows))[:, None]
+    held = tf.data.Dataset.from_tensor_slices((X, X)).batch(13)
+    for source in (held, hold((X, X), batches=True)):
+        some = some_inputs(source, most=100)[:, 0]
+        assert (rows if rows <= 100 else 50) <= len(some) <= 100
+        assert len(np.unique(np.diff(some))) == 1
+        assert some[0] == 0.0
+        assert some[-1] > 0.9 * rows - 5
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
+)
+def test_a_variational_twin_has_the_same_posterior(options):
+    rows, Xnew = data(P=2), inputs(6, seed=4)
+    model = build(rows, mean_function=slope(2), **options)
+    if model.weights is not None:
+        model.weights.assign(weights())
+    twin = model.to_svgp()
+    for full_cov in (False, True):
+        assert_close(twin.predict_f(Xnew, full_cov), model.predict_f(Xnew, full_cov), atol=1e-8)
+    assert twin.num_data == N
+    if model.objective != "corrected":
+        objective = model.maximum_log_likelihood_objective()
+        np.testing.assert_allclose(twin.elbo(rows), objective, rtol=1e-8)
+    assert not {v.ref() for v in twin.variables} & {v.ref() for v in model.variables}
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
+)
+def test_saved_and_loaded(tmp_path, options):
+    model = build(**options)
+    if model.weights is not None:
+        model.weights.assign(weights())
+    gs.save(model, tmp_path / "model.gpf")
+    loaded = gs.load(tmp_path / "model.gpf")
+    np.testing.assert_allclose(
+        loaded.maximum_log_likelihood_objective(),
+        model.maximum_log_likelihood_objective(),
+        rtol=1e-12,
+    )
+    assert_close(loaded.predict_f(inputs(3), True), model.predict_f(inputs(3), True), atol=1e-12)
+    assert loaded.refresh_basis() is False
+    assert len(loaded.trainable_variables) == len(model.trainable_variables)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
+)
+def test_float32_is_near_float64(options):
+    def run(dtype):
+        rows = tuple(part.astype(dtype) for part in data())
+        model = build(rows, **options)
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        gradients = tape.gradient(loss, model.trainable_variables)
+        return [loss, *model.predict_f(inputs(6, seed=4).astype(dtype)), *gradients]
+
+    expected = run(np.float64)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        got = run(np.float32)
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == tf.float32
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "elbo"}, "objective must be one of 'bound', 'likelihood', 'corrected'"),
+        ({"objective": None}, "objective must be one of"),
+        ({"objective": ["bound"]}, "objective must be one of"),
+        ({"objective": np.array(["bound", "likelihood"])}, "objective must be one of"),
+        ({"reweighted": "rotate"}, "reweighted must be one of None, 'original', 'rotated'"),
+        ({"reweighted": True}, "reweighted must be one of"),
+        ({"reweighted": "rotated", "objective": "corrected"}, "objective must be 'bound' or"),
+        ({"num_eigenfunctions": 0}, "num_eigenfunctions must be a positive integer"),
+        ({"points_per_dimension": 0}, "must be a positive integer"),
+        ({"kernel": Matern32()}, r"kernel must be a product.*Matern32 of 2 columns"),
+        ({"kernel": Matern32() + Matern32()}, r"kernel must be a product.*: Sum"),
+        ({"kernel": SquaredExponential(lengthscales=[1.0] * 3)}, "one per column"),
+        ({"noise_variance": 0.0}, "noise_variance must be one number above"),
+        ({"mean_function": slope(3)}, "mean_function .* returns 3 column"),
+        ({"rows": (inputs(), inputs(9))}, "same number of rows"),
+        ({"rows": inputs()}, "data must be"),
+        ({"rows": (np.full((3, 2), np.nan), inputs(3))}, "X must be finite"),
+        ({"grid": [[0.0, 1.0]]}, "grid must have nodes for each of the 2 columns"),
+    ],
+)
+def test_arguments_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(**options)
+
+
+def test_parts_that_were_exchanged_are_refused():
+    model = build()
+    model.kernel = kernel()
+    for call in (model.elbo, model.log_marginal_likelihood, lambda: model.predict_f(inputs())):
+        with pytest.raises(ValueError, match="kernel must be the one that the eigenfunctions"):
+            call()
+    model = build()
+    model.likelihood = gpflow.likelihoods.Bernoulli()
+    with pytest.raises(ValueError, match="likelihood must be"):
+        model.elbo()
+    model = build()
+    model.objective = "other"
+    with pytest.raises(ValueError, match="objective must be one of"):
+        model.elbo()
+
+
+# type-I inference; its samplers and quadratures have tests of their own
+
+
+@every_family
+@pytest.mark.parametrize("objective", ["bound", "likelihood"])
+@pytest.mark.parametrize("method", ["mala", "hmc", "quadrature"])
+def test_under_sharp_priors_type_one_is_the_model_with_unit_weights(reweighted, objective, method):
+    if method == "quadrature" and reweighted == "original":
+        with pytest.raises(ValueError, match="method must be mala, hmc or nuts"):
+            build(reweighted=reweighted).sample_posterior(method=method)
+        return
+    rows, Xnew = data(P=2), np.concatenate([inputs(6, seed=4), 30.0 + inputs(2)])
+    model = build(rows, reweighted=reweighted, objective=objective, mean_function=slope(2))
+    mixture = model.sample_posterior(
+        5,
+        method=method,
+        weight_prior=(1.0, 1e-4),
+        noise_prior=(NOISE, 1e-8),
+        num_burnin=20,
+        thin=2,
+        seed=3,
+    )
+    assert_close(mixture.predict_f(Xnew), model.predict_f(Xnew), rtol=0.0, atol=5e-3)
+    assert_close(mixture.predict_y(Xnew), model.predict_y(Xnew), rtol=0.0, atol=5e-3)
+    new = Xnew, data(8, 2)[1]
+    got, expected = mixture.predict_log_density(new), model.predict_log_density(new)
+    np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)
+
+
+def test_type_one_leaves_the_model_as_it_was_and_repeats_with_a_seed():
+    model = build(reweighted="rotated")
+    before = gpflow.utilities.read_values(model)
+    first, again, other = (
+        model.sample_posterior(10, num_burnin=20, thin=1, seed=seed).predict_f(inputs(4))[0]
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-6
+    for name, value in gpflow.utilities.read_values(model).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "gibbs"}, "method must be one of mala, hmc, nuts, quadrature"),
+        ({"num_samples": 0}, "num_samples must be a positive integer"),
+        ({"weight_prior": (1.0, -1.0)}, "prior|variance"),
+        ({"weight_prior": 1.0}, r"weight_prior must be \(mode, variance\)"),
+        ({"noise_prior": (0.0, 1.0)}, "prior|mode"),
+        ({"thin": 0}, "thin must be a positive integer"),
+        ({"num_chains": 0}, "num_chains must be a positive integer"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_arguments_of_type_one_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(reweighted="rotated").sample_posterior(**options)
+    if "method" in options:
+        with pytest.raises(ValueError, match="reweighted must be 'original' or 'rotated'"):
+            build().sample_posterior()

@@ -1,0 +1,216 @@
+"""Rounds of L-BFGS with the basis frozen in each; and the loop of ``fit`` over the same models."""
+
+import warnings
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.models import GRIEF
+from gpflow_sparse.training import TrainingError, fit, fit_in_rounds, rounds
+from tests import battery
+from tests.training.test_checkpoints import bits, killer
+
+HELD = ("grief", "grief_corrected", "grief_original", "grief_rotated", "basis_gpr")
+VARIATIONAL = ("basis_svgp", "basis_svgp_bernoulli")
+QUIET = {"progress": False}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Short lengthscales leave a part of the prior variance, of which the basis warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def build(name):
+    member = {**battery.MEMBERS, **battery.REGRESSIONS}[name]
+    return battery.perturb(member.build() if name in HELD else member.build(battery.N))
+
+
+def grief(**options):
+    data = battery.inputs(), battery.reals(1)()
+    options = {"num_eigenfunctions": 6, "points_per_dimension": 5, "noise_variance": 0.2, **options}
+    return GRIEF(data, battery.gaussian_product(), **options)
+
+
+def objective(model):
+    return float(model.maximum_log_likelihood_objective())
+
+
+def test_one_round_is_l_bfgs():
+    ours, stock = build("basis_gpr"), build("basis_gpr")
+    history = fit_in_rounds(ours, num_rounds=1, num_iterations=5, **QUIET)
+    result = gpflow.optimizers.Scipy().minimize(
+        stock.training_loss, stock.trainable_variables, options={"maxiter": 5}
+    )
+    np.testing.assert_allclose(history.elbo, [-result.fun], rtol=1e-9)
+    np.testing.assert_allclose(objective(ours), history.elbo[-1], rtol=1e-9)
+    assert history.num_steps == len(history.seconds) == 1
+    assert not history.stopped_early
+
+
+def test_the_functions_change_between_rounds_only(monkeypatch):
+    model = grief()
+    model.kernel.lengthscales.assign([3.0, 0.3])
+    events = []
+    minimize, refresh = rounds._Loss.minimize, GRIEF.refresh_basis
+
+    def watched_minimize(loss, count):
+        before = model.basis.indices.numpy()
+        converged = minimize(loss, count)
+        np.testing.assert_array_equal(model.basis.indices, before)
+        events.append(("round", -loss.best, objective(model)))
+        return converged
+
+    def watched_refresh(m):
+        changed = refresh(m)
+        events.append(("refresh", changed))
+        return changed
+
+    monkeypatch.setattr(rounds._Loss, "minimize", watched_minimize)
+    monkeypatch.setattr(GRIEF, "refresh_basis", watched_refresh)
+    start = objective(model)
+    history = fit_in_rounds(model, num_rounds=3, num_iterations=3, **QUIET)
+    assert [event[0] for event in events] == ["round", "refresh"] * history.num_steps
+    assert any(changed for kind, changed, *_ in events if kind == "refresh")
+    found = [event[1:] for event in events if event[0] == "round"]
+    np.testing.assert_allclose([best for best, _ in found], history.elbo, rtol=1e-12)
+    np.testing.assert_allclose([now for _, now in found], history.elbo, rtol=1e-9)
+    assert history.elbo[0] > start + 1.0
+
+
+def test_it_stops_where_neither_the_functions_nor_the_parameters_move():
+    model = grief()
+    history = fit_in_rounds(model, num_rounds=30, num_iterations=50, **QUIET)
+    assert history.stopped_early
+    assert history.num_steps < 30
+    with tf.GradientTape() as tape:
+        loss = model.training_loss()
+    slopes = tape.gradient(loss, model.trainable_variables)
+    assert max(np.abs(slope).max() for slope in slopes) < 1e-2
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_every_model_that_holds_its_data_climbs(name):
+    model = build(name)
+    start = objective(model)
+    history = fit_in_rounds(model, num_rounds=2, num_iterations=4, **QUIET)
+    assert history.elbo[0] > start
+    assert np.isfinite(objective(model))
+
+
+def test_a_failure_within_a_round_ends_it_at_the_best_point(monkeypatch):
+    model = build("basis_gpr")
+    calls = []
+    call = rounds._Loss.__call__
+
+    def failing(loss):
+        calls.append(1)
+        if len(calls) == 4:
+            raise tf.errors.InvalidArgumentError(None, None, "Cholesky factorization of B failed")
+        return call(loss)
+
+    monkeypatch.setattr(rounds._Loss, "__call__", failing)
+    history = fit_in_rounds(model, num_rounds=1, **QUIET)
+    np.testing.assert_allclose(objective(model), history.elbo[0], rtol=1e-9)
+    assert len(calls) == 4
+
+
+def test_ctrl_c_leaves_the_best_point(monkeypatch):
+    model = build("basis_gpr")
+    start, seen = objective(model), []
+    call = rounds._Loss.__call__
+
+    def interrupted(loss):
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        value = call(loss)
+        seen.append(-float(value))
+        return value
+
+    monkeypatch.setattr(rounds._Loss, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit_in_rounds(model, **QUIET)
+    np.testing.assert_allclose(objective(model), max(seen), rtol=1e-9)
+    assert max(seen) > start
+
+
+def test_an_objective_that_is_not_finite_is_an_error_and_moves_nothing():
+    model = build("basis_gpr")
+    before = bits(model)
+    model.data = (model.data[0], tf.constant(np.full((battery.N, 2), np.nan)))
+    with pytest.raises(TrainingError, match="the objective"):
+        fit_in_rounds(model, **QUIET)
+    assert bits(model) == before
+    model = build("basis_gpr")
+    model.likelihood.variance.unconstrained_variable.assign(np.nan)
+    with pytest.raises(ValueError, match=r"likelihood\.variance must be finite"):
+        fit_in_rounds(model, **QUIET)
+
+
+def test_models_that_are_given_their_data_are_for_fit():
+    with pytest.raises(ValueError, match="model must hold its data.* got BasisSVGP, which is for"):
+        fit_in_rounds(build("basis_svgp"))
+    with pytest.raises(ValueError, match="num_rounds must be a positive integer"):
+        fit_in_rounds(build("basis_gpr"), num_rounds=0)
+
+
+# the loop of `fit`
+
+
+def train(model, name, steps, **options):
+    data = None if name in HELD else battery.MEMBERS[name].data
+    more = {} if name in HELD else {"batch_size": 5, "natural_gradients": 0.1}
+    return fit(model, data, num_steps=steps, checkpoint_every=2, **more, **QUIET, **options)
+
+
+@pytest.mark.parametrize("name", [*HELD, *VARIATIONAL])
+def test_a_run_that_was_killed_goes_on_to_the_same_parameters(name, tmp_path):
+    whole = build(name)
+    history = train(whole, name, 6, checkpoint_dir=tmp_path / "whole")
+    with pytest.raises(Exception, match="killed"):
+        train(build(name), name, 6, checkpoint_dir=tmp_path / "killed", callbacks=[killer(5)])
+    resumed = build(name)
+    again = train(
+        resumed, name, 6, checkpoint_dir=tmp_path / "killed", callbacks=[killer(0)], resume=True
+    )
+    np.testing.assert_allclose(again.elbo, history.elbo, rtol=1e-9)
+    assert again.elbo[-1] > again.elbo[0]
+    for a, b in zip(resumed.trainable_variables, whole.trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
+
+
+def test_a_failed_step_goes_back_and_the_run_goes_on(monkeypatch):
+    """Variables of a basis whose size is not known are put back as well."""
+    model = build("grief")
+    spoiled = []
+
+    def spoil(state):
+        if state.step == 3 and not spoiled:
+            spoiled.append(1)
+            model.likelihood.variance.unconstrained_variable.assign(np.nan)
+
+    with pytest.warns(UserWarning, match="not finite"):
+        history = fit(model, num_steps=6, checkpoint_every=2, callbacks=[spoil], **QUIET)
+    assert history.num_steps == 6
+    assert len(history.recoveries) == 1
+    assert np.isfinite(history.elbo).all()
+
+
+def test_single_precision_trains(float_type):
+    data = (battery.inputs().astype(float_type), battery.reals(1)().astype(float_type))
+    model = GRIEF(
+        data,
+        gpflow.kernels.SquaredExponential(lengthscales=[0.8, 1.2]),
+        num_eigenfunctions=9,
+        points_per_dimension=5,
+        noise_variance=0.2,
+    )
+    start = objective(model)
+    assert fit_in_rounds(model, num_rounds=1, num_iterations=3, **QUIET).elbo[0] > start
+    assert gs.training.fit(model, num_steps=2, **QUIET).num_steps == 2
+    assert model.kernel.lengthscales.dtype.as_numpy_dtype is float_type
