@@ -171,7 +171,7 @@ def gram(A: tf.Tensor) -> tf.Tensor:
     """
     ``A A^T``, multiplied out below the diagonal only; the gradient is one product too.
 
-    Measured on two cores, 1000 x 4000, float64: 45 ms against 76 ms of ``tf.linalg.matmul``.
+    Measured on two cores, 1000 x 4000, float64: 45 ms against 69 ms of ``tf.linalg.matmul``.
 
     :param A: ``[M, n]``.
     :return: ``[M, M]``, exactly symmetric.

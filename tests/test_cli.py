@@ -152,6 +152,12 @@ def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
         (["--learning-rate", "-1"], ["learning_rate"]),
         (["--method", "odvgp", "--num-orthogonal", "0"], ["num_orthogonal", "odvgp"]),
         (["--method", "solvegpr", "--data", "digits"], ["solvegpr", "regression"]),
+        (["--method", "grief", "--data", "digits"], ["grief", "regression", "basis_svgp"]),
+        (["--method", "basis_gpr", "--data", "digits"], ["basis_gpr", "regression"]),
+        (["--method", "grief", "--basis", "fourier"], ["basis must be grid for grief"]),
+        (["--method", "basis_gpr", "--inference", "type1"], ["inference", "grief has type1"]),
+        (["--method", "basis_svgp", "--num-basis", "0"], ["num_basis must be positive"]),
+        (["--method", "grief", "--points-per-dimension", "0"], ["points_per_dimension"]),
     ],
 )
 def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
@@ -173,6 +179,115 @@ def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, met
     again = last_json(run("evaluate", "--model", "run")[1])
     np.testing.assert_allclose(again["nlpd"], result["nlpd"], rtol=1e-9)
     assert run("predict", "--model", "run", "--data", "my.csv", "--output", "p.csv")[0] == 0
+
+
+BASIS = ["--num-basis", "12", "--points-per-dimension", "5", "--num-subset", "30"]
+ON_A_BASIS = {
+    "grief": [],
+    "grief type1": ["--inference", "type1", "--kernel", "matern32"],
+    "grief float32": ["--float32"],
+    "basis_gpr": ["--basis", "fourier", "--kernel", "matern52"],
+    "basis_svgp": ["--num-steps", "60"],
+}
+
+
+@pytest.mark.parametrize("name", ON_A_BASIS)
+def test_methods_with_a_basis_train_and_their_runs_are_scored_again(run, rng, tmp_path, name):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    options = ["--data", "my.csv", "--target", "price", "--method", name.split()[0], *BASIS]
+    options += ["--num-steps", "15", "--no-baseline", "--no-plot", *ON_A_BASIS[name]]
+    code, out, err = run("fit", *options, "--output", "run")
+    assert code == 0, err
+    (result,) = last_json(out)["results"]
+    assert result["rmse"] < 25.0  # the standard deviation of price is about 36
+    code, out, err = run("evaluate", "--model", "run", "--report", "page")
+    assert code == 0, err
+    scored = last_json(out)
+    for metric in ("rmse", "nlpd", "crps", "coverage"):
+        np.testing.assert_allclose(scored[metric], result[metric], rtol=1e-9)
+    assert "no inducing points of one function" in (tmp_path / "page" / "index.html").read_text()
+    assert run("predict", "--model", "run", "--data", "my.csv", "--output", "p.csv")[0] == 0
+    columns = read_csv((tmp_path / "p.csv").read_text())
+    assert len(columns["mean"]) == 80
+    assert (columns["upper_95"] > columns["lower_95"]).all()
+    code, _, err = run("fit", *options, "--output", "run", "--resume")
+    assert code == 1
+    assert "the run in run is complete: nothing to resume" in err
+
+
+def test_type_one_inference_is_another_prediction_of_the_same_model(run, rng, tmp_path):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    options = ["--data", "my.csv", "--target", "price", "--method", "grief", *BASIS]
+    options += ["--num-steps", "15", "--no-baseline", "--no-plot"]
+    two, one = (
+        last_json(run("fit", *options, "--inference", kind, "--output", kind)[1])["results"][0]
+        for kind in ("type2", "type1")
+    )
+    assert one["elbo"] == two["elbo"]
+    assert one["nlpd"] != two["nlpd"]
+    model = gs.load(tmp_path / "type1" / "model.safetensors")
+    posterior = model.sample_posterior(method="quadrature")
+    rows = np.array([line.split(",") for line in numbers(rng, 9)], dtype=float)[:, :2]
+    write_csv(tmp_path / "new.csv", [f"{a:.17g},{b:.17g}" for a, b in rows], "width,height")
+    columns = read_csv(run("predict", "--model", "type1", "--data", "new.csv")[1])
+    mean, variance = model.standardizer.predict_y(posterior, rows)
+    np.testing.assert_allclose(columns["mean"], mean[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(columns["standard_deviation"] ** 2, variance[:, 0], rtol=1e-8)
+
+
+def test_an_interrupted_run_of_rounds_starts_again_and_one_of_steps_goes_on(
+    run, rng, tmp_path, monkeypatch
+):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    options = ["--data", "my.csv", "--target", "price", *BASIS, "--num-steps", "15"]
+    options += ["--no-baseline", "--no-plot"]
+    whole = {
+        method: last_json(run("fit", *options, "--method", method, "--output", method)[1])
+        for method in ("grief", "basis_svgp")
+    }
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gs.training, "fit_in_rounds", interrupt)
+        patch.setattr("gpflow_sparse.experiments.runs.evaluate", interrupt)
+        for method in whole:
+            code, _, _ = run("fit", *options, "--method", method, "--output", f"{method}-2")
+            assert code != 0
+    assert not list((tmp_path / "grief-2").glob("checkpoints/*/checkpoint-*"))
+    for method, record in whole.items():
+        code, out, err = run(
+            "fit", *options, "--method", method, "--output", f"{method}-2", "--resume"
+        )
+        assert code == 0, err
+        for metric in ("rmse", "nlpd", "elbo"):
+            np.testing.assert_allclose(
+                last_json(out)["results"][0][metric], record["results"][0][metric], rtol=1e-9
+            )
+
+
+def test_classes_are_for_the_variational_model(run, rng, tmp_path):
+    X = rng.normal(size=(90, 2))
+    labels = (X[:, 0] > 0.0).astype(int) + (X[:, 1] > 0.5)
+    rows = [f"{a:.5f},{b:.5f},{c}" for (a, b), c in zip(X, labels, strict=True)]
+    write_csv(tmp_path / "my.csv", rows)
+    options = ["--data", "my.csv", "--target", "price", "--task", "classification", *BASIS]
+    options += ["--no-baseline", "--no-plot", "--method", "basis_svgp", "--num-steps", "60"]
+    code, out, err = run("fit", *options, "--output", "run")
+    assert code == 0, err
+    result = last_json(out)["results"][0]
+    assert result["error_rate"] < 0.45  # guessing the largest class errs in about 0.6
+    again = last_json(run("evaluate", "--model", "run", "--report", "page")[1])
+    np.testing.assert_allclose(again["brier"], result["brier"])
+
+
+@pytest.mark.parametrize("method", ["grief", "basis_gpr", "basis_svgp"])
+def test_the_step_benchmark_is_of_models_with_inducing_points(run, method):
+    code, _, err = run("bench", "step", method)
+    assert code == 1
+    assert f"method must be one of solvegp, odvgp; got '{method}'" in err
+    assert "Traceback" not in err
 
 
 def test_classification_is_scored_by_error_rate(run, rng, tmp_path):

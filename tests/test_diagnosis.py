@@ -12,8 +12,10 @@ import gpflow_sparse as gs
 from gpflow_sparse.diagnosis import evidence, inducing
 from gpflow_sparse.diagnosis.calibration import split_regions
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, BasisGPR
+from tests import battery
 from tests.battery import perturb
+from tests.hostile_doors import on_disk
 from tests.oracles import diagnosis as oracle
 from tests.oracles.solvegp import matern52
 
@@ -619,6 +621,61 @@ def test_a_regression_model_brings_its_bound_and_its_rows():
     assert other["notes"] == {"bound.elbo": "data are not the rows that the model holds."}
     with pytest.raises(ValueError, match="data must be a tuple"):
         gs.diagnostics(gpflow.models.SVGP(Matern52(), model.likelihood, data[0][:2]))
+
+
+@pytest.mark.parametrize("name", ["grief", "grief_corrected", "basis_gpr", "basis_gpr_fourier"])
+def test_a_model_over_weights_brings_its_bound_and_the_evidence_of_its_kernel(name):
+    model = perturb(battery.REGRESSIONS[name].build())
+    found = gs.diagnostics(model)
+    assert json.dumps(found, allow_nan=False)
+    X, Y = (np.asarray(part) for part in model.data)
+    exact = gpflow.models.GPR((X, Y), model.kernel, model.mean_function)
+    exact.likelihood.variance.assign(model.likelihood.variance)
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(), rtol=1e-12)
+    np.testing.assert_allclose(found["bound"]["exact"], exact.log_marginal_likelihood(), rtol=1e-6)
+    assert found["bound"]["elbo"] <= found["bound"]["exact"] + 1e-6
+    assert found["calibration"]["count"] == X.shape[0] * model.num_latent_gps
+    kind = type(model).__name__
+    assert found["notes"]["inducing points"] == f"{kind} has no inducing points of one function."
+    other = gs.diagnostics(model, (X[:-1], Y[:-1]))
+    assert other["notes"]["bound.elbo"] == "data are not the rows that the model holds."
+
+
+@pytest.mark.parametrize("name", ["grief_original", "grief_rotated"])
+def test_weights_make_another_kernel_whose_evidence_is_not_given(name):
+    model = perturb(battery.REGRESSIONS[name].build())
+    found = gs.diagnostics(model)
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(), rtol=1e-12)
+    assert found["bound"]["exact"] is None
+    assert found["notes"]["bound.exact"] == "the weights make another kernel of model.kernel."
+
+
+@pytest.mark.parametrize("name", ["basis_svgp", "basis_svgp_finite", "basis_svgp_bernoulli"])
+def test_a_variational_model_over_weights_has_the_bound_of_its_q(name):
+    member = battery.MEMBERS[name]
+    model = perturb(member.build(battery.N))
+    found = gs.diagnostics(model, member.data)
+    assert json.dumps(found, allow_nan=False)
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(member.data), rtol=1e-10)
+    assert (found["bound"]["exact"] is None) == ("bernoulli" in name)
+    assert found["calibration"]["kind"] == (
+        "classification" if "bernoulli" in name else "regression"
+    )
+
+
+@pytest.mark.parametrize("source", [on_disk, tf.data.Dataset.from_tensors])
+def test_a_model_that_reads_its_rows_in_passes_is_looked_at_by_rows_given(source):
+    rows = battery.inputs(), battery.reals(1)()
+    model = BasisGPR(source(rows), battery.grid()(), noise_variance=0.2)
+    with pytest.raises(ValueError, match=r"data must be a tuple.*got a tf\.data\.Dataset: pass"):
+        gs.diagnostics(model)
+    found = gs.diagnostics(model, rows)
+    held = gs.diagnostics(BasisGPR(rows, model.basis, noise_variance=0.2))
+    assert found["bound"]["elbo"] is None
+    assert found["notes"]["bound.elbo"].startswith("the model reads its rows in passes")
+    np.testing.assert_allclose(
+        found["calibration"]["pit_mean"], held["calibration"]["pit_mean"], rtol=1e-9
+    )
 
 
 def test_sampled_columns_leave_the_bound_exact():

@@ -57,6 +57,14 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         """What :meth:`features` needs that is the same for all X; gradients flow through it."""
         return ()
 
+    def refresh(self) -> bool:
+        """
+        Choose the functions anew for the kernel as it is now, where there is a choice.
+
+        :return: whether they have changed; never, unless a subclass says otherwise.
+        """
+        return False
+
     def prior_precision(self, i: Any = None, j: Any = None) -> tf.Tensor:
         """
         Rows ``i [k]`` and columns ``j [l]`` of the precision of the weights, all by default.

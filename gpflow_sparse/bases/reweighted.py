@@ -58,6 +58,10 @@ class ReweightedBasis(FiniteBasis):
         """What the basis inside precomputes."""
         return self.basis.precompute()
 
+    def refresh(self) -> bool:
+        """Of the basis inside; weights and rotation stay, whatever functions they are then of."""
+        return self.basis.refresh()
+
     @property
     def numbers_per_row(self) -> int:
         return self.basis.numbers_per_row + self.num_basis

@@ -101,7 +101,7 @@ class GRIEF(WeightSpaceModel):
         )
         self.weights: Parameter | None = None
         """Prior variances ``[p]`` of the functions, with ``reweighted``."""
-        self._statistics: FixedStatistics | None = None
+        self._statistics: Any = None  # FixedStatistics with `reweighted`
         if reweighted is not None:
             self.weights = Parameter(
                 np.ones(basis.num_basis),

@@ -62,6 +62,16 @@ class WeightSpaceModel(RegressionModel):
         """
         return self._guarded(lambda: collapsed.log_density(self._sums(), self._noise()))
 
+    def refresh_basis(self) -> bool:
+        """
+        Choose the functions anew for the kernel as it is now, where the basis chooses: see
+        :meth:`gpflow_sparse.bases.GridEigenfunctions.refresh`.
+
+        :return: whether they have changed.
+        """
+        self._require_all()
+        return self.basis.refresh()
+
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         The exact posterior of the weights.

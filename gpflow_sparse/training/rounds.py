@@ -24,7 +24,7 @@ def fit_in_rounds(
     functions, enough to end a line search. So it is frozen for a few iterations and then made
     anew, until it no longer changes and L-BFGS has converged.
 
-    :param model: a model that holds its data; without ``refresh_basis`` the rounds are L-BFGS
+    :param model: a model that holds its data; without a basis to choose, the rounds are L-BFGS
         started anew.
     :param num_rounds: at most.
     :param num_iterations: L-BFGS iterations of a round, at most.
@@ -66,7 +66,7 @@ class _Loss:
 
     def __init__(self, model: Any) -> None:
         self._variables = model.trainable_variables
-        self._compiled = model.training_loss_closure(compile=True)
+        self._compiled = tf.function(model.training_loss, autograph=False)
         self.best = np.inf
 
     def minimize(self, num_iterations: int) -> bool:

@@ -91,7 +91,8 @@ class RunState:
                 f"the checkpoint has {len(snapshot.hooks)} callbacks, this run {len(self.hooks)}."
             )
         for name, variable in variables.items():
-            variable.assign(snapshot.variables.get(name, np.zeros(variable.shape)))
+            value = snapshot.variables.get(name)
+            variable.assign(np.zeros(variable.shape) if value is None else value)
         for hook, memory in zip(self.hooks, snapshot.hooks, strict=True):
             if memory is not None:
                 hook.set_state(memory)

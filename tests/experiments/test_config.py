@@ -19,12 +19,50 @@ from gpflow_sparse.experiments.config import RunConfig, memory_estimate
         {"learning_rate": 0.0},
         {"natural_gradients": 1.5},
         {"num_columns": -1},
+        {"num_basis": 0},
+        {"points_per_dimension": 0},
+        {"basis": "wavelets"},
+        {"inference": "type3"},
     ],
 )
 def test_a_wrong_field_is_named(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         RunConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "grief", "basis": "fourier"}, "basis must be grid for grief; basis_gpr takes"),
+        ({"method": "basis_svgp", "inference": "type1"}, "inference must be type2 for basis_svgp"),
+        ({"inference": "type1"}, "inference must be type2 for solvegp; grief has type1"),
+        (
+            {"method": "basis_gpr", "basis": "fourier", "num_basis": 7},
+            "num_basis must be even for fourier, got 7",
+        ),
+        *(
+            (
+                {"method": m, "task": "classification"},
+                f"task must be regression for {m}; basis_svgp",
+            )
+            for m in ("grief", "basis_gpr")
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**options)
+
+
+def test_only_methods_with_a_basis_on_a_grid_need_a_product():
+    assert RunConfig(method="grief").on_grid
+    assert RunConfig(method="basis_svgp").on_grid
+    assert not RunConfig(method="basis_svgp", basis="fourier").on_grid
+    assert not RunConfig().on_grid
+    assert RunConfig(num_basis=7, basis="fourier").sizes == (256, 256)  # of no concern there
+    assert RunConfig(method="basis_gpr", num_basis=30).sizes == (30,)
+    assert RunConfig(method="grief").as_baseline().method == "svgp"
 
 
 def test_the_baseline_has_the_same_m_and_no_orthogonal_set():
@@ -39,3 +77,14 @@ def test_the_memory_estimate_grows_as_it_should():
     assert memory_estimate(single, 100_000, 8) == need // 2
     # ten 1024 x 1024, ten 1024 x 1024 for the batch, data and parameters, in doubles
     assert need == 8 * (900_000 + 4 * (8192 + 2 * (131072 + 512)) + 20 * 1024**2)
+
+
+def test_the_memory_of_a_basis_does_not_grow_with_the_rows():
+    config = RunConfig(method="grief", num_basis=1000)
+    small, large = (memory_estimate(config, rows, 8) for rows in (10_000, 1_010_000))
+    assert large - small == 8 * 1_000_000 * 9  # the data themselves
+    single = RunConfig(method="grief", num_basis=1000, float32=True)
+    assert memory_estimate(single, 10_000, 8) == small // 2
+    classes = RunConfig(method="basis_svgp", num_basis=1000, task="classification")
+    # twelve m x m and four m x n for each of three latent functions
+    assert memory_estimate(classes, 10_000, 8, 3) == 8 * (90_000 + 36 * 10**6 + 12 * 1000 * 1024)

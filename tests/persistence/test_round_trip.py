@@ -206,6 +206,27 @@ def test_a_loaded_model_can_do_all_that_a_model_can(tmp_path, capsys):
     gs.training.fit(loaded, (X, Y), num_steps=2, batch_size=4, progress=False)
 
 
+@pytest.mark.parametrize("name", ["grief_original", "grief_rotated"])
+def test_trained_weights_and_their_statistics_come_back(name, tmp_path):
+    model = zoo.BUILDERS[f"battery.{name}"]()
+    loaded = round_trip(model, tmp_path)
+    np.testing.assert_array_equal(loaded.weights, model.weights)
+    assert np.ptp(loaded.weights) > 0.1
+    for loss in ("elbo", "log_marginal_likelihood"):
+        assert float(getattr(loaded, loss)()) == float(getattr(model, loss)())
+    assert not loaded.kernel.trainable_variables
+    assert loaded.basis.kernel is loaded.kernel
+    assert loaded.refresh_basis() is False
+    options = {"num_burnin": 5, "thin": 1, "seed": 2}
+    a, b = (m.sample_posterior(3, **options).predict_f(zoo.inputs()) for m in (loaded, model))
+    np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    loaded.kernel.lengthscales.assign([0.5, 0.5])
+    with pytest.raises(ValueError, match=r"other parameters.*refresh_basis\(\)"):
+        loaded.elbo()
+    assert loaded.refresh_basis()
+    np.testing.assert_array_equal(loaded.weights, np.ones(9))
+
+
 class OwnKernel(gpflow.kernels.SquaredExponential):
     """A user's kernel, with an attribute of its own."""
 

@@ -10,7 +10,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
+from gpflow_sparse.models import GRIEF, BasisGPR
 from gpflow_sparse.persistence import files
+from tests import battery
+from tests.hostile_doors import on_disk
 from tests.persistence import zoo
 
 
@@ -167,3 +170,27 @@ def test_a_failure_while_writing_leaves_the_old_file(step, tmp_path, monkeypatch
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
     gs.load(path)
+
+
+@pytest.mark.parametrize("source", [on_disk, tf.data.Dataset.from_tensors])
+@pytest.mark.parametrize("reweighted", [None, "rotated"])
+def test_a_model_that_reads_its_rows_in_passes_is_saved_as_what_it_has_learned(
+    source, reweighted, tmp_path
+):
+    rows = battery.inputs(), battery.reals(1)()
+    options = {"num_eigenfunctions": 9, "points_per_dimension": 5, "noise_variance": 0.2}
+    models = [
+        GRIEF(source(rows), battery.gaussian_product(), reweighted=reweighted, **options),
+        BasisGPR(source(rows), battery.fourier(), noise_variance=0.2),
+    ]
+    for model in map(battery.perturb, models):
+        with pytest.raises(ValueError, match=r"model\.data is read .* save model\.to_svgp\(\)"):
+            gs.save(model, tmp_path / "folder" / "model")
+        assert not (tmp_path / "folder").exists()
+        expected = model.predict_y(battery.inputs(seed=5))
+        gs.save(model.to_svgp(), tmp_path / "small")
+        gs.export(model, tmp_path / "export")
+        exported = tf.saved_model.load(str(tmp_path / "export"))
+        for twin in (gs.load(tmp_path / "small"), exported):
+            for a, b in zip(twin.predict_y(battery.inputs(seed=5)), expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)

@@ -285,6 +285,10 @@ BUILDERS = (
         f"battery.{name}": lambda m=m: battery.perturb(m.build(50))
         for name, m in battery.MEMBERS.items()
     }
+    | {
+        f"battery.{name}": lambda m=m: battery.perturb(m.build())
+        for name, m in battery.REGRESSIONS.items()
+    }
     | {f"kernel.{name}": lambda make=make: svgp(make()) for name, make in KERNELS.items()}
     | {f"kernel.{name}": lambda make=make: special(*make()) for name, make in SPECIAL.items()}
     | {
