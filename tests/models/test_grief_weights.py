@@ -1,0 +1,232 @@
+"""GRIEF with weights of its functions: likelihoods, predictions, gradients, type-I inference."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import SquaredExponential
+from gpflow.models import GPR
+
+from gpflow_sparse.models import weight_space
+from tests.models.test_grief import (
+    NOISE,
+    REWEIGHTED,
+    M,
+    N,
+    assert_close,
+    build,
+    data,
+    diagonal,
+    inputs,
+    reference,
+    slope,
+    weights,
+)
+from tests.oracles import grief as oracle
+
+every_family = pytest.mark.parametrize("reweighted", REWEIGHTED)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*prior variance")
+
+
+def dense_functions(reweighted, basis, X, Xnew):
+    """The functions that the weights belong to: the basis, or it turned by the data's own V."""
+    Phi, Phi_new = basis.features(X), basis.features(Xnew)
+    if reweighted == "rotated":
+        V = np.linalg.eigh(Phi.T @ Phi)[1][:, ::-1]
+        Phi, Phi_new = Phi @ V, Phi_new @ V
+    return Phi, Phi_new
+
+
+@every_family
+@pytest.mark.parametrize("objective", ["bound", "likelihood"])
+@pytest.mark.parametrize("P", [1, 2])
+def test_weights_are_prior_variances_of_the_functions(reweighted, objective, P):
+    X, Y = data(P=P)
+    Xnew, basis, w = inputs(6, seed=4), reference(), weights()
+    model = build((X, Y), reweighted=reweighted, objective=objective, mean_function=slope(P))
+    model.weights.assign(w)
+    Psi, Psi_new = dense_functions(reweighted, basis, X, Xnew)
+    errors = (Y - slope(P)(X).numpy()).T
+    lml = sum(oracle.dense_lml(Psi, w, y, NOISE) for y in errors)
+    np.testing.assert_allclose(model.log_marginal_likelihood(), lml, rtol=1e-9)
+    Phi = basis.features(X)
+    trace = P * (np.sum(diagonal(X)) - np.sum(Phi**2)) / (2.0 * NOISE)
+    np.testing.assert_allclose(model.elbo(), lml - trace, rtol=1e-9)
+    expected = lml - trace if objective == "bound" else lml
+    np.testing.assert_allclose(model.maximum_log_likelihood_objective(), expected, rtol=1e-9)
+    residual = 0.0
+    if objective == "bound":
+        Phi_new = basis.features(Xnew)
+        residual = basis.kernel(Xnew, Xnew) - Phi_new @ Phi_new.T
+    got_mean, got_cov = model.predict_f(Xnew, full_cov=True)
+    for i, y in enumerate(errors):
+        mean, cov = oracle.predict(Psi, w, y, NOISE, Psi_new)
+        np.testing.assert_allclose(got_mean[:, i], mean + slope(P)(Xnew).numpy()[:, i], atol=1e-8)
+        np.testing.assert_allclose(got_cov[i], cov + residual, atol=1e-8)
+    assert_close(model.posterior().predict_f(Xnew), model.predict_f(Xnew))
+
+
+def test_the_bound_with_weights_is_below_the_evidence_of_its_kernel():
+    rows = data()
+    for reweighted in REWEIGHTED:
+        model = build(rows, reweighted=reweighted)
+        model.weights.assign(weights())
+        corrected = model.posterior(None).kernel
+        exact = GPR(rows, corrected, noise_variance=NOISE)
+        assert float(model.elbo()) < float(exact.log_marginal_likelihood())
+
+
+@every_family
+def test_unit_weights_are_the_model_without(reweighted):
+    rows, Xnew = data(P=2), np.concatenate([inputs(6, seed=4), 30.0 + inputs(2)])
+    plain, model = build(rows), build(rows, reweighted=reweighted)
+    np.testing.assert_allclose(model.weights, np.ones(M), rtol=1e-15)
+    np.testing.assert_allclose(model.elbo(), plain.elbo(), rtol=1e-9)
+    np.testing.assert_allclose(
+        model.log_marginal_likelihood(), plain.log_marginal_likelihood(), rtol=1e-9
+    )
+    assert_close(model.predict_f(Xnew, True), plain.predict_f(Xnew, True), atol=1e-8)
+
+
+@every_family
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+def test_gradients_of_weights_and_noise_are_the_closed_ones(reweighted, compiled):
+    """Sheet 1.7; the rotated form is the same formula with orthogonal functions."""
+    X, Y = data()
+    y, w = Y[:, 0], weights()
+    model = build((X, Y), reweighted=reweighted, objective="likelihood")
+    model.weights.assign(w)
+    Psi = dense_functions(reweighted, reference(), X, X)[0]
+    by_w, by_noise = oracle.lml_gradient(Psi.T @ Psi, Psi.T @ y, y @ y, N, w, NOISE)
+    by_w *= 1.0 - np.exp(-w)  # softplus
+    by_noise *= 1.0 - np.exp(-(NOISE - 1e-6))  # softplus above GPflow's lower bound
+    variables = [
+        model.weights.unconstrained_variable,
+        model.likelihood.variance.unconstrained_variable,
+    ]
+    assert {v.ref() for v in model.trainable_variables} == {v.ref() for v in variables}
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            value = model.log_marginal_likelihood()
+        return tape.gradient(value, variables)
+
+    got = (tf.function(gradients, autograph=False) if compiled else gradients)()
+    np.testing.assert_allclose(got[0], by_w, rtol=1e-8, atol=1e-8 * np.abs(by_w).max())
+    np.testing.assert_allclose(got[1], by_noise, rtol=1e-8)
+
+
+@every_family
+def test_with_weights_the_data_are_read_once(reweighted, monkeypatch):
+    model = build(reweighted=reweighted)
+    value = float(model.training_loss())
+
+    def refuse(*_, **__):
+        raise AssertionError("the data were read again")
+
+    monkeypatch.setattr(weight_space, "streamed_sum", refuse)
+    assert float(model.training_loss()) == value
+    model.predict_f(inputs(3))
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure(), model.trainable_variables, options={"maxiter": 20}
+    )
+    assert float(model.training_loss()) < value - 1.0
+
+
+@every_family
+def test_parameters_that_changed_under_the_statistics_are_refused(reweighted):
+    rows = data()
+    model = build(rows, reweighted=reweighted, mean_function=slope())
+    model.weights.assign(weights())
+    calls = {
+        "elbo": model.elbo,
+        "lml": model.log_marginal_likelihood,
+        "loss": model.training_loss,
+        "compiled": lambda: tf.function(lambda: model.elbo(), autograph=False)(),
+        "predict": lambda: model.predict_f(inputs(3)),
+        "posterior": model.posterior,
+        "qu": model.compute_qu,
+    }
+    for part in (model.kernel.lengthscales, model.kernel.variance, model.mean_function.b):
+        kept = part.numpy()
+        part.assign(kept)  # rounded by the transform there and back
+        part.assign(kept + 0.1)
+        for call in calls.values():
+            with pytest.raises(ValueError, match=r"other parameters than when .* refresh_basis"):
+                call()
+        part.assign(kept)
+        for call in calls.values():
+            call()
+    model.kernel.lengthscales.assign([0.5, 0.6])
+    assert model.refresh_basis() is True
+    assert model.refresh_basis() is False
+    np.testing.assert_allclose(model.weights, np.ones(M), rtol=1e-15)
+    fresh = build(
+        rows,
+        reweighted=reweighted,
+        mean_function=slope(),
+        kernel=SquaredExponential(1.7, [0.5, 0.6]),
+    )
+    np.testing.assert_allclose(model.elbo(), fresh.elbo(), rtol=1e-10)
+    assert_close(model.predict_f(inputs(3)), fresh.predict_f(inputs(3)))
+
+
+@every_family
+@pytest.mark.parametrize("objective", ["bound", "likelihood"])
+@pytest.mark.parametrize("method", ["mala", "hmc", "quadrature"])
+def test_under_sharp_priors_type_one_is_the_model_with_unit_weights(reweighted, objective, method):
+    if method == "quadrature" and reweighted == "original":
+        with pytest.raises(ValueError, match="method must be mala, hmc or nuts"):
+            build(reweighted=reweighted).sample_posterior(method=method)
+        return
+    rows, Xnew = data(P=2), np.concatenate([inputs(6, seed=4), 30.0 + inputs(2)])
+    model = build(rows, reweighted=reweighted, objective=objective, mean_function=slope(2))
+    mixture = model.sample_posterior(
+        5,
+        method=method,
+        weight_prior=(1.0, 1e-4),
+        noise_prior=(NOISE, 1e-8),
+        num_burnin=20,
+        thin=2,
+        seed=3,
+    )
+    assert_close(mixture.predict_f(Xnew), model.predict_f(Xnew), rtol=0.0, atol=5e-3)
+    assert_close(mixture.predict_y(Xnew), model.predict_y(Xnew), rtol=0.0, atol=5e-3)
+    new = Xnew, data(8, 2)[1]
+    got, expected = mixture.predict_log_density(new), model.predict_log_density(new)
+    np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)
+
+
+def test_type_one_leaves_the_model_as_it_was_and_repeats_with_a_seed():
+    model = build(reweighted="rotated")
+    before = gpflow.utilities.read_values(model)
+    first, again, other = (
+        model.sample_posterior(10, num_burnin=20, thin=1, seed=seed).predict_f(inputs(4))[0]
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-6
+    for name, value in gpflow.utilities.read_values(model).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "gibbs"}, "method must be one of mala, hmc, nuts, quadrature"),
+        ({"num_samples": 0}, "num_samples must be a positive integer"),
+        ({"weight_prior": (1.0, -1.0)}, "prior|variance"),
+        ({"weight_prior": 1.0}, r"weight_prior must be \(mode, variance\)"),
+        ({"noise_prior": (0.0, 1.0)}, "prior|mode"),
+        ({"thin": 0}, "thin must be a positive integer"),
+        ({"num_chains": 0}, "num_chains must be a positive integer"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_arguments_of_type_one_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(reweighted="rotated").sample_posterior(**options)
+    if "method" in options:
+        with pytest.raises(ValueError, match="reweighted must be 'original' or 'rotated'"):
+            build().sample_posterior()
