@@ -23,6 +23,8 @@ _SPACING, _FINENESS, _REACH = 0.08, 0.5, 8.0
 _NOISE_NODES, _SEARCH_NODES, _LOG_NEGLIGIBLE = 61, 21, -40.0
 # No noise variance below e^this, whatever the prior and the data say: squares must not underflow.
 _LOWEST_LOG_NOISE = -300.0
+# Nodes of all weights together: 512 MiB, a few times.
+_MOST_NUMBERS = 2**26
 
 
 class Quadrature(NamedTuple):
@@ -60,6 +62,8 @@ def quadrature(rotated: Rotation, prior: Prior) -> Quadrature:
     the data can pull the posterior further: 201 at least. The noise has 61 over the range in which
     its density is within e^-40 of its peak. Time O(p K) for each of about 150 values of the noise;
     measured on two cores, p = 1000, N of 2e4 and of 2e6: 0.5 s. Memory O(p (K + 61 P)).
+
+    :raises ValueError: for a prior so sharp that it would take too many nodes.
     """
     nodes = _weight_nodes(rotated, prior.weights)
 
@@ -95,7 +99,13 @@ def _weight_nodes(rotated: Rotation, prior: LogNormal) -> _Nodes:
     high = _REACH + max(prior.sd, pulled)  # E[w] has its mass at z = sd
     narrowest = (1.0 + 0.5 * prior.sd**2 * outputs) ** -0.5
     spacing = min(_SPACING, _FINENESS * narrowest)
-    z = np.linspace(low, high, math.ceil((high - low) / spacing) + 1)
+    count = math.ceil((high - low) / spacing) + 1
+    if count * int(best.shape[0]) > _MOST_NUMBERS:
+        raise ValueError(
+            f"weight_prior is too sharp for quadrature, which would need {count} nodes for each of "
+            f"{best.shape[0]} weights: give it a larger variance, or take method='nuts'."
+        )
+    z = np.linspace(low, high, count)
     log_shares = -0.5 * z**2 + math.log((z[1] - z[0]) / math.sqrt(2.0 * math.pi))
     return _Nodes(tf.constant(np.exp(prior.mu + prior.sd * z)), tf.constant(log_shares))
 

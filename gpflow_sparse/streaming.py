@@ -106,8 +106,6 @@ def _sum_over_batches(
 ) -> list[tf.Tensor]:
     traced = tf.function(lambda *blocks: list(function(blocks)), autograph=False)
     concrete = traced.get_concrete_function(*batches.element_spec)
-    for variable in concrete.variables:
-        tf.identity(variable)  # seen here by whoever differentiates; not through a data set
     zeros = [tf.zeros(spec.shape, spec.dtype) for spec in concrete.structured_outputs]
     return list(
         batches.reduce(

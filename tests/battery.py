@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import GRIEF, ODVGP, SOLVEGP, SOLVEGPR, BasisGPR, BasisSVGP
 
 N, D = 12, 2

@@ -252,7 +252,7 @@ class GRIEF(WeightSpaceModel):
         def sums(blocks: Sequence[tf.Tensor], tables: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             X, errors = self._block(blocks)
             A = self.basis.features(X, tables)
-            diagonal = self._kernel_diagonal(X, A)
+            diagonal = self._kernel_diagonal(X)
             scaled, log_noises = collapsed.corrected_row_sums(A, errors, diagonal, self._noise())
             return [*scaled, log_noises]
 
@@ -273,12 +273,12 @@ class GRIEF(WeightSpaceModel):
             return Basis(basis), basis
         return Corrected(basis) if isinstance(basis, ReweightedBasis) else self.kernel, basis
 
-    def _kernel_diagonal(self, X: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
+    def _kernel_diagonal(self, X: tf.Tensor) -> tf.Tensor:
         return self.kernel(X, full_cov=False)
 
-    def _fixed(self) -> tuple[gpflow.base.Module, ...]:
+    def _fixed(self) -> tuple[tf.Module, ...]:
         """What the statistics depend on."""
-        return self.kernel, self.mean_function
+        return self.basis, self.mean_function
 
     def _weights(self) -> tf.Tensor:
         return tf.cast(self.weights, tf.float64)

@@ -104,6 +104,9 @@ def _require_dataset(data: tf.data.Dataset) -> tf.data.Dataset:
                 f"{name} of data must be batches [n, D] with a known number of columns, got shape "
                 f"{part.shape}; use data.batch(1024)."
             )
-    if int(data.cardinality()) in (0, tf.data.INFINITE_CARDINALITY):
+        if not (part.dtype.is_floating or part.dtype.is_integer or part.dtype == tf.bool):
+            raise ValueError(f"{name} of data must hold real numbers, got {part.dtype.name}.")
+    empty = next(iter(data.take(1)), None) is None
+    if empty or int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError("data must be a finite data set that is not empty; leave out repeat().")
     return data

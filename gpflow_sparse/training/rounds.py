@@ -66,7 +66,7 @@ class _Loss:
 
     def __init__(self, model: Any) -> None:
         self._variables = model.trainable_variables
-        self._compiled = tf.function(model.training_loss, autograph=False)
+        self._compiled = model.training_loss_closure(compile=True)
         self.best = np.inf
 
     def minimize(self, num_iterations: int) -> bool:

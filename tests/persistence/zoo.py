@@ -245,6 +245,12 @@ def decorated():
     return model
 
 
+def in_use(model):
+    """After a prediction, in which random Fourier features draw their frequencies."""
+    model.predict_f(inputs())
+    return model
+
+
 def standardized():
     model = battery.perturb(battery.MEMBERS["solvegp"].build(num_data=N))
     model.standardizer = Standardizer.fit(10.0 * inputs() + 3.0, 5.0 * outputs(2) - 1.0)
@@ -282,11 +288,11 @@ def special(kernel, Z, P):
 
 BUILDERS = (
     {
-        f"battery.{name}": lambda m=m: battery.perturb(m.build(50))
+        f"battery.{name}": lambda m=m: in_use(battery.perturb(m.build(50)))
         for name, m in battery.MEMBERS.items()
     }
     | {
-        f"battery.{name}": lambda m=m: battery.perturb(m.build())
+        f"battery.{name}": lambda m=m: in_use(battery.perturb(m.build()))
         for name, m in battery.REGRESSIONS.items()
     }
     | {f"kernel.{name}": lambda make=make: svgp(make()) for name, make in KERNELS.items()}
