@@ -55,7 +55,11 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--basis", type=click.Choice(BASES), help="Which, for basis_gpr and basis_svgp.")
 @_field("--points-per-dimension", help="Nodes of the grid in each input column.")
 @_field("--inference", type=click.Choice(INFERENCES), help="Of grief; type1 is fully Bayesian.")
-@_field("--kernel", type=click.Choice(KERNELS), help="Covariance function.")
+@_field(
+    "--kernel",
+    type=click.Choice(KERNELS),
+    help="Covariance; unless given, squared_exponential on a grid.",
+)
 @_field("--ard/--no-ard", help="One lengthscale per input column, or one for all.")
 @_field("--whiten/--no-whiten", help="Parametrize q relative to the prior.")
 @_field("--initialization", type=click.Choice(INITIALIZATIONS), help="Where points start.")

@@ -170,7 +170,7 @@ SPOILS = {
     "mean function a NumPy function": Spoil(put("mean_function", value=lambda: np.sin), MEAN),
     "likelihood None": Spoil(put("likelihood", value=None), ("likelihood",)),
     "likelihood of 3 classes": Spoil(
-        put("likelihood", value=lambda: likelihoods.MultiClass(3)), ("num_latent_gps",)
+        put("likelihood", value=lambda: likelihoods.MultiClass(3)), ("num_latent_gps", "likelihood")
     ),
     "sets of other sizes": Spoil(
         put("inducing_variable", value=lambda: OrthogonalInducingVariables(X, O)), SETS

@@ -64,6 +64,14 @@ class RandomFourier(FiniteBasis):
         self.seed = checks.require_seed(seed)
         self._frequencies: tf.Tensor | None = None
 
+    @property
+    def input_dim(self) -> int | None:
+        """D, once the frequencies are drawn for all columns of X; None before."""
+        active = self.kernel.active_dims
+        if self._frequencies is None or not isinstance(active, slice) or active != slice(None):
+            return None
+        return int(self._frequencies.shape[1])
+
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """Time and memory O(N m D) and O(N m), or O(N k D) and O(N k) for k indices."""
         if spectral_degrees(self.kernel) != self._degrees:

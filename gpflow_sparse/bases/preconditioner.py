@@ -62,7 +62,8 @@ def conjugate_gradients(
     max_iterations: int | None = None,
 ) -> tuple[np.ndarray, int]:
     """
-    Solve ``(k(X, X) + noise_variance I) V = B``, column by column, in float64.
+    Solve ``(k(X, X) + noise_variance I) V = B``, column by column, in float64; the entries of
+    ``k(X, X)`` are as exact as the kernel's own float type.
 
     K is formed once, O(N^2 D) time and 8 N^2 bytes; an iteration costs O(N^2).
 

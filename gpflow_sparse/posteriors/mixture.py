@@ -125,8 +125,9 @@ class MixturePosterior(tf.Module):
     A mixture of Gaussian processes with Gaussian noise, and so no Gaussian process itself.
 
     Its mean is the mean of the components' means; its variance the mean of their variances plus the
-    variance of their means; its density the mean of their densities. Basis and mean function are
-    kept as they were when it was made.
+    variance of their means; its density the mean of their densities. There is no covariance between
+    inputs, nor are there draws. Basis and mean function are kept as they were when it was made. It
+    is no model, and is not saved as one: keep the model, and the seed.
     """
 
     def __init__(

@@ -255,8 +255,14 @@ def test_inputs_and_indices_are_checked(arguments, message):
 def test_what_changed_since_the_frequencies_were_drawn_is_refused():
     basis = RandomFourier(gpflow.kernels.Matern52(), 8)
     basis(inputs())
-    with pytest.raises(ValueError, match="as when the frequencies were drawn, 3; got 2"):
+    with pytest.raises(
+        ValueError, match=r"X must have 3 column\(s\), as the inputs that the basis"
+    ):
         basis(inputs(columns=2))
+    later = RandomFourier(gpflow.kernels.Matern52(active_dims=slice(1, None)), 8)
+    later(inputs())
+    with pytest.raises(ValueError, match="as when the frequencies were drawn, 2; got 1"):
+        later(inputs(columns=2))
     basis.kernel = gpflow.kernels.Matern32()
     with pytest.raises(ValueError, match="kernel has become a Matern32"):
         basis(inputs())

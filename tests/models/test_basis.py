@@ -521,3 +521,17 @@ def test_parts_that_were_exchanged_are_refused():
     for call in (regression.elbo, lambda: regression.predict_f(inputs()), regression.compute_qu):
         with pytest.raises(ValueError, match=r"kernel|basis"):
             call()
+
+
+def test_a_basis_that_has_seen_its_inputs_knows_their_number(tmp_path):
+    """So a model that holds no data can be exported, whatever the shape of the lengthscales."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(9, 3))
+    basis = RandomFourier(gpflow.kernels.Matern52(), 4)
+    assert basis.input_dim is None
+    model = BasisGPR((X, X[:, :1]), basis, noise_variance=0.1).to_svgp()
+    assert model.input_dim == 3
+    gs.export(model, tmp_path / "exported")
+    partial = RandomFourier(gpflow.kernels.Matern52(active_dims=[0, 2]), 4)
+    partial(X)
+    assert partial.input_dim is None
