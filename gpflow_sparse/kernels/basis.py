@@ -81,6 +81,7 @@ class Corrected(Kernel):
         self.basis = basis
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        """As :meth:`Basis.K`."""
         prior = self.basis.kernel(X, X2)
         A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
         if X2 is None:
@@ -91,6 +92,7 @@ class Corrected(Kernel):
         return prior + across(A, A2) - across(plain, plain2)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        """``[..., N]``; what the basis leaves of k is clipped at 0, where rounding may take it."""
         prior = self.basis.kernel(X, full_cov=False)
         A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
         residual = prior - tf.reduce_sum(tf.square(plain), axis=-2)
