@@ -15,6 +15,7 @@ _MODULES = (
     "inducing_variables",
     "initialization",
     "kernels",
+    "likelihoods",
     "models",
     "persistence",
     "posteriors",

@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow import kernels, likelihoods
 
 from gpflow_sparse import initialization
-from gpflow_sparse.bases import RandomFourier
+from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier
 from gpflow_sparse.hyperparameters import subset_hyperparameters
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
@@ -118,6 +118,28 @@ ARGUMENTS = {
         lambda v: RandomFourier(RBF, 4, orthogonal=v), "orthogonal", flag
     ),
     "RandomFourier seed": Argument(lambda v: RandomFourier(RBF, 4, seed=v), "seed", seed),
+    "Hybrid kernel": Argument(lambda v: Hybrid(v, Z, 4), "kernel", never),
+    "Hybrid Z": Argument(lambda v: Hybrid(RBF, v, 4), "Z", never),
+    "Hybrid num_features": Argument(
+        lambda v: Hybrid(RBF, Z, v), "num_features", lambda v: count(v) and v % 2 == 0
+    ),
+    "Hybrid orthogonal": Argument(lambda v: Hybrid(RBF, Z, 4, orthogonal=v), "orthogonal", flag),
+    "Hybrid seed": Argument(lambda v: Hybrid(RBF, Z, 4, seed=v), "seed", seed),
+    "KernelDictionary kernel": Argument(
+        lambda v: KernelDictionary(v, Z), "kernel", lambda v: v is RBF
+    ),
+    "KernelDictionary centers": Argument(lambda v: KernelDictionary(RBF, v), "centers", never),
+    "KernelDictionary precision": Argument(
+        lambda v: KernelDictionary(RBF, Z, precision=v), "precision", never
+    ),
+    "KernelDictionary constant": Argument(
+        lambda v: KernelDictionary(RBF, Z, precision="diagonal", constant=v), "constant", flag
+    ),
+    "KernelDictionary initial_precision": Argument(
+        lambda v: KernelDictionary(RBF, Z, precision="diagonal", initial_precision=v),
+        "initial_precision",
+        lambda v: v is None or (noise(v) and np.ndim(v) == 0),
+    ),
     "SOLVEGP num_data": Argument(lambda v: model(num_data=v), "num_data", num_data),
     "SOLVEGP whiten": Argument(lambda v: model(whiten=v), "whiten", flag),
     "SOLVEGP q_mu": Argument(lambda v: model(q_mu=v), "q_mu", none),

@@ -98,7 +98,16 @@ def variational(basis=None, likelihood=None, **options):
     )
 
 
+def relevance_basis(centers=X[:M], **options):
+    return bases.KernelDictionary(
+        kernels.Matern32(lengthscales=[0.8, 1.2]), centers, precision="diagonal", **options
+    )
+
+
 BASIS = grid_basis()
+DICTIONARY = bases.KernelDictionary(kernel(), X[:M])
+RELEVANCE = relevance_basis(constant=True)
+HYBRID = bases.Hybrid(kernel(), X[:3], 4)
 WEIGHTED = bases.ReweightedBasis(grid_basis(), np.linspace(0.5, 2.0, M))
 MODELS = {
     "GRIEF": grief(),
@@ -174,6 +183,12 @@ def _inputs():
         "GridEigenfunctions.features": BASIS.features,
         "GridEigenfunctions.fraction_outside": BASIS.fraction_outside,
         "ReweightedBasis.features": WEIGHTED.features,
+        "RandomFourier(indices)": lambda v: fourier_basis()(v, [1, 2]),
+        "KernelDictionary()": DICTIONARY,
+        "KernelDictionary.features": DICTIONARY.features,
+        "KernelDictionary(indices) diagonal": lambda v: RELEVANCE(v, [M, 1]),
+        "Hybrid(indices)": lambda v: HYBRID(v, [0, 5]),
+        "Hybrid.features": HYBRID.features,
         "GRIEF.predict_f": MODELS["GRIEF"].predict_f,
         "GRIEF.predict_y": MODELS["GRIEF"].predict_y,
         "GRIEF rotated.predict_f full": lambda v: ROTATED.predict_f(v, True, True),
@@ -191,6 +206,12 @@ def _inputs():
     for name, posterior in MIXTURES.items():
         yield f"MixturePosterior {name}.predict_f", Door(posterior.predict_f, X, "alone", names)
     yield "MixturePosterior.predict_y", Door(MIXTURES["samples"].predict_y, X, "alone", names)
+    around = lambda v: bases.KernelDictionary(kernel(), v)(X)  # noqa: E731
+    names = ("centers", "kernel.lengthscales")
+    yield "KernelDictionary centers", Door(around, X[:M], "free", names)
+    points = lambda v: bases.Hybrid(kernel(), v, 4)(X)  # noqa: E731
+    yield "Hybrid Z", Door(points, X[:3], "free", ("Z", "kernel.lengthscales", "Kuu"))
+    names = ("X", "Xnew")
     made = lambda v: from_rows(v)(X)  # noqa: E731
     yield "GridEigenfunctions X", Door(made, X, "alone", ("X", "kernel.lengthscales"))
     shares = lambda v: grid_basis(v, grid_weights="data")(X)  # noqa: E731
@@ -277,6 +298,11 @@ def few(v):
     return count(v) and v < 10**6
 
 
+def chosen(v):
+    """Indices, where there are at least three functions."""
+    return v is None or str(v) in ("[2]",) or v == ()
+
+
 def sampled(**options):
     options = {"num_samples": 2, "num_burnin": 2, "thin": 1, **options}
     return ROTATED.sample_posterior(options.pop("num_samples"), **options).predict_f(X)
@@ -307,9 +333,17 @@ ARGUMENTS = {
     "GridEigenfunctions grid_weights": Argument(
         lambda v: grid_basis(grid_weights=v), "grid_weights", none, ("grid_weights[0]",)
     ),
-    "GridEigenfunctions indices": Argument(
-        lambda v: BASIS(X, v), "indices", lambda v: v is None or str(v) in ("[2]",) or v == ()
+    "GridEigenfunctions indices": Argument(lambda v: BASIS(X, v), "indices", chosen),
+    "KernelDictionary.prior_precision i": Argument(
+        lambda v: RELEVANCE.prior_precision(v), "i", chosen
     ),
+    "KernelDictionary.prior_precision j": Argument(
+        lambda v: DICTIONARY.prior_precision([0], v), "j", chosen
+    ),
+    "KernelDictionary.precision_diagonal": Argument(
+        RELEVANCE.precision_diagonal, "indices", chosen
+    ),
+    "Hybrid indices": Argument(lambda v: HYBRID(X, v), "indices", chosen),
     "ReweightedBasis basis": Argument(
         lambda v: bases.ReweightedBasis(v, np.ones(M)), "basis", never
     ),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from gpflow import likelihoods
 
+from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
 from tests.hostile import Verdict, judge
 from tests.hostile_doors import N, X, Y, captured, model, seeded
 
@@ -16,6 +17,7 @@ def column(*values):
 INDEX = column(0, 1)
 CASES = {
     "Bernoulli": (likelihoods.Bernoulli, 1, column(0, 1)),
+    "BernoulliLogit": (BernoulliLogit, 1, column(0, 1)),
     "Poisson": (likelihoods.Poisson, 1, column(0, 3, 1)),
     "Poisson binned": (lambda: likelihoods.Poisson(binsize=0.5), 1, column(0, 3, 1)),
     "Exponential": (likelihoods.Exponential, 1, column(0.5, 2)),
@@ -25,6 +27,7 @@ CASES = {
     "MultiClass": (lambda: likelihoods.MultiClass(3), 3, column(0, 1, 2)),
     "Softmax": (lambda: likelihoods.Softmax(3), 3, column(0, 1, 2)),
     "StudentT": (likelihoods.StudentT, 1, column(-3, 0.5)),
+    "Laplace": (Laplace, 1, column(-3, 0.5)),
     "Switched": (
         lambda: likelihoods.SwitchedLikelihood([likelihoods.Gaussian(), likelihoods.StudentT()]),
         1,
@@ -33,7 +36,7 @@ CASES = {
     "Heteroskedastic": (likelihoods.HeteroskedasticTFPConditional, 2, Y),
 }
 # Kinds of Y, and the likelihoods that can take them.
-REALS = ("StudentT", "Heteroskedastic")
+REALS = ("StudentT", "Laplace", "Heteroskedastic")
 LABELS = {
     "minus_one_and_one": (lambda G: column(-1, 1), REALS),
     "negative": (lambda G: column(-2, -3), REALS),

@@ -15,6 +15,7 @@ FLOORS = {
     "__init__": 9,  # the names a user types, loaded on first use
     "_version": 0,
     "linalg": 0,
+    "counters": 0,
     "block_elimination": 0,
     "neighbors": 0,
     "checks": 0,
@@ -22,6 +23,8 @@ FLOORS = {
     "streaming": 0,
     "labels": 0,
     "blocks": 1,
+    "subsampling": 1,
+    "chevron": 1,
     "collapsed": 1,
     "stationary": 1,
     "hyperparameters": 1,

@@ -4,7 +4,9 @@ from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions
 from gpflow_sparse.bases.grids import percentile_grid
+from gpflow_sparse.bases.hybrid import Hybrid
 from gpflow_sparse.bases.interpolation import interpolated_covariance
+from gpflow_sparse.bases.kernel_dictionary import KernelDictionary
 from gpflow_sparse.bases.preconditioner import conjugate_gradients, grief_preconditioner
 from gpflow_sparse.bases.product import is_product_kernel
 from gpflow_sparse.bases.reweighted import ReweightedBasis
@@ -12,6 +14,8 @@ from gpflow_sparse.bases.reweighted import ReweightedBasis
 __all__ = [
     "FiniteBasis",
     "GridEigenfunctions",
+    "Hybrid",
+    "KernelDictionary",
     "RandomFourier",
     "ReweightedBasis",
     "conjugate_gradients",

@@ -13,18 +13,27 @@ from gpflow_sparse import checks, component_checks
 
 class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     """
-    Functions ``phi(x) [m]`` of which ``f(x) = phi(x)^T w`` is made, ``w ~ N(0, precision^-1)``.
+    Functions ``phi(x) [m]`` of which ``f(x) = phi(x)^T w`` is made, ``w ~ N(0, S^-1)``.
 
-    A basis that approximates a kernel is *whitened*: its weights are ``N(0, I)``, so ``basis(X)
-    basis(X')^T`` approximates ``k(X, X')``. :meth:`features` is the whitened form of any basis and
-    all that models ask for. A subclass provides :meth:`_columns` and sets ``kernel`` and
-    ``num_basis``.
+    S is the prior precision, see :meth:`prior_precision`. Where it is the identity the basis is
+    *whitened*, and ``basis(X) basis(X')^T`` approximates ``k(X, X')``. :meth:`features` is the
+    whitened form of any basis, and all that models of all m functions ask for; those that take some
+    functions at a time call the basis and ask for the entries of S. A subclass provides
+    :meth:`_columns` and sets ``kernel`` and ``num_basis``; one that is not whitened sets
+    ``precision`` and overrides :meth:`_features` and :meth:`_precision_diagonal`, and
+    :meth:`_prior_precision` if S is dense.
     """
 
     kernel: Kernel
     """The kernel that the basis approximates; its parameters are read at every call."""
     num_basis: int
     """m, the number of functions."""
+    precision: str = "identity"
+    """What the prior precision S of the weights is: "identity", "diagonal" or "dense". It never
+    changes once the basis is made."""
+    num_leading: int = 0
+    """How many functions, the first ones, belong in every subset of them: a model that takes some
+    functions at a time always takes these."""
     is_projection: bool = False
     """Whether ``k(x, x') - phi(x)^T phi(x')`` is a covariance for any inputs: the functions are
     orthonormal in the function space of k, so that ``w`` are linear functionals of ``f ~ k``."""
@@ -67,16 +76,21 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     def prior_precision(self, i: Any = None, j: Any = None) -> tf.Tensor:
         """
-        Rows ``i [k]`` and columns ``j [l]`` of the precision of the weights, all by default.
+        Rows ``i [k]`` and columns ``j [l]`` of the prior precision S of the weights, all by
+        default. No other entry is computed.
 
         :return: ``[k, l]``; of the identity, unless a subclass says otherwise.
+        :raises ValueError: for indices that are none.
         """
-        every = tf.range(self.num_basis)
-        rows = every if i is None else tf.cast(_require_indices(i, self.num_basis, "i"), tf.int32)
-        columns = (
-            every if j is None else tf.cast(_require_indices(j, self.num_basis, "j"), tf.int32)
-        )
-        return tf.cast(rows[:, None] == columns[None, :], self.dtype)
+        return self._prior_precision(self._require_chosen(i, "i"), self._require_chosen(j, "j"))
+
+    def precision_diagonal(self, indices: Any = None) -> tf.Tensor:
+        """
+        The diagonal of the prior precision S, ``[m]``, or the entries ``indices [k]`` of it alone.
+
+        :raises ValueError: for indices that are none.
+        """
+        return self._precision_diagonal(self._require_chosen(indices, "indices"))
 
     @property
     def numbers_per_row(self) -> int:
@@ -101,6 +115,21 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         """:meth:`features` behind the guards."""
         return tf.transpose(self._columns(X, None))
+
+    def _prior_precision(self, i: tf.Tensor, j: tf.Tensor) -> tf.Tensor:
+        """:meth:`prior_precision` behind the guards, for ``i [k]`` and ``j [l]`` of int64."""
+        diagonal = self._precision_diagonal(i)[:, None]  # [k, 1]
+        return tf.where(i[:, None] == j[None, :], diagonal, tf.zeros_like(diagonal))
+
+    def _precision_diagonal(self, indices: tf.Tensor) -> tf.Tensor:
+        """:meth:`precision_diagonal` behind the guards, for ``indices [k]`` of int64."""
+        return tf.ones(tf.shape(indices), self.dtype)
+
+    def _require_chosen(self, indices: Any, name: str) -> tf.Tensor:
+        """Indices ``[k]`` of int64; all of them for None."""
+        if indices is None:
+            return tf.range(self.num_basis, dtype=tf.int64)
+        return tf.cast(_require_indices(indices, self.num_basis, name), tf.int64)
 
     def _require_inputs(self, X: Any) -> tf.Tensor:
         X = checks.require_matrix(X, "X", self.dtype)

@@ -1,6 +1,7 @@
 """Random Fourier features of stationary kernels, and the frequencies they are made of."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -8,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow import kernels
 
-from gpflow_sparse import checks, component_checks
+from gpflow_sparse import checks, component_checks, counters
 from gpflow_sparse.bases.base import FiniteBasis
 
 # Degrees of freedom of the Student's t that the frequencies follow, 2 nu for a Matern kernel of
@@ -37,8 +38,10 @@ class RandomFourier(FiniteBasis):
     ``N(0, I)``. Rahimi and Recht, "Random Features for Large-Scale Kernel Machines" (2007), whose
     algorithm 1 has the pairs.
 
-    Frequencies are drawn once, for unit lengthscales; variance, lengthscales and ``active_dims``
-    are read from the kernel at every call, so gradients reach them.
+    Frequencies belong to ``(seed, index)``: they are a hash (see :mod:`gpflow_sparse.counters`),
+    made for unit lengthscales whenever they are wanted, so none is stored and ``m = 1e7`` costs
+    nothing until its columns are asked for. Variance, lengthscales and ``active_dims`` are read
+    from the kernel at every call; gradients reach the first two.
     """
 
     def __init__(
@@ -50,7 +53,8 @@ class RandomFourier(FiniteBasis):
         :param orthogonal: frequencies in blocks of D orthogonal directions, each with a radius of
             its own, so that they spread evenly: Yu et al., "Orthogonal Random Features" (2016),
             section 3; their radius is the norm of a normal, ours that of the kernel's own spectral
-            density, so all four kernels are unbiased. O(m D^2) once.
+            density, so all four kernels are unbiased. Each block that is touched is made whole, in
+            O(D^3) at every call: of k columns chosen far apart, O(k D^3).
         :param seed: of the frequencies, from 0 to 2^32 - 1.
         :raises ValueError: for another kernel, an odd number of features, or a bad seed or flag.
         """
@@ -62,88 +66,145 @@ class RandomFourier(FiniteBasis):
         self.num_basis = require_num_features(num_features)
         self.orthogonal = bool(orthogonal)
         self.seed = checks.require_seed(seed)
-        self._frequencies: tf.Tensor | None = None
+        self._input_dim: int | None = None
 
     @property
     def input_dim(self) -> int | None:
-        """D, once the frequencies are drawn for all columns of X; None before."""
-        active = self.kernel.active_dims
-        if self._frequencies is None or not isinstance(active, slice) or active != slice(None):
-            return None
-        return int(self._frequencies.shape[1])
+        """D, once the basis has seen inputs of which the kernel reads all columns; else None."""
+        return self._input_dim
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """Time and memory O(N m D) and O(N m), or O(N k D) and O(N k) for k indices."""
+        if indices is None:
+            return tf.transpose(self._features(X, ()))
+        return self.columns_at([X], indices)[0]
+
+    def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
+        inputs = self._scaled_inputs(X)  # [N, D]
+        W = self._frequencies(inputs, None)  # [m / 2, D]
+        angles = tf.linalg.matmul(W, inputs, transpose_b=True)  # [m / 2, N]
+        # rows of a pair are whole rows of memory: twice as fast as pairs of columns
+        pairs = tf.stack([tf.cos(angles), tf.sin(angles)], axis=1)  # [m / 2, 2, N]
+        return self._scale() * tf.reshape(pairs, [self.num_basis, -1])
+
+    def columns_at(
+        self, places: Sequence[tf.Tensor], indices: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> list[tf.Tensor]:
+        """
+        Chosen columns at several sets of inputs, each frequency hashed once.
+
+        :param places: ``X [N, D]`` each, checked by the caller.
+        :param indices: ``[k]``, likewise.
+        :param weights: ``[k]``, what to multiply the columns by; None for 1.
+        :return: ``[N, k]`` for each.
+        """
+        inputs = [self._scaled_inputs(X) for X in places]
+        W = self._frequencies(inputs[0], indices // 2)  # [k, D]
+        # a sine is a cosine a quarter turn later: one function per column, not two
+        turn = 0.5 * math.pi * tf.cast(indices % 2, W.dtype)
+        scale = self._scale() if weights is None else self._scale() * weights
+        return [scale * tf.cos(tf.linalg.matmul(x, W, transpose_b=True) - turn) for x in inputs]
+
+    def _scale(self) -> tf.Tensor:
+        return tf.sqrt(2.0 * self.kernel.variance / self.num_basis)
+
+    def _scaled_inputs(self, X: tf.Tensor) -> tf.Tensor:
+        """The columns ``[N, D]`` that the kernel reads, over its lengthscales."""
         if spectral_degrees(self.kernel) != self._degrees:
             raise ValueError(
                 f"kernel has become a {type(self.kernel).__name__} since the frequencies were "
                 "chosen; make a new RandomFourier for it."
             )
-        inputs = self.kernel.scale(self.kernel.slice(X, None)[0])  # [N, D], lengthscales now 1
-        scale = tf.sqrt(2.0 * self.kernel.variance / self.num_basis)
-        if indices is None:
-            W = self._standard_frequencies(inputs.shape[-1])  # [m / 2, D]
-            angles = tf.linalg.matmul(inputs, W, transpose_b=True)  # [N, m / 2]
-            pairs = tf.stack([tf.cos(angles), tf.sin(angles)], axis=-1)  # [N, m / 2, 2]
-            return scale * tf.reshape(pairs, [-1, self.num_basis])
-        W = self._standard_frequencies(inputs.shape[-1], indices // 2)  # [k, D]
-        # a sine is a cosine a quarter turn later: one function per column, not two
-        turn = 0.5 * math.pi * tf.cast(indices % 2, X.dtype)
-        return scale * tf.cos(tf.linalg.matmul(inputs, W, transpose_b=True) - turn)
-
-    def _standard_frequencies(
-        self, num_columns: int | None, indices: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Frequencies for unit lengthscales, ``[m / 2, D]``, or the rows asked for."""
-        if num_columns is None:
+        if X.shape[1] is None:
             raise ValueError(
                 "X must have a known number of columns while tracing: give the function an "
                 "input_signature such as tf.TensorSpec([None, D])."
             )
-        if self._frequencies is None:
-            # D is known only now; the stream belongs to this object, so when does not matter
-            drawn = standard_frequencies(
-                self._degrees,
-                self.num_basis // 2,
-                num_columns,
-                np.random.default_rng(self.seed),
-                orthogonal=self.orthogonal,
-            )
-            with tf.init_scope():
-                self._frequencies = tf.constant(drawn, dtype=gpflow.default_float())
-        if self._frequencies.shape[1] != num_columns:
-            raise ValueError(
-                f"X must have as many columns for the kernel as when the frequencies were drawn, "
-                f"{self._frequencies.shape[1]}; got {num_columns}. Make a new RandomFourier."
-            )
-        return self._frequencies if indices is None else tf.gather(self._frequencies, indices)
+        active = self.kernel.active_dims
+        if isinstance(active, slice) and active == slice(None):
+            self._input_dim = X.shape[1]
+        return self.kernel.scale(self.kernel.slice(X, None)[0])
+
+    def _frequencies(self, inputs: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """For unit lengthscales, ``[m / 2, D]``, or the rows asked for."""
+        count = self.num_basis // 2
+        make = orthogonal_frequencies if self.orthogonal else hashed_frequencies
+        rows = tf.range(count, dtype=tf.int64) if indices is None else tf.cast(indices, tf.int64)
+        return make(self._degrees, self.seed, rows, inputs.shape[1], inputs.dtype)
+
+
+def hashed_frequencies(
+    degrees: float, seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
+) -> tf.Tensor:
+    """
+    Draws from the spectral density of a kernel with unit lengthscales that belong to
+    ``(seed, index)``, in O(k D): lanes 0 to D - 1 of :func:`gpflow_sparse.counters.normals` over
+    the root of the mean square of the next ``degrees`` lanes.
+
+    :param degrees: see :func:`spectral_degrees`.
+    :param indices: ``[k]``, of int64.
+    :return: ``[k, D]``.
+    """
+    normals = counters.normals(seed, indices, num_columns, dtype)
+    return normals * _radial_factor(degrees, seed, indices, num_columns, dtype)
+
+
+def orthogonal_frequencies(
+    degrees: float, seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
+) -> tf.Tensor:
+    """
+    As :func:`hashed_frequencies`, with directions that are orthogonal in blocks of D indices.
+
+    Each alone has the same distribution. The directions of block b are the rows of Q of the QR
+    decomposition of the D x D normals of its indices, ``b D`` to ``b D + D - 1``, lanes 0 to
+    D - 1; the length of a row is the norm of D normals, the lanes after those of
+    :func:`hashed_frequencies`, in place of the one it had. O(D^3) for every block touched.
+    """
+    blocks, position = tf.unique(indices // num_columns)  # [B], [k]
+    members = tf.reshape(
+        blocks[:, None] * num_columns + tf.range(num_columns, dtype=tf.int64), [-1]
+    )
+    normals = counters.normals(seed, members, num_columns, dtype)
+    Q, R = tf.linalg.qr(tf.reshape(normals, [-1, num_columns, num_columns]))  # [B, D, D]
+    # uniform over rotations only with R's diagonal made positive
+    negative = tf.linalg.diag_part(R)[:, None, :] < 0.0
+    Q = tf.where(negative, -Q, Q)
+    place = tf.cast(position, tf.int64) * num_columns + indices % num_columns
+    directions = tf.gather(tf.reshape(Q, [-1, num_columns]), place)  # [k, D]
+    first = num_columns + _num_chi_square(degrees)
+    lengths = tf.norm(
+        counters.normals(seed, indices, num_columns, dtype, first), axis=1, keepdims=True
+    )
+    return directions * lengths * _radial_factor(degrees, seed, indices, num_columns, dtype)
+
+
+def _radial_factor(
+    degrees: float, seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
+) -> tf.Tensor:
+    """``sqrt(degrees / chi^2)``, ``[k, 1]``, which makes a Student's t of a normal."""
+    count = _num_chi_square(degrees)
+    if not count:
+        return tf.ones([1, 1], dtype)
+    # none of them is 0, see `counters.uniforms`
+    normals = counters.normals(seed, indices, count, dtype, num_columns)
+    return tf.math.rsqrt(tf.reduce_mean(tf.square(normals), axis=1, keepdims=True))
+
+
+def _num_chi_square(degrees: float) -> int:
+    """How many squared normals make the chi-square."""
+    return 0 if degrees == math.inf else int(degrees)
 
 
 def standard_frequencies(
-    degrees: float,
-    count: int,
-    num_columns: int,
-    generator: np.random.Generator,
-    *,
-    orthogonal: bool = False,
+    degrees: float, count: int, num_columns: int, generator: np.random.Generator
 ) -> np.ndarray:
     """
-    Draws from the spectral density of a kernel with unit lengthscales.
+    Draws from the same density as :func:`hashed_frequencies`, of NumPy's generator.
 
     :param degrees: see :func:`spectral_degrees`.
-    :param orthogonal: consecutive groups of D draws point in orthogonal directions; each draw
-        alone has the same distribution either way.
     :return: ``[count, D]``, float64.
     """
-    if orthogonal:
-        blocks = -(-count // num_columns)
-        Q, R = np.linalg.qr(generator.normal(size=(blocks, num_columns, num_columns)))
-        # uniform over rotations only with R's diagonal made positive
-        Q = Q * np.sign(np.diagonal(R, axis1=-2, axis2=-1))[:, None, :]
-        radius = np.sqrt(generator.chisquare(num_columns, size=(count, 1)))
-        frequencies = Q.reshape(-1, num_columns)[:count] * radius
-    else:
-        frequencies = generator.normal(size=(count, num_columns))
+    frequencies = generator.normal(size=(count, num_columns))
     if degrees < math.inf:
         frequencies = frequencies / np.sqrt(generator.chisquare(degrees, size=(count, 1)) / degrees)
     return frequencies

@@ -36,6 +36,7 @@ class ReweightedBasis(FiniteBasis):
         self.basis = basis
         self.kernel = basis.kernel
         self.num_basis = basis.num_basis
+        self.num_leading = basis.num_leading if rotation is None else 0
         if not isinstance(weights, Parameter):
             tensor = checks.as_tensor(weights, "weights")
             checks.require_range(tensor, "weights")
@@ -81,7 +82,14 @@ class ReweightedBasis(FiniteBasis):
         if indices is not None:
             roots = tf.gather(roots, indices)
         if self.rotation is None:
-            return self.basis._columns(X, indices) * roots
+            return self._inner(X, indices) * roots
         V = tf.cast(self.rotation, X.dtype)
         V = V if indices is None else tf.gather(V, indices, axis=1)
-        return tf.linalg.matmul(self.basis._columns(X, None), V) * roots
+        return tf.linalg.matmul(self._inner(X, None), V) * roots
+
+    def _inner(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """Whitened functions of the basis inside; all of them, if it is not whitened itself."""
+        if self.basis.precision == "identity":
+            return self.basis._columns(X, indices)
+        columns = tf.transpose(self.basis._features(X, self.basis.precompute()))
+        return columns if indices is None else tf.gather(columns, indices, axis=1)

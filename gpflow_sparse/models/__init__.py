@@ -4,7 +4,19 @@ from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.odvgp import ODVGP
+from gpflow_sparse.models.qsgp import QSGP
+from gpflow_sparse.models.rvm import RVM
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.models.solvegpr import SOLVEGPR
 
-__all__ = ["GRIEF", "ODVGP", "SOLVEGP", "SOLVEGPR", "BasisGPR", "BasisSVGP", "VariationalModel"]
+__all__ = [
+    "GRIEF",
+    "ODVGP",
+    "QSGP",
+    "RVM",
+    "SOLVEGP",
+    "SOLVEGPR",
+    "BasisGPR",
+    "BasisSVGP",
+    "VariationalModel",
+]

@@ -2,6 +2,7 @@
 
 from gpflow_sparse.posteriors.base import SparsePosterior, cache_type
 from gpflow_sparse.posteriors.basis import BasisPosterior
+from gpflow_sparse.posteriors.chevron import ChevronPosterior
 from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.multioutput import (
@@ -13,6 +14,7 @@ from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 
 __all__ = [
     "BasisPosterior",
+    "ChevronPosterior",
     "DecoupledPosterior",
     "FunctionDraws",
     "MultioutputPosterior",

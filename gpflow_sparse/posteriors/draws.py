@@ -10,6 +10,7 @@ from gpflow.functions import MeanFunction
 
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.chevron import tail_projections
 
 # Numbers in the largest tensor of one block of rows: 16 MiB in float64, and a few such at a time.
 _BLOCK = 2**21
@@ -110,6 +111,32 @@ class WeightPaths(tf.Module):
     def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
         A = self.basis.features(X)
         return unstack(tf.linalg.matmul(A, self._weights, transpose_a=True), self.shape)
+
+
+class ColumnPaths(tf.Module):
+    """``phi(x)^T w`` for weights so many that their functions are made some at a time."""
+
+    def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
+        """
+        :param basis: copied.
+        :param weights: ``[S, m, P]``, of the basis's own columns.
+        """
+        super().__init__()
+        self.basis = gpflow.utilities.freeze(basis)
+        self.shape = (weights.shape[0], weights.shape[2])
+        self._weights = stack(weights)  # [m, S P]
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of X and of the values."""
+        return self._weights.dtype
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        values = tail_projections(
+            lambda indices: self.basis(X, indices), 0, [self._weights], tf.shape(X)[0]
+        )
+        return unstack(values, self.shape)
 
 
 def make_generator(seed: int | None) -> np.random.Generator:

@@ -6,11 +6,15 @@ from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.training.interrupt import TrainingInterrupted
 from gpflow_sparse.training.optimizers import adam, natural_step
 from gpflow_sparse.training.rounds import fit_in_rounds
+from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam, SparseSGD
 
 __all__ = [
     "EarlyStopping",
     "FitState",
     "History",
+    "SparseAdagrad",
+    "SparseAdam",
+    "SparseSGD",
     "TrainingError",
     "TrainingInterrupted",
     "adam",

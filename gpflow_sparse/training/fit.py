@@ -8,6 +8,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow.keras import tf_keras
 
 from gpflow_sparse import checks
 from gpflow_sparse.training.callbacks import Callback, as_callback
@@ -17,6 +18,7 @@ from gpflow_sparse.training.identity import describe_run
 from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import adam
 from gpflow_sparse.training.progress import FitProgress
+from gpflow_sparse.training.sparse import SparseAdagrad
 
 _DEFAULT_GAMMA = 0.1
 
@@ -74,7 +76,8 @@ def fit(
     :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, a ``tf.data.Dataset`` of
         batches, or None for a model that holds its data.
     :param optimizer: a Keras optimizer of either Keras (only ``apply_gradients`` is used), learning
-        rate schedules included; default ``gpflow_sparse.training.adam(0.01)``.
+        rate schedules included; default ``gpflow_sparse.training.adam(0.01)``, and for
+        models with a ``sparse_step`` ``SparseAdagrad`` with a rate that falls from 0.1 to 0.
     :param num_steps: how many steps; or give
     :param num_epochs: how many passes over the data.
     :param batch_size: rows per step; default all data up to 1024 rows, else 1024.
@@ -110,7 +113,7 @@ def fit(
     feed = _open_feed(model, data, batch_size, checks.require_seed(seed))
     total = _total_steps(num_steps, num_epochs, feed)
     gamma = _require_gamma(natural_gradients)
-    optimizer = adam() if optimizer is None else _require_optimizer(optimizer)
+    optimizer = _default(model, total) if optimizer is None else _require_optimizer(optimizer)
     hooks = _require_callbacks(callbacks)
     settings = {
         "seed": int(seed),
@@ -142,6 +145,14 @@ def fit(
     return History(
         np.array(done.elbo), np.array(done.seconds), done.stopped, tuple(done.recoveries)
     )
+
+
+def _default(model: Any, total: int) -> Any:
+    """Adam; for a model that moves some rows in a step, Adagrad with a rate that falls to 0."""
+    if not hasattr(model, "sparse_step"):
+        return adam()
+    schedule = tf_keras.optimizers.schedules.CosineDecay(0.1, total)
+    return SparseAdagrad(schedule)
 
 
 def _open_checkpoints(

@@ -1,5 +1,6 @@
 """Steps that Keras does not have, and the Adam that the training loop uses by default."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -26,9 +27,7 @@ def adam(
     :return: an optimizer of the Keras that GPflow uses.
     :raises ValueError: if the warm-up does not fit into the run.
     """
-    number = isinstance(learning_rate, int | float | np.number)
-    if isinstance(learning_rate, bool) or not number or not 0.0 <= learning_rate < np.inf:
-        raise ValueError(f"learning_rate must be a number of at least 0, got {learning_rate!r}.")
+    require_rate(learning_rate)
     if decay_steps is None:
         if warmup_steps:
             raise ValueError("warmup_steps needs decay_steps, the length of the whole run.")
@@ -45,6 +44,29 @@ def adam(
         warmup_steps=warmup_steps,
     )
     return tf_keras.optimizers.Adam(schedule)
+
+
+def require_rate(value: Any, name: str = "learning_rate") -> float:
+    """
+    ``value`` as a finite number of at least 0.
+
+    :raises ValueError: for anything else, True and text included.
+    """
+    number = isinstance(value, int | float | np.number)
+    if isinstance(value, bool) or not number or not 0.0 <= value < np.inf:
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}.")
+    return float(value)
+
+
+def apply_scaled(optimizer: Any, known: Sequence[tuple[Any, tf.Variable]], scale: float) -> None:
+    """Let an optimizer take a step, or the fraction ``scale`` of it; its memory takes the whole."""
+    if not known:
+        return
+    # no optimizer of Keras lets the rate of a schedule be changed: shorten what it did instead
+    before = [tf.identity(v) for _, v in known] if scale != 1.0 else []
+    optimizer.apply_gradients(known)
+    for old, (_, variable) in zip(before, known, strict=False):
+        variable.assign(old + tf.cast(scale, old.dtype) * (variable - old))
 
 
 def natural_step(

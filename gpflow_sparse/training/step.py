@@ -8,7 +8,12 @@ import gpflow
 import tensorflow as tf
 
 from gpflow_sparse.training.feed import Feed
-from gpflow_sparse.training.optimizers import move_pair, natural_pairs, natural_update
+from gpflow_sparse.training.optimizers import (
+    apply_scaled,
+    move_pair,
+    natural_pairs,
+    natural_update,
+)
 
 # Kernels whose draws follow a counter that lives outside of every checkpoint.
 _RANDOM_OPS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
@@ -35,6 +40,8 @@ def compile_step(
     :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
     :param scale: fraction of each step that is taken, by the optimizer and on q alike.
     """
+    if hasattr(model, "sparse_step"):
+        return _compile_sparse_step(model, feed, optimizer, gamma, scale)
     pairs = natural_pairs(model) if gamma else ()
     q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
     q_refs = {variable.ref() for variable in q}
@@ -59,13 +66,36 @@ def compile_step(
         finite = _all_finite([loss, *(g for g, _ in known), *(t for pair in updates for t in pair)])
 
         def apply() -> tf.Tensor:
-            _apply_scaled(optimizer, known, scale)
+            apply_scaled(optimizer, known, scale)
             for pair, update in zip(pairs, updates, strict=True):
                 move_pair(pair, update)
             return tf.constant(True)
 
         tf.cond(tf.logical_and(move, finite), apply, lambda: tf.constant(False))
         return loss, finite
+
+    return step
+
+
+def _compile_sparse_step(
+    model: Any, feed: Feed, optimizer: Any, gamma: float, scale: float
+) -> Step:
+    """The step of a model that moves only some rows of its long variables, and guards itself."""
+    if gamma:
+        raise ValueError(
+            f"natural_gradients must be False: a {type(model).__name__} has no full covariances."
+        )
+    if not hasattr(optimizer, "move_rows"):
+        raise ValueError(
+            f"optimizer must be a sparse one for a {type(model).__name__}, such as "
+            "gs.training.SparseAdagrad(0.1): others move all rows in every step; got "
+            f"{type(optimizer).__name__}."
+        )
+    optimizer.build(model.long_variables, model.small_variables)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def step(move: tf.Tensor, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return model.sparse_step(feed.lookup(*arguments), optimizer, move=move, scale=scale)
 
     return step
 
@@ -91,16 +121,6 @@ def draws_random_numbers(step: Step, arguments: Sequence[Any]) -> bool:
     definition = step.get_concrete_function(*arguments).graph.as_graph_def()  # type: ignore[attr-defined]
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     return any(node.op.startswith(_RANDOM_OPS) for node in nodes)
-
-
-def _apply_scaled(optimizer: Any, known: Sequence[tuple[Any, tf.Variable]], scale: float) -> None:
-    if not known:
-        return
-    # no optimizer of Keras lets the rate of a schedule be changed: shorten what it did instead
-    before = [tf.identity(v) for _, v in known] if scale != 1.0 else []
-    optimizer.apply_gradients(known)
-    for old, (_, variable) in zip(before, known, strict=False):
-        variable.assign(old + tf.cast(scale, old.dtype) * (variable - old))
 
 
 def _all_finite(tensors: Sequence[Any]) -> tf.Tensor:

@@ -8,8 +8,13 @@ from scipy import stats
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.bases.fourier import standard_frequencies
+from gpflow_sparse.bases.fourier import (
+    hashed_frequencies,
+    orthogonal_frequencies,
+    standard_frequencies,
+)
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from tests.oracles import bases as oracle
 
 DEGREES = {
     gpflow.kernels.SquaredExponential: np.inf,
@@ -28,6 +33,37 @@ def kernel(kind=gpflow.kernels.Matern52):
 
 def inputs(rows=6, columns=3):
     return np.random.default_rng(1).normal(size=(rows, columns))
+
+
+def frequencies(degrees, count, D, seed, orthogonal=False):
+    """The first ``count`` of a seed, as an array."""
+    make = orthogonal_frequencies if orthogonal else hashed_frequencies
+    return make(degrees, seed, tf.range(count, dtype=tf.int64), D, tf.float64).numpy()
+
+
+@every_kernel
+@both_ways
+def test_columns_are_those_of_the_oracle(kind, orthogonal):
+    """Up to the last of 1e7 columns, of which no other costs anything."""
+    m = 10_000_000
+    indices = [0, 1, 2, 3, 11, 4_000_001, 5_000_000, m - 2, m - 1, 3]
+    X = inputs()
+    expected = oracle.fourier_columns(
+        X, indices, m, DEGREES[kind], 2**32 - 1, 1.7, np.array(LENGTHSCALES), orthogonal
+    )
+    basis = RandomFourier(kernel(kind), m, orthogonal=orthogonal, seed=2**32 - 1)
+    np.testing.assert_allclose(basis(X, indices), expected, rtol=1e-9, atol=1e-15)
+
+
+@both_ways
+def test_all_columns_and_features_are_those_of_the_oracle(orthogonal):
+    """Ten features of blocks of three frequencies: the last block is not a whole one."""
+    basis, X = RandomFourier(kernel(), 10, orthogonal=orthogonal, seed=8), inputs()
+    expected = oracle.fourier_columns(
+        X, range(10), 10, 5.0, 8, 1.7, np.array(LENGTHSCALES), orthogonal
+    )
+    np.testing.assert_allclose(basis(X), expected, rtol=1e-11, atol=1e-13)
+    np.testing.assert_array_equal(basis.features(X), tf.transpose(basis(X)))
 
 
 @every_kernel
@@ -51,7 +87,17 @@ def test_inner_products_average_to_the_kernel_over_seeds(kind, orthogonal):
 def test_frequencies_follow_the_spectral_density(kind, orthogonal):
     """Each coordinate a Student's t; the squared radius over D an F distribution."""
     D, degrees = 3, DEGREES[kind]
-    W = standard_frequencies(degrees, 3000, D, np.random.default_rng(2), orthogonal=orthogonal)
+    require_spectral_density(frequencies(degrees, 3000, D, 2, orthogonal), degrees)
+
+
+@every_kernel
+def test_frequencies_of_a_generator_follow_the_same_density(kind):
+    W = standard_frequencies(DEGREES[kind], 3000, 3, np.random.default_rng(2))
+    require_spectral_density(W, DEGREES[kind])
+
+
+def require_spectral_density(W, degrees):
+    D = W.shape[1]
     coordinate = stats.norm() if np.isinf(degrees) else stats.t(degrees)
     radius = stats.chi2(D, scale=1 / D) if np.isinf(degrees) else stats.f(D, degrees)
     # every D-th draw, since those of one orthogonal block are not independent
@@ -63,7 +109,7 @@ def test_frequencies_follow_the_spectral_density(kind, orthogonal):
 def test_second_moments_of_frequencies():
     """The identity for a normal, 5 / 3 of it for a t with 5 degrees of freedom."""
     for degrees, expected in ((np.inf, 1.0), (5.0, 5.0 / 3.0)):
-        W = standard_frequencies(degrees, 200_000, 2, np.random.default_rng(3))
+        W = frequencies(degrees, 200_000, 2, 3)
         np.testing.assert_allclose(W.T @ W / len(W), expected * np.eye(2), atol=0.03)
 
 
@@ -76,7 +122,7 @@ def test_many_features_come_close_to_the_kernel(orthogonal):
 
 
 def test_orthogonal_frequencies_are_orthogonal_in_blocks_and_only_there():
-    W = standard_frequencies(5.0, 8, 3, np.random.default_rng(4), orthogonal=True)
+    W = frequencies(5.0, 8, 3, 4, orthogonal=True)
     unit = W / np.linalg.norm(W, axis=1, keepdims=True)
     gram = unit @ unit.T
     for block in (gram[:3, :3], gram[3:6, 3:6], gram[6:, 6:]):
@@ -153,12 +199,35 @@ def test_active_dims_are_honored(dims):
     np.testing.assert_allclose(chosen, RandomFourier(plain, 8, seed=9)(X[:, dims]), atol=1e-14)
 
 
-def test_frequencies_depend_on_the_seed_alone():
+@both_ways
+def test_frequencies_depend_on_the_seed_and_the_index_alone(orthogonal):
+    """Not on the number of features, nor on what was asked for before; nothing is kept."""
     X = inputs()
-    first, again = (RandomFourier(kernel(), 8, seed=1) for _ in range(2))
+    first, again = (RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1) for _ in range(2))
     np.testing.assert_array_equal(first(X), again(X))
     np.testing.assert_array_equal(first(X), first(X))
+    more = RandomFourier(kernel(), 32, orthogonal=orthogonal, seed=1)
+    np.testing.assert_allclose(2.0 * more(X)[:, :8], first(X), atol=1e-14)
     assert np.abs(first(X) - RandomFourier(kernel(), 8, seed=2)(X)).max() > 0.1
+    assert {p.name for p in first.variables} == {p.name for p in first.kernel.variables}
+    assert not [value for value in vars(first).values() if tf.is_tensor(value)]
+
+
+@both_ways
+def test_chosen_columns_are_all_columns_with_heavy_tails_too(orthogonal):
+    """Cauchy frequencies of 1e3 and more: the angles are as exact either way."""
+    basis, X = RandomFourier(kernel(gpflow.kernels.Matern12), 400, orthogonal=orthogonal), inputs()
+    assert np.abs(frequencies(1.0, 200, 3, 0, orthogonal)).max() > 100.0
+    np.testing.assert_allclose(basis(X, np.arange(400)), basis(X), atol=1e-12)
+
+
+@both_ways
+def test_under_xla_the_columns_are_the_same(orthogonal):
+    basis, X = RandomFourier(kernel(), 20, orthogonal=orthogonal, seed=6), inputs()
+    compiled = tf.function(lambda X, i: (basis(X), basis(X, i)), autograph=False, jit_compile=True)
+    whole, chosen = compiled(X, tf.constant([3, 19, 3, 0]))
+    np.testing.assert_allclose(whole, basis(X), atol=1e-12)
+    np.testing.assert_allclose(chosen, whole.numpy()[:, [3, 19, 3, 0]], atol=1e-12)
 
 
 def test_compiled_equals_eager_also_where_the_first_call_is_traced():
@@ -177,23 +246,25 @@ def test_compiled_equals_eager_also_where_the_first_call_is_traced():
         compiled(X, [8])
 
 
-def test_float32_is_near_float64():
-    expected = RandomFourier(kernel(), 8, seed=1)(inputs())
+@both_ways
+def test_float32_is_near_float64(orthogonal):
+    basis, indices = RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1), [5, 0, 5]
+    expected, chosen = basis(inputs()), basis(inputs(), indices)
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        got = RandomFourier(kernel(), 8, seed=1)(inputs())
-    assert got.dtype == tf.float32
+        single = RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1)
+        got, got_chosen = single(inputs()), single(inputs(), indices)
+    assert got.dtype == got_chosen.dtype == tf.float32
     np.testing.assert_allclose(got, expected, atol=1e-5)
+    np.testing.assert_allclose(got_chosen, chosen, atol=1e-5)
+    np.testing.assert_allclose(tf.reduce_sum(got**2, axis=1), 1.7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("used", [False, True])
-def test_a_model_that_holds_a_basis_is_saved_with_it(tmp_path, used):
+def test_a_model_that_holds_a_basis_is_saved_with_it(tmp_path):
     X = inputs()
     model = gs.models.SOLVEGP(
         kernel(), gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(X[:2], X[2:4])
     )
     model.basis = RandomFourier(model.kernel, 8, orthogonal=True, seed=4)
-    if used:
-        model.basis(X)
     gs.save(model, tmp_path / "model.gpf")
     loaded = gs.load(tmp_path / "model.gpf")
     assert loaded.basis.kernel is loaded.kernel
@@ -252,17 +323,13 @@ def test_inputs_and_indices_are_checked(arguments, message):
         RandomFourier(kernel(), 8)(*arguments)
 
 
-def test_what_changed_since_the_frequencies_were_drawn_is_refused():
+def test_what_changed_since_the_first_inputs_is_refused():
     basis = RandomFourier(gpflow.kernels.Matern52(), 8)
     basis(inputs())
     with pytest.raises(
         ValueError, match=r"X must have 3 column\(s\), as the inputs that the basis"
     ):
         basis(inputs(columns=2))
-    later = RandomFourier(gpflow.kernels.Matern52(active_dims=slice(1, None)), 8)
-    later(inputs())
-    with pytest.raises(ValueError, match="as when the frequencies were drawn, 2; got 1"):
-        later(inputs(columns=2))
     basis.kernel = gpflow.kernels.Matern32()
     with pytest.raises(ValueError, match="kernel has become a Matern32"):
         basis(inputs())

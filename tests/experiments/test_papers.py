@@ -163,7 +163,7 @@ def test_finished_rows_are_not_run_again(tiny, tmp_path):
 def test_an_interrupted_row_goes_on_from_its_checkpoint(tiny, tmp_path, monkeypatch):
     options = {"datasets": ("left",), "rows": ("solvegp-6+4",), "steps": 130}
     (straight,) = tiny.run(tmp_path / "straight", **options)
-    call, seen = stepwise_runner._Watch.__call__, []
+    call, seen = stepwise_runner.Watch.__call__, []
 
     def interrupt(self, state):
         seen.append(state.step)
@@ -171,7 +171,7 @@ def test_an_interrupted_row_goes_on_from_its_checkpoint(tiny, tmp_path, monkeypa
         if len(seen) == 110:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(stepwise_runner._Watch, "__call__", interrupt)
+    monkeypatch.setattr(stepwise_runner.Watch, "__call__", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tiny.run(tmp_path / "broken", **options)
     assert lines(tmp_path / "broken") == []
@@ -209,7 +209,7 @@ def test_a_row_that_would_end_too_late_is_timed_and_left(tiny, tmp_path, capsys)
 def test_only_the_steps_that_are_left_count(monkeypatch, total, fits):
     clock = itertools.count(100)  # every step takes a second
     monkeypatch.setattr(stepwise_runner.time, "perf_counter", lambda: float(next(clock)))
-    watch = stepwise_runner._Watch(total, 121.0)
+    watch = stepwise_runner.Watch(total, 121.0)
     states = [FitState(step, 0.0, None) for step in range(1001, 1011)]
     for state in states[:8]:
         watch(state)

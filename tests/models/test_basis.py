@@ -10,7 +10,13 @@ from gpflow.kernels import Matern32, SquaredExponential
 from gpflow.models import GPR, SGPR, SVGP
 
 import gpflow_sparse as gs
-from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
+from gpflow_sparse.bases import (
+    GridEigenfunctions,
+    Hybrid,
+    KernelDictionary,
+    RandomFourier,
+    ReweightedBasis,
+)
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models import BasisGPR, BasisSVGP, weight_space
@@ -42,9 +48,23 @@ def grid_basis(p=M):
 BASES = {
     "grid": grid_basis,
     "fourier": lambda: RandomFourier(Matern32(1.7, [0.9, 1.2]), M, seed=3),
+    "dictionary": lambda: KernelDictionary(Matern32(1.7, [0.9, 1.2]), inputs(M, seed=8)),
+    "relevance": lambda: KernelDictionary(
+        Matern32(1.7, [0.9, 1.2]),
+        inputs(M - 1, seed=8),
+        precision="diagonal",
+        constant=True,
+        initial_precision=0.6,
+    ),
+    "hybrid": lambda: Hybrid(Matern32(1.7, [0.9, 1.2]), inputs(4, seed=8), M - 4, seed=3),
     "reweighted": lambda: ReweightedBasis(grid_basis(), np.linspace(0.1, 2.0, M)),
 }
 every_basis = pytest.mark.parametrize("build", BASES.values(), ids=list(BASES))
+
+
+def whitened(basis, X):
+    """Functions ``[N, m]`` whose weights are ``N(0, I)``, those of a dictionary too."""
+    return basis.features(X).numpy().T
 
 
 def slope(P=1):
@@ -110,7 +130,7 @@ def test_likelihood_predictions_and_gradients_are_those_of_gpr(build, P):
 def test_the_dense_formulas(build):
     (X, Y), basis, Xnew = data(), build(), inputs(6, seed=4)
     model = BasisGPR((X, Y), basis, noise_variance=NOISE)
-    Phi, Phi_new, ones = basis(X).numpy(), basis(Xnew).numpy(), np.ones(M)
+    Phi, Phi_new, ones = whitened(basis, X), whitened(basis, Xnew), np.ones(M)
     expected = oracle.dense_lml(Phi, ones, Y[:, 0], NOISE)
     np.testing.assert_allclose(model.log_marginal_likelihood(), expected, rtol=1e-11)
     mean, cov = oracle.predict(Phi, ones, Y[:, 0], NOISE, Phi_new)
@@ -325,7 +345,7 @@ def test_the_elbo_is_that_of_stock_svgp(build, name):
     np.testing.assert_allclose(ours.prior_kl(), stock.prior_kl(), rtol=1e-10)
     assert_close(ours.predict_y(inputs(6, seed=4)), stock.predict_y(inputs(6, seed=4)))
     # and from explicit inducing points, as many as functions, which span the same space
-    dense = basis(rows[0]).numpy()
+    dense = whitened(basis, rows[0])
     cov = dense @ (q_sqrt @ np.transpose(q_sqrt, [0, 2, 1])) @ dense.T
     mean = dense @ q_mu + slope(L)(rows[0]).numpy()
     assert_close(ours.predict_f(rows[0], full_cov=True), (mean, cov))

@@ -6,7 +6,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import functions, inducing_variables, kernels, likelihoods, models
 
+from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier
 from gpflow_sparse.data.standardize import Standardizer
+from gpflow_sparse.likelihoods import BernoulliLogit, Laplace, TrapezoidQuadrature
+from gpflow_sparse.models import BasisGPR, BasisSVGP
 from tests import battery
 
 tfb, tfd = tfp.bijectors, tfp.distributions
@@ -159,6 +162,7 @@ LIKELIHOODS = {  # and the number of latent functions
     "gaussian_of_x": (lambda: likelihoods.Gaussian(functions.Polynomial(2, input_dim=2)), 1),
     "gaussian_mc": (likelihoods.GaussianMC, 1),
     "student_t": (lambda: likelihoods.StudentT(scale=0.5, df=4.0), 1),
+    "laplace": (lambda: Laplace(0.5), 1),
     "exponential": (lambda: likelihoods.Exponential(invlink=tf.nn.softplus), 1),
     "gamma": (likelihoods.Gamma, 1),
     "gamma_of_x": (lambda: likelihoods.Gamma(shape=functions.Constant(2.0)), 1),
@@ -166,6 +170,8 @@ LIKELIHOODS = {  # and the number of latent functions
     "bernoulli": (likelihoods.Bernoulli, 1),
     "bernoulli_sigmoid": (lambda: likelihoods.Bernoulli(invlink=tf.sigmoid), 1),
     "bernoulli_bijector": (lambda: likelihoods.Bernoulli(invlink=tfb.NormalCDF()), 1),
+    "bernoulli_logit": (BernoulliLogit, 1),
+    "bernoulli_trapezoid": (lambda: BernoulliLogit(quadrature=TrapezoidQuadrature(51, 6.0)), 1),
     "poisson": (lambda: likelihoods.Poisson(binsize=0.5), 1),
     "ordinal": (lambda: likelihoods.Ordinal(np.array([-0.5, 0.5])), 1),
     "multi_class": (lambda: likelihoods.MultiClass(3), 3),
@@ -246,7 +252,7 @@ def decorated():
 
 
 def in_use(model):
-    """After a prediction, in which random Fourier features draw their frequencies."""
+    """After a prediction, in which random Fourier features learn the number of columns."""
     model.predict_f(inputs())
     return model
 
@@ -255,6 +261,29 @@ def standardized():
     model = battery.perturb(battery.MEMBERS["solvegp"].build(num_data=N))
     model.standardizer = Standardizer.fit(10.0 * inputs() + 3.0, 5.0 * outputs(2) - 1.0)
     return model
+
+
+def relevance():
+    centers = inputs(seed=2, rows=M)
+    return KernelDictionary(
+        kernels.Matern32(), centers, precision="diagonal", constant=True, initial_precision=0.5
+    )
+
+
+BASES = {
+    "orthogonal": lambda: RandomFourier(kernels.Matern32(), 6, orthogonal=True, seed=2),
+    "dictionary": lambda: KernelDictionary(kernels.ArcCosine(), inputs(seed=2, rows=M)),
+    "relevance": relevance,
+    "hybrid": lambda: Hybrid(kernels.Matern52(), inputs(seed=2, rows=M), 6, seed=2),
+}
+
+
+def basis_svgp(make):
+    return BasisSVGP(make(), likelihoods.Bernoulli(), num_data=50)
+
+
+def basis_gpr(make):
+    return BasisGPR((inputs(), outputs()), make(), noise_variance=0.2)
 
 
 MODELS = {
@@ -308,6 +337,11 @@ BUILDERS = (
         for name, make in MEANS.items()
     }
     | {f"model.{name}": lambda make=make: moved(make()) for name, make in MODELS.items()}
+    | {
+        f"{build.__name__}.{name}": lambda make=make, build=build: in_use(moved(build(make)))
+        for name, make in BASES.items()
+        for build in (basis_svgp, basis_gpr)
+    }
 )
 
 

@@ -2,12 +2,14 @@
 
 A paper is data sets, rows, published numbers, and one function that builds or fits the model of a
 row: a file of its own, and one more entry of ``PAPERS``. What kind of table it is, ``stepwise``
-(Adam on one split) or ``splits`` (means over published splits), says how a task is run and printed;
+(Adam on one split), ``splits`` (means over published splits) or ``curves`` (steps on a published
+split, with learning curves), says how a task is run and printed;
 ``runner`` runs the tasks of any kind within a budget of time, and ``records`` keeps what was run.
 """
 
 from gpflow_sparse.experiments.papers.grief import GRIEF_PAPER
+from gpflow_sparse.experiments.papers.qsgp import QSGP_PAPER
 from gpflow_sparse.experiments.papers.solvegp import SOLVEGP_PAPER
 from gpflow_sparse.experiments.papers.spec import Paper
 
-PAPERS: dict[str, Paper] = {paper.name: paper for paper in (SOLVEGP_PAPER, GRIEF_PAPER)}
+PAPERS: dict[str, Paper] = {paper.name: paper for paper in (SOLVEGP_PAPER, GRIEF_PAPER, QSGP_PAPER)}

@@ -70,14 +70,14 @@ def run_plan(plan: Plan, dataset: Dataset, milliseconds: float, deadline: float)
     :raises TrainingError: if training fails, or numbers are not finite.
     """
     if not plan.folder.is_dir():  # else much of it may be done; it is looked at on the way
-        _require_time(milliseconds, plan.steps, deadline)
+        require_steps(milliseconds, plan.steps, deadline)
     print_progress(f"{plan.title} on {dataset.name}: {plan.steps} steps")
     try:
         results = _train_and_score(plan, dataset, deadline)
     except (training.TrainingError, linalg.FactorizationError, tf.errors.InvalidArgumentError):
-        _remove(plan.folder)
+        remove_checkpoints(plan.folder)
         raise
-    _remove(plan.folder)
+    remove_checkpoints(plan.folder)
     print_progress(
         f"  RMSE {results['rmse']:.3f}, log-likelihood {results['log_likelihood']:.3f}, "
         f"{results['milliseconds_per_step']:.0f} ms per step"
@@ -88,7 +88,7 @@ def run_plan(plan: Plan, dataset: Dataset, milliseconds: float, deadline: float)
 def _train_and_score(plan: Plan, dataset: Dataset, deadline: float) -> dict[str, Any]:
     tf.random.set_seed(plan.seed)
     model = plan.build(dataset.train[0])
-    watch = _Watch(plan.steps, deadline)
+    watch = Watch(plan.steps, deadline)
     try:
         history = training.fit(
             model,
@@ -103,7 +103,7 @@ def _train_and_score(plan: Plan, dataset: Dataset, deadline: float) -> dict[str,
         )
     except DoesNotFitError:
         if watch.first_step == 1:
-            _remove(plan.folder)
+            remove_checkpoints(plan.folder)
         raise
     scores, _ = evaluate(model, scaler_of(dataset), *original_units(dataset, dataset.test))
     results = {
@@ -118,15 +118,15 @@ def _train_and_score(plan: Plan, dataset: Dataset, deadline: float) -> dict[str,
     return results | {"recoveries": list(history.recoveries)}
 
 
-def _remove(folder: Path) -> None:
-    """A row's checkpoints, and the folders above them once they are empty."""
+def remove_checkpoints(folder: Path) -> None:
+    """Delete a row's checkpoints, and the folders above them once they are empty."""
     shutil.rmtree(folder, ignore_errors=True)
     for parent in (folder.parent, folder.parent.parent):
         if parent.is_dir() and not any(parent.iterdir()):
             parent.rmdir()
 
 
-class _Watch:
+class Watch:
     """A callback that ends a row which would end too late."""
 
     def __init__(self, steps: int, deadline: float) -> None:
@@ -142,10 +142,15 @@ class _Watch:
         self._ends.append(time.perf_counter())
         if len(self._ends) > _PROBE:
             milliseconds = 1e3 * float(np.median(np.diff(self._ends)))
-            _require_time(milliseconds, self._steps - state.step, self._deadline)
+            require_steps(milliseconds, self._steps - state.step, self._deadline)
 
 
-def _require_time(milliseconds: float, steps: int, deadline: float) -> None:
+def require_steps(milliseconds: float, steps: int, deadline: float) -> None:
+    """
+    :param milliseconds: per step; 0 if that is not known.
+    :param deadline: of ``time.perf_counter``.
+    :raises DoesNotFitError: if so many steps would end after it.
+    """
     seconds = 1e-3 * milliseconds * steps
     detail = f"{milliseconds:.0f} ms per step, {duration(seconds)}"
     require_time(seconds, deadline, milliseconds, detail)

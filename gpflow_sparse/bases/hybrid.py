@@ -1,0 +1,108 @@
+"""Inducing points for what they explain of a kernel, random Fourier features for the rest."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.kernels import Kernel
+
+from gpflow_sparse import linalg
+from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.bases.fourier import RandomFourier, spectral_degrees
+from gpflow_sparse.bases.kernel_dictionary import require_places
+from gpflow_sparse.stationary import covariance
+
+
+class Hybrid(FiniteBasis):
+    r"""
+    k inducing functions, then the residuals of random Fourier features: ``m = k + num_features``.
+
+        column j < k:  (Kxu Luu^-T)_j,
+        column k + j:  phi_j(x) - Kxu Kuu^-1 phi_j(Z).
+
+    Weights are ``N(0, I)``, so the prior covariance is ``Quu + R R^T``: what the points Z explain
+    of the kernel, exactly, and what they leave of it by random features, which is the kernel on
+    average over seeds and close to it for many features or many points. At Z the residuals are
+    zero up to the jitter. A few well placed points take what a mean-field belief about random
+    features is worst at. Ours; not part of the papers on either.
+
+    The inducing functions are the first ``num_leading`` = k. Z, variance and lengthscales are
+    trainable.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        Z: Any,
+        num_features: int,
+        *,
+        orthogonal: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """
+        :param kernel: SquaredExponential (RBF), Matern12, Matern32 or Matern52.
+        :param Z: inducing points ``[k, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
+        :param num_features: how many random features, even.
+        :param orthogonal: see :class:`~gpflow_sparse.bases.RandomFourier`.
+        :param seed: of the frequencies, from 0 to 2^32 - 1.
+        :raises ValueError: for another kernel, points that do not fit it, an odd number of
+            features, or a bad seed or flag.
+        """
+        super().__init__()
+        spectral_degrees(kernel)
+        self.kernel = kernel
+        self.Z = Parameter(require_places(kernel, Z, "Z"))
+        self.fourier = RandomFourier(kernel, num_features, orthogonal=orthogonal, seed=seed)
+        self.num_leading = self.Z.shape[0]
+        self.num_basis = self.num_leading + self.fourier.num_basis
+
+    def precompute(self) -> tuple[tf.Tensor, ...]:
+        """``Luu [k, k]`` and ``Luu^-1 phi(Z) [k, num_features]``."""
+        Z, Luu = self._factor()
+        phi_Z = self._fourier()._features(Z, ())  # [F, k]
+        return Luu, linalg.solve_triangular(Luu, tf.transpose(phi_Z))
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.Z.shape[1]
+
+    @property
+    def numbers_per_row(self) -> int:
+        return 2 * self.num_basis
+
+    def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """
+        For l indices O((N + k) l D + N k l + k^2 (N + l) + k^3), and nothing that grows with m.
+
+        With ``A = Luu^-1 Kux`` every column, of either kind, is ``phi_j + A^T c_j``: a leading one
+        has ``phi_j = 0`` and a unit vector for ``c_j``, any other ``c_j = -Luu^-1 phi_j(Z)``.
+        """
+        if indices is None:
+            return tf.transpose(self._features(X, self.precompute()))
+        Z, Luu = self._factor()
+        A = linalg.solve_triangular(Luu, covariance(self.kernel, Z, X))  # [k, N]
+        tail = indices - self.num_leading
+        of_tail = tf.cast(tail >= 0, A.dtype)  # [l]
+        phi_X, phi_Z = self._fourier().columns_at([X, Z], tf.maximum(tail, 0), of_tail)
+        unit = tf.one_hot(indices, self.num_leading, axis=0, dtype=A.dtype)  # [k, l]
+        C = unit - linalg.solve_triangular(Luu, phi_Z)
+        return phi_X + tf.linalg.matmul(A, C, transpose_a=True)
+
+    def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
+        Luu, V = precomputed
+        A = linalg.solve_triangular(Luu, covariance(self.kernel, tf.convert_to_tensor(self.Z), X))
+        R = self._fourier()._features(X, ()) - tf.linalg.matmul(V, A, transpose_a=True)  # [F, N]
+        return tf.concat([A, R], axis=0)
+
+    def _factor(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Z and the factor of Kuu and jitter, in O(k^3)."""
+        Z = tf.convert_to_tensor(self.Z)
+        jitter = linalg.jitter(self.kernel(Z, full_cov=False))
+        Kuu = linalg.add_jitter(covariance(self.kernel, Z), jitter)
+        return Z, linalg.cholesky(Kuu, "Kuu")
+
+    def _fourier(self) -> RandomFourier:
+        """With the kernel of this basis, should that have been assigned since."""
+        self.fourier.kernel = self.kernel
+        return self.fourier

@@ -1,0 +1,164 @@
+"""Kernel functions around centers as a basis: inducing points, and relevance vectors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.kernels import Kernel, MultioutputKernel
+
+from gpflow_sparse import checks, component_checks, linalg
+from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.stationary import covariance
+
+
+class KernelDictionary(FiniteBasis):
+    r"""
+    Functions ``k(x, z_j)`` around M centers z, with one of two priors of their weights.
+
+    - ``precision="dense"``: ``S = k(centers, centers)``, the inducing-point basis. ``f`` is then
+      ``k(x, Z) Kzz^-1 u`` with ``u = f(Z) ~ N(0, Kzz)``, so that centers at all training inputs
+      give the posterior mean of the Gaussian process itself.
+    - ``precision="diagonal"``: ``S = diag(s)`` with one trainable precision for each function, the
+      prior of the relevance vector machine: Tipping, "Sparse Bayesian Learning and the Relevance
+      Vector Machine" (2001), eq. (5). ``constant`` adds a function that is 1, the last one.
+
+    A call returns the functions as they are, not whitened; :meth:`features` whitens them.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        centers: Any,
+        *,
+        precision: str = "dense",
+        constant: bool = False,
+        initial_precision: Any = None,
+    ) -> None:
+        """
+        :param kernel: any kernel of GPflow with one output.
+        :param centers: z ``[M, D]``; ``basis.centers`` is a ``gpflow.Parameter`` that is not
+            trainable.
+        :param precision: "dense" or "diagonal".
+        :param constant: a last function that is 1, so that ``m = M + 1``; "diagonal" only.
+        :param initial_precision: where s starts, a positive number or m of them; None for 1;
+            "diagonal" only. ``basis.log_precision [m]`` is a plain ``tf.Variable``, whose entries
+            can be gathered and scattered.
+        :raises ValueError: for a kernel or centers that are none, or do not fit each other; for
+            precisions that are not positive; for arguments of "diagonal" where there is none.
+        """
+        super().__init__()
+        checks.require_choice(precision, "precision", ["dense", "diagonal"])
+        checks.require_flag(constant, "constant")
+        self.kernel = _require_single(kernel)
+        self.centers = Parameter(require_places(kernel, centers, "centers"), trainable=False)
+        self.precision = precision
+        self.constant = bool(constant)
+        self.num_basis = self.centers.shape[0] + self.constant
+        self.is_projection = precision == "dense"
+        if precision == "diagonal":
+            self.log_precision = tf.Variable(
+                _log_precision(initial_precision, self.num_basis), name="log_precision"
+            )
+            return
+        for name, given in (("constant", constant), ("initial_precision", initial_precision)):
+            if given is not None and given is not False:
+                raise ValueError(
+                    f'{name} belongs to precision="diagonal", but precision is "dense"; leave '
+                    f"{name} out, or take the other precision."
+                )
+
+    def precompute(self) -> tuple[tf.Tensor, ...]:
+        """``Lzz [M, M]``, the factor of Kzz and jitter, in O(M^3); nothing if "diagonal"."""
+        if self.precision == "diagonal":
+            return ()
+        Z = tf.convert_to_tensor(self.centers)
+        jitter = linalg.jitter(self.kernel(Z, full_cov=False))
+        return (linalg.cholesky(linalg.add_jitter(covariance(self.kernel, Z), jitter), "Kzz"),)
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.centers.shape[1]
+
+    @property
+    def numbers_per_row(self) -> int:
+        return 2 * self.num_basis
+
+    def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """Evaluations of the kernel: N m, or N k for k indices."""
+        if indices is None:
+            columns = covariance(self.kernel, X, tf.convert_to_tensor(self.centers))  # [N, M]
+            if not self.constant:
+                return columns
+            return tf.concat([columns, tf.ones_like(columns[:, :1])], axis=1)
+        columns = covariance(self.kernel, X, self._centers_at(indices))  # [N, k]
+        if not self.constant:
+            return columns
+        return tf.where(indices == self.num_basis - 1, tf.ones_like(columns), columns)
+
+    def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
+        columns = tf.transpose(self._columns(X, None))  # [m, N]
+        if self.precision == "diagonal":
+            return tf.exp(-0.5 * self.log_precision)[:, None] * columns
+        (Lzz,) = precomputed
+        return linalg.solve_triangular(Lzz, columns)
+
+    def _prior_precision(self, i: tf.Tensor, j: tf.Tensor) -> tf.Tensor:
+        """Without the jitter that the factor in :meth:`precompute` has."""
+        if self.precision == "diagonal":
+            return super()._prior_precision(i, j)
+        S = covariance(self.kernel, self._centers_at(i), self._centers_at(j))  # [k, l]
+        # the kernel's own diagonal: exact, and with the noise of a White kernel
+        return tf.where(i[:, None] == j[None, :], self._precision_diagonal(i)[:, None], S)
+
+    def _precision_diagonal(self, indices: tf.Tensor) -> tf.Tensor:
+        if self.precision == "diagonal":
+            return tf.exp(tf.gather(self.log_precision, indices))
+        return self.kernel(self._centers_at(indices), full_cov=False)
+
+    def _centers_at(self, indices: tf.Tensor) -> tf.Tensor:
+        """``[k, D]``; the last one in place of that of the constant."""
+        if self.constant:
+            indices = tf.minimum(indices, tf.cast(self.num_basis - 2, indices.dtype))
+        return tf.gather(self.centers, indices)
+
+
+def require_places(kernel: Kernel, value: Any, name: str) -> tf.Tensor:
+    """
+    ``value`` as inputs ``[M, D]`` of a kernel, both of the current float type.
+
+    :raises ValueError: for anything else, naming the argument.
+    """
+    component_checks.require_dtype(kernel, "kernel", gpflow.default_float())
+    places = checks.require_matrix(value, name)
+    checks.require_range(places, name)
+    component_checks.require_kernel(kernel, places.shape[1])
+    return places
+
+
+def _require_single(kernel: Any) -> Kernel:
+    if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
+        raise ValueError(
+            "kernel must be a GPflow kernel with one output, such as "
+            f"gpflow.kernels.SquaredExponential(); got {type(kernel).__name__}."
+        )
+    return kernel
+
+
+def _log_precision(initial: Any, num_basis: int) -> np.ndarray:
+    dtype = tf.as_dtype(gpflow.default_float()).as_numpy_dtype
+    if initial is None:
+        return np.zeros(num_basis, dtype)
+    values = checks.as_tensor(initial, "initial_precision").numpy()
+    if values.shape not in ((), (num_basis,)):
+        raise ValueError(
+            f"initial_precision must be one number or one per function, {num_basis}; got shape "
+            f"{values.shape}."
+        )
+    if not (values >= np.finfo(dtype).tiny).all():
+        raise ValueError(
+            f"initial_precision must be positive, but the smallest is {values.min():g}."
+        )
+    return np.broadcast_to(np.log(values), num_basis).astype(dtype)

@@ -1,0 +1,112 @@
+"""Papers whose rows are trained by steps on a published split and watched on the way.
+
+No TensorFlow until a task is run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpflow_sparse.experiments.config import CHECKPOINTS
+from gpflow_sparse.experiments.papers.curves_table import write_curves_table
+from gpflow_sparse.experiments.papers.spec import Paper, PaperRun, Record, Row, Task
+
+if TYPE_CHECKING:
+    from gpflow_sparse.data import Dataset
+
+
+class Training(NamedTuple):
+    """How long a row is trained, and where it is kept meanwhile."""
+
+    steps: int
+    seed: int
+    folder: Path
+    """Of the checkpoints; there only while a row is under way."""
+    deadline: float
+    """Of ``time.perf_counter``: a row that would end later is given up after a few steps."""
+
+
+@dataclass(frozen=True)
+class CurvesPaper(Paper):
+    """
+    The splits that come with the data sets, scored in the units of the files and standardized.
+
+    A row names its data sets (``options["datasets"]``) and its steps (``options["steps"]``).
+    ``published`` holds strings by column, for rows of the same data set. A task that was
+    interrupted goes on from its checkpoint.
+    """
+
+    read: Callable[[str, int], "Dataset"]
+    """``read(dataset, split)``: standardized."""
+    fit: Callable[[Mapping[str, Any], "Dataset", Training], Record]
+    """``fit(row.options, dataset, training)``: trains and scores; the record has the keys of
+    ``columns``, milliseconds_per_step, training_seconds and curve: pairs of a step and a score."""
+    columns: Mapping[str, tuple[str, str]]
+    """Of the tables: key of the record and its format, by title."""
+
+    def require_options(self, run: PaperRun) -> None:
+        if len(run.splits) > 1:
+            raise ValueError(f"splits must be at most one for {self.name}; got {run.splits}.")
+
+    def splits(self, run: PaperRun, row: Row, dataset: str) -> Sequence[int]:
+        """The first published split unless another is given, where the row has the data set."""
+        return (run.splits or (0,)) if dataset in row.options["datasets"] else ()
+
+    def load(self, dataset: str, split: int) -> "Dataset":
+        return self.read(dataset, split)
+
+    def steps_for(self, run: PaperRun, row: Row) -> int:
+        """Of the run if it says so, else of the row."""
+        return run.steps or row.options["steps"]
+
+    def describe(self, run: PaperRun, row: Row, num_train: int) -> Record:
+        return {"config": dict(row.options), "steps": self.steps_for(run, row)}
+
+    def mismatch(self, run: PaperRun, record: Record) -> str | None:
+        row = {row.key: row for row in self.sizes[run.size].rows}.get(record["row"])
+        if row is None or record["config"] != dict(row.options):
+            return f"holds a row {record['row']} of {record['config']}: delete it"
+        if record["steps"] != self.steps_for(run, row) or record["split"] not in (
+            run.splits or (0,)
+        ):
+            return (
+                f"holds rows of {record['steps']} steps on split {record['split']}: take the same "
+                "--steps and --splits"
+            )
+        return None
+
+    def run_one(
+        self, run: PaperRun, task: Task, dataset: "Dataset", pace: float, deadline: float
+    ) -> Record:
+        from gpflow_sparse.experiments.papers import curves_runner
+
+        folder = run.folder / CHECKPOINTS / run.stem / f"{task.dataset}-{task.row.key}"
+        training = Training(self.steps_for(run, task.row), task.split, folder, deadline)
+        return curves_runner.run_task(self.fit, task, dataset, pace, training)
+
+    def kind(self, row: str, dataset: str) -> str:
+        """A step costs what the columns of the data make it cost."""
+        return f"{row} on {dataset}"
+
+    def pace(self, record: Record) -> float:
+        """Milliseconds per step."""
+        return record["milliseconds_per_step"]
+
+    def write_table(
+        self,
+        run: PaperRun,
+        records: Sequence[Record],
+        paces: Mapping[str, float],
+        num_train: Mapping[str, int],
+    ) -> Path:
+        return write_curves_table(run, records, self.columns)
+
+    def summary(
+        self, records: Sequence[Record]
+    ) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
+        rows = []
+        for r in records:
+            numbers = (f"{r[key]:{form}}" if key in r else "" for key, form in self.columns.values())
+            rows.append((r["dataset"], r["title"], f"{r['steps']}", *numbers))
+        return ("data set", "model", "steps", *self.columns), rows

@@ -1,0 +1,225 @@
+"""Likelihoods that GPflow lacks, a quadrature for wide Gaussians, and which sites are log-concave.
+
+A site is one factor ``p(y_n | f_n)`` of a likelihood. Where its logarithm is concave in ``f``, an
+unbiased estimate of ``f`` in its place can only lower it (Jensen): bounds by sub-sampling rest on
+that.
+"""
+
+import math
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from check_shapes import inherit_check_shapes
+from gpflow import likelihoods
+from gpflow.base import MeanAndVariance, TensorType
+from gpflow.quadrature import GaussianQuadrature
+
+from gpflow_sparse.checks import require_count
+
+
+class TrapezoidQuadrature(GaussianQuadrature):
+    """
+    Expectations under independent Gaussians, each by the trapezoid rule.
+
+    Evenly spaced nodes from ``-half_width`` to ``half_width`` standard deviations about the mean,
+    weighted by the normal density; the weights sum to 1, so that constants are exact and mixtures
+    of probabilities are probabilities. It takes the place of GPflow's Gauss-Hermite rule in any
+    ``ScalarLikelihood``, as ``likelihood.quadrature`` or the constructor's ``quadrature``; not in
+    likelihoods of several latent functions, whose rules are over all of them jointly.
+
+    Largest errors for ``log sigmoid`` with means in [-30, 30]: with 101 nodes 2e-14 up to a
+    standard deviation of 3, 4e-12 at 5, 6e-7 at 10 and 3e-4 at 20; with GPflow's 20 Gauss-Hermite
+    nodes 3e-11 at 1, 2e-6 at 2, 3e-3 at 5, .04 at 10 and .16 at 20.
+
+    At variance 0 the result is the function at the mean, and its derivative in the variance is
+    taken as 0, where the square root would make it NaN.
+
+    :param num_nodes: nodes per expectation, 2 at least.
+    :param half_width: in standard deviations.
+    :raises ValueError: for numbers out of range.
+    """
+
+    def __init__(self, num_nodes: int = 101, half_width: float = 8.0) -> None:
+        self.num_nodes = require_count(num_nodes, "num_nodes")
+        if self.num_nodes < 2:
+            raise ValueError(f"num_nodes must be at least 2, got {num_nodes}.")
+        self.half_width = _require_positive(half_width, "half_width")
+
+    @inherit_check_shapes
+    def _build_X_W(self, mean: TensorType, var: TensorType) -> tuple[tf.Tensor, tf.Tensor]:
+        mean = tf.convert_to_tensor(mean)
+        # made anew each time: tensors of one float type would not go with models of another
+        z = np.linspace(-self.half_width, self.half_width, self.num_nodes)
+        density = np.exp(-0.5 * z**2)
+        density[[0, -1]] *= 0.5
+        shape = tf.concat([[self.num_nodes], tf.ones(tf.rank(mean), tf.int32)], axis=0)
+        Z = tf.reshape(tf.constant(z, mean.dtype), shape)  # [num_nodes, 1, ..., 1]
+        W = tf.reshape(tf.constant(density / density.sum(), mean.dtype), shape)
+        deviation, _ = _deviation(tf.convert_to_tensor(var))
+        return mean + deviation * Z, W
+
+
+class Laplace(likelihoods.ScalarLikelihood):
+    """
+    Noise with the density ``exp(-|y - f| / b) / (2 b)``: its logarithm falls off linearly, so that
+    outliers pull less than with a Gaussian, and is concave in ``f``.
+
+    Everything is in closed form. Noise has the variance ``2 b^2``.
+
+    :param scale: ``b``, where ``model.likelihood.scale`` starts; positive. Its lower bound is
+        ``gpflow.config.default_likelihood_positive_minimum()``, as for GPflow's Student's t.
+    :raises ValueError: unless ``scale`` is one number above that.
+    """
+
+    def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        lowest = gpflow.config.default_likelihood_positive_minimum()
+        if not _require_positive(scale, "scale") > lowest:
+            raise ValueError(
+                f"scale must be above {lowest:g}, "
+                "gpflow.config.default_likelihood_positive_minimum(), "
+                f"got {scale!r}. Standardize Y, or lower that bound."
+            )
+        transform = gpflow.utilities.positive(lower=lowest)
+        self.scale = gpflow.Parameter(scale, transform=transform)
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return -tf.math.log(2.0 * self.scale) - tf.abs(Y - F) / self.scale
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return tf.identity(F)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return tf.fill(tf.shape(F), 2.0 * tf.square(self.scale))
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        return tf.identity(Fmu), Fvar + 2.0 * tf.square(self.scale)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        expected = -tf.math.log(2.0 * self.scale) - _folded_mean(Y - Fmu, Fvar) / self.scale
+        return tf.reduce_sum(expected, axis=-1)
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        return tf.reduce_sum(_log_normal_laplace(Y - Fmu, Fvar, self.scale), axis=-1)
+
+
+class BernoulliLogit(likelihoods.Bernoulli):
+    """
+    Labels 0 and 1 with ``P(y = 1) = 1 / (1 + exp(-f))``.
+
+    GPflow's ``Bernoulli(invlink=tf.sigmoid)`` takes the logarithm of a probability, which is -inf
+    at f = 40 and y = 0; this computes ``-softplus(-(2 y - 1) f)``, exact everywhere and concave in
+    ``f``. Expectations are by :class:`TrapezoidQuadrature`.
+
+    :param quadrature: another rule for one dimension.
+    """
+
+    def __init__(self, *, quadrature: GaussianQuadrature | None = None) -> None:
+        rule = TrapezoidQuadrature() if quadrature is None else quadrature
+        super().__init__(invlink=tf.sigmoid, quadrature=rule)
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return -tf.nn.softplus((1.0 - 2.0 * Y) * F)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return tf.sigmoid(F) * tf.sigmoid(-F)
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        # both probabilities, since 1 - p of a small one is lost
+        one, zero = self.quadrature([tf.sigmoid, lambda F: tf.sigmoid(-F)], Fmu, Fvar)
+        return one, one * zero
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        log_density = self.quadrature.logspace(self._quadrature_log_prob, Fmu, Fvar, X=X, Y=Y)
+        return self._quadrature_reduction(log_density)
+
+
+def is_log_concave(likelihood: likelihoods.Likelihood) -> bool:
+    """
+    Whether ``log p(y | f)`` is known to be concave in ``f``, for every ``y``.
+
+    True for Gaussian, :class:`Laplace` and :class:`BernoulliLogit`, for GPflow's Bernoulli with
+    ``invlink=tf.sigmoid``, and for its Poisson and Exponential with their default ``tf.exp``. False
+    for everything else, whatever it may be. GPflow's Bernoulli with its default link is not: it
+    keeps all probabilities above 1e-3, so that the logarithm levels off, which no concave function
+    does but a constant.
+    """
+    if isinstance(likelihood, likelihoods.Gaussian | Laplace | BernoulliLogit):
+        return True
+    if isinstance(likelihood, likelihoods.Bernoulli):
+        return likelihood.invlink is tf.sigmoid
+    if isinstance(likelihood, likelihoods.Poisson | likelihoods.Exponential):
+        return likelihood.invlink is tf.exp
+    return False
+
+
+def _folded_mean(d: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """``E |x|`` for ``x ~ N(d, variance)``; ``|d|`` at variance 0, derivatives included."""
+    s, positive = _deviation(variance)
+    s = tf.where(positive, s, tf.ones_like(s))
+    t = d / s
+    spread = s * math.sqrt(2.0 / math.pi) * tf.exp(-0.5 * tf.square(t))
+    return tf.where(positive, spread + d * tf.math.erf(t * math.sqrt(0.5)), tf.abs(d))
+
+
+def _log_normal_laplace(d: tf.Tensor, variance: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """
+    Log density at ``d`` of the sum of a normal and a Laplace variable, both of mean 0.
+
+    With ``t = |d| / s`` and ``u = s / b`` it is ``1 / (2 b)`` times
+
+        exp(u^2 / 2 - u t) Phi(t - u)  +  exp(u^2 / 2 + u t) Phi(-t - u),
+
+    where ``exp(u^2 / 2 + u t) Phi(-t - u) = exp(-t^2 / 2) erfcx((t + u) / sqrt 2) / 2``, and so for
+    the first term if t < u: neither can overflow, and no large numbers cancel.
+    """
+    s, positive = _deviation(variance)
+    s = tf.where(positive, s, tf.ones_like(s))
+    t, u = tf.abs(d) / s, s / b
+    above = t > u
+    tail = -0.5 * tf.square(t) - math.log(2.0)
+    gap = (t - u) * math.sqrt(0.5)
+    # each form sees only arguments that it can take, or its gradient would be NaN where unused
+    log_Phi = tf.math.log1p(-0.5 * tf.math.erfc(tf.where(above, gap, tf.zeros_like(gap))))
+    log_erfcx = tf.math.log(tfp.math.erfcx(tf.where(above, tf.zeros_like(gap), -gap)))
+    near = tf.where(above, u * (0.5 * u - t) + log_Phi, tail + log_erfcx)
+    far = tail + tf.math.log(tfp.math.erfcx((t + u) * math.sqrt(0.5)))
+    mixed = tf.where(positive, tf.reduce_logsumexp([near, far], axis=0), -tf.abs(d) / b)
+    return mixed - tf.math.log(2.0 * b)
+
+
+def _deviation(variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Square root, 0 with gradient 0 where the variance is not positive; and where it is."""
+    positive = variance > 0.0
+    root = tf.sqrt(tf.where(positive, variance, tf.ones_like(variance)))
+    return tf.where(positive, root, tf.zeros_like(root)), positive
+
+
+def _require_positive(value: Any, name: str) -> float:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not 0.0 < value < np.inf:
+        raise ValueError(f"{name} must be one positive number, got {value!r}.")
+    return float(value)

@@ -1,0 +1,156 @@
+"""What the arguments of a sub-sampled model may be, and which of them go together."""
+
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.likelihoods import Gaussian, Likelihood
+
+from gpflow_sparse import checks, likelihoods
+from gpflow_sparse.bases import FiniteBasis
+
+_COVARIANCES = ("diag", "block", "chevron")
+_REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
+_CONJUGATE = ("eq3", "literal")
+_LOOK_EVERY = 100
+_SITES = ("split", "absorbed", "strict")
+
+
+def require_covariance(
+    basis: FiniteBasis, covariance: str | None, num_dense_columns: int | None
+) -> tuple[str, int]:
+    """
+    :return: the shape of C, and the size h of its head.
+    :raises ValueError: for unknown shapes, and those that the basis does not go with.
+    """
+    if covariance is None:
+        covariance = "block" if basis.num_leading else "diag"
+    checks.require_choice(covariance, "covariance", _COVARIANCES)
+    if covariance == "diag":
+        if num_dense_columns:
+            raise ValueError(
+                f"num_dense_columns must be 0 with covariance='diag', got {num_dense_columns}; "
+                "take covariance='block' or 'chevron'."
+            )
+        return covariance, 0
+    if basis.precision == "dense":
+        raise ValueError(
+            f"covariance must be 'diag' for a {type(basis).__name__} with a dense prior precision: "
+            "tr(S C C^T) of dense columns would need all of S in every step."
+        )
+    count = basis.num_leading if num_dense_columns is None else num_dense_columns
+    count = checks.require_whole(count, "num_dense_columns")
+    if not 1 <= count < basis.num_basis:
+        raise ValueError(
+            f"num_dense_columns must be from 1 to {basis.num_basis - 1} with "
+            f"covariance={covariance!r}, less than the number of functions; got {count}."
+        )
+    return covariance, int(count)
+
+
+def require_estimators(
+    likelihood: Likelihood, covariance: str, variance_reduction: str | None, site_estimator: str
+) -> str:
+    """
+    :return: the variance reduction, chosen if it was None.
+    :raises ValueError: for unknown estimators, and those that the likelihood does not go with.
+    """
+    checks.require_choice(site_estimator, "site_estimator", _SITES)
+    strict = site_estimator == "strict" and not isinstance(likelihood, Gaussian)
+    if variance_reduction is None:
+        variance_reduction = "none" if strict else "anchored"
+    checks.require_choice(variance_reduction, "variance_reduction", _REDUCTIONS)
+    if variance_reduction in _CONJUGATE and not isinstance(likelihood, Gaussian):
+        raise ValueError(
+            f"variance_reduction={variance_reduction!r} is for a Gaussian likelihood, got "
+            f"{type(likelihood).__name__}; take 'anchored'."
+        )
+    if variance_reduction == "literal" and covariance != "diag":
+        raise ValueError(
+            "variance_reduction='literal' is for covariance='diag': dense columns would cost the "
+            "square of basis_batch_size."
+        )
+    if strict and variance_reduction != "none":
+        raise ValueError(
+            "site_estimator='strict' goes with variance_reduction='none': what anchors make of a "
+            "draw is no draw of a concave function's argument, so that the bound would not hold."
+        )
+    if strict and not likelihoods.is_log_concave(likelihood):
+        raise ValueError(
+            f"site_estimator='strict' needs a log-concave likelihood; {type(likelihood).__name__} "
+            "is not known to be one. Take 'split'."
+        )
+    return variance_reduction
+
+
+def require_draw_size(value: Any, num_tail: int, site_estimator: str) -> int:
+    """``basis_batch_size``, at most the size of the tail."""
+    size = checks.require_count(value, "basis_batch_size")
+    if size > num_tail:
+        raise ValueError(
+            f"basis_batch_size must be at most {num_tail}, the functions that are not in the head; "
+            f"got {size}."
+        )
+    if site_estimator == "absorbed" and size < 2:
+        raise ValueError("basis_batch_size must be at least 2 with site_estimator='absorbed'.")
+    return size
+
+
+def require_rows(value: Any, name: str, basis: FiniteBasis) -> tf.Variable | None:
+    """Rows of inputs ``[p, D]`` that are kept with a model; None for None."""
+    if value is None:
+        return None
+    X = checks.require_matrix(value, name, basis.dtype)
+    if basis.input_dim not in (None, X.shape[1]):
+        raise ValueError(
+            f"{name} must have {basis.input_dim} column(s), as the basis; got {tuple(X.shape)}."
+        )
+    checks.require_range(X, name)
+    return tf.Variable(X, trainable=False)
+
+
+def require_augmentation(
+    value: Any, basis: FiniteBasis, likelihood: Likelihood
+) -> tf.Variable | None:
+    """:raises ValueError: where one more function at each test point has no closed form."""
+    if value is not None:
+        if basis.precision != "dense":
+            raise ValueError(
+                "augmentation needs functions that are covariances with points and a dense prior "
+                "precision, gs.bases.KernelDictionary(kernel, centers); got "
+                f"{type(basis).__name__}."
+            )
+        require_conjugate(likelihood, "augmentation")
+    return require_rows(value, "augmentation", basis)
+
+
+def require_conjugate(likelihood: Any, what: str = "this closed form") -> None:
+    """:raises ValueError: for a likelihood without one noise variance."""
+    if not isinstance(likelihood, Gaussian) or likelihood.variance is None:
+        raise ValueError(
+            f"{what} needs a Gaussian likelihood with one variance, got "
+            f"{type(likelihood).__name__}."
+        )
+
+
+def require_fixed_precision(basis: FiniteBasis) -> None:
+    """
+    :raises ValueError: if hyperparameters under a dense prior precision would be trained.
+    """
+    if basis.precision == "dense" and basis.trainable_variables:
+        raise ValueError(
+            f"the hyperparameters of a {type(basis).__name__} with a dense prior precision must be "
+            "fixed: the elbo has its determinant, which no step can afford. Learn them on a part "
+            "of the data, then gpflow.utilities.set_trainable(basis, False)."
+        )
+
+
+def freeze_dense(basis: FiniteBasis) -> None:
+    """Hyperparameters under a dense prior precision are not trained."""
+    if basis.precision == "dense":
+        gpflow.utilities.set_trainable(basis, False)
+
+
+def is_due(step: int) -> bool:
+    """Whether it is time to look at the hyperparameters: reading them takes a while."""
+    return step % _LOOK_EVERY == 0

@@ -1,0 +1,149 @@
+"""The sparse relevance vector machine, at a constant cost per step."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Gaussian, Likelihood
+
+from gpflow_sparse.bases import KernelDictionary
+from gpflow_sparse.models.qsgp import QSGP
+
+# Precisions are kept within what float32 and a Cholesky factor can hold.
+_LEAST_LOG, _MOST_LOG = np.log(1e-6), np.log(1e8)
+
+
+class RVM(QSGP):
+    """
+    Sparse Bayesian learning: ``f(x) = sum_i w_i k(x, z_i) + w_0``, ``w_i ~ N(0, 1 / s_i)``, each
+    precision s_i learned. Most grow without bound, which leaves few *relevance vectors* z_i.
+
+    Tipping, "Sparse Bayesian Learning and the Relevance Vector Machine" (2001), by the sub-sampled
+    steps of Evans and Nair, "Quadruply Stochastic Gaussian Processes" (2020), appendix I.3. They
+    move s by gradients. Here each touched function's s is set to its maximizer given q after every
+    step, ``s_i = 1 / (mu_i^2 + Sigma_ii)``, in O(1).
+
+    Precisions are relative to the size of the functions: center and scale Y, and leave the
+    kernel's variance at 1.
+    """
+
+    def __init__(
+        self,
+        centers: Any,
+        kernel: Kernel,
+        likelihood: Likelihood | None = None,
+        *,
+        num_data: int,
+        basis_batch_size: int,
+        constant: bool = True,
+        initial_precision: float = 1.0,
+        **options: Any,
+    ) -> None:
+        """
+        :param centers: ``[M, D]``, usually the training inputs.
+        :param kernel: ``k(x, z_i)`` need not be positive definite as a function of both, but GPflow
+            kernels are.
+        :param likelihood: as :class:`QSGP`; Gaussian by default.
+        :param constant: with a function that is 1.
+        :param initial_precision: of all weights at the start.
+        :param options: of :class:`QSGP`.
+        :raises ValueError: as :class:`QSGP` and :class:`~gpflow_sparse.bases.KernelDictionary`.
+        """
+        basis = KernelDictionary(
+            kernel,
+            centers,
+            precision="diagonal",
+            constant=constant,
+            initial_precision=initial_precision,
+        )
+        likelihood = Gaussian() if likelihood is None else likelihood
+        super().__init__(
+            basis, likelihood, num_data=num_data, basis_batch_size=basis_batch_size, **options
+        )
+
+    def relevance_vectors(self, threshold: float = 1e4) -> np.ndarray:
+        """Centers ``[r, D]`` whose weights have a prior precision below the threshold."""
+        return self.basis.centers.numpy()[self._relevant(threshold)[: self.basis.centers.shape[0]]]
+
+    def prune(self, threshold: float = 1e4) -> "RVM":
+        """
+        A model of its own with the relevant functions alone (and the head and the constant).
+
+        :raises ValueError: if nothing would be left to sample.
+        """
+        keep = np.flatnonzero(self._relevant(threshold) | (np.arange(self.q_mu.shape[0]) < self.num_head))
+        constant = self.basis.constant
+        num_centers = self.basis.centers.shape[0]
+        if constant:
+            keep = np.union1d(keep, [num_centers])
+        tail = keep[keep >= self.num_head] - self.num_head
+        if not len(tail) or not (keep < num_centers).any():
+            raise ValueError(
+                f"threshold must leave at least one center; none has a precision below {threshold}."
+            )
+        kernel, likelihood, mean_function = (
+            gpflow.utilities.deepcopy(part)
+            for part in (self.basis.kernel, self.likelihood, self.mean_function)
+        )
+        small = RVM(
+            self.basis.centers.numpy()[keep[keep < num_centers]],
+            kernel,
+            likelihood,
+            num_data=self.num_data,
+            basis_batch_size=min(self.basis_batch_size, len(tail)),
+            constant=constant,
+            covariance=self.covariance,
+            num_dense_columns=self.num_head or None,
+            variance_reduction=self.variance_reduction,
+            site_estimator=self.site_estimator,
+            mean_function=mean_function,
+            num_latent_gps=self.num_latent_gps,
+            num_support=self.num_support,
+        )
+        small.basis.log_precision.assign(tf.gather(self.basis.log_precision, keep))
+        small.q_mu.assign(tf.gather(self.q_mu, keep))
+        small.q_log_scale.assign(tf.gather(self.q_log_scale, tail))
+        if small.q_block is not None:
+            small.q_block.assign(self.q_block)
+        if small.q_columns is not None:
+            small.q_columns.assign(tf.gather(self.q_columns, tail))
+        return small
+
+    def _relevant(self, threshold: Any) -> np.ndarray:
+        """One flag for each function."""
+        number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+        if not number or not threshold > 0:
+            raise ValueError(f"threshold must be a positive number, got {threshold!r}.")
+        return self.basis.log_precision.numpy() < np.log(threshold)
+
+    @property
+    def _trains_precision(self) -> bool:
+        return False
+
+    def _follow(
+        self,
+        changes: Sequence[tf.Tensor],
+        taken: tf.Tensor,
+        places: tf.Tensor,
+        support: Sequence[tf.Tensor],
+    ) -> None:
+        super()._follow(changes, taken, places, support)
+        h = self.num_head
+        moments = tf.square(tf.gather(self.q_mu, h + taken))
+        moments += tf.exp(2.0 * tf.gather(self.q_log_scale, taken))
+        if self.q_columns is not None:
+            moments += tf.reduce_sum(tf.square(tf.gather(self.q_columns, taken)), axis=-1)
+        indices = h + taken
+        if h:
+            head = self.head
+            own = tf.square(head.mu) + tf.transpose(tf.reduce_sum(tf.square(head.B), axis=-1))
+            moments = tf.concat([own, moments], axis=0)
+            indices = tf.concat([tf.range(h), indices], axis=0)
+        log_s = -tf.math.log(tf.reduce_mean(moments, axis=1))
+        log_s = tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)
+        self.basis.log_precision.scatter_update(tf.IndexedSlices(log_s, indices))
+
+

@@ -1,0 +1,222 @@
+"""The posterior over so many weights that their functions are made some at a time."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from gpflow_sparse import chevron, linalg, streaming
+from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.chevron import Head, Tail
+from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
+from gpflow_sparse.kernels import Basis
+from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
+from gpflow_sparse.posteriors.draws import ColumnPaths, FunctionDraws
+
+# Up to here a dense prior precision is made whole, for the KL divergence.
+_MOST_DENSE = 4096
+# Training inputs at a time.
+_BLOCK_ROWS = 2048
+
+
+class ChevronPosterior(SparsePosterior):
+    """
+    ``f = phi(x)^T w``, ``q(w) = N(mu, C C^T)``, ``C = [[B, 0], [D, diag(c)]]``; see
+    ``gpflow_sparse.chevron``.
+
+    Time O(N m (1 + h) L) and that of the basis, with ``full_cov`` O(N^2 m L); memory bounded in m
+    but for the weights themselves. A cached posterior keeps them as they were.
+    """
+
+    def __init__(
+        self,
+        kernel: Basis,
+        q_mu: Any,
+        q_block: Any,
+        q_log_scale: Any,
+        q_columns: Any,
+        mean_function: MeanFunction | None = None,
+        *,
+        augmentation: tuple[Any, Any] | None = None,
+        precompute_cache: PrecomputeCacheType | None = None,
+    ) -> None:
+        """
+        :param kernel: of the basis that the weights belong to.
+        :param q_mu: ``[m, L]``.
+        :param q_block: B, ``[L, h, h]``; None for ``h = 0``.
+        :param q_log_scale: ``log c``, ``[m - h, L]``.
+        :param q_columns: D, ``[m - h, L, h]``; None for zero.
+        :param augmentation: training inputs ``[N, D]`` and the noise variance, for one more
+            function at each test point (Evans and Nair, "Quadruply Stochastic Gaussian Processes"
+            (2020), proposition 4, whose formula is the variance of f and not, as printed, of y).
+        """
+        super().__init__(kernel, BasisFeatures(kernel.basis), mean_function=mean_function)
+        self._q_mu, self._q_block = q_mu, q_block
+        self._q_log_scale, self._q_columns = q_log_scale, q_columns
+        self._augmentation = augmentation
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def basis(self) -> FiniteBasis:
+        """The basis that the weights belong to."""
+        return self.kernel.basis
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.basis.input_dim
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """
+        KL of the weights, O(m (1 + h)); X is not used.
+
+        :raises ValueError: for a dense prior precision of more than 4,096 functions.
+        """
+        head, tail = self._parts(self._q())
+        h, dense = head.mu.shape[0], self.basis.precision == "dense"
+        precision = self.basis.precision_diagonal()
+        kl = chevron.head_kl(head, precision[:h])
+        kl += tf.reduce_sum(chevron.tail_kl(tail, precision[h:], with_mean=not dense))
+        return kl + self._dense_terms(tail.mu) if dense else kl
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        mean, var = self._conditional_fused(X)
+        return self._add_mean_function(X, mean), var, self.prior_kl()
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._predict_from_weights(Xnew, self._q(), full_cov, full_output_cov)
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """mu, log c, then B and D where there are any."""
+        return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in self._q())
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._predict_from_weights(Xnew, cache, full_cov, full_output_cov)
+
+    def _predict_from_weights(
+        self, X: tf.Tensor, q: tuple[tf.Tensor, ...], full_cov: bool, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if X.shape.rank != 2:
+            return self._predict_batches(X, q, full_cov, full_output_cov)
+        head, tail = self._parts(q)
+        mean, cov = chevron.moments(
+            lambda indices: self.basis(X, indices),
+            head,
+            tail,
+            tf.shape(X)[0],
+            full_cov=full_cov,
+        )
+        if self._augmentation is not None:
+            cov = self._augment(X, cov, full_cov)
+        return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
+
+    def _predict_batches(
+        self, X: tf.Tensor, q: tuple[tf.Tensor, ...], full_cov: bool, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """``X [..., N, D]``: all rows together, or one batch after the other for covariances."""
+        lead, flat = tf.shape(X)[:-2], tf.reshape(X, [-1, *X.shape[-2:]])
+        if full_cov:
+            types = (X.dtype, X.dtype)
+            mean, cov = tf.map_fn(
+                tf.autograph.experimental.do_not_convert(
+                    lambda rows: self._predict_from_weights(rows, q, True, full_output_cov)
+                ),
+                flat,
+                fn_output_signature=types,
+                parallel_iterations=1,
+            )
+        else:
+            rows = tf.reshape(X, [-1, X.shape[-1]])
+            mean, cov = self._predict_from_weights(rows, q, False, full_output_cov)
+            inner = tf.shape(X)[-2]
+            mean, cov = (
+                tf.reshape(value, tf.concat([[-1, inner], tf.shape(value)[1:]], axis=0))
+                for value in (mean, cov)
+            )
+        mean, cov = (
+            tf.reshape(value, tf.concat([lead, tf.shape(value)[1:]], axis=0))
+            for value in (mean, cov)
+        )
+        return mean, cov
+
+    def _augment(self, X: tf.Tensor, variance: tf.Tensor, full_cov: bool) -> tf.Tensor:
+        """
+        ``+ noise k(x, x)^2 / (|k(x, X_train)|^2 + noise k(x, x))``.
+
+        :raises ValueError: for covariances: each test point would be augmented by all others.
+        """
+        if full_cov:
+            raise ValueError(
+                "full_cov must be False with augmentation: it adds a function at each test point, "
+                "so that the covariance of some would depend on which others are asked for."
+            )
+        inputs, noise = (tf.convert_to_tensor(part) for part in self._augmentation)
+        kernel = self.basis.kernel
+
+        def squares(blocks: Any, tensors: Any) -> list[tf.Tensor]:
+            return [tf.reduce_sum(tf.square(kernel(blocks[0], tensors[0])), axis=0)]
+
+        (sums,) = streaming.streamed_sum(squares, [inputs], [X], block_rows=_BLOCK_ROWS)
+        prior = kernel(X, full_cov=False)
+        return variance + (noise * tf.square(prior) / (sums + noise * prior))[:, None]
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        """Draws of the weights; exact, so ``num_features`` has no part in it."""
+        if self._augmentation is not None:
+            raise ValueError(
+                "functions cannot be drawn with augmentation, which adds one at each test point; "
+                "build the model without it, or draw values: predict_f_samples(full_cov=False)."
+            )
+        head, tail = self._parts(self._q())
+        h, L = head.mu.shape
+
+        def normals(*shape: int) -> tf.Tensor:
+            return tf.constant(generator.normal(size=shape), dtype=head.mu.dtype)
+
+        shared = normals(num_samples, h, L)
+        spread = tf.exp(tail.log_c) * normals(num_samples, *tail.mu.shape)
+        if tail.D is not None:
+            spread = spread + tf.einsum("tlh,shl->stl", tail.D, shared)
+        first = head.mu + tf.einsum("lij,sjl->sil", head.B, shared)
+        weights = tf.concat([first, tail.mu + spread], axis=1)  # [S, m, L]
+        return FunctionDraws([ColumnPaths(self.basis, weights)], self.mean_function, self.input_dim)
+
+    def _dense_terms(self, mu: tf.Tensor) -> tf.Tensor:
+        """``(mu^T S mu - log |S|) / 2`` for a precision that is no diagonal."""
+        m, L = mu.shape
+        if m > _MOST_DENSE:
+            raise ValueError(
+                f"the KL divergence needs the determinant of a dense precision of {m} functions: "
+                f"at most {_MOST_DENSE}. Steps and predictions do not need it."
+            )
+        S = self.basis.prior_precision()
+        jittered = linalg.add_jitter(S, linalg.jitter(tf.linalg.diag_part(S)))
+        factor = linalg.cholesky(jittered, "the prior precision of the weights")
+        logs = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)))
+        quadratic = tf.reduce_sum(mu * tf.linalg.matmul(S, mu))
+        return 0.5 * (quadratic - L * logs)
+
+    def _parts(self, q: tuple[tf.Tensor, ...]) -> tuple[Head, Tail]:
+        """Head and tail from :meth:`_q` or its cache."""
+        mu, log_c, *rest = q
+        h = 0 if self._q_block is None else rest[0].shape[-1]
+        B = rest[0] if h else tf.zeros([mu.shape[1], 0, 0], mu.dtype)
+        D = rest[-1] if self._q_columns is not None else None
+        return Head(mu[:h], B), Tail(mu[h:], log_c, D)
+
+    def _q(self) -> tuple[tf.Tensor, ...]:
+        """q as it is now; all else reads it through this."""
+        values = (self._q_mu, self._q_log_scale, self._q_block, self._q_columns)
+        return tuple(tf.convert_to_tensor(value) for value in values if value is not None)

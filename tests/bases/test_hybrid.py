@@ -1,0 +1,209 @@
+"""Inducing functions and residual features against NumPy, Nystrom and the kernel itself."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.bases import Hybrid, RandomFourier
+from gpflow_sparse.models import BasisGPR, BasisSVGP
+from tests.oracles import bases as oracle
+
+RNG = np.random.default_rng(2)
+X, Z = RNG.normal(size=(8, 2)), RNG.normal(size=(4, 2))
+LENGTHSCALES = np.array([0.7, 1.4])
+K, F = len(Z), 10
+both_ways = pytest.mark.parametrize("orthogonal", [False, True], ids=["plain", "orthogonal"])
+
+
+def kernel():
+    return gpflow.kernels.Matern52(variance=1.7, lengthscales=LENGTHSCALES)
+
+
+def gram(A, B):
+    return oracle.matern52(A, B, 1.7, LENGTHSCALES)
+
+
+def basis(num_features=F, points=Z, seed=3, **options):
+    return Hybrid(kernel(), points, num_features, seed=seed, **options)
+
+
+def jittered(points):
+    return gram(points, points) + 1e-6 * 1.7 * np.eye(len(points))
+
+
+@both_ways
+def test_columns_are_those_of_the_oracle(orthogonal):
+    phi_X, phi_Z = (
+        oracle.fourier_columns(A, range(F), F, 5.0, 3, 1.7, LENGTHSCALES, orthogonal)
+        for A in (X, Z)
+    )
+    expected = oracle.hybrid_columns(gram(X, Z), jittered(Z), phi_X, phi_Z)
+    hybrid = basis(orthogonal=orthogonal)
+    assert (hybrid.num_basis, hybrid.num_leading, hybrid.precision) == (K + F, K, "identity")
+    np.testing.assert_allclose(hybrid(X), expected, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(hybrid.features(X), expected.T, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        hybrid.features(X, hybrid.precompute()), expected.T, rtol=1e-8, atol=1e-10
+    )
+
+
+@both_ways
+def test_chosen_columns_of_both_kinds_in_any_order(orthogonal):
+    hybrid = basis(orthogonal=orthogonal)
+    whole = hybrid(X).numpy()
+    for chosen in ([5, 0, 13, 3, 4, 0, 13], np.arange(K + F), [2], [9], range(K)):
+        chosen = np.array(chosen)
+        np.testing.assert_allclose(hybrid(X, chosen), whole[:, chosen], atol=1e-12)
+    np.testing.assert_array_equal(hybrid(X, [1, 7])[:, 0], hybrid(X, [1])[:, 0])
+
+
+def test_at_its_points_the_covariance_is_the_kernel():
+    """And the residuals are zero, up to the jitter."""
+    columns = basis()(Z).numpy()
+    np.testing.assert_allclose(columns @ columns.T, gram(Z, Z), atol=1e-5)
+    np.testing.assert_allclose(columns[:, K:], 0.0, atol=1e-5)
+    across = basis()(X).numpy() @ columns.T
+    np.testing.assert_allclose(across, gram(X, Z), atol=1e-5)
+
+
+def test_points_at_all_inputs_are_nystrom():
+    columns = basis(points=X)(X).numpy()
+    leading = columns[:, : len(X)]
+    nystrom = gram(X, X) @ np.linalg.inv(jittered(X)) @ gram(X, X)
+    np.testing.assert_allclose(leading @ leading.T, nystrom, rtol=1e-9)
+    np.testing.assert_allclose(columns @ columns.T, gram(X, X), atol=1e-5)
+
+
+def test_more_features_come_closer_to_the_kernel_and_closer_than_features_alone():
+    """Mean square over seeds: by 1 / num_features, and by less than the whole variance."""
+    exact = gram(X, X)
+
+    def error(make):
+        products = [make(seed)(X).numpy() for seed in range(60)]
+        return np.mean([(phi @ phi.T - exact) ** 2 for phi in products])
+
+    few, many = (error(lambda seed, F=F: basis(F, seed=seed)) for F in (20, 320))
+    plain = error(lambda seed: RandomFourier(kernel(), 20, seed=seed))
+    assert 8.0 < few / many < 32.0
+    assert few < 0.5 * plain
+
+
+def test_the_covariance_is_the_kernel_on_average_over_seeds():
+    products = np.stack(
+        [phi @ phi.T for phi in (basis(seed=seed)(X).numpy() for seed in range(400))]
+    )
+    upper = np.triu_indices(len(X))
+    errors = (products.mean(axis=0) - gram(X, X))[upper]
+    standard_errors = products.std(axis=0)[upper] / np.sqrt(len(products))
+    assert np.abs(errors / standard_errors).max() < 4.5
+
+
+def test_gradients_reach_points_and_hyperparameters():
+    """By all columns, by chosen ones of both kinds and by features."""
+    hybrid = basis()
+    variables = hybrid.trainable_variables
+    assert {tuple(v.shape) for v in variables} == {(4, 2), (2,), ()}
+    weights = RNG.normal(size=(8, 4))
+
+    def value():
+        return tf.reduce_sum(weights * hybrid(X, [5, 0, 13, 3])) + tf.reduce_sum(
+            tf.sin(hybrid.features(X))
+        )
+
+    with tf.GradientTape() as tape:
+        start = value()
+    for variable, gradient in zip(variables, tape.gradient(start, variables), strict=True):
+        for i in np.ndindex(tuple(variable.shape)):
+            step = np.zeros(variable.shape)
+            step[i] = 1e-5
+            variable.assign_add(step)
+            above = value()
+            variable.assign_sub(2.0 * step)
+            below = value()
+            variable.assign_add(step)
+            np.testing.assert_allclose(gradient.numpy()[i], (above - below) / 2e-5, rtol=2e-5)
+
+
+def test_compiled_equals_eager_also_under_xla():
+    hybrid, chosen = basis(orthogonal=True), tf.constant([5, 0, 13])
+    expected = hybrid(X, chosen), hybrid(X)
+    for options in ({}, {"jit_compile": True}):
+        compiled = tf.function(lambda X, i: (hybrid(X, i), hybrid(X)), autograph=False, **options)
+        for got, wanted in zip(compiled(tf.constant(X), chosen), expected, strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-10)
+
+
+def test_float32():
+    expected = basis()(X)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        hybrid = basis()
+        whole, chosen = hybrid(X), hybrid(X, [2, 9])
+        assert hybrid.prior_precision([0], [0]).dtype == tf.float32
+    assert whole.dtype == chosen.dtype == tf.float32
+    np.testing.assert_allclose(whole, expected, atol=2e-3)  # its jitter is 1e-4
+    np.testing.assert_allclose(chosen, whole.numpy()[:, [2, 9]], atol=1e-5)
+
+
+def test_regression_with_it_is_that_of_its_kernel():
+    Y = np.sin(2.0 * X[:, :1])
+    model = BasisGPR((X, Y), basis(), noise_variance=0.2)
+    reference = gpflow.models.GPR((X, Y), gs.kernels.Basis(basis()), noise_variance=0.2)
+    np.testing.assert_allclose(
+        model.log_marginal_likelihood(), reference.log_marginal_likelihood(), rtol=1e-8
+    )
+    new = RNG.normal(size=(5, 2))
+    for got, expected in zip(model.predict_f(new), reference.predict_f(new), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_another_kernel_of_the_same_kind_takes_the_place_of_the_first():
+    hybrid, other = basis(), gpflow.kernels.Matern52(variance=0.6, lengthscales=[2.0, 0.5])
+    hybrid.kernel = other
+    expected = Hybrid(other, Z, F, seed=3)
+    np.testing.assert_array_equal(hybrid(X), expected(X))
+    np.testing.assert_array_equal(hybrid(X, [1, 8]), expected(X, [1, 8]))
+
+
+def test_saved_and_loaded(tmp_path):
+    model = BasisSVGP(basis(orthogonal=True), gpflow.likelihoods.Gaussian(0.2))
+    model.basis.Z.assign(Z + 0.3)
+    gs.save(model, tmp_path / "model.gpf")
+    loaded = gs.load(tmp_path / "model.gpf")
+    np.testing.assert_array_equal(loaded.basis(X), model.basis(X))
+    np.testing.assert_array_equal(loaded.basis(X, [0, 9]), model.basis(X, [0, 9]))
+    assert loaded.basis.fourier.kernel is loaded.basis.kernel
+    assert loaded.basis.num_leading == K
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernel": gpflow.kernels.Linear()}, "kernel must be one of .*Matern52.*got Linear"),
+        ({"Z": Z[0]}, "Z must be a matrix"),
+        ({"Z": np.full((2, 2), np.nan)}, "Z must be finite"),
+        ({"Z": Z[:0]}, "Z is empty"),
+        ({"Z": np.ones((3, 3))}, "kernel.lengthscales must be one number or one per column"),
+        ({"num_features": 5}, "num_features must be even"),
+        ({"orthogonal": 1}, "orthogonal must be True or False"),
+        ({"seed": -1}, "seed must be an integer from 0"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    options = {"kernel": kernel(), "Z": Z, "num_features": F, **arguments}
+    with pytest.raises(ValueError, match=message):
+        Hybrid(options.pop("kernel"), options.pop("Z"), options.pop("num_features"), **options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((X[:, :1],), r"X must have 2 column\(s\)"),
+        ((X, [K + F]), "indices must be from 0 to 13"),
+        ((X, [-1]), "indices must be from 0 to 13"),
+    ],
+)
+def test_inputs_and_indices_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        basis()(*arguments)

@@ -1,0 +1,298 @@
+"""Kernel functions around centers, against NumPy, sparse regression of GPflow and the exact GP."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.bases import KernelDictionary, ReweightedBasis
+from gpflow_sparse.models import BasisGPR, BasisSVGP
+from tests.oracles import bases as oracle
+
+RNG = np.random.default_rng(1)
+X, CENTERS = RNG.normal(size=(9, 2)), RNG.normal(size=(5, 2))
+Y = np.sin(2.0 * X[:, :1]) + 0.1 * RNG.normal(size=(9, 1))
+LENGTHSCALES = np.array([0.7, 1.4])
+PRECISIONS = np.array([0.3, 2.0, 5.0, 0.01, 1.7, 40.0])
+
+
+def kernel():
+    return gpflow.kernels.Matern52(variance=1.7, lengthscales=LENGTHSCALES)
+
+
+def gram(A, B):
+    return oracle.matern52(A, B, 1.7, LENGTHSCALES)
+
+
+def dense(centers=CENTERS):
+    return KernelDictionary(kernel(), centers)
+
+
+def diagonal():
+    return KernelDictionary(
+        kernel(), CENTERS, precision="diagonal", constant=True, initial_precision=PRECISIONS
+    )
+
+
+def functions():
+    """Of :func:`diagonal` at X."""
+    return np.hstack([gram(X, CENTERS), np.ones((9, 1))])
+
+
+def test_columns_are_kernel_functions_and_the_constant_is_the_last():
+    np.testing.assert_allclose(dense()(X), gram(X, CENTERS), rtol=1e-12)
+    np.testing.assert_allclose(dense()(X, [4, 0, 4]), gram(X, CENTERS)[:, [4, 0, 4]], rtol=1e-12)
+    basis = diagonal()
+    assert (basis.num_basis, dense().num_basis) == (6, 5)
+    np.testing.assert_allclose(basis(X), functions(), rtol=1e-12)
+    chosen = [5, 1, 5, 4, 0]
+    np.testing.assert_allclose(basis(X, chosen), functions()[:, chosen], rtol=1e-12)
+    np.testing.assert_array_equal(basis(X, [5])[:, 0], 1.0)
+
+
+def test_prior_precisions_of_a_dense_dictionary():
+    basis, S = dense(), gram(CENTERS, CENTERS)
+    np.testing.assert_allclose(basis.prior_precision(), S, rtol=1e-12)
+    i, j = [3, 0, 3], [0, 2, 4, 3]
+    np.testing.assert_allclose(basis.prior_precision(i, j), S[np.ix_(i, j)], rtol=1e-12)
+    np.testing.assert_allclose(basis.prior_precision(i), S[i], rtol=1e-12)
+    np.testing.assert_allclose(basis.precision_diagonal(), np.full(5, 1.7), rtol=1e-15)
+    assert basis.precision == "dense"
+    assert basis.num_leading == 0
+    noisy = KernelDictionary(kernel() + gpflow.kernels.White(0.4), CENTERS)
+    np.testing.assert_allclose(noisy.prior_precision(), S + 0.4 * np.eye(5), rtol=1e-12)
+    np.testing.assert_allclose(noisy.precision_diagonal([2]), [2.1], rtol=1e-12)
+
+
+def test_prior_precisions_of_a_diagonal_dictionary():
+    basis = diagonal()
+    np.testing.assert_allclose(basis.prior_precision(), np.diag(PRECISIONS), rtol=1e-12)
+    i, j = [3, 0, 3], [0, 2, 3]
+    expected = np.diag(PRECISIONS)[np.ix_(i, j)]
+    np.testing.assert_allclose(basis.prior_precision(i, j), expected, rtol=1e-12)
+    np.testing.assert_allclose(basis.precision_diagonal([5, 5, 1]), PRECISIONS[[5, 5, 1]])
+    np.testing.assert_allclose(basis.precision_diagonal(), PRECISIONS)
+    assert basis.precision == "diagonal"
+    assert isinstance(basis.log_precision, tf.Variable)
+    plain = KernelDictionary(kernel(), CENTERS, precision="diagonal")
+    np.testing.assert_array_equal(plain.log_precision, np.zeros(5))
+    one = KernelDictionary(kernel(), CENTERS, precision="diagonal", initial_precision=3.0)
+    np.testing.assert_allclose(one.log_precision, np.full(5, np.log(3.0)))
+
+
+@pytest.mark.parametrize("make", [dense, diagonal])
+def test_features_are_whitened(make):
+    """``A^T A = Phi S^-1 Phi^T``, S with the jitter of the house where it is factored."""
+    basis = make()
+    S = np.diag(PRECISIONS)
+    if make is dense:
+        S = gram(CENTERS, CENTERS) + 1e-6 * 1.7 * np.eye(5)
+    Phi = basis(X).numpy()
+    A = basis.features(X).numpy()
+    np.testing.assert_allclose(A.T @ A, Phi @ np.linalg.inv(S) @ Phi.T, rtol=1e-9)
+    again = basis.features(X, basis.precompute())
+    np.testing.assert_allclose(again, A, rtol=1e-13)
+    covariance = gs.kernels.Basis(basis)(X, X[:3])
+    np.testing.assert_allclose(covariance, (A.T @ A)[:, :3], rtol=1e-12)
+
+
+def test_regression_with_a_dense_dictionary_is_sgpr_without_its_residual():
+    """
+    Deterministic training conditional: the mean of SGPR with Z at the centers, its variance less
+    ``k(x, x) - q(x, x)``, and its bound without the trace.
+    """
+    reference = gpflow.models.SGPR((X, Y), kernel(), CENTERS, noise_variance=0.2)
+    model = BasisGPR((X, Y), dense(), noise_variance=0.2)
+    new = RNG.normal(size=(7, 2))
+    mean, variance = reference.predict_f(new)
+    got, spread = model.predict_f(new)
+    np.testing.assert_allclose(got, mean, atol=2e-5)
+    A = model.basis.features(new).numpy()
+    left = 1.7 - (A**2).sum(axis=0)[:, None]
+    np.testing.assert_allclose(spread, variance - left, atol=1e-5)
+    trace = (1.7 - (model.basis.features(X).numpy() ** 2).sum(axis=0)).sum()
+    np.testing.assert_allclose(
+        model.log_marginal_likelihood() - trace / (2.0 * 0.2), reference.elbo(), atol=2e-4
+    )
+
+
+def test_variational_inference_with_a_dense_dictionary_is_svgp():
+    """The residual is kept by default, so the model is GPflow's with Z at the centers."""
+    likelihood = gpflow.likelihoods.Bernoulli()
+    q_mu, q_sqrt = RNG.normal(size=(5, 1)), np.tril(RNG.normal(size=(1, 5, 5)))
+    reference = gpflow.models.SVGP(
+        kernel(), likelihood, CENTERS, q_mu=q_mu, q_sqrt=q_sqrt, whiten=True
+    )
+    model = BasisSVGP(dense(), likelihood, q_mu=q_mu, q_sqrt=q_sqrt)
+    labels = (Y > 0.0).astype(float)
+    np.testing.assert_allclose(model.elbo((X, labels)), reference.elbo((X, labels)), rtol=1e-5)
+    for got, expected in zip(model.predict_f(X), reference.predict_f(X), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_centers_at_all_inputs_give_the_posterior_mean_of_the_exact_process():
+    """Unwhitened, from the columns and S as they are."""
+    basis = dense(X)
+    mean, _ = oracle.weight_posterior(basis(X).numpy(), basis.prior_precision().numpy(), Y, 0.2)
+    new = RNG.normal(size=(7, 2))
+    K = gram(X, X) + 0.2 * np.eye(9)
+    np.testing.assert_allclose(basis(new) @ mean, gram(new, X) @ np.linalg.solve(K, Y), atol=1e-9)
+
+
+def test_regression_with_a_diagonal_dictionary_is_that_of_its_weights():
+    """The relevance vector machine's posterior, Tipping (2001), eqs. (12) and (13)."""
+    model = BasisGPR((X, Y), diagonal(), noise_variance=0.2)
+    mean, covariance = oracle.weight_posterior(functions(), np.diag(PRECISIONS), Y, 0.2)
+    new = RNG.normal(size=(4, 2))
+    Phi = np.hstack([gram(new, CENTERS), np.ones((4, 1))])
+    got, spread = model.predict_f(new, full_cov=True)
+    np.testing.assert_allclose(got, Phi @ mean, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(spread[0], Phi @ covariance @ Phi.T, rtol=1e-6, atol=1e-9)
+
+
+def test_gradients_reach_the_kernel_and_the_precisions_but_not_the_centers():
+    for basis, count in ((dense(), 2), (diagonal(), 3)):
+        assert not basis.centers.trainable
+        variables = basis.trainable_variables
+        assert len(variables) == count
+
+        def value(basis=basis):
+            A = basis.features(X)
+            return tf.reduce_sum(tf.sin(A)) + tf.reduce_sum(
+                tf.cos(basis(X, [1, 4])) * basis.precision_diagonal([4, 1])
+            )
+
+        with tf.GradientTape() as tape:
+            start = value()
+        for variable, gradient in zip(variables, tape.gradient(start, variables), strict=True):
+            for i in np.ndindex(tuple(variable.shape)):
+                step = np.zeros(variable.shape)
+                step[i] = 1e-5
+                variable.assign_add(step)
+                above = value()
+                variable.assign_sub(2.0 * step)
+                below = value()
+                variable.assign_add(step)
+                slope = tf.convert_to_tensor(gradient).numpy()[i]
+                np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-5, atol=1e-7)
+
+
+def test_only_the_chosen_precisions_get_gradients():
+    basis = diagonal()
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(basis.precision_diagonal([4, 1]))
+    gradient = tape.gradient(value, basis.log_precision)
+    assert isinstance(gradient, tf.IndexedSlices)
+    np.testing.assert_array_equal(gradient.indices, [4, 1])
+    np.testing.assert_allclose(gradient.values, PRECISIONS[[4, 1]])
+
+
+@pytest.mark.parametrize("make", [dense, diagonal])
+def test_a_reweighted_dictionary_weighs_whitened_functions(make):
+    basis = make()
+    weights = np.linspace(0.5, 2.0, basis.num_basis)
+    reweighted = ReweightedBasis(basis, weights)
+    columns = reweighted(X).numpy()
+    np.testing.assert_allclose(columns, reweighted.features(X).numpy().T, rtol=1e-12)
+    A = basis.features(X).numpy()
+    np.testing.assert_allclose(columns @ columns.T, (A.T * weights) @ A, rtol=1e-10)
+    np.testing.assert_allclose(reweighted(X, [3, 1]), columns[:, [3, 1]], rtol=1e-12)
+    assert reweighted.precision == "identity"
+
+
+@pytest.mark.parametrize(
+    "any_kernel",
+    [
+        gpflow.kernels.Linear() + gpflow.kernels.Constant(),
+        gpflow.kernels.ArcCosine(),
+        gpflow.kernels.Periodic(gpflow.kernels.SquaredExponential(), period=[1.0, 2.0]),
+        gpflow.kernels.Matern32(active_dims=[1]) * gpflow.kernels.Cosine(active_dims=[0]),
+    ],
+    ids=lambda k: type(k).__name__,
+)
+def test_any_kernel_of_one_output(any_kernel):
+    basis = KernelDictionary(any_kernel, CENTERS)
+    np.testing.assert_allclose(basis(X, [2, 0]), any_kernel(X, CENTERS[[2, 0]]), atol=1e-12)
+    np.testing.assert_allclose(basis.prior_precision(), any_kernel(CENTERS), atol=1e-12)
+
+
+def test_compiled_equals_eager():
+    basis = diagonal()
+    signature = [tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec([None], tf.int32)]
+    compiled = tf.function(
+        lambda X, i: (basis(X, i), basis.prior_precision(i, i), basis.features(X)),
+        autograph=False,
+        input_signature=signature,
+    )
+    got = compiled(X, [5, 2])
+    np.testing.assert_allclose(got[0], functions()[:, [5, 2]], rtol=1e-12)
+    np.testing.assert_allclose(got[1], np.diag(PRECISIONS[[5, 2]]), rtol=1e-12)
+    np.testing.assert_allclose(got[2], basis.features(X), rtol=1e-12)
+
+
+def test_float32():
+    expected = [b.features(X).numpy() for b in (dense(), diagonal())]
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        bases = dense(), diagonal()
+        got = [b.features(X) for b in bases]
+        assert bases[1].precision_diagonal([1]).dtype == bases[0](X, [1]).dtype == tf.float32
+    assert [g.dtype for g in got] == [tf.float32, tf.float32]
+    np.testing.assert_allclose(got[0], expected[0], atol=5e-3)  # its jitter is 1e-4
+    np.testing.assert_allclose(got[1], expected[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [dense, diagonal])
+def test_saved_and_loaded(tmp_path, make):
+    model = BasisSVGP(make(), gpflow.likelihoods.Gaussian(0.2))
+    if make is diagonal:
+        model.basis.log_precision.assign_add(np.full(6, 0.5))
+    gs.save(model, tmp_path / "model.gpf")
+    loaded = gs.load(tmp_path / "model.gpf")
+    for got, expected in zip(loaded.predict_f(X), model.predict_f(X), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    assert loaded.basis.precision == model.basis.precision
+    assert not loaded.basis.centers.trainable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernel": "RBF"}, "kernel must be a GPflow kernel with one output.*got str"),
+        (
+            {"kernel": gpflow.kernels.SharedIndependent(gpflow.kernels.RBF(), 2)},
+            "kernel must be .* one output.*got SharedIndependent",
+        ),
+        ({"centers": CENTERS[0]}, "centers must be a matrix"),
+        ({"centers": np.full((2, 2), np.nan)}, "centers must be finite"),
+        ({"centers": np.full((2, 2), 1e200)}, "centers must be smaller"),
+        ({"centers": CENTERS[:0]}, "centers is empty"),
+        ({"centers": np.ones((3, 3))}, "kernel.lengthscales must be one number or one per"),
+        ({"precision": "identity"}, "precision must be one of 'dense', 'diagonal'"),
+        ({"constant": 1}, "constant must be True or False"),
+        ({"constant": True}, 'constant belongs to precision="diagonal"'),
+        ({"initial_precision": 1.0}, 'initial_precision belongs to precision="diagonal"'),
+        ({"precision": "diagonal", "initial_precision": 0.0}, "initial_precision must be pos"),
+        ({"precision": "diagonal", "initial_precision": [1.0, 2.0]}, "one per function, 5"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    options = {"kernel": kernel(), "centers": CENTERS, **arguments}
+    with pytest.raises(ValueError, match=message):
+        KernelDictionary(options.pop("kernel"), options.pop("centers"), **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda basis: basis(X[:, :1]), r"X must have 2 column\(s\)"),
+        (lambda basis: basis(X, [6]), "indices must be from 0 to 5"),
+        (lambda basis: basis.prior_precision([0], [6]), "j must be from 0 to 5"),
+        (lambda basis: basis.prior_precision([-1]), "i must be from 0 to 5"),
+        (lambda basis: basis.precision_diagonal([0.5]), "indices must be integers"),
+        (lambda basis: basis.precision_diagonal(2), "indices must be integers"),
+    ],
+)
+def test_inputs_and_indices_are_checked(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(diagonal())

@@ -1,0 +1,346 @@
+"""Sites that GPflow lacks, against sums over many nodes; the rule for wide Gaussians."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow import likelihoods
+from gpflow.quadrature import NDiagGHQuadrature
+
+import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.likelihoods import (
+    BernoulliLogit,
+    Laplace,
+    TrapezoidQuadrature,
+    is_log_concave,
+)
+from gpflow_sparse.models import SOLVEGP
+from tests.oracles import likelihoods as oracle
+
+N, P = 6, 2
+
+
+def moments(rng, scale=1.5):
+    return rng.normal(size=(N, P)), scale * rng.uniform(0.1, 1.0, size=(N, P))
+
+
+def labels(rng):
+    return rng.integers(0, 2, size=(N, P)).astype(float)
+
+
+def each(function, *arrays):
+    """Of scalars, entry by entry, added over the outputs."""
+    return np.vectorize(function)(*arrays).sum(axis=-1)
+
+
+@pytest.mark.parametrize("b", [0.3, 2.0])
+def test_laplace_is_its_definition(rng, b):
+    site, F, Y = Laplace(b), rng.normal(size=(N, P)), rng.normal(size=(N, P))
+    expected = oracle.laplace_log_prob(F, Y, b).sum(axis=-1)
+    np.testing.assert_allclose(site.log_prob(None, F, Y), expected, rtol=1e-13)
+    np.testing.assert_array_equal(site.conditional_mean(None, F), F)
+    np.testing.assert_allclose(site.conditional_variance(None, F), 2 * b**2, rtol=1e-13)
+
+
+@pytest.mark.parametrize("b", [0.3, 2.0])
+def test_laplace_integrates_in_closed_form(rng, b):
+    """Expectation of the logarithm, logarithm of the expectation, and moments."""
+    site, (m, v), Y = Laplace(b), moments(rng), rng.normal(size=(N, P))
+
+    def expected_log(m, v, y):
+        return oracle.expectation(lambda f: oracle.laplace_log_prob(f, y, b), m, v, y)
+
+    def log_expected(m, v, y):
+        density = oracle.expectation(lambda f: np.exp(oracle.laplace_log_prob(f, y, b)), m, v, y)
+        return np.log(density)
+
+    value = site.variational_expectations(None, m, v, Y)
+    np.testing.assert_allclose(value, each(expected_log, m, v, Y), rtol=1e-12)
+    value = site.predict_log_density(None, m, v, Y)
+    np.testing.assert_allclose(value, each(log_expected, m, v, Y), rtol=1e-11)
+    mean, variance = site.predict_mean_and_var(None, m, v)
+    np.testing.assert_array_equal(mean, m)
+    np.testing.assert_allclose(variance, v + 2 * b**2, rtol=1e-13)
+
+
+def gradients(function, *values):
+    values = [tf.constant(value, tf.float64) for value in values]
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        result = function(*values)
+    return float(result), [float(g) for g in tape.gradient(result, values)]
+
+
+def test_laplace_at_variance_zero_is_the_site_itself():
+    """Values and derivatives: the mean's is that of the site, the variance's is finite."""
+    site = Laplace(0.5)
+    for d in (1.3, -0.2):
+        for method in (site.variational_expectations, site.predict_log_density):
+            value, (by_mean, by_variance) = gradients(
+                lambda m, v, method=method, d=d: method(None, m[None], v[None], np.array([d])),
+                0.0,
+                0.0,
+            )
+            np.testing.assert_allclose(value, -abs(d) / 0.5, rtol=1e-14)  # log 2 b = 0
+            np.testing.assert_allclose(by_mean, np.sign(d) / 0.5, rtol=1e-14)
+            assert by_variance == 0.0
+
+
+@pytest.mark.parametrize("variance", [1e-30, 1e-4, 1.0, 1e8])
+@pytest.mark.parametrize("d", [0.0, 1e-8, 0.3, 40.0, 1e6])
+def test_laplace_has_finite_derivatives_everywhere(d, variance):
+    for b in (1e-5, 1e-3, 1.0, 50.0):
+        site = Laplace(b)
+        for method in (site.variational_expectations, site.predict_log_density):
+            value, slopes = gradients(
+                lambda m, v, method=method: method(None, m[None], v[None], np.array([d])),
+                0.0,
+                variance,
+            )
+            assert np.isfinite([value, *slopes]).all()
+            assert abs(slopes[0]) <= (1.0 + 1e-9) / b
+
+
+@pytest.mark.parametrize(
+    ("d", "variance", "b", "expected"),
+    [  # log((A + B) / 2 b), A and B as in the code, to 60 digits
+        (0.0, 1e8, 1e-3, -10.129278905180865),
+        (40.0, 1e-4, 1.0, -40.693097180559946),
+        (-5.0, 100.0, 1e-3, -3.3465236336987183),
+        (1e4, 1.0, 50.0, -204.6049701859881),
+        (1e6, 1e8, 1.0, -5010.129178910185),
+    ],
+)
+def test_laplace_predicts_far_out(d, variance, b, expected):
+    value = Laplace(b).predict_log_density(
+        None, np.zeros((1, 1)), np.array([[variance]]), np.array([[d]])
+    )
+    np.testing.assert_allclose(value, [expected], rtol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-7, np.nan, True, "1", [1.0, 2.0]])
+def test_laplace_needs_a_positive_scale(scale):
+    with pytest.raises(ValueError, match=r"scale must be "):
+        Laplace(scale)
+
+
+def test_logit_is_its_definition(rng):
+    site, F, Y = BernoulliLogit(), 5.0 * rng.normal(size=(N, P)), labels(rng)
+    expected = oracle.logit_log_prob(F, Y).sum(axis=-1)
+    np.testing.assert_allclose(site.log_prob(None, F, Y), expected, rtol=1e-13)
+    np.testing.assert_allclose(site.conditional_mean(None, F), 1 / (1 + np.exp(-F)), rtol=1e-13)
+    variance = np.exp(F) / (1 + np.exp(F)) ** 2
+    np.testing.assert_allclose(site.conditional_variance(None, F), variance, rtol=1e-12)
+
+
+def test_logit_is_exact_where_a_probability_would_round():
+    site, stock = BernoulliLogit(), likelihoods.Bernoulli(invlink=tf.sigmoid)
+    F, Y = np.array([[40.0]]), np.array([[0.0]])
+    assert np.isneginf(stock.log_prob(None, F, Y)).all()
+    np.testing.assert_allclose(site.log_prob(None, F, Y), [-40.0], rtol=1e-15)
+    np.testing.assert_allclose(site.log_prob(None, -1e5 * F, 1.0 - Y), [-4e6], rtol=1e-15)
+    np.testing.assert_allclose(
+        site.predict_log_density(None, F, np.full_like(F, 1e-12), Y), [-40.0], rtol=1e-12
+    )
+    mean, variance = site.predict_mean_and_var(None, F, np.zeros_like(F))
+    np.testing.assert_allclose(mean, 1.0, rtol=1e-15)
+    np.testing.assert_allclose(variance, np.exp(-40.0), rtol=1e-12)
+
+
+def test_logit_integrates_by_trapezoids(rng):
+    site, (m, v), Y = BernoulliLogit(), moments(rng), labels(rng)
+
+    def probability(m, v, y=1.0):
+        return oracle.expectation(lambda f: np.exp(oracle.logit_log_prob(f, y)), m, v)
+
+    value = site.variational_expectations(None, m, v, Y)
+    expected = each(lambda m, v, y: oracle.logit_expectation(m, np.sqrt(v), y), m, v, Y)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    p = np.vectorize(probability)(m, v)
+    mean, variance = site.predict_mean_and_var(None, m, v)
+    np.testing.assert_allclose(mean, p, rtol=1e-12)
+    np.testing.assert_allclose(variance, p * (1 - p), rtol=1e-12)
+    value = site.predict_log_density(None, m, v, Y)
+    expected = each(lambda m, v, y: np.log(probability(m, v, y)), m, v, Y)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+MEANS = np.linspace(-30.0, 30.0, 121)[:, None]
+RULES = {
+    "GH20": lambda: NDiagGHQuadrature(1, 20),
+    "GH51": lambda: NDiagGHQuadrature(1, 51),
+    "GH101": lambda: NDiagGHQuadrature(1, 101),
+    "trapezoid": TrapezoidQuadrature,
+}
+# largest errors of log sigmoid: the table of the maths sheet, section 1.6
+ERRORS = {
+    2.0: {"GH20": 1.4e-6, "GH51": 2.1e-10, "GH101": 5e-11, "trapezoid": 5e-11},
+    5.0: {"GH20": 2.5e-3, "GH51": 5.4e-5, "GH101": 1.0e-6, "trapezoid": 5e-11},
+    10.0: {"GH20": 3.5e-2, "GH51": 4.2e-3, "GH101": 4.7e-4, "trapezoid": 5.9e-7},
+    20.0: {"GH20": 0.16, "GH51": 0.040, "GH101": 0.011, "trapezoid": 2.7e-4},
+}
+
+
+@pytest.mark.parametrize("deviation", ERRORS)
+def test_the_trapezoid_rule_wins_for_wide_gaussians(deviation):
+    expected = np.vectorize(oracle.logit_expectation)(MEANS, deviation, 1.0)
+    variance = np.full_like(MEANS, deviation**2)
+    for name, largest in ERRORS[deviation].items():
+        site = BernoulliLogit(quadrature=RULES[name]())
+        value = site.variational_expectations(None, MEANS, variance, np.ones_like(MEANS))
+        error = np.abs(value - expected[:, 0]).max()
+        assert error < 1.05 * largest
+        if largest > 1e-10:
+            assert error > 0.9 * largest
+
+
+def test_the_trapezoid_rule_is_exact_for_constants_at_any_width():
+    for rule in (TrapezoidQuadrature(), TrapezoidQuadrature(5, 1.0), TrapezoidQuadrature(2, 3.0)):
+        value = rule(tf.ones_like, np.zeros((3, 1)), np.ones((3, 1)))
+        np.testing.assert_allclose(value, 1.0, rtol=1e-15)
+    mean, variance = np.array([[0.4, -2.0]]), np.array([[0.3, 5.0]])
+    second = TrapezoidQuadrature()(tf.square, mean, variance)
+    np.testing.assert_allclose(second, mean**2 + variance, rtol=1e-12)
+
+
+def test_the_trapezoid_rule_halves_its_ends():
+    """Nodes -1, 0, 1: the second moment is e^-1/2 over 1 + e^-1/2."""
+    second = TrapezoidQuadrature(3, 1.0)(tf.square, np.zeros((1, 1)), np.ones((1, 1)))
+    np.testing.assert_allclose(second, 1.0 / (1.0 + np.exp(0.5)), rtol=1e-14)
+
+
+def test_any_scalar_likelihood_takes_the_rule(rng):
+    (m, v), Y = moments(rng), rng.normal(size=(N, P))
+    site = likelihoods.StudentT(0.7, df=4.0)
+    site.quadrature = TrapezoidQuadrature(2001, 20.0)
+    exact = site.variational_expectations(None, m, v, Y)
+    site.quadrature = TrapezoidQuadrature()
+    value = site.variational_expectations(None, m, v, Y)
+    np.testing.assert_allclose(value, exact, rtol=1e-9)
+    site.quadrature = NDiagGHQuadrature(1, 201)
+    np.testing.assert_allclose(site.variational_expectations(None, m, v, Y), exact, rtol=1e-6)
+
+
+def test_at_variance_zero_the_rule_is_the_function():
+    site = BernoulliLogit()
+    value, (by_mean, by_variance) = gradients(
+        lambda m, v: site.variational_expectations(None, m[None], v[None], np.ones(1)), 0.7, 0.0
+    )
+    np.testing.assert_allclose(value, oracle.logit_log_prob(0.7, 1.0), rtol=1e-14)
+    np.testing.assert_allclose(by_mean, 1.0 / (1.0 + np.exp(0.7)), rtol=1e-14)
+    assert by_variance == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_nodes": 1}, r"num_nodes must be at least 2, got 1"),
+        ({"num_nodes": 10.0}, r"num_nodes must be a positive integer, got 10\.0"),
+        ({"half_width": 0.0}, r"half_width must be one positive number, got 0\.0"),
+        ({"half_width": np.inf}, r"half_width must be one positive number, got inf"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrapezoidQuadrature(**options)
+
+
+SITES = {
+    "gaussian": (likelihoods.Gaussian, True),
+    "gaussian of x": (lambda: likelihoods.Gaussian(gpflow.functions.Linear()), True),
+    "laplace": (Laplace, True),
+    "logit": (BernoulliLogit, True),
+    "sigmoid": (lambda: likelihoods.Bernoulli(invlink=tf.sigmoid), True),
+    "nn.sigmoid": (lambda: likelihoods.Bernoulli(invlink=tf.nn.sigmoid), True),
+    "math.sigmoid": (lambda: likelihoods.Bernoulli(invlink=tf.math.sigmoid), True),
+    "probit": (likelihoods.Bernoulli, False),
+    "poisson": (likelihoods.Poisson, True),
+    "poisson softplus": (lambda: likelihoods.Poisson(invlink=tf.nn.softplus), False),
+    "exponential": (likelihoods.Exponential, True),
+    "exponential softplus": (lambda: likelihoods.Exponential(invlink=tf.nn.softplus), False),
+    "student": (likelihoods.StudentT, False),
+    "softmax": (lambda: likelihoods.Softmax(3), False),
+    "multiclass": (lambda: likelihoods.MultiClass(3), False),
+    "switched": (lambda: likelihoods.SwitchedLikelihood([likelihoods.Gaussian()]), False),
+}
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_sites_are_known_to_be_log_concave_or_not(name):
+    make, expected = SITES[name]
+    assert is_log_concave(make()) is expected
+
+
+@pytest.mark.parametrize("name", ["laplace", "logit", "sigmoid", "poisson", "exponential"])
+def test_second_differences_of_log_concave_sites_are_negative(name):
+    f = np.linspace(-4.0, 4.0, 401)[:, None]
+    for y in (0.0, 1.0):
+        values = SITES[name][0]().log_prob(None, f, np.full_like(f, y))
+        assert np.diff(values, n=2).max() < 1e-12
+
+
+@pytest.mark.parametrize("make", [likelihoods.Bernoulli, likelihoods.StudentT])
+def test_those_with_a_floor_or_heavy_tails_are_not(make):
+    f = np.linspace(-8.0, 8.0, 401)[:, None]
+    assert np.diff(make().log_prob(None, f, np.ones_like(f)), n=2).max() > 1e-5
+
+
+def data(rng, likelihood):
+    X = rng.uniform(-2.0, 2.0, size=(40, 1))
+    f = 2.0 * np.sin(3.0 * X)
+    if isinstance(likelihood, likelihoods.Bernoulli):
+        return X, (rng.uniform(size=X.shape) < 1 / (1 + np.exp(-f))).astype(float)
+    return X, f + rng.laplace(scale=0.1, size=X.shape)
+
+
+def model(likelihood, X):
+    features = OrthogonalInducingVariables(X[:6], X[6:10])
+    return SOLVEGP(gpflow.kernels.Matern52(), likelihood, features, num_data=len(X))
+
+
+def test_labels_are_zero_and_one(rng):
+    X, Y = data(rng, BernoulliLogit())
+    built = model(BernoulliLogit(), X)
+    assert np.isfinite(built.elbo((X, Y)))
+    expected = r"Y must hold labels 0 or 1 \(not -1 and 1\) for BernoulliLogit, but has"
+    with pytest.raises(ValueError, match=expected):
+        built.elbo((X, 2.0 * Y - 1.0))
+
+
+@pytest.mark.parametrize("make", [Laplace, BernoulliLogit])
+def test_models_with_these_sites_train_and_are_saved(rng, make, tmp_path):
+    X, Y = data(rng, make())
+    built = model(make(), X)
+    history = gs.training.fit(
+        built, (X, Y), num_steps=100, optimizer=gs.training.adam(0.05), progress=False
+    )
+    assert history.elbo[-1] > history.elbo[0] + 3.0
+    gs.save(built, tmp_path / "model.gps")
+    loaded = gs.load(tmp_path / "model.gps")
+    assert type(loaded.likelihood) is make
+    assert is_log_concave(loaded.likelihood)
+    for mine, other in zip(built.predict_y(X), loaded.predict_y(X), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    np.testing.assert_array_equal(built.elbo((X, Y)), loaded.elbo((X, Y)))
+
+
+@pytest.mark.parametrize("make", [Laplace, BernoulliLogit])
+def test_single_precision(rng, make):
+    (m, v), Y = moments(rng), labels(rng)
+    exact = make()
+    arguments = [a.astype(np.float32) for a in (m, v, Y)]
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        single = make()
+        for name in ("variational_expectations", "predict_log_density"):
+            value = getattr(single, name)(None, *arguments)
+            assert value.dtype == tf.float32
+            np.testing.assert_allclose(value, getattr(exact, name)(None, m, v, Y), rtol=1e-5)
+        moments_of = zip(
+            single.predict_mean_and_var(None, *arguments[:2]),
+            exact.predict_mean_and_var(None, m, v),
+            strict=True,
+        )
+        for value, expected in moments_of:
+            assert value.dtype == tf.float32
+            np.testing.assert_allclose(value, expected, rtol=1e-5)
