@@ -25,8 +25,11 @@ def draw_indices(size: int, num_drawn: int) -> tf.Tensor:
     """
     Different integers from 0 to ``size - 1``, ``[num_drawn]``, every subset as likely as another.
 
-    O(num_drawn) for any size: no permutation is made. From TensorFlow's global generator.
+    O(num_drawn) for any size: no permutation is made. From TensorFlow's global generator; all of
+    them come in order, without a random number. XLA has no kernel for this operation.
     """
+    if num_drawn == size:
+        return tf.range(size)
     limits = {"minval": tf.int32.min, "maxval": tf.int32.max}
     seed = tf.random.uniform([3], dtype=tf.int32, **limits)
     return tf.raw_ops.RandomIndexShuffle(

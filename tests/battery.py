@@ -6,9 +6,19 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 
-from gpflow_sparse.bases import GridEigenfunctions, RandomFourier
+from gpflow_sparse.bases import GridEigenfunctions, Hybrid, RandomFourier
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import GRIEF, ODVGP, SOLVEGP, SOLVEGPR, BasisGPR, BasisSVGP
+from gpflow_sparse.likelihoods import BernoulliLogit
+from gpflow_sparse.models import (
+    GRIEF,
+    ODVGP,
+    QSGP,
+    RVM,
+    SOLVEGP,
+    SOLVEGPR,
+    BasisGPR,
+    BasisSVGP,
+)
 
 N, D = 12, 2
 
@@ -164,6 +174,42 @@ def grief(P=1, **options) -> Callable[..., Any]:
     )
 
 
+def hybrid():
+    """Three inducing points and six random features for the rest."""
+    return Hybrid(matern(), inputs()[:3], 6, seed=2)
+
+
+def qsgp(basis, P=1, likelihood=None, **options) -> Callable[..., Any]:
+    """A builder of a sub-sampled model that takes all its functions, so that nothing is random."""
+
+    def build(num_data=None):
+        functions = basis()
+        head = options.get("num_dense_columns", functions.num_leading)
+        return QSGP(
+            functions,
+            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
+            mean_function=linear(P),
+            num_latent_gps=P,
+            num_data=N if num_data is None else num_data,
+            basis_batch_size=functions.num_basis - head,
+            **options,
+        )
+
+    return build
+
+
+def rvm(num_data=None):
+    """One function at each input, and a constant."""
+    return RVM(
+        inputs(),
+        gaussian_product(),
+        gpflow.likelihoods.Gaussian(0.2),
+        num_data=N if num_data is None else num_data,
+        basis_batch_size=N + 1,
+        mean_function=linear(1),
+    )
+
+
 def multiclass():
     return gpflow.likelihoods.MultiClass(3)
 
@@ -201,6 +247,18 @@ MEMBERS = {
         drawable=False,
         xla=1e-4,
     ),
+    "qsgp": Member(qsgp(fourier, P=2), reals(2)),
+    "qsgp_block": Member(qsgp(hybrid, P=2), reals(2)),
+    "qsgp_chevron": Member(qsgp(fourier, P=2, covariance="chevron", num_dense_columns=3), reals(2)),
+    "qsgp_grid": Member(qsgp(grid()), reals(1), degenerate=True, xla=1e-4),
+    "qsgp_bernoulli": Member(qsgp(fourier, likelihood=BernoulliLogit), labels),
+    "qsgp_absorbed": Member(
+        qsgp(fourier, likelihood=BernoulliLogit, site_estimator="absorbed"), labels
+    ),
+    "qsgp_strict": Member(
+        qsgp(fourier, likelihood=BernoulliLogit, site_estimator="strict"), labels
+    ),
+    "rvm": Member(rvm, reals(1)),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
 }
 

@@ -24,8 +24,7 @@ class Hybrid(FiniteBasis):
     Weights are ``N(0, I)``, so the prior covariance is ``Quu + R R^T``: what the points Z explain
     of the kernel, exactly, and what they leave of it by random features, which is the kernel on
     average over seeds and close to it for many features or many points. At Z the residuals are
-    zero up to the jitter. A few well placed points take what a mean-field belief about random
-    features is worst at. Ours; not part of the papers on either.
+    zero up to the jitter. Ours: inducing points and random features are others', their sum is not.
 
     The inducing functions are the first ``num_leading`` = k. Z, variance and lengthscales are
     trainable.

@@ -6,8 +6,10 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from gpflow_sparse.experiments.config import METHODS
 from gpflow_sparse.experiments.papers import PAPERS
@@ -24,35 +26,117 @@ def bench() -> None:
 @click.argument("method", type=click.Choice([key for key in METHODS if key != "svgp"]))
 @click.option("--num-inducing", default=512, help="M.")
 @click.option("--num-orthogonal", default=512, help="M2.")
-@click.option("--batch-size", default=512, help="Rows of the batch.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    show_default="512; 500 for qsgp",
+    help="Rows of the batch.",
+)
 @click.option("--input-dim", default=8, help="D.")
 @click.option("--repeats", default=20, help="Timed rounds.")
+@click.option(
+    "--num-basis",
+    default="10000,100000,1000000,10000000",
+    help="qsgp: numbers of functions, with commas.",
+)
+@click.option(
+    "--num-data", default="10000,100000,1000000", help="qsgp: numbers of rows, with commas."
+)
+@click.option("--basis-batch-size", default=10_000, help="qsgp: functions in each of two draws.")
+@click.option("--num-support", default=500, help="qsgp: support rows.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="qsgp: folder for the table and a picture.",
+)
 @click.option("--float32/--float64", default=False, help="Precision.")
 @click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
-def step(method: str, float32: bool, device: str | None, **sizes: int) -> None:
+def step(method: str, float32: bool, device: str | None, **options: Any) -> None:
     """Time one step (value and gradient) of METHOD against GPflow's SVGP.
 
     Where gpytorch is installed, its orthogonally decoupled model is timed too; its second set of
-    points serves the mean only.
+    points serves the mean only. For qsgp: whole steps, against the numbers of functions and of
+    rows, and the memory that they take.
     """
+    names = ("num_basis", "num_data", "basis_batch_size", "num_support", "output")
     with clear_errors(), session(float32, device):
-        from gpflow_sparse.experiments.steps import bench_step
+        sampled = {name: options.pop(name) for name in names}
+        if method == "qsgp":
+            _step_of_qsgp({**options, **sampled}, float32)
+            return
+        given = [name for name in names if not _is_default(name)]
+        if given:
+            raise ValueError(f"--{given[0].replace('_', '-')} is for qsgp, not for {method}.")
+        _step_against_svgp(method, options)
 
-        rows, rate = bench_step(method, **sizes)
-        table = [
-            (
-                row.title,
-                f"{row.milliseconds:.1f}",
-                f"{row.ratio:.3f}",
-                "" if row.fraction is None else f"{row.fraction:.2f}",
-            )
-            for row in rows
-        ]
-        print_table(("model", "ms per step", "ratio to GPflow", "of the matmul rate"), table)
-        click.echo(f"matmul rate {rate:.0f} GFLOP/s", err=True)
-        click.echo(
-            json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "matmul_gflops": rate})
+
+def _step_against_svgp(method: str, sizes: dict[str, Any]) -> None:
+    from gpflow_sparse.experiments.steps import bench_step
+
+    rows, rate = bench_step(method, **{**sizes, "batch_size": sizes["batch_size"] or 512})
+    table = [
+        (
+            row.title,
+            f"{row.milliseconds:.1f}",
+            f"{row.ratio:.3f}",
+            "" if row.fraction is None else f"{row.fraction:.2f}",
         )
+        for row in rows
+    ]
+    print_table(("model", "ms per step", "ratio to GPflow", "of the matmul rate"), table)
+    click.echo(f"matmul rate {rate:.0f} GFLOP/s", err=True)
+    click.echo(json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "matmul_gflops": rate}))
+
+
+def _step_of_qsgp(options: dict[str, Any], float32: bool) -> None:
+    from gpflow_sparse.experiments import qsgp_costs
+    from gpflow_sparse.experiments.qsgp_memory import StepSizes, step_memory
+
+    names = ("basis_batch_size", "num_support", "input_dim", "num_inducing")
+    sizes = StepSizes(options["batch_size"] or 500, *(options[name] for name in names))
+    num_basis, num_data = (
+        _whole_numbers(options[name], name) for name in ("num_basis", "num_data")
+    )
+    costs = qsgp_costs.step_costs(num_basis, num_data, sizes, repeats=options["repeats"])
+    memory = [step_memory(m, sizes, float32) for m in num_basis]
+    header, rows = qsgp_costs.cost_table(costs, memory)
+    print_table(header, rows)
+    record = {
+        "rows": [dataclasses.asdict(cost) for cost in costs],
+        "memory": [dataclasses.asdict(grown) for grown in memory],
+    }
+    if options["output"] is not None:
+        qsgp_costs.write_costs(options["output"], costs, memory)
+        click.echo(f"table and picture in {options['output']}", err=True)
+    click.echo(json.dumps(record))
+
+
+@bench.command()
+@click.argument("method", type=click.Choice(["qsgp"]))
+@click.option("--num-basis", default=10_000, help="m.")
+@click.option("--basis-batch-size", default=1000, help="Functions in each of two draws.")
+@click.option("--batch-size", default=500, help="Rows of the batch.")
+@click.option("--num-support", default=500, help="Support rows.")
+@click.option("--num-rows", type=click.IntRange(min=1), show_default="all", help="N, at most.")
+@click.option("--repeats", default=20, help="Steps measured of each estimator.")
+@click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+def variance(method: str, num_rows: int | None, device: str | None, **sizes: int) -> None:
+    """Compare the gradient estimators of METHOD with the exact gradient.
+
+    On kin40k where GPFLOW_SPARSE_DATA has it, else on generated rows. The exact optimum is solved
+    for first: minutes at full size.
+    """
+    with clear_errors(), session(False, device):
+        from gpflow_sparse.experiments import qsgp_variance
+
+        name, X, Y = qsgp_variance.benchmark_rows()
+        errors = qsgp_variance.gradient_errors(
+            X[:num_rows], Y[:num_rows], qsgp_variance.VarianceSizes(**sizes)
+        )
+        click.echo(f"{name}, {len(X[:num_rows])} rows", err=True)
+        print_table(*qsgp_variance.error_table(errors))
+        record = {"data": name, "rows": [dataclasses.asdict(error) for error in errors]}
+        click.echo(json.dumps(record))
 
 
 @bench.command()
@@ -84,8 +168,8 @@ def grief(device: str | None, **sizes: int) -> None:
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    show_default="2000; at full size 100 epochs",
-    help="Training steps of every row, for solvegp.",
+    show_default="2000 for solvegp, at full size 100 epochs; 5000 or less for qsgp",
+    help="Training steps of every row, for solvegp and qsgp.",
 )
 @click.option("--minutes", default=75.0, help="Begin nothing that would end later.")
 @click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
@@ -112,7 +196,8 @@ def paper(
     """Run the table of the paper NAME again, and write it beside the published numbers.
 
     Each finished row is kept; the same command goes on where it stopped. What is expected to end
-    after --minutes, from what its like took (for solvegp, from its first steps), is not begun.
+    after --minutes, from what its like took (for solvegp and qsgp, from its first steps), is not
+    begun.
     """
     with clear_errors(), _same_command_goes_on(), session(False, device):
         from gpflow_sparse.experiments.papers.runner import run_paper
@@ -132,10 +217,15 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _whole_numbers(text: str) -> tuple[int, ...]:
+def _whole_numbers(text: str, name: str = "splits") -> tuple[int, ...]:
     if not all(part.isdecimal() for part in _split(text)):
-        raise ValueError(f"splits must be numbers such as 0,1,2; got {text!r}.")
+        raise ValueError(f"{name} must be numbers such as 0,1,2; got {text!r}.")
     return tuple(int(part) for part in _split(text))
+
+
+def _is_default(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.DEFAULT
 
 
 @contextlib.contextmanager

@@ -28,6 +28,14 @@ METHODS = {
         "Basis SVGP",
         "variational inference over the weights of a finite basis: any likelihood, minibatches",
     ),
+    "qsgp": (
+        "QSGP",
+        "a step sees some rows and some of the basis functions, at a cost free of both numbers",
+    ),
+    "rvm": (
+        "RVM",
+        "relevance vector machine, sub-sampled: functions around training rows, most switched off",
+    ),
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
 BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp")

@@ -1,5 +1,6 @@
 """Places where the tail of a sub-sampled model is known exactly, kept so at constant cost."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -107,9 +108,10 @@ class Anchors(tf.Module):
         )
         return Anchor(W, (first, second), tf.convert_to_tensor(self.values))
 
-    def follow(self, Phi: tf.Tensor, change: tf.Tensor) -> None:
-        """Weights moved: functions ``Phi [p, u]`` of theirs, and by how much ``[u, Q]``."""
-        self.values.assign_add(tf.linalg.matmul(Phi, change))
+    def follow(self, Phi: Sequence[tf.Tensor], changes: Sequence[tf.Tensor]) -> None:
+        """Weights moved: functions ``[p, k]`` and by how much theirs did ``[k, Q]``, in parts."""
+        moves = [tf.linalg.matmul(part, change) for part, change in zip(Phi, changes, strict=True)]
+        self.values.assign_add(tf.add_n(moves))
 
     def _covariance(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """Of the tail: the kernel, less what a head that the basis puts first has of it."""

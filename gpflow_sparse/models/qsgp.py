@@ -248,9 +248,10 @@ class QSGP(SubsampledStep, VariationalModel):
 
         Proposition 1 for the diagonal, ``c_r = (phi_r^T phi_r / noise + s_r)^-1/2``; a block is the
         factor of its precision's inverse; the columns of a chevron need that of all m weights, so
-        m is limited to 4,096 there. O(N m + N h^2 + h^3), or O(N m^2 + m^3).
+        m is limited to 4,096 there. O(n m + n h^2 + h^3) for n rows, or O(n m^2 + m^3).
 
-        :param X: ``[N, D]``, all training inputs.
+        :param X: ``[n, D]``, training inputs: all, or a random part of them, each of which then
+            stands for ``num_data / n`` rows. A block needs several times h of them.
         :raises ValueError: for another likelihood, or a chevron over too many functions.
         """
         X = self._require_inputs(X)

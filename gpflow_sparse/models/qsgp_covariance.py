@@ -14,7 +14,7 @@ MOST_DENSE = 4096
 def best_covariance(model: Any, X: tf.Tensor) -> tuple[Any, Any, tf.Tensor]:
     """
     :param model: a QSGP with Gaussian noise.
-    :param X: all training inputs.
+    :param X: training inputs, all or a random part of them.
     :return: ``B [L, h, h]``, ``D [m - h, L, h]`` (None where the model has none) and ``log c
         [m - h, L]``.
     :raises ValueError: for a chevron over more functions than a square matrix can be made of.
@@ -33,10 +33,15 @@ def best_covariance(model: Any, X: tf.Tensor) -> tuple[Any, Any, tf.Tensor]:
         D = tf.tile(factor[h:, None, :h], [1, L, 1])
     elif h:
         B = tf.tile(chevron.lower_factor_of_inverse(_precision(model, X, h))[None], [L, 1, 1])
-    diagonal = _squares(model, X) / noise + model.basis.precision_diagonal(
+    diagonal = _per_row(model, X) * _squares(model, X) / noise + model.basis.precision_diagonal(
         tf.range(h, model.basis.num_basis)
     )
     return B, D, tf.tile(-0.5 * tf.math.log(diagonal)[:, None], [1, L])
+
+
+def _per_row(model: Any, X: tf.Tensor) -> float:
+    """How many training rows each of the given ones stands for."""
+    return model.num_data / X.shape[0]
 
 
 def _precision(model: Any, X: tf.Tensor, size: int) -> tf.Tensor:
@@ -48,7 +53,7 @@ def _precision(model: Any, X: tf.Tensor, size: int) -> tf.Tensor:
         return [tf.linalg.matmul(Phi, Phi, transpose_a=True)]
 
     (gram,) = streamed_sum(products, [X], block_rows=chevron.chunk_size(size))
-    return gram / model.likelihood.variance + model.basis.prior_precision(chosen, chosen)
+    return _per_row(model, X) * gram / model.likelihood.variance + model.basis.prior_precision(chosen, chosen)
 
 
 def _squares(model: Any, X: tf.Tensor) -> tf.Tensor:

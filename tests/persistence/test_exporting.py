@@ -50,12 +50,9 @@ EXPORTED = [
     "model.bayesian_gplvm",
     "model.svgp_diagonal",
     "model.standardized",
-    "basis_svgp.orthogonal",
     "basis_svgp.dictionary",
     "basis_svgp.relevance",
     "basis_svgp.hybrid",
-    "basis_gpr.dictionary",
-    "basis_gpr.relevance",
     "basis_gpr.hybrid",
 ]
 LOAD = """

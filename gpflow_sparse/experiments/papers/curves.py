@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpflow_sparse.experiments.config import CHECKPOINTS
-from gpflow_sparse.experiments.papers.curves_table import write_curves_table
+from gpflow_sparse.experiments.papers.curves_table import number, write_curves_table
 from gpflow_sparse.experiments.papers.spec import Paper, PaperRun, Record, Row, Task
 
 if TYPE_CHECKING:
@@ -107,6 +107,6 @@ class CurvesPaper(Paper):
     ) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
         rows = []
         for r in records:
-            numbers = (f"{r[key]:{form}}" if key in r else "" for key, form in self.columns.values())
-            rows.append((r["dataset"], r["title"], f"{r['steps']}", *numbers))
+            cells = (number(r, *column) for column in self.columns.values())
+            rows.append((r["dataset"], r["title"], f"{r['steps']}", *cells))
         return ("data set", "model", "steps", *self.columns), rows

@@ -47,7 +47,7 @@ def _dataset(
         if any(key in record for record in records)
     }
     lines = [
-        (r["title"], f"{r['steps']}", *(_number(r, key, form) for key, form in shown.values()))
+        (r["title"], f"{r['steps']}", *(number(r, key, form) for key, form in shown.values()))
         for r in records
     ]
     for title, cells in run.paper.published.get(name, {}).items():
@@ -63,7 +63,8 @@ def _dataset(
     ]
 
 
-def _number(record: Record, key: str, form: str) -> str:
+def number(record: Record, key: str, form: str) -> str:
+    """An entry of a record, or nothing where it has none."""
     return f"{record[key]:{form}}" if key in record else ""
 
 
@@ -81,7 +82,9 @@ def _left(run: PaperRun, records: Sequence[Record]) -> list[str]:
     lines = []
     for row in run.paper.sizes[run.size].rows:
         missing = [
-            n for n in run.chosen_datasets if n in row.options["datasets"] and (row.key, n) not in found
+            n
+            for n in run.chosen_datasets
+            if n in row.options["datasets"] and (row.key, n) not in found
         ]
         if missing:
             lines.append((row.title, ", ".join(missing)))

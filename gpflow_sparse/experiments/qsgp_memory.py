@@ -1,0 +1,77 @@
+"""What a process grows by when it trains QSGP; no TensorFlow until one has been started."""
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpflow_sparse.session import session
+
+# Where Linux says how much of a process is in memory.
+_STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """Of a step, but for the number of functions and of rows in all."""
+
+    batch_size: int = 500
+    """Rows."""
+    basis_batch_size: int = 10_000
+    """Functions in each of two draws; at most all of them."""
+    num_support: int = 500
+    """Support rows."""
+    input_dim: int = 8
+    """D."""
+    num_inducing: int = 512
+    """Of the SVGP."""
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """In units of 2^20 bytes, above a process that has loaded TensorFlow and the data."""
+
+    num_basis: int
+    """m."""
+    held: float
+    """Means, scales, and the optimizer's memory of both."""
+    grown: float
+    """Resident memory after some steps."""
+    peak: float
+    """The most on the way, with the making of the model."""
+
+
+def step_memory(
+    num_basis: int, sizes: StepSizes, *, float32: bool, num_steps: int = 10
+) -> StepMemory:
+    """
+    Make a model and take steps in a process of their own.
+
+    :raises ValueError: where the system does not say how much memory a process has.
+    """
+    if not _STATUS.is_file():
+        raise ValueError(f"memory is measured where there is {_STATUS}, that is on Linux.")
+    # a forked process would begin with the memory of this one
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(_measure, num_basis, sizes, float32, num_steps).result()
+
+
+def _measure(num_basis: int, sizes: StepSizes, float32: bool, num_steps: int) -> StepMemory:
+    with session(float32, None):
+        from gpflow_sparse.experiments.qsgp_costs import made_rows, qsgp_step
+
+        data = made_rows(sizes.input_dim)
+        before = _megabytes("VmRSS")
+        step = qsgp_step(num_basis, data, sizes)
+        for _ in range(num_steps):
+            step()
+        held = 4.0 * num_basis * data[0].dtype.size / 2**20
+        grown, peak = _megabytes("VmRSS") - before, _megabytes("VmHWM") - before
+        return StepMemory(num_basis, held, grown, peak)
+
+
+def _megabytes(field: str) -> float:
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    (kilobytes,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(kilobytes) / 1024.0
