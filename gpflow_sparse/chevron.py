@@ -152,7 +152,7 @@ def moments(
     present = [part for part in tail if part is not None]
 
     def add(Phi: tf.Tensor, parts: Sums, sums: Sums) -> Sums:
-        part = Tail(*parts) if tail.D is not None else Tail(*parts, None)
+        part = Tail(parts[0], parts[1], None if tail.D is None else parts[2])
         projected = tf.linalg.matmul(Phi, tail_vectors(part))
         spread = sums[1] + _diagonal_spread(Phi, part.log_c, full_cov)
         return add_projections(sums[0], projected), spread

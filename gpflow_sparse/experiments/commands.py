@@ -98,7 +98,7 @@ def _step_of_qsgp(options: dict[str, Any], float32: bool) -> None:
         _whole_numbers(options[name], name) for name in ("num_basis", "num_data")
     )
     costs = qsgp_costs.step_costs(num_basis, num_data, sizes, repeats=options["repeats"])
-    memory = [step_memory(m, sizes, float32) for m in num_basis]
+    memory = [step_memory(m, sizes, float32=float32) for m in num_basis]
     header, rows = qsgp_costs.cost_table(costs, memory)
     print_table(header, rows)
     record = {

@@ -98,7 +98,7 @@ def cost_table(
     """Header and rows."""
     header = ("model", "m", "N", "ms per step", "MB of weights and accumulators", "MB of the rest")
     grown = {row.num_basis: row for row in memory}
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for cost in costs:
         known = grown.get(cost.num_basis or 0) if cost.title == _OWN else None
         cells = (f"{known.held:.0f}", f"{known.peak - known.held:.0f}") if known else ("", "")

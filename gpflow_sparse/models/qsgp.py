@@ -150,11 +150,6 @@ class QSGP(SubsampledStep, VariationalModel):
         return self.kernel.basis
 
     @property
-    def num_tail(self) -> int:
-        """``m - h``, the functions that are sampled."""
-        return self.basis.num_basis - self.num_head
-
-    @property
     def input_dim(self) -> int | None:
         return self.basis.input_dim
 

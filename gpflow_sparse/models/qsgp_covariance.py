@@ -53,7 +53,8 @@ def _precision(model: Any, X: tf.Tensor, size: int) -> tf.Tensor:
         return [tf.linalg.matmul(Phi, Phi, transpose_a=True)]
 
     (gram,) = streamed_sum(products, [X], block_rows=chevron.chunk_size(size))
-    return _per_row(model, X) * gram / model.likelihood.variance + model.basis.prior_precision(chosen, chosen)
+    data = _per_row(model, X) * gram / model.likelihood.variance
+    return data + model.basis.prior_precision(chosen, chosen)
 
 
 def _squares(model: Any, X: tf.Tensor) -> tf.Tensor:

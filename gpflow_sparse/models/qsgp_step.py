@@ -1,5 +1,6 @@
 """What a step of a sub-sampled model draws, reads and computes."""
 
+import abc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,13 +23,11 @@ tail, ``[k]`` each."""
 class SubsampledStep(SparseModel):
     """The part of :class:`~gpflow_sparse.models.QSGP` that sees a draw and not all functions."""
 
-    basis: Any
     likelihood: Any
     mean_function: Any
-    num_data: int
+    num_data: Any
     num_latent_gps: int
     num_head: int
-    num_tail: int
     basis_batch_size: int
     variance_reduction: str
     site_estimator: str
@@ -37,7 +36,21 @@ class SubsampledStep(SparseModel):
     q_block: Any
     q_log_scale: tf.Variable
     q_columns: tf.Variable | None
-    head: Head
+
+    @property
+    @abc.abstractmethod
+    def basis(self) -> Any:
+        """The basis that the weights belong to."""
+
+    @property
+    @abc.abstractmethod
+    def head(self) -> Head:
+        """q of the head."""
+
+    @property
+    def num_tail(self) -> int:
+        """``m - h``, the functions that are sampled."""
+        return int(self.basis.num_basis - self.num_head)
 
     @property
     def long_variables(self) -> tuple[tf.Variable, ...]:

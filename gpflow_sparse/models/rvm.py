@@ -133,8 +133,8 @@ class RVM(QSGP):
     ) -> None:
         super()._follow(changes, taken, places, seen)
         h = self.num_head
-        if isinstance(self.likelihood, Gaussian):
-            self._set_scales(taken, places, seen)
+        if isinstance(self.likelihood, Gaussian) and seen.batch is not None:
+            self._set_scales(taken, places, seen.batch)
         moments = tf.square(tf.gather(self.q_mu, h + taken))
         moments += tf.exp(2.0 * tf.gather(self.q_log_scale, taken))
         if self.q_columns is not None:
@@ -149,12 +149,12 @@ class RVM(QSGP):
         log_s = tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)
         self.basis.log_precision.scatter_update(tf.IndexedSlices(log_s, indices))
 
-    def _set_scales(self, taken: tf.Tensor, places: tf.Tensor, seen: Seen) -> None:
+    def _set_scales(self, taken: tf.Tensor, places: tf.Tensor, batch: Any) -> None:
         """
         ``c_r = (N / n sum_l phi_lr^2 / noise + s_r)^-1/2`` over the rows of the batch: proposition
         1, used in later steps only, so that the objective of a step stays unbiased.
         """
-        squares = [tf.reduce_mean(tf.square(part), axis=0) for part in seen.batch.tails]
+        squares = [tf.reduce_mean(tf.square(part), axis=0) for part in batch.tails]
         chosen = first_places(places, tf.size(taken))
         sums = self.num_data * tf.gather(tf.concat(squares, axis=0), chosen)
         s = self.basis.precision_diagonal(self.num_head + taken)

@@ -29,9 +29,10 @@ class SparseModel(abc.ABC):
     trainable_variables: Sequence[tf.Variable]
     _require_data: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
 
+    @abc.abstractmethod
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """
-        What is to be done before step 0, 1, ..., outside of the compiled step; nothing by default.
+        What is to be done before step 0, 1, ..., outside of the compiled step.
 
         :param data: returns the batch of this step.
         """

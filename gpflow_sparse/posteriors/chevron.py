@@ -117,7 +117,7 @@ class ChevronPosterior(SparsePosterior):
             full_cov=full_cov,
         )
         if self._augmentation is not None:
-            cov = self._augment(X, cov, full_cov)
+            cov = self._augment(X, cov, self._augmentation, full_cov)
         return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
 
     def _predict_batches(
@@ -149,7 +149,9 @@ class ChevronPosterior(SparsePosterior):
         )
         return mean, cov
 
-    def _augment(self, X: tf.Tensor, variance: tf.Tensor, full_cov: bool) -> tf.Tensor:
+    def _augment(
+        self, X: tf.Tensor, variance: tf.Tensor, augmentation: tuple[Any, Any], full_cov: bool
+    ) -> tf.Tensor:
         """
         ``+ noise k(x, x)^2 / (|k(x, X_train)|^2 + noise k(x, x))``.
 
@@ -160,7 +162,7 @@ class ChevronPosterior(SparsePosterior):
                 "full_cov must be False with augmentation: it adds a function at each test point, "
                 "so that the covariance of some would depend on which others are asked for."
             )
-        inputs, noise = (tf.convert_to_tensor(part) for part in self._augmentation)
+        inputs, noise = (tf.convert_to_tensor(part) for part in augmentation)
         kernel = self.basis.kernel
 
         def squares(blocks: Any, tensors: Any) -> list[tf.Tensor]:

@@ -146,8 +146,8 @@ class TrainingLoop:
     def _evaluate(self, step: int, *, move: bool) -> float | None:
         """The loss of a step, or None if a number was not finite."""
         arguments = (tf.constant(move), *self._arguments(step))
-        if move and hasattr(self._model, "prepare_step"):
-            lookup = self._feed.lookup if self._feed else None
+        if move and self._feed is not None and hasattr(self._model, "prepare_step"):
+            lookup = self._feed.lookup
             self._model.prepare_step(step, lambda: lookup(*arguments[1:]))
         try:
             loss, finite = self._step(*arguments)

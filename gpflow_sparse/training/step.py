@@ -40,7 +40,7 @@ def compile_step(
     :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
     :param scale: fraction of each step that is taken, by the optimizer and on q alike.
     """
-    if hasattr(model, "sparse_step"):
+    if feed is not None and hasattr(model, "sparse_step"):
         return _compile_sparse_step(model, feed, optimizer, gamma, scale)
     pairs = natural_pairs(model) if gamma else ()
     q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]

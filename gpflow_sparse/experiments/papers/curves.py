@@ -64,17 +64,18 @@ class CurvesPaper(Paper):
         return {"config": dict(row.options), "steps": self.steps_for(run, row)}
 
     def mismatch(self, run: PaperRun, record: Record) -> str | None:
+        """Rows that are not run now may have other steps: the table says how many."""
         row = {row.key: row for row in self.sizes[run.size].rows}.get(record["row"])
         if row is None or record["config"] != dict(row.options):
             return f"holds a row {record['row']} of {record['config']}: delete it"
-        if record["steps"] != self.steps_for(run, row) or record["split"] not in (
-            run.splits or (0,)
-        ):
-            return (
-                f"holds rows of {record['steps']} steps on split {record['split']}: take the same "
-                "--steps and --splits"
-            )
-        return None
+        if record["split"] not in (run.splits or (0,)):
+            return f"holds rows on split {record['split']}: take the same --splits"
+        chosen = not run.rows or row.key in run.rows
+        if not chosen or record["dataset"] not in run.chosen_datasets:
+            return None
+        if record["steps"] == self.steps_for(run, row):
+            return None
+        return f"holds row {row.key} of {record['steps']} steps: take the same --steps"
 
     def run_one(
         self, run: PaperRun, task: Task, dataset: "Dataset", pace: float, deadline: float
