@@ -14,12 +14,17 @@ from gpflow_sparse._version import __version__
 from gpflow_sparse.experiments.commands import bench
 from gpflow_sparse.experiments.config import (
     BASES,
+    COVARIANCES,
     INFERENCES,
     INITIALIZATIONS,
     KERNELS,
+    LIKELIHOODS,
+    METHOD_DEFAULTS,
     METHODS,
     MODEL,
+    REDUCTIONS,
     SCHEDULES,
+    SITE_ESTIMATORS,
     RunConfig,
     memory_estimate,
 )
@@ -51,8 +56,19 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--num-inducing", help="M, points of the base set.")
 @_field("--num-orthogonal", help="M2, points of the orthogonal set.")
 @_field("--num-columns", help="Columns of ODVGP's penalty drawn in a step; 0 for all.")
-@_field("--num-basis", help="Basis functions.")
-@_field("--basis", type=click.Choice(BASES), help="Which, for basis_gpr and basis_svgp.")
+@_field("--num-basis", help="Basis functions; 10000 for qsgp.")
+@_field(
+    "--basis",
+    type=click.Choice(BASES),
+    help="Which, for basis_gpr, basis_svgp and qsgp (hybrid there).",
+)
+@_field("--basis-batch-size", help="qsgp, rvm: functions in each of two draws.")
+@_field("--covariance", type=click.Choice(COVARIANCES), help="qsgp, rvm: shape of q.")
+@_field("--num-dense-columns", type=click.IntRange(min=0), help="qsgp, rvm: of the covariance.")
+@_field("--variance-reduction", type=click.Choice(REDUCTIONS), help="qsgp, rvm: of gradients.")
+@_field("--site-estimator", type=click.Choice(SITE_ESTIMATORS), help="qsgp, rvm: not for gaussian.")
+@_field("--num-support", help="qsgp, rvm: rows where the mean is kept exactly.")
+@_field("--likelihood", type=click.Choice(LIKELIHOODS), help="Of Y given f; as the data have it.")
 @_field("--points-per-dimension", help="Nodes of the grid in each input column.")
 @_field("--inference", type=click.Choice(INFERENCES), help="Of grief; type1 is fully Bayesian.")
 @_field(
@@ -66,7 +82,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--num-subset", help="Rows of the exact GP that gives starting hyperparameters.")
 @_field("--num-steps", help="Training steps.")
 @_field("--batch-size", help="Rows per step.")
-@_field("--learning-rate", help="Peak rate of Adam.")
+@_field("--learning-rate", help="Peak rate of Adam; of Adagrad for qsgp and rvm, 0.1 there.")
 @_field("--schedule", type=click.Choice(SCHEDULES), help="Decay to zero over the run, or constant.")
 @_field("--natural-gradients", help="Step size on q; 0 leaves q to Adam.")
 @_field("--baseline/--no-baseline", help="Train GPflow's SVGP with the same M beside it.")
@@ -83,6 +99,8 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
     with --resume goes on.
     """
     with clear_errors(), session(fields["float32"], device):
+        defaults = METHOD_DEFAULTS.get(fields["method"], {})
+        fields |= {name: value for name, value in defaults.items() if not _chosen(name)}
         config = RunConfig(**fields)
         if config.on_grid and not _chosen("kernel"):
             config = dataclasses.replace(config, kernel="squared_exponential")

@@ -14,6 +14,7 @@ from gpflow_sparse.experiments.build_basis import basis_model
 from gpflow_sparse.experiments.config import BASIS_METHODS, RunConfig
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
+from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
 from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
 
 _KERNELS = {
@@ -93,7 +94,7 @@ def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
     X, _ = dataset.train
     kernel, noise = _start_kernel(config, dataset)
     if config.method in BASIS_METHODS:
-        return basis_model(config, kernel, make_likelihood(dataset.num_classes, noise), dataset)
+        return basis_model(config, kernel, make_likelihood(config, dataset, noise), dataset)
     if sum(config.sizes) > len(X):
         raise ValueError(
             f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the {len(X)} training "
@@ -106,7 +107,7 @@ def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
         method=config.initialization,
         seed=config.seed,
     )
-    return assemble(config, kernel, make_likelihood(dataset.num_classes, noise), points, dataset)
+    return assemble(config, kernel, make_likelihood(config, dataset, noise), points, dataset)
 
 
 def assemble(
@@ -162,14 +163,34 @@ def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.K
 
 
 def make_likelihood(
-    num_classes: int | None, noise_variance: float = 0.1
+    config: RunConfig, dataset: Dataset, noise_variance: float = 0.1
 ) -> gpflow.likelihoods.Likelihood:
-    """Gaussian for regression, Bernoulli for two classes, robust-max for more."""
-    if num_classes is None:
-        return gpflow.likelihoods.Gaussian(noise_variance)
-    if num_classes == 2:
+    """
+    That of ``config``, or Gaussian for regression, Bernoulli for two classes, robust-max for more.
+
+    :raises ValueError: for one that does not go with the data, or with the method.
+    """
+    classes = dataset.num_classes
+    usual = "gaussian" if classes is None else "bernoulli" if classes == 2 else "multiclass"
+    name = config.likelihood or usual
+    known = {"gaussian": ("gaussian", "laplace"), "bernoulli": ("bernoulli", "bernoulli_logit")}
+    choices = known.get(usual, (usual,))
+    if config.method in ("grief", "basis_gpr", "solvegpr"):
+        choices = ("gaussian",)
+    if name not in choices and config.likelihood is not None:
+        raise ValueError(
+            f"likelihood must be {' or '.join(choices)} for {config.method} on {dataset.name}; got "
+            f"{name!r}."
+        )
+    if classes is not None and name == "multiclass":
+        return gpflow.likelihoods.MultiClass(classes)
+    if name == "laplace":
+        return Laplace((0.5 * noise_variance) ** 0.5)  # of the same variance
+    if name == "bernoulli_logit":
+        return BernoulliLogit()
+    if name == "bernoulli":
         return gpflow.likelihoods.Bernoulli()
-    return gpflow.likelihoods.MultiClass(num_classes)
+    return gpflow.likelihoods.Gaussian(noise_variance)
 
 
 def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.Kernel, float]:

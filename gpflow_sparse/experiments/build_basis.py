@@ -1,11 +1,19 @@
 """Models over the weights of a basis, ready to train, and the fully Bayesian one after training."""
 
 import gpflow
+import numpy as np
 
-from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, RandomFourier
+from gpflow_sparse import initialization
+from gpflow_sparse.bases import (
+    FiniteBasis,
+    GridEigenfunctions,
+    Hybrid,
+    KernelDictionary,
+    RandomFourier,
+)
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.experiments.config import RunConfig
-from gpflow_sparse.models import GRIEF, BasisGPR, BasisSVGP
+from gpflow_sparse.experiments.config import SAMPLED_METHODS, RunConfig
+from gpflow_sparse.models import GRIEF, QSGP, RVM, BasisGPR, BasisSVGP
 
 
 def basis_model(
@@ -19,7 +27,7 @@ def basis_model(
 
     :raises ValueError: for classes in a method for regression.
     """
-    if config.method != "basis_svgp" and dataset.num_classes is not None:
+    if config.method in ("grief", "basis_gpr") and dataset.num_classes is not None:
         raise ValueError(
             f"method {config.method} is for regression, but {dataset.name} has classes; "
             "basis_svgp takes them."
@@ -35,6 +43,8 @@ def basis_model(
     elif config.method == "basis_gpr":
         basis = _make_basis(config, kernel, dataset)
         model = BasisGPR(dataset.train, basis, noise_variance=likelihood.variance.numpy())
+    elif config.method in SAMPLED_METHODS:
+        model = _sampled_model(config, kernel, likelihood, dataset)
     else:
         model = BasisSVGP(
             _make_basis(config, kernel, dataset),
@@ -60,9 +70,50 @@ def with_weights(config: RunConfig, model: GRIEF) -> GRIEF:
     return weighted
 
 
+def _sampled_model(
+    config: RunConfig,
+    kernel: gpflow.kernels.Kernel,
+    likelihood: gpflow.likelihoods.Likelihood,
+    dataset: Dataset,
+) -> QSGP:
+    names = ("covariance", "num_dense_columns", "variance_reduction", "site_estimator")
+    options = {name: getattr(config, name) for name in (*names, "num_support")}
+    options["num_latent_gps"] = int(likelihood.latent_dim or 1)
+    options["num_data"] = len(dataset.train[0])
+    if config.method == "rvm":
+        kernel.variance.assign(1.0)  # precisions are relative to the functions' size
+        gpflow.utilities.set_trainable(kernel.variance, False)
+        centers = _some_rows(config, dataset)
+        most = len(centers) + 1 - (config.num_dense_columns or 0)
+        size = min(config.basis_batch_size, most)
+        return RVM(centers, kernel, likelihood, basis_batch_size=size, **options)
+    basis = _make_basis(config, kernel, dataset)
+    head = 0 if config.covariance == "diag" else config.num_dense_columns or basis.num_leading
+    size = max(1, min(config.basis_batch_size, basis.num_basis - head))
+    return QSGP(basis, likelihood, basis_batch_size=size, **options)
+
+
+def _some_rows(config: RunConfig, dataset: Dataset) -> np.ndarray:
+    """Distinct training inputs, all or ``num_basis`` of them."""
+    X = dataset.train[0]
+    count = min(config.num_basis, len(np.unique(X, axis=0)))
+    return initialization.random_subset(X, count, seed=config.seed)
+
+
 def _make_basis(config: RunConfig, kernel: gpflow.kernels.Kernel, dataset: Dataset) -> FiniteBasis:
     if config.basis == "fourier":
         return RandomFourier(kernel, config.num_basis, seed=config.seed)
+    if config.basis == "dictionary":
+        return KernelDictionary(kernel, _some_rows(config, dataset))
+    if config.basis == "hybrid":
+        (Z,) = initialization.split_orthogonal(
+            dataset.train[0],
+            config.num_inducing,
+            kernel=kernel,
+            method=config.initialization,
+            seed=config.seed,
+        )
+        return Hybrid(kernel, Z, config.num_basis - config.num_inducing, seed=config.seed)
     return GridEigenfunctions(
         kernel, dataset.train[0], config.num_basis, config.points_per_dimension
     )

@@ -38,8 +38,19 @@ METHODS = {
     ),
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
-BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp")
-BASES = ("grid", "fourier")
+SAMPLED_METHODS = ("qsgp", "rvm")
+BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp", *SAMPLED_METHODS)
+BASES = ("grid", "fourier", "hybrid", "dictionary")
+COVARIANCES = ("diag", "block", "chevron")
+REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
+SITE_ESTIMATORS = ("split", "absorbed", "strict")
+LIKELIHOODS = ("gaussian", "laplace", "bernoulli", "bernoulli_logit", "multiclass")
+# What the command line takes where an option is not given, by method.
+METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
+    # under random features alone, a mean-field q learns hyperparameters that are too noisy
+    "qsgp": {"basis": "hybrid", "num_basis": 10_000, "learning_rate": 0.1},
+    "rvm": {"basis": "dictionary", "learning_rate": 0.1},
+}
 INFERENCES = ("type2", "type1")
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
 SCHEDULES = ("cosine", "constant")
@@ -48,6 +59,12 @@ MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
 INITIALIZATIONS = ("kmeans", "greedy", "random")
+
+
+_POSITIVE = (
+    *("num_inducing", "num_steps", "batch_size", "num_basis", "points_per_dimension"),
+    *("basis_batch_size", "num_support"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +90,22 @@ class RunConfig:
     num_basis: int = 1000
     """Basis functions of the methods that have them; at most, for a grid."""
     basis: str = "grid"
-    """One of ``BASES``: eigenfunctions on a grid, or random Fourier features."""
+    """One of ``BASES``: eigenfunctions on a grid, random Fourier features, these beside M inducing
+    points, or covariances with random training rows (hyperparameters fixed)."""
+    basis_batch_size: int = 1000
+    """Functions in each of the two draws of a step of qsgp or rvm; at most all of them."""
+    covariance: str | None = None
+    """One of ``COVARIANCES``, for qsgp and rvm; None for what suits the basis."""
+    num_dense_columns: int | None = None
+    """Of the covariance, for qsgp and rvm; None for what suits the basis."""
+    variance_reduction: str | None = None
+    """One of ``REDUCTIONS``, for qsgp and rvm; None for anchored where that can be."""
+    site_estimator: str = "split"
+    """One of ``SITE_ESTIMATORS``, for qsgp and rvm with another than Gaussian noise."""
+    num_support: int = 500
+    """Rows where qsgp and rvm keep their mean exactly."""
+    likelihood: str | None = None
+    """One of ``LIKELIHOODS``; None for gaussian, bernoulli or multiclass, as the data have it."""
     points_per_dimension: int = 10
     """Nodes of the grid in each input column."""
     inference: str = "type2"
@@ -93,11 +125,11 @@ class RunConfig:
     batch_size: int = 1024
     """Rows per step; all of them if there are fewer, or if ``method`` is solvegpr."""
     learning_rate: float = 0.02
-    """Peak rate of Adam."""
+    """Peak rate of Adam; for qsgp and rvm that of Adagrad on the weights."""
     schedule: str = "cosine"
     """One of ``SCHEDULES``: warm-up and decay to zero over the run, or constant."""
     natural_gradients: float = 0.1
-    """Step size of natural gradients on q; 0 leaves q to Adam."""
+    """Step size of natural gradients on q; 0 leaves q to Adam. Not for qsgp and rvm."""
     baseline: bool = True
     """Also train GPflow's SVGP with the same M."""
     float32: bool = False
@@ -113,8 +145,13 @@ class RunConfig:
         _require_choice("task", self.task, ("regression", "classification"))
         _require_choice("basis", self.basis, BASES)
         _require_choice("inference", self.inference, INFERENCES)
-        positive = ("num_inducing", "num_steps", "batch_size", "num_basis", "points_per_dimension")
-        for name in positive:
+        _require_choice("site_estimator", self.site_estimator, SITE_ESTIMATORS)
+        optional = (COVARIANCES, REDUCTIONS, LIKELIHOODS)
+        names = ("covariance", "variance_reduction", "likelihood")
+        for name, choices in zip(names, optional, strict=True):
+            if getattr(self, name) is not None:
+                _require_choice(name, getattr(self, name), choices)
+        for name in _POSITIVE:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
         other = {"solvegpr": "solvegp", "grief": "basis_svgp", "basis_gpr": "basis_svgp"}
@@ -141,8 +178,18 @@ class RunConfig:
             raise ValueError(f"inference must be type2 for {self.method}; grief has type1.")
         if self.method == "grief" and self.basis != "grid":
             raise ValueError("basis must be grid for grief; basis_gpr takes fourier.")
-        if self.method in BASIS_METHODS and self.basis == "fourier" and self.num_basis % 2:
+        if self.method == "rvm" and self.basis != "dictionary":
+            raise ValueError("basis must be dictionary for rvm; qsgp takes others.")
+        if self.method not in BASIS_METHODS:
+            return
+        if self.basis == "fourier" and self.num_basis % 2:
             raise ValueError(f"num_basis must be even for fourier, got {self.num_basis}.")
+        rest = self.num_basis - self.num_inducing
+        if self.basis == "hybrid" and (rest < 2 or rest % 2):
+            raise ValueError(
+                "num_basis must be num_inducing and an even number of random features for hybrid; "
+                f"got {self.num_basis} and {self.num_inducing}."
+            )
 
     @property
     def on_grid(self) -> bool:
@@ -161,15 +208,21 @@ class RunConfig:
     def shrunk_to(self, num_distinct: int) -> "RunConfig":
         """The same run with at most a quarter of the distinct rows in each inducing set."""
         most = max(1, num_distinct // 4)
+        num_inducing = min(self.num_inducing, most)
+        if self.method in BASIS_METHODS and self.basis == "hybrid":
+            num_inducing -= (self.num_basis - num_inducing) % 2  # features come in pairs
         return dataclasses.replace(
             self,
-            num_inducing=min(self.num_inducing, most),
+            num_inducing=max(1, num_inducing),
             num_orthogonal=min(self.num_orthogonal, most),
         )
 
     def as_baseline(self) -> "RunConfig":
         """The same run with GPflow's SVGP on M points."""
-        return dataclasses.replace(self, method="svgp", baseline=False)
+        changed: dict[str, Any] = {"method": "svgp", "baseline": False}
+        if self.method in SAMPLED_METHODS:  # whose rate is that of another optimizer
+            changed["learning_rate"] = RunConfig.learning_rate
+        return dataclasses.replace(self, **changed)
 
 
 def memory_estimate(
@@ -182,10 +235,19 @@ def memory_estimate(
     step: about ten of size M' x M' for the factor and its gradient, and for the batch about ten of
     size M' x n, two of them per output, M' = M + M2. ODVGP factors and multiplies Kuu alone, and
     has a few tensors of size M2 x (M + n + s), s its columns. With a basis of m functions, about
-    twelve of size m x m, and the features of a block of rows.
+    twelve of size m x m, and the features of a block of rows. With functions that are sampled, two
+    numbers for each and the memory of both, or as many more as there are dense columns, and about
+    eight of the size of a step's functions at its rows.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
+    if config.method in SAMPLED_METHODS:
+        head = config.num_inducing if config.basis == "hybrid" else config.num_dense_columns or 0
+        columns = 2 + (head if config.covariance == "chevron" else 0)
+        held = 2 * columns * total * num_latent_gps + 4 * head**2
+        drawn = head + 2 * min(config.basis_batch_size, total)
+        rows = batch + config.num_support
+        return int(size * (num_data * (input_dim + 1) + held + 8 * rows * drawn))
     if config.method in BASIS_METHODS:
         block = 0 if config.method == "basis_svgp" else 4 * 2**23
         features = max(block, 4 * total * batch * num_latent_gps)

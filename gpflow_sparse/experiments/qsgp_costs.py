@@ -125,15 +125,18 @@ def write_costs(folder: Path, costs: Sequence[StepCost], memory: Sequence[StepMe
     axes = figure.subplots(1, 2, sharey=True)
     own = [cost for cost in costs if cost.title == _OWN]
     (svgp,) = (cost for cost in costs if cost.num_basis is None)
+    at_one_n = [cost for cost in own if cost.num_data == _NUM_DATA]
+    at_one_m = [cost for cost in own if cost.num_basis == _NUM_BASIS]
     series = (
-        ("functions m", "num_basis", [cost for cost in own if cost.num_data == _NUM_DATA]),
-        ("rows N", "num_data", [cost for cost in own if cost.num_basis == _NUM_BASIS]),
+        (f"functions m, at N = {_NUM_DATA}", "num_basis", at_one_n),
+        (f"rows N, at m = {_NUM_BASIS}", "num_data", at_one_m),
     )
     for axis, (label, size, shown) in zip(axes, series, strict=True):
         points = sorted((getattr(cost, size), cost.milliseconds) for cost in shown)
         axis.plot(*zip(*points, strict=True), "o-", label=_OWN)
         axis.axhline(svgp.milliseconds, color="0.5", ls="--", label=svgp.title)
-        axis.set(xscale="log", xlabel=label, ylim=(0.0, None))
+        axis.set(xscale="log", xlabel=label)
+    axes[0].set_ylim(0.0, 1.1 * max(cost.milliseconds for cost in [*own, svgp]))
     axes[0].set_ylabel("ms per step")
     axes[0].legend()
     figure.savefig(folder / "step-qsgp.png", dpi=130)

@@ -13,6 +13,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+from gpflow.keras import tf_keras
 from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse import persistence, training
@@ -31,12 +32,15 @@ from gpflow_sparse.experiments.config import (
     METHODS,
     MODEL,
     RECORD,
+    SAMPLED_METHODS,
     RunConfig,
 )
 from gpflow_sparse.experiments.evaluation import evaluate, predictor
 from gpflow_sparse.persistence import files
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
+# Of the hyperparameters beside sampled functions.
+_DENSE_RATE = 0.002
 
 
 @dataclass(frozen=True)
@@ -88,26 +92,36 @@ def _fit(
     *,
     resume: bool,
 ) -> training.History:
-    """By Adam and natural gradients, with checkpoints."""
-    if config.schedule == "cosine":
-        warmup = min(20, config.num_steps - 1)
-        optimizer = training.adam(
-            config.learning_rate, decay_steps=config.num_steps, warmup_steps=warmup
-        )
-    else:
-        optimizer = training.adam(config.learning_rate)
+    """By Adam and natural gradients, or by Adagrad on some rows; with checkpoints."""
     holds_data = isinstance(model, InternalDataTrainingLossMixin)  # and has no q to move
+    sampled = config.method in SAMPLED_METHODS
     return training.fit(
         model,
         None if holds_data else dataset.train,
-        optimizer=optimizer,
+        optimizer=_adagrad(config) if sampled else _adam(config),
         num_steps=config.num_steps,
         batch_size=None if holds_data else min(config.batch_size, len(dataset.train[0])),
-        natural_gradients=False if holds_data else config.natural_gradients,
+        natural_gradients=False if holds_data or sampled else config.natural_gradients,
         checkpoint_dir=folder / CHECKPOINTS / config.method,
         resume=resume,
         seed=config.seed,
     )
+
+
+def _adam(config: RunConfig) -> Any:
+    if config.schedule == "constant":
+        return training.adam(config.learning_rate)
+    warmup = min(20, config.num_steps - 1)
+    return training.adam(config.learning_rate, decay_steps=config.num_steps, warmup_steps=warmup)
+
+
+def _adagrad(config: RunConfig) -> Any:
+    """Hyperparameters, whose gradients are noisier than those of the weights, by Adam."""
+    if config.schedule == "constant":
+        return training.SparseAdagrad(config.learning_rate)
+    decay = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.num_steps)
+    dense = training.adam(_DENSE_RATE, decay_steps=config.num_steps)
+    return training.SparseAdagrad(decay, dense=dense)
 
 
 def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:

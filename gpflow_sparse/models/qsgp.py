@@ -1,6 +1,6 @@
 """Quadruply stochastic Gaussian processes: steps at a cost free of N and of m."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gpflow
@@ -75,8 +75,8 @@ class QSGP(SubsampledStep, VariationalModel):
     ) -> None:
         """
         :param basis: m functions. With a dense prior precision
-            (:class:`~gpflow_sparse.bases.KernelDictionary`) its hyperparameters have to be fixed,
-            ``covariance`` is "diag", and the elbo lacks the constant ``log |S| / 2``.
+            (:class:`~gpflow_sparse.bases.KernelDictionary`) its hyperparameters are set not
+            trainable, ``covariance`` is "diag", and :meth:`elbo` lacks ``log |S| / 2``.
         :param likelihood: any GPflow likelihood.
         :param num_data: N, the number of training rows.
         :param basis_batch_size: k, the functions in each of a step's two draws from the tail.
@@ -124,7 +124,7 @@ class QSGP(SubsampledStep, VariationalModel):
             basis_batch_size, self.num_tail, site_estimator
         )
         qsgp_options.freeze_dense(basis)
-        h, tail, L, dtype = self.num_head, self.num_tail, num_latent_gps, basis.dtype
+        h, tail, L, dtype = self.num_head, self.num_tail, self.num_latent_gps, basis.dtype
         self.q_mu = tf.Variable(tf.zeros([basis.num_basis, L], dtype))
         start = -0.5 * tf.math.log(basis.precision_diagonal(tf.range(h, h + tail)))
         self.q_log_scale = tf.Variable(tf.tile(start[:, None], [1, L]))
@@ -139,7 +139,7 @@ class QSGP(SubsampledStep, VariationalModel):
         self.support = qsgp_options.require_rows(support, "support", basis)
         self.augmentation = qsgp_options.require_augmentation(augmentation, basis, likelihood)
         self.anchors = None
-        if self.variance_reduction in ("anchored", "eq3", "tracked"):
+        if self.variance_reduction in qsgp_options.ANCHORED:
             num_vectors = L * (1 + h) if self.q_columns is not None else L
             self.anchors = Anchors(basis, h, num_vectors)
         self._require_parts(self.input_dim)
@@ -147,7 +147,7 @@ class QSGP(SubsampledStep, VariationalModel):
     @property
     def basis(self) -> FiniteBasis:
         """The basis that the weights belong to."""
-        return self.kernel.basis
+        return qsgp_options.basis_of(self.kernel)
 
     @property
     def input_dim(self) -> int | None:
@@ -195,6 +195,19 @@ class QSGP(SubsampledStep, VariationalModel):
         """
         return super().elbo(data)
 
+    def training_loss_closure(
+        self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True
+    ) -> Callable[[], tf.Tensor]:
+        """
+        As :meth:`gpflow_sparse.models.VariationalModel.training_loss_closure`, for models that take
+        all functions: otherwise the loss is another number in every call.
+
+        :raises ValueError: if ``basis_batch_size`` is less than the number of functions that can be
+            drawn.
+        """
+        qsgp_options.require_all_functions(self)
+        return super().training_loss_closure(data, compile=compile)
+
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> ChevronPosterior:
@@ -223,7 +236,9 @@ class QSGP(SubsampledStep, VariationalModel):
         `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
 
         :param data: returns the batch of this step.
+        :raises ValueError: for a step that is no number of one, or data that do not fit the model.
         """
+        qsgp_options.require_call(step, data)
         if self.anchors is None:
             return
         tracked = self.variance_reduction == "tracked"
@@ -261,7 +276,4 @@ class QSGP(SubsampledStep, VariationalModel):
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         if hasattr(self, "anchors"):  # once all is there
-            qsgp_options.require_fixed_precision(self.basis)
-            qsgp_options.require_estimators(
-                self.likelihood, self.covariance, self.variance_reduction, self.site_estimator
-            )
+            qsgp_options.require_own_parts(self)

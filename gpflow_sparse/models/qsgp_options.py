@@ -8,10 +8,12 @@ from gpflow.likelihoods import Gaussian, Likelihood
 
 from gpflow_sparse import checks, likelihoods
 from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.kernels import Basis
 
 _COVARIANCES = ("diag", "block", "chevron")
 _REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
 _CONJUGATE = ("eq3", "literal")
+ANCHORED = ("anchored", "eq3", "tracked")
 _LOOK_EVERY = 100
 _SITES = ("split", "absorbed", "strict")
 
@@ -26,6 +28,8 @@ def require_covariance(
     if covariance is None:
         covariance = "block" if basis.num_leading else "diag"
     checks.require_choice(covariance, "covariance", _COVARIANCES)
+    if num_dense_columns is not None:
+        checks.require_whole(num_dense_columns, "num_dense_columns", "an integer or None")
     if covariance == "diag":
         if num_dense_columns:
             raise ValueError(
@@ -39,11 +43,15 @@ def require_covariance(
             "tr(S C C^T) of dense columns would need all of S in every step."
         )
     count = basis.num_leading if num_dense_columns is None else num_dense_columns
-    count = checks.require_whole(count, "num_dense_columns")
     if not 1 <= count < basis.num_basis:
+        given = (
+            f"a {type(basis).__name__} has {count} of its own"
+            if num_dense_columns is None
+            else f"got {count}"
+        )
         raise ValueError(
             f"num_dense_columns must be from 1 to {basis.num_basis - 1} with "
-            f"covariance={covariance!r}, less than the number of functions; got {count}."
+            f"covariance={covariance!r}, less than the number of functions; {given}."
         )
     return covariance, int(count)
 
@@ -131,6 +139,69 @@ def require_conjugate(likelihood: Any, what: str = "this closed form") -> None:
             f"{what} needs a Gaussian likelihood with one variance, got "
             f"{type(likelihood).__name__}."
         )
+
+
+def require_call(step: Any, data: Any) -> None:
+    """What ``prepare_step`` is called with."""
+    if checks.require_whole(step, "step") < 0:
+        raise ValueError(f"step must be at least 0, got {step!r}.")
+    if not callable(data):
+        raise ValueError(
+            "data must be a function that returns the batch, such as lambda: (X, Y); got "
+            f"{type(data).__name__}."
+        )
+
+
+def require_all_functions(model: Any) -> None:
+    """:raises ValueError: if the loss of ``model`` depends on which functions are drawn."""
+    if model.basis_batch_size < model.num_tail:
+        raise ValueError(
+            "training_loss_closure is for a loss that is the same in every call, but with "
+            f"basis_batch_size={model.basis_batch_size} each call draws some of the "
+            f"{model.num_tail} functions, and its gradient would reach all rows: train with "
+            f"gs.training.fit, or build the model with basis_batch_size={model.num_tail}."
+        )
+
+
+def basis_of(kernel: Any) -> FiniteBasis:
+    """:raises ValueError: for a kernel that holds no basis, which can be assigned."""
+    if not isinstance(kernel, Basis):
+        raise ValueError(
+            "kernel must be the one the model was built with, gs.kernels.Basis(basis); got "
+            f"{type(kernel).__name__}. Build a new model for another kernel."
+        )
+    return kernel.basis
+
+
+def require_own_parts(model: Any) -> None:
+    """:raises ValueError: for parts of a QSGP that were assigned and do not fit."""
+    require_fixed_precision(model.basis)
+    require_estimators(
+        model.likelihood, model.covariance, model.variance_reduction, model.site_estimator
+    )
+    require_draw_size(model.basis_batch_size, model.num_tail, model.site_estimator)
+    if (model.anchors is not None) != (model.variance_reduction in ANCHORED):
+        raise ValueError(
+            f"variance_reduction={model.variance_reduction!r} came after the model was built, with "
+            f"{'other' if model.anchors else 'no'} support rows: build a new model."
+        )
+    if model.augmentation is not None:
+        require_conjugate(model.likelihood, "augmentation")
+    m, h, L = model.basis.num_basis, model.num_head, model.num_latent_gps
+    shapes = {"q_mu": (m, L), "q_log_scale": (m - h, L)}
+    shapes["q_block"] = (L, h, h) if h else None
+    shapes["q_columns"] = (m - h, L, h) if model.covariance == "chevron" else None
+    for name, wanted in shapes.items():
+        value = getattr(model, name)
+        kind = gpflow.Parameter if name == "q_block" else tf.Variable
+        own = value is None if wanted is None else isinstance(value, kind)
+        if not own or (wanted and tuple(value.shape) != wanted):
+            what = "None" if wanted is None else f"a {kind.__name__} of shape {wanted}"
+            found = getattr(value, "shape", None)
+            raise ValueError(
+                f"{name} must be {what}, got {type(value).__name__} of shape {found}; assign "
+                f"values by model.{name}.assign(...)."
+            )
 
 
 def require_fixed_precision(basis: FiniteBasis) -> None:

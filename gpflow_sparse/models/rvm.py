@@ -122,7 +122,7 @@ class RVM(QSGP):
         number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
         if not number or not threshold > 0:
             raise ValueError(f"threshold must be a positive number, got {threshold!r}.")
-        return self.basis.log_precision.numpy() < np.log(threshold)
+        return self.basis.log_precision.numpy() < np.log(float(threshold))
 
     def _follow(
         self,

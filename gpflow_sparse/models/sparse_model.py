@@ -4,7 +4,10 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+
+from gpflow_sparse import checks
 
 
 class Touched(NamedTuple):
@@ -53,13 +56,16 @@ class SparseModel(abc.ABC):
         :param move: false to evaluate only.
         :param scale: fraction of the step that is taken.
         :return: the loss, and whether it and all gradients were finite.
-        :raises ValueError: for data that do not fit the model, or another kind of optimizer.
+        :raises ValueError: for data that do not fit the model, another kind of optimizer, or a
+            ``move`` or ``scale`` that is none.
         """
         if not hasattr(optimizer, "move_rows"):
             raise ValueError(
                 "optimizer must be a sparse one, such as gs.training.SparseAdagrad(0.1): others "
                 f"move all rows in every step; got {type(optimizer).__name__}."
             )
+        require_move(move)
+        require_scale(scale)
         touched = self._touch(*self._require_data(data))
         variables = [variable for variable, _ in touched.rows]
         dense = self.small_variables
@@ -106,3 +112,21 @@ class SparseModel(abc.ABC):
 def _as_tensor(gradient: Any, value: tf.Tensor) -> tf.Tensor:
     """The gradient of a gathered tensor is sparse in turn; it is as small as the rows are."""
     return tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
+
+
+def require_move(move: Any) -> None:
+    """:raises ValueError: unless it is True, False, or a tensor that is one of them."""
+    if not tf.is_tensor(move):
+        checks.require_flag(move, "move")
+    elif move.dtype != tf.bool or move.shape.rank != 0:
+        raise ValueError(
+            f"move must be True, False or a scalar bool tensor, got {move.dtype.name} of shape "
+            f"{tuple(move.shape)}."
+        )
+
+
+def require_scale(scale: Any) -> None:
+    """:raises ValueError: unless it is a number from 0 to 1."""
+    number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
+    if not (number and 0.0 <= scale <= 1.0):
+        raise ValueError(f"scale must be a number from 0 to 1, got {scale!r}.")

@@ -89,6 +89,7 @@ class SparseOptimizer(tf.Module):
         :param gradient: of the loss at these rows, ``[u, ...]``.
         :param scale: fraction of the step to be taken; the memory takes the whole of it.
         :return: what was added to these rows, ``[u, ...]``.
+        :raises ValueError: for shapes that do not fit each other.
         """
         if not variable.shape.rank:
             raise ValueError("variable must have rows, got a scalar: give it to dense.")
@@ -98,6 +99,7 @@ class SparseOptimizer(tf.Module):
         for slot, value in zip(slots, changed, strict=True):
             slot.scatter_update(tf.IndexedSlices(value, indices))
         delta = -_as_number(scale, variable.dtype) * step
+        _require_fits(delta, variable, indices)
         variable.scatter_add(tf.IndexedSlices(delta, indices))
         return delta
 
@@ -199,6 +201,16 @@ def _sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
     """Indices, each once, and the sums of their slices."""
     indices, places = tf.unique(gradient.indices)
     return indices, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
+
+
+def _require_fits(delta: tf.Tensor, variable: tf.Variable, indices: Any) -> None:
+    """TensorFlow would crash on an empty one."""
+    wanted = tf.convert_to_tensor(indices).shape.concatenate(variable.shape[1:])
+    if not delta.shape.is_compatible_with(wanted):
+        raise ValueError(
+            f"gradient must have shape {wanted}, one row for each of indices, and scale none; "
+            f"together they have shape {delta.shape}."
+        )
 
 
 def _config_of(part: Any) -> dict[str, Any]:
