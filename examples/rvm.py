@@ -36,7 +36,7 @@ class Config:
     noise: float = 0.1  # standard deviation of the noise on y
     lengthscale: float = 1.5  # of the kernel
     num_dense_columns: int = 0  # of the covariance; 0 for a diagonal
-    num_steps: int = 3000
+    num_steps: int = 2000
     batch_size: int = 100  # rows per step
     basis_batch_size: int = 240  # functions in each of two draws
     num_support: int = 250  # rows where the mean is kept exactly

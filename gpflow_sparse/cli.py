@@ -81,7 +81,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--initialization", type=click.Choice(INITIALIZATIONS), help="Where points start.")
 @_field("--num-subset", help="Rows of the exact GP that gives starting hyperparameters.")
 @_field("--num-steps", help="Training steps.")
-@_field("--batch-size", help="Rows per step.")
+@_field("--batch-size", help="Rows per step; 500 for qsgp and rvm.")
 @_field("--learning-rate", help="Peak rate of Adam; of Adagrad for qsgp and rvm, 0.1 there.")
 @_field("--schedule", type=click.Choice(SCHEDULES), help="Decay to zero over the run, or constant.")
 @_field("--natural-gradients", help="Step size on q; 0 leaves q to Adam.")

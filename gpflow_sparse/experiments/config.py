@@ -48,8 +48,8 @@ LIKELIHOODS = ("gaussian", "laplace", "bernoulli", "bernoulli_logit", "multiclas
 # What the command line takes where an option is not given, by method.
 METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     # under random features alone, a mean-field q learns hyperparameters that are too noisy
-    "qsgp": {"basis": "hybrid", "num_basis": 10_000, "learning_rate": 0.1},
-    "rvm": {"basis": "dictionary", "learning_rate": 0.1},
+    "qsgp": {"basis": "hybrid", "num_basis": 10_000, "batch_size": 500, "learning_rate": 0.1},
+    "rvm": {"basis": "dictionary", "batch_size": 500, "learning_rate": 0.1},
 }
 INFERENCES = ("type2", "type1")
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")

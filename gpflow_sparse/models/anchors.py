@@ -56,7 +56,16 @@ class Anchors(tf.Module):
             return int(tf.shape(self.values)[0]) == 0
 
     def refresh(self, basis: FiniteBasis, tail: Tail, X: tf.Tensor, Y: tf.Tensor) -> None:
-        """Take rows ``X [p, D]``, ``Y [p, P]`` and the basis as it is now; O(p m Q + p^3)."""
+        """
+        Take rows ``X [p, D]``, ``Y [p, P]`` and the basis as it is now; O(p m Q + p^3).
+
+        :raises ValueError: for a basis that is not the one this was made for.
+        """
+        if _settings(basis) != _settings(self.basis):
+            raise ValueError(
+                "kernel must hold the basis that the model was built with, and it holds another: "
+                "build a new model for it."
+            )
         for mine, live in zip(self.basis.variables, basis.variables, strict=True):
             mine.assign(live)
         self.X.assign(X)
@@ -83,7 +92,18 @@ class Anchors(tf.Module):
         return False
 
     def rows(self, num_columns: int | None) -> tf.Tensor:
-        """``X [p, D]``."""
+        """
+        ``X [p, D]``.
+
+        :raises ValueError: for another number of columns than they have.
+        """
+        with tf.init_scope():
+            found = int(tf.shape(self.X)[1])
+        if num_columns not in (None, found):
+            raise ValueError(
+                f"X must have {found} column(s), as the support rows have; got {num_columns}. For "
+                "other data call model.prepare_step(0, lambda: data) first."
+            )
         return tf.ensure_shape(self.X, [None, num_columns])
 
     def batch(self, num_columns: int | None, num_outputs: int | None) -> tuple[Any, Any]:
@@ -121,3 +141,12 @@ class Anchors(tf.Module):
             return K
         head = tf.range(h)
         return K - tf.linalg.matmul(self.basis(X, head), self.basis(X2, head), transpose_b=True)
+
+
+def _settings(basis: FiniteBasis) -> tuple[Any, ...]:
+    """What tells one basis from another, but for the values of its variables."""
+    settings: list[Any] = []
+    for part in (basis, *basis.submodules):
+        own = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | str)}
+        settings += [type(part), {k: v for k, v in own.items() if not k.startswith("_")}]
+    return tuple(settings)

@@ -117,7 +117,7 @@ class QSGP(SubsampledStep, VariationalModel):
             basis, covariance, num_dense_columns
         )
         self.variance_reduction = qsgp_options.require_estimators(
-            likelihood, self.covariance, variance_reduction, site_estimator
+            basis, likelihood, self.covariance, variance_reduction, site_estimator
         )
         self.site_estimator = site_estimator
         self.basis_batch_size = qsgp_options.require_draw_size(
@@ -231,7 +231,8 @@ class QSGP(SubsampledStep, VariationalModel):
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """
         Take support rows before step 0, and compute again what is known there once the
-        hyperparameters have moved by a twentieth, O(p m); of "tracked" also each new batch.
+        hyperparameters have moved by a twentieth, and every 10,000 steps against rounding, O(p m);
+        of "tracked" also each new batch.
 
         `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
 
@@ -246,9 +247,9 @@ class QSGP(SubsampledStep, VariationalModel):
         if step == 0 or (tracked and step % hold == 0):
             X, Y = self._require_data(data())
             if not tracked:
-                X = X[: self.num_support] if self.support is None else self.support
+                X = X[: self.num_support] if self.support is None else self._own_support(X)
             self.anchors.refresh(self.basis, self.tail, tf.convert_to_tensor(X), Y)
-        elif qsgp_options.is_due(step) and self.anchors.have_aged(self.basis):
+        elif qsgp_options.is_due(step, self.anchors, self.basis):
             X, Y = (tf.convert_to_tensor(part) for part in (self.anchors.X, self.anchors.Y))
             self.anchors.refresh(self.basis, self.tail, X, Y)
 
@@ -264,7 +265,8 @@ class QSGP(SubsampledStep, VariationalModel):
             stands for ``num_data / n`` rows. A block needs several times h of them.
         :raises ValueError: for another likelihood, or a chevron over too many functions.
         """
-        X = self._require_inputs(X)
+        self._require_parts(self.input_dim, self.dtype)
+        X = qsgp_options.require_rows(X, "X", self.basis)
         qsgp_options.require_conjugate(self.likelihood)
         B, columns, log_c = best_covariance(self, X)
         self.q_log_scale.assign(log_c)
@@ -273,7 +275,17 @@ class QSGP(SubsampledStep, VariationalModel):
         if self.q_columns is not None:
             self.q_columns.assign(columns)
 
+    def _own_support(self, X: tf.Tensor) -> tf.Variable:
+        """The rows that the user gave, once it is known how many columns there are."""
+        if self.support.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"support must have {X.shape[1]} column(s), as X has; got shape "
+                f"{tuple(self.support.shape)}."
+            )
+        return self.support
+
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         if hasattr(self, "anchors"):  # once all is there
             qsgp_options.require_own_parts(self)
+            component_checks.require_kernel(self.basis.kernel, num_columns)

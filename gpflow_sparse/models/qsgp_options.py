@@ -9,12 +9,14 @@ from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow_sparse import checks, likelihoods
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.kernels import Basis
+from gpflow_sparse.models.anchors import Anchors
 
 _COVARIANCES = ("diag", "block", "chevron")
 _REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
 _CONJUGATE = ("eq3", "literal")
 ANCHORED = ("anchored", "eq3", "tracked")
-_LOOK_EVERY = 100
+# Steps between looks at the hyperparameters; steps whose rounding adds up to 1e-5 in float32.
+_LOOK_EVERY, _ROUNDED_AFTER = 100, 10_000
 _SITES = ("split", "absorbed", "strict")
 
 
@@ -57,7 +59,11 @@ def require_covariance(
 
 
 def require_estimators(
-    likelihood: Likelihood, covariance: str, variance_reduction: str | None, site_estimator: str
+    basis: FiniteBasis,
+    likelihood: Likelihood,
+    covariance: str,
+    variance_reduction: str | None,
+    site_estimator: str,
 ) -> str:
     """
     :return: the variance reduction, chosen if it was None.
@@ -73,10 +79,10 @@ def require_estimators(
             f"variance_reduction={variance_reduction!r} is for a Gaussian likelihood, got "
             f"{type(likelihood).__name__}; take 'anchored'."
         )
-    if variance_reduction == "literal" and covariance != "diag":
+    if variance_reduction == "literal" and (covariance != "diag" or basis.precision == "dense"):
         raise ValueError(
-            "variance_reduction='literal' is for covariance='diag': dense columns would cost the "
-            "square of basis_batch_size."
+            "variance_reduction='literal' is for covariance='diag' and a basis whose prior "
+            "precision is diagonal; take 'anchored'."
         )
     if strict and variance_reduction != "none":
         raise ValueError(
@@ -177,7 +183,11 @@ def require_own_parts(model: Any) -> None:
     """:raises ValueError: for parts of a QSGP that were assigned and do not fit."""
     require_fixed_precision(model.basis)
     require_estimators(
-        model.likelihood, model.covariance, model.variance_reduction, model.site_estimator
+        model.basis,
+        model.likelihood,
+        model.covariance,
+        model.variance_reduction,
+        model.site_estimator,
     )
     require_draw_size(model.basis_batch_size, model.num_tail, model.site_estimator)
     if (model.anchors is not None) != (model.variance_reduction in ANCHORED):
@@ -222,6 +232,8 @@ def freeze_dense(basis: FiniteBasis) -> None:
         gpflow.utilities.set_trainable(basis, False)
 
 
-def is_due(step: int) -> bool:
-    """Whether it is time to look at the hyperparameters: reading them takes a while."""
-    return step % _LOOK_EVERY == 0
+def is_due(step: int, anchors: Anchors, basis: FiniteBasis) -> bool:
+    """Whether the anchors are to be computed again; looking at hyperparameters takes a while."""
+    if step % _LOOK_EVERY:
+        return False
+    return step % _ROUNDED_AFTER == 0 or anchors.have_aged(basis)

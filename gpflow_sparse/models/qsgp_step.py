@@ -210,8 +210,9 @@ class SubsampledStep(SparseModel):
             excess = estimates.excesses(
                 Phi, vectors, self.num_tail, self.num_latent_gps, at_rows, W
             )
-        other = (spread[1], spread[0])
-        return estimates.site_terms(self.likelihood, batch, value, other, excess)
+        # an anchor's gradient flows through the other draw, which must have no part in the rest
+        beside = (spread[1], spread[0]) if corrector is None else spread
+        return estimates.site_terms(self.likelihood, batch, value, beside, excess)
 
     def _mean(self, X: tf.Tensor) -> tf.Tensor:
         """The mean function, ``[n, L]``."""

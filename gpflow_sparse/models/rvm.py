@@ -107,6 +107,7 @@ class RVM(QSGP):
             mean_function=mean_function,
             num_latent_gps=self.num_latent_gps,
             num_support=self.num_support,
+            support=None if self.support is None else self.support.numpy(),
         )
         small.basis.log_precision.assign(tf.gather(self.basis.log_precision, keep))
         small.q_mu.assign(tf.gather(self.q_mu, keep))

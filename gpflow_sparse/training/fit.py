@@ -76,8 +76,9 @@ def fit(
     :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, a ``tf.data.Dataset`` of
         batches, or None for a model that holds its data.
     :param optimizer: a Keras optimizer of either Keras (only ``apply_gradients`` is used), learning
-        rate schedules included; default ``gpflow_sparse.training.adam(0.01)``, and for
-        models with a ``sparse_step`` ``SparseAdagrad`` with a rate that falls from 0.1 to 0.
+        rate schedules included, or a sparse one of ``gpflow_sparse.training``; default
+        ``adam(0.01)``. Models with a ``sparse_step`` take sparse ones only; default
+        ``SparseAdagrad`` with a rate that falls from 0.1 to 0.
     :param num_steps: how many steps; or give
     :param num_epochs: how many passes over the data.
     :param batch_size: rows per step; default all data up to 1024 rows, else 1024.
@@ -195,11 +196,14 @@ def _require_gamma(natural_gradients: Any) -> float:
 def _require_optimizer(optimizer: Any) -> Any:
     if isinstance(optimizer, gpflow.optimizers.NaturalGradient):
         raise ValueError(
-            "optimizer must be a Keras optimizer; for natural gradients pass "
-            "natural_gradients=gamma."
+            "optimizer must be a Keras optimizer or a sparse one of gs.training; for natural "
+            "gradients pass natural_gradients=gamma."
         )
     if isinstance(optimizer, type) or not hasattr(optimizer, "apply_gradients"):
-        raise ValueError(f"optimizer must be a Keras optimizer, got {optimizer!r}.")
+        raise ValueError(
+            "optimizer must be a Keras optimizer, or a sparse one such as "
+            f"gs.training.SparseAdagrad(0.1); got {optimizer!r}."
+        )
     return optimizer
 
 

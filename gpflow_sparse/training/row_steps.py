@@ -96,10 +96,10 @@ class SparseOptimizer(tf.Module):
         slots = self._slots_of(variable)
         memory = [tf.gather(slot, indices) for slot in slots]
         step, changed = self._step(memory, gradient, self._rate(variable.dtype))
-        for slot, value in zip(slots, changed, strict=True):
-            slot.scatter_update(tf.IndexedSlices(value, indices))
         delta = -_as_number(scale, variable.dtype) * step
         _require_fits(delta, variable, indices)
+        for slot, value in zip(slots, changed, strict=True):
+            slot.scatter_update(tf.IndexedSlices(value, indices))
         variable.scatter_add(tf.IndexedSlices(delta, indices))
         return delta
 

@@ -352,6 +352,25 @@ def test_literal_theorems_are_the_oracles_at_every_draw():
         close(loss, 0.5 * L)
 
 
+@pytest.mark.parametrize("reduction", ["none", "eq3"])
+def test_steps_are_the_oracles_at_every_draw(reduction):
+    """The control variate too, whose sign no average can tell."""
+    X, Y = data()
+    model = build(relevance(), variance_reduction=reduction, num_data=20)
+    model.prepare_step(0, lambda: (X[3:], Y[3:]))
+    Phi, s = model.basis(X).numpy(), np.diag(model.basis.prior_precision().numpy())
+    mu, C, y = model.q_mu.numpy()[:, 0], factor(model, 0), Y[:, 0]
+    some = all_draws(model)[::31]
+    for (it, jt), (loss, _) in zip(some, step_gradients(model, (X, Y), some), strict=True):
+        L = qsgp.l_mu_estimate_diagonal(Phi, y, mu, s, NOISE, it, jt, n=20)
+        for q in (it, jt):
+            L += 0.5 * qsgp.l_sigma_estimate_chevron(Phi, C, s, NOISE, it, jt, q, 0, n=20)
+            L += 0.5 * qsgp.l_const_estimate(y, s, NOISE, q, n=20)
+        if reduction == "eq3":
+            L += qsgp.eq3(Phi[3:7], mu, NOISE, it, jt, 20)
+        close(loss, 0.5 * L)
+
+
 @pytest.mark.parametrize("reduction", ["none", "eq3", "anchored", "tracked"])
 def test_a_dense_prior_precision_is_unbiased_but_for_its_determinant(reduction):
     X, Y = data(2)

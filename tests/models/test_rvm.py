@@ -63,6 +63,13 @@ def test_a_step_sets_touched_precisions_to_their_maximizer(shape, L):
     assert model.num_head < changed.sum() <= model.num_head + 6
     assert changed[: model.num_head].all()
     np.testing.assert_allclose(np.exp(after[changed]), best[changed], rtol=1e-10)
+    A = qsgp.precision(model.basis(X).numpy(), np.exp(before), NOISE)  # proposition 1, before s
+    h = model.num_head
+    scales = np.exp(model.q_log_scale.numpy())
+    for p in range(L):
+        np.testing.assert_allclose(
+            scales[changed[h:], p], np.diag(A)[h:][changed[h:]] ** -0.5, rtol=1e-10
+        )
     assert float(model.exact_elbo((X, Y))) > elbo
 
 
