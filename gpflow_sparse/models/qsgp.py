@@ -246,9 +246,8 @@ class QSGP(SubsampledStep, VariationalModel):
         hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
         if step == 0 or (tracked and step % hold == 0):
             X, Y = self._require_data(data())
-            if not tracked:
-                X = X[: self.num_support] if self.support is None else self._own_support(X)
-            self.anchors.refresh(self.basis, self.tail, tf.convert_to_tensor(X), Y)
+            X = X if tracked else self._support_rows(X)
+            self.anchors.refresh(self.basis, self.tail, X, Y)
         elif qsgp_options.is_due(step, self.anchors, self.basis):
             X, Y = (tf.convert_to_tensor(part) for part in (self.anchors.X, self.anchors.Y))
             self.anchors.refresh(self.basis, self.tail, X, Y)
@@ -275,14 +274,16 @@ class QSGP(SubsampledStep, VariationalModel):
         if self.q_columns is not None:
             self.q_columns.assign(columns)
 
-    def _own_support(self, X: tf.Tensor) -> tf.Variable:
-        """The rows that the user gave, once it is known how many columns there are."""
+    def _support_rows(self, X: tf.Tensor) -> tf.Tensor:
+        """The rows that the user gave, or the first of the batch."""
+        if self.support is None:
+            return X[: self.num_support]
         if self.support.shape[1] != X.shape[1]:
             raise ValueError(
                 f"support must have {X.shape[1]} column(s), as X has; got shape "
                 f"{tuple(self.support.shape)}."
             )
-        return self.support
+        return tf.convert_to_tensor(self.support)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

@@ -198,7 +198,7 @@ def require_own_parts(model: Any) -> None:
     if model.augmentation is not None:
         require_conjugate(model.likelihood, "augmentation")
     m, h, L = model.basis.num_basis, model.num_head, model.num_latent_gps
-    shapes = {"q_mu": (m, L), "q_log_scale": (m - h, L)}
+    shapes: dict[str, tuple[int, ...] | None] = {"q_mu": (m, L), "q_log_scale": (m - h, L)}
     shapes["q_block"] = (L, h, h) if h else None
     shapes["q_columns"] = (m - h, L, h) if model.covariance == "chevron" else None
     for name, wanted in shapes.items():

@@ -88,7 +88,8 @@ def test_no_error_is_left_when_everything_is_drawn(problem, rng, name):
     sizes = VarianceSizes(8, 8, 30, 6, repeats=2)
     assert qsgp_variance._error(name, basis, data, NOISE, mu, exact, sizes) < 1e-8
     some = VarianceSizes(8, 4, 30, 6, repeats=2)
-    assert qsgp_variance._error(name, basis, data, NOISE, mu, exact, some) > 1e-3
+    left = qsgp_variance._error(name, basis, data, NOISE, mu, exact, some)
+    assert (left < 1e-8) == (name == "tracked")  # which knows all rows of its batch exactly
 
 
 def test_scaled_gradients_are_exact_on_average(problem, rng):
