@@ -61,6 +61,7 @@ def build_model(X: np.ndarray, config: Config) -> gs.models.RVM:
     """Kernel fixed, noise trained from its true value."""
     kernel = gpflow.kernels.SquaredExponential(lengthscales=config.lengthscale)
     gpflow.set_trainable(kernel, False)
+    rows = np.random.default_rng(config.seed).permutation(X)
     return gs.models.RVM(
         X,
         kernel,
@@ -69,7 +70,7 @@ def build_model(X: np.ndarray, config: Config) -> gs.models.RVM:
         basis_batch_size=config.basis_batch_size,
         covariance="chevron" if config.num_dense_columns else "diag",
         num_dense_columns=config.num_dense_columns,
-        num_support=config.num_support,
+        support=rows[: config.num_support],
     )
 
 

@@ -139,7 +139,7 @@ def site_expectations(
     expectation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], means: Pair, variances: Pair
 ) -> tf.Tensor:
     """
-    ``E_q[log p(y | f)]`` of each row with the mean of one draw and the variance of the other.
+    ``E_q[log p(y | f)]`` of each row, on average over both draws.
 
     :param expectation: from mean and variance ``[n, L]`` to ``[n]``.
     :param variances: ``variances[0]`` belongs to ``means[0]``, whatever it was made of.

@@ -282,12 +282,132 @@ def test_classes_are_for_the_variational_model(run, rng, tmp_path):
     np.testing.assert_allclose(again["brier"], result["brier"])
 
 
-@pytest.mark.parametrize("method", ["grief", "basis_gpr", "basis_svgp"])
+@pytest.mark.parametrize("method", ["grief", "basis_gpr", "basis_svgp", "rvm"])
 def test_the_step_benchmark_is_of_models_with_inducing_points(run, method):
     code, _, err = run("bench", "step", method)
     assert code == 1
     assert f"method must be one of solvegp, odvgp; got '{method}'" in err
     assert "Traceback" not in err
+
+
+SAMPLED = [
+    *("--num-inducing", "10", "--num-basis", "60", "--basis-batch-size", "20", "--num-support"),
+    *("30", "--num-steps", "40", "--num-subset", "60", "--batch-size", "40"),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "title"),
+    [
+        ("qsgp", [], "QSGP(60)"),
+        ("qsgp", ["--basis", "fourier", "--covariance", "chevron"], "QSGP(60)"),
+        ("qsgp", ["--basis", "dictionary", "--likelihood", "laplace"], "QSGP(60)"),
+        ("rvm", [], "RVM(60)"),
+    ],
+)
+def test_sampled_functions_are_trained_and_kept(run, rng, tmp_path, method, options, title):
+    write_csv(tmp_path / "my.csv", numbers(rng, 120))
+    if "chevron" in options:
+        options = [*options, "--num-dense-columns", "3"]
+    arguments = ["--data", "my.csv", "--target", "price", "--method", method, *SAMPLED, *options]
+    code, out, err = run("fit", *arguments, "--output", "run", "--no-plot")
+    assert code == 0, err
+    record = last_json(out)
+    assert [r["title"] for r in record["results"]] == [title, "SVGP(10)"]
+    basis = "dictionary" if method == "rvm" else "hybrid"
+    expected = options[1] if "--basis" in options else basis
+    assert (record["config"]["basis"], record["config"]["learning_rate"]) == (expected, 0.1)
+    result = record["results"][0]
+    assert result["rmse_standardized"] < 0.9
+    again = last_json(run("evaluate", "--model", "run", "--report", "page")[1])
+    np.testing.assert_allclose(again["nlpd"], result["nlpd"])
+    code, out, _ = run("predict", "--model", "run", "--data", "my.csv")
+    assert code == 0
+    assert len(out.splitlines()) == 121
+
+
+def test_sampled_functions_and_classes(run, rng, tmp_path):
+    X = rng.normal(size=(150, 2))
+    rows = [f"{a:.5f},{b:.5f},{int(a + b > 0)}" for a, b in X]
+    write_csv(tmp_path / "my.csv", rows)
+    options = ["--data", "my.csv", "--target", "price", "--task", "classification", *SAMPLED]
+    options += ["--method", "qsgp", "--likelihood", "bernoulli_logit", "--no-baseline", "--no-plot"]
+    code, out, err = run("fit", *options, "--site-estimator", "absorbed", "--output", "run")
+    assert code == 0, err
+    result = last_json(out)["results"][0]
+    assert result["error_rate"] < 0.3  # guessing errs in a half
+    again = last_json(run("evaluate", "--model", "run")[1])
+    np.testing.assert_allclose(again["brier"], result["brier"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--method", "qsgp", "--num-basis", "61", "--num-inducing", "10"],
+            "an even number",
+        ),
+        (["--method", "qsgp", "--num-basis", "9", "--num-inducing", "10"], "got 9 and 10"),
+        (["--method", "rvm", "--basis", "fourier"], "basis must be dictionary for rvm"),
+        (["--method", "qsgp", "--likelihood", "bernoulli"], "must be gaussian or laplace for qsgp"),
+        (["--method", "grief", "--likelihood", "laplace"], "must be gaussian for grief"),
+        (["--method", "qsgp", "--basis-batch-size", "0"], "basis_batch_size must be positive"),
+        (
+            ["--method", "qsgp", "--covariance", "diag", "--num-dense-columns", "2"],
+            "must be 0",
+        ),
+    ],
+)
+def test_options_that_do_not_go_with_sampled_functions(run, options, message):
+    code, _, err = run("fit", *options, "--num-subset", "30", "--num-steps", "2", "--no-plot")
+    assert code == 1
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_the_step_benchmark_of_qsgp(run, tmp_path, monkeypatch):
+    from gpflow_sparse.experiments import qsgp_costs, qsgp_memory
+
+    monkeypatch.setattr(qsgp_costs, "_NUM_BASIS", 20)
+    monkeypatch.setattr(qsgp_costs, "_NUM_DATA", 60)
+    grown = qsgp_memory.StepMemory(20, 1.0, 2.0, 3.0)
+    monkeypatch.setattr(qsgp_memory, "step_memory", lambda *_, **__: grown)
+    options = ["--basis-batch-size", "8", "--num-inducing", "5", "--num-support", "6"]
+    options += ["--num-basis", "20", "--num-data", "60,80", "--batch-size", "9", "--repeats", "1"]
+    code, out, err = run("bench", "step", "qsgp", *options, "--output", "here")
+    assert code == 0, err
+    found = last_json(out)
+    sizes = [(row["num_basis"], row["num_data"]) for row in found["rows"]]
+    assert sizes == [(20, 60), (20, 80), (20, 60), (None, 60)]
+    assert found["memory"] == [{"num_basis": 20, "held": 1.0, "grown": 2.0, "peak": 3.0}]
+    assert (tmp_path / "here" / "step-qsgp.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["solvegp", "--output", "here"], "--output is for qsgp, not for solvegp"),
+        (["qsgp", "--num-data", "1e5"], "num_data must be numbers such as"),
+    ],
+)
+def test_options_of_the_step_benchmark_that_do_not_go_together(run, options, message):
+    code, _, err = run("bench", "step", *options)
+    assert code == 1
+    assert message in err
+
+
+def test_the_variance_benchmark_compares_with_the_printed_theorems(run, monkeypatch):
+    monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
+    options = ["--num-basis", "20", "--basis-batch-size", "5", "--batch-size", "20"]
+    options += ["--num-support", "20", "--num-rows", "80", "--repeats", "2"]
+    code, out, err = run("bench", "variance", "qsgp", *options)
+    assert code == 0, err
+    found = last_json(out)
+    assert found["data"] == "generated rows"
+    assert [r["estimator"] for r in found["rows"]] == [
+        *("literal", "none", "eq3", "anchored", "tracked")
+    ]
+    assert "80 rows" in err
 
 
 def test_classification_is_scored_by_error_rate(run, rng, tmp_path):
@@ -332,7 +452,7 @@ def test_a_damaged_run_is_refused(run, tmp_path):
 
 def test_data_sets_and_methods_are_listed(run):
     assert "kin40k" in run("datasets")[1]
-    assert {"solvegp", "odvgp", "solvegpr"} <= set(run("methods")[1].split())
+    assert {"solvegp", "odvgp", "solvegpr", "qsgp", "rvm"} <= set(run("methods")[1].split())
 
 
 def test_the_step_benchmark_prints_ratios_to_gpflow(run):

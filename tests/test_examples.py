@@ -58,7 +58,7 @@ def test_odvgp_improves_the_mean_and_leaves_the_variance(tmp_path, capsys):
     example = load_example("odvgp")
     figure = tmp_path / "odvgp.png"
     config = example.Config(
-        num_data=60, num_inducing=4, num_orthogonal=8, num_steps=60, output=figure
+        num_data=60, num_inducing=4, num_orthogonal=8, num_steps=40, output=figure
     )
     numbers = example.main(config)
     svgp, odvgp, solvegp = (numbers[name] for name in ("svgp", "odvgp", "solvegp"))
@@ -147,4 +147,45 @@ def test_both_bases_serve_both_kinds_of_observations(tmp_path, capsys):
     line = capsys.readouterr().out.strip()
     assert "\n" not in line
     assert f"grid: evidence={numbers['grid']['evidence']:.3f}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_qsgp_shows_what_augmentation_does_and_learns_a_function(tmp_path, capsys):
+    example = load_example("qsgp")
+    figure = tmp_path / "qsgp.png"
+    sizes = {"num_data": 1000, "num_inducing": 40, "num_features": 400, "basis_batch_size": 100}
+    config = example.Config(**sizes, batch_size=200, num_support=100, num_steps=40, output=figure)
+    numbers = example.main(config)
+    assert list(numbers) == [
+        *("mean", "exact_far", "plain_far", "augmented_far"),
+        *("rmse", "coverage", "noise", "seconds"),
+    ]
+    assert numbers["mean"] < 1e-8
+    np.testing.assert_allclose(numbers["exact_far"], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(numbers["augmented_far"], 1.0, rtol=1e-6)
+    assert numbers["plain_far"] < 1e-6
+    assert numbers["rmse"] < 0.4  # the function's standard deviation is 0.85
+    assert 0.0 < numbers["coverage"] <= 1.0
+    assert gpflow.default_float() == np.float64
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"rmse={numbers['rmse']:.3g}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_relevance_vectors_are_few_and_enough(tmp_path, capsys):
+    example = load_example("rvm")
+    figure = tmp_path / "rvm.png"
+    sizes = {"num_data": 80, "basis_batch_size": 40, "num_support": 40, "num_dense_columns": 0}
+    config = example.Config(
+        **sizes, batch_size=80, num_steps=300, learning_rate=0.05, output=figure
+    )
+    numbers = example.main(config)
+    assert list(numbers) == ["rmse", "vectors", "pruned", "noise", "seconds"]
+    assert 3 <= numbers["vectors"] <= 30
+    assert numbers["rmse"] < 0.08
+    np.testing.assert_allclose(numbers["pruned"], numbers["rmse"], atol=0.03)
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"vectors={numbers['vectors']}" in line
     assert figure.read_bytes().startswith(b"\x89PNG")

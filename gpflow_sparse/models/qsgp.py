@@ -92,10 +92,11 @@ class QSGP(SubsampledStep, VariationalModel):
             ``m / (2 k)`` steps, and known exactly (O(n m) at each change). "none". "literal": the
             paper's theorems as printed, for comparison (Gaussian noise, "diag"). None for
             "anchored", and for "none" where "strict" needs it.
-        :param site_estimator: for likelihoods that are not Gaussian. "split": mean and variance
-            from different draws; all but a bound. "absorbed": the sampling noise of the mean is
-            taken off the variance, which removes most of the bias; no bound. "strict": a lower
-            bound, at a loss that grows with m / k; log-concave likelihoods only.
+        :param site_estimator: for likelihoods that are not Gaussian. "split": mean and variance as
+            they are estimated, without anchors from different draws; all but a bound. "absorbed":
+            the sampling noise of the mean is taken off the variance, which removes most of the
+            bias; no bound. "strict": a lower bound, at a loss that grows with m / k; log-concave
+            likelihoods only.
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: latent functions L, with weights of their own over the same basis.
         :param num_support: how many rows of the first batch become support rows.
@@ -155,7 +156,13 @@ class QSGP(SubsampledStep, VariationalModel):
 
     @property
     def dtype(self) -> tf.DType:
-        return self.q_mu.dtype if hasattr(self, "q_mu") else gpflow.default_float()
+        return getattr(getattr(self, "q_mu", None), "dtype", gpflow.default_float())
+
+    @property
+    def small_variables(self) -> list[tf.Variable]:
+        """All other trainable variables, but for what is no parameter of the model."""
+        held = {variable.ref() for variable in qsgp_options.held_variables(self)}
+        return [v for v in super().small_variables if v.ref() not in held]
 
     @property
     def head(self) -> Head:
@@ -190,6 +197,7 @@ class QSGP(SubsampledStep, VariationalModel):
     def exact_elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         The elbo from all functions, O(n m (1 + h)) for n rows; of all rows if ``data`` are all.
+        With a dense prior precision it has ``log |S| / 2``, which :meth:`elbo` lacks.
 
         :raises ValueError: for a dense prior precision of more than 4,096 functions.
         """
@@ -230,9 +238,9 @@ class QSGP(SubsampledStep, VariationalModel):
 
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """
-        Take support rows before step 0, and compute again what is known there once the
-        hyperparameters have moved by a twentieth, and every 10,000 steps against rounding, O(p m);
-        of "tracked" also each new batch.
+        Take support rows before step 0, and compute again what is known there, O(p m): once the
+        hyperparameters have moved by a twentieth (or at all, if they are not trained), every
+        10,000 steps against rounding, and of "tracked" with each new batch.
 
         `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
 
@@ -246,11 +254,10 @@ class QSGP(SubsampledStep, VariationalModel):
         hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
         if step == 0 or (tracked and step % hold == 0):
             X, Y = self._require_data(data())
-            X = X if tracked else self._support_rows(X)
+            X = X if tracked else qsgp_options.support_rows(self, X)
             self.anchors.refresh(self.basis, self.tail, X, Y)
         elif qsgp_options.is_due(step, self.anchors, self.basis):
-            X, Y = (tf.convert_to_tensor(part) for part in (self.anchors.X, self.anchors.Y))
-            self.anchors.refresh(self.basis, self.tail, X, Y)
+            self._refresh_anchors()
 
     def update_covariance(self, X: Any) -> None:
         """
@@ -264,8 +271,8 @@ class QSGP(SubsampledStep, VariationalModel):
             stands for ``num_data / n`` rows. A block needs several times h of them.
         :raises ValueError: for another likelihood, or a chevron over too many functions.
         """
-        self._require_parts(self.input_dim, self.dtype)
-        X = qsgp_options.require_rows(X, "X", self.basis)
+        X = qsgp_options.require_inputs(X, "X", self.basis)
+        self._require_parts(X.shape[1], self.dtype)
         qsgp_options.require_conjugate(self.likelihood)
         B, columns, log_c = best_covariance(self, X)
         self.q_log_scale.assign(log_c)
@@ -273,17 +280,13 @@ class QSGP(SubsampledStep, VariationalModel):
             self.q_block.assign(B)
         if self.q_columns is not None:
             self.q_columns.assign(columns)
+            self._refresh_anchors()
 
-    def _support_rows(self, X: tf.Tensor) -> tf.Tensor:
-        """The rows that the user gave, or the first of the batch."""
-        if self.support is None:
-            return X[: self.num_support]
-        if self.support.shape[1] != X.shape[1]:
-            raise ValueError(
-                f"support must have {X.shape[1]} column(s), as X has; got shape "
-                f"{tuple(self.support.shape)}."
-            )
-        return tf.convert_to_tensor(self.support)
+    def _refresh_anchors(self) -> None:
+        """On the rows that there are, if there are any yet."""
+        if self.anchors is not None and not self.anchors.is_empty:
+            rows, outputs = (tf.convert_to_tensor(v) for v in (self.anchors.X, self.anchors.Y))
+            self.anchors.refresh(self.basis, self.tail, rows, outputs)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

@@ -9,7 +9,7 @@ from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow_sparse import checks, likelihoods
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.kernels import Basis
-from gpflow_sparse.models.anchors import Anchors
+from gpflow_sparse.models.anchors import Anchors, trained_hyperparameters
 
 _COVARIANCES = ("diag", "block", "chevron")
 _REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
@@ -74,11 +74,8 @@ def require_estimators(
     if variance_reduction is None:
         variance_reduction = "none" if strict else "anchored"
     checks.require_choice(variance_reduction, "variance_reduction", _REDUCTIONS)
-    if variance_reduction in _CONJUGATE and not isinstance(likelihood, Gaussian):
-        raise ValueError(
-            f"variance_reduction={variance_reduction!r} is for a Gaussian likelihood, got "
-            f"{type(likelihood).__name__}; take 'anchored'."
-        )
+    if variance_reduction in _CONJUGATE:
+        require_conjugate(likelihood, f"variance_reduction={variance_reduction!r}")
     if variance_reduction == "literal" and (covariance != "diag" or basis.precision == "dense"):
         raise ValueError(
             "variance_reduction='literal' is for covariance='diag' and a basis whose prior "
@@ -114,13 +111,36 @@ def require_rows(value: Any, name: str, basis: FiniteBasis) -> tf.Variable | Non
     """Rows of inputs ``[p, D]`` that are kept with a model; None for None."""
     if value is None:
         return None
+    return tf.Variable(require_inputs(value, name, basis), trainable=False)
+
+
+def require_inputs(value: Any, name: str, basis: FiniteBasis) -> tf.Tensor:
+    """Rows of inputs ``[p, D]`` as a tensor."""
     X = checks.require_matrix(value, name, basis.dtype)
     if basis.input_dim not in (None, X.shape[1]):
         raise ValueError(
             f"{name} must have {basis.input_dim} column(s), as the basis; got {tuple(X.shape)}."
         )
     checks.require_range(X, name)
-    return tf.Variable(X, trainable=False)
+    return X
+
+
+def support_rows(model: Any, X: tf.Tensor) -> tf.Tensor:
+    """The support rows: those that were given, or the first of the batch ``X [n, D]``."""
+    if model.support is None:
+        return X[: model.num_support]
+    if model.support.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"support must have {X.shape[1]} column(s), as X has; got shape "
+            f"{tuple(model.support.shape)}."
+        )
+    return tf.convert_to_tensor(model.support)
+
+
+def held_variables(model: Any) -> list[tf.Variable]:
+    """Variables of a QSGP that are none of its parameters, whether set trainable or not."""
+    own = [value for value in (model.support, model.augmentation) if value is not None]
+    return own + ([] if model.anchors is None else list(model.anchors.variables))
 
 
 def require_augmentation(
@@ -189,11 +209,13 @@ def require_own_parts(model: Any) -> None:
         model.variance_reduction,
         model.site_estimator,
     )
+    if model.num_data is None:
+        raise ValueError("num_data must be the number of training rows, got None.")
     require_draw_size(model.basis_batch_size, model.num_tail, model.site_estimator)
     if (model.anchors is not None) != (model.variance_reduction in ANCHORED):
         raise ValueError(
-            f"variance_reduction={model.variance_reduction!r} came after the model was built, with "
-            f"{'other' if model.anchors else 'no'} support rows: build a new model."
+            "variance_reduction must be chosen when the model is built; it was assigned "
+            f"{model.variance_reduction!r}: build a new model."
         )
     if model.augmentation is not None:
         require_conjugate(model.likelihood, "augmentation")
@@ -204,7 +226,8 @@ def require_own_parts(model: Any) -> None:
     for name, wanted in shapes.items():
         value = getattr(model, name)
         kind = gpflow.Parameter if name == "q_block" else tf.Variable
-        own = value is None if wanted is None else isinstance(value, kind)
+        # tensors are what gpflow.utilities.freeze leaves of either
+        own = value is None if wanted is None else isinstance(value, kind | tf.Tensor)
         if not own or (wanted and tuple(value.shape) != wanted):
             what = "None" if wanted is None else f"a {kind.__name__} of shape {wanted}"
             found = getattr(value, "shape", None)
@@ -234,6 +257,8 @@ def freeze_dense(basis: FiniteBasis) -> None:
 
 def is_due(step: int, anchors: Anchors, basis: FiniteBasis) -> bool:
     """Whether the anchors are to be computed again; looking at hyperparameters takes a while."""
-    if step % _LOOK_EVERY:
-        return False
-    return step % _ROUNDED_AFTER == 0 or anchors.have_aged(basis)
+    if step and step % _ROUNDED_AFTER == 0:
+        return True
+    if not trained_hyperparameters(basis):  # a step takes both copies for one
+        return anchors.have_aged(basis, by=0.0)
+    return step % _LOOK_EVERY == 0 and anchors.have_aged(basis)

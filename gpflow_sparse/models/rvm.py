@@ -125,6 +125,15 @@ class RVM(QSGP):
             raise ValueError(f"threshold must be a positive number, got {threshold!r}.")
         return self.basis.log_precision.numpy() < np.log(float(threshold))
 
+    @property
+    def _trains_precision(self) -> bool:
+        return False  # also after gpflow.utilities.set_trainable(model, True): see _follow
+
+    @property
+    def small_variables(self) -> list[tf.Variable]:
+        """All trainable variables but the long ones and the precisions, which follow from q."""
+        return [v for v in super().small_variables if v is not self.basis.log_precision]
+
     def _follow(
         self,
         changes: Sequence[tf.Tensor],
@@ -134,7 +143,7 @@ class RVM(QSGP):
     ) -> None:
         super()._follow(changes, taken, places, seen)
         h = self.num_head
-        if isinstance(self.likelihood, Gaussian) and seen.batch is not None:
+        if self._has_closed_scales and seen.batch is not None:
             self._set_scales(taken, places, seen.batch)
         moments = tf.square(tf.gather(self.q_mu, h + taken))
         moments += tf.exp(2.0 * tf.gather(self.q_log_scale, taken))
@@ -150,10 +159,16 @@ class RVM(QSGP):
         log_s = tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)
         self.basis.log_precision.scatter_update(tf.IndexedSlices(log_s, indices))
 
+    @property
+    def _has_closed_scales(self) -> bool:
+        """Whether proposition 1 holds: Gaussian noise of one variance."""
+        return isinstance(self.likelihood, Gaussian) and self.likelihood.variance is not None
+
     def _set_scales(self, taken: tf.Tensor, places: tf.Tensor, batch: Any) -> None:
         """
         ``c_r = (N / n sum_l phi_lr^2 / noise + s_r)^-1/2`` over the rows of the batch: proposition
-        1, used in later steps only, so that the objective of a step stays unbiased.
+        1, used in later steps only: in the step itself the objective would be too good. (Of a batch
+        that "tracked" holds for some steps it is so, by the variance of the sums.)
         """
         squares = [tf.reduce_mean(tf.square(part), axis=0) for part in batch.tails]
         chosen = first_places(places, tf.size(taken))

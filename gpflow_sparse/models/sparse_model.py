@@ -49,7 +49,8 @@ class SparseModel(abc.ABC):
         scale: float = 1.0,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        One training step: everything moves or, if a number is not finite, nothing.
+        One training step: everything moves or, if a number is not finite, nothing. The long
+        variables always move; other parts by ``gpflow.utilities.set_trainable``.
 
         :param data: ``(X [n, D], Y [n, P])``.
         :param optimizer: one of ``gpflow_sparse.training``'s sparse ones.
@@ -67,18 +68,11 @@ class SparseModel(abc.ABC):
         require_move(move)
         require_scale(scale)
         touched = self._touch(*self._require_data(data))
-        variables = [variable for variable, _ in touched.rows]
         dense = self.small_variables
-        values = [tf.gather(variable, indices) for variable, indices in touched.rows]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*values, *dense])
-            loss = touched.loss(values)
-        found = tape.gradient(loss, [*values, *dense])
-        rows = [_as_tensor(g, value) for g, value in zip(found, values, strict=False)]
-        known = [(g, v) for g, v in zip(found[len(values) :], dense, strict=True) if g is not None]
+        loss, rows, known = _gradients(touched, dense)
         numbers = [loss, *rows, *(g for g, _ in known)]
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in numbers])
-        optimizer.build(variables, dense)
+        optimizer.build([variable for variable, _ in touched.rows], dense)
 
         def apply() -> tf.Tensor:
             changes = [
@@ -92,6 +86,20 @@ class SparseModel(abc.ABC):
 
         tf.cond(tf.logical_and(move, finite), apply, lambda: tf.constant(False))
         return loss, finite
+
+    def step_gradients(
+        self, data: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tuple[tf.Tensor, tf.Variable]]]:
+        """
+        What a step from a fresh draw would see: nothing of the size of a long variable.
+
+        :param data: as :meth:`sparse_step`.
+        :return: the loss, and gradients with the variables that they, or rows of them, belong to.
+        """
+        touched = self._touch(*self._require_data(data))
+        loss, rows, known = _gradients(touched, self.small_variables)
+        variables = [variable for variable, _ in touched.rows]
+        return loss, [*zip(rows, variables, strict=True), *known]
 
     @property
     @abc.abstractmethod
@@ -107,6 +115,20 @@ class SparseModel(abc.ABC):
     @abc.abstractmethod
     def _touch(self, X: tf.Tensor, Y: tf.Tensor) -> Touched:
         """Draw what a step on this batch takes."""
+
+
+def _gradients(
+    touched: Touched, dense: Sequence[tf.Variable]
+) -> tuple[tf.Tensor, list[tf.Tensor], list[tuple[tf.Tensor, tf.Variable]]]:
+    """The loss, its gradients at the touched rows, and those of small variables that have one."""
+    values = [tf.gather(variable, indices) for variable, indices in touched.rows]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch([*values, *dense])
+        loss = touched.loss(values)
+    found = tape.gradient(loss, [*values, *dense])
+    rows = [_as_tensor(g, value) for g, value in zip(found, values, strict=False)]
+    known = [(g, v) for g, v in zip(found[len(values) :], dense, strict=True) if g is not None]
+    return loss, rows, known
 
 
 def _as_tensor(gradient: Any, value: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, GPModel
 
 from gpflow_sparse.data.standardize import Standardizer
-from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.models import QSGP, VariationalModel
+from gpflow_sparse.models.anchors import Anchors
 from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.models.orthogonal import OrthogonalModel
 
@@ -45,7 +46,12 @@ def require_sound(model: Any) -> None:
         _require(isinstance(value, kind), "model.inducing_variable must be one", value)
     if isinstance(model, GuardedModel):
         _require_options(model)
-    if isinstance(model, VariationalModel | gpflow.models.SVGP):
+    if isinstance(model, QSGP):
+        anchors = model.anchors
+        sound = anchors is None or isinstance(anchors, Anchors)
+        _require(sound, "model.anchors must be Anchors or None", anchors)
+        model._require_parts(model.input_dim, model.dtype)
+    elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
 
 

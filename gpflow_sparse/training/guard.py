@@ -57,6 +57,8 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         text = _first_line(error)
         # the precision of q after a natural step has no jitter to raise
         covariance = "positive definite" in text and "natural-gradient" not in text
+        # a basis takes its jitter from the float type
+        covariance = covariance and not hasattr(model, "sparse_step")
         return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=covariance)
     except ValueError as error:
         return Diagnosis(str(error), hopeless=True)
@@ -64,13 +66,9 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
 
 def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diagnosis:
     """The step's own numbers, in order: loss, gradients, natural steps."""
-    variables = named_variables(model)
-    with tf.GradientTape() as tape:
-        tape.watch(list(variables.values()))
-        loss = model.training_loss(*(() if batch is None else (batch,)))
+    loss, gradients = _loss_and_gradients(model, batch)
     if not _finite(loss):
         return Diagnosis(f"the objective is {-float(loss)}. {_worst_row(model, batch)}")
-    gradients = tape.gradient(loss, variables)
     bad = [_path(n) for n, g in gradients.items() if g is not None and not _finite(g)]
     if bad:
         return Diagnosis(
@@ -78,7 +76,7 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
             f"{-float(loss):.6g}. Likely causes: coinciding points in a kernel that is not smooth "
             "at zero distance, a parameter at the end of its range"
         )
-    slopes = {v.ref(): gradients[name] for name, v in variables.items()}
+    slopes = {v.ref(): gradients.get(name) for name, v in named_variables(model).items()}
     for pair in natural_pairs(model) if gamma else ():
         own = tuple(slopes[parameter.unconstrained_variable.ref()] for parameter in pair)
         if not all(_finite(value) for value in natural_update(pair, own, gamma)):
@@ -87,7 +85,29 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
             )
     return Diagnosis(
         "the failure did not come back when the batch was run again. Likely causes: random numbers "
-        "that the likelihood draws, a natural-gradient step at the edge of the float type"
+        f"that {_who_draws(model)}, a natural-gradient step at the edge of the float type"
+    )
+
+
+def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, Any]]:
+    """Gradients by the path of their variable; of some rows, where a step sees some rows."""
+    variables = named_variables(model)
+    if hasattr(model, "sparse_step") and batch is not None:
+        names = {variable.ref(): name for name, variable in variables.items()}
+        loss, pairs = model.step_gradients(batch)
+        return loss, {names[variable.ref()]: gradient for gradient, variable in pairs}
+    with tf.GradientTape() as tape:
+        tape.watch(list(variables.values()))
+        loss = model.training_loss(*(() if batch is None else (batch,)))
+    return loss, tape.gradient(loss, variables)
+
+
+def _who_draws(model: Any) -> str:
+    draws = hasattr(model, "sparse_step")
+    return (
+        "choose the functions of a step, or that the likelihood draws"
+        if draws
+        else "the likelihood draws"
     )
 
 

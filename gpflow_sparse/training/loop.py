@@ -147,8 +147,7 @@ class TrainingLoop:
         """The loss of a step, or None if a number was not finite."""
         arguments = (tf.constant(move), *self._arguments(step))
         if move and self._feed is not None and hasattr(self._model, "prepare_step"):
-            lookup = self._feed.lookup
-            self._model.prepare_step(step, lambda: lookup(*arguments[1:]))
+            self._prepare(step, self._feed.lookup, arguments[1:])
         try:
             loss, finite = self._step(*arguments)
         except (tf.errors.InvalidArgumentError, linalg.FactorizationError):
@@ -162,6 +161,14 @@ class TrainingLoop:
             self._random = draws_random_numbers(self._step, arguments)
         self._fresh = False
         return float(loss) if bool(finite) else None
+
+    def _prepare(self, step: int, lookup: Any, arguments: tuple[Any, ...]) -> None:
+        try:
+            self._model.prepare_step(step, lambda: lookup(*arguments))
+        except linalg.FactorizationError as error:
+            raise TrainingError(
+                f"step {step + 1}: {str(error).rstrip('.')}; {self._go_back()}."
+            ) from error
 
     def _arguments(self, step: int) -> tuple[Any, ...]:
         try:
