@@ -148,8 +148,12 @@ def _traced():
         model.prepare_step(0, lambda: two)
         optimizer = SparseSGD(0.0)
         stepped(model, optimizer=optimizer)  # it builds the optimizer
-        by_x = argument(lambda v, m=model, o=optimizer: stepped(m, (v, Y), o, prepare=False))
-        by_y = argument(lambda v, m=model, o=optimizer: stepped(m, (X, v), o, prepare=False))
+        by_x = argument(
+            lambda v, m=model, o=optimizer: stepped(m, (v, Y), o, prepare=False, move=False)
+        )
+        by_y = argument(
+            lambda v, m=model, o=optimizer: stepped(m, (X, v), o, prepare=False, move=False)
+        )
         options = {"graph": True, "slow": True, "bring": as_argument, "unseen": True}
         yield f"traced: {name}.sparse_step | X", Door(by_x, X, "x", ("X",), **options)
         yield f"traced: {name}.sparse_step | Y", Door(by_y, Y, "y", ("Y",), **options)

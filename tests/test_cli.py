@@ -366,11 +366,11 @@ def test_options_that_do_not_go_with_sampled_functions(run, options, message):
 
 
 def test_the_step_benchmark_of_qsgp(run, tmp_path, monkeypatch):
-    from gpflow_sparse.experiments import qsgp_costs, qsgp_memory
+    from gpflow_sparse.experiments import qsgp_costs, qsgp_memory, qsgp_sizes
 
     monkeypatch.setattr(qsgp_costs, "_NUM_BASIS", 20)
     monkeypatch.setattr(qsgp_costs, "_NUM_DATA", 60)
-    grown = qsgp_memory.StepMemory(20, 1.0, 2.0, 3.0)
+    grown = qsgp_sizes.StepMemory(20, 1.0, 2.0, 3.0)
     monkeypatch.setattr(qsgp_memory, "step_memory", lambda *_, **__: grown)
     options = ["--basis-batch-size", "8", "--num-inducing", "5", "--num-support", "6"]
     options += ["--num-basis", "20", "--num-data", "60,80", "--batch-size", "9", "--repeats", "1"]

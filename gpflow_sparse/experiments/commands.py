@@ -90,7 +90,8 @@ def _step_against_svgp(method: str, sizes: dict[str, Any]) -> None:
 
 def _step_of_qsgp(options: dict[str, Any], float32: bool) -> None:
     from gpflow_sparse.experiments import qsgp_costs
-    from gpflow_sparse.experiments.qsgp_memory import StepSizes, step_memory
+    from gpflow_sparse.experiments.qsgp_memory import step_memory
+    from gpflow_sparse.experiments.qsgp_sizes import StepSizes
 
     names = ("basis_batch_size", "num_support", "input_dim", "num_inducing")
     sizes = StepSizes(options["batch_size"] or 500, *(options[name] for name in names))

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.experiments.papers.table import grid
-from gpflow_sparse.experiments.qsgp_memory import StepMemory, StepSizes
+from gpflow_sparse.experiments.qsgp_sizes import StepMemory, StepSizes
 from gpflow_sparse.experiments.steps import alternate
 from gpflow_sparse.models import QSGP
 from gpflow_sparse.persistence import files

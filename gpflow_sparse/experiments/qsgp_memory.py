@@ -2,43 +2,13 @@
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
+from gpflow_sparse.experiments.qsgp_sizes import StepMemory, StepSizes
 from gpflow_sparse.session import session
 
 # Where Linux says how much of a process is in memory.
 _STATUS = Path("/proc/self/status")
-
-
-@dataclass(frozen=True)
-class StepSizes:
-    """Of a step, but for the number of functions and of rows in all."""
-
-    batch_size: int = 500
-    """Rows."""
-    basis_batch_size: int = 10_000
-    """Functions in each of two draws; at most all of them."""
-    num_support: int = 500
-    """Support rows."""
-    input_dim: int = 8
-    """D."""
-    num_inducing: int = 512
-    """Of the SVGP."""
-
-
-@dataclass(frozen=True)
-class StepMemory:
-    """In units of 2^20 bytes, above a process that has loaded TensorFlow and the data."""
-
-    num_basis: int
-    """m."""
-    held: float
-    """Means, scales, and the optimizer's memory of both."""
-    grown: float
-    """Resident memory after some steps."""
-    peak: float
-    """The most on the way, with the making of the model."""
 
 
 def step_memory(

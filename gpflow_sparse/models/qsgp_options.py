@@ -6,7 +6,7 @@ import gpflow
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Likelihood
 
-from gpflow_sparse import checks, likelihoods
+from gpflow_sparse import checks, component_checks, likelihoods
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models.anchors import Anchors, trained_hyperparameters
@@ -121,6 +121,7 @@ def require_inputs(value: Any, name: str, basis: FiniteBasis) -> tf.Tensor:
         raise ValueError(
             f"{name} must have {basis.input_dim} column(s), as the basis; got {tuple(X.shape)}."
         )
+    component_checks.require_kernel(basis.kernel, X.shape[1])
     checks.require_range(X, name)
     return X
 

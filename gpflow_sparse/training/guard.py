@@ -78,7 +78,7 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
         )
     slopes = {v.ref(): gradients.get(name) for name, v in named_variables(model).items()}
     for pair in natural_pairs(model) if gamma else ():
-        own = tuple(slopes[parameter.unconstrained_variable.ref()] for parameter in pair)
+        own: Any = tuple(slopes[parameter.unconstrained_variable.ref()] for parameter in pair)
         if not all(_finite(value) for value in natural_update(pair, own, gamma)):
             return Diagnosis(
                 f"a natural-gradient step of size {gamma:g} is not finite: take a smaller one"

@@ -334,7 +334,10 @@ def test_inducing_points_of_all_methods_come_from_the_same_choice(rng):
 def test_every_paper_has_published_numbers_for_each_of_its_data_sets():
     for spec in PAPERS.values():
         for scores in spec.published.values():
-            assert set(scores) == set(spec.datasets)
+            # rows of QSGP are of regression or of classification
+            assert set(scores) <= set(spec.datasets)
+            assert set(scores) == set(spec.datasets) or spec.name == "qsgp"
+        assert {name for scores in spec.published.values() for name in scores} == set(spec.datasets)
         for size in spec.sizes.values():
             keys = [row.key for row in size.rows]
             assert len(set(keys)) == len(keys)

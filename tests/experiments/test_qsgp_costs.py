@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.experiments import qsgp_costs, qsgp_memory, qsgp_variance
 from gpflow_sparse.experiments.qsgp_costs import StepCost
-from gpflow_sparse.experiments.qsgp_memory import StepMemory, StepSizes
+from gpflow_sparse.experiments.qsgp_sizes import StepMemory, StepSizes
 from gpflow_sparse.experiments.qsgp_variance import VarianceSizes
 from gpflow_sparse.models import QSGP
 from tests.oracles import qsgp as oracle

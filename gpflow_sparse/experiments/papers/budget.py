@@ -1,6 +1,8 @@
 """What fits into the time that is left."""
 
 import time
+from pathlib import Path
+from typing import NamedTuple
 
 
 class DoesNotFitError(Exception):
@@ -10,6 +12,17 @@ class DoesNotFitError(Exception):
         super().__init__(f"no time left ({detail if pace else 'not measured'})")
         self.pace = pace
         """Of tasks of its kind; 0 if it is not known."""
+
+
+class Training(NamedTuple):
+    """How long a row is trained, and where it is kept meanwhile."""
+
+    steps: int
+    seed: int
+    folder: Path
+    """Of the checkpoints; there only while a row is under way."""
+    deadline: float
+    """Of ``time.perf_counter``: a row that would end later is given up after a few steps."""
 
 
 def require_time(seconds: float, deadline: float, pace: float, detail: str) -> None:

@@ -6,25 +6,15 @@ No TensorFlow until a task is run.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpflow_sparse.experiments.config import CHECKPOINTS
+from gpflow_sparse.experiments.papers.budget import Training
 from gpflow_sparse.experiments.papers.curves_table import number, write_curves_table
 from gpflow_sparse.experiments.papers.spec import Paper, PaperRun, Record, Row, Task
 
 if TYPE_CHECKING:
     from gpflow_sparse.data import Dataset
-
-
-class Training(NamedTuple):
-    """How long a row is trained, and where it is kept meanwhile."""
-
-    steps: int
-    seed: int
-    folder: Path
-    """Of the checkpoints; there only while a row is under way."""
-    deadline: float
-    """Of ``time.perf_counter``: a row that would end later is given up after a few steps."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +23,7 @@ class CurvesPaper(Paper):
     The splits that come with the data sets, scored in the units of the files and standardized.
 
     A row names its data sets (``options["datasets"]``) and its steps (``options["steps"]``).
-    ``published`` holds strings by column, for rows of the same data set. A task that was
-    interrupted goes on from its checkpoint.
+    ``published`` holds strings by column. A task that was interrupted goes on from its checkpoint.
     """
 
     read: Callable[[str, int], "Dataset"]

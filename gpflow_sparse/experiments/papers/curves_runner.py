@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from gpflow_sparse import linalg, training
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.experiments.papers.budget import DoesNotFitError
-from gpflow_sparse.experiments.papers.curves import Training
+from gpflow_sparse.experiments.papers.budget import DoesNotFitError, Training
 from gpflow_sparse.experiments.papers.spec import Record, Task
 from gpflow_sparse.experiments.papers.stepwise_runner import (
     Watch,

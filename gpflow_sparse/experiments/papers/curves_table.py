@@ -50,8 +50,10 @@ def _dataset(
         (r["title"], f"{r['steps']}", *(number(r, key, form) for key, form in shown.values()))
         for r in records
     ]
-    for title, cells in run.paper.published.get(name, {}).items():
-        lines.append((f"*paper: {title}*", "", *(cells.get(column, "") for column in shown)))
+    for title, scores in run.paper.published.items():
+        if name in scores:
+            cells = (scores[name].get(column, "") for column in shown)
+            lines.append((f"*paper: {title}*", "", *cells))
     split = f"split {records[0]['split']}"
     size = f"{records[0]['num_train']} training and {records[0]['num_test']} test rows"
     return [

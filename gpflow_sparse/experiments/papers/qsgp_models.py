@@ -15,7 +15,7 @@ from gpflow_sparse import initialization, training
 from gpflow_sparse.bases import FiniteBasis, Hybrid, KernelDictionary, RandomFourier
 from gpflow_sparse.data import Dataset, Standardizer, load, metrics
 from gpflow_sparse.experiments.build import scaler_of
-from gpflow_sparse.experiments.papers.curves import Training
+from gpflow_sparse.experiments.papers.budget import Training
 from gpflow_sparse.experiments.papers.curves_runner import train
 from gpflow_sparse.experiments.papers.spec import Record
 from gpflow_sparse.likelihoods import BernoulliLogit
