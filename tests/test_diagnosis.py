@@ -749,3 +749,16 @@ def test_the_answer_is_plain_and_the_model_unchanged():
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     after = gpflow.utilities.read_values(model)
     assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_the_elbo_of_a_sub_sampled_model_is_the_exact_one():
+    X, Y = rows()
+    basis = gs.bases.RandomFourier(SquaredExponential(), 40, seed=1)
+    model = gs.models.QSGP(
+        basis, gpflow.likelihoods.Gaussian(NOISE), num_data=len(X), basis_batch_size=5
+    )
+    model.q_mu.assign(np.random.default_rng(2).normal(size=(40, 1)))
+    exact = float(model.exact_elbo((X, Y)))
+    found = evidence.full_elbo(model, tf.constant(X), tf.constant(Y))
+    np.testing.assert_allclose(found, exact, rtol=1e-10)
+    assert abs(float(model.elbo((X, Y))) - exact) > 1.0

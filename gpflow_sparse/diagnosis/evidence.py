@@ -11,7 +11,7 @@ from gpflow.models import ExternalDataTrainingLossMixin
 from gpflow_sparse import collapsed, linalg
 from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise
-from gpflow_sparse.models import VariationalModel
+from gpflow_sparse.models import QSGP, VariationalModel
 from gpflow_sparse.models.regression import RegressionModel
 
 # Most rows of which the exact Gaussian process is computed: O(N^3) time.
@@ -33,7 +33,8 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
     if not (isinstance(model, ExternalDataTrainingLossMixin) and hasattr(model, "elbo")):
         raise UnavailableError(f"{type(model).__name__} has no elbo(data).")
     num_rows = X.shape[0]
-    if type(model).elbo not in (VariationalModel.elbo, gpflow.models.SVGP.elbo):
+    own = (VariationalModel.elbo, QSGP.elbo, gpflow.models.SVGP.elbo)
+    if type(model).elbo not in own:
         if getattr(model, "num_data", None) is None:  # then a batch would count as all the data
             return float(model.elbo((X, Y)))
         parts = [(rows, model.elbo((X[rows], Y[rows]))) for rows in batches(num_rows)]

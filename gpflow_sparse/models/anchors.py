@@ -6,6 +6,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow.kernels import Kernel
 
 from gpflow_sparse import linalg
 from gpflow_sparse.bases import FiniteBasis
@@ -51,6 +52,15 @@ class Anchors(tf.Module):
 
         self.X, self.Y = empty(None, None), empty(None, None)
         self.factor, self.values = empty(None, None), empty(None, num_vectors)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copied or unpickled, TensorFlow's variables forget that their size may change."""
+        self.__dict__.update(state)
+        for name in ("X", "Y", "factor", "values"):
+            value = getattr(self, name)
+            if isinstance(value, tf.Variable):  # and none that gpflow.utilities.freeze has replaced
+                shape = [None, value.shape[1] if name == "values" else None]
+                setattr(self, name, tf.Variable(value, trainable=value.trainable, shape=shape))
 
     @property
     def is_empty(self) -> bool:
@@ -151,7 +161,8 @@ class Anchors(tf.Module):
 def _settings(basis: FiniteBasis) -> tuple[Any, ...]:
     """What tells one basis from another, but for the values of its variables."""
     settings: list[Any] = []
-    for part in (basis, *basis.submodules):
+    parts = (part for part in basis.submodules if isinstance(part, FiniteBasis | Kernel))
+    for part in (basis, *parts):
         own = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | str)}
         settings += [type(part), {k: v for k, v in own.items() if not k.startswith("_")}]
     return tuple(settings)

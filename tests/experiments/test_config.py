@@ -1,5 +1,7 @@
 """What a run is."""
 
+import dataclasses
+
 import pytest
 
 from gpflow_sparse.experiments.config import RunConfig, memory_estimate
@@ -88,3 +90,25 @@ def test_the_memory_of_a_basis_does_not_grow_with_the_rows():
     classes = RunConfig(method="basis_svgp", num_basis=1000, task="classification")
     # twelve m x m and four m x n for each of three latent functions
     assert memory_estimate(classes, 10_000, 8, 3) == 8 * (90_000 + 36 * 10**6 + 12 * 1000 * 1024)
+
+
+def test_a_hybrid_basis_keeps_an_even_number_of_features_when_it_shrinks():
+    config = RunConfig(method="qsgp", basis="hybrid", num_basis=100, num_inducing=40)
+    assert config.shrunk_to(1000).num_inducing == 40
+    assert config.shrunk_to(100).num_inducing == 24  # a quarter is 25
+    assert config.shrunk_to(104).num_inducing == 26
+
+
+def test_the_baseline_of_sampled_functions_has_the_rate_of_adam():
+    config = RunConfig(method="rvm", basis="dictionary", learning_rate=0.1)
+    assert config.as_baseline().learning_rate == RunConfig().learning_rate
+    assert RunConfig(learning_rate=0.3).as_baseline().learning_rate == 0.3
+
+
+def test_the_memory_of_sampled_functions():
+    config = RunConfig(method="qsgp", basis="fourier", num_basis=1000, basis_batch_size=100)
+    config = dataclasses.replace(config, batch_size=50, num_support=30)
+    need = memory_estimate(config, 500, 3)
+    assert need == 8 * (500 * 4 + 2 * 2 * 1000 + 8 * 80 * 200)
+    wide = dataclasses.replace(config, covariance="chevron", num_dense_columns=5)
+    assert memory_estimate(wide, 500, 3) == 8 * (2000 + 14 * 1000 + 100 + 8 * 80 * 205)

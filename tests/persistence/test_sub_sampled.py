@@ -1,5 +1,7 @@
 """Models that see some of their functions in a step, saved before, between and after steps."""
 
+import pickle
+
 import gpflow
 import numpy as np
 import pytest
@@ -98,6 +100,11 @@ def test_gpflows_utilities_and_checkpoints_take_them(tmp_path, capsys):
     stepped(model, 1)
     gpflow.utilities.multiple_assign(model, values)
     assert_equal(model, copy)
+    untouched = gpflow.utilities.deepcopy(BUILDERS["hybrid"]())
+    assert_equal(stepped(untouched, 2), stepped(BUILDERS["hybrid"](), 2))
+    pickled = pickle.loads(pickle.dumps(model))
+    assert_equal(stepped(pickled, 2), stepped(copy, 2))
+    assert len(pickled.anchors.X) == SUPPORT
 
 
 @pytest.mark.parametrize("part", ["q_mu", "q_block", "anchors", "basis_batch_size"])

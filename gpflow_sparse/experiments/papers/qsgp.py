@@ -166,8 +166,7 @@ QSGP_PAPER = CurvesPaper(
         "Weights start at the prior and move by Adagrad, whose rate falls from 0.1 to 0 (for "
         "functions at all training rows, which add up, from 0.03). A step has 500 rows, two draws "
         "of 10,000 of the 100,000 functions and 500 support rows (for functions at all training "
-        "rows 3,000, 3,000 and 200, as in appendix I.2; of the hybrid basis the 512 inducing "
-        "functions and two draws of 2,000 of the others). Single precision.",
+        "rows 3,000, 3,000 and 200, as in appendix I.2). Single precision.",
         "Where q has closed forms for its covariance given the mean (proposition 1, and the dense "
         "block), they are applied once after training, over all training rows, and to *learned* "
         "rows also at the start and at every tenth, over 4,000 rows; *NLPD as trained* "
