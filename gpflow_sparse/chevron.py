@@ -19,6 +19,8 @@ Columns = Callable[[tf.Tensor], tf.Tensor]
 """From indices of functions ``[k]`` to ``Phi [N, k]``."""
 Sums = Sequence[tf.Tensor]
 
+# Up to here a square matrix over all functions is made.
+MOST_DENSE = 4096
 # Numbers in the largest tensor of one chunk of functions: 32 MiB in float32, 64 in float64.
 _CHUNK_NUMBERS = 2**23
 

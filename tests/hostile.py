@@ -157,7 +157,7 @@ def report(title: str, cells: list[tuple[str, str, Verdict]]) -> int:
 
 
 def main() -> int:
-    from tests import hostile_bases
+    from tests import hostile_bases, hostile_sparse
     from tests.hostile_arguments import TRAINING, arguments
     from tests.hostile_labels import labels
     from tests.hostile_models import spoiled
@@ -171,6 +171,10 @@ def main() -> int:
         "arrays, for bases": arrays(hostile_bases.DOORS),
         "other arguments, for bases": arguments(hostile_bases.ARGUMENTS),
         "spoiled models over bases": hostile_bases.spoiled(),
+        "arrays, for sub-sampled models": arrays(hostile_sparse.DOORS),
+        "other arguments, for sub-sampled models": arguments(hostile_sparse.ARGUMENTS),
+        "arguments of sub-sampled models together": hostile_sparse.together(),
+        "spoiled sub-sampled models": hostile_sparse.spoiled(),
     }
     bad = sum(report(title, list(table)) for title, table in tables.items())
     print(f"\n{bad} bad cell(s)")

@@ -9,6 +9,7 @@ from gpflow.kernels import Kernel
 from gpflow.models import ExternalDataTrainingLossMixin
 
 from gpflow_sparse import collapsed, linalg
+from gpflow_sparse.chevron import MOST_DENSE
 from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise
 from gpflow_sparse.models import QSGP, VariationalModel
@@ -39,6 +40,9 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
             return float(model.elbo((X, Y)))
         parts = [(rows, model.elbo((X[rows], Y[rows]))) for rows in batches(num_rows)]
         return sum(float(part) * (r.stop - r.start) for r, part in parts) / num_rows
+    basis = model.basis if isinstance(model, QSGP) else None
+    if basis is not None and basis.precision == "dense" and basis.num_basis > MOST_DENSE:
+        raise UnavailableError(f"it needs a determinant over more than {MOST_DENSE} functions.")
     total = sum(
         _batch_elbo(model, X[rows], Y[rows], (rows.stop - rows.start) / num_rows)
         for rows in batches(num_rows)

@@ -7,9 +7,6 @@ import tensorflow as tf
 from gpflow_sparse import chevron
 from gpflow_sparse.streaming import streamed_sum
 
-# Up to here a square matrix over all functions is made.
-MOST_DENSE = 4096
-
 
 def best_covariance(model: Any, X: tf.Tensor) -> tuple[Any, Any, tf.Tensor]:
     """
@@ -22,10 +19,10 @@ def best_covariance(model: Any, X: tf.Tensor) -> tuple[Any, Any, tf.Tensor]:
     h, L, noise = model.num_head, model.num_latent_gps, model.likelihood.variance
     B, D = None, None
     if model.covariance == "chevron":
-        if model.basis.num_basis > MOST_DENSE:
+        if model.basis.num_basis > chevron.MOST_DENSE:
             raise ValueError(
                 "the best columns of a chevron need the precision of all weights, so at most "
-                f"{MOST_DENSE} functions; the basis has {model.basis.num_basis}. Take "
+                f"{chevron.MOST_DENSE} functions; the basis has {model.basis.num_basis}. Take "
                 "covariance='block', or train the columns."
             )
         factor = chevron.lower_factor_of_inverse(_precision(model, X, model.basis.num_basis))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian
 
-from gpflow_sparse import chevron, subsampling
+from gpflow_sparse import chevron, component_checks, subsampling
 from gpflow_sparse.chevron import Head, Tail
 from gpflow_sparse.models import estimates, literal
 from gpflow_sparse.models.anchors import Anchors, trained_hyperparameters
@@ -216,8 +216,9 @@ class SubsampledStep(SparseModel):
 
     def _mean(self, X: tf.Tensor) -> tf.Tensor:
         """The mean function, ``[n, L]``."""
-        mean = self.mean_function(X)
-        return tf.broadcast_to(mean, [tf.shape(X)[0], self.num_latent_gps])
+        latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
+        value = self.mean_function(X)
+        return latent + component_checks.require_mean(value, latent, self.mean_function)
 
     def _printed_control(self, anchor: Anchor) -> tf.Tensor:
         """Eq. (3) of the paper as it enters the elbo."""

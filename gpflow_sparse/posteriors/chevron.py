@@ -15,8 +15,6 @@ from gpflow_sparse.kernels import Basis
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
 from gpflow_sparse.posteriors.draws import ColumnPaths, FunctionDraws
 
-# Up to here a dense prior precision is made whole, for the KL divergence.
-_MOST_DENSE = 4096
 # Training inputs at a time.
 _BLOCK_ROWS = 2048
 
@@ -198,10 +196,10 @@ class ChevronPosterior(SparsePosterior):
     def _dense_terms(self, mu: tf.Tensor) -> tf.Tensor:
         """``(mu^T S mu - log |S|) / 2`` for a precision that is no diagonal."""
         m, L = mu.shape
-        if m > _MOST_DENSE:
+        if m > chevron.MOST_DENSE:
             raise ValueError(
                 f"the KL divergence needs the determinant of a dense precision of {m} functions: "
-                f"at most {_MOST_DENSE}. Steps and predictions do not need it."
+                f"at most {chevron.MOST_DENSE}. Steps and predictions do not need it."
             )
         S = self.basis.prior_precision()
         jittered = linalg.add_jitter(S, linalg.jitter(tf.linalg.diag_part(S)))

@@ -99,12 +99,14 @@ def test_gpflows_utilities_and_checkpoints_take_them(tmp_path, capsys):
             np.testing.assert_array_equal(a, b)
     stepped(model, 1)
     gpflow.utilities.multiple_assign(model, values)
-    assert_equal(model, copy)
+    for one, other in zip(model.variables, copy.variables, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+        assert one.shape.as_list() == other.shape.as_list()
     untouched = gpflow.utilities.deepcopy(BUILDERS["hybrid"]())
     assert_equal(stepped(untouched, 2), stepped(BUILDERS["hybrid"](), 2))
-    pickled = pickle.loads(pickle.dumps(model))
+    pickled = pickle.loads(pickle.dumps(copy))
     assert_equal(stepped(pickled, 2), stepped(copy, 2))
-    assert len(pickled.anchors.X) == SUPPORT
+    assert pickled.anchors.X.numpy().shape == (SUPPORT, 2)
 
 
 @pytest.mark.parametrize("part", ["q_mu", "q_block", "anchors", "basis_batch_size"])

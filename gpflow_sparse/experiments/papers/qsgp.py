@@ -78,7 +78,7 @@ _ROWS = (
         basis_batch_size=3000,
         num_support=200,
         # these functions add up: at 0.1 the first steps lead far away
-        learning_rate=0.03,
+        learning_rate=0.01,
     ),
     _regression("svgp", "GPflow SVGP 512", basis="svgp", num_inducing=512, learning_rate=0.01),
     _parity("parity-1e6", "QSGP-0, m = 10^6", num_basis=10**6, steps=1500, num_test=10_000),
@@ -164,7 +164,7 @@ QSGP_PAPER = CurvesPaper(
         "*fixed* keeps them, *learned* trains them with the weights by Adam at a rate that is 0 "
         "for the first tenth of the steps, as in the paper, and falls from 1e-3 to 0 after it. "
         "Weights start at the prior and move by Adagrad, whose rate falls from 0.1 to 0 (for "
-        "functions at all training rows, which add up, from 0.03). A step has 500 rows, two draws "
+        "functions at all training rows, which add up, from 0.01). A step has 500 rows, two draws "
         "of 10,000 of the 100,000 functions and 500 support rows (for functions at all training "
         "rows 3,000, 3,000 and 200, as in appendix I.2). Single precision.",
         "Where q has closed forms for its covariance given the mean (proposition 1, and the dense "
