@@ -40,18 +40,18 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
 
 def _squared_exponential(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """``variance exp(-r^2 / 2)``, the whole exponent from one matmul."""
-    return tf.exp(_quadratic(X, X2, -0.5, tf.math.log(variance)))
+    return tf.exp(quadratic(X, X2, -0.5, tf.math.log(variance)))
 
 
 def _matern32(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """``(1 + s) e``, ``e = variance exp(-s)``, ``s = sqrt(3) r``; its derivative by s^2: -e / 2."""
-    squares = _quadratic(X, X2, 3.0, 0.0)
+    squares = quadratic(X, X2, 3.0, 0.0)
     return _profile(squares, variance, lambda s, e: (1.0 + s) * e, lambda s, e: -0.5 * e)
 
 
 def _matern52(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """``(1 + s + s^2 / 3) e``, ``s = sqrt(5) r``; the derivative by s^2 is -(1 + s) e / 6."""
-    squares = _quadratic(X, X2, 5.0, 0.0)
+    squares = quadratic(X, X2, 5.0, 0.0)
     return _profile(
         squares,
         variance,
@@ -67,8 +67,12 @@ _FROM_INPUTS: dict[type[Kernel], Callable[..., tf.Tensor]] = {
 }
 
 
-def _quadratic(X: tf.Tensor, X2: tf.Tensor, scale: float, shift: tf.Tensor | float) -> tf.Tensor:
-    """``scale |x - x2|^2 + shift [N, N2]``, as inner products of D + 2 columns."""
+def quadratic(X: tf.Tensor, X2: tf.Tensor, scale: float, shift: tf.Tensor | float) -> tf.Tensor:
+    """
+    ``scale |x - x2|^2 + shift [N, N2]``, as inner products of D + 2 columns.
+
+    Its rounding is that of the largest ``|x|^2`` and ``|x2|^2``: center the inputs first.
+    """
     norms, norms2 = (
         scale * tf.reduce_sum(tf.square(part), axis=-1, keepdims=True) for part in (X, X2)
     )

@@ -26,6 +26,8 @@ FLOORS = {
     "subsampling": 1,
     "chevron": 1,
     "collapsed": 1,
+    "batch_evidence": 1,
+    "noise_profile": 1,
     "stationary": 1,
     "hyperparameters": 1,
     "initialization": 1,

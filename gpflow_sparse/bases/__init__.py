@@ -10,6 +10,7 @@ from gpflow_sparse.bases.kernel_dictionary import KernelDictionary
 from gpflow_sparse.bases.preconditioner import conjugate_gradients, grief_preconditioner
 from gpflow_sparse.bases.product import is_product_kernel
 from gpflow_sparse.bases.reweighted import ReweightedBasis
+from gpflow_sparse.bases.soft_interpolation import SoftInterpolation
 
 __all__ = [
     "FiniteBasis",
@@ -18,6 +19,7 @@ __all__ = [
     "KernelDictionary",
     "RandomFourier",
     "ReweightedBasis",
+    "SoftInterpolation",
     "conjugate_gradients",
     "grief_preconditioner",
     "interpolated_covariance",

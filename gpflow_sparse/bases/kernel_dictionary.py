@@ -52,7 +52,7 @@ class KernelDictionary(FiniteBasis):
         super().__init__()
         checks.require_choice(precision, "precision", ["dense", "diagonal"])
         checks.require_flag(constant, "constant")
-        self.kernel = _require_single(kernel)
+        self.kernel = require_single(kernel)
         self.centers = Parameter(require_places(kernel, centers, "centers"), trainable=False)
         self.precision = precision
         self.constant = bool(constant)
@@ -138,7 +138,8 @@ def require_places(kernel: Kernel, value: Any, name: str) -> tf.Tensor:
     return places
 
 
-def _require_single(kernel: Any) -> Kernel:
+def require_single(kernel: Any) -> Kernel:
+    """:raises ValueError: for something that is not a kernel, or has several outputs."""
     if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
         raise ValueError(
             "kernel must be a GPflow kernel with one output, such as "

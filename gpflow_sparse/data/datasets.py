@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpflow_sparse.data import images
+from gpflow_sparse.data import images, molecules
+from gpflow_sparse.data.download import ROOT_VARIABLE, fetch
 from gpflow_sparse.data.npz import read_npz
 from gpflow_sparse.data.robot_arm import robot_arm
 
@@ -29,8 +29,6 @@ MNIST_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.n
 MNIST_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR10_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
-
-ROOT_VARIABLE = "GPFLOW_SPARSE_DATA"
 
 # Rows and input columns of the sets in uci_registry.txt.
 # fmt: off
@@ -123,6 +121,10 @@ def list_datasets() -> list[DatasetInfo]:
         DatasetInfo("robot_arm", 5000, 8, "regression", "generated"),
     ]
     uci = [DatasetInfo(name, *size, "regression", "download") for name, size in _UCI.items()]
+    others += [
+        DatasetInfo(name, num_data, 3 * num_atoms, "regression", "download")
+        for name, (num_data, num_atoms) in molecules.MD22.items()
+    ]
     return sorted(uci + others, key=lambda info: info.name)
 
 
@@ -137,7 +139,10 @@ def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) 
     Otherwise "robot_arm" is generated with seed `split`, "digits" comes from scikit-learn, and
     everything else is downloaded into pooch's cache folder and checked against its SHA-256: the
     regression sets of github.com/treforevans/uci_datasets with their ten published splits, MNIST
-    as Keras distributes it, and the binary version of CIFAR-10.
+    as Keras distributes it, and the binary version of CIFAR-10. The molecules of MD22 (energies in
+    kcal/mol from positions in Angstrom) have no known checksum, of which a warning is given, and
+    come by https from an address that is not verified either, see ``data/molecules.py``. They are
+    split like files without a mask; a local file of such a name is the published one, with R and E.
 
     :param name: one of :func:`list_datasets`, or the name of a local file without ".npz".
     :param split: which train/test split, from 0.
@@ -150,6 +155,11 @@ def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) 
     if isinstance(split, bool) or not isinstance(split, (int, np.integer)) or split < 0:
         raise ValueError(f"split must be an integer of at least 0, got {split!r}")
     local = _local_file(name, root)
+    if name in molecules.MD22:
+        path = local or fetch(f"{molecules.MD22_URL}/{name}.npz", None, "md22")
+        X, Y = molecules.read_md22(path)
+        columns = molecules.position_names(X.shape[1])
+        return _permuted(name, X, Y, split, columns, "energy_kcal_per_mol")
     if local is not None:
         return _from_arrays(name, read_npz(local), split)
     return _obtain(name, split)
@@ -165,9 +175,9 @@ def _obtain(name: str, split: int) -> Dataset:
         X, Y, pixels = images.read_digits()
         return _permuted(name, X, Y, split, pixels, "label", num_classes=10)
     if name == "mnist":
-        return _from_images(name, read_npz(_fetch(MNIST_URL, MNIST_SHA256, name)), split)
+        return _from_images(name, read_npz(fetch(MNIST_URL, MNIST_SHA256, name)), split)
     if name == "cifar10":
-        archive = _fetch(CIFAR10_URL, CIFAR10_SHA256, name)
+        archive = fetch(CIFAR10_URL, CIFAR10_SHA256, name)
         return _from_images(name, images.read_cifar10(archive), split)
     if name in _UCI:
         return _from_arrays(name, _fetch_uci(name), split)
@@ -267,31 +277,10 @@ def _fetch_uci(name: str) -> dict[str, np.ndarray]:
 
     def read(file_name: str) -> np.ndarray:
         sha256 = registry[f"uci_datasets/{name}/{file_name}"]
-        path = _fetch(f"{UCI_URL}/{name}/{file_name}", sha256, f"uci/{name}")
+        path = fetch(f"{UCI_URL}/{name}/{file_name}", sha256, f"uci/{name}")
         return np.loadtxt(path, delimiter=",", ndmin=2)
 
     data = read("data.csv.gz")
     if f"uci_datasets/{name}/data1.csv.gz" in registry:
         data = np.concatenate([data, read("data1.csv.gz")])
     return {"x": data[:, :-1], "y": data[:, -1:], "test_mask": read("test_mask.csv.gz") != 0}
-
-
-def _fetch(url: str, sha256: str | None, folder: str) -> Path:
-    """Download a file once into `folder` of the cache, and check it on every use."""
-    import pooch
-
-    cache, file_name = Path(pooch.os_cache("gpflow_sparse")) / folder, url.rsplit("/", 1)[-1]
-    if sha256 is None:
-        warnings.warn(f"{url} has no known checksum: the file could not be verified", stacklevel=2)
-    try:
-        return Path(pooch.retrieve(url, known_hash=sha256, fname=file_name, path=cache))
-    except OSError as error:
-        raise ValueError(
-            f"could not download {url} into {cache}: {error}. Without a network, pass root= or set "
-            f"{ROOT_VARIABLE} to a folder that holds the data set as NAME.npz"
-        ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"the file at {url} does not have the expected SHA-256 {sha256}, so it was not kept; "
-            "try again later, or pass root= with a copy that you trust"
-        ) from error

@@ -15,7 +15,7 @@ from gpflow_sparse.experiments.config import BASIS_METHODS, RunConfig
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
-from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, SoftKI
 
 _KERNELS = {
     "matern12": gpflow.kernels.Matern12,
@@ -125,6 +125,8 @@ def assemble(
     }
     if config.method == "svgp":
         model = gpflow.models.SVGP(kernel, likelihood, np.concatenate(points), **options)
+    elif config.method == "softki":
+        model = _interpolation(config, kernel, likelihood, points[0], dataset)
     elif config.method == "solvegpr":
         model = _regression(kernel, likelihood, points, dataset)
     elif config.method == "odvgp":
@@ -148,6 +150,28 @@ def _regression(
     inducing = OrthogonalInducingVariables(*points)
     noise = likelihood.variance.numpy()
     return SOLVEGPR(dataset.train, kernel, inducing, noise_variance=noise)
+
+
+def _interpolation(
+    config: RunConfig,
+    kernel: gpflow.kernels.Kernel,
+    likelihood: gpflow.likelihoods.Likelihood,
+    Z: np.ndarray,
+    dataset: Dataset,
+) -> SoftKI:
+    if dataset.num_classes is not None:
+        raise ValueError(
+            f"method softki is for regression, but {dataset.name} has classes; basis_svgp with "
+            "basis soft takes them."
+        )
+    return SoftKI(
+        kernel,
+        Z,
+        noise_variance=likelihood.variance.numpy(),
+        temperature=config.temperature,
+        tied=True,
+        num_data=len(dataset.train[0]),
+    )
 
 
 def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
@@ -175,7 +199,7 @@ def make_likelihood(
     name = config.likelihood or usual
     known = {"gaussian": ("gaussian", "laplace"), "bernoulli": ("bernoulli", "bernoulli_logit")}
     choices = known.get(usual, (usual,))
-    if config.method in ("grief", "basis_gpr", "solvegpr"):
+    if config.method in ("grief", "basis_gpr", "solvegpr", "softki"):
         choices = ("gaussian",)
     if name not in choices and config.likelihood is not None:
         raise ValueError(

@@ -10,6 +10,7 @@ from gpflow_sparse.bases import (
     Hybrid,
     KernelDictionary,
     RandomFourier,
+    SoftInterpolation,
 )
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.experiments.config import SAMPLED_METHODS, RunConfig
@@ -105,7 +106,7 @@ def _make_basis(config: RunConfig, kernel: gpflow.kernels.Kernel, dataset: Datas
         return RandomFourier(kernel, config.num_basis, seed=config.seed)
     if config.basis == "dictionary":
         return KernelDictionary(kernel, _some_rows(config, dataset))
-    if config.basis == "hybrid":
+    if config.basis in ("hybrid", "soft"):
         (Z,) = initialization.split_orthogonal(
             dataset.train[0],
             config.num_inducing,
@@ -113,6 +114,8 @@ def _make_basis(config: RunConfig, kernel: gpflow.kernels.Kernel, dataset: Datas
             method=config.initialization,
             seed=config.seed,
         )
+        if config.basis == "soft":
+            return SoftInterpolation(kernel, Z, temperature=config.temperature, tied=True)
         return Hybrid(kernel, Z, config.num_basis - config.num_inducing, seed=config.seed)
     return GridEigenfunctions(
         kernel, dataset.train[0], config.num_basis, config.points_per_dimension

@@ -29,10 +29,10 @@ def bench() -> None:
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    show_default="512; 500 for qsgp",
+    show_default="512; 500 for qsgp, 1024 for softki",
     help="Rows of the batch.",
 )
-@click.option("--input-dim", default=8, help="D.")
+@click.option("--input-dim", type=click.IntRange(min=1), show_default="8; 10 for softki", help="D.")
 @click.option("--repeats", default=20, help="Timed rounds.")
 @click.option(
     "--num-basis",
@@ -56,17 +56,22 @@ def step(method: str, float32: bool, device: str | None, **options: Any) -> None
 
     Where gpytorch is installed, its orthogonally decoupled model is timed too; its second set of
     points serves the mean only. For qsgp: whole steps, against the numbers of functions and of
-    rows, and the memory that they take.
+    rows, and the memory that they take. For softki: both objectives, and GPflow's SGPR too, with
+    the batch as its data.
     """
     names = ("num_basis", "num_data", "basis_batch_size", "num_support", "output")
     with clear_errors(), session(float32, device):
         sampled = {name: options.pop(name) for name in names}
+        options["input_dim"] = options["input_dim"] or (10 if method == "softki" else 8)
         if method == "qsgp":
             _step_of_qsgp({**options, **sampled}, float32)
             return
         given = [name for name in names if not _is_default(name)]
         if given:
             raise ValueError(f"--{given[0].replace('_', '-')} is for qsgp, not for {method}.")
+        if method == "softki":
+            _step_of_softki(options)
+            return
         _step_against_svgp(method, options)
 
 
@@ -110,6 +115,34 @@ def _step_of_qsgp(options: dict[str, Any], float32: bool) -> None:
         qsgp_costs.write_costs(options["output"], costs, memory)
         click.echo(f"table and picture in {options['output']}", err=True)
     click.echo(json.dumps(record))
+
+
+def _step_of_softki(sizes: dict[str, Any]) -> None:
+    from gpflow_sparse.experiments.softki_steps import softki_steps
+
+    if not _is_default("num_orthogonal"):
+        raise ValueError("--num-orthogonal is not for softki, which has one set of points.")
+    del sizes["num_orthogonal"]
+    rows = softki_steps(**{**sizes, "batch_size": sizes["batch_size"] or 1024})
+    table = [(row.title, f"{row.milliseconds:.1f}", f"{row.ratio:.3f}") for row in rows]
+    print_table(("model", "ms per step", "ratio to GPflow's SGPR"), table)
+    click.echo(json.dumps({"rows": [dataclasses.asdict(row) for row in rows]}))
+
+
+@bench.command()
+@click.argument("method", type=click.Choice(["softki"]))
+@click.option("--num-rows", type=click.IntRange(min=1), default=1_000_000, help="N.")
+@click.option("--num-inducing", type=click.IntRange(min=1), default=512, help="m.")
+@click.option("--input-dim", type=click.IntRange(min=1), default=10, help="D.")
+@click.option("--float32/--float64", default=False, help="Precision.")
+def posterior(method: str, num_rows: int, **sizes: Any) -> None:
+    """Time the fit of METHOD's posterior to made rows, and the memory that it takes."""
+    from gpflow_sparse.experiments.softki_memory import posterior_cost
+
+    with clear_errors():
+        cost = dataclasses.asdict(posterior_cost(num_rows, **sizes))
+        print_table(("what", "value"), [(name, f"{value:.4g}") for name, value in cost.items()])
+        click.echo(json.dumps(cost))
 
 
 @bench.command()
@@ -169,8 +202,9 @@ def grief(device: str | None, **sizes: int) -> None:
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    show_default="2000 for solvegp, at full size 100 epochs; 5000 or less for qsgp",
-    help="Training steps of every row, for solvegp and qsgp.",
+    show_default="2000 for solvegp, at full size 100 epochs; 5000 or less for qsgp; 50 epochs for "
+    "softki",
+    help="Training steps of every row, but for grief.",
 )
 @click.option("--minutes", default=75.0, help="Begin nothing that would end later.")
 @click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
@@ -197,7 +231,7 @@ def paper(
     """Run the table of the paper NAME again, and write it beside the published numbers.
 
     Each finished row is kept; the same command goes on where it stopped. What is expected to end
-    after --minutes, from what its like took (for solvegp and qsgp, from its first steps), is not
+    after --minutes, from what its like took (but for grief, from its first steps), is not
     begun.
     """
     with clear_errors(), _same_command_goes_on(), session(False, device):

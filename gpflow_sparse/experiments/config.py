@@ -36,11 +36,15 @@ METHODS = {
         "RVM",
         "relevance vector machine, sub-sampled: functions around training rows, most switched off",
     ),
+    "softki": (
+        "SoftKI",
+        "regression by softmax interpolation between learned points, in any number of columns",
+    ),
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
 SAMPLED_METHODS = ("qsgp", "rvm")
 BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp", *SAMPLED_METHODS)
-BASES = ("grid", "fourier", "hybrid", "dictionary")
+BASES = ("grid", "fourier", "hybrid", "dictionary", "soft")
 COVARIANCES = ("diag", "block", "chevron")
 REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
 SITE_ESTIMATORS = ("split", "absorbed", "strict")
@@ -91,7 +95,8 @@ class RunConfig:
     """Basis functions of the methods that have them; at most, for a grid."""
     basis: str = "grid"
     """One of ``BASES``: eigenfunctions on a grid, random Fourier features, these beside M inducing
-    points, or covariances with random training rows (hyperparameters fixed)."""
+    points, covariances with random training rows (hyperparameters fixed), or softmax interpolation
+    between M points."""
     basis_batch_size: int = 1000
     """Functions in each of the two draws of a step of qsgp or rvm; at most all of them."""
     covariance: str | None = None
@@ -108,6 +113,8 @@ class RunConfig:
     """One of ``LIKELIHOODS``; None for gaussian, bernoulli or multiclass, as the data have it."""
     points_per_dimension: int = 10
     """Nodes of the grid in each input column."""
+    temperature: float = 0.3
+    """Of softmax weights (softki, basis soft), in lengthscales, to start from."""
     inference: str = "type2"
     """One of ``INFERENCES``: "type1" integrates over weights and noise of GP-GRIEF."""
     kernel: str = "matern52"
@@ -155,6 +162,7 @@ class RunConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
         other = {"solvegpr": "solvegp", "grief": "basis_svgp", "basis_gpr": "basis_svgp"}
+        other["softki"] = "basis_svgp --basis soft"
         if self.method in other and self.task == "classification":
             raise ValueError(
                 f"task must be regression for {self.method}; {other[self.method]} takes classes "
@@ -166,8 +174,9 @@ class RunConfig:
         for name in ("num_orthogonal", "num_columns", "num_subset", "seed", "split"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}.")
+        for name in ("learning_rate", "temperature"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
         if not 0 <= self.natural_gradients <= 1:
             raise ValueError(
                 f"natural_gradients must be from 0 to 1, got {self.natural_gradients}."
@@ -200,8 +209,8 @@ class RunConfig:
     def sizes(self) -> tuple[int, ...]:
         """Number of points of each inducing set, or of basis functions."""
         if self.method in BASIS_METHODS:
-            return (self.num_basis,)
-        if self.method == "svgp" or not self.num_orthogonal:
+            return (self.num_inducing if self.basis == "soft" else self.num_basis,)
+        if self.method in ("svgp", "softki") or not self.num_orthogonal:
             return (self.num_inducing,)
         return (self.num_inducing, self.num_orthogonal)
 

@@ -74,6 +74,8 @@ def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = F
             model = with_weights(config, model)
     else:
         history = _fit(model, config, dataset, folder, resume=resume)
+        if config.method == "softki":
+            model.fit_posterior(*dataset.train, refit_noise=True)
     test = original_units(dataset, dataset.test)
     scores, predictions = evaluate(
         predictor(model, config.inference), scaler_of(dataset), *test, dataset.num_classes
@@ -93,7 +95,8 @@ def _fit(
     resume: bool,
 ) -> training.History:
     """By Adam and natural gradients, or by Adagrad on some rows; with checkpoints."""
-    holds_data = isinstance(model, InternalDataTrainingLossMixin)  # and has no q to move
+    holds_data = isinstance(model, InternalDataTrainingLossMixin)
+    no_q = holds_data or config.method == "softki"
     sampled = config.method in SAMPLED_METHODS
     return training.fit(
         model,
@@ -101,7 +104,7 @@ def _fit(
         optimizer=_adagrad(config) if sampled else _adam(config),
         num_steps=config.num_steps,
         batch_size=None if holds_data else min(config.batch_size, len(dataset.train[0])),
-        natural_gradients=False if holds_data or sampled else config.natural_gradients,
+        natural_gradients=False if no_q or sampled else config.natural_gradients,
         checkpoint_dir=folder / CHECKPOINTS / config.method,
         resume=resume,
         seed=config.seed,

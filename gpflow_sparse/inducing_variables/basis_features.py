@@ -9,7 +9,7 @@ from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inducing_variables.covariances import Kuv
-from gpflow_sparse.kernels.basis import Basis, Corrected, require_basis
+from gpflow_sparse.kernels.basis import Basis, Corrected, Filled, require_basis
 
 
 class BasisFeatures(InducingVariables):
@@ -66,7 +66,7 @@ def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
     :raises ValueError: saying which kernel to take.
     """
     basis = require_features(inducing_variable).basis
-    if isinstance(kernel, Basis | Corrected) and kernel.basis is basis:
+    if isinstance(kernel, Basis | Corrected | Filled) and kernel.basis is basis:
         return
     if kernel is not basis.kernel:
         raise ValueError(

@@ -5,7 +5,12 @@ from typing import Any
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
+from gpflow_sparse.bases import (
+    FiniteBasis,
+    GridEigenfunctions,
+    ReweightedBasis,
+    SoftInterpolation,
+)
 
 
 class Basis(Kernel):
@@ -55,6 +60,51 @@ class GRIEF(Basis):
         super().__init__(
             GridEigenfunctions(kernel, X, num_eigenfunctions, points_per_dimension, **options)
         )
+
+
+class SoftKI(Basis):
+    """
+    The kernel of Camano and Huang, "High-Dimensional Gaussian Process Regression with Soft Kernel
+    Interpolation", eq. (10): softmax weights between m points; see
+    :class:`~gpflow_sparse.bases.SoftInterpolation`, whose arguments these are.
+    """
+
+    def __init__(self, kernel: Kernel, Z: Any, **options: Any) -> None:
+        super().__init__(SoftInterpolation(kernel, Z, **options))
+
+
+class Filled(Kernel):
+    """
+    ``phi(x)^T phi(x')`` plus independent noise at every x that restores the kernel's own variance:
+    ``max(k(x, x) - |phi(x)|^2, 0)``.
+
+    For a basis with too little variance in places, such as soft interpolation between points. As
+    with GPflow's ``White``, only ``K(X)`` and ``K_diag(X)`` have that noise, no ``K(X, X2)`` has.
+    """
+
+    def __init__(self, basis: FiniteBasis) -> None:
+        """
+        :param basis: its kernel's parameters are trained through it.
+        :raises ValueError: for something that is not a basis.
+        """
+        super().__init__()
+        self.basis = require_basis(basis)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        """As :meth:`Basis.K`."""
+        A = batched_features(self.basis, X)  # [..., m, N]
+        if X2 is not None:
+            return across(A, batched_features(self.basis, X2))
+        K = tf.linalg.matmul(A, A, transpose_a=True)
+        return tf.linalg.set_diag(K, self._variances(X, A))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self._variances(X, batched_features(self.basis, X))
+
+    def _variances(self, X: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
+        """``[..., N]``"""
+        explained = tf.reduce_sum(tf.square(A), axis=-2)
+        return tf.maximum(self.basis.kernel(X, full_cov=False), explained)
 
 
 class Corrected(Kernel):

@@ -6,6 +6,7 @@ from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.odvgp import ODVGP
 from gpflow_sparse.models.qsgp import QSGP
 from gpflow_sparse.models.rvm import RVM
+from gpflow_sparse.models.softki import SoftKI
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.models.solvegpr import SOLVEGPR
 
@@ -18,5 +19,6 @@ __all__ = [
     "SOLVEGPR",
     "BasisGPR",
     "BasisSVGP",
+    "SoftKI",
     "VariationalModel",
 ]

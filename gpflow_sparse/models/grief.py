@@ -17,6 +17,7 @@ from gpflow_sparse.models.basis import BasisSVGP, to_svgp
 from gpflow_sparse.models.fixed_statistics import FixedStatistics
 from gpflow_sparse.models.grief_checks import require_options, require_statistics
 from gpflow_sparse.models.held_data import hold, some_inputs
+from gpflow_sparse.models.row_streaming import Tensors, streamed
 from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors.mixture import MixturePosterior
 from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
@@ -249,14 +250,12 @@ class GRIEF(WeightSpaceModel):
     def _corrected_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
         """Streamed :func:`gpflow_sparse.collapsed.corrected_row_sums`."""
 
-        def sums(blocks: Sequence[tf.Tensor], tables: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            X, errors = self._block(blocks)
-            A = self.basis.features(X, tables)
-            diagonal = self._kernel_diagonal(X)
+        def sums(X: tf.Tensor, errors: tf.Tensor, tables: Tensors) -> list[tf.Tensor]:
+            A, diagonal = self.basis.features(X, tables), self._kernel_diagonal(X)
             scaled, log_noises = collapsed.corrected_row_sums(A, errors, diagonal, self._noise())
             return [*scaled, log_noises]
 
-        *scaled, log_noises = self._streamed(sums)
+        *scaled, log_noises = streamed(sums, self.basis, self.data, self.mean_function, self.dtype)
         return collapsed.RowSums(*scaled), log_noises
 
     def _posterior_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:

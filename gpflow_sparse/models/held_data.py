@@ -14,7 +14,7 @@ HeldData = Any  # (X [N, D], Y [N, P]) tensors, or a tf.data.Dataset of such
 _FILE_BLOCK = 2**20
 
 
-def hold(data: Any, *, batches: bool) -> HeldData:
+def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
     """
     ``data`` as a model keeps it.
 
@@ -22,9 +22,12 @@ def hold(data: Any, *, batches: bool) -> HeldData:
         mmap_mode="r")``) stay on disk and become a data set, as does a ``tf.data.Dataset`` of
         batches ``(X, Y)``, which must be finite and the same in every pass.
     :param batches: whether the model can read its data in passes.
+    :param copy: whether arrays in memory become tensors; if not they are read like files, for a
+        model that does not keep them.
     :raises ValueError: for anything else, and for batches if the model cannot.
     """
-    mapped = isinstance(data, Sequence) and any(isinstance(part, np.memmap) for part in data)
+    kind = np.memmap if copy else np.ndarray
+    mapped = isinstance(data, Sequence) and any(isinstance(part, kind) for part in data)
     if batches and mapped:
         X, Y = _require_files(data)
         data = read_in_blocks((X, Y), max(1, _FILE_BLOCK // X.shape[1]))

@@ -38,7 +38,7 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
         held = hold(data, batches=self.takes_batches)
         super().__init__(
             kernel,
-            Gaussian(_require_noise(noise_variance)),
+            Gaussian(require_noise(noise_variance)),
             mean_function=mean_function,
             num_latent_gps=columns(held)[1],
         )
@@ -71,16 +71,15 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
 
     @property
     def dtype(self) -> tf.DType:
-        return _noise_parameter(self.likelihood).dtype
+        return noise_parameter(self.likelihood).dtype
 
     def _noise(self) -> tf.Tensor:
         """The noise variance, a float64 scalar."""
-        value = tf.reshape(tf.cast(_noise_parameter(self.likelihood), tf.float64), [])
-        return tf.square(value) if self.likelihood.variance is None else value
+        return noise_variance(self.likelihood, tf.float64)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _noise_parameter(self.likelihood)
+        noise_parameter(self.likelihood)
         if hasattr(self, "data") and columns(self.data)[1] != self.num_latent_gps:
             raise ValueError(
                 f"data must have num_latent_gps={self.num_latent_gps} column(s) in Y, as when the "
@@ -88,7 +87,14 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
             )
 
 
-def _require_noise(value: Any) -> Any:
+def noise_variance(likelihood: Gaussian, dtype: tf.DType) -> tf.Tensor:
+    """The one noise variance, a scalar."""
+    value = tf.reshape(tf.cast(noise_parameter(likelihood), dtype), [])
+    return tf.square(value) if likelihood.variance is None else value
+
+
+def require_noise(value: Any) -> Any:
+    """:raises ValueError: unless ``value`` is a number that the likelihood can start from."""
     lowest = gpflow.config.default_likelihood_positive_minimum()
     number = checks.as_tensor(value, "noise_variance")
     if tf.size(number) != 1 or not float(tf.reshape(number, [])) > lowest:
@@ -99,8 +105,12 @@ def _require_noise(value: Any) -> Any:
     return value
 
 
-def _noise_parameter(likelihood: Any) -> gpflow.Parameter:
-    """The variance or the scale of a Gaussian likelihood with a single one."""
+def noise_parameter(likelihood: Any) -> gpflow.Parameter:
+    """
+    The variance or the scale of a Gaussian likelihood with a single one.
+
+    :raises ValueError: for another likelihood.
+    """
     value = None
     if isinstance(likelihood, Gaussian):
         value = likelihood.scale if likelihood.variance is None else likelihood.variance

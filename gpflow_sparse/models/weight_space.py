@@ -1,7 +1,7 @@
 """Regression in the space of weights: a finite basis, Gaussian noise, q in closed form."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -9,17 +9,14 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import checks, collapsed, component_checks
+from gpflow_sparse import collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.held_data import columns
 from gpflow_sparse.models.regression import RegressionModel
+from gpflow_sparse.models.row_streaming import row_sums
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
-from gpflow_sparse.streaming import streamed_sum
-
-# Numbers that the features of one block make on their way, 64 MiB of float64; its fewest rows.
-_BLOCK_NUMBERS, _FEWEST_ROWS = 2**23, 256
 
 
 class WeightSpaceModel(RegressionModel):
@@ -128,32 +125,12 @@ class WeightSpaceModel(RegressionModel):
 
     def _row_sums(self) -> collapsed.RowSums:
         """Of ``self.basis``, streamed over all rows; gradients flow to all parameters."""
-
-        def sums(blocks: Sequence[tf.Tensor], tables: Sequence[tf.Tensor]) -> collapsed.RowSums:
-            X, errors = self._block(blocks)
-            A = self.basis.features(X, tables)
-            return collapsed.row_sums(A, errors, self._kernel_diagonal(X))
-
-        return collapsed.RowSums(*self._streamed(sums))
-
-    def _streamed(
-        self, statistics: Callable[[Sequence[tf.Tensor], Sequence[tf.Tensor]], Any]
-    ) -> list[tf.Tensor]:
-        block_rows = max(_FEWEST_ROWS, _BLOCK_NUMBERS // self.basis.numbers_per_row)
-        tables = self.basis.precompute()
-        return streamed_sum(statistics, self.data, tables, block_rows=block_rows)
-
-    def _block(self, blocks: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """``X [n, D]`` and the errors of the prior mean ``[n, P]``."""
-        X, Y = (tf.cast(part, self.dtype) for part in blocks)
-        if isinstance(self.data, tf.data.Dataset):
-            X = checks.require_finite_in_graph(X, "X of data")
-            Y = checks.require_finite_in_graph(Y, "Y of data")
-        return X, Y - component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
+        parts = (self.basis, self.data, self.mean_function, self.dtype)
+        return row_sums(*parts, self._kernel_diagonal)
 
     def _kernel_diagonal(self, X: tf.Tensor) -> tf.Tensor:
         """``k(x, x) [n]`` of the kernel whose bound is sought; a finite sum leaves nothing."""
-        return tf.zeros(tf.shape(X)[:1], X.dtype)
+        return tf.zeros_like(X[:, 0])
 
     def _require_all(self) -> None:
         """At every door: each part can be assigned at any time."""

@@ -18,7 +18,15 @@ import pooch
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpflow_sparse.data import Dataset, datasets, images, list_datasets, load, robot_arm
+from gpflow_sparse.data import (
+    Dataset,
+    datasets,
+    images,
+    list_datasets,
+    load,
+    molecules,
+    robot_arm,
+)
 
 ROWS = np.arange(30.0).reshape(10, 3)
 MASK = np.eye(10, dtype=bool)
@@ -215,6 +223,67 @@ def test_a_cifar10_archive_with_a_missing_or_cut_part_is_refused(tmp_path: Path)
         images.read_cifar10(path)
 
 
+def molecule() -> dict[str, Any]:
+    """Three atoms in 20 frames, with forces, and an array that must not be read."""
+    R = np.random.default_rng(0).normal(size=(20, 3, 3))
+    E = -600_000.0 + np.arange(20.0)[:, None]
+    return {"R": R, "E": E, "F": -R, "z": np.array([8, 1, 1]), "notes": np.array([{"a": 1}])}
+
+
+def check_molecule(data: Dataset, arrays: dict[str, Any], split: int) -> None:
+    order = np.random.default_rng(split).permutation(20)
+    assert_array_equal(data.train[0], arrays["R"].reshape(20, 9)[order[:18]])
+    assert_array_equal(data.test[1], arrays["E"].reshape(20, 1)[order[18:]])
+    assert data.feature_names[:4] == (
+        *("atom_0_x_angstrom", "atom_0_y_angstrom", "atom_0_z_angstrom", "atom_1_x_angstrom"),
+    )
+    assert data.target_name == "energy_kcal_per_mol"
+
+
+def test_a_molecule_is_downloaded_with_a_warning_and_only_positions_and_energies_are_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = io.BytesIO()
+    np.savez(content, **molecule())
+    server.put("md22_AT-AT.npz", content.getvalue())
+    monkeypatch.setattr(molecules, "MD22_URL", server.url)
+    with pytest.warns(UserWarning, match=r"md22_AT-AT\.npz has no known checksum"):
+        check_molecule(load("md22_AT-AT", split=2), molecule(), 2)
+
+
+def test_the_address_of_molecules_is_https() -> None:
+    assert molecules.MD22_URL.startswith("https://www.quantum-machine.org/")
+
+
+def test_a_local_molecule_has_energies_in_a_column_or_not(tmp_path: Path) -> None:
+    arrays = molecule() | {"E": np.arange(20.0)}
+    save(tmp_path / "md22_DHA.npz", **arrays)
+    check_molecule(load("md22_DHA", root=tmp_path), arrays, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"R": np.zeros((20, 9))}, r"expected R \[N,A,3\] .* got \(20, 9\)"),
+        ({"R": np.zeros((20, 9, 2))}, r"expected R \[N,A,3\] .* got \(20, 9, 2\)"),
+        ({"E": np.zeros(19)}, r"expected R .* and \(19,\)"),
+        ({"E": np.zeros(20, int)}, "R and E must be floating"),
+        ({"E": np.full(20, np.nan)}, "R and E must be finite"),
+        ({"E": np.array([None] * 20)}, "not a readable .npz file"),
+    ],
+)
+def test_a_malformed_molecule_is_refused(tmp_path: Path, changed: dict, message: str) -> None:
+    save(tmp_path / "md22_DHA.npz", **molecule() | changed)
+    with pytest.raises(ValueError, match=message):
+        load("md22_DHA", root=tmp_path)
+
+
+def test_a_molecule_without_energies_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "md22_DHA.npz", R=np.zeros((20, 3, 3)))
+    with pytest.raises(ValueError, match=r"expected the arrays R and E, got \['R'\] of them"):
+        load("md22_DHA", root=tmp_path)
+
+
 def save(path: Path, **arrays: Any) -> None:
     path.parent.mkdir(exist_ok=True)
     np.savez(path, **arrays)
@@ -362,8 +431,10 @@ def test_standardized_labels_are_untouched() -> None:
 def test_the_listing_has_every_set_of_the_registry_with_its_size() -> None:
     listing = {info.name: info for info in list_datasets()}
     names = {path.split("/")[1] for path in datasets._registry()}
-    assert names | {"cifar10", "digits", "mnist", "robot_arm"} == set(listing)
-    assert len(listing) == 40
+    others = {"cifar10", "digits", "mnist", "robot_arm"}
+    assert names | others | set(molecules.MD22) == set(listing)
+    assert len(listing) == 47
+    assert (listing["md22_AT-AT"].num_data, listing["md22_AT-AT"].input_dim) == (20001, 180)
     assert (listing["kin40k"].num_data, listing["kin40k"].input_dim) == (40000, 8)
     assert (listing["mnist"].task, listing["mnist"].source) == ("classification", "download")
 

@@ -332,12 +332,15 @@ def test_inducing_points_of_all_methods_come_from_the_same_choice(rng):
 
 
 def test_every_paper_has_published_numbers_for_each_of_its_data_sets():
+    own = {"softki_validation", "softki_arms"}
+    assert {spec.name for spec in PAPERS.values() if not spec.published} == own
     for spec in PAPERS.values():
         for scores in spec.published.values():
             # rows of QSGP are of regression or of classification
             assert set(scores) <= set(spec.datasets)
             assert set(scores) == set(spec.datasets) or spec.name == "qsgp"
-        assert {name for scores in spec.published.values() for name in scores} == set(spec.datasets)
+        named = {name for scores in spec.published.values() for name in scores}
+        assert named == (set() if spec.name in own else set(spec.datasets))
         for size in spec.sizes.values():
             keys = [row.key for row in size.rows]
             assert len(set(keys)) == len(keys)

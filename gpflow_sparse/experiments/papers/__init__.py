@@ -9,7 +9,15 @@ split, with learning curves), says how a task is run and printed;
 
 from gpflow_sparse.experiments.papers.grief import GRIEF_PAPER
 from gpflow_sparse.experiments.papers.qsgp import QSGP_PAPER
+from gpflow_sparse.experiments.papers.softki import SOFTKI_PAPER, SOFTKI_VALIDATION
+from gpflow_sparse.experiments.papers.softki_dimension import SOFTKI_ARMS, SOFTKI_MD22
 from gpflow_sparse.experiments.papers.solvegp import SOLVEGP_PAPER
 from gpflow_sparse.experiments.papers.spec import Paper
 
-PAPERS: dict[str, Paper] = {paper.name: paper for paper in (SOLVEGP_PAPER, GRIEF_PAPER, QSGP_PAPER)}
+_ALL: tuple[Paper, ...] = (
+    SOLVEGP_PAPER,
+    GRIEF_PAPER,
+    QSGP_PAPER,
+    *(SOFTKI_PAPER, SOFTKI_VALIDATION, SOFTKI_ARMS, SOFTKI_MD22),
+)
+PAPERS: dict[str, Paper] = {paper.name: paper for paper in _ALL}

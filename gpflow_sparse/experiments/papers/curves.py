@@ -22,7 +22,8 @@ class CurvesPaper(Paper):
     """
     The splits that come with the data sets, scored in the units of the files and standardized.
 
-    A row names its data sets (``options["datasets"]``) and its steps (``options["steps"]``).
+    A row names its data sets (``options["datasets"]``) and its steps (``options["steps"]``), or
+    else its passes over the training rows and its batches (``"epochs"``, ``"batch_size"``).
     ``published`` holds strings by column. A task that was interrupted goes on from its checkpoint.
     """
 
@@ -33,6 +34,8 @@ class CurvesPaper(Paper):
     ``columns``, milliseconds_per_step, training_seconds and curve: pairs of a step and a score."""
     columns: Mapping[str, tuple[str, str]]
     """Of the tables: key of the record and its format, by title."""
+    printed: tuple[str, ...] = ()
+    """Titles of the columns that the command line prints; none for all."""
 
     def require_options(self, run: PaperRun) -> None:
         if len(run.splits) > 1:
@@ -45,12 +48,15 @@ class CurvesPaper(Paper):
     def load(self, dataset: str, split: int) -> "Dataset":
         return self.read(dataset, split)
 
-    def steps_for(self, run: PaperRun, row: Row) -> int:
+    def steps_for(self, run: PaperRun, row: Row, num_train: int) -> int:
         """Of the run if it says so, else of the row."""
-        return run.steps or row.options["steps"]
+        options = row.options
+        if run.steps or "steps" in options:
+            return run.steps or options["steps"]
+        return -(-options["epochs"] * num_train // min(options["batch_size"], num_train))
 
     def describe(self, run: PaperRun, row: Row, num_train: int) -> Record:
-        return {"config": dict(row.options), "steps": self.steps_for(run, row)}
+        return {"config": dict(row.options), "steps": self.steps_for(run, row, num_train)}
 
     def mismatch(self, run: PaperRun, record: Record) -> str | None:
         """Rows that are not run now may have other steps: the table says how many."""
@@ -62,7 +68,7 @@ class CurvesPaper(Paper):
         chosen = not run.rows or row.key in run.rows
         if not chosen or record["dataset"] not in run.chosen_datasets:
             return None
-        if record["steps"] == self.steps_for(run, row):
+        if record["steps"] == self.steps_for(run, row, record["num_train"]):
             return None
         return f"holds row {row.key} of {record['steps']} steps: take the same --steps"
 
@@ -72,7 +78,8 @@ class CurvesPaper(Paper):
         from gpflow_sparse.experiments.papers import curves_runner
 
         folder = run.folder / CHECKPOINTS / run.stem / f"{task.dataset}-{task.row.key}"
-        training = Training(self.steps_for(run, task.row), task.split, folder, deadline)
+        steps = self.steps_for(run, task.row, len(dataset.train[0]))
+        training = Training(steps, task.split, folder, deadline)
         return curves_runner.run_task(self.fit, task, dataset, pace, training)
 
     def kind(self, row: str, dataset: str) -> str:
@@ -95,8 +102,8 @@ class CurvesPaper(Paper):
     def summary(
         self, records: Sequence[Record]
     ) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
-        rows = []
+        titles, rows = self.printed or tuple(self.columns), []
         for r in records:
-            cells = (number(r, *column) for column in self.columns.values())
+            cells = (number(r, *self.columns[title]) for title in titles)
             rows.append((r["dataset"], r["title"], f"{r['steps']}", *cells))
-        return ("data set", "model", "steps", *self.columns), rows
+        return ("data set", "model", "steps", *titles), rows

@@ -56,16 +56,18 @@ def run_task(
 
 def train(
     model: Any,
-    data: tuple[Any, Any],
+    data: tuple[Any, Any] | None,
     plan: Training,
     *,
     optimizer: Any,
     batch_size: int,
     score: Callable[[Any], float],
+    natural_gradients: float = 0.0,
 ) -> Record:
     """
     Train, with checkpoints, and look at a score ten times on the way.
 
+    :param data: None for a model that holds its data, and takes no batches.
     :param score: of the model as it is; the time it takes is not that of a step.
     :return: curve, milliseconds_per_step, training_seconds (with the looks), elbo (mean of the
         last tenth) and recoveries.
@@ -78,7 +80,8 @@ def train(
             data,
             optimizer=optimizer,
             num_steps=plan.steps,
-            batch_size=min(batch_size, len(data[0])),
+            batch_size=None if data is None else min(batch_size, len(data[0])),
+            natural_gradients=natural_gradients,
             callbacks=[watch, curve],
             checkpoint_dir=plan.folder,
             checkpoint_every=_CHECKPOINT_EVERY,

@@ -1,0 +1,182 @@
+"""Soft kernel interpolation: a softmax over distances to learned points, as a finite basis."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.kernels import Kernel
+
+from gpflow_sparse import checks, linalg
+from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.bases.kernel_dictionary import require_places, require_single
+from gpflow_sparse.stationary import covariance, quadratic
+
+# Squared distances in units of the temperature below which two points are the same: the gradient
+# of a root has no limit at 0.
+_SAME = 1e-12
+
+
+class SoftInterpolation(FiniteBasis):
+    r"""
+    ``f(x) = w(x)^T u``: values u at m learned points, and between them a mean with softmax weights.
+
+        w_j(x) = exp(-|x - z_j| / T) / sum_i exp(-|x - z_i| / T),      u ~ N(0, k(Z, Z)).
+
+    Distances are Euclidean and not squared. Camano and Huang, "High-Dimensional Gaussian Process
+    Regression with Soft Kernel Interpolation" (SoftKI), eqs. (9) and (10), where T = 1. The basis
+    is whitened, ``W L`` with ``L = chol(k(Z, Z) + jitter)``, so that nothing is ever multiplied by
+    the inverse of ``k(Z, Z)``. Because weights are positive and add up to 1, prior variances are at
+    most the kernel's: see ``prior_deficit`` of :class:`gpflow_sparse.models.SoftKI`.
+
+    The *temperature* T decides how local the weights are, and the paper leaves it out: on inputs of
+    unit spread in few dimensions T = 1 makes them nearly flat, in hundreds of dimensions nearly
+    one-hot. It is a parameter here, for one column each if it is an array, and with ``tied`` it is
+    in units of the kernel's lengthscales, so that one number serves any data; 0.3 is a good start.
+    ``gpflow.set_trainable(basis.temperature, False)`` keeps it, as the paper does.
+
+    Time O(N m (D + m) + m^3) for all columns. Z, the temperature and the kernel are trainable;
+    gradients are finite where a point equals a row of X.
+    """
+
+    jitter: float | None = None
+    """Smallest jitter relative to the kernel's variance; None leaves it to the float type."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        Z: Any,
+        *,
+        temperature: Any = 1.0,
+        tied: bool = False,
+        num_nearest: int | None = None,
+    ) -> None:
+        """
+        :param kernel: any kernel of GPflow with one output, stationary or not.
+        :param Z: interpolation points ``[m, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
+        :param temperature: T, positive; one number, or one for each column that the kernel reads.
+        :param tied: whether T is in units of the kernel's lengthscales, which must then exist.
+        :param num_nearest: how many of the points nearest to a row have weight, at most m; None for
+            all. It makes weights local, not steps cheaper.
+        :raises ValueError: for a kernel or points that do not fit each other, a temperature that is
+            not positive or of another shape, and a tie to lengthscales that there are not.
+        """
+        super().__init__()
+        checks.require_flag(tied, "tied")
+        self.kernel = require_single(kernel)
+        self.Z = Parameter(require_places(kernel, Z, "Z"))
+        self.num_basis = self.Z.shape[0]
+        self.tied = bool(tied)
+        self.num_nearest = None if num_nearest is None else self._require_nearest(num_nearest)
+        self.temperature = Parameter(
+            self._require_temperature(temperature), transform=gpflow.utilities.positive()
+        )
+        self._scale()
+
+    def weights(self, X: Any) -> tf.Tensor:
+        """
+        ``W [N, m]``, positive, rows adding up to 1; O(N m D).
+
+        :param X: ``[N, D]``.
+        :raises ValueError: for inputs that are none, or of another D.
+        """
+        return self._weights(self._require_inputs(X))
+
+    def covariance(self) -> tf.Tensor:
+        """``k(Z, Z)`` and jitter, ``[m, m]``; O(m^2 D)."""
+        Z = tf.convert_to_tensor(self.Z)
+        amount = linalg.jitter(self.kernel(Z, full_cov=False), self.jitter)
+        return linalg.add_jitter(covariance(self.kernel, Z), amount)
+
+    def precompute(self) -> tuple[tf.Tensor, ...]:
+        """``L [m, m]``, the factor of :meth:`covariance`, in O(m^3)."""
+        return (linalg.cholesky(self.covariance(), "Kzz (covariance of the interpolation points)"),)
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.Z.shape[1]
+
+    @property
+    def numbers_per_row(self) -> int:
+        return 4 * self.num_basis
+
+    def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """Columns of L for the indices, but all weights: every function needs every distance."""
+        (L,) = self.precompute()
+        columns = L if indices is None else tf.gather(L, indices, axis=1)  # [m, k]
+        return tf.linalg.matmul(self._weights(X), columns)
+
+    def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
+        (L,) = precomputed
+        return linalg.lower_matmul(L, tf.transpose(self._weights(X)), adjoint=True)  # L^T W^T
+
+    def _weights(self, X: tf.Tensor) -> tf.Tensor:
+        """:meth:`weights` behind the guards."""
+        scale = self._scale()
+        X, Z = (part / scale for part in self.kernel.slice(X, tf.convert_to_tensor(self.Z)))
+        # the same shift on both sides changes nothing, so no gradient needs to know of it
+        center = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
+        squares = quadratic(X - center, Z - center, 1.0, 0.0)  # [N, m]
+        return _softmax_of_distances(squares, self.num_nearest)
+
+    def _scale(self) -> tf.Tensor:
+        """T, one number or one for each column that the kernel reads."""
+        temperature = tf.convert_to_tensor(self.temperature)
+        if not self.tied:
+            return temperature
+        lengthscales = getattr(self.kernel, "lengthscales", None)
+        if lengthscales is None:
+            raise ValueError(
+                "tied must be False for a kernel without lengthscales; got "
+                f"{type(self.kernel).__name__}. Give the temperature in units of the inputs."
+            )
+        return temperature * tf.convert_to_tensor(lengthscales)
+
+    def _require_temperature(self, value: Any) -> tf.Tensor:
+        temperature = checks.as_tensor(value, "temperature")
+        columns = self.kernel.slice(tf.convert_to_tensor(self.Z), None)[0].shape[1]
+        if temperature.shape not in ((), (columns,)):
+            raise ValueError(
+                f"temperature must be one number or {columns}, one for each column that the kernel "
+                f"reads; got shape {tuple(temperature.shape)}."
+            )
+        if not bool(tf.reduce_all((temperature > 0.0) & tf.math.is_finite(temperature))):
+            raise ValueError(f"temperature must be positive and finite; got {value!r}.")
+        return temperature
+
+    def _require_nearest(self, value: Any) -> int:
+        if checks.require_count(value, "num_nearest") > self.num_basis:
+            raise ValueError(
+                f"num_nearest must be at most {self.num_basis}, the number of points; got {value}."
+            )
+        return int(value)
+
+
+@tf.custom_gradient
+def _softmax(squares: tf.Tensor, logits: tf.Tensor) -> Any:
+    """Softmax of ``-sqrt(squares)``, which come as ``logits``; differentiated by the squares."""
+    W = tf.nn.softmax(logits)
+
+    def gradient(dW: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        weighted = W * dW
+        slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
+        # of the root where it has one; nothing pulls on a point that equals the row
+        apart = squares > _SAME
+        slopes = tf.where(apart, slopes / (2.0 * logits), tf.zeros_like(slopes))
+        return slopes, tf.zeros_like(logits)
+
+    return W, gradient
+
+
+def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Tensor:
+    """
+    Softmax of minus the root of ``squares [N, m]`` over its rows.
+
+    :param num_nearest: how many smallest ones of a row count; ties with the last of them, too.
+    """
+    logits = -tf.sqrt(tf.maximum(tf.stop_gradient(squares), _SAME))
+    if num_nearest is not None:
+        least = tf.math.top_k(logits, num_nearest, sorted=True).values[:, -1:]
+        logits = tf.where(logits >= least, logits, tf.constant(-float("inf"), logits.dtype))
+    return _softmax(squares, logits)

@@ -1,0 +1,250 @@
+"""SoftKI: regression with soft kernel interpolation between learned points."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Gaussian
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse import batch_evidence, checks, collapsed, component_checks
+from gpflow_sparse import noise_profile as profiles
+from gpflow_sparse.bases import SoftInterpolation
+from gpflow_sparse.inducing_variables import BasisFeatures
+from gpflow_sparse.kernels import Basis, Filled
+from gpflow_sparse.models.fitted_weights import FittedWeights
+from gpflow_sparse.models.held_data import HeldData, columns, hold
+from gpflow_sparse.models.minibatch import MinibatchModel
+from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
+from gpflow_sparse.models.row_streaming import row_sums
+from gpflow_sparse.posteriors import BasisPosterior, cache_type
+
+_OBJECTIVES = ("exact", "pseudo")
+_PROBES = ("rademacher", "gaussian")
+
+
+class SoftKI(MinibatchModel):
+    r"""
+    Gaussian process regression with the kernel ``W K W^T``: softmax weights between m learned
+    points. Camano and Huang, "High-Dimensional Gaussian Process Regression with Soft Kernel
+    Interpolation"; see :class:`~gpflow_sparse.bases.SoftInterpolation` for weights and temperature.
+
+    Two steps, as in the paper's algorithm 1. Points, temperature, kernel and noise are trained on
+    minibatches, by ``training.fit`` or any optimizer; then :meth:`fit_posterior` reads all rows
+    once, for the exact posterior of the weights, and the model predicts. It refuses to predict
+    before that, and after a parameter has changed.
+
+    ``objective`` is how the log density of a batch is differentiated:
+
+    - "exact": in full, in a form that float32 can take; the default.
+    - "pseudo": the paper's Hutchinson pseudo-loss, eqs. (19) to (23) with the sign and the scale
+      that make it unbiased, for comparison: its gradient is noisy.
+
+    **Minibatches.** Batch by batch ``log p(y_b)`` is a composite likelihood: it drops the
+    dependence between batches, so that its sum is not ``log p(y)`` nor its gradient an unbiased
+    one. The bound that is unbiased, with any likelihood, is
+    :class:`~gpflow_sparse.models.BasisSVGP` over ``model.basis``.
+
+    Time O(b m (D + m) + m^3) for a step on b rows; predictions O(m (D + m)) per row.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        Z: Any,
+        *,
+        noise_variance: Any = 1e-3,
+        temperature: Any = 1.0,
+        tied: bool = False,
+        num_nearest: int | None = None,
+        objective: str = "exact",
+        num_probes: int = 10,
+        probes: str = "rademacher",
+        prior_deficit: bool = False,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int = 1,
+        num_data: int | None = None,
+    ) -> None:
+        """
+        :param kernel: any kernel of GPflow with one output.
+        :param Z: interpolation points ``[m, D]``; ``model.basis.Z`` is trained.
+        :param noise_variance: start of ``model.likelihood.variance``, which is trained unless
+            ``gpflow.set_trainable(model.likelihood.variance, False)``. The paper fixes it at the
+            default, with which variances are far too small; ``refit_noise`` cures that.
+        :param temperature: start of ``model.basis.temperature``; this,
+        :param tied: and
+        :param num_nearest: as in :class:`~gpflow_sparse.bases.SoftInterpolation`.
+        :param objective: "exact" or "pseudo".
+        :param num_probes: of "pseudo", drawn anew at every call.
+        :param probes: of "pseudo": "rademacher", random signs; or "gaussian", never less noisy.
+        :param prior_deficit: whether predictions add, at every input by itself, what the prior
+            variance of ``W K W^T`` lacks of the kernel's: where a row lies between points or far
+            from all of them, variances are too small without it. Ours.
+        :param mean_function: added to the prior mean; zero by default.
+        :param num_latent_gps: P, number of outputs, which share everything but their weights.
+        :param num_data: N, the number of training rows; None means that every batch is all of them.
+        :raises ValueError: for arguments of a wrong kind or that do not fit each other.
+        """
+        checks.require_choice(objective, "objective", _OBJECTIVES)
+        checks.require_choice(probes, "probes", _PROBES)
+        checks.require_flag(prior_deficit, "prior_deficit")
+        self.basis = SoftInterpolation(
+            kernel, Z, temperature=temperature, tied=tied, num_nearest=num_nearest
+        )
+        self.objective, self.probes = objective, probes
+        self.num_probes = checks.require_count(num_probes, "num_probes")
+        super().__init__(
+            Filled(self.basis) if prior_deficit else Basis(self.basis),
+            Gaussian(require_noise(noise_variance)),
+            mean_function=mean_function,
+            num_latent_gps=num_latent_gps,
+            num_data=num_data,
+        )
+        self.weights = FittedWeights(self.basis.num_basis, num_latent_gps, self.dtype)
+        self._require_parts(self.input_dim)
+
+    def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """
+        ``log p(Y)`` of the rows at hand, times ``num_data / batch``: the log evidence if they are
+        all the data, which is not a bound but the value itself; see above for minibatches.
+
+        :param data: ``(X [N, D], Y [N, P])``.
+        :return: scalar, in nats.
+        :raises ValueError: for data that do not fit the model, eagerly and when tracing.
+        """
+        X, Y = self._require_data(data)
+        with component_checks.blame(self):
+            W, K = self.basis.weights(X), self.basis.covariance()  # [n, m], [m, m]
+            mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
+            noise = noise_variance(self.likelihood, self.dtype)
+            value = batch_evidence.log_density(W, K, Y - mean, noise, self._draw_probes(X))
+        value = self._weight(X, self.dtype) * value
+        component_checks.require_finite_result(self, "the objective", value)
+        return value
+
+    def fit_posterior(self, X: Any, Y: Any = None, *, refit_noise: bool = False) -> None:
+        """
+        The exact posterior of the weights from all rows, for the parameters as they are now.
+
+        One pass, in O(N m (D + m) + m^3) time and O(m^2) memory for any N. Where the paper solves
+        by a QR decomposition, eq. (26), this sums ``B^T B`` of the whitened features in float64,
+        whatever their type, and factorizes ``I + B^T B / noise``: as accurate, and faster.
+
+        :param X: ``[N, D]``, an array or a memory map; or a ``tf.data.Dataset`` of ``(X, Y)``.
+        :param Y: ``[N, P]``; None with a data set.
+        :param refit_noise: first set ``likelihood.variance`` to the value with the highest
+            evidence of all rows, for the rest as it is: one more eigendecomposition, O(m^3).
+        :raises ValueError: for data that do not fit the model.
+        """
+        checks.require_flag(refit_noise, "refit_noise")
+        data = self._require_rows(X, Y)
+        with component_checks.blame(self):
+            sums = row_sums(self.basis, data, self.mean_function, self.dtype)
+            if refit_noise:
+                self._refit_noise(sums)
+            noise = noise_variance(self.likelihood, tf.float64)
+            (mean,), (factor,) = collapsed.optimal_q(sums, noise, [self.basis.num_basis])
+        component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
+        self.weights.update(mean, factor, self._fitted_parts())
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> BasisPosterior:
+        """
+        See :meth:`gpflow_sparse.models.GuardedModel.posterior`.
+
+        :raises ValueError: before :meth:`fit_posterior`, and after a change of any parameter.
+        """
+        cache = cache_type(precompute_cache)
+        self._require_parts(self.input_dim, self.dtype)
+        q_mu, q_sqrt = self.weights.read(self._fitted_parts())
+        return BasisPosterior(
+            self.kernel,
+            BasisFeatures(self.basis),
+            q_mu,
+            tf.repeat(q_sqrt[None], self.num_latent_gps, axis=0),
+            mean_function=self.mean_function,
+            precompute_cache=cache,
+        )
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.basis.input_dim
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.basis.dtype
+
+    @property
+    def jitter(self) -> float | None:
+        """That of the basis, see :attr:`gpflow_sparse.bases.SoftInterpolation.jitter`."""
+        return self.basis.jitter
+
+    @jitter.setter
+    def jitter(self, value: float | None) -> None:
+        self.basis.jitter = value
+
+    def _draw_probes(self, X: tf.Tensor) -> tf.Tensor | None:
+        """``[n, num_probes]`` with uncorrelated entries of variance 1, or None if not wanted."""
+        if self.objective == "exact":
+            return None
+        shape = [tf.shape(X)[0], self.num_probes]
+        if self.probes == "gaussian":
+            return tf.random.normal(shape, dtype=X.dtype)
+        return 2.0 * tf.cast(tf.random.uniform(shape, 0, 2, tf.int32), X.dtype) - 1.0
+
+    def _refit_noise(self, sums: collapsed.RowSums) -> None:
+        parameter = noise_parameter(self.likelihood)
+        lowest = gpflow.config.default_likelihood_positive_minimum()  # where parameters end
+        value = profiles.profile(sums).best_noise(1.001 * lowest)
+        scale = self.likelihood.variance is None
+        parameter.assign(tf.fill(parameter.shape, value**0.5 if scale else value))
+
+    def _fitted_parts(self) -> tuple[tf.Module, ...]:
+        """What the posterior of the weights depends on."""
+        return self.basis, self.likelihood, self.mean_function
+
+    def _require_rows(self, X: Any, Y: Any) -> HeldData:
+        self._require_parts(self.input_dim, self.dtype)
+        if isinstance(X, tf.data.Dataset):
+            if Y is not None:
+                raise ValueError("Y must be None where X is a tf.data.Dataset of batches (X, Y).")
+            data = hold(X, batches=True)
+        else:
+            data = hold((X, Y), batches=True, copy=not _are_sound_arrays(X, Y))
+        found, expected = columns(data), (self.input_dim, self.num_latent_gps)
+        if found != expected:
+            raise ValueError(
+                f"X and Y must have {expected[0]} and {expected[1]} column(s), as the points Z and "
+                f"num_latent_gps have; got {found[0]} and {found[1]}."
+            )
+        return data
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        noise_parameter(self.likelihood)
+        if not isinstance(self.kernel, Basis | Filled) or self.kernel.basis is not self.basis:
+            raise ValueError(
+                "kernel must be the one of this model's basis; make a new SoftKI for another."
+            )
+        checks.require_choice(self.objective, "objective", _OBJECTIVES)
+        checks.require_choice(self.probes, "probes", _PROBES)
+        checks.require_count(self.num_probes, "num_probes")
+
+
+def _are_sound_arrays(X: Any, Y: Any) -> bool:
+    """
+    Whether both are arrays of NumPy, which can then be read where they are.
+
+    :raises ValueError: for numbers in them that are not finite; in a file that is found on reading.
+    """
+    if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)):
+        return False
+    for name, part in (("X", X), ("Y", Y)):
+        in_memory = part.dtype.kind in "fiu" and not isinstance(part, np.memmap)
+        if in_memory and not np.isfinite(part).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity; drop those rows.")
+    return True
