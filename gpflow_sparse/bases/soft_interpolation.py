@@ -25,7 +25,7 @@ class SoftInterpolation(FiniteBasis):
         w_j(x) = exp(-|x - z_j| / T) / sum_i exp(-|x - z_i| / T),      u ~ N(0, k(Z, Z)).
 
     Distances are Euclidean and not squared. Camano and Huang, "High-Dimensional Gaussian Process
-    Regression with Soft Kernel Interpolation" (SoftKI), eqs. (9) and (10), where T = 1. The basis
+    Regression with Soft Kernel Interpolation" (SoftKI), eqs. (16) and (17), where T = 1. The basis
     is whitened, ``W L`` with ``L = chol(k(Z, Z) + jitter)``, so that nothing is ever multiplied by
     the inverse of ``k(Z, Z)``. Because weights are positive and add up to 1, prior variances are at
     most the kernel's: see ``prior_deficit`` of :class:`gpflow_sparse.models.SoftKI`.
@@ -90,8 +90,14 @@ class SoftInterpolation(FiniteBasis):
         return linalg.add_jitter(covariance(self.kernel, Z), amount)
 
     def precompute(self) -> tuple[tf.Tensor, ...]:
-        """``L [m, m]``, the factor of :meth:`covariance`, in O(m^3)."""
-        return (linalg.cholesky(self.covariance(), "Kzz (covariance of the interpolation points)"),)
+        """
+        ``L [m, m]``, the factor of :meth:`covariance`, in O(m^3).
+
+        Factorized in float64 whatever the type: points close together make it ill-conditioned.
+        """
+        K = tf.cast(self.covariance(), tf.float64)
+        L = linalg.cholesky(K, "Kzz (covariance of the interpolation points)")
+        return (tf.cast(L, self.dtype),)
 
     @property
     def input_dim(self) -> int | None:
@@ -117,7 +123,9 @@ class SoftInterpolation(FiniteBasis):
         X, Z = (part / scale for part in self.kernel.slice(X, tf.convert_to_tensor(self.Z)))
         # the same shift on both sides changes nothing, so no gradient needs to know of it
         center = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
-        squares = quadratic(X - center, Z - center, 1.0, 0.0)  # [N, m]
+        # in float64 throughout: the root magnifies the rounding of small squares
+        wide = [tf.cast(part - center, tf.float64) for part in (X, Z)]
+        squares = tf.cast(quadratic(*wide, 1.0, 0.0), X.dtype)  # [N, m]
         return _softmax_of_distances(squares, self.num_nearest)
 
     def _scale(self) -> tf.Tensor:

@@ -65,7 +65,7 @@ class GRIEF(Basis):
 class SoftKI(Basis):
     """
     The kernel of Camano and Huang, "High-Dimensional Gaussian Process Regression with Soft Kernel
-    Interpolation", eq. (10): softmax weights between m points; see
+    Interpolation", eq. (16): softmax weights between m points; see
     :class:`~gpflow_sparse.bases.SoftInterpolation`, whose arguments these are.
     """
 

@@ -1,6 +1,7 @@
 """Numbers that were right for the parameters of their time, and the question whether they are."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,7 +11,7 @@ _ROUNDING = 1e-5
 
 class Snapshot(tf.Module):
     """
-    The kinds of some modules, and the values that their variables had at one time.
+    The kinds and settings of some modules, and the values that their variables had at one time.
 
     :meth:`require_current` looks at the values of now; :meth:`guarded` checks them when a graph
     runs.
@@ -22,25 +23,25 @@ class Snapshot(tf.Module):
         """
         super().__init__()
         self._stale = stale
-        self._kinds: tuple[str, ...] = ()
+        self._signature: tuple[str, ...] = ()
         self._values = tf.Variable(tf.zeros([0], tf.float64), trainable=False, shape=[None])
 
     def take(self, modules: Sequence[tf.Module]) -> None:
         """Of these modules, as their variables are now."""
-        self._kinds = _kinds(modules)
+        self._signature = _signature(modules)
         self._values.assign(_values(modules))
 
     @property
     def is_taken(self) -> bool:
         """Whether there is anything to compare with."""
-        return bool(self._kinds)
+        return bool(self._signature)
 
     def is_current(self, modules: Sequence[tf.Module]) -> bool:
         """
         Whether these modules are what was there then, their variables but for the rounding of a
         transform.
         """
-        return _kinds(modules) == self._kinds and bool(self._unchanged(modules).numpy())
+        return _signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
 
     def require_current(self, modules: Sequence[tf.Module]) -> None:
         """
@@ -69,9 +70,16 @@ class Snapshot(tf.Module):
         return tf.reduce_all(tf.abs(now - then) <= _ROUNDING * (1e-3 + tf.abs(then)))
 
 
-def _kinds(modules: Sequence[tf.Module]) -> tuple[str, ...]:
-    """Names of the classes of the modules and of all modules in them."""
-    return tuple(type(m).__qualname__ for module in modules for m in (module, *module.submodules))
+def _signature(modules: Sequence[tf.Module]) -> tuple[str, ...]:
+    """Classes and plain settings of the modules and of all modules in them."""
+    everything = (m for module in modules for m in (module, *module.submodules))
+    return tuple(f"{type(m).__qualname__}{_settings(m)}" for m in everything)
+
+
+def _settings(module: tf.Module) -> list[tuple[str, Any]]:
+    """Public attributes that are flags, numbers or names."""
+    found = ((name, value) for name, value in vars(module).items() if name[0] != "_")
+    return sorted(pair for pair in found if isinstance(pair[1], bool | int | float | str))
 
 
 def _values(modules: Sequence[tf.Module]) -> tf.Tensor:

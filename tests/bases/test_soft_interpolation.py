@@ -1,0 +1,348 @@
+"""Softmax weights between learned points, against loops over pairs of points."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.bases import SoftInterpolation
+from tests.oracles import softki as oracle
+
+RNG = np.random.default_rng(4)
+X, Z = RNG.normal(size=(9, 3)), RNG.normal(size=(6, 3))
+VARIANCE, LENGTHSCALES, RATES = 1.7, np.array([0.7, 1.4, 1.1]), np.array([0.5, 0.3, 0.9])
+JITTER = {np.float64: 1e-6, np.float32: 1e-4}
+TOLERANCE = {np.float64: 1e-12, np.float32: 2e-6}
+
+
+def kernel(lengthscales=LENGTHSCALES, **options):
+    return gpflow.kernels.Matern32(variance=VARIANCE, lengthscales=lengthscales, **options)
+
+
+# Arguments of the basis, and the temperature of every column that they stand for.
+TEMPERATURES = {
+    "one": ({}, 1.0),
+    "scalar": ({"temperature": 0.3}, 0.3),
+    "columns": ({"temperature": RATES}, RATES),
+    "tied": ({"temperature": 0.4, "tied": True}, 0.4 * LENGTHSCALES),
+    "tied columns": ({"temperature": RATES, "tied": True}, RATES * LENGTHSCALES),
+}
+every_temperature = pytest.mark.parametrize(
+    ("options", "temperature"), TEMPERATURES.values(), ids=list(TEMPERATURES)
+)
+
+
+def rounded(array, float_type):
+    """What an array is once it is in a float type, in float64."""
+    return np.asarray(array, float_type).astype(float)
+
+
+def covariance(points, relative=1e-6):
+    return oracle.with_jitter(oracle.matern32(points, points, VARIANCE, LENGTHSCALES), relative)
+
+
+@every_temperature
+@pytest.mark.parametrize("num_nearest", [None, 1, 3])
+def test_weights_are_a_softmax_of_distances(options, temperature, num_nearest, float_type):
+    W = SoftInterpolation(kernel(), Z, num_nearest=num_nearest, **options).weights(X)
+    expected = oracle.weights(
+        rounded(X, float_type), rounded(Z, float_type), temperature, num_nearest
+    )
+    assert W.dtype == float_type
+    np.testing.assert_allclose(W, expected, atol=TOLERANCE[float_type])
+    assert (W.numpy() >= 0.0).all()
+    np.testing.assert_allclose(np.sum(W, axis=1), 1.0, atol=TOLERANCE[float_type])
+
+
+@every_temperature
+def test_columns_and_features_are_weights_times_the_factor(options, temperature, float_type):
+    basis = SoftInterpolation(kernel(), Z, **options)
+    x, z = rounded(X, float_type), rounded(Z, float_type)
+    W, K = oracle.weights(x, z, temperature), covariance(z, JITTER[float_type])
+    B, tolerance = oracle.whitened(W, K), 10.0 * TOLERANCE[float_type]
+    np.testing.assert_allclose(basis(X), B, atol=tolerance)
+    np.testing.assert_allclose(basis(X) @ tf.transpose(basis(X)), W @ K @ W.T, atol=tolerance)
+    np.testing.assert_allclose(basis(X, [4, 0, 4]), B[:, [4, 0, 4]], atol=tolerance)
+    A = basis.features(X)
+    np.testing.assert_allclose(A, B.T, atol=tolerance)
+    np.testing.assert_array_equal(basis.features(X, basis.precompute()), A)
+    np.testing.assert_allclose(basis.covariance(), K, atol=tolerance)
+    assert (basis.num_basis, basis.input_dim, basis.precision) == (6, 3, "identity")
+    assert not basis.is_projection
+    np.testing.assert_array_equal(basis.prior_precision(), np.eye(6))
+
+
+def test_more_jitter_where_it_is_asked_for():
+    basis = SoftInterpolation(kernel(), Z)
+    basis.jitter = 0.01
+    (L,) = basis.precompute()
+    np.testing.assert_allclose(L @ tf.transpose(L), covariance(Z, 0.01), rtol=1e-12)
+
+
+@every_temperature
+def test_a_common_shift_changes_nothing(options, temperature, float_type):
+    shift = np.array([64.0, -128.0, 32.0])  # added without rounding to what is rounded here
+    x, z = (np.round(part * 256.0) / 256.0 for part in (X, Z))
+    W = SoftInterpolation(kernel(), z, **options).weights(x)
+    far = SoftInterpolation(kernel(), z + shift, **options).weights(x + shift)
+    # float32 divides a shifted column by its temperature with an error of the shifted size
+    np.testing.assert_allclose(far, W, atol=1e-10 if float_type == np.float64 else 2e-3)
+
+
+@pytest.mark.parametrize("num_nearest", [None, 2])
+def test_the_order_of_points_is_the_order_of_columns(num_nearest, rng):
+    order = rng.permutation(6)
+    one, other = (
+        SoftInterpolation(kernel(), points, temperature=0.3, num_nearest=num_nearest)
+        for points in (Z, Z[order])
+    )
+    np.testing.assert_allclose(other.weights(X), tf.gather(one.weights(X), order, axis=1))
+    Q, Q_other = (basis(X) @ tf.transpose(basis(X)) for basis in (one, other))
+    np.testing.assert_allclose(Q_other, Q, atol=1e-12)
+
+
+def test_the_temperature_is_a_unit_of_the_inputs():
+    hot = SoftInterpolation(kernel(), 5.0 * Z, temperature=5.0 * RATES).weights(5.0 * X)
+    np.testing.assert_allclose(hot, SoftInterpolation(kernel(), Z, temperature=RATES).weights(X))
+
+
+def test_cold_weights_choose_the_nearest_point_and_hot_ones_average():
+    nearest = np.argmin(((X[:, None] - Z) ** 2).sum(axis=2), axis=1)
+    cold = SoftInterpolation(kernel(), Z, temperature=1e-4)
+    np.testing.assert_allclose(cold.weights(X), np.eye(6)[nearest], atol=1e-12)
+    K = covariance(Z)[np.ix_(nearest, nearest)]
+    np.testing.assert_allclose(cold(X) @ tf.transpose(cold(X)), K, atol=1e-12)
+    hot = SoftInterpolation(kernel(), Z, temperature=1e6).weights(X)
+    np.testing.assert_allclose(hot, np.full((9, 6), 1.0 / 6.0), atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("columns", [1, 2, 3, 10])
+def test_float32_weights_are_those_of_float64(columns, temperature, rng):
+    """Also of rows that equal a point or nearly so, where a difference of squares is all error."""
+    places = rng.normal(size=(40, columns)).astype(np.float32)
+    rows = np.concatenate([places[:10], places[:10] + 1e-3, rng.normal(size=(40, columns))])
+    rows = rows.astype(np.float32)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        basis = SoftInterpolation(gpflow.kernels.Matern32(), places, temperature=temperature)
+        W = basis.weights(rows)
+    expected = oracle.weights(rows.astype(float), places.astype(float), temperature)
+    np.testing.assert_allclose(W, expected, atol=5e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e5])
+def test_no_distance_overflows(scale, float_type):
+    W = SoftInterpolation(kernel(), Z).weights(scale * X)
+    np.testing.assert_allclose(np.sum(W, axis=1), 1.0, atol=TOLERANCE[float_type])
+
+
+def test_num_nearest_has_that_many_weights_and_all_of_them_is_the_softmax(float_type):
+    full = SoftInterpolation(kernel(), Z, temperature=0.5).weights(X).numpy()
+    for count in (1, 2, 4):
+        W = SoftInterpolation(kernel(), Z, temperature=0.5, num_nearest=count).weights(X).numpy()
+        kept = np.argsort(-full, axis=1)[:, :count]
+        for row, near, all_of_them in zip(W, kept, full, strict=True):
+            assert set(np.flatnonzero(row)) == set(near)
+            share = all_of_them[near] / all_of_them[near].sum()
+            np.testing.assert_allclose(row[near], share, rtol=1e-5)
+    every = SoftInterpolation(kernel(), Z, temperature=0.5, num_nearest=6).weights(X)
+    np.testing.assert_array_equal(every, full)
+
+
+@pytest.mark.parametrize("num_nearest", [None, 2])
+@every_temperature
+def test_prior_variances_are_at_most_those_of_the_kernel(options, temperature, num_nearest):
+    del temperature
+    basis = SoftInterpolation(kernel(), Z, num_nearest=num_nearest, **options)
+    places = np.concatenate([X, Z, 100.0 * X, np.repeat(Z.mean(axis=0)[None], 2, axis=0)])
+    variances = np.sum(basis(places).numpy() ** 2, axis=1)
+    assert (variances <= VARIANCE * (1.0 + 2e-6)).all()  # with the jitter of Kzz
+    assert variances.min() < 0.9 * VARIANCE
+    assert (variances >= 0.0).all()
+
+
+def read_columns():
+    """A kernel of two out of four columns, the third and the first."""
+    return gpflow.kernels.Matern32(variance=VARIANCE, lengthscales=[0.7, 1.4], active_dims=[2, 0])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_distances_are_of_the_columns_that_the_kernel_reads(tied, rng):
+    wide, places = rng.normal(size=(5, 4)), rng.normal(size=(7, 4))
+    basis = SoftInterpolation(read_columns(), places, temperature=[0.4, 0.8], tied=tied)
+    temperature = np.array([0.4, 0.8]) * (np.array([0.7, 1.4]) if tied else 1.0)
+    W = oracle.weights(wide[:, [2, 0]], places[:, [2, 0]], temperature)
+    np.testing.assert_allclose(basis.weights(wide), W, atol=1e-12)
+    other = wide + np.array([0.0, 3.0, 0.0, -1.0])
+    np.testing.assert_array_equal(basis(other), basis(wide))
+    assert basis.input_dim == 4
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(basis(wide) ** 3)
+    slope = tape.gradient(total, basis.Z.unconstrained_variable).numpy()
+    np.testing.assert_array_equal(slope[:, [1, 3]], 0.0)
+    assert (np.abs(slope[:, [0, 2]]) > 0.0).all()
+
+
+def gradient(function, sources):
+    with tf.GradientTape() as tape:
+        value = function()
+    return tape.gradient(value, sources)
+
+
+GRADIENT_CASES = {
+    **{name: (kernel, options) for name, (options, _) in TEMPERATURES.items()},
+    "nearest": (kernel, {"temperature": 0.3, "num_nearest": 3}),
+    "tied nearest": (kernel, {"temperature": 0.4, "tied": True, "num_nearest": 2}),
+    "isotropic tied": (lambda: kernel(0.9), {"temperature": RATES, "tied": True}),
+    "not stationary": (lambda: gpflow.kernels.Polynomial(2.0), {"temperature": 0.3}),
+}
+
+
+@pytest.mark.parametrize("case", GRADIENT_CASES.values(), ids=list(GRADIENT_CASES))
+@pytest.mark.parametrize("what", ["weights", "covariance"])
+def test_gradients_equal_central_differences(case, what, rng):
+    make, options = case
+    basis = SoftInterpolation(make(), Z, **options)
+    weights = rng.normal(size=(9, 6) if what == "weights" else (9, 9))
+
+    def value():
+        if what == "weights":
+            return tf.reduce_sum(weights * basis.weights(X))
+        return tf.reduce_sum(weights * (basis(X) @ tf.transpose(basis(X))))
+
+    variables = basis.trainable_variables
+    slopes = gradient(value, variables)
+    seen = 0
+    for variable, slope in zip(variables, slopes, strict=True):
+        start = variable.numpy()
+
+        def moved(point, variable=variable):
+            variable.assign(point)
+            return float(value())
+
+        numeric = oracle.central_difference(moved, start, 1e-6)
+        variable.assign(start)
+        got = np.zeros_like(start) if slope is None else slope
+        np.testing.assert_allclose(got, numeric, rtol=1e-6, atol=2e-8)
+        seen += slope is not None and bool(np.any(np.abs(slope) > 1e-3))
+    assert seen >= (2 if what == "weights" else 4)  # points, temperature; variance, lengthscales
+
+
+def test_only_a_tied_temperature_moves_with_the_lengthscales(rng):
+    goal = rng.normal(size=(9, 6))
+    for tied in (False, True):
+        basis = SoftInterpolation(kernel(), Z, temperature=0.4, tied=tied)
+        lengthscales = tf.constant(LENGTHSCALES)
+        basis.kernel.lengthscales = lengthscales
+        temperature = tf.constant(0.4, tf.float64)
+        basis.temperature = temperature
+        with tf.GradientTape() as tape:
+            tape.watch([lengthscales, temperature])
+            total = tf.reduce_sum(goal * basis.weights(X))
+        by_scale, by_temperature = tape.gradient(total, [lengthscales, temperature])
+        if not tied:
+            assert by_scale is None
+            continue
+        assert (np.abs(by_scale) > 1e-3).all()
+        # T is their product, so that the logarithm of either is one and the same direction
+        np.testing.assert_allclose(
+            np.sum(LENGTHSCALES * by_scale.numpy()), 0.4 * float(by_temperature), rtol=1e-10
+        )
+
+
+@every_temperature
+def test_gradients_by_the_rows_where_they_equal_points(options, temperature, float_type, rng):
+    """The root of the distance has no slope there; nothing pulls in this term, all others do."""
+    basis, values = SoftInterpolation(kernel(), Z, **options), rng.normal(size=6)
+    rows = tf.constant(np.concatenate([Z[[2, 5]], X[:2]]), float_type)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(rows)
+        total = tf.reduce_sum(basis.weights(rows) * values.astype(float_type))
+    z = rounded(Z, float_type)
+    expected = [oracle.slopes(row, z, values, temperature) for row in rounded(rows, float_type)]
+    tolerance = 1e-9 if float_type == np.float64 else 1e-4 * np.abs(expected).max()
+    np.testing.assert_allclose(tape.gradient(total, rows), expected, atol=tolerance)
+    for variable in basis.trainable_variables:
+        slope = tape.gradient(total, variable)
+        assert slope is None or np.isfinite(slope).all()
+    assert np.isfinite(tape.gradient(total, basis.Z.unconstrained_variable)).all()
+
+
+@pytest.mark.parametrize("away", [0.0, 1e-5, 1e-3])
+def test_gradients_by_the_points_equal_central_differences_near_a_row(away, rng):
+    values, rows = rng.normal(size=6), Z[[2, 5]] + away * np.array([1.0, -2.0, 0.5])
+    basis = SoftInterpolation(kernel(), Z, temperature=0.5)
+
+    def value(points):
+        basis.Z.assign(points)
+        return tf.reduce_sum(basis.weights(rows) * values)
+
+    with tf.GradientTape() as tape:
+        total = value(Z)
+    slope = tape.gradient(total, basis.Z.unconstrained_variable)
+    numeric = oracle.central_difference(
+        lambda points: oracle.weights(rows, points, 0.5).sum(axis=0) @ values,
+        Z,
+        step=1e-8 if away == 1e-5 else 1e-6,
+    )
+    np.testing.assert_allclose(slope, numeric, rtol=1e-4, atol=3e-5)
+
+
+@pytest.mark.parametrize("num_nearest", [None, 2])
+def test_compiled_with_unknown_rows_as_eagerly(num_nearest):
+    basis = SoftInterpolation(kernel(), Z, temperature=0.4, tied=True, num_nearest=num_nearest)
+    variables = basis.trainable_variables
+
+    def call(rows):
+        with tf.GradientTape() as tape:
+            A = basis.features(rows)
+            total = tf.reduce_sum(A**3)
+        return A, tape.gradient(total, variables)
+
+    signature = [tf.TensorSpec([None, 3], tf.float64)]
+    compiled = tf.function(call, input_signature=signature, autograph=False)
+    for rows in (X, X[:2]):
+        (A, slopes), (A_too, slopes_too) = call(rows), compiled(rows)
+        np.testing.assert_allclose(A_too, A, rtol=1e-12)
+        for one, other in zip(slopes, slopes_too, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kernel": 3.0}, "kernel must be a GPflow kernel with one output"),
+        ({"kernel": gpflow.kernels.SharedIndependent(gpflow.kernels.RBF(), 2)}, "with one output"),
+        ({"Z": np.zeros(3)}, "Z must be a matrix"),
+        ({"Z": np.zeros((0, 3))}, "Z is empty"),
+        ({"Z": [[np.nan] * 3]}, "Z must be finite"),
+        ({"Z": np.zeros((4, 2))}, "lengthscales"),
+        ({"temperature": [1.0, 2.0]}, r"temperature must be one number or 3.* shape \(2,\)"),
+        ({"temperature": [[1.0]]}, r"temperature must be one number or 3"),
+        ({"temperature": 0.0}, "temperature must be positive and finite; got 0.0"),
+        ({"temperature": [1.0, -1.0, 1.0]}, "temperature must be positive"),
+        ({"temperature": np.inf}, "temperature must be finite"),
+        ({"tied": 1}, "tied must be"),
+        ({"kernel": gpflow.kernels.ArcCosine(), "tied": True}, "tied must be False .* ArcCosine"),
+        (
+            {"kernel": gpflow.kernels.RBF() + gpflow.kernels.RBF(), "tied": True},
+            "tied must be False .* Sum",
+        ),
+        ({"num_nearest": 0}, "num_nearest must be"),
+        ({"num_nearest": 2.5}, "num_nearest must be"),
+        ({"num_nearest": 7}, "num_nearest must be at most 6, the number of points; got 7"),
+    ],
+)
+def test_wrong_arguments_are_named(changes, words):
+    arguments = {"kernel": kernel(), "Z": Z, **changes}
+    with pytest.raises(ValueError, match=words):
+        SoftInterpolation(arguments.pop("kernel"), arguments.pop("Z"), **arguments)
+
+
+def test_wrong_inputs_are_named():
+    basis = SoftInterpolation(kernel(), Z)
+    for call in (basis.weights, basis, basis.features):
+        with pytest.raises(ValueError, match="X must have 3 column"):
+            call(np.zeros((2, 4)))
+        with pytest.raises(ValueError, match="X must be finite"):
+            call(np.full((2, 3), np.nan))

@@ -1,0 +1,154 @@
+"""Soft interpolation as a kernel of GPflow, alone and with the variance that it lacks."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.bases import RandomFourier, SoftInterpolation
+from gpflow_sparse.kernels import Basis, Filled, SoftKI
+from tests.oracles import softki as oracle
+
+RNG = np.random.default_rng(4)
+X, Z, NEW = RNG.normal(size=(15, 2)), RNG.normal(size=(6, 2)), RNG.normal(size=(5, 2))
+Y = np.sin(2.0 * X[:, :1]) + 0.1 * RNG.normal(size=(15, 1))
+VARIANCE, LENGTHSCALES, TEMPERATURE, NOISE = 1.7, np.array([0.7, 1.4]), 0.4, 0.1
+OPTIONS = {"temperature": TEMPERATURE, "tied": True}
+
+
+def kernel():
+    return gpflow.kernels.Matern32(variance=VARIANCE, lengthscales=LENGTHSCALES)
+
+
+def weights(places):
+    return oracle.weights(places, Z, TEMPERATURE * LENGTHSCALES)
+
+
+def covariance(first, second):
+    K = oracle.with_jitter(oracle.matern32(Z, Z, VARIANCE, LENGTHSCALES), 1e-6)
+    return weights(first) @ K @ weights(second).T
+
+
+def filled(places):
+    """With noise that restores the variance of the kernel."""
+    Q = covariance(places, places)
+    return Q + np.diag(np.maximum(VARIANCE - np.diag(Q), 0.0))
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (SoftKI, lambda places: covariance(places, places)),
+        (lambda *parts, **options: Filled(SoftInterpolation(*parts, **options)), filled),
+    ],
+    ids=["plain", "filled"],
+)
+def test_matrices(build, expected):
+    k = build(kernel(), Z, **OPTIONS)
+    np.testing.assert_allclose(k(X), expected(X), atol=1e-12)
+    np.testing.assert_allclose(k(X, NEW), covariance(X, NEW), atol=1e-12)
+    np.testing.assert_allclose(k(X, X), covariance(X, X), atol=1e-12)
+    np.testing.assert_allclose(k(X, full_cov=False), np.diag(expected(X)), atol=1e-12)
+    assert np.linalg.eigvalsh(k(X)).min() > -1e-12
+
+
+def test_its_arguments_are_those_of_the_basis():
+    k = SoftKI(kernel(), Z, temperature=[0.2, 0.5], num_nearest=3)
+    assert isinstance(k, Basis)
+    assert isinstance(k.basis, SoftInterpolation)
+    W = oracle.weights(X, Z, np.array([0.2, 0.5]), num_nearest=3)
+    np.testing.assert_allclose(k.basis.weights(X), W, atol=1e-12)
+    assert gs.kernels.SoftKI is SoftKI
+    with pytest.raises(ValueError, match="num_nearest must be at most 6"):
+        SoftKI(kernel(), Z, num_nearest=7)
+    with pytest.raises(ValueError, match="basis must be a finite basis"):
+        Filled(kernel())
+
+
+def test_a_filled_kernel_has_the_variance_of_the_kernel_everywhere():
+    k = Filled(SoftInterpolation(kernel(), Z))
+    places = np.concatenate([X, 1e3 * X])
+    np.testing.assert_allclose(k(places, full_cov=False), VARIANCE, rtol=1e-12)
+    np.testing.assert_allclose(np.diag(k(places)), VARIANCE, rtol=1e-12)
+
+
+def test_a_basis_with_more_variance_keeps_it():
+    """Random features of the kernel have its variance; twice the weights have more."""
+    basis = RandomFourier(kernel(), 20, seed=3)
+    np.testing.assert_allclose(Filled(basis)(X), Basis(basis)(X), atol=1e-12)
+    more = gs.bases.ReweightedBasis(basis, np.full(20, 2.0))
+    np.testing.assert_allclose(Filled(more)(X), Basis(more)(X), atol=1e-12)
+
+
+def test_leading_axes_are_as_in_gpflow(rng):
+    k, like = Filled(SoftInterpolation(kernel(), Z)), kernel()
+    places, others = rng.normal(size=(2, 3, 5, 2)), rng.normal(size=(4, 6, 2))
+    batched, diagonal, outer = k(places), k(places, full_cov=False), k(places, others)
+    assert batched.shape == like(places).shape
+    assert diagonal.shape == like(places, full_cov=False).shape
+    assert outer.shape == like(places, others).shape
+    np.testing.assert_allclose(batched[1, 2], k(places[1, 2]), atol=1e-13)
+    np.testing.assert_allclose(diagonal[1, 2], k(places[1, 2], full_cov=False), atol=1e-13)
+    np.testing.assert_allclose(outer[1, 2, :, 3], k(places[1, 2], others[3]), atol=1e-13)
+
+
+def test_stock_gpr_has_the_dense_likelihood_and_predictions():
+    model = gpflow.models.GPR((X, Y), SoftKI(kernel(), Z, **OPTIONS), noise_variance=NOISE)
+    Q = covariance(X, X)
+    np.testing.assert_allclose(
+        model.log_marginal_likelihood(), oracle.log_density_dense(Q, Y, NOISE), rtol=1e-9
+    )
+    mean, cov = oracle.predict(Q, covariance(NEW, X), covariance(NEW, NEW), Y, NOISE)
+    got_mean, got_cov = model.predict_f(NEW, full_cov=True)
+    np.testing.assert_allclose(got_mean, mean, atol=1e-9)
+    np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
+
+
+def test_stock_gpr_with_a_filled_kernel_has_noise_by_row():
+    k = Filled(SoftInterpolation(kernel(), Z, **OPTIONS))
+    model = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
+    np.testing.assert_allclose(
+        model.log_marginal_likelihood(), oracle.log_density_dense(filled(X), Y, NOISE), rtol=1e-9
+    )
+    mean, cov = oracle.predict(filled(X), covariance(NEW, X), filled(NEW), Y, NOISE)
+    got_mean, got_var = model.predict_f(NEW)
+    np.testing.assert_allclose(got_mean, mean, atol=1e-9)
+    np.testing.assert_allclose(got_var[:, 0], np.diag(cov), atol=1e-9)
+
+
+@pytest.mark.parametrize("build", ["SVGP", "SGPR"])
+def test_stock_sparse_models_with_inducing_points_at_the_data_are_exact(build):
+    """The kernel has rank 6, so that 8 rows explain all of it but for their jitter."""
+    k, places = SoftKI(kernel(), Z, **OPTIONS), X[:8]
+    exact = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
+    sgpr = gpflow.models.SGPR((X, Y), k, places, noise_variance=NOISE)
+    if build == "SGPR":
+        np.testing.assert_allclose(sgpr.elbo(), exact.log_marginal_likelihood(), atol=3e-2)
+        return
+    q_mu, q_cov = sgpr.compute_qu()
+    svgp = gpflow.models.SVGP(
+        k,
+        gpflow.likelihoods.Gaussian(NOISE),
+        places,
+        q_mu=q_mu,
+        q_sqrt=np.linalg.cholesky(q_cov + 1e-9 * np.eye(8))[None],
+        whiten=False,
+    )
+    np.testing.assert_allclose(svgp.elbo((X, Y)), exact.log_marginal_likelihood(), atol=3e-2)
+
+
+@pytest.mark.parametrize("form", [SoftKI, lambda *parts: Filled(SoftInterpolation(*parts))])
+def test_stock_models_train_points_and_temperature(form):
+    k = form(kernel(), Z)
+    model = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
+    variables = model.trainable_variables
+    assert len(variables) == 5
+    with tf.GradientTape() as tape:
+        loss = model.training_loss()
+    for slope in tape.gradient(loss, variables):
+        assert np.isfinite(slope).all()
+        assert np.abs(slope).max() > 1e-4
+    gpflow.optimizers.Scipy().minimize(model.training_loss, variables, options={"maxiter": 10})
+    assert float(model.training_loss()) < float(loss) - 0.5
+    assert np.abs(k.basis.Z - Z).max() > 1e-2

@@ -1,0 +1,630 @@
+"""SoftKI against dense regression with the kernel ``W (K + jitter) W^T``."""
+
+import itertools
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse import linalg
+from gpflow_sparse.models import BasisSVGP, SoftKI, row_streaming
+from tests.oracles import softki as oracle
+
+N, M, D, NOISE = 30, 7, 2, 0.05
+VARIANCE, LENGTHSCALES, TEMPERATURE = 1.7, np.array([0.7, 1.4]), 0.4
+TIED = {"temperature": TEMPERATURE, "tied": True}
+
+
+def inputs(rows=N, seed=1):
+    return np.random.default_rng(seed).normal(size=(rows, D))
+
+
+def data(rows=N, P=1):
+    X = inputs(rows)
+    phases = np.arange(P)
+    noise = np.random.default_rng(2).normal(size=(rows, P))
+    return X, np.sin(2.0 * X[:, :1] + phases) + 0.2 * noise
+
+
+def kernel():
+    return gpflow.kernels.Matern32(variance=VARIANCE, lengthscales=LENGTHSCALES)
+
+
+def points():
+    return inputs(M, seed=8)
+
+
+def slope(P=1):
+    return gpflow.functions.Linear(np.full((D, P), 0.3), np.linspace(-0.2, 0.1, P))
+
+
+def prior_mean(X, P=1):
+    return X @ np.full((D, P), 0.3) + np.linspace(-0.2, 0.1, P)
+
+
+def build(P=1, mean=False, noise=NOISE, **options):
+    return SoftKI(
+        kernel(),
+        points(),
+        noise_variance=noise,
+        num_latent_gps=P,
+        mean_function=slope(P) if mean else None,
+        **{**TIED, **options},
+    )
+
+
+def fitted(P=1, mean=False, **options):
+    model = build(P, mean, **options)
+    model.fit_posterior(*data(P=P))
+    return model
+
+
+def whitened(X, num_nearest=None):
+    """``B = W L`` by the oracle."""
+    W = oracle.weights(X, points(), TEMPERATURE * LENGTHSCALES, num_nearest)
+    K = oracle.with_jitter(oracle.matern32(points(), points(), VARIANCE, LENGTHSCALES), 1e-6)
+    return oracle.whitened(W, K)
+
+
+def dense_posterior(Xnew, P=1, mean=False, noise=NOISE):
+    """Mean and covariance of f by n x n algebra."""
+    X, Y = data(P=P)
+    B, B_new = whitened(X), whitened(Xnew)
+    errors = Y - prior_mean(X, P) if mean else Y
+    f, cov = oracle.predict(B @ B.T, B_new @ B.T, B_new @ B_new.T, errors, noise)
+    return f + (prior_mean(Xnew, P) if mean else 0.0), cov
+
+
+def value_and_gradients(model, rows):
+    with tf.GradientTape() as tape:
+        value = model.training_loss(rows)
+    variables = model.trainable_variables
+    return value, tape.gradient(value, variables)
+
+
+# The objective.
+
+
+@pytest.mark.parametrize("num_nearest", [None, 3])
+@pytest.mark.parametrize(("P", "mean"), [(1, False), (3, True)])
+def test_the_objective_is_the_dense_log_density(P, mean, num_nearest):
+    model, (X, Y) = build(P, mean, num_nearest=num_nearest), data(P=P)
+    B = whitened(X, num_nearest)
+    errors = Y - prior_mean(X, P) if mean else Y
+    expected = oracle.log_density_dense(B @ B.T, errors, NOISE)
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-9)
+    np.testing.assert_allclose(model.maximum_log_likelihood_objective((X, Y)), expected, rtol=1e-9)
+    np.testing.assert_allclose(model.training_loss((X, Y)), -expected, rtol=1e-9)
+    for compile in (False, True):
+        closure = model.training_loss_closure((X, Y), compile=compile)
+        np.testing.assert_allclose(closure(), -expected, rtol=1e-9)
+
+
+OPTIONS = {
+    "tied": TIED,
+    "columns": {"temperature": [0.3, 0.6], "tied": False},
+    "nearest": {**TIED, "num_nearest": 3},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+def test_gradients_are_those_of_stock_regression_with_its_kernel(options):
+    """Z, temperature, lengthscales, variance, mean function and noise."""
+    model, rows = build(2, True, **options), data(P=2)
+    stock = gpflow.models.GPR(
+        rows, model.kernel, mean_function=model.mean_function, likelihood=model.likelihood
+    )
+    variables = model.trainable_variables
+    assert len(variables) == 7
+    with tf.GradientTape(persistent=True) as tape:
+        losses = model.training_loss(rows), stock.training_loss()
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
+    for variable in variables:
+        ours, theirs = (tape.gradient(loss, variable) for loss in losses)
+        assert np.abs(theirs).max() > 1e-6
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8 * float(np.abs(theirs).max()))
+
+
+def test_a_minibatch_counts_for_all_rows_and_is_a_composite_likelihood():
+    X, Y = data(P=2)
+    model = build(2, num_data=N)
+    B = whitened(X)
+    total = 0.0
+    for start in range(0, N, 10):
+        part = slice(start, start + 10)
+        alone = oracle.log_density_dense(B[part] @ B[part].T, Y[part], NOISE)
+        np.testing.assert_allclose(model.elbo((X[part], Y[part])), 3.0 * alone, rtol=1e-9)
+        total += alone
+    whole = float(model.elbo((X, Y)))
+    np.testing.assert_allclose(whole, oracle.log_density_dense(B @ B.T, Y, NOISE), rtol=1e-9)
+    assert abs(total - whole) > 1.0
+    # nor is it unbiased over all batches of three rows
+    X, Y, B = X[:7], Y[:7], B[:7]
+    model.num_data = 7
+    batches = [list(part) for part in itertools.combinations(range(7), 3)]
+    average = np.mean([float(model.elbo((X[part], Y[part]))) for part in batches])
+    assert abs(average - oracle.log_density_dense(B @ B.T, Y, NOISE)) > 0.5
+
+
+def test_the_pseudo_loss_has_the_value_and_with_all_axes_the_gradient(monkeypatch):
+    rows = data(P=2)
+    exact, pseudo = build(2, True), build(2, True, objective="pseudo")
+    monkeypatch.setattr(
+        SoftKI,
+        "_draw_probes",
+        lambda model, X: (
+            None if model.objective == "exact" else tf.constant(np.sqrt(len(X)) * np.eye(len(X)))
+        ),
+    )
+    (value, slopes), (value_too, estimates) = (
+        value_and_gradients(model, rows) for model in (exact, pseudo)
+    )
+    np.testing.assert_allclose(value_too, value, rtol=1e-13)
+    for estimate, exactly in zip(estimates, slopes, strict=True):
+        np.testing.assert_allclose(estimate, exactly, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["rademacher", "gaussian"])
+def test_probes_are_drawn_anew_at_every_call(kind):
+    rows, model = data(), build(objective="pseudo", num_probes=4, probes=kind)
+    exact = value_and_gradients(build(), rows)[1]
+    call = tf.function(lambda: value_and_gradients(model, rows), autograph=False)
+    value, first = call()
+    np.testing.assert_allclose(value, build().training_loss(rows), rtol=1e-10)
+    drawn = [call()[1] for _ in range(400)]
+    differences = [np.abs(a - b).max() for a, b in zip(first, drawn[0], strict=True)]
+    assert max(differences) > 1e-3
+    for k, slope in enumerate(exact):
+        each = np.array([np.asarray(part[k]) for part in drawn])
+        error = each.std(axis=0) / np.sqrt(len(drawn))
+        assert (np.abs(each.mean(axis=0) - slope) < 4.5 * error + 1e-9).all()
+
+
+def test_probes_have_unit_variance_and_signs_are_signs():
+    X = tf.zeros([500, D], tf.float64)
+    tf.random.set_seed(3)
+    signs = build(objective="pseudo", num_probes=40)._draw_probes(X).numpy()
+    normal = build(objective="pseudo", num_probes=40, probes="gaussian")._draw_probes(X).numpy()
+    assert signs.shape == normal.shape == (500, 40)
+    np.testing.assert_array_equal(np.abs(signs), 1.0)
+    for probes in (signs, normal):
+        assert abs(probes.mean()) < 0.03
+        np.testing.assert_allclose(np.mean(probes**2), 1.0, atol=0.05)
+    np.testing.assert_allclose(np.mean(normal**4), 3.0, atol=0.4)
+
+
+# The posterior.
+
+
+@pytest.mark.parametrize(("P", "mean"), [(1, False), (3, True)])
+def test_predictions_are_those_of_dense_regression(P, mean):
+    model, Xnew = fitted(P, mean), inputs(6, seed=4)
+    f, cov = dense_posterior(Xnew, P, mean)
+    for predict in (model.predict_f, model.posterior().predict_f):
+        got, var = predict(Xnew)
+        np.testing.assert_allclose(got, f, atol=1e-9)
+        np.testing.assert_allclose(var, np.repeat(np.diag(cov)[:, None], P, 1), atol=1e-9)
+        got, full = predict(Xnew, full_cov=True)
+        np.testing.assert_allclose(got, f, atol=1e-9)
+        np.testing.assert_allclose(full, np.repeat(cov[None], P, 0), atol=1e-9)
+    got, var = model.predict_y(Xnew)
+    spread = np.diag(cov)[:, None] + NOISE
+    np.testing.assert_allclose(got, f, atol=1e-9)
+    np.testing.assert_allclose(var, np.repeat(spread, P, 1), atol=1e-9)
+    Ynew = data(6, P)[1]
+    density = -0.5 * (np.log(2.0 * np.pi * spread) + (Ynew - f) ** 2 / spread)
+    np.testing.assert_allclose(
+        model.predict_log_density((Xnew, Ynew)), density.sum(axis=1), rtol=1e-8
+    )
+    variances = model.predict_f(100.0 * Xnew)[1].numpy()
+    prior = np.sum(model.basis(100.0 * Xnew).numpy() ** 2, axis=1)[:, None]
+    assert (variances >= 0.0).all()
+    assert (variances <= prior + 1e-12).all()
+
+
+def test_the_oracles_forms_of_a_posterior_agree():
+    X, Y = data(P=2)
+    Xnew = inputs(6, seed=4)
+    f, cov = dense_posterior(Xnew, 2)
+    got = oracle.predict_whitened(whitened(X), whitened(Xnew), Y, NOISE)
+    np.testing.assert_allclose(got[0], f, atol=1e-10)
+    np.testing.assert_allclose(got[1], cov, atol=1e-10)
+    K = oracle.with_jitter(oracle.matern32(points(), points(), VARIANCE, LENGTHSCALES), 1e-6)
+    W, W_new = (oracle.weights(x, points(), TEMPERATURE * LENGTHSCALES) for x in (X, Xnew))
+    got = oracle.predict_printed_form(W, W_new, K, Y, NOISE)
+    np.testing.assert_allclose(got[0], f, atol=1e-9)
+    np.testing.assert_allclose(got[1], cov, atol=1e-9)
+
+
+def test_the_weights_are_those_of_the_whitened_qr():
+    model, (X, Y) = fitted(2), data(P=2)
+    R, v = oracle.whitened_qr(whitened(X), Y, NOISE)
+    np.testing.assert_allclose(
+        R.T @ R, np.eye(M) + whitened(X).T @ whitened(X) / NOISE, rtol=1e-9, atol=1e-10
+    )
+    np.testing.assert_allclose(model.weights.q_mu, v, rtol=1e-8, atol=1e-9)
+    S = np.linalg.inv(R.T @ R)
+    q_sqrt = model.weights.q_sqrt.numpy()
+    np.testing.assert_allclose(q_sqrt @ q_sqrt.T, S, rtol=1e-8, atol=1e-11)
+    np.testing.assert_array_equal(q_sqrt, np.tril(q_sqrt))
+
+
+def test_samples_have_the_moments_of_the_posterior():
+    model, Xnew = fitted(2, True), inputs(4, seed=4)
+    f, cov = dense_posterior(Xnew, 2, True)
+    tf.random.set_seed(5)
+    count = 20000
+    values = model.predict_f_samples(Xnew, count).numpy()
+    functions = model.posterior().sample_functions(count, seed=3)(Xnew).numpy()
+    deviations = np.sqrt(np.diag(cov))
+    for drawn in (values, functions):
+        assert drawn.shape == (count, 4, 2)
+        assert (np.abs(drawn.mean(axis=0) - f) < 5.0 * deviations[:, None] / count**0.5).all()
+        for p in range(2):
+            got = np.cov(drawn[:, :, p].T)
+            assert (np.abs(got - cov) < 6.0 * np.outer(deviations, deviations) / count**0.5).all()
+        between = np.corrcoef(drawn[:, 0, 0], drawn[:, 0, 1])[0, 1]
+        assert abs(between) < 6.0 / count**0.5
+
+
+def test_the_prior_deficit_is_added_to_variances_alone():
+    plain, filled = fitted(2), fitted(2, prior_deficit=True)
+    Xnew = np.concatenate([inputs(5, seed=4), 1e3 * inputs(2, seed=5)])
+    lacking = oracle.prior_deficit(np.full(7, VARIANCE), whitened(Xnew))
+    assert lacking.max() > 0.3 * VARIANCE
+    for predict, predict_plain in (
+        (filled.predict_f, plain.predict_f),
+        (filled.posterior().predict_f, plain.posterior().predict_f),
+        (filled.predict_y, plain.predict_y),
+    ):
+        (mean, var), (mean_too, var_too) = predict(Xnew), predict_plain(Xnew)
+        np.testing.assert_array_equal(mean, mean_too)
+        np.testing.assert_allclose(var, var_too + lacking[:, None], atol=1e-10)
+    mean, cov = filled.predict_f(Xnew, full_cov=True)
+    expected = plain.predict_f(Xnew, full_cov=True)[1] + np.diag(lacking)
+    np.testing.assert_allclose(cov, expected, atol=1e-10)
+    rows = data(P=2)
+    np.testing.assert_array_equal(filled.elbo(rows), plain.elbo(rows))
+
+
+# Passes over rows.
+
+
+def held_in(kind, rows, folder):
+    """The same data as memory maps, or as data sets of batches."""
+    if kind == "arrays":
+        return rows
+    if kind == "memmap":
+        for name, part in zip("XY", rows, strict=True):
+            np.save(folder / f"{name}.npy", part)
+        return tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in "XY")
+    if kind == "one map":
+        np.save(folder / "X.npy", rows[0])
+        return np.load(folder / "X.npy", mmap_mode="r"), rows[1]
+    if kind == "dataset":
+        return (tf.data.Dataset.from_tensor_slices(rows).batch(8),)
+    spec = tuple(tf.TensorSpec([None, part.shape[1]], tf.float64) for part in rows)
+    ends = itertools.pairwise([0, 11, 12, 25, N])
+    batches = [tuple(part[a:b] for part in rows) for a, b in ends]
+    return (tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec),)
+
+
+@pytest.mark.parametrize("refit_noise", [False, True])
+@pytest.mark.parametrize("block", [1, 7, 1000])
+@pytest.mark.parametrize("kind", ["arrays", "memmap", "one map", "dataset", "generator"])
+def test_rows_may_come_in_any_blocks(monkeypatch, tmp_path, kind, block, refit_noise):
+    rows = data(P=2)
+    expected = build(2, True)
+    expected.fit_posterior(*rows, refit_noise=refit_noise)
+    monkeypatch.setattr(row_streaming, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(row_streaming, "_FEWEST_ROWS", block)
+    model = build(2, True)
+    model.fit_posterior(*held_in(kind, rows, tmp_path), refit_noise=refit_noise)
+    # the search for the noise ends anywhere within its tolerance
+    tolerance = 1e-5 if refit_noise else 1e-10
+    Xnew = inputs(6, seed=4)
+    for got, wanted in zip(model.predict_f(Xnew), expected.predict_f(Xnew), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        model.likelihood.variance, expected.likelihood.variance, rtol=tolerance
+    )
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.parametrize("P", [1, 3])
+def test_the_refitted_noise_has_the_highest_evidence(P, trainable):
+    model, (X, Y) = build(P, True, noise=1e-3), data(P=P)
+    gpflow.set_trainable(model.likelihood.variance, trainable)
+    before = float(model.elbo((X, Y)))
+    model.fit_posterior(X, Y, refit_noise=True)
+    best = float(model.likelihood.variance.numpy())
+    B, errors = whitened(X), Y - prior_mean(X, P)
+    values = np.exp(np.linspace(np.log(1e-3), np.log(1.0), 2001))
+    dense = [oracle.log_density_dense(B @ B.T, errors, value) for value in values]
+    np.testing.assert_allclose(np.log(best), np.log(values[np.argmax(dense)]), atol=5e-3)
+    np.testing.assert_allclose(model.elbo((X, Y)), max(dense), atol=1e-4)
+    assert float(model.elbo((X, Y))) > before + 10.0
+    assert bool(model.likelihood.variance.trainable) == trainable
+    f, cov = dense_posterior(inputs(6, seed=4), P, True, best)
+    got, var = model.predict_f(inputs(6, seed=4))
+    np.testing.assert_allclose(got, f, atol=1e-8)
+    np.testing.assert_allclose(var[:, 0], np.diag(cov), atol=1e-8)
+
+
+def test_without_a_refit_the_noise_stays():
+    model = fitted()
+    np.testing.assert_allclose(model.likelihood.variance, NOISE, rtol=1e-12)
+
+
+# The bound over the weights, which batches do not bias.
+
+
+def uncollapsed(model, num_data=None):
+    q_sqrt = tf.repeat(model.weights.q_sqrt[None], model.num_latent_gps, axis=0)
+    return BasisSVGP(
+        model.basis,
+        gpflow.likelihoods.Gaussian(NOISE),
+        mean_function=model.mean_function,
+        num_latent_gps=model.num_latent_gps,
+        q_mu=model.weights.q_mu,
+        q_sqrt=q_sqrt,
+        num_data=num_data,
+    )
+
+
+@pytest.mark.parametrize(("P", "mean"), [(1, False), (2, True)])
+def test_the_bound_over_the_weights_is_tight_at_the_posterior(P, mean):
+    model, rows = fitted(P, mean), data(P=P)
+    bound = uncollapsed(model)
+    np.testing.assert_allclose(bound.elbo(rows), model.elbo(rows), rtol=1e-9)
+    B = whitened(rows[0])
+    errors = rows[1] - prior_mean(rows[0], P) if mean else rows[1]
+    R, v = oracle.whitened_qr(B, errors, NOISE)
+    expected = oracle.elbo(B, errors, NOISE, v, np.linalg.inv(R.T @ R))
+    np.testing.assert_allclose(bound.elbo(rows), expected, rtol=1e-9)
+    bound.q_mu.assign(bound.q_mu + 0.1)
+    assert float(bound.elbo(rows)) < float(model.elbo(rows)) - 1e-3
+
+
+def test_the_bound_over_the_weights_is_unbiased_under_batches():
+    X, Y = (part[:7] for part in data(P=2))
+    model = fitted(2)
+    bound = uncollapsed(model, num_data=7)
+    bound.q_mu.assign(bound.q_mu + 0.3)  # whatever q
+    variables = [bound.q_mu.unconstrained_variable, *bound.basis.trainable_variables]
+
+    def value_and_slopes(rows):
+        with tf.GradientTape() as tape:
+            value = bound.elbo(rows)
+        return [value, *(np.asarray(part) for part in tape.gradient(value, variables))]
+
+    whole = value_and_slopes((X, Y))
+    batches = [list(part) for part in itertools.combinations(range(7), 3)]
+    each = [value_and_slopes((X[part], Y[part])) for part in batches]
+    for k, exact in enumerate(whole):
+        average = np.mean([np.asarray(part[k]) for part in each], axis=0)
+        np.testing.assert_allclose(average, exact, rtol=1e-9, atol=1e-10)
+    part = batches[4]
+    S = model.weights.q_sqrt.numpy() @ model.weights.q_sqrt.numpy().T
+    expected = oracle.elbo(whitened(X), Y, NOISE, bound.q_mu.numpy(), S, part, 7)
+    np.testing.assert_allclose(each[4][0], expected, rtol=1e-9)
+
+
+# float32.
+
+
+def ill_conditioned(columns=2, size=64, rows=500):
+    """Points so close for their lengthscale that ``cond Kzz`` is 10^10 and more."""
+    rng = np.random.default_rng(11)
+    X, Z, Xnew = (
+        rng.normal(size=(count, columns)).astype(np.float32) for count in (rows, size, 50)
+    )
+    Y = np.sin(2.0 * X[:, :1]) * np.cos(X[:, 1:2]) + 0.03 * rng.normal(size=(rows, 1))
+    Y = (Y / Y.std()).astype(np.float32)
+    return [part.astype(float) for part in (X, Z, Xnew, Y)]
+
+
+def single_precision():
+    return gpflow.config.as_context(gpflow.config.Config(float=np.float32))
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("lengthscale", [0.8, 1.5])
+def test_float32_predicts_as_float64_however_ill_conditioned(temperature, lengthscale):
+    X, Z, Xnew, Y = ill_conditioned()
+    W, W_new = (oracle.weights(part, Z, temperature) for part in (X, Xnew))
+
+    def dense(K):
+        K = oracle.with_jitter(K, linalg.relative_jitter(tf.float32))
+        return oracle.predict(W @ K @ W.T, W_new @ K @ W.T, W_new @ K @ W_new.T, Y, 1e-3)
+
+    K = oracle.squared_exponential(Z, Z, 1.0, lengthscale)
+    assert np.linalg.cond(K) > 1e10
+    with single_precision():
+        model = SoftKI(
+            gpflow.kernels.SquaredExponential(lengthscales=lengthscale),
+            Z,
+            temperature=temperature,
+            noise_variance=1e-3,
+        )
+        model.fit_posterior(X, Y)
+        mean, var = model.predict_f(Xnew)
+    assert mean.dtype == var.dtype == tf.float32
+    f, cov = dense(K)
+    tolerance = 1e-5
+    if temperature < 1.0:  # weights so local that the answer feels the rounding of Kzz itself
+        tolerance += 5.0 * np.abs(dense(K.astype(np.float32).astype(float))[0] - f).max()
+    np.testing.assert_allclose(mean, f, rtol=0.0, atol=tolerance)
+    np.testing.assert_allclose(var[:, 0], np.diag(cov), atol=1e-6, rtol=1e-3)
+    # where normal equations have nothing left
+    Kzx = (K @ W.T).astype(np.float32)
+    C = K.astype(np.float32) + Kzx @ Kzx.T / np.float32(1e-3)
+    alpha = np.linalg.solve(C, Kzx @ Y.astype(np.float32)) / np.float32(1e-3)
+    assert np.abs((W_new @ K).astype(np.float32) @ alpha - f).max() > 1e-3
+
+
+def slopes_by_name(dtype, X, Y, Z, temperature, noise):
+    with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
+        model = SoftKI(
+            gpflow.kernels.Matern32(lengthscales=np.full(X.shape[1], 0.8)),
+            Z,
+            temperature=temperature,
+            tied=True,
+            noise_variance=noise,
+        )
+        model.jitter = linalg.relative_jitter(tf.float32)
+        value, slopes = value_and_gradients(model, (X, Y))
+    return float(value), [np.asarray(slope, float) for slope in slopes]
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-1])
+@pytest.mark.parametrize("temperature", [0.2, 1.0])
+@pytest.mark.parametrize("columns", [2, 10])
+def test_float32_trains_with_the_gradient_of_float64(columns, temperature, noise):
+    X, Z, _, Y = ill_conditioned(columns)
+    value, exact = slopes_by_name(np.float64, X, Y, Z, temperature, noise)
+    single, slopes = slopes_by_name(np.float32, X, Y, Z, temperature, noise)
+    np.testing.assert_allclose(single, value, rtol=1e-5)
+    norm = np.sqrt(sum(np.sum(part**2) for part in exact))
+    error = np.sqrt(sum(np.sum((a - b) ** 2) for a, b in zip(exact, slopes, strict=True)))
+    assert error / norm < 1e-4
+    for part, slope in zip(exact, slopes, strict=True):
+        assert np.linalg.norm(slope - part) < 1e-3 * np.linalg.norm(part) + 1e-5 * norm
+
+
+# Doors.
+
+
+@pytest.mark.parametrize("door", ["predict_f", "predict_y", "predict_f_samples", "posterior"])
+def test_it_predicts_nothing_before_it_is_fitted(door):
+    model = build()
+    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior\(X, Y\)"):
+        getattr(model, door)(*([] if door == "posterior" else [inputs(3)]))
+
+
+def change_noise(model):
+    model.likelihood.variance.assign(0.2)
+
+
+CHANGES = {
+    "points": lambda model: model.basis.Z.assign(model.basis.Z + 0.1),
+    "temperature": lambda model: model.basis.temperature.assign(0.5),
+    "variance": lambda model: model.basis.kernel.variance.assign(1.9),
+    "lengthscales": lambda model: model.basis.kernel.lengthscales.assign([0.5, 0.6]),
+    "noise": change_noise,
+    "mean": lambda model: model.mean_function.A.assign([[1.0], [0.0]]),
+    "other mean": lambda model: setattr(model, "mean_function", gpflow.functions.Constant(5.0)),
+    "other kernel": lambda model: setattr(
+        model.basis, "kernel", gpflow.kernels.Matern52(VARIANCE, LENGTHSCALES)
+    ),
+    "jitter": lambda model: setattr(model, "jitter", 0.1),
+    "num_nearest": lambda model: setattr(model.basis, "num_nearest", 2),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_it_predicts_nothing_after_a_change(change):
+    model = fitted(mean=True)
+    posterior = model.posterior()
+    before = posterior.predict_f(inputs(3))[0].numpy()
+    change(model)
+    with pytest.raises(ValueError, match="have changed since fit_posterior"):
+        model.predict_f(inputs(3))
+    model.fit_posterior(*data())
+    assert np.abs(model.predict_f(inputs(3))[0] - before).max() > 1e-4
+
+
+def test_a_compiled_prediction_sees_changes_too():
+    model = fitted()
+    predict = tf.function(model.predict_f, autograph=False)
+    Xnew = inputs(6, seed=4)
+    for got, wanted in zip(predict(Xnew), model.predict_f(Xnew), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
+    change_noise(model)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="have changed since fit_posterior"):
+        predict(Xnew)
+    model.fit_posterior(*data())
+    for got, wanted in zip(predict(Xnew), model.predict_f(Xnew), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"objective": "elbo"}, "objective must be"),
+        ({"probes": "normal"}, "probes must be"),
+        ({"num_probes": 0}, "num_probes must be"),
+        ({"prior_deficit": None}, "prior_deficit must be"),
+        ({"noise_variance": 0.0}, "noise_variance must be"),
+        ({"noise_variance": [0.1, 0.2]}, "noise_variance must be"),
+        ({"num_latent_gps": 0}, "num_latent_gps must be"),
+        ({"num_data": -1}, "num_data must be"),
+        ({"mean_function": 3.0}, "mean_function must be"),
+        ({"temperature": -1.0}, "temperature must be positive"),
+        ({"num_nearest": M + 1}, "num_nearest must be at most 7"),
+        ({"Z": np.zeros((4, 3))}, "lengthscales"),
+        ({"kernel": "matern"}, "kernel must be"),
+    ],
+)
+def test_wrong_arguments_are_named(changes, words):
+    arguments = {"kernel": kernel(), "Z": points(), **changes}
+    with pytest.raises(ValueError, match=words):
+        SoftKI(arguments.pop("kernel"), arguments.pop("Z"), **arguments)
+
+
+def batches(X, Y):
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (lambda X, Y: (X, Y[:, 0]), "Y must"),
+        (lambda X, Y: (X, Y[:-1]), "same number of rows"),
+        (lambda X, Y: (X[:, :1], Y), r"2 and 1 column\(s\).* got 1 and 1"),
+        (lambda X, Y: (X, np.hstack([Y, Y])), r"2 and 1 column\(s\).* got 2 and 2"),
+        (lambda X, Y: (X * np.nan, Y), "X must be finite"),
+        (lambda X, Y: (X, None), "Y"),
+        (lambda X, Y: (batches(X, Y), Y), r"Y must be None where X is a tf\.data\.Dataset"),
+        (lambda X, Y: (batches(X, Y).repeat(),), "finite data set"),
+        (lambda X, Y: (batches(X[:, :1], Y),), r"2 and 1 column\(s\)"),
+    ],
+)
+def test_wrong_rows_are_named(rows, words):
+    model = build()
+    with pytest.raises(ValueError, match=words):
+        model.fit_posterior(*rows(*data()))
+    with pytest.raises(ValueError, match="no posterior yet"):
+        model.predict_f(inputs(3))
+
+
+def test_wrong_flags_likelihoods_and_kernels_are_named():
+    model, rows = build(), data()
+    with pytest.raises(ValueError, match="refit_noise must be"):
+        model.fit_posterior(*rows, refit_noise=1)
+    model.objective = "elbo"
+    with pytest.raises(ValueError, match="objective must be"):
+        model.elbo(rows)
+    model = build()
+    model.kernel = kernel()
+    with pytest.raises(ValueError, match="kernel must be the one of this model's basis"):
+        model.elbo(rows)
+    model = build()
+    model.likelihood = gpflow.likelihoods.StudentT()
+    with pytest.raises(ValueError, match="likelihood"):
+        model.elbo(rows)
+
+
+def test_it_is_trained_by_fit_and_then_predicts():
+    X = inputs(200, seed=3)
+    Y = np.sin(2.0 * X[:, :1]) + 0.1 * np.random.default_rng(4).normal(size=(200, 1))
+    model = SoftKI(kernel(), points(), **TIED, num_data=200, noise_variance=0.1)
+    before = float(model.elbo((X, Y)))
+    gs.training.fit(model, (X, Y), batch_size=50, num_epochs=25, progress=False)
+    assert float(model.elbo((X, Y))) > before + 20.0
+    model.fit_posterior(X, Y, refit_noise=True)
+    Xnew = inputs(50, seed=6)
+    error = model.predict_f(Xnew)[0] - np.sin(2.0 * Xnew[:, :1])
+    assert np.sqrt(np.mean(error**2)) < 0.2
