@@ -123,9 +123,7 @@ class SoftInterpolation(FiniteBasis):
         X, Z = (part / scale for part in self.kernel.slice(X, tf.convert_to_tensor(self.Z)))
         # the same shift on both sides changes nothing, so no gradient needs to know of it
         center = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
-        # in float64 throughout: the root magnifies the rounding of small squares
-        wide = [tf.cast(part - center, tf.float64) for part in (X, Z)]
-        squares = tf.cast(quadratic(*wide, 1.0, 0.0), X.dtype)  # [N, m]
+        squares = _squared_distances(X - center, Z - center)  # [N, m]
         return _softmax_of_distances(squares, self.num_nearest)
 
     def _scale(self) -> tf.Tensor:
@@ -159,6 +157,24 @@ class SoftInterpolation(FiniteBasis):
                 f"num_nearest must be at most {self.num_basis}, the number of points; got {value}."
             )
         return int(value)
+
+
+@tf.custom_gradient
+def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
+    """
+    ``|x - z|^2 [N, m]``, from float64 whatever the type: a root will magnify the rounding of small
+    ones. The gradient is not magnified, and is taken in the type of X.
+    """
+    wide = (tf.cast(part, tf.float64) for part in (X, Z))
+
+    def gradient(slopes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rows, points = (tf.concat([part, tf.ones_like(part[:, :1])], axis=1) for part in (X, Z))
+        by_rows = tf.linalg.matmul(slopes, points)  # [N, D + 1], the last column their sums
+        by_points = tf.linalg.matmul(slopes, rows, transpose_a=True)
+        dX = 2.0 * (by_rows[:, -1:] * X - by_rows[:, :-1])
+        return dX, 2.0 * (by_points[:, -1:] * Z - by_points[:, :-1])
+
+    return tf.cast(quadratic(*wide, 1.0, 0.0), X.dtype), gradient
 
 
 @tf.custom_gradient
