@@ -18,6 +18,7 @@ from gpflow_sparse.models import (
     SOLVEGPR,
     BasisGPR,
     BasisSVGP,
+    SoftKI,
 )
 
 N, D = 12, 2
@@ -174,6 +175,32 @@ def grief(P=1, **options) -> Callable[..., Any]:
     )
 
 
+def softki(P=1, **options) -> Callable[..., Any]:
+    """A builder of soft interpolation between five points, its posterior fitted."""
+
+    def build(num_data=None):
+        model = SoftKI(
+            matern(),
+            np.random.default_rng(3).normal(size=(5, D)),
+            mean_function=linear(P),
+            num_latent_gps=P,
+            noise_variance=0.2,
+            num_data=num_data,
+            **options,
+        )
+        return settle(model)
+
+    return build
+
+
+def settle(model):
+    """Where q follows from the parameters and is kept, for the parameters as they are now."""
+    if isinstance(model, SoftKI):
+        kind = model.dtype.as_numpy_dtype
+        model.fit_posterior(inputs().astype(kind), reals(model.num_latent_gps)().astype(kind))
+    return model
+
+
 def hybrid():
     """Three inducing points and six random features for the rest."""
     return Hybrid(matern(), inputs()[:3], 6, seed=2)
@@ -262,13 +289,16 @@ MEMBERS = {
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
 }
 
-# Models that hold their data: their ``elbo`` takes none, and their q is nothing to train.
+# Models that hold their data, or a q that was computed from data: nothing to train in either case.
 REGRESSIONS = {
     "solvegpr": Member(solvegpr("structured", (5, 3, 2), P=2), reals(2)),
     "solvegpr_coupled": Member(solvegpr("coupled", P=2), reals(2)),
     "solvegpr_tighter": Member(solvegpr("tighter"), reals(1)),
     "basis_gpr": Member(basis_gpr(grid(), P=2), reals(2), degenerate=True, xla=1e-4),
     "basis_gpr_fourier": Member(basis_gpr(fourier), reals(1)),
+    "softki": Member(softki(P=2, temperature=0.4, tied=True), reals(2)),
+    "softki_filled": Member(softki(prior_deficit=True), reals(1), drawable=False),
+    "softki_nearest": Member(softki(num_nearest=3, temperature=[0.3, 0.7]), reals(1)),
     "grief": Member(grief(P=2), reals(2), xla=1e-4),
     "grief_likelihood": Member(grief(objective="likelihood"), reals(1), degenerate=True, xla=1e-4),
     "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),
@@ -282,4 +312,4 @@ def perturb(model, seed=4, scale=0.3):
     rng = np.random.default_rng(seed)
     for variable in model.trainable_variables:
         variable.assign_add((scale * rng.normal(size=variable.shape)).astype(variable.dtype.name))
-    return model
+    return settle(model)

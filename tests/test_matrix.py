@@ -10,6 +10,7 @@ from gpflow_sparse.bases import (
     KernelDictionary,
     RandomFourier,
     ReweightedBasis,
+    SoftInterpolation,
 )
 from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.models import QSGP, BasisGPR, BasisSVGP
@@ -35,6 +36,7 @@ BASES = {
     "grid": grid,
     "reweighted": lambda: ReweightedBasis(grid(), np.linspace(0.5, 2.0, 9)),
     "hybrid": lambda: Hybrid(kernel(), inputs()[:3], 6, seed=1),
+    "soft": lambda: SoftInterpolation(kernel(), inputs()[:7], temperature=0.4),
     "inducing": lambda: KernelDictionary(kernel(), inputs()[:7]),
     "relevance": lambda: KernelDictionary(
         kernel(),

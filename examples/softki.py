@@ -1,0 +1,240 @@
+"""SoftKI in 100 columns, beside SVGP with as many points; and what the temperature does.
+
+The data are the distance between the tip of a simulated robot arm and a fixed point, from its joint
+angles. A grid of two points to a column would have 2^100 of them; SoftKI interpolates between 256
+learned ones.
+
+Left: test errors with temperatures that are kept as they are, in units of the standardized inputs,
+and with one that is tied to the lengthscales and learned, after a short training each.
+
+Right: an arm of 100 links; the share of test rows within central intervals, against what it should
+be. The points have been trained on most of the rows, for which the model is too sure of itself; the
+noise variance is therefore re-fitted on rows that it has not seen, before the posterior takes all.
+
+    python examples/softki.py --output softki.png
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import gpflow
+import numpy as np
+from scipy.stats import norm
+
+import gpflow_sparse as gs
+
+NUM_TEST = 1000
+START = 0.3  # of a temperature that is tied, in lengthscales
+LEVELS = np.linspace(0.05, 0.95, 19)  # of the intervals to the right
+
+Data = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a run depends on."""
+
+    num_data: int = 9000  # N
+    num_held_out: int = 1000  # of them, for the noise
+    num_links: int = 100  # D
+    num_inducing: int = 256  # m, of both models
+    batch_size: int = 512
+    num_steps: int = 400
+    links: tuple[int, ...] = (2, 10, 100)  # of the left part
+    temperatures: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
+    num_short: int = 100  # steps of the left part
+    learning_rate: float = 0.02  # of Adam at the start; it falls to 0
+    seed: int = 0  # of data, points and batches
+    output: Path | None = None  # figure to write
+
+
+def make_data(num_links: int, config: Config) -> tuple[Data, Data]:
+    """Training and test rows, standardized by the former, in single precision."""
+    rows = gs.data.robot_arm(config.num_data + NUM_TEST, num_links, seed=config.seed)
+    train = [part[: config.num_data] for part in rows]
+    X, Y = (
+        ((part - known.mean(axis=0)) / known.std(axis=0)).astype(np.float32)
+        for part, known in zip(rows, train, strict=True)
+    )
+    n = config.num_data
+    return (X[:n], Y[:n]), (X[n:], Y[n:])
+
+
+def start(X: np.ndarray, config: Config) -> tuple[gpflow.kernels.Kernel, np.ndarray]:
+    """Kernel and points that all models start from."""
+    scales = gs.initialization.median_lengthscales(X, seed=config.seed)
+    Z = gs.initialization.kmeans(X, config.num_inducing, seed=config.seed)
+    return gpflow.kernels.Matern32(lengthscales=scales), Z.astype(X.dtype)
+
+
+def build(X: np.ndarray, config: Config, **options: Any) -> gs.models.SoftKI:
+    kernel, Z = start(X, config)
+    return gs.models.SoftKI(kernel, Z, noise_variance=0.1, num_data=len(X), **options)
+
+
+def train(model: Any, data: Data, num_steps: int, config: Config, **options: Any) -> float:
+    """:return: seconds."""
+    begin = time.perf_counter()
+    gs.training.fit(
+        model,
+        data,
+        optimizer=gs.training.adam(config.learning_rate, decay_steps=num_steps),
+        num_steps=num_steps,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        progress=False,
+        **options,
+    )
+    return time.perf_counter() - begin
+
+
+def errors_by_temperature(num_links: int, config: Config) -> tuple[list[float], float, float]:
+    """
+    :return: test RMSE with each temperature that is kept; with the one that is tied and learned;
+        and what that is at the end, in units of the inputs.
+    """
+    data, (X, Y) = make_data(num_links, config)
+
+    def error(temperature: float, tied: bool) -> tuple[float, gs.models.SoftKI]:
+        model = build(data[0], config, temperature=temperature, tied=tied)
+        gpflow.set_trainable(model.basis.temperature, tied)
+        train(model, data, config.num_short, config)
+        model.fit_posterior(*data, refit_noise=True)
+        return gs.data.metrics.rmse(Y, model.predict_f(X)[0].numpy()), model
+
+    kept = [error(temperature, False)[0] for temperature in config.temperatures]
+    learned, model = error(START, True)
+    scales = model.basis.kernel.lengthscales.numpy()
+    return kept, learned, float(model.basis.temperature.numpy() * np.exp(np.mean(np.log(scales))))
+
+
+def scores(model: Any, test: Data) -> tuple[dict[str, float], np.ndarray]:
+    """:return: RMSE, NLPD and coverage; and the coverage at all levels."""
+    mean, variance = (part.numpy().astype(float) for part in model.predict_y(test[0]))
+    z = np.abs(test[1] - mean) / np.sqrt(variance)
+    found = {
+        "rmse": gs.data.metrics.rmse(test[1], mean),
+        "nlpd": float(np.mean(0.5 * (np.log(2.0 * np.pi * variance) + z**2))),
+        "coverage": float(np.mean(z < norm.ppf(0.975))),
+    }
+    return found, np.array([np.mean(z < norm.ppf(0.5 + 0.5 * level)) for level in LEVELS])
+
+
+def compare(config: Config) -> dict[str, tuple[dict[str, float], np.ndarray]]:
+    """Scores of SoftKI, its noise from its own rows and from others, and of GPflow's SVGP."""
+    (X, Y), test = make_data(config.num_links, config)
+    seen = len(X) - config.num_held_out
+    model = build(X[:seen], config, temperature=START, tied=True)
+    seconds = train(model, (X[:seen], Y[:seen]), config.num_steps, config)
+    results = {}
+    model.fit_posterior(X[:seen], Y[:seen], refit_noise=True)
+    results["own"] = scores(model, test)
+    model.fit_posterior(X[seen:], Y[seen:], refit_noise=True)  # for the noise alone
+    model.fit_posterior(X, Y)
+    results["softki"] = scores(model, test)
+    results["softki"][0]["seconds"] = seconds
+    kernel, Z = start(X, config)
+    svgp = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.1), Z, num_data=len(X))
+    seconds = train(svgp, (X, Y), config.num_steps, config, natural_gradients=True)
+    results["svgp"] = scores(svgp, test)
+    results["svgp"][0]["seconds"] = seconds
+    return results
+
+
+def main(config: Config) -> dict[str, dict[str, float]]:
+    """
+    Both parts; print one line; draw if asked to.
+
+    :return: of "own" (SoftKI, noise re-fitted on the rows that have trained it), "softki" (on
+        others) and "svgp": ``rmse`` and ``nlpd`` of standardized outputs, ``coverage``, the share
+        of test rows in central 95 % intervals, and ``seconds`` of training.
+    """
+    # with this jitter GPflow's models can be factorized in single precision, too
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):
+        results = compare(config)
+        errors = {links: errors_by_temperature(links, config) for links in config.links}
+    numbers = {name: found for name, (found, _) in results.items()}
+    parts = (
+        f"{name}: " + " ".join(f"{key}={value:.3g}" for key, value in found.items())
+        for name, found in numbers.items()
+    )
+    print("  ".join(parts))
+    if config.output is not None:
+        draw(config, errors, results)
+    return numbers
+
+
+def draw(
+    config: Config,
+    errors: dict[int, tuple[list[float], float, float]],
+    results: dict[str, tuple[dict[str, float], np.ndarray]],
+) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    colors = ("#1f5f99", "#c4501b", "#3d7d3a", "0.4")
+    for color, (links, (kept, learned, temperature)) in zip(colors, errors.items(), strict=False):
+        label = f"{links} columns"
+        left.plot(config.temperatures, kept, "o-", color=color, lw=1.4, ms=4, label=label)
+        left.plot(temperature, learned, "*", color=color, ms=13)
+    left.plot([], [], "k*", ms=10, ls="", label="tied and learned")
+    left.set(xscale="log", yscale="log", xlabel="temperature", ylabel="test RMSE, standardized")
+    left.set_title(f"robot arms, {config.num_short} steps", fontsize=10, loc="left")
+    styles = {
+        "own": ("SoftKI, noise from its own rows", colors[1], "--"),
+        "softki": ("SoftKI, noise from other rows", colors[0], "-"),
+        "svgp": ("GPflow SVGP", "0.4", "-"),
+    }
+    right.plot([0.0, 1.0], [0.0, 1.0], color="0.8", lw=1.0)
+    for name, (label, color, style) in styles.items():
+        found, shares = results[name]
+        label = f"{label}: RMSE {found['rmse']:.2f}"
+        right.plot(LEVELS, shares, style, color=color, lw=1.6, label=label)
+    right.set(xlabel="central interval", ylabel="share of test rows within")
+    title = f"{config.num_links} columns, {config.num_steps} steps"
+    right.set_title(title, fontsize=10, loc="left")
+    for panel in (left, right):
+        panel.legend(frameon=False, fontsize=9)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(config.output, dpi=110)
+
+
+_WHAT = {
+    "num_data": "Training rows.",
+    "num_held_out": "Of them, for the noise.",
+    "num_links": "Input columns, to the right.",
+    "num_inducing": "Points of each model.",
+    "batch_size": "Rows per step.",
+    "num_steps": "Training steps, to the right.",
+    "links": "Input columns, to the left; may be repeated.",
+    "temperatures": "To the left; may be repeated.",
+    "num_short": "Training steps, to the left.",
+    "learning_rate": "Of Adam, at the start.",
+    "seed": "Data, points, batches.",
+}
+
+
+def _options(command: Any) -> Any:
+    for name, text in reversed(_WHAT.items()):
+        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
+        many = isinstance(default, tuple)
+        option = click.option(flag, default=default, multiple=many, show_default=True, help=text)
+        command = option(command)
+    return command
+
+
+@click.command(help="SoftKI and SVGP in 100 columns; test errors against the temperature.")
+@_options
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
+def cli(**options: Any) -> None:
+    main(Config(**options))
+
+
+if __name__ == "__main__":
+    cli()
