@@ -22,7 +22,6 @@ from typing import Any
 import click
 import gpflow
 import numpy as np
-from scipy.stats import norm
 
 import gpflow_sparse as gs
 
@@ -30,7 +29,7 @@ NUM_TEST = 1000
 START = 0.3  # of a temperature that is tied, in lengthscales
 LEVELS = np.linspace(0.05, 0.95, 19)  # of the intervals to the right
 
-Data = tuple[np.ndarray, np.ndarray]
+Arrays = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Config:
     output: Path | None = None  # figure to write
 
 
-def make_data(num_links: int, config: Config) -> tuple[Data, Data]:
+def make_data(num_links: int, config: Config) -> tuple[Arrays, Arrays]:
     """Training and test rows, standardized by the former, in single precision."""
     rows = gs.data.robot_arm(config.num_data + NUM_TEST, num_links, seed=config.seed)
     train = [part[: config.num_data] for part in rows]
@@ -63,19 +62,31 @@ def make_data(num_links: int, config: Config) -> tuple[Data, Data]:
     return (X[:n], Y[:n]), (X[n:], Y[n:])
 
 
-def start(X: np.ndarray, config: Config) -> tuple[gpflow.kernels.Kernel, np.ndarray]:
-    """Kernel and points that all models start from."""
+def start(X: np.ndarray, config: Config) -> Arrays:
+    """Lengthscales [D] and points [m, D] that all models start from."""
     scales = gs.initialization.median_lengthscales(X, seed=config.seed)
     Z = gs.initialization.kmeans(X, config.num_inducing, seed=config.seed)
-    return gpflow.kernels.Matern32(lengthscales=scales), Z.astype(X.dtype)
+    return scales, Z.astype(X.dtype)
 
 
-def build(X: np.ndarray, config: Config, **options: Any) -> gs.models.SoftKI:
-    kernel, Z = start(X, config)
-    return gs.models.SoftKI(kernel, Z, noise_variance=0.1, num_data=len(X), **options)
+def build(
+    where: Arrays, num_data: int, temperature: float = START, tied: bool = True
+) -> gs.models.SoftKI:
+    """The temperature is learned if it is tied, and else kept."""
+    scales, Z = where
+    model = gs.models.SoftKI(
+        gpflow.kernels.Matern32(lengthscales=scales),
+        Z,
+        noise_variance=0.1,
+        temperature=temperature,
+        tied=tied,
+        num_data=num_data,
+    )
+    gpflow.set_trainable(model.basis.temperature, tied)
+    return model
 
 
-def train(model: Any, data: Data, num_steps: int, config: Config, **options: Any) -> float:
+def train(model: Any, data: Arrays, num_steps: int, config: Config, **options: Any) -> float:
     """:return: seconds."""
     begin = time.perf_counter()
     gs.training.fit(
@@ -97,47 +108,48 @@ def errors_by_temperature(num_links: int, config: Config) -> tuple[list[float], 
         and what that is at the end, in units of the inputs.
     """
     data, (X, Y) = make_data(num_links, config)
+    where = start(data[0], config)
 
-    def error(temperature: float, tied: bool) -> tuple[float, gs.models.SoftKI]:
-        model = build(data[0], config, temperature=temperature, tied=tied)
-        gpflow.set_trainable(model.basis.temperature, tied)
+    def error(*options: Any) -> tuple[float, gs.models.SoftKI]:
+        model = build(where, len(data[0]), *options)
         train(model, data, config.num_short, config)
         model.fit_posterior(*data, refit_noise=True)
         return gs.data.metrics.rmse(Y, model.predict_f(X)[0].numpy()), model
 
     kept = [error(temperature, False)[0] for temperature in config.temperatures]
-    learned, model = error(START, True)
+    learned, model = error()
     scales = model.basis.kernel.lengthscales.numpy()
     return kept, learned, float(model.basis.temperature.numpy() * np.exp(np.mean(np.log(scales))))
 
 
-def scores(model: Any, test: Data) -> tuple[dict[str, float], np.ndarray]:
-    """:return: RMSE, NLPD and coverage; and the coverage at all levels."""
-    mean, variance = (part.numpy().astype(float) for part in model.predict_y(test[0]))
-    z = np.abs(test[1] - mean) / np.sqrt(variance)
+def scores(model: Any, test: Arrays) -> tuple[dict[str, float], np.ndarray]:
+    """:return: RMSE, NLPD and coverage of 95 %; and the coverage at all levels."""
+    answers = [part.numpy().astype(float) for part in model.predict_y(test[0])]
+    Y, metrics = test[1].astype(float), gs.data.metrics
     found = {
-        "rmse": gs.data.metrics.rmse(test[1], mean),
-        "nlpd": float(np.mean(0.5 * (np.log(2.0 * np.pi * variance) + z**2))),
-        "coverage": float(np.mean(z < norm.ppf(0.975))),
+        "rmse": metrics.rmse(Y, answers[0]),
+        "nlpd": metrics.nlpd(Y, *answers),
+        "coverage": metrics.coverage(Y, *answers),
     }
-    return found, np.array([np.mean(z < norm.ppf(0.5 + 0.5 * level)) for level in LEVELS])
+    return found, metrics.coverage_curve(Y, *answers, LEVELS)
 
 
 def compare(config: Config) -> dict[str, tuple[dict[str, float], np.ndarray]]:
     """Scores of SoftKI, its noise from its own rows and from others, and of GPflow's SVGP."""
     (X, Y), test = make_data(config.num_links, config)
-    seen = len(X) - config.num_held_out
-    model = build(X[:seen], config, temperature=START, tied=True)
-    seconds = train(model, (X[:seen], Y[:seen]), config.num_steps, config)
-    results = {}
-    model.fit_posterior(X[:seen], Y[:seen], refit_noise=True)
+    seen = slice(len(X) - config.num_held_out)
+    others = slice(seen.stop, None)
+    scales, Z = start(X[seen], config)
+    model, results = build((scales, Z), seen.stop), {}
+    seconds = train(model, (X[seen], Y[seen]), config.num_steps, config)
+    model.fit_posterior(X[seen], Y[seen], refit_noise=True)
     results["own"] = scores(model, test)
-    model.fit_posterior(X[seen:], Y[seen:], refit_noise=True)  # for the noise alone
+    model.fit_posterior(X[others], Y[others], refit_noise=True)  # for the noise alone
     model.fit_posterior(X, Y)
     results["softki"] = scores(model, test)
     results["softki"][0]["seconds"] = seconds
-    kernel, Z = start(X, config)
-    svgp = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.1), Z, num_data=len(X))
+    kernel, likelihood = gpflow.kernels.Matern32(1.0, scales), gpflow.likelihoods.Gaussian(0.1)
+    svgp = gpflow.models.SVGP(kernel, likelihood, Z, num_data=len(X))
     seconds = train(svgp, (X, Y), config.num_steps, config, natural_gradients=True)
     results["svgp"] = scores(svgp, test)
     results["svgp"][0]["seconds"] = seconds

@@ -454,8 +454,8 @@ def test_float32_predicts_as_float64_however_ill_conditioned(temperature, length
     assert mean.dtype == var.dtype == tf.float32
     f, cov = dense(K)
     tolerance = 1e-5
-    if temperature < 1.0:  # weights so local that the answer feels the rounding of Kzz itself
-        tolerance += 5.0 * np.abs(dense(K.astype(np.float32).astype(float))[0] - f).max()
+    if temperature < 0.3:  # weights so local that the answer feels the rounding of Kzz itself
+        tolerance += 1.5 * np.abs(dense(K.astype(np.float32).astype(float))[0] - f).max()
     np.testing.assert_allclose(mean, f, rtol=0.0, atol=tolerance)
     np.testing.assert_allclose(var[:, 0], np.diag(cov), atol=1e-6, rtol=1e-3)
     # where normal equations have nothing left
