@@ -191,7 +191,7 @@ def test_robot_arms_are_generated_and_split_by_order(models, monkeypatch):
 
 def test_validation_holds_out_training_rows_and_forgets_the_test_rows(models, monkeypatch):
     monkeypatch.setattr(models, "load", make_dataset)
-    found, whole = models.read_validation("kin40k", 2), make_dataset("kin40k", 2)
+    found, whole = PAPERS["softki_validation"].read("kin40k", 2), make_dataset("kin40k", 2)
     assert (len(found.train[0]), len(found.test[0])) == (54, 6)
     scaler = found.standardizer
     back = np.concatenate(

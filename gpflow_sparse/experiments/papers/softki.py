@@ -206,6 +206,7 @@ SOFTKI_VALIDATION = dataclasses.replace(
         )
     },
     published={},
+    read=_read_validation,
     notes=(
         "Protocol: the training rows of the first of the ten splits published with the data sets, "
         "and they alone. A random tenth of them is held out, and is what this page calls test "
