@@ -38,6 +38,30 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
     return tf.linalg.set_diag(K, kernel(X, full_cov=False)) if X2 is None else K
 
 
+def local_covariances(
+    kernel: Kernel, X: tf.Tensor, places: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """
+    Covariances of each row with places of its own: ``k(Z_i, Z_i) [n, H, H]``, diagonal exact,
+    ``k(Z_i, x_i) [n, H]`` and ``k(x_i, x_i) [n]``.
+
+    For the kernels of :func:`covariance` distances are taken from the row, which keeps float32
+    right however far the rows are from the origin. Time O(n H^2 D).
+
+    :param X: ``[n, D]``.
+    :param places: ``[n, H, D]``.
+    """
+    diagonal = kernel(X, full_cov=False)
+    if type(kernel) not in _FROM_INPUTS:
+        both = kernel(tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
+        return both[:, :-1, :-1], both[:, :-1, -1], diagonal
+    from_row = kernel.scale(kernel.slice(places - X[:, None, :], None)[0])  # lengthscales now 1
+    profile, variance = _FROM_INPUTS[type(kernel)], tf.convert_to_tensor(kernel.variance)
+    K = profile(from_row, from_row, variance)
+    k = profile(from_row, tf.zeros_like(from_row[:, :1]), variance)[:, :, 0]
+    return tf.linalg.set_diag(K, tf.repeat(diagonal[:, None], tf.shape(k)[1], axis=1)), k, diagonal
+
+
 def _squared_exponential(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """``variance exp(-r^2 / 2)``, the whole exponent from one matmul."""
     return tf.exp(quadratic(X, X2, -0.5, tf.math.log(variance)))
