@@ -1,0 +1,154 @@
+"""Inducing points of which each row of the data sees a few: its neighbors."""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import IsotropicStationary, Kernel
+
+from gpflow_sparse import checks
+from gpflow_sparse.neighbors import NeighborIndex, largest, nearest
+
+# Up to here distances to all points, in the graph, take no longer than a tree outside of it.
+_MOST_IN_GRAPH = 4096
+# Ratios of lengthscales count in steps of two per cent, so that indices last while they drift.
+_METRIC_STEP = 0.02
+# Trees by the points they are for: they can be made again, so they are no part of a model.
+_INDICES: weakref.WeakKeyDictionary[Any, tuple[np.ndarray, NeighborIndex]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class NeighborInducingPoints(InducingVariables):
+    """
+    M inducing points Z, of which every row of the data sees H: the nearest in the kernel's own
+    metric, and some that all rows see.
+
+    Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
+    Information", section 3. For isotropic stationary kernels distances are taken in lengthscales,
+    whose ratios are rounded in steps of two per cent; for others the neighbors of x are the points
+    with the largest ``k(x, z)^2 / k(z, z)``, what each alone would take from the variance at x. The
+    paper's two rules for such kernels disagree with each other.
+
+    Z is not trainable unless it is made so, since all rows would have to be searched anew at every
+    step. Up to 4,096 points, or if Z is trained, that search is O(M D) a row, in the graph; above,
+    a tree outside of it finds the neighbors, which XLA cannot compile.
+    """
+
+    def __init__(
+        self,
+        Z: Any,
+        num_neighbors: int,
+        *,
+        global_indices: Sequence[int] = (),
+        name: str | None = None,
+    ) -> None:
+        """
+        :param Z: inducing points ``[M, D]``.
+        :param num_neighbors: H, at most M, the global ones among them.
+        :param global_indices: rows of Z that every row of the data sees, fewer than H.
+        :raises ValueError: for points that are none, or numbers that do not fit each other.
+        """
+        super().__init__(name=name)
+        points = checks.require_matrix(Z, "Z")
+        checks.require_range(points, "Z")
+        self.Z = Parameter(points, trainable=False)
+        self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
+        if self.num_neighbors > points.shape[0]:
+            raise ValueError(
+                f"num_neighbors must be at most {points.shape[0]}, the number of rows of Z; got "
+                f"{num_neighbors}."
+            )
+        self.global_indices = self._require_global(global_indices)
+
+    @property
+    def num_inducing(self) -> tf.Tensor:
+        """M."""
+        return tf.shape(self.Z)[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """``(M, D, 1)``."""
+        return (*self.Z.shape, 1)
+
+    def neighbors(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+        """
+        Which points each row sees: the global ones, then the nearest, nearest first.
+
+        No gradient passes through the choice.
+
+        :param X: ``[N, D]``.
+        :return: int32 ``[N, H]``.
+        """
+        if self.num_neighbors == self.Z.shape[0]:
+            return tf.tile(tf.range(self.num_neighbors)[None], [tf.shape(X)[0], 1])
+        metric = _metric(kernel)
+        if metric is None:
+            found = self._by_criterion(X, kernel)
+        else:
+            scaled = [_scaled(kernel, part, metric) for part in (X, tf.convert_to_tensor(self.Z))]
+            in_graph = self.Z.trainable or self.Z.shape[0] <= _MOST_IN_GRAPH
+            search = nearest if in_graph else self._outside
+            found = search(*scaled, self.num_neighbors)
+        return self._with_global(found)
+
+    def _by_criterion(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+        Z = tf.convert_to_tensor(self.Z)
+        scores = tf.square(kernel(X, Z)) / kernel(Z, full_cov=False)
+        return largest(scores, self.num_neighbors)
+
+    def _outside(self, X: tf.Tensor, Z: tf.Tensor, count: int) -> tf.Tensor:
+        """By a tree that lasts until Z or the metric changes."""
+
+        def search(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+            known = _INDICES.get(self)
+            if known is None or not np.array_equal(known[0], Z):
+                known = (Z.copy(), NeighborIndex(Z))
+                _INDICES[self] = known
+            return known[1].query(X, count)
+
+        found = tf.numpy_function(search, [X, Z], tf.int32, stateful=False)
+        return tf.ensure_shape(found, [X.shape[0], count])
+
+    def _with_global(self, found: tf.Tensor) -> tf.Tensor:
+        """The global points in front, each once."""
+        if not self.global_indices:
+            return found
+        fixed = tf.constant(self.global_indices, tf.int32)
+        repeated = tf.reduce_any(found[:, :, None] == fixed, axis=2)  # [N, H]
+        order = tf.argsort(tf.cast(repeated, tf.int32), axis=1, stable=True)
+        others = tf.gather(found, order, batch_dims=1)[:, : self.num_neighbors - fixed.shape[0]]
+        return tf.concat([tf.tile(fixed[None], [tf.shape(found)[0], 1]), others], axis=1)
+
+    def _require_global(self, value: Any) -> tuple[int, ...]:
+        indices = tuple(checks.require_whole(index, "global_indices") for index in value)
+        inside = all(0 <= index < self.Z.shape[0] for index in indices)
+        if not inside or len(set(indices)) < len(indices) or len(indices) >= self.num_neighbors:
+            raise ValueError(
+                f"global_indices must be fewer than num_neighbors = {self.num_neighbors} different "
+                f"rows of Z, from 0 to {self.Z.shape[0] - 1}; got {indices}."
+            )
+        return indices
+
+
+def _metric(kernel: Kernel) -> tf.Tensor | None:
+    """
+    Lengthscales relative to the first, ``[D']`` or a scalar, rounded; None for kernels whose value
+    does not fall with a distance.
+    """
+    if not isinstance(kernel, IsotropicStationary):
+        return None
+    lengthscales = tf.cast(tf.stop_gradient(tf.convert_to_tensor(kernel.lengthscales)), tf.float64)
+    if lengthscales.shape.rank == 0:
+        return tf.ones_like(lengthscales)
+    ratios = tf.math.log(lengthscales / lengthscales[0])
+    return tf.exp(_METRIC_STEP * tf.round(ratios / _METRIC_STEP))
+
+
+def _scaled(kernel: Kernel, X: tf.Tensor, metric: tf.Tensor) -> tf.Tensor:
+    """The columns that the kernel reads, in units of the metric."""
+    return tf.cast(kernel.slice(X, None)[0], tf.float64) / metric
