@@ -81,8 +81,8 @@ class SoftKI(MinibatchModel):
         :param num_probes: of "pseudo", drawn anew at every call.
         :param probes: of "pseudo": "rademacher", random signs; or "gaussian", never less noisy.
         :param prior_deficit: whether predictions add, at every input by itself, what the prior
-            variance of ``W K W^T`` lacks of the kernel's: where a row lies between points or far
-            from all of them, variances are too small without it. Ours.
+            variance of ``W K W^T`` lacks of the kernel's. It widens all predictions, those among
+            the data too, and does not bring the prior back far away. Ours.
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: P, number of outputs, which share everything but their weights.
         :param num_data: N, the number of training rows; None means that every batch is all of them.

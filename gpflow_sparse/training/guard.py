@@ -55,8 +55,9 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         return _follow_step(model, batch, gamma)
     except (linalg.FactorizationError, tf.errors.InvalidArgumentError) as error:
         text = _first_line(error)
-        # the precision of q after a natural step has no jitter to raise
+        # the precision of q after a natural step has no jitter to raise, I + ... needs none
         covariance = "positive definite" in text and "natural-gradient" not in text
+        covariance = covariance and "factorization of I + " not in text
         # a basis takes its jitter from the float type
         covariance = covariance and not hasattr(model, "sparse_step")
         return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=covariance)
