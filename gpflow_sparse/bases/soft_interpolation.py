@@ -165,7 +165,7 @@ def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
     ``|x - z|^2 [N, m]``, from float64 whatever the type: a root will magnify the rounding of small
     ones. The gradient is not magnified, and is taken in the type of X.
     """
-    wide = (tf.cast(part, tf.float64) for part in (X, Z))
+    wide_X, wide_Z = (tf.cast(part, tf.float64) for part in (X, Z))
 
     def gradient(slopes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows, points = (tf.concat([part, tf.ones_like(part[:, :1])], axis=1) for part in (X, Z))
@@ -174,7 +174,7 @@ def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
         dX = 2.0 * (by_rows[:, -1:] * X - by_rows[:, :-1])
         return dX, 2.0 * (by_points[:, -1:] * Z - by_points[:, :-1])
 
-    return tf.cast(quadratic(*wide, 1.0, 0.0), X.dtype), gradient
+    return tf.cast(quadratic(wide_X, wide_Z, 1.0, 0.0), X.dtype), gradient
 
 
 @tf.custom_gradient
