@@ -1,15 +1,14 @@
 """SoftKI in 100 columns, beside SVGP with as many points; and what the temperature does.
 
-The data are the distance between the tip of a simulated robot arm and a fixed point, from its joint
-angles. A grid of two points to a column would have 2^100 of them; SoftKI interpolates between 256
-learned ones.
+Left: simulated robot arms of several sizes. Test errors with temperatures that are kept as they
+are, in units of the standardized inputs, and with one that is tied to the lengthscales and learned,
+after a short training each.
 
-Left: test errors with temperatures that are kept as they are, in units of the standardized inputs,
-and with one that is tied to the lengthscales and learned, after a short training each.
-
-Right: an arm of 100 links; the share of test rows within central intervals, against what it should
-be. The points have been trained on most of the rows, for which the model is too sure of itself; the
-noise variance is therefore re-fitted on rows that it has not seen, before the posterior takes all.
+Right: a function of 100 columns that three directions, none of them a column, decide. A grid of two
+points to a column would have 2^100 of them; SoftKI interpolates between 256 learned ones. The share
+of test rows within central intervals, against what it should be. The points have been trained on
+most of the rows, for which the model is too sure of itself; the noise variance is therefore
+re-fitted on rows that it has not seen, before the posterior takes all.
 
     python examples/softki.py --output softki.png
 """
@@ -38,11 +37,11 @@ class Config:
 
     num_data: int = 9000  # N
     num_held_out: int = 1000  # of them, for the noise
-    num_links: int = 100  # D
+    num_columns: int = 100  # D, of the right part
     num_inducing: int = 256  # m, of both models
     batch_size: int = 512
-    num_steps: int = 400
-    links: tuple[int, ...] = (2, 10, 100)  # of the left part
+    num_steps: int = 800  # of the right part
+    links: tuple[int, ...] = (2, 10, 100)  # of the arms of the left part
     temperatures: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     num_short: int = 100  # steps of the left part
     learning_rate: float = 0.02  # of Adam at the start; it falls to 0
@@ -50,16 +49,28 @@ class Config:
     output: Path | None = None  # figure to write
 
 
-def make_data(num_links: int, config: Config) -> tuple[Arrays, Arrays]:
-    """Training and test rows, standardized by the former, in single precision."""
-    rows = gs.data.robot_arm(config.num_data + NUM_TEST, num_links, seed=config.seed)
-    train = [part[: config.num_data] for part in rows]
+def standardize(X: np.ndarray, Y: np.ndarray) -> tuple[Arrays, Arrays]:
+    """Training and test rows, which are the last ones, in single precision."""
     X, Y = (
-        ((part - known.mean(axis=0)) / known.std(axis=0)).astype(np.float32)
-        for part, known in zip(rows, train, strict=True)
+        ((part - part[:-NUM_TEST].mean(axis=0)) / part[:-NUM_TEST].std(axis=0)).astype(np.float32)
+        for part in (X, Y)
     )
-    n = config.num_data
-    return (X[:n], Y[:n]), (X[n:], Y[n:])
+    return (X[:-NUM_TEST], Y[:-NUM_TEST]), (X[-NUM_TEST:], Y[-NUM_TEST:])
+
+
+def arm(num_links: int, config: Config) -> tuple[Arrays, Arrays]:
+    """X [N, num_links] angles of joints, Y [N, 1] distance of the tip from a fixed point."""
+    rows = gs.data.robot_arm(config.num_data + NUM_TEST, num_links, seed=config.seed)
+    return standardize(*rows)
+
+
+def directions(config: Config) -> tuple[Arrays, Arrays]:
+    """X [N, D] standard normal; Y [N, 1] depends on three projections of it, with noise."""
+    rng = np.random.default_rng(config.seed)
+    X = rng.normal(size=(config.num_data + NUM_TEST, config.num_columns))
+    a, b, c = (X @ np.linalg.qr(rng.normal(size=(config.num_columns, 3)))[0]).T[:, :, None]
+    Y = np.sin(1.5 * a) + b * np.cos(c) + 0.1 * rng.normal(size=(len(X), 1))
+    return standardize(X, Y)
 
 
 def start(X: np.ndarray, config: Config) -> Arrays:
@@ -107,7 +118,7 @@ def errors_by_temperature(num_links: int, config: Config) -> tuple[list[float], 
     :return: test RMSE with each temperature that is kept; with the one that is tied and learned;
         and what that is at the end, in units of the inputs.
     """
-    data, (X, Y) = make_data(num_links, config)
+    data, (X, Y) = arm(num_links, config)
     where = start(data[0], config)
 
     def error(*options: Any) -> tuple[float, gs.models.SoftKI]:
@@ -136,7 +147,7 @@ def scores(model: Any, test: Arrays) -> tuple[dict[str, float], np.ndarray]:
 
 def compare(config: Config) -> dict[str, tuple[dict[str, float], np.ndarray]]:
     """Scores of SoftKI, its noise from its own rows and from others, and of GPflow's SVGP."""
-    (X, Y), test = make_data(config.num_links, config)
+    (X, Y), test = directions(config)
     seen = slice(len(X) - config.num_held_out)
     others = slice(seen.stop, None)
     scales, Z = start(X[seen], config)
@@ -209,7 +220,7 @@ def draw(
         label = f"{label}: RMSE {found['rmse']:.2f}"
         right.plot(LEVELS, shares, style, color=color, lw=1.6, label=label)
     right.set(xlabel="central interval", ylabel="share of test rows within")
-    title = f"{config.num_links} columns, {config.num_steps} steps"
+    title = f"{config.num_columns} columns, {config.num_steps} steps"
     right.set_title(title, fontsize=10, loc="left")
     for panel in (left, right):
         panel.legend(frameon=False, fontsize=9)
@@ -220,7 +231,7 @@ def draw(
 _WHAT = {
     "num_data": "Training rows.",
     "num_held_out": "Of them, for the noise.",
-    "num_links": "Input columns, to the right.",
+    "num_columns": "Input columns, to the right.",
     "num_inducing": "Points of each model.",
     "batch_size": "Rows per step.",
     "num_steps": "Training steps, to the right.",

@@ -70,6 +70,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--num-support", help="qsgp, rvm: rows where the mean is kept exactly.")
 @_field("--likelihood", type=click.Choice(LIKELIHOODS), help="Of Y given f; as the data have it.")
 @_field("--points-per-dimension", help="Nodes of the grid in each input column.")
+@_field("--temperature", help="softki, basis soft: where it starts, in lengthscales.")
 @_field("--inference", type=click.Choice(INFERENCES), help="Of grief; type1 is fully Bayesian.")
 @_field(
     "--kernel",

@@ -157,7 +157,7 @@ def report(title: str, cells: list[tuple[str, str, Verdict]]) -> int:
 
 
 def main() -> int:
-    from tests import hostile_bases, hostile_sparse
+    from tests import hostile_bases, hostile_softki, hostile_sparse
     from tests.hostile_arguments import TRAINING, arguments
     from tests.hostile_labels import labels
     from tests.hostile_models import spoiled
@@ -175,6 +175,10 @@ def main() -> int:
         "other arguments, for sub-sampled models": arguments(hostile_sparse.ARGUMENTS),
         "arguments of sub-sampled models together": hostile_sparse.together(),
         "spoiled sub-sampled models": hostile_sparse.spoiled(),
+        "arrays, for soft interpolation": arrays(hostile_softki.DOORS),
+        "other arguments, for soft interpolation": arguments(hostile_softki.ARGUMENTS),
+        "arguments of soft interpolation together": hostile_softki.together(),
+        "spoiled soft interpolation": hostile_softki.spoiled(),
     }
     bad = sum(report(title, list(table)) for title, table in tables.items())
     print(f"\n{bad} bad cell(s)")

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 # What an array can be to a door: inputs or outputs of a pair of equally many rows ("wide": of any
 # number of columns), inputs of a fixed number of columns, inputs of any shape [N, D], an orthogonal
-# set, or an array of one exact shape.
-ANY = frozenset({"x", "y", "wide", "alone", "free", "orthogonal", "exact"})
+# set, an array of one exact shape, or a number for each column ("scale": or one for all).
+ANY = frozenset({"x", "y", "wide", "alone", "free", "orthogonal", "exact", "scale"})
 ROWS = frozenset({"alone", "free", "orthogonal"})
 NOWHERE = frozenset()
 
@@ -79,8 +79,8 @@ def strided(A):
 
 
 SHAPES = {
-    "python_scalar": Kind(lambda A: 3.0),
-    "zero_rank": Kind(lambda A: np.array(3.0)),
+    "python_scalar": Kind(lambda A: 3.0, frozenset({"scale"})),
+    "zero_rank": Kind(lambda A: np.array(3.0), frozenset({"scale"})),
     "rank_1": Kind(lambda A: A[:, 0].copy()),
     "rank_3": Kind(lambda A: A[None], frozenset({"alone"})),
     "one_row": Kind(lambda A: A[:1], ROWS | {"exact"}),
@@ -89,7 +89,7 @@ SHAPES = {
     "a_row_long": Kind(lambda A: np.vstack([A, A[:1] + 1.0]), ROWS),
     "a_column_short": Kind(lambda A: A[:, :-1], frozenset({"free", "wide"})),
     "a_column_long": Kind(lambda A: np.hstack([A, A[:, :1]]), frozenset({"free", "wide"})),
-    "transposed": Kind(lambda A: A.T, frozenset({"free"})),
+    "transposed": Kind(lambda A: A.T, frozenset({"free", "scale"})),
     "no_rows": Kind(lambda A: A[:0], frozenset({"orthogonal"})),
     "no_columns": Kind(lambda A: A[:, :0]),
     "empty_list": Kind(lambda A: []),

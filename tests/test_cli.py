@@ -156,6 +156,12 @@ def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
         (["--method", "basis_gpr", "--data", "digits"], ["basis_gpr", "regression"]),
         (["--method", "grief", "--basis", "fourier"], ["basis must be grid for grief"]),
         (["--method", "basis_gpr", "--inference", "type1"], ["inference", "grief has type1"]),
+        (["--method", "grief", "--basis", "soft"], ["basis must be grid for grief"]),
+        (["--method", "softki", "--task", "classification"], ["softki", "basis_svgp --basis soft"]),
+        (["--method", "softki", "--data", "digits"], ["softki", "regression", "basis_svgp"]),
+        (["--method", "softki", "--likelihood", "laplace"], ["likelihood must be gaussian"]),
+        (["--method", "softki", "--num-inducing", "900"], ["num_inducing", "training rows"]),
+        (["--method", "softki", "--num-inducing", "0"], ["num_inducing must be positive"]),
         (["--method", "basis_svgp", "--num-basis", "0"], ["num_basis must be positive"]),
         (["--method", "grief", "--points-per-dimension", "0"], ["points_per_dimension"]),
     ],
@@ -168,7 +174,7 @@ def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("method", ["odvgp", "solvegpr"])
+@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki"])
 def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, method):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--method", method, "--no-baseline"]

@@ -12,7 +12,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.diagnosis import evidence, inducing
 from gpflow_sparse.diagnosis.calibration import split_regions
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, BasisGPR
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, BasisGPR, SoftKI
 from tests import battery
 from tests.battery import perturb
 from tests.hostile_doors import on_disk
@@ -661,6 +661,26 @@ def test_a_variational_model_over_weights_has_the_bound_of_its_q(name):
     assert found["calibration"]["kind"] == (
         "classification" if "bernoulli" in name else "regression"
     )
+
+
+@pytest.mark.parametrize("num_data", [None, 60])
+def test_the_bound_of_interpolation_is_the_evidence_of_all_rows_at_once(num_data, monkeypatch):
+    X, Y = rows()
+    options = {"temperature": 0.4, "noise_variance": NOISE, "num_data": num_data}
+    model = SoftKI(Matern52(lengthscales=SCALE), points(7)[0], **options)
+    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior\(X, Y\)"):
+        gs.diagnostics(model, (X, Y))
+    model.fit_posterior(X, Y)
+    halves = [slice(0, 30), slice(30, 60)]
+    monkeypatch.setattr(evidence, "batches", lambda num_rows: halves)
+    found = gs.diagnostics(model, (X, Y))
+    assert json.dumps(found, allow_nan=False)
+    for name in ("elbo", "exact"):
+        np.testing.assert_allclose(found["bound"][name], model.elbo((X, Y)), rtol=1e-9)
+    assert found["calibration"]["kind"] == "regression"
+    model.basis.temperature.assign(0.5)
+    with pytest.raises(ValueError, match="have changed since fit_posterior"):
+        gs.diagnostics(model, (X, Y))
 
 
 @pytest.mark.parametrize("source", [on_disk, tf.data.Dataset.from_tensors])

@@ -173,6 +173,26 @@ def test_qsgp_shows_what_augmentation_does_and_learns_a_function(tmp_path, capsy
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_softki_is_better_calibrated_by_rows_that_its_points_have_not_seen(tmp_path, capsys):
+    example = load_example("softki")
+    figure = tmp_path / "softki.png"
+    sizes = {"num_data": 800, "num_held_out": 200, "num_columns": 12, "num_inducing": 60}
+    left = {"links": (2,), "temperatures": (0.3,), "num_short": 3}
+    config = example.Config(**sizes, **left, batch_size=200, num_steps=150, output=figure)
+    numbers = example.main(config)
+    assert list(numbers) == ["own", "softki", "svgp"]
+    for found in numbers.values():
+        assert found["rmse"] < 1.0
+        assert 0.0 < found["coverage"] <= 1.0
+    assert numbers["softki"]["nlpd"] < numbers["own"]["nlpd"] - 0.05
+    assert numbers["softki"]["coverage"] > numbers["own"]["coverage"] + 0.03
+    assert gpflow.default_float() == np.float64
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"softki: rmse={numbers['softki']['rmse']:.3g}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_relevance_vectors_are_few_and_enough(tmp_path, capsys):
     example = load_example("rvm")
     figure = tmp_path / "rvm.png"

@@ -29,7 +29,7 @@ COMPILED = {
 }
 TAKING = ("captured: elbo | X", "traced: elbo | Y", "traced: predict_f", "fit | X")
 # Kinds that compiled and training doors must refuse, which costs them nothing.
-REFUSED = [name for name, kind in KINDS.items() if not kind.roles]
+REFUSED = [name for name, kind in KINDS.items() if not kind.roles - {"scale"}]
 
 
 def bad(cells):

@@ -165,7 +165,7 @@ def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
     ``|x - z|^2 [N, m]``, from float64 whatever the type: a root will magnify the rounding of small
     ones. The gradient is not magnified, and is taken in the type of X.
     """
-    wide = (tf.cast(part, tf.float64) for part in (X, Z))
+    wide_X, wide_Z = (tf.cast(part, tf.float64) for part in (X, Z))
 
     def gradient(slopes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows, points = (tf.concat([part, tf.ones_like(part[:, :1])], axis=1) for part in (X, Z))
@@ -174,23 +174,7 @@ def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
         dX = 2.0 * (by_rows[:, -1:] * X - by_rows[:, :-1])
         return dX, 2.0 * (by_points[:, -1:] * Z - by_points[:, :-1])
 
-    return tf.cast(quadratic(*wide, 1.0, 0.0), X.dtype), gradient
-
-
-@tf.custom_gradient
-def _softmax(squares: tf.Tensor, logits: tf.Tensor) -> Any:
-    """Softmax of ``-sqrt(squares)``, which come as ``logits``; differentiated by the squares."""
-    W = tf.nn.softmax(logits)
-
-    def gradient(dW: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        weighted = W * dW
-        slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
-        # of the root where it has one; nothing pulls on a point that equals the row
-        apart = squares > _SAME
-        slopes = tf.where(apart, slopes / (2.0 * logits), tf.zeros_like(slopes))
-        return slopes, tf.zeros_like(logits)
-
-    return W, gradient
+    return tf.cast(quadratic(wide_X, wide_Z, 1.0, 0.0), X.dtype), gradient
 
 
 def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Tensor:
@@ -199,8 +183,23 @@ def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Ten
 
     :param num_nearest: how many smallest ones of a row count; ties with the last of them, too.
     """
-    logits = -tf.sqrt(tf.maximum(tf.stop_gradient(squares), _SAME))
-    if num_nearest is not None:
-        least = tf.math.top_k(logits, num_nearest, sorted=True).values[:, -1:]
-        logits = tf.where(logits >= least, logits, tf.constant(-float("inf"), logits.dtype))
-    return _softmax(squares, logits)
+
+    @tf.custom_gradient
+    def weights(squares: tf.Tensor) -> Any:
+        logits = -tf.sqrt(tf.maximum(squares, _SAME))
+        kept = logits
+        if num_nearest is not None:
+            least = tf.math.top_k(logits, num_nearest, sorted=True).values[:, -1:]
+            none = tf.constant(-float("inf"), logits.dtype)
+            kept = tf.where(logits >= least, logits, none)
+        W = tf.nn.softmax(kept)
+
+        def gradient(dW: tf.Tensor) -> tf.Tensor:
+            weighted = W * dW
+            slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
+            # of the root where it has one; nothing pulls on a point that equals the row
+            return tf.where(squares > _SAME, slopes / (2.0 * logits), tf.zeros_like(slopes))
+
+        return W, gradient
+
+    return weights(squares)

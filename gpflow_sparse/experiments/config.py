@@ -175,7 +175,7 @@ class RunConfig:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}.")
         for name in ("learning_rate", "temperature"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
         if not 0 <= self.natural_gradients <= 1:
             raise ValueError(

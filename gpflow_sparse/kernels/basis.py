@@ -78,8 +78,9 @@ class Filled(Kernel):
     ``phi(x)^T phi(x')`` plus independent noise at every x that restores the kernel's own variance:
     ``max(k(x, x) - |phi(x)|^2, 0)``.
 
-    For a basis with too little variance in places, such as soft interpolation between points. As
-    with GPflow's ``White``, only ``K(X)`` and ``K_diag(X)`` have that noise, no ``K(X, X2)`` has.
+    For soft interpolation, say, which has less variance than its kernel between the points; what a
+    posterior makes of the finite sum far from the data is left as it is. As with GPflow's
+    ``White``, only ``K(X)`` and ``K_diag(X)`` have that noise, no ``K(X, X2)`` has.
     """
 
     def __init__(self, basis: FiniteBasis) -> None:

@@ -39,6 +39,19 @@ class FittedWeights(tf.Module):
         self.q_sqrt.assign(tf.cast(q_sqrt, self.q_sqrt.dtype))
         self._snapshot.take(parts)
 
+    def require_sound(self, num_basis: int, num_outputs: int, dtype: tf.DType) -> None:
+        """:raises ValueError: for numbers, from a file, that no :meth:`update` has left."""
+        for name, columns in (("q_mu", num_outputs), ("q_sqrt", num_basis)):
+            value, shape = getattr(self, name, None), (num_basis, columns)
+            found = f"{type(value).__name__} of shape {getattr(value, 'shape', None)}"
+            if not isinstance(value, tf.Variable) or value.shape != shape or value.dtype != dtype:
+                raise ValueError(
+                    f"model.weights.{name} must be a {dtype.name} variable of shape {shape}, got "
+                    f"{found}."
+                )
+            if not bool(tf.reduce_all(tf.math.is_finite(value))):
+                raise ValueError(f"model.weights.{name} must be finite.")
+
     def read(self, parts: Sequence[tf.Module]) -> tuple[tf.Tensor, tf.Tensor]:
         """
         ``q_mu [m, P]`` and ``q_sqrt [m, m]``.

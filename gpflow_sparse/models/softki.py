@@ -81,8 +81,8 @@ class SoftKI(MinibatchModel):
         :param num_probes: of "pseudo", drawn anew at every call.
         :param probes: of "pseudo": "rademacher", random signs; or "gaussian", never less noisy.
         :param prior_deficit: whether predictions add, at every input by itself, what the prior
-            variance of ``W K W^T`` lacks of the kernel's: where a row lies between points or far
-            from all of them, variances are too small without it. Ours.
+            variance of ``W K W^T`` lacks of the kernel's. It widens all predictions, those among
+            the data too, and does not bring the prior back far away. Ours.
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: P, number of outputs, which share everything but their weights.
         :param num_data: N, the number of training rows; None means that every batch is all of them.
@@ -103,7 +103,7 @@ class SoftKI(MinibatchModel):
             num_latent_gps=num_latent_gps,
             num_data=num_data,
         )
-        self.weights = FittedWeights(self.basis.num_basis, num_latent_gps, self.dtype)
+        self.weights = FittedWeights(self.basis.num_basis, self.num_latent_gps, self.dtype)
         self._require_parts(self.input_dim)
 
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -214,7 +214,7 @@ class SoftKI(MinibatchModel):
                 raise ValueError("Y must be None where X is a tf.data.Dataset of batches (X, Y).")
             data = hold(X, batches=True)
         else:
-            data = hold((X, Y), batches=True, copy=not _are_sound_arrays(X, Y))
+            data = hold((X, Y), batches=True, copy=not _are_sound_arrays(X, Y, self.dtype))
         found, expected = columns(data), (self.input_dim, self.num_latent_gps)
         if found != expected:
             raise ValueError(
@@ -226,6 +226,7 @@ class SoftKI(MinibatchModel):
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         noise_parameter(self.likelihood)
+        component_checks.require_kernel(self.basis.kernel, self.input_dim)
         if not isinstance(self.kernel, Basis | Filled) or self.kernel.basis is not self.basis:
             raise ValueError(
                 "kernel must be the one of this model's basis; make a new SoftKI for another."
@@ -235,16 +236,26 @@ class SoftKI(MinibatchModel):
         checks.require_count(self.num_probes, "num_probes")
 
 
-def _are_sound_arrays(X: Any, Y: Any) -> bool:
+def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
     """
     Whether both are arrays of NumPy, which can then be read where they are.
 
-    :raises ValueError: for numbers in them that are not finite; in a file that is found on reading.
+    :raises ValueError: for numbers in them that are not finite or too large; in a file that is
+        found on reading.
     """
     if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)):
         return False
     for name, part in (("X", X), ("Y", Y)):
+        if isinstance(part, np.ma.MaskedArray):
+            return False  # its hidden values would come back
         in_memory = part.dtype.kind in "fiu" and not isinstance(part, np.memmap)
         if in_memory and not np.isfinite(part).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity; drop those rows.")
+        largest, limit = max(part.max(), -part.min()) if in_memory else 0.0, dtype.max**0.5 / 1e3
+        if largest >= limit:
+            raise ValueError(
+                f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
+                f"{dtype.name}; its largest entry is {largest:.3g}. Standardize {name} "
+                "(gpflow_sparse.Standardizer)."
+            )
     return True

@@ -12,9 +12,11 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, GPModel
 
+from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
-from gpflow_sparse.models import QSGP, VariationalModel
+from gpflow_sparse.models import QSGP, SoftKI, VariationalModel
 from gpflow_sparse.models.anchors import Anchors
+from gpflow_sparse.models.fitted_weights import FittedWeights
 from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.models.orthogonal import OrthogonalModel
 
@@ -46,6 +48,8 @@ def require_sound(model: Any) -> None:
         _require(isinstance(value, kind), "model.inducing_variable must be one", value)
     if isinstance(model, GuardedModel):
         _require_options(model)
+    if isinstance(model, SoftKI):
+        _require_interpolation(model)
     if isinstance(model, QSGP):
         anchors = model.anchors
         sound = anchors is None or isinstance(anchors, Anchors)
@@ -53,6 +57,15 @@ def require_sound(model: Any) -> None:
         model._require_parts(model.input_dim, model.dtype)
     elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
+
+
+def _require_interpolation(model: SoftKI) -> None:
+    for name, kind in (("basis", SoftInterpolation), ("weights", FittedWeights)):
+        value = getattr(model, name, None)
+        _require(isinstance(value, kind), f"model.{name} must be a {kind.__name__}", value)
+    model._require_parts(model.input_dim, model.dtype)
+    num_points = int(model.basis.Z.shape[0])
+    model.weights.require_sound(num_points, int(model.num_latent_gps), model.dtype)
 
 
 def _require_options(model: GuardedModel) -> None:

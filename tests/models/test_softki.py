@@ -628,3 +628,27 @@ def test_it_is_trained_by_fit_and_then_predicts():
     Xnew = inputs(50, seed=6)
     error = model.predict_f(Xnew)[0] - np.sin(2.0 * Xnew[:, :1])
     assert np.sqrt(np.mean(error**2)) < 0.2
+
+
+def test_second_derivatives_are_those_of_dense_regression():
+    X, Y = (
+        np.random.default_rng(0).normal(size=(9, 2)),
+        np.random.default_rng(1).normal(size=(9, 1)),
+    )
+    model = SoftKI(gpflow.kernels.SquaredExponential(), X[:4] + 0.1, noise_variance=0.3)
+    dense = gpflow.models.GPR((X, Y), model.kernel, noise_variance=0.3)
+    temperature = model.basis.temperature.unconstrained_variable
+
+    def value_at(shift):
+        temperature.assign_add(shift)
+        value = float(dense.log_marginal_likelihood())
+        temperature.assign_sub(shift)
+        return value
+
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            value = model.elbo((X, Y))
+        slope = inner.gradient(value, temperature)
+    h = 1e-4
+    expected = (value_at(h) - 2.0 * value_at(0.0) + value_at(-h)) / h**2
+    np.testing.assert_allclose(outer.gradient(slope, temperature), expected, rtol=1e-4)

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import functions, inducing_variables, kernels, likelihoods, models
 
-from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier
+from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier, SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace, TrapezoidQuadrature
 from gpflow_sparse.models import BasisGPR, BasisSVGP
@@ -263,6 +263,18 @@ def standardized():
     return model
 
 
+def softki_standardized():
+    model = battery.REGRESSIONS["softki"].build()
+    model.standardizer = Standardizer.fit(10.0 * inputs() + 3.0, 5.0 * outputs(2) - 1.0)
+    return model
+
+
+def soft():
+    Z = inputs(seed=2, rows=M)
+    kernel = kernels.RBF(lengthscales=[0.8, 1.2])
+    return SoftInterpolation(kernel, Z, temperature=[0.4, 0.6], tied=True, num_nearest=3)
+
+
 def relevance():
     centers = inputs(seed=2, rows=M)
     return KernelDictionary(
@@ -275,6 +287,7 @@ BASES = {
     "dictionary": lambda: KernelDictionary(kernels.ArcCosine(), inputs(seed=2, rows=M)),
     "relevance": relevance,
     "hybrid": lambda: Hybrid(kernels.Matern52(), inputs(seed=2, rows=M), 6, seed=2),
+    "soft": soft,
 }
 
 
@@ -308,6 +321,7 @@ MODELS = {
     "shared": shared,
     "decorated": decorated,
     "standardized": standardized,
+    "softki_standardized": softki_standardized,
 }
 
 
@@ -336,7 +350,10 @@ BUILDERS = (
         )
         for name, make in MEANS.items()
     }
-    | {f"model.{name}": lambda make=make: moved(make()) for name, make in MODELS.items()}
+    | {
+        f"model.{name}": lambda make=make: battery.settle(moved(make()))
+        for name, make in MODELS.items()
+    }
     | {
         f"{build.__name__}.{name}": lambda make=make, build=build: in_use(moved(build(make)))
         for name, make in BASES.items()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gpflow_sparse import linalg
 from gpflow_sparse.checks import require_data
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
@@ -352,3 +353,15 @@ def test_duplicates_in_float32_stop_gpflows_own_model_with_the_message():
         "gpflow.config.set_default_jitter",
     ):
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "helps"), [("Kzz", True), ("I + L^T W^T W L / noise", False)])
+def test_jitter_is_raised_only_where_it_can_help(name, helps):
+    """``I + B^T B / noise`` has no eigenvalue below 1: what it lacks is noise, or digits."""
+    model, batch = solvegp(), data()
+
+    def fail(*_):
+        return linalg.cholesky(-tf.eye(2, dtype=tf.float64), name)
+
+    model.training_loss = fail
+    assert diagnose(model, batch).jitter_helps is helps

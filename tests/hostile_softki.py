@@ -1,0 +1,375 @@
+"""The doors of soft interpolation: its model, basis and kernels; see ``hostile``."""
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from gpflow import functions, kernels, likelihoods
+
+from gpflow_sparse import kernels as own
+from gpflow_sparse.bases import SoftInterpolation
+from gpflow_sparse.models import BasisSVGP, SoftKI
+from gpflow_sparse.training import EarlyStopping, adam, fit
+from tests.hostile import Verdict, judge
+from tests.hostile_arguments import (
+    Argument,
+    count,
+    count_or_none,
+    flag,
+    never,
+    noise,
+    none,
+    num_data,
+    two,
+)
+from tests.hostile_doors import (
+    Door,
+    N,
+    X,
+    Y,
+    argument,
+    as_argument,
+    captured,
+    on_disk,
+    seeded,
+    unmasked,
+)
+from tests.hostile_models import FlatMean, Spoil, float32_kernel, free, nan_mean, put
+
+Z = X[:4] + 0.1
+M = len(Z)
+
+
+def kernel():
+    return kernels.Matern32(variance=1.3, lengthscales=[0.8, 1.2])
+
+
+def basis(points=Z, k=None, **options):
+    options = {"temperature": 0.4, **options}
+    return SoftInterpolation(kernel() if k is None else k, points, **options)
+
+
+def softki(points=Z, k=None, **options):
+    options = {"noise_variance": 0.2, "temperature": 0.4, **options}
+    return SoftKI(kernel() if k is None else k, points, **options)
+
+
+def fitted(data=two, refit_noise=False, **options):
+    model = softki(**options)
+    model.fit_posterior(*data, refit_noise=refit_noise)
+    return model
+
+
+def predicted(data=two, **options):
+    """What a posterior of these rows predicts."""
+    return fitted(data, **options).predict_f(X)
+
+
+def trained(model=None, data=two, **options):
+    options = {"num_steps": 1, "progress": False, **options}
+    return fit(softki(num_data=N) if model is None else model, data, **options).elbo
+
+
+def pseudo():
+    return softki(objective="pseudo", num_probes=3)
+
+
+MODEL, FILLED = fitted(), fitted(prior_deficit=True, tied=True, num_nearest=2)
+BASIS, CACHED = basis(temperature=[0.4, 0.6]), MODEL.posterior()
+POINTS = ("Z", "kernel.lengthscales")
+
+
+# ------------------------------------------------------------------ arrays
+def _pairs():
+    tables = {
+        "SoftKI.elbo": MODEL.elbo,
+        "SoftKI.elbo pseudo": seeded(pseudo().elbo),
+        "SoftKI.maximum_log_likelihood_objective": MODEL.maximum_log_likelihood_objective,
+        "SoftKI.training_loss": MODEL.training_loss,
+        "SoftKI.training_loss_closure": lambda d: MODEL.training_loss_closure(d, compile=False)(),
+        "SoftKI.predict_log_density": FILLED.predict_log_density,
+        "SoftKI.fit_posterior": predicted,
+        "SoftKI.fit_posterior refit": lambda d: predicted(d, refit_noise=True),
+    }
+    for name, call in tables.items():
+        by_x, by_y = lambda v, c=call: c((v, Y)), lambda v, c=call: c((X, v))
+        yield f"{name} | X", Door(by_x, X, "x", ("X", "data"))
+        yield f"{name} | Y", Door(by_y, Y, "y", ("Y", "data"))
+
+
+def _inputs():
+    names = ("X", "Xnew")
+    calls = {
+        "SoftInterpolation()": BASIS,
+        "SoftInterpolation(indices)": lambda v: BASIS(v, [3, 1]),
+        "SoftInterpolation.weights": BASIS.weights,
+        "SoftInterpolation.features": BASIS.features,
+        "SoftKI.predict_f": MODEL.predict_f,
+        "SoftKI.predict_f full": lambda v: FILLED.predict_f(v, True, True),
+        "SoftKI.predict_f_samples": seeded(lambda v: MODEL.predict_f_samples(v, 2, full_cov=False)),
+        "SoftKI.predict_y": FILLED.predict_y,
+        "SoftKI posterior.predict_f": CACHED.predict_f,
+        "SoftKI draws": CACHED.sample_functions(2, seed=0),
+    }
+    for name, call in calls.items():
+        yield name, Door(call, X, "alone", names)
+    weights = lambda v: basis(v).weights(X)  # noqa: E731
+    yield "SoftInterpolation Z", Door(weights, Z, "alone", POINTS)
+    nearest = lambda v: basis(v, tied=True, num_nearest=1).weights(X)  # noqa: E731
+    yield "SoftInterpolation Z nearest", Door(nearest, Z, "alone", POINTS)
+    yield "SoftKI Z", Door(lambda v: softki(v).elbo(two), Z, "alone", (*POINTS, "Kzz"))
+    yield "kernels.SoftKI Z", Door(lambda v: own.SoftKI(kernel(), v)(X), Z, "alone", POINTS)
+    columns = np.array([0.4, 0.6])
+    names = ("temperature",)
+    of = lambda v: basis(temperature=v).weights(X)  # noqa: E731
+    yield "SoftInterpolation temperature", Door(of, columns, "scale", names)
+    tied = lambda v: softki(temperature=v, tied=True).elbo(two)  # noqa: E731
+    yield "SoftKI temperature", Door(tied, columns, "scale", names)
+
+
+def _slow():
+    options = {"graph": True, "slow": True, "bring": as_argument}
+    elbo = argument(lambda v: MODEL.elbo((X, v)))
+    yield "traced: SoftKI.elbo | Y", Door(elbo, Y, "y", ("Y",), unseen=True, **options)
+    yield (
+        "traced: SoftKI.predict_f",
+        Door(argument(FILLED.predict_f), X, "alone", ("Xnew",), **options),
+    )
+    density = argument(lambda v: MODEL.predict_log_density((X, v)))
+    yield "traced: SoftKI.predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
+    held = captured(MODEL.elbo)
+    yield "captured: SoftKI.elbo | X", Door(lambda v: held((v, Y)), X, "x", ("X",), slow=True)
+    by_fit = lambda v: trained(data=(X, v), batch_size=3)  # noqa: E731
+    yield "fit SoftKI | Y", Door(by_fit, Y, "y", ("Y", "data"), slow=True)
+    batch = lambda pair: (tf.data.Dataset.from_tensors(tuple(map(unmasked, pair))),)  # noqa: E731
+    mapped = lambda pair: on_disk(map(unmasked, pair))  # noqa: E731
+    for source, bring in {"tf.data": batch, "on disk": mapped}.items():
+        for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
+            call = lambda v, b=bring, p=pair: predicted(b(p(v)))  # noqa: E731
+            brought = lambda v, b=bring, p=pair: b(p(v))  # noqa: E731
+            names = (name, f"{name} of data", "data")
+            good, role = (X, "x") if name == "X" else (Y, "y")
+            door = Door(call, good, role, names, graph=True, slow=True, bring=brought)
+            yield f"SoftKI.fit_posterior {source} | {name}", door
+
+
+DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_slow())}
+
+
+# ------------------------------------------------------------------ arguments that are no arrays
+def heat(v):
+    """A temperature, of any type that NumPy takes for a number."""
+    number = np.asarray(v) if not isinstance(v, str | bytes | dict | set) else np.array("")
+    return number.dtype.kind in "fiub" and number.ndim == 0 and 0.0 < number.item() < np.inf
+
+
+def few(v):
+    return v is None or (count(v) and v <= M)
+
+
+ARGUMENTS = {
+    "SoftInterpolation kernel": Argument(lambda v: SoftInterpolation(v, Z), "kernel", never),
+    "SoftInterpolation Z": Argument(basis, "Z", never),
+    "SoftInterpolation temperature": Argument(lambda v: basis(temperature=v), "temperature", heat),
+    "SoftInterpolation tied": Argument(lambda v: basis(tied=v), "tied", flag),
+    "SoftInterpolation num_nearest": Argument(lambda v: basis(num_nearest=v), "num_nearest", few),
+    "SoftInterpolation indices": Argument(
+        lambda v: BASIS(X, v), "indices", lambda v: v is None or str(v) == "[2]" or v == ()
+    ),
+    "kernels.SoftKI kernel": Argument(lambda v: own.SoftKI(v, Z), "kernel", never),
+    "kernels.SoftKI temperature": Argument(
+        lambda v: own.SoftKI(kernel(), Z, temperature=v), "temperature", heat
+    ),
+    "kernels.Filled": Argument(own.Filled, "basis", never),
+    "SoftKI kernel": Argument(lambda v: SoftKI(v, Z), "kernel", never),
+    "SoftKI Z": Argument(softki, "Z", never),
+    "SoftKI noise_variance": Argument(lambda v: softki(noise_variance=v), "noise_variance", noise),
+    "SoftKI temperature": Argument(lambda v: softki(temperature=v), "temperature", heat),
+    "SoftKI tied": Argument(lambda v: softki(tied=v), "tied", flag),
+    "SoftKI num_nearest": Argument(lambda v: softki(num_nearest=v), "num_nearest", few),
+    "SoftKI objective": Argument(lambda v: softki(objective=v), "objective", never),
+    # more than memory has are no mistake of the argument
+    "SoftKI num_probes": Argument(
+        lambda v: softki(num_probes=v), "num_probes", lambda v: count(v) or v == 10**30
+    ),
+    "SoftKI probes": Argument(lambda v: softki(probes=v), "probes", never),
+    "SoftKI prior_deficit": Argument(lambda v: softki(prior_deficit=v), "prior_deficit", flag),
+    "SoftKI mean_function": Argument(lambda v: softki(mean_function=v), "mean_function", none),
+    "SoftKI num_latent_gps": Argument(
+        lambda v: softki(num_latent_gps=v),
+        "num_latent_gps",
+        lambda v: count_or_none(v) and v != 10**30,
+    ),
+    "SoftKI num_data": Argument(lambda v: softki(num_data=v), "num_data", num_data),
+    "SoftKI.elbo data": Argument(MODEL.elbo, "data", never),
+    "SoftKI.training_loss_closure data": Argument(MODEL.training_loss_closure, "data", never),
+    "SoftKI.training_loss_closure compile": Argument(
+        lambda v: MODEL.training_loss_closure(two, compile=v), "compile", flag
+    ),
+    "SoftKI.fit_posterior X": Argument(softki().fit_posterior, "X", never, ("data",)),
+    "SoftKI.fit_posterior Y": Argument(
+        lambda v: softki().fit_posterior(X, v), "Y", never, ("data",)
+    ),
+    "SoftKI.fit_posterior refit_noise": Argument(
+        lambda v: softki().fit_posterior(X, Y, refit_noise=v), "refit_noise", flag
+    ),
+    "SoftKI.posterior precompute_cache": Argument(MODEL.posterior, "precompute_cache", none),
+    "SoftKI.predict_f full_cov": Argument(lambda v: FILLED.predict_f(X, v), "full_cov", flag),
+    "SoftKI.predict_y full_cov": Argument(
+        lambda v: FILLED.predict_y(X, v), "full_cov", lambda v: flag(v) and not v
+    ),
+    "SoftKI.predict_f_samples num_samples": Argument(
+        lambda v: MODEL.predict_f_samples(X, v, full_cov=False), "num_samples", count_or_none
+    ),
+    "fit SoftKI natural_gradients": Argument(
+        lambda v: trained(natural_gradients=v),
+        "natural_gradients",
+        lambda v: isinstance(v, int | float | np.bool_) and v == 0,
+    ),
+}
+
+
+# ------------------------------------------------------------------ what does not go together
+TOGETHER = {
+    "tied to lengthscales that there are not": (
+        lambda: basis(k=kernels.Linear(), tied=True),
+        "tied",
+    ),
+    "tied to the lengthscales of a sum": (
+        lambda: softki(k=kernel() + kernels.Linear(), tied=True),
+        "tied",
+    ),
+    "a temperature for columns that the kernel does not read": (
+        lambda: basis(k=kernels.Matern32(active_dims=[1]), temperature=[0.3, 0.4]),
+        "temperature",
+    ),
+    "one temperature in an array": (lambda: softki(temperature=[0.3]), "temperature"),
+    "more neighbors than points": (lambda: softki(num_nearest=M + 1), "num_nearest"),
+    "points of more columns than the lengthscales": (
+        lambda: softki(np.hstack([Z, Z])),
+        "kernel.lengthscales",
+    ),
+    "points without columns that the kernel reads": (
+        lambda: basis(k=kernels.Matern32(active_dims=[0, 2])),
+        "kernel",
+    ),
+    "a kernel of two outputs": (
+        lambda: softki(k=kernels.SharedIndependent(kernel(), 2)),
+        "kernel",
+    ),
+    "a float32 kernel": (lambda: softki(k=float32_kernel()), "kernel"),
+    "a data set and Y": (
+        lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two), Y),
+        "Y",
+    ),
+    "a data set of X alone": (
+        lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(X)),
+        "data",
+    ),
+    "a data set without end": (
+        lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two).repeat()),
+        "data",
+    ),
+    "a pair as X": (lambda: softki().fit_posterior(two), "X"),
+    "outputs of another number": (
+        lambda: softki(num_latent_gps=2).fit_posterior(X, Y),
+        "num_latent_gps",
+    ),
+    "a mean of two outputs": (
+        lambda: softki(mean_function=functions.Constant(np.zeros(2))),
+        "mean_function",
+    ),
+    "natural gradients": (lambda: trained(natural_gradients=0.1), "natural_gradients"),
+    "batches of data whose number is not known": (
+        lambda: trained(softki(), batch_size=3),
+        "num_data",
+    ),
+    "held-out rows before there is a posterior": (
+        lambda: trained(callbacks=[EarlyStopping(validation=two, every=1)]),
+        "fit_posterior",
+    ),
+    "a prediction without a posterior": (lambda: softki().predict_f(X), "fit_posterior"),
+    "a prediction of other parameters": (lambda: stale().predict_y(X), "fit_posterior"),
+    "a bound over a basis of more columns": (
+        lambda: BasisSVGP(basis(), likelihoods.Gaussian()).elbo((np.hstack([X, X]), Y)),
+        "X",
+    ),
+}
+
+
+def stale():
+    model = fitted()
+    model.basis.temperature.assign(0.5)
+    return model
+
+
+def together() -> Iterator[tuple[str, str, Verdict]]:
+    for name, (call, argument_name) in TOGETHER.items():
+        yield name, argument_name, judge(lambda v, c=call: c(), None, names=(argument_name,))
+
+
+# ------------------------------------------------------------------ parts that were exchanged
+KERNEL, MEAN = ("kernel",), ("mean_function",)
+NOISE, STALE = ("likelihood", "likelihood.variance"), ("fit_posterior",)
+SPOILS = {
+    "kernel a plain one": Spoil(put("kernel", value=kernel), KERNEL),
+    "kernel None": Spoil(put("kernel", value=None), KERNEL),
+    "kernel of another basis": Spoil(put("kernel", value=lambda: own.Basis(basis())), KERNEL),
+    "kernel of the basis another": Spoil(
+        lambda m: setattr(m.basis, "kernel", kernels.Matern52(lengthscales=np.ones(3))),
+        (*KERNEL, *STALE, "kernel.lengthscales"),
+    ),
+    "basis another": Spoil(put("basis", value=basis), KERNEL),
+    "likelihood None": Spoil(put("likelihood", value=None), NOISE),
+    "likelihood Student": Spoil(put("likelihood", value=likelihoods.StudentT), NOISE),
+    "likelihood Bernoulli": Spoil(put("likelihood", value=likelihoods.Bernoulli), NOISE),
+    "noise that varies": Spoil(
+        put("likelihood", value=lambda: likelihoods.Gaussian(functions.Constant(0.3))), NOISE
+    ),
+    "noise nan": Spoil(free(lambda m: m.likelihood.variance, np.nan), (*NOISE, *STALE)),
+    "mean function of rank 1": Spoil(put("mean_function", value=FlatMean), (*MEAN, *STALE)),
+    "mean function of 2 outputs": Spoil(
+        put("mean_function", value=lambda: functions.Constant(np.zeros(2))), MEAN
+    ),
+    "mean function nan": Spoil(nan_mean, (*MEAN, *STALE, "mean_function.c")),
+    "lengthscales nan": Spoil(
+        free(lambda m: m.basis.kernel.lengthscales, np.nan), (*KERNEL, *STALE)
+    ),
+    "variance nan": Spoil(free(lambda m: m.basis.kernel.variance, np.nan), (*KERNEL, *STALE)),
+    "temperature nan": Spoil(
+        free(lambda m: m.basis.temperature, np.nan), (*KERNEL, *STALE, "basis.temperature")
+    ),
+    "Z nan": Spoil(free(lambda m: m.basis.Z, np.nan), (*KERNEL, *STALE, "basis.Z")),
+    "num_data negative": Spoil(put("num_data", value=-3), ("num_data",), harmless=True),
+    "objective text": Spoil(put("objective", value="x"), ("objective",)),
+    "probes None": Spoil(put("probes", value=None), ("probes",)),
+    "num_probes 0": Spoil(put("num_probes", value=0), ("num_probes",)),
+}
+SPOILED_DOORS = {
+    "elbo": lambda m: m.elbo(two),
+    "training_loss": lambda m: m.training_loss(two),
+    "fit_posterior": lambda m: m.fit_posterior(X, Y),
+    "predict_f": lambda m: m.predict_f(X),
+    "predict_y": lambda m: m.predict_y(X),
+    "posterior": lambda m: m.posterior().predict_f(X),
+}
+SLOW_DOORS = {
+    "captured: predict_f": captured(lambda m: m.predict_f(X)),
+    "fit": lambda m: trained(m, optimizer=adam(0.01)),
+}
+
+
+def spoiled(spoils=None, doors=None) -> Iterator[tuple[str, str, Verdict]]:
+    for kind, spoil in (SPOILS if spoils is None else spoils).items():
+        for door, call in (doors or {**SPOILED_DOORS, **SLOW_DOORS}).items():
+            m = fitted(num_data=N)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                spoil.do(m)
+                verdict = judge(call, m, names=spoil.names, graph=door.startswith("captured"))
+            # predictions need no num_data, and neither does the posterior
+            spared = spoil.harmless and door not in ("elbo", "training_loss", "fit")
+            if verdict == Verdict("BAD", "accepted") and spared:
+                verdict = Verdict("o")
+            yield kind, door, verdict

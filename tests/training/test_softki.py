@@ -1,0 +1,120 @@
+"""Training of soft interpolation: resumed, what it says where it fails, and what it refuses."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from gpflow_sparse import linalg
+from gpflow_sparse.models import SoftKI
+from gpflow_sparse.training import EarlyStopping, TrainingError, adam, fit
+from gpflow_sparse.training.guard import diagnose
+from tests.training.test_checkpoints import N, bits, data, stopped_and_resumed, undisturbed
+
+Z = np.random.default_rng(1).normal(size=(6, 2))
+
+
+def softki(kernel=None, **options):
+    options = {"temperature": 0.3, "tied": True, "noise_variance": 0.1, "num_data": N, **options}
+    if kernel is None:
+        kernel = gpflow.kernels.Matern32(lengthscales=[1.0, 1.0])
+    return SoftKI(kernel, options.pop("Z", Z), **options)
+
+
+def pseudo():
+    return softki(objective="pseudo", num_probes=4)
+
+
+def nearest():
+    return softki(num_nearest=3, prior_deficit=True)
+
+
+@pytest.mark.parametrize("build", [pseudo, nearest])
+def test_a_killed_run_ends_with_the_same_bits(build, tmp_path):
+    options = {"optimizer": lambda: adam(0.02, decay_steps=30), "batch_size": 16}
+    options |= {"checkpoint_every": 5, "deterministic": True, "progress": False}
+    model, history = undisturbed(build, data(), tmp_path / "a", 12, **options)
+    again, resumed = stopped_and_resumed(build, data(), tmp_path / "b", 12, [7], **options)
+    for each in (model, again):
+        each.fit_posterior(*data(), refit_noise=True)
+    assert bits(again) == bits(model)
+    np.testing.assert_array_equal(resumed.elbo, history.elbo)
+    assert len(set(history.elbo)) == 12
+
+
+def test_what_is_fixed_stays_fixed_and_training_ends_a_posterior():
+    model = softki()
+    model.fit_posterior(*data())
+    gpflow.set_trainable(model.likelihood.variance, False)
+    gpflow.set_trainable(model.basis.temperature, False)
+    fit(model, data(), num_steps=5, batch_size=16, progress=False)
+    np.testing.assert_allclose(model.likelihood.variance, 0.1, rtol=1e-14)
+    np.testing.assert_allclose(model.basis.temperature, 0.3, rtol=1e-14)
+    assert np.abs(model.basis.Z - Z).max() > 1e-3
+    with pytest.raises(ValueError, match="have changed since fit_posterior"):
+        model.predict_f(Z)
+
+
+class Nearly(gpflow.kernels.SquaredExponential):
+    """Of a covariance with an eigenvalue below zero, until there is more jitter."""
+
+    def K(self, X, X2=None):
+        K = super().K(X, X2)
+        return K if X2 is not None else linalg.add_jitter(K, tf.cast(-5e-6, K.dtype))
+
+
+def test_jitter_is_raised_where_the_covariance_of_the_points_fails():
+    model = softki(Nearly(lengthscales=[1.0, 1.0]), Z=np.repeat(Z[:1], 6, axis=0))
+    with pytest.raises(ValueError, match=r"Kzz \(covariance of the interpolation points\) failed"):
+        model.elbo(data())
+    with pytest.warns(UserWarning, match=r"jitter"):
+        history = fit(model, data(), num_steps=5, progress=False)
+    assert model.basis.jitter == model.jitter > 1e-6
+    assert np.isfinite(history.elbo).all()
+    model.fit_posterior(*data())
+    assert np.isfinite(model.predict_f(Z)[0]).all()
+
+
+def test_a_failure_is_not_blamed_on_the_posterior_that_comes_later():
+    model = softki()
+    zero, tiny = np.float64(0.0), np.float64(1e-200)
+    model.basis.kernel.variance.prior = tfp.distributions.Normal(zero, tiny)
+    with pytest.raises(TrainingError, match="the objective is -inf") as error:
+        fit(model, data(), num_steps=2, progress=False)
+    assert "fit_posterior" not in str(error.value)
+    model = softki()
+    model.basis.Z.unconstrained_variable.assign(np.full_like(Z, np.nan))
+    assert "model.basis.Z" in diagnose(model, data()).text
+
+
+def test_held_out_rows_need_a_posterior():
+    callbacks = [EarlyStopping(validation=data(), every=1)]
+    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior"):
+        fit(softki(), data(), num_steps=2, progress=False, callbacks=callbacks)
+    stopping = EarlyStopping(every=1, patience=50)
+    assert len(fit(softki(), data(), num_steps=3, progress=False, callbacks=[stopping]).elbo) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"natural_gradients": 0.1}, "natural_gradients needs .*SoftKI has none"),
+        ({"batch_size": 7, "num_data": None}, "num_data=None, but batches of 7"),
+        ({"batch_size": 7, "num_data": 7}, "num_data=7, but batches of 7 are drawn from 60"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(options, words):
+    options = dict(options)
+    model = softki(num_data=options.pop("num_data", N))
+    with pytest.raises(ValueError, match=words):
+        fit(model, data(), num_steps=2, progress=False, **options)
+
+
+def test_scipy_finds_a_better_model_on_all_rows():
+    model = softki(num_data=None)
+    before = float(model.elbo(data()))
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure(data()), model.trainable_variables, options={"maxiter": 15}
+    )
+    assert float(model.elbo(data())) > before + 10.0
