@@ -1,6 +1,5 @@
 """The posterior of which each row sees its neighbors only."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +11,7 @@ from gpflow_sparse import linalg, neighborhoods
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
 from gpflow_sparse.posteriors.draws import in_blocks
-from gpflow_sparse.stationary import local_covariances
+from gpflow_sparse.stationary import covariance, local_covariances
 
 
 class NeighborPosterior(SparsePosterior):
@@ -141,3 +140,57 @@ class NeighborPosterior(SparsePosterior):
         """Mean and variance, ``[2, n, P]``."""
         local = self.local(X, self.X_data.neighbors(X, self.kernel))
         return tf.stack([local.mean, local.var])
+
+    def _predict_jointly(
+        self, X: tf.Tensor, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """One joint distribution for each batch of rows, over the union of their neighbors."""
+
+        def of_batch(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
+            return self.joint(X, active)
+
+        if X.shape.rank == 2:
+            mean, cov = of_batch(X)
+        else:
+            rows = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+            mean, cov = tf.map_fn(of_batch, rows, fn_output_signature=(X.dtype, X.dtype))
+            lead = tf.shape(X)[:-2]
+            mean = tf.reshape(mean, tf.concat([lead, tf.shape(mean)[1:]], axis=0))
+            cov = tf.reshape(cov, tf.concat([lead, tf.shape(cov)[1:]], axis=0))
+        return mean, spread_outputs(cov, True) if full_output_cov else cov
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """q as it is now; the rest depends on the row."""
+        q_mu, q_sqrt = (tf.convert_to_tensor(part) for part in (self._q_mu, self._q_sqrt))
+        return (
+            PrecomputedValue(q_mu, (False,) * 2),
+            PrecomputedValue(q_sqrt, (False,) * q_sqrt.shape.rank),
+        )
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        frozen = NeighborPosterior(self.kernel, self.X_data, *cache)
+        frozen.jitter = self.jitter
+        return frozen._conditional_fused(Xnew, full_cov, full_output_cov)
+
+
+def require_not_whitened(whiten: Any) -> None:
+    """:raises ValueError: for ``whiten=True``."""
+    if whiten:
+        raise ValueError(
+            "whiten must be False for NeighborInducingPoints: each row has a prior covariance of "
+            "its own neighbors, and no coordinates of u are white in all of them."
+        )
+
+
+@get_posterior_class.register(Kernel, NeighborInducingPoints)
+def _neighbor_posterior(
+    kernel: Kernel, inducing_variable: NeighborInducingPoints
+) -> type[NeighborPosterior]:
+    return NeighborPosterior
