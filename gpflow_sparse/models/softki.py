@@ -248,7 +248,7 @@ def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
     for name, part in (("X", X), ("Y", Y)):
         if isinstance(part, np.ma.MaskedArray):
             return False  # its hidden values would come back
-        in_memory = part.dtype.kind in "fiu" and not isinstance(part, np.memmap)
+        in_memory = part.dtype.kind in "fiu" and part.size and not isinstance(part, np.memmap)
         if in_memory and not np.isfinite(part).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity; drop those rows.")
         largest, limit = max(part.max(), -part.min()) if in_memory else 0.0, dtype.max**0.5 / 1e3
