@@ -69,12 +69,14 @@ def log_density(
             _, u_e, b_e = mine
             share = -outputs * upstream  # what the slopes of log_det / 2 count for
             if probes is None:
-                by_W, by_K, trace = _log_det_slopes(W, factors, noise, share)
+                left, right, by_K, trace = _log_det_slopes(W, factors, noise, share)
             else:
                 others = u[:, num_outputs:], b[:, num_outputs:]
-                by_W, by_K, trace = _estimated_slopes(W, K, probes, *others, share)
+                left, right, by_K, trace = _estimated_slopes(W, K, probes, *others, share)
             scaled = upstream * b_e
-            dW = by_W + tf.linalg.matmul(scaled, u_e, transpose_b=True)
+            # both parts in one product: a pass over an [N, m] matrix costs as much as some products
+            left, right = tf.concat([left, scaled], axis=1), tf.concat([right, u_e], axis=1)
+            dW = tf.linalg.matmul(left, right, transpose_b=True)
             Wb, W_scaled = (tf.linalg.matmul(W, x, transpose_a=True) for x in (0.5 * b_e, scaled))
             dK = by_K + tf.linalg.matmul(Wb, W_scaled, transpose_b=True)
             dnoise = 0.5 * (tf.reduce_sum(scaled * b_e) + share * trace)
@@ -117,12 +119,10 @@ def _solve(
 
 def _log_det_slopes(
     W: tf.Tensor, factors: _Factors, noise: tf.Tensor, share: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """
-    ``share Sigma^-1 W K``, ``share W^T Sigma^-1 W / 2`` and ``tr Sigma^-1``.
-
-    The factor goes to small matrices first: a pass over an ``[N, m]`` one costs as much as some
-    products.
+    ``share Sigma^-1 W K`` as a product ``left right^T``, ``share W^T Sigma^-1 W / 2`` and ``tr
+    Sigma^-1``.
     """
     L, G, c = factors
     R = linalg.solve_triangular(c, tf.linalg.matrix_transpose(L))
@@ -131,19 +131,18 @@ def _log_det_slopes(
     # L^-T H^-1 L^T G / noise: a product of two triangles and one solve in place of two solves
     by_K = linalg.solve_triangular(linalg.lower_matmul(L, c), RG, adjoint=True)
     rows = tf.cast(tf.shape(W)[0], W.dtype)
-    return tf.linalg.matmul(W, share * C), by_K, (rows - tf.reduce_sum(C * G)) / noise
+    return W, share * C, by_K, (rows - tf.reduce_sum(C * G)) / noise  # C is symmetric
 
 
 def _estimated_slopes(
     W: tf.Tensor, K: tf.Tensor, probes: tf.Tensor, u: tf.Tensor, b: tf.Tensor, share: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Hutchinson's estimates of the same, from ``b_j [N, S]`` and ``u_j = K W^T b_j [m, S]``."""
     count = tf.cast(tf.shape(probes)[1], W.dtype)
     weight = share / (2.0 * count)
     Wa, Wb = (tf.linalg.matmul(W, part, transpose_a=True) for part in (probes, b))
     left = tf.concat([probes, b], axis=1)  # [N, 2 S]
     right = tf.concat([u, tf.linalg.matmul(K, Wa)], axis=1)  # [m, 2 S]
-    by_W = tf.linalg.matmul(left, weight * right, transpose_b=True)
     by_K = tf.linalg.matmul(0.5 * weight * Wa, Wb, transpose_b=True)
     by_K = by_K + tf.linalg.matrix_transpose(by_K)
-    return by_W, by_K, tf.reduce_sum(probes * b) / count
+    return left, weight * right, by_K, tf.reduce_sum(probes * b) / count

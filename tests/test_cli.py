@@ -160,7 +160,7 @@ def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
         (["--method", "softki", "--task", "classification"], ["softki", "basis_svgp --basis soft"]),
         (["--method", "softki", "--data", "digits"], ["softki", "regression", "basis_svgp"]),
         (["--method", "softki", "--likelihood", "laplace"], ["likelihood must be gaussian"]),
-        (["--method", "softki", "--num-inducing", "900"], ["num_inducing", "training rows"]),
+        (["--method", "softki", "--num-inducing", "9000"], ["num_inducing", "training rows"]),
         (["--method", "softki", "--num-inducing", "0"], ["num_inducing must be positive"]),
         (["--method", "basis_svgp", "--num-basis", "0"], ["num_basis must be positive"]),
         (["--method", "grief", "--points-per-dimension", "0"], ["points_per_dimension"]),

@@ -9,9 +9,9 @@ from gpflow_sparse.data.npz import read_npz
 __all__ = ["MD22", "MD22_URL", "position_names", "read_md22"]
 
 MD22_URL = "https://www.quantum-machine.org/gdml/repo/datasets"
-"""Where its authors keep the files, one ``NAME.npz`` for each name of :data:`MD22`. NequIP and
-SchNetPack download from here by http; we take https, since there are no checksums to tell a file
-that was changed on its way. Unverified: nothing has been downloaded with it yet."""
+"""Where its authors keep the files, one ``NAME.npz`` for each name of :data:`MD22`. NequIP
+downloads from here by http; we take https, since there are no checksums to tell a file that was
+changed on its way. Unverified: nothing has been downloaded with it yet."""
 
 MD22 = {
     "md22_Ac-Ala3-NHMe": (85109, 42),
