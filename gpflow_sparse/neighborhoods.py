@@ -16,6 +16,58 @@ import tensorflow as tf
 
 from gpflow_sparse import linalg
 
+# Relative to the diagonal; a covariance of rows of a long factor is definite but for rounding.
+_TINY = {tf.float64: 1e-12, tf.float32: 1e-6}
+
+
+class Rows(NamedTuple):
+    """
+    ``q(u) = N(mean, S)`` of some inducing variables, ``S = diag(scales^2) + factors factors^T``,
+    by rows, so that q of a few of them is a few rows of each.
+    """
+
+    mean: tf.Tensor
+    """``[M, P]``"""
+    scales: tf.Tensor | None
+    """``[M, P]``; None for no diagonal part."""
+    factors: tf.Tensor | None
+    """``[M, P, R]``; None for a diagonal covariance."""
+
+    def covariances(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        :param places: sets of different rows, ``[n, H]``.
+        :return: variances ``[n, H, P]`` or covariances ``[n, P, H, H]`` of each set, and
+            ``log |S_I| / 2  [n]`` summed over outputs.
+        """
+        scales = None if self.scales is None else tf.gather(self.scales, places)  # [n, H, P]
+        if self.factors is None:
+            return tf.square(scales), tf.reduce_sum(tf.math.log(scales), axis=[1, 2])
+        S = self._from_factors(places)
+        diagonal = tf.linalg.diag_part(S)
+        if scales is None:
+            S = tf.linalg.set_diag(S, diagonal * (1.0 + _TINY[S.dtype]))
+        else:
+            own = tf.square(tf.linalg.matrix_transpose(scales))
+            S = tf.linalg.set_diag(S, diagonal + own)
+        L = linalg.cholesky(S, "S_I (covariance of q at the neighbors)")
+        return S, tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=[1, 2])
+
+    def variances(self, places: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+        """``a^T S_I a  [n, P]`` for ``a [n, H]``; O(n H R), and no ``S_I``."""
+        total = tf.zeros([], a.dtype)
+        if self.scales is not None:
+            halves = tf.gather(self.scales, places) * a[:, :, None]
+            total += tf.reduce_sum(tf.square(halves), axis=1)
+        if self.factors is not None:
+            rows = tf.gather(self.factors, places)  # [n, H, P, R]
+            total += tf.reduce_sum(tf.square(tf.einsum("nhpr,nh->npr", rows, a)), axis=2)
+        return total
+
+    def _from_factors(self, places: tf.Tensor) -> tf.Tensor:
+        """``factors_I factors_I^T  [n, P, H, H]``."""
+        rows = tf.transpose(tf.gather(self.factors, places), [0, 2, 1, 3])  # [n, P, H, R]
+        return tf.linalg.matmul(rows, rows, transpose_b=True)
+
 
 class Local(NamedTuple):
     """What a sparse posterior says at each of n rows, from the places of that row."""
@@ -84,6 +136,30 @@ def conditionals(
         return (mean, var, kl), gradient
 
     return Local(*local(K, k, kdiag, m, S))
+
+
+def weights(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    ``a = K^-1 k  [n, H]`` and ``k(x, x) - k^T a  [n]``: the conditional given u_I, without q.
+
+    Arguments as :func:`conditionals`, gradient by hand. Time O(n H^3) for the factor only.
+    """
+
+    @tf.custom_gradient
+    def solve(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor) -> Any:
+        L = linalg.cholesky(K, "K_I (covariance of the neighbors of a row)")
+        a = tf.linalg.cholesky_solve(L, k[:, :, None])[:, :, 0]
+        residual = kdiag - tf.reduce_sum(k * a, axis=1)
+
+        def gradient(ga: tf.Tensor, gr: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            by_a = tf.linalg.cholesky_solve(L, ga[:, :, None])[:, :, 0]
+            total = gr[:, None]
+            return _outer(total * a - by_a, a), by_a - 2.0 * total * a, gr
+
+        return (a, residual), gradient
+
+    a, residual = solve(K, k, kdiag)
+    return a, tf.maximum(residual, 0.0)
 
 
 def _inverse(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,6 +1,5 @@
 """What a step of QSGP costs, against the numbers of functions and of rows."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ import tensorflow as tf
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.experiments.papers.table import grid
 from gpflow_sparse.experiments.qsgp_sizes import StepMemory, StepSizes
-from gpflow_sparse.experiments.steps import alternate
+from gpflow_sparse.experiments.steps import adam_step, alternate, compiled, random_rows
 from gpflow_sparse.models import QSGP
 from gpflow_sparse.persistence import files
-from gpflow_sparse.training import SparseAdagrad, adam
+from gpflow_sparse.training import SparseAdagrad
 
 # Where only one of the two sizes varies, the other stays here.
 _NUM_BASIS, _NUM_DATA = 100_000, 100_000
@@ -64,7 +63,8 @@ def step_costs(
     steps[f"{_OWN}, hyperparameters learned", _NUM_BASIS, _NUM_DATA] = qsgp_step(
         _NUM_BASIS, rows[_NUM_DATA], sizes, learned=True
     )
-    svgp = _svgp_step(rows[_NUM_DATA], sizes)
+    model = _svgp(rows[_NUM_DATA], sizes)
+    svgp = adam_step(model, rows[_NUM_DATA], sizes.batch_size)
     steps[f"GPflow SVGP({sizes.num_inducing})", None, _NUM_DATA] = svgp
     seconds = alternate(list(steps.values()), repeats)
     return [StepCost(*key, 1e3 * value) for key, value in zip(steps, seconds, strict=True)]
@@ -89,7 +89,7 @@ def qsgp_step(
     optimizer = SparseAdagrad(0.1)
     model.prepare_step(0, lambda: (X[: sizes.num_support], Y[: sizes.num_support]))
     optimizer.build(model.long_variables, model.small_variables)
-    return _compiled(lambda: model.sparse_step(_batch(X, Y, sizes.batch_size), optimizer))
+    return compiled(lambda: model.sparse_step(random_rows(data, sizes.batch_size), optimizer))
 
 
 def cost_table(
@@ -142,38 +142,10 @@ def write_costs(folder: Path, costs: Sequence[StepCost], memory: Sequence[StepMe
     figure.savefig(folder / "step-qsgp.png", dpi=130)
 
 
-def _svgp_step(data: tuple[tf.Tensor, tf.Tensor], sizes: StepSizes) -> Callable[[], Any]:
-    X, Y = data
-    model = gpflow.models.SVGP(
-        _kernel(sizes.input_dim),
-        gpflow.likelihoods.Gaussian(0.1),
-        X[: sizes.num_inducing].numpy(),
-        num_data=len(X),
-    )
-    optimizer, variables = adam(), model.trainable_variables
-    optimizer.build(variables)
-
-    def step() -> tf.Tensor:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss = model.training_loss(_batch(X, Y, sizes.batch_size))
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return loss
-
-    return _compiled(step)
-
-
-def _compiled(step: Callable[[], Any]) -> Callable[[], Any]:
-    """Traced now: TensorFlow warns of functions that are traced one after the other in calls."""
-    function = tf.function(step, autograph=False)
-    # the function holds what the step needs
-    return functools.partial(lambda _, traced: traced(), function, function.get_concrete_function())
-
-
-def _batch(X: tf.Tensor, Y: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Random rows, with repetition."""
-    rows = tf.random.uniform([size], maxval=len(X), dtype=tf.int32)
-    return tf.gather(X, rows), tf.gather(Y, rows)
+def _svgp(rows: tuple[tf.Tensor, tf.Tensor], sizes: StepSizes) -> gpflow.models.SVGP:
+    Z = rows[0][: sizes.num_inducing].numpy()
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    return gpflow.models.SVGP(_kernel(sizes.input_dim), likelihood, Z, num_data=len(rows[0]))
 
 
 def _kernel(input_dim: int) -> gpflow.kernels.Kernel:

@@ -1,5 +1,6 @@
 """What one training step costs, against other libraries' models on the same batch."""
 
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from gpflow_sparse.experiments.peers import gpytorch_decoupled_step
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP
 from gpflow_sparse.models.orthogonal import OrthogonalModel
+from gpflow_sparse.training import adam
 
 _METHODS: dict[str, type[OrthogonalModel]] = {"solvegp": SOLVEGP, "odvgp": ODVGP}
 _NUM_DATA = 100_000
@@ -162,3 +164,34 @@ def alternate(steps: list[Callable[[], Any]], repeats: int) -> list[float]:
             if round_number >= 3:
                 taken.append(time.perf_counter() - start)
     return [float(np.median(taken)) for taken in seconds]
+
+
+def adam_step(
+    model: gpflow.models.SVGP, rows: tuple[tf.Tensor, tf.Tensor], batch_size: int
+) -> Callable[[], Any]:
+    """A compiled training step on a random batch: value, gradient, and Adam on all parameters."""
+    optimizer, variables = adam(), model.trainable_variables
+    optimizer.build(variables)
+
+    def step() -> tf.Tensor:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = model.training_loss(random_rows(rows, batch_size))
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return loss
+
+    return compiled(step)
+
+
+def compiled(step: Callable[[], Any]) -> Callable[[], Any]:
+    """Traced now: TensorFlow warns of functions that are traced one after the other in calls."""
+    function = tf.function(step, autograph=False)
+    # the function holds what the step needs
+    return functools.partial(lambda _, traced: traced(), function, function.get_concrete_function())
+
+
+def random_rows(rows: tuple[tf.Tensor, tf.Tensor], size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """So many of the rows ``(X, Y)``, with repetition."""
+    X, Y = rows
+    chosen = tf.random.uniform([size], maxval=len(X), dtype=tf.int32)
+    return tf.gather(X, chosen), tf.gather(Y, chosen)

@@ -12,15 +12,14 @@ from gpflow.kernels import IsotropicStationary, Kernel
 
 from gpflow_sparse import checks
 from gpflow_sparse.neighbors import NeighborIndex, largest, nearest
+from gpflow_sparse.stationary import local_covariances
 
 # Up to here distances to all points, in the graph, take no longer than a tree outside of it.
 _MOST_IN_GRAPH = 4096
-# Ratios of lengthscales count in steps of two per cent, so that indices last while they drift.
-_METRIC_STEP = 0.02
+# Ratios of lengthscales count in steps of ten per cent, so that indices last while they drift.
+_METRIC_STEP = 0.1
 # Trees by the points they are for: they can be made again, so they are no part of a model.
-_INDICES: weakref.WeakKeyDictionary[Any, tuple[np.ndarray, NeighborIndex]] = (
-    weakref.WeakKeyDictionary()
-)
+_INDICES: weakref.WeakKeyDictionary[Any, "_Known"] = weakref.WeakKeyDictionary()
 
 
 class NeighborInducingPoints(InducingVariables):
@@ -30,7 +29,7 @@ class NeighborInducingPoints(InducingVariables):
 
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
     Information", section 3. For isotropic stationary kernels distances are taken in lengthscales,
-    whose ratios are rounded in steps of two per cent; for others the neighbors of x are the points
+    whose ratios are rounded in steps of ten per cent; for others the neighbors of x are the points
     with the largest ``k(x, z)^2 / k(z, z)``, what each alone would take from the variance at x. The
     paper's two rules for such kernels disagree with each other.
 
@@ -86,32 +85,70 @@ class NeighborInducingPoints(InducingVariables):
         """
         if self.num_neighbors == self.Z.shape[0]:
             return tf.tile(tf.range(self.num_neighbors)[None], [tf.shape(X)[0], 1])
-        metric = _metric(kernel)
+        return self._with_global(self._closest(X, kernel, self.num_neighbors))
+
+    def ranked(self, X: tf.Tensor, kernel: Kernel, count: int) -> tf.Tensor:
+        """
+        The points that rows see together, the first ``count`` of them by rank: a point's rank is
+        its best place in the list of any row, and among equals the one closer to that row is
+        first. Global points come before all others.
+
+        It contains the union of the rows' H nearest for the largest H for which that is no more
+        than ``count``, and lies inside that of any larger ``count``.
+
+        :param X: ``[N, D]``.
+        :param count: at most M.
+        :return: int32 ``[count]``, none twice.
+        """
+        lists = self._closest(X, kernel, count)  # [N, count]
+        places = tf.tile(tf.range(count)[None], [tf.shape(X)[0], 1])
+        flat = tf.reshape(lists, [-1])
+        Z = tf.gather(tf.convert_to_tensor(self.Z), flat)
+        rows = tf.repeat(X, count, axis=0)
+        closeness = tf.stop_gradient(_closeness(kernel, rows, Z))
+        by_closeness = tf.argsort(closeness, direction="DESCENDING", stable=True)
+        by_place = tf.argsort(tf.gather(tf.reshape(places, [-1]), by_closeness), stable=True)
+        ordered = tf.gather(flat, tf.gather(by_closeness, by_place))
+        fixed = tf.constant(self.global_indices, tf.int32)
+        return tf.unique(tf.concat([fixed, ordered], axis=0)).y[:count]
+
+    def predecessors(self, drawn: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+        """
+        The H nearest of the points before each of those drawn, whatever is global.
+
+        O(n M D) in the graph: no table of all points is kept.
+
+        :param drawn: int32 ``[n]``.
+        :return: int32 ``[n, H]``; -1 where there are no more.
+        """
+        Z = tf.gather(tf.convert_to_tensor(self.Z), drawn)
+        return self._closest(Z, kernel, self.num_neighbors, before=drawn)
+
+    def _closest(
+        self, X: tf.Tensor, kernel: Kernel, count: int, before: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """``[N, count]``, without regard to global points."""
+        Z, metric = tf.convert_to_tensor(self.Z), _metric(kernel)
         if metric is None:
-            found = self._by_criterion(X, kernel)
-        else:
-            scaled = [_scaled(kernel, part, metric) for part in (X, tf.convert_to_tensor(self.Z))]
-            in_graph = self.Z.trainable or self.Z.shape[0] <= _MOST_IN_GRAPH
-            search = nearest if in_graph else self._outside
-            found = search(*scaled, self.num_neighbors)
-        return self._with_global(found)
+            scores = tf.square(kernel(X, Z)) / kernel(Z, full_cov=False)
+            return largest(scores, count, before)
+        X, Z = (kernel.slice(part, None)[0] for part in (X, Z))
+        X = tf.cast(X, tf.float64) / metric
+        if self.Z.trainable or self.Z.shape[0] <= _MOST_IN_GRAPH or before is not None:
+            return nearest(X, tf.cast(Z, tf.float64) / metric, count, before)
+        return self._outside(X, Z, metric, count)
 
-    def _by_criterion(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
-        Z = tf.convert_to_tensor(self.Z)
-        scores = tf.square(kernel(X, Z)) / kernel(Z, full_cov=False)
-        return largest(scores, self.num_neighbors)
-
-    def _outside(self, X: tf.Tensor, Z: tf.Tensor, count: int) -> tf.Tensor:
+    def _outside(self, X: tf.Tensor, Z: tf.Tensor, metric: tf.Tensor, count: int) -> tf.Tensor:
         """By a tree that lasts until Z or the metric changes."""
 
-        def search(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        def search(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.ndarray:
             known = _INDICES.get(self)
-            if known is None or not np.array_equal(known[0], Z):
-                known = (Z.copy(), NeighborIndex(Z))
+            if known is None or not known.fits(Z, metric):
+                known = _Known(Z, metric)
                 _INDICES[self] = known
-            return known[1].query(X, count)
+            return known.index.query(X, count)
 
-        found = tf.numpy_function(search, [X, Z], tf.int32, stateful=False)
+        found = tf.numpy_function(search, [X, Z, metric], tf.int32, stateful=False)
         return tf.ensure_shape(found, [X.shape[0], count])
 
     def _with_global(self, found: tf.Tensor) -> tf.Tensor:
@@ -135,6 +172,17 @@ class NeighborInducingPoints(InducingVariables):
         return indices
 
 
+class _Known:
+    """A tree and what it was made from."""
+
+    def __init__(self, Z: np.ndarray, metric: np.ndarray) -> None:
+        self._Z, self._metric = Z.copy(), metric.copy()
+        self.index = NeighborIndex(Z / metric)
+
+    def fits(self, Z: np.ndarray, metric: np.ndarray) -> bool:
+        return np.array_equal(self._metric, metric) and np.array_equal(self._Z, Z)
+
+
 def _metric(kernel: Kernel) -> tf.Tensor | None:
     """
     Lengthscales relative to the first, ``[D']`` or a scalar, rounded; None for kernels whose value
@@ -149,6 +197,8 @@ def _metric(kernel: Kernel) -> tf.Tensor | None:
     return tf.exp(_METRIC_STEP * tf.round(ratios / _METRIC_STEP))
 
 
-def _scaled(kernel: Kernel, X: tf.Tensor, metric: tf.Tensor) -> tf.Tensor:
-    """The columns that the kernel reads, in units of the metric."""
-    return tf.cast(kernel.slice(X, None)[0], tf.float64) / metric
+
+def _closeness(kernel: Kernel, X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
+    """``k(x, z)^2 / k(z, z)`` of pairs of rows, ``[N]``: what a point alone takes from Var f(x)."""
+    own, cross, _ = local_covariances(kernel, X, Z[:, None, :])
+    return tf.square(cross[:, 0]) / own[:, 0, 0]

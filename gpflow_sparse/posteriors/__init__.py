@@ -10,6 +10,7 @@ from gpflow_sparse.posteriors.multioutput import (
     latent_kernels,
     require_latent_kernels,
 )
+from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "DecoupledPosterior",
     "FunctionDraws",
     "MultioutputPosterior",
+    "NeighborPosterior",
     "OrthogonalPosterior",
     "SparsePosterior",
     "cache_type",

@@ -74,14 +74,14 @@ class MultioutputPosterior(SparsePosterior):
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         terms = [part.marginals_and_kl(X) for part in self._parts()]
-        mean, var = self._mix([term[:2] for term in terms], False, False)
+        mean, var = mixed(self.kernel, [term[:2] for term in terms], False, False)
         return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
 
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         moments = [part._conditional_fused(Xnew, full_cov) for part in self._parts()]
-        return self._mix(moments, full_cov, full_output_cov)
+        return mixed(self.kernel, moments, full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """What each part keeps, one part after the other."""
@@ -100,7 +100,7 @@ class MultioutputPosterior(SparsePosterior):
             part._conditional_with_precompute(cache[i * size : (i + 1) * size], Xnew, full_cov)
             for i, part in enumerate(parts)
         ]
-        return self._mix(moments, full_cov, full_output_cov)
+        return mixed(self.kernel, moments, full_cov, full_output_cov)
 
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
@@ -125,28 +125,31 @@ class MultioutputPosterior(SparsePosterior):
             for kernel, columns in latent_kernels(self.kernel)
         ]
 
-    def _mix(
-        self,
-        moments: Sequence[tuple[tf.Tensor, tf.Tensor]],
-        full_cov: bool,
-        full_output_cov: bool,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        :param moments: per part, mean ``[..., N, L_k]`` of its latent functions, and variance
-            ``[..., N, L_k]`` or, with ``full_cov``, covariance ``[..., L_k, N, N]``.
-        :return: mean ``[..., N, P]`` and a covariance in GPflow's shape for the two flags.
-        """
-        means, covs = zip(*moments, strict=True)
-        mean, cov = tf.concat(means, axis=-1), tf.concat(covs, axis=-3 if full_cov else -1)
-        if not isinstance(self.kernel, LinearCoregionalization):
-            return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
-        W = tf.convert_to_tensor(self.kernel.W)  # [P, L]
-        mean = tf.linalg.matmul(mean, W, transpose_b=True)
-        if full_output_cov:
-            rule = "...lnm,pl,ql->...npmq" if full_cov else "...nl,pl,ql->...npq"
-            return mean, tf.einsum(rule, cov, W, W)
-        rule = "...lnm,pl->...pnm" if full_cov else "...nl,pl->...np"
-        return mean, tf.einsum(rule, cov, tf.square(W))
+
+def mixed(
+    kernel: MultioutputKernel,
+    moments: Sequence[tuple[tf.Tensor, tf.Tensor]],
+    full_cov: bool,
+    full_output_cov: bool,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Moments of ``W g`` from those of the latent functions g.
+
+    :param moments: per part, mean ``[..., N, L_k]`` of its latent functions, and variance
+        ``[..., N, L_k]`` or, with ``full_cov``, covariance ``[..., L_k, N, N]``.
+    :return: mean ``[..., N, P]`` and a covariance in GPflow's shape for the two flags.
+    """
+    means, covs = zip(*moments, strict=True)
+    mean, cov = tf.concat(means, axis=-1), tf.concat(covs, axis=-3 if full_cov else -1)
+    if not isinstance(kernel, LinearCoregionalization):
+        return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
+    W = tf.convert_to_tensor(kernel.W)  # [P, L]
+    mean = tf.linalg.matmul(mean, W, transpose_b=True)
+    if full_output_cov:
+        rule = "...lnm,pl,ql->...npmq" if full_cov else "...nl,pl,ql->...npq"
+        return mean, tf.einsum(rule, cov, W, W)
+    rule = "...lnm,pl->...pnm" if full_cov else "...nl,pl->...np"
+    return mean, tf.einsum(rule, cov, tf.square(W))
 
 
 def require_latent_kernels(kernel: MultioutputKernel, name: str = "kernel") -> None:

@@ -4,14 +4,15 @@ from typing import Any
 
 import tensorflow as tf
 from gpflow.functions import MeanFunction
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
-from gpflow_sparse import linalg, neighborhoods
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.neighborhoods import Rows
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
 from gpflow_sparse.posteriors.draws import in_blocks
-from gpflow_sparse.stationary import covariance, local_covariances
+from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
+from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
 
 
 class NeighborPosterior(SparsePosterior):
@@ -21,7 +22,9 @@ class NeighborPosterior(SparsePosterior):
 
     Time O(n H^3) for n rows, and that of finding neighbors. Every row is predicted from neighbors
     of its own; rows that are predicted together (``full_cov``) share the union of their neighbors,
-    so that their means and variances depend on the company they are in: section 4.5 of the paper.
+    so that their means and variances depend on the company they are in: section 4.5 of Tran,
+    Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
+    Information".
     """
 
     def __init__(
@@ -34,17 +37,21 @@ class NeighborPosterior(SparsePosterior):
         mean_function: MeanFunction | None = None,
         *,
         precompute_cache: PrecomputeCacheType | None = None,
+        jitter: float | None = None,
     ) -> None:
         """
         :param q_mu: ``[M, P]``.
-        :param q_sqrt: standard deviations ``[M, P]``, or lower factors ``[P, M, M]``; None for a
-            fixed mean.
+        :param q_sqrt: standard deviations ``[M, P]``; lower factors ``[P, M, M]``; both, as a pair
+            with ``[P, M, R]``, for ``S = diag(scales^2) + factors factors^T``; None for a fixed
+            mean.
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
+        :param jitter: smallest relative jitter; None leaves it to the float type.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._refuse_multioutput()
         require_not_whitened(whiten)
+        self.jitter = jitter
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
@@ -64,91 +71,58 @@ class NeighborPosterior(SparsePosterior):
                 "prior_kl needs X for NeighborInducingPoints, since every row has neighbors of its "
                 "own: call model.prior_kl(X) of a gs.models.SWSGP."
             )
-        return tf.reduce_sum(self.local(X, self.X_data.neighbors(X, self.kernel)).kl)
+        return self.marginals_and_kl(X)[2]
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        local = self.local(X, self.X_data.neighbors(X, self.kernel))
+        neighbors = self.X_data.neighbors(X, self.kernel)
+        local = self._terms.local(X, neighbors, self._rows(), neighbors)
         return self._add_mean_function(X, local.mean), local.var, tf.reduce_sum(local.kl)
 
-    def local(self, X: tf.Tensor, neighbors: tf.Tensor) -> neighborhoods.Local:
-        """
-        Moments and KL of every row from the given neighbors, prior mean excluded.
+    @property
+    def _terms(self) -> NeighborTerms:
+        return NeighborTerms(self.kernel, self.X_data, self.jitter)
 
-        :param neighbors: int32 ``[n, H]``.
-        """
-        places = tf.gather(self.X_data.Z, neighbors)  # [n, H, D]
-        K, k, diagonal = local_covariances(self.kernel, X, places)
-        K = linalg.add_jitter(K, linalg.jitter(diagonal, self.jitter))
-        m = tf.gather(self._q_mu, neighbors)  # [n, H, P]
-        S, half_log_det = self._spread_at(neighbors)
-        local = neighborhoods.conditionals(K, k, diagonal, m, S)
-        return local._replace(kl=local.kl - half_log_det)
-
-    def _spread_at(self, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """``S_I``, variances or covariances, and ``log |S_I| / 2 [n]`` over all outputs."""
-        q_sqrt = tf.convert_to_tensor(self._q_sqrt)
-        if q_sqrt.shape.rank == 2:
-            scales = tf.gather(q_sqrt, neighbors)  # [n, H, P]
-            return tf.square(scales), tf.reduce_sum(tf.math.log(scales), axis=[1, 2])
-        rows = tf.gather(q_sqrt, neighbors, axis=1)  # [P, n, H, M]
-        S = tf.transpose(tf.linalg.matmul(rows, rows, transpose_b=True), [1, 0, 2, 3])
-        tiny = tf.constant(1e-10 if S.dtype == tf.float64 else 1e-6, S.dtype)
-        L = linalg.cholesky(linalg.add_jitter(S, tiny), "S_I (covariance of q at the neighbors)")
-        return S, tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=[1, 2])
-
-    def joint(self, X: tf.Tensor, active: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and covariance of all rows together, from one set of points that all of them see.
-
-        :param active: int32 ``[m]``, no point twice.
-        :return: mean ``[n, P]``, prior mean excluded, and covariance ``[P, n, n]``.
-        """
-        places = tf.gather(self.X_data.Z, active)  # [m, D]
-        diagonal = self.kernel(places, full_cov=False)
-        K = linalg.add_jitter(
-            covariance(self.kernel, places), linalg.jitter(diagonal, self.jitter)
-        )
-        L = linalg.cholesky(K, "K_A (covariance of the active inducing points)")
-        A = linalg.solve_triangular(L, covariance(self.kernel, places, X))  # [m, n]
-        W = linalg.solve_triangular(L, A, adjoint=True)  # K_A^-1 k_A
-        mean = tf.linalg.matmul(W, tf.gather(self._q_mu, active), transpose_a=True)
-        residual = self.kernel(X) - tf.linalg.matmul(A, A, transpose_a=True)
-        return mean, residual + self._spread_of(W, active)
-
-    def _spread_of(self, W: tf.Tensor, active: tf.Tensor) -> tf.Tensor:
-        """``W^T S_A W [P, n, n]``."""
-        q_sqrt = tf.convert_to_tensor(self._q_sqrt)
-        if q_sqrt.shape.rank == 2:
-            half = tf.transpose(tf.gather(q_sqrt, active))[:, :, None] * W  # [P, m, n]
-        else:
-            rows = tf.gather(q_sqrt, active, axis=1)  # [P, m, M]
-            half = tf.linalg.matmul(rows, W, transpose_a=True)  # [P, M, n]
-        return tf.linalg.matmul(half, half, transpose_a=True)
+    def _rows(self) -> Rows:
+        return as_rows(self._q_mu, self._q_sqrt)
 
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        flat = Xnew if Xnew.shape.rank == 2 else tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+        return self._from_rows(self._rows(), Xnew, full_cov, full_output_cov)
+
+    def _from_rows(
+        self, q: Rows, Xnew: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         if full_cov:
-            return self._predict_jointly(Xnew, full_output_cov)
-        both = in_blocks(self._moments, flat, self.X_data.num_neighbors**2)  # [2, n, P]
-        shape = tf.concat([tf.shape(Xnew)[:-1], [both.shape[2]]], axis=0)
-        mean, var = (tf.reshape(part, shape) for part in (both[0], both[1]))
+            return self._predict_jointly(q, Xnew, full_output_cov)
+
+        def moments(X: tf.Tensor) -> tf.Tensor:
+            neighbors = self.X_data.neighbors(X, self.kernel)
+            return tf.stack(self._terms.moments(X, neighbors, q, neighbors))  # [2, n, P]
+
+        flat = Xnew if Xnew.shape.rank == 2 else tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+        both = in_blocks(moments, flat, self._numbers_per_row(q))  # [2, n, P]
+        mean, var = both[0], both[1]
+        if Xnew.shape.rank != 2:
+            shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(mean)[1:]], axis=0)
+            mean, var = tf.reshape(mean, shape), tf.reshape(var, shape)
         return mean, spread_outputs(var, False) if full_output_cov else var
 
-    def _moments(self, X: tf.Tensor) -> tf.Tensor:
-        """Mean and variance, ``[2, n, P]``."""
-        local = self.local(X, self.X_data.neighbors(X, self.kernel))
-        return tf.stack([local.mean, local.var])
+    def _numbers_per_row(self, q: Rows) -> int:
+        """Of the largest tensors that a prediction makes for each row."""
+        H = self.X_data.num_neighbors
+        columns = 1 if q.factors is None else q.factors.shape[1] * q.factors.shape[2]
+        return H * max(H, columns)
 
     def _predict_jointly(
-        self, X: tf.Tensor, full_output_cov: bool
+        self, q: Rows, X: tf.Tensor, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
 
         def of_batch(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
-            return self.joint(X, active)
+            union = self._terms.union(X, active, q, active)
+            return union.mean(), union.covariance(self.kernel(X))
 
         if X.shape.rank == 2:
             mean, cov = of_batch(X)
@@ -162,10 +136,10 @@ class NeighborPosterior(SparsePosterior):
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """q as it is now; the rest depends on the row."""
-        q_mu, q_sqrt = (tf.convert_to_tensor(part) for part in (self._q_mu, self._q_sqrt))
-        return (
-            PrecomputedValue(q_mu, (False,) * 2),
-            PrecomputedValue(q_sqrt, (False,) * q_sqrt.shape.rank),
+        return tuple(
+            PrecomputedValue(tf.convert_to_tensor(part), (False,) * part.shape.rank)
+            for part in self._rows()
+            if part is not None
         )
 
     def _conditional_with_precompute(
@@ -175,9 +149,26 @@ class NeighborPosterior(SparsePosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        frozen = NeighborPosterior(self.kernel, self.X_data, *cache)
-        frozen.jitter = self.jitter
-        return frozen._conditional_fused(Xnew, full_cov, full_output_cov)
+        ranks = {part.shape.rank: part for part in cache[1:]}
+        q = Rows(cache[0], ranks.get(2), ranks.get(3))
+        return self._from_rows(q, Xnew, full_cov, full_output_cov)
+
+
+def as_rows(q_mu: Any, q_sqrt: Any) -> Rows:
+    """
+    q by rows.
+
+    :param q_sqrt: as :class:`NeighborPosterior` takes it.
+    """
+    q_mu = tf.convert_to_tensor(q_mu)
+    if q_sqrt is None:  # a fixed mean
+        return Rows(q_mu, tf.zeros_like(q_mu), None)
+    if isinstance(q_sqrt, tuple):
+        return Rows(q_mu, tf.convert_to_tensor(q_sqrt[0]), tf.transpose(q_sqrt[1], [1, 0, 2]))
+    q_sqrt = tf.convert_to_tensor(q_sqrt)
+    if q_sqrt.shape.rank == 2:
+        return Rows(q_mu, q_sqrt, None)
+    return Rows(q_mu, None, tf.transpose(q_sqrt, [1, 0, 2]))
 
 
 def require_not_whitened(whiten: Any) -> None:
@@ -194,3 +185,17 @@ def _neighbor_posterior(
     kernel: Kernel, inducing_variable: NeighborInducingPoints
 ) -> type[NeighborPosterior]:
     return NeighborPosterior
+
+
+@get_posterior_class.register(MultioutputKernel, NeighborInducingPoints)
+def _multioutput_neighbor_posterior(
+    kernel: MultioutputKernel, inducing_variable: NeighborInducingPoints
+) -> Any:
+    return _MultioutputNeighborPosterior
+
+
+class _MultioutputNeighborPosterior(MultioutputPosterior):
+    """As GPflow's dispatch makes it: ``(kernel, inducing_variable, q_mu, q_sqrt, ...)``."""
+
+    def __init__(self, *args: Any, whiten: bool = False, **options: Any) -> None:
+        super().__init__(*args, whiten=whiten, part=NeighborPosterior, **options)

@@ -1,0 +1,270 @@
+"""Which inducing points a row sees, against sorts of all distances."""
+
+import gc
+import weakref
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Linear, Matern32, Matern52, SquaredExponential, White
+from gpflow.utilities import deepcopy, set_trainable
+
+from gpflow_sparse.inducing_variables import neighbors
+from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from tests.oracles import swsgp as oracle
+
+M, N, H = 60, 25, 7
+STEP = 0.1  # of the logarithm of a ratio of lengthscales
+
+
+@pytest.fixture(params=[4096, 10], ids=["in the graph", "outside"])
+def route(request, monkeypatch):
+    """Both ways to search: few points, and many."""
+    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", request.param)
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """The way of many points, and how often a tree was built."""
+    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 10)
+    built = []
+
+    class Counted(neighbors.NeighborIndex):
+        def __init__(self, Z):
+            built.append(len(Z))
+            super().__init__(Z)
+
+    monkeypatch.setattr(neighbors, "NeighborIndex", Counted)
+    return built
+
+
+def points(rng, D=2):
+    return rng.normal(size=(M, D)), rng.normal(size=(N, D))
+
+
+def rounded(lengthscales):
+    """Relative to the first."""
+    ratios = np.log(np.asarray(lengthscales) / lengthscales[0])
+    return np.exp(STEP * np.round(ratios / STEP))
+
+
+@pytest.mark.parametrize("lengthscale", [1.0, 0.01, 30.0])
+@pytest.mark.parametrize("D", [2, 16])
+def test_one_lengthscale_changes_no_neighbors(rng, route, D, lengthscale):
+    Z, X = points(rng, D)
+    found = NeighborInducingPoints(Z, H).neighbors(X, Matern32(1.7, lengthscale))
+    assert found.dtype == tf.int32
+    np.testing.assert_array_equal(found, oracle.nearest(X, Z, H))
+
+
+@pytest.mark.parametrize("lengthscales", [[1.0, 5.0], [0.3, 0.01], [2.0, 2.9]])
+def test_distances_are_taken_in_lengthscales(rng, route, lengthscales):
+    Z, X = points(rng)
+    found = NeighborInducingPoints(Z, H).neighbors(X, Matern52(lengthscales=lengthscales))
+    metric = rounded(lengthscales)
+    np.testing.assert_array_equal(found, oracle.nearest(X / metric, Z / metric, H))
+    assert not np.array_equal(np.sort(found), np.sort(oracle.nearest(X, Z, H)))
+
+
+def test_the_columns_that_the_kernel_reads(rng, route):
+    Z, X = points(rng, 4)
+    kernel = SquaredExponential(lengthscales=[1.0, 3.0], active_dims=[3, 1])
+    found = NeighborInducingPoints(Z, H).neighbors(X, kernel)
+    metric = rounded([1.0, 3.0])
+    np.testing.assert_array_equal(
+        found, oracle.nearest(X[:, [3, 1]] / metric, Z[:, [3, 1]] / metric, H)
+    )
+
+
+def test_a_common_factor_and_small_drifts_build_no_new_tree(rng, outside):
+    Z, X = points(rng)
+    kernel, inducing = Matern32(lengthscales=[1.0, 2.0]), NeighborInducingPoints(Z, H)
+    before = inducing.neighbors(X, kernel)
+    for moved in ([3.0, 6.0], [1.0, 2.0 * np.exp(0.3 * STEP)]):
+        kernel.lengthscales.assign(moved)
+        assert np.allclose(rounded(moved), rounded([1.0, 2.0]))
+        np.testing.assert_array_equal(inducing.neighbors(X, kernel), before)
+    assert outside == [M]
+
+
+def test_a_ratio_that_moved_builds_a_new_tree(rng, outside):
+    Z, X = points(rng)
+    kernel, inducing = Matern32(lengthscales=[1.0, 2.0]), NeighborInducingPoints(Z, H)
+    inducing.neighbors(X, kernel)
+    kernel.lengthscales.assign([1.0, 8.0])
+    metric = rounded([1.0, 8.0])
+    expected = oracle.nearest(X / metric, Z / metric, H)
+    np.testing.assert_array_equal(inducing.neighbors(X, kernel), expected)
+    assert outside == [M, M]
+
+
+def test_points_that_moved_are_noticed(rng, route):
+    Z, X = points(rng)
+    kernel, inducing = Matern32(), NeighborInducingPoints(Z, H)
+    search = tf.function(lambda: inducing.neighbors(tf.constant(X), kernel), autograph=False)
+    np.testing.assert_array_equal(search(), oracle.nearest(X, Z, H))
+    Z[3] = X[0]
+    inducing.Z.assign(Z)
+    np.testing.assert_array_equal(search(), oracle.nearest(X, Z, H))
+    assert search()[0, 0] == 3
+
+
+def test_trees_die_with_their_points(rng, outside):
+    Z, X = points(rng)
+    inducing = NeighborInducingPoints(Z, H)
+    known = len(neighbors._INDICES)
+    inducing.neighbors(X, Matern32())
+    assert len(neighbors._INDICES) == known + 1
+    tree, gone = weakref.ref(neighbors._INDICES[inducing].index), weakref.ref(inducing)
+    del inducing
+    gc.collect()
+    assert gone() is None
+    assert tree() is None
+    assert len(neighbors._INDICES) == known
+
+
+def test_every_set_of_points_has_its_own_tree(rng, outside):
+    Z, X = points(rng)
+    one = NeighborInducingPoints(Z, H)
+    one.neighbors(X, Matern32())
+    two = deepcopy(one)
+    two.Z.assign(-Z)
+    for _ in range(2):
+        np.testing.assert_array_equal(one.neighbors(X, Matern32()), oracle.nearest(X, Z, H))
+        np.testing.assert_array_equal(two.neighbors(X, Matern32()), oracle.nearest(X, -Z, H))
+    assert outside == [M, M]
+
+
+def test_points_that_are_trained_are_searched_in_the_graph(rng, outside):
+    Z, X = points(rng)
+    inducing = NeighborInducingPoints(Z, H)
+    set_trainable(inducing.Z, True)
+    np.testing.assert_array_equal(inducing.neighbors(X, Matern32()), oracle.nearest(X, Z, H))
+    assert outside == []
+
+
+def test_z_is_not_trainable_unless_made_so(rng):
+    assert NeighborInducingPoints(rng.normal(size=(M, 2)), H).trainable_variables == ()
+
+
+NON_STATIONARY = {
+    "linear": Linear(0.5),
+    "airline": Matern32() + Linear(0.5),
+    "product": Matern32() * Linear(0.5),
+    "noise": SquaredExponential() + White(0.1),
+}
+
+
+@pytest.mark.parametrize("kernel", NON_STATIONARY.values(), ids=list(NON_STATIONARY))
+def test_other_kernels_take_what_explains_most(rng, route, kernel):
+    Z, X = points(rng)
+    found = NeighborInducingPoints(Z, H).neighbors(X, kernel)
+    expected = oracle.most_explaining(lambda A, B: kernel(A, B).numpy(), X, Z, H)
+    if isinstance(kernel, Linear):  # in one dimension of features all of a sign are equal
+        drops = kernel(X, Z) ** 2 / kernel(Z, full_cov=False)
+        ours, theirs = (np.take_along_axis(drops.numpy(), i, 1) for i in (found.numpy(), expected))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+    else:
+        np.testing.assert_array_equal(np.sort(found), np.sort(expected))
+
+
+def test_the_criterion_is_the_drop_of_the_variance(rng):
+    """Of the variance at x, by each point alone."""
+    Z, X = points(rng)
+    kernel = Matern32() + Linear(0.5)
+    found = NeighborInducingPoints(Z, 1).neighbors(X, kernel)
+    for x, (j,) in zip(X, found.numpy(), strict=True):
+        drops = [float(kernel(x[None], z[None])) ** 2 / float(kernel(z[None])) for z in Z]
+        left = float(kernel(x[None])) - np.array(drops)
+        assert np.argmin(left) == j
+
+
+def test_a_point_that_explains_nothing_comes_last(rng):
+    """A linear kernel has no variance at the origin, where the criterion is 0 / 0."""
+    Z, X = points(rng)
+    Z[4] = 0.0
+    found = NeighborInducingPoints(Z, M - 1).neighbors(X, Linear())
+    assert not np.any(found == 4)
+
+
+@pytest.mark.parametrize("kernel", [Matern32(), Matern32() + Linear()], ids=["near", "explaining"])
+def test_global_points_come_first_and_once(rng, route, kernel):
+    Z, X = points(rng)
+    without = NeighborInducingPoints(Z, H).neighbors(X, kernel).numpy()
+    fixed = [*without[0, [2, 0]], 50]
+    found = NeighborInducingPoints(Z, H, global_indices=fixed).neighbors(X, kernel)
+    np.testing.assert_array_equal(found, oracle.with_global(without, fixed))
+    assert all(len(set(row)) == H for row in found.numpy())
+
+
+def test_all_points_need_no_search(rng, route):
+    Z, X = points(rng)
+    for fixed in ((), (5, 3)):
+        inducing = NeighborInducingPoints(Z, M, global_indices=fixed)
+        expected = np.tile(np.arange(M), (N, 1))
+        np.testing.assert_array_equal(inducing.neighbors(X, Matern32()), expected)
+
+
+@pytest.mark.parametrize("fixed", [(), (4, 1)])
+@pytest.mark.parametrize("kernel", [Matern32(), Linear() + Matern32()], ids=["near", "other"])
+def test_it_compiles_with_an_unknown_number_of_rows(rng, route, kernel, fixed):
+    Z, X = points(rng)
+    inducing = NeighborInducingPoints(Z, H, global_indices=fixed)
+    signature = [tf.TensorSpec([None, 2], tf.float64)]
+    search = tf.function(
+        lambda X: inducing.neighbors(X, kernel), input_signature=signature, autograph=False
+    )
+    np.testing.assert_array_equal(search(X), inducing.neighbors(X, kernel))
+    assert search.get_concrete_function().outputs[0].shape.as_list() == [None, H]
+
+
+def test_neighbors_in_single_precision_are_those_of_the_rounded_points(rng, route, float_type):
+    Z, X = (part.astype(float_type) for part in points(rng))
+    kernel = Matern32(lengthscales=np.array([1.0, 2.0], float_type))
+    found = NeighborInducingPoints(Z, H).neighbors(X, kernel)
+    metric = rounded([1.0, 2.0])
+    expected = oracle.nearest(X.astype(float) / metric, Z.astype(float) / metric, H)
+    np.testing.assert_array_equal(np.sort(found), np.sort(expected))
+
+
+def test_no_gradient_passes_through_the_choice(rng, route):
+    Z, X = points(rng)
+    kernel = Matern52(lengthscales=[1.0, 2.0])
+    X, places = tf.Variable(X), tf.Variable(Z)
+    inducing = NeighborInducingPoints(Z, H)
+    with tf.GradientTape() as tape:
+        found = inducing.neighbors(X, kernel)
+        total = tf.reduce_sum(tf.gather(places, found))
+    variables = [X, *kernel.trainable_variables, places]
+    *through, direct = tape.gradient(total, variables)
+    assert through == [None] * len(through)
+    counts = np.bincount(np.ravel(found), minlength=M)
+    np.testing.assert_array_equal(tf.convert_to_tensor(direct)[:, 0], counts)
+
+
+def test_what_it_says_about_itself(rng):
+    inducing = NeighborInducingPoints(rng.normal(size=(M, 3)), H)
+    assert inducing.shape == (M, 3, 1)
+    assert int(inducing.num_inducing) == M
+    assert inducing.Z.dtype == gpflow.default_float()
+
+
+@pytest.mark.parametrize(
+    ("Z", "count", "fixed", "message"),
+    [
+        (np.zeros(5), 2, (), "Z"),
+        (np.full((5, 2), np.nan), 2, (), "Z"),
+        (np.eye(5), 6, (), "num_neighbors must be at most 5"),
+        (np.eye(5), 0, (), "num_neighbors"),
+        (np.eye(5), 2.5, (), "num_neighbors"),
+        (np.eye(5), 3, (1, 1), "global_indices"),
+        (np.eye(5), 3, (5,), "global_indices"),
+        (np.eye(5), 3, (-1,), "global_indices"),
+        (np.eye(5), 2, (0, 1), "global_indices"),
+        (np.eye(5), 3, (0.5,), "global_indices"),
+    ],
+)
+def test_what_does_not_fit_is_refused(Z, count, fixed, message):
+    with pytest.raises(ValueError, match=message):
+        NeighborInducingPoints(Z, count, global_indices=fixed)

@@ -1,0 +1,294 @@
+"""The posterior of which each row sees its neighbors only, against dense algebra and GPflow."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.conditionals import conditional
+from gpflow.models import SVGP
+
+from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.posteriors.neighbor import NeighborPosterior
+from tests.oracles import swsgp as oracle
+from tests.oracles.solvegp import gaussian_kl, matern52, squared_exponential
+
+M, N, H, P = 25, 11, 6, 2
+VARIANCE, LENGTHSCALES = 1.3, np.array([0.7, 1.9])
+EPS = 1e-6 * VARIANCE
+PROFILES = {
+    "matern52": (matern52, gpflow.kernels.Matern52),
+    "squared_exponential": (squared_exponential, gpflow.kernels.SquaredExponential),
+}
+every_spread = pytest.mark.parametrize("dense", [False, True], ids=["diag", "dense"])
+every_profile = pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+
+
+class Case:
+    """A posterior, and the same in NumPy: ``S [P, M, M]``."""
+
+    def __init__(self, rng, dense, profile=PROFILES["matern52"], count=H, whole=False):
+        self.k = oracle.with_lengthscales(profile[0], VARIANCE, LENGTHSCALES)
+        self.Z, self.X = rng.normal(size=(M, 2)), rng.normal(size=(N, 2))
+        self.m = rng.normal(size=(M, P))
+        lower = np.tril(0.3 * rng.normal(size=(P, M, M))) + 0.5 * np.eye(M)
+        scales = np.exp(rng.normal(size=(M, P)))
+        self.q_sqrt = lower if dense else scales
+        spread = np.stack([np.diag(s) for s in scales.T])
+        self.S = lower @ lower.transpose(0, 2, 1) if dense else spread**2
+        self.kernel = profile[1](VARIANCE, LENGTHSCALES)
+        self.inducing = NeighborInducingPoints(self.Z, count)
+        self.sets = self.inducing.neighbors(self.X, self.kernel).numpy()
+
+    def posterior(self, **options):
+        return NeighborPosterior(self.kernel, self.inducing, self.m, self.q_sqrt, **options)
+
+    def locals(self, sets=None):
+        """Mean and variance [N, P], KL [N] over all outputs."""
+        sets = self.sets if sets is None else sets
+        parts = [
+            oracle.locals_of(self.k, self.X, self.Z, sets, self.m[:, p], self.S[p], EPS)
+            for p in range(P)
+        ]
+        mean, var, kl = np.stack(parts, axis=2)
+        return mean, var, kl.sum(axis=1)
+
+
+@every_profile
+@every_spread
+def test_moments_and_kl_of_every_row_are_those_of_dense_algebra(rng, dense, profile):
+    case = Case(rng, dense, profile)
+    local = case.posterior().local(tf.constant(case.X), tf.constant(case.sets))
+    mean, var, kl = case.locals()
+    np.testing.assert_allclose(local.mean, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(local.var, var, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(local.kl, kl, rtol=1e-8)
+
+
+@every_spread
+def test_moments_and_kl_in_single_precision(rng, dense, float_type):
+    """Against the same jitter, which is a hundred times as large in float32."""
+    case = Case(rng, dense)
+    eps = VARIANCE * {np.float64: 1e-6, np.float32: 1e-4}[float_type]
+    kernel = gpflow.kernels.Matern52(VARIANCE, LENGTHSCALES)
+    inducing = NeighborInducingPoints(case.Z, H)
+    q = case.m.astype(float_type), case.q_sqrt.astype(float_type)
+    X = tf.constant(case.X.astype(float_type))
+    local = NeighborPosterior(kernel, inducing, *q).local(X, tf.constant(case.sets))
+    parts = [
+        oracle.locals_of(case.k, case.X, case.Z, case.sets, case.m[:, p], case.S[p], eps)
+        for p in range(P)
+    ]
+    mean, var, kl = np.stack(parts, axis=2)
+    tolerance = {np.float64: 1e-8, np.float32: 5e-3}[float_type]
+    assert local.mean.dtype == float_type
+    np.testing.assert_allclose(local.mean, mean, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(local.var, var, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(local.kl, kl.sum(axis=1), rtol=tolerance)
+
+
+@every_spread
+def test_predictions_are_marginals_by_every_route(rng, dense):
+    case = Case(rng, dense)
+    shift = gpflow.functions.Constant([0.4])
+    posterior = case.posterior(mean_function=shift)
+    posterior.update_cache("tensor")
+    model = SVGP(
+        case.kernel,
+        gpflow.likelihoods.Gaussian(),
+        case.inducing,
+        mean_function=shift,
+        num_latent_gps=P,
+        q_mu=case.m,
+        q_sqrt=case.q_sqrt,
+        q_diag=not dense,
+        whiten=False,
+    )
+    arguments = tf.constant(case.X), case.inducing, case.kernel, tf.constant(case.m)
+    bare = conditional(*arguments, q_sqrt=tf.constant(case.q_sqrt), white=False)
+    mean, var, _ = case.locals()
+    batched = [part[0] for part in posterior.predict_f(case.X[None])]
+    routes = [posterior.predict_f(case.X), posterior.fused_predict_f(case.X), batched]
+    for found in [*routes, model.predict_f(case.X), (bare[0] + 0.4, bare[1])]:
+        np.testing.assert_allclose(found[0], mean + 0.4, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(found[1], var, rtol=1e-8, atol=1e-8)
+
+
+@every_spread
+def test_all_neighbors_are_gpflows_svgp(rng, dense):
+    """Values, and gradients by every argument, of marginals and joint covariances."""
+    case = Case(rng, dense, count=M)
+    case.kernel.variance.assign(1.0)  # GPflow's jitter is no multiple of the variance
+
+    def predict(Z, inducing, full_cov):
+        model = SVGP(
+            case.kernel,
+            gpflow.likelihoods.Gaussian(),
+            inducing,
+            num_latent_gps=P,
+            q_mu=case.m,
+            q_sqrt=case.q_sqrt,
+            q_diag=not dense,
+            whiten=False,
+        )
+        variables = [
+            part.unconstrained_variable for part in (model.q_mu, model.q_sqrt, Z)
+        ] + list(case.kernel.trainable_variables)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            mean, cov = model.predict_f(case.X, full_cov=full_cov)
+            loss = tf.reduce_sum(tf.sin(mean)) + tf.reduce_sum(tf.sin(cov))
+        return [mean, cov, *tape.gradient(loss, variables)]
+
+    whole = gpflow.inducing_variables.InducingPoints(case.Z)
+    for full_cov in (False, True):
+        ours = predict(case.inducing.Z, case.inducing, full_cov)
+        theirs = predict(whole.Z, whole, full_cov)
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+@every_spread
+def test_the_kl_grows_with_the_number_of_neighbors(rng, dense):
+    case = Case(rng, dense)
+    posterior = case.posterior()
+    order = tf.constant(oracle.nearest(case.X / LENGTHSCALES, case.Z / LENGTHSCALES, M))
+    kls = [
+        posterior.local(tf.constant(case.X), order[:, :count]).kl.numpy() for count in (1, 3, 9, M)
+    ]
+    for smaller, larger in zip(kls, kls[1:], strict=False):
+        assert np.all(smaller <= larger + 1e-9)
+    K = case.k(case.Z, case.Z) + EPS * np.eye(M)
+    everything = sum(gaussian_kl(case.m[:, p], case.S[p], K) for p in range(P))
+    np.testing.assert_allclose(kls[-1], np.full(N, everything), rtol=1e-8)
+
+
+def test_the_prior_is_found_again(rng):
+    """S = K + eps I, m = 0, whatever the sets: mean 0, variance k(x, x), KL 0."""
+    case = Case(rng, True)
+    factor = np.linalg.cholesky(case.k(case.Z, case.Z) + EPS * np.eye(M))
+    q = np.zeros((M, P)), np.stack([factor] * P)
+    posterior = NeighborPosterior(case.kernel, case.inducing, *q)
+    mean, var = posterior.fused_predict_f(case.X)
+    np.testing.assert_allclose(mean, np.zeros((N, P)), atol=1e-12)
+    np.testing.assert_allclose(var, np.full((N, P), VARIANCE), rtol=1e-8)
+    local = posterior.local(tf.constant(case.X), tf.constant(case.sets))
+    np.testing.assert_allclose(local.kl, np.zeros(N), atol=1e-8)
+
+
+@every_spread
+def test_rows_together_share_the_union_of_their_neighbors(rng, dense):
+    case = Case(rng, dense)
+    active = np.unique(case.sets)
+    assert H < len(active) < M
+    mean, cov = case.posterior().fused_predict_f(case.X, full_cov=True)
+    for p in range(P):
+        theirs = oracle.joint(case.k, case.X, case.Z, active, case.m[:, p], case.S[p], EPS)
+        np.testing.assert_allclose(mean[:, p], theirs[0], rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(cov[p], theirs[1], rtol=1e-8, atol=1e-8)
+        assert np.linalg.eigvalsh(cov[p]).min() > -1e-9
+
+
+@every_spread
+def test_one_row_alone_is_its_marginal(rng, dense):
+    case = Case(rng, dense)
+    posterior = case.posterior()
+    mean, cov = posterior.fused_predict_f(case.X[:, None], full_cov=True)  # N batches of one row
+    marginal = posterior.fused_predict_f(case.X)
+    np.testing.assert_allclose(mean[:, 0], marginal[0], atol=1e-9)
+    np.testing.assert_allclose(cov[:, :, 0, 0], marginal[1], atol=1e-9)
+
+
+def test_batches_of_rows_have_unions_of_their_own(rng):
+    case = Case(rng, True)
+    posterior = case.posterior()
+    posterior.update_cache("tensor")
+    rows = case.X[:8].reshape(2, 2, 2, 2)
+    mean, cov = posterior.predict_f(rows, full_cov=True)
+    for i, j in np.ndindex(2, 2):
+        one = posterior.predict_f(rows[i, j], full_cov=True)
+        np.testing.assert_allclose(mean[i, j], one[0], atol=1e-12)
+        np.testing.assert_allclose(cov[i, j], one[1], atol=1e-12)
+
+
+def test_covariances_of_outputs_are_diagonal(rng):
+    case = Case(rng, False)
+    posterior = case.posterior()
+    _, var = posterior.fused_predict_f(case.X)
+    _, spread = posterior.fused_predict_f(case.X, full_output_cov=True)
+    np.testing.assert_allclose(spread, [np.diag(row) for row in var.numpy()])
+    _, cov = posterior.fused_predict_f(case.X, full_cov=True)
+    _, both = posterior.fused_predict_f(case.X, full_cov=True, full_output_cov=True)
+    expected = np.einsum("pnm,pq->npmq", cov, np.eye(P))
+    np.testing.assert_allclose(both, expected)
+
+
+def test_the_cache_keeps_q_as_it_was(rng):
+    case = Case(rng, False)
+    q_mu = tf.Variable(case.m)
+    posterior = NeighborPosterior(
+        case.kernel,
+        case.inducing,
+        q_mu,
+        case.q_sqrt,
+        precompute_cache=gpflow.posteriors.PrecomputeCacheType.TENSOR,
+    )
+    before = posterior.predict_f(case.X)[0]
+    q_mu.assign(2.0 * case.m)
+    np.testing.assert_array_equal(posterior.predict_f(case.X)[0], before)
+    np.testing.assert_allclose(posterior.fused_predict_f(case.X)[0], 2.0 * before, rtol=1e-10)
+    posterior.update_cache()
+    np.testing.assert_allclose(posterior.predict_f(case.X)[0], 2.0 * before, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [gpflow.kernels.Linear() + gpflow.kernels.Matern32()])
+def test_a_row_is_predicted_alike_in_any_company(rng, kernel):
+    """Also where k(x, x) is not the same everywhere, jitter included."""
+    case = Case(rng, False)
+    posterior = NeighborPosterior(kernel, case.inducing, case.m, case.q_sqrt)
+    rows = np.concatenate([case.X, 100.0 * case.X])
+    for a, b in zip(
+        posterior.fused_predict_f(rows), posterior.fused_predict_f(case.X), strict=True
+    ):
+        np.testing.assert_allclose(a[:N], b, rtol=1e-9)
+
+
+def test_a_fixed_mean_has_no_covariance_of_its_own(rng):
+    """``q_sqrt=None``, as in ``gpflow.conditionals.conditional`` by default."""
+    case = Case(rng, True)
+    case.S = np.zeros((P, M, M))
+    arguments = tf.constant(case.X), case.inducing, case.kernel, tf.constant(case.m)
+    mean, var = conditional(*arguments, white=False)
+    for p in range(P):
+        for i, I in enumerate(case.sets):
+            a, residual, _ = oracle.projection(case.k, case.X[i], case.Z[I], EPS)
+            np.testing.assert_allclose(mean[i, p], a @ case.m[I, p], rtol=1e-8)
+            np.testing.assert_allclose(var[i, p], residual, rtol=1e-7)
+
+
+def test_rows_are_predicted_in_blocks(rng, monkeypatch):
+    """As many rows as memory has room for, the last block smaller."""
+    case = Case(rng, True)
+    expected = case.posterior().fused_predict_f(case.X)
+    monkeypatch.setattr("gpflow_sparse.posteriors.draws._BLOCK", 4 * H**2)
+    for a, b in zip(case.posterior().fused_predict_f(case.X), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_the_kl_needs_rows(rng):
+    case = Case(rng, False)
+    _, _, kl = case.locals()
+    np.testing.assert_allclose(case.posterior().prior_kl(case.X), kl.sum(), rtol=1e-8)
+    with pytest.raises(ValueError, match="SWSGP"):
+        case.posterior().prior_kl()
+    model = SVGP(case.kernel, gpflow.likelihoods.Gaussian(), case.inducing, whiten=False)
+    with pytest.raises(ValueError, match="SWSGP"):
+        model.prior_kl()
+
+
+def test_what_cannot_be_is_refused(rng):
+    case = Case(rng, False)
+    with pytest.raises(ValueError, match="whiten must be False"):
+        case.posterior(whiten=True)
+    shared = gpflow.kernels.SharedIndependent(case.kernel, P)
+    with pytest.raises(ValueError, match="SharedIndependent"):
+        NeighborPosterior(shared, case.inducing, case.m, case.q_sqrt)
