@@ -86,6 +86,19 @@ def test_the_largest_prefer_the_lower_index_where_equal(num_places):
     np.testing.assert_array_equal(largest(scores, 4), [[3, 11, 0, 1], [0, 1, 2, 3]])
 
 
+@pytest.mark.parametrize(("M", "H"), [(30, 4), (2000, 4), (2000, 40)])
+def test_only_places_before_a_row_count(rng, M, H):
+    Z, _ = points(rng, M)
+    before = np.array([0, 1, 3, H - 1, H, H + 1, M // 2, M - 1], np.int32)
+    found = nearest(Z[before], Z, H, before)
+    scores = -((Z[before][:, None] - Z) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(largest(scores, H, before), found)
+    for j, row in zip(before, found.numpy(), strict=True):
+        count = min(H, j)
+        expected = oracle.nearest(Z[j : j + 1], Z[:j], count)[0] if j else []
+        np.testing.assert_array_equal(row, [*expected, *[-1] * (H - count)])
+
+
 def test_the_graph_prefers_the_lower_index_where_equal():
     """Whole numbers, so that equal distances are equal to the last digit; 2,304 and 36 places."""
     for side in (48, 6):

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
+from gpflow_sparse.experiments import step_commands
 from gpflow_sparse.experiments.config import METHODS
 from gpflow_sparse.experiments.papers import PAPERS
+from gpflow_sparse.experiments.step_commands import split_list, whole_numbers
 from gpflow_sparse.session import session
 from gpflow_sparse.terminal import clear_errors, print_table, stopped
 
@@ -29,7 +30,7 @@ def bench() -> None:
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    show_default="512; 500 for qsgp, 1024 for softki",
+    show_default="512; 500 for qsgp, 1024 for softki, 64 for swsgp",
     help="Rows of the batch.",
 )
 @click.option("--input-dim", type=click.IntRange(min=1), show_default="8; 10 for softki", help="D.")
@@ -49,6 +50,8 @@ def bench() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="qsgp: folder for the table and a picture.",
 )
+@click.option("--surface", is_flag=True, help="swsgp: inputs near a surface of 3 dimensions.")
+@click.option("--memory", is_flag=True, help="swsgp: only what 10^5 points, 100 neighbors take.")
 @click.option("--float32/--float64", default=False, help="Precision.")
 @click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 def step(method: str, float32: bool, device: str | None, **options: Any) -> None:
@@ -57,76 +60,11 @@ def step(method: str, float32: bool, device: str | None, **options: Any) -> None
     Where gpytorch is installed, its orthogonally decoupled model is timed too; its second set of
     points serves the mean only. For qsgp: whole steps, against the numbers of functions and of
     rows, and the memory that they take. For softki: both objectives, and GPflow's SGPR too, with
-    the batch as its data.
+    the batch as its data. For swsgp: whole steps of several sizes, and GPyTorch's nearest-neighbor
+    strategy if it is installed.
     """
-    names = ("num_basis", "num_data", "basis_batch_size", "num_support", "output")
     with clear_errors(), session(float32, device):
-        sampled = {name: options.pop(name) for name in names}
-        options["input_dim"] = options["input_dim"] or (10 if method == "softki" else 8)
-        if method == "qsgp":
-            _step_of_qsgp({**options, **sampled}, float32)
-            return
-        given = [name for name in names if not _is_default(name)]
-        if given:
-            raise ValueError(f"--{given[0].replace('_', '-')} is for qsgp, not for {method}.")
-        if method == "softki":
-            _step_of_softki(options)
-            return
-        _step_against_svgp(method, options)
-
-
-def _step_against_svgp(method: str, sizes: dict[str, Any]) -> None:
-    from gpflow_sparse.experiments.steps import bench_step
-
-    rows, rate = bench_step(method, **{**sizes, "batch_size": sizes["batch_size"] or 512})
-    table = [
-        (
-            row.title,
-            f"{row.milliseconds:.1f}",
-            f"{row.ratio:.3f}",
-            "" if row.fraction is None else f"{row.fraction:.2f}",
-        )
-        for row in rows
-    ]
-    print_table(("model", "ms per step", "ratio to GPflow", "of the matmul rate"), table)
-    click.echo(f"matmul rate {rate:.0f} GFLOP/s", err=True)
-    click.echo(json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "matmul_gflops": rate}))
-
-
-def _step_of_qsgp(options: dict[str, Any], float32: bool) -> None:
-    from gpflow_sparse.experiments import qsgp_costs
-    from gpflow_sparse.experiments.qsgp_memory import step_memory
-    from gpflow_sparse.experiments.qsgp_sizes import StepSizes
-
-    names = ("basis_batch_size", "num_support", "input_dim", "num_inducing")
-    sizes = StepSizes(options["batch_size"] or 500, *(options[name] for name in names))
-    num_basis, num_data = (
-        _whole_numbers(options[name], name) for name in ("num_basis", "num_data")
-    )
-    costs = qsgp_costs.step_costs(num_basis, num_data, sizes, repeats=options["repeats"])
-    memory = [step_memory(m, sizes, float32=float32) for m in num_basis]
-    header, rows = qsgp_costs.cost_table(costs, memory)
-    print_table(header, rows)
-    record = {
-        "rows": [dataclasses.asdict(cost) for cost in costs],
-        "memory": [dataclasses.asdict(grown) for grown in memory],
-    }
-    if options["output"] is not None:
-        qsgp_costs.write_costs(options["output"], costs, memory)
-        click.echo(f"table and picture in {options['output']}", err=True)
-    click.echo(json.dumps(record))
-
-
-def _step_of_softki(sizes: dict[str, Any]) -> None:
-    from gpflow_sparse.experiments.softki_steps import softki_steps
-
-    if not _is_default("num_orthogonal"):
-        raise ValueError("--num-orthogonal is not for softki, which has one set of points.")
-    del sizes["num_orthogonal"]
-    rows = softki_steps(**{**sizes, "batch_size": sizes["batch_size"] or 1024})
-    table = [(row.title, f"{row.milliseconds:.1f}", f"{row.ratio:.3f}") for row in rows]
-    print_table(("model", "ms per step", "ratio to GPflow's SGPR"), table)
-    click.echo(json.dumps({"rows": [dataclasses.asdict(row) for row in rows]}))
+        step_commands.run(method, float32, options)
 
 
 @bench.command()
@@ -143,6 +81,26 @@ def posterior(method: str, num_rows: int, **sizes: Any) -> None:
         cost = dataclasses.asdict(posterior_cost(num_rows, **sizes))
         print_table(("what", "value"), [(name, f"{value:.4g}") for name, value in cost.items()])
         click.echo(json.dumps(cost))
+
+
+@bench.command()
+@click.argument("method", type=click.Choice(["swsgp"]))
+@click.option("--num-inducing", type=click.IntRange(min=1), default=1024, help="M.")
+@click.option("--num-neighbors", type=click.IntRange(min=1), default=4, help="H.")
+@click.option("--num-rows", type=click.IntRange(min=1), default=1000, help="Rows of a call.")
+@click.option("--input-dim", type=click.IntRange(min=1), default=8, help="D.")
+@click.option("--repeats", type=click.IntRange(min=1), default=20, help="Timed rounds.")
+@click.option("--float32/--float64", default=False, help="Precision.")
+@click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+def predict(method: str, float32: bool, device: str | None, **sizes: int) -> None:
+    """Time a cached prediction of METHOD against GPflow's SVGP with as many points."""
+    with clear_errors(), session(float32, device):
+        from gpflow_sparse.experiments.swsgp_predictions import prediction_times
+
+        rows = prediction_times(**sizes)
+        table = [(row.title, f"{row.microseconds:.2f}", f"{row.ratio:.3f}") for row in rows]
+        print_table(("model", "microseconds a row", "ratio to GPflow"), table)
+        click.echo(json.dumps({"rows": [dataclasses.asdict(row) for row in rows]}))
 
 
 @bench.command()
@@ -203,7 +161,7 @@ def grief(device: str | None, **sizes: int) -> None:
     "--steps",
     type=click.IntRange(min=1),
     show_default="2000 for solvegp, at full size 100 epochs; 5000 or less for qsgp; 50 epochs for "
-    "softki",
+    "softki; 20000 or less for swsgp",
     help="Training steps of every row, but for grief.",
 )
 @click.option("--minutes", default=75.0, help="Begin nothing that would end later.")
@@ -239,28 +197,13 @@ def paper(
         from gpflow_sparse.experiments.papers.spec import PaperRun
 
         folder = Path(f"benchmarks-{name}") if output is None else output
-        chosen = (_split(datasets), _split(rows), _whole_numbers(splits))
+        chosen = (split_list(datasets), split_list(rows), whole_numbers(splits))
         run = PaperRun(PAPERS[name], size, folder, steps, *chosen)
         records = run_paper(run, minutes)
         done = [record for record in records if record["status"] == "done"]
         print_table(*run.paper.summary(done))
         click.echo(f"results in {folder / run.stem}.md and .jsonl", err=True)
         click.echo(json.dumps({"done": len(done), "failed": len(records) - len(done)}))
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _whole_numbers(text: str, name: str = "splits") -> tuple[int, ...]:
-    if not all(part.isdecimal() for part in _split(text)):
-        raise ValueError(f"{name} must be numbers such as 0,1,2; got {text!r}.")
-    return tuple(int(part) for part in _split(text))
-
-
-def _is_default(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.DEFAULT
 
 
 @contextlib.contextmanager

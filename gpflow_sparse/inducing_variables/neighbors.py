@@ -124,11 +124,27 @@ class NeighborInducingPoints(InducingVariables):
         Z = tf.gather(tf.convert_to_tensor(self.Z), drawn)
         return self._closest(Z, kernel, self.num_neighbors, before=drawn)
 
+    @staticmethod
+    def metric(kernel: Kernel) -> tf.Tensor | None:
+        """
+        The units of the columns that the kernel reads in which distances are taken: lengthscales
+        relative to the first, ``[D']`` or a scalar, rounded. None for kernels whose value does not
+        fall with a distance.
+        """
+        if not isinstance(kernel, IsotropicStationary):
+            return None
+        lengthscales = tf.stop_gradient(tf.convert_to_tensor(kernel.lengthscales))
+        lengthscales = tf.cast(lengthscales, tf.float64)
+        if lengthscales.shape.rank == 0:
+            return tf.ones_like(lengthscales)
+        ratios = tf.math.log(lengthscales / lengthscales[0])
+        return tf.exp(_METRIC_STEP * tf.round(ratios / _METRIC_STEP))
+
     def _closest(
         self, X: tf.Tensor, kernel: Kernel, count: int, before: tf.Tensor | None = None
     ) -> tf.Tensor:
         """``[N, count]``, without regard to global points."""
-        Z, metric = tf.convert_to_tensor(self.Z), _metric(kernel)
+        Z, metric = tf.convert_to_tensor(self.Z), self.metric(kernel)
         if metric is None:
             scores = tf.square(kernel(X, Z)) / kernel(Z, full_cov=False)
             return largest(scores, count, before)
@@ -170,6 +186,17 @@ class NeighborInducingPoints(InducingVariables):
                 f"rows of Z, from 0 to {self.Z.shape[0] - 1}; got {indices}."
             )
         return indices
+
+
+class _Known:
+    """A tree and what it was made from."""
+
+    def __init__(self, Z: np.ndarray, metric: np.ndarray) -> None:
+        self._Z, self._metric = Z.copy(), metric.copy()
+        self.index = NeighborIndex(Z / metric)
+
+    def fits(self, Z: np.ndarray, metric: np.ndarray) -> bool:
+        return np.array_equal(self._metric, metric) and np.array_equal(self._Z, Z)
 
 
 class _Known:

@@ -9,6 +9,7 @@ from gpflow_sparse.models.rvm import RVM
 from gpflow_sparse.models.softki import SoftKI
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.models.solvegpr import SOLVEGPR
+from gpflow_sparse.models.swsgp import SWSGP
 
 __all__ = [
     "GRIEF",
@@ -17,6 +18,7 @@ __all__ = [
     "RVM",
     "SOLVEGP",
     "SOLVEGPR",
+    "SWSGP",
     "BasisGPR",
     "BasisSVGP",
     "SoftKI",

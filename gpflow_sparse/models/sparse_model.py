@@ -40,6 +40,13 @@ class SparseModel(abc.ABC):
         :param data: returns the batch of this step.
         """
 
+    def prepare_data(self, data: Any) -> None:
+        """
+        What depends on all rows: called before step 0, and at every snapshot of a run.
+
+        :param data: as `training.fit` was given them.
+        """
+
     def sparse_step(
         self,
         data: tuple[tf.Tensor, tf.Tensor],

@@ -8,6 +8,7 @@ from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.multioutput import (
     MultioutputPosterior,
     latent_kernels,
+    mixed,
     require_latent_kernels,
 )
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
@@ -24,5 +25,6 @@ __all__ = [
     "SparsePosterior",
     "cache_type",
     "latent_kernels",
+    "mixed",
     "require_latent_kernels",
 ]

@@ -25,7 +25,8 @@ class NeighborTerms:
         """
         :param jitter: smallest relative jitter, as of a posterior.
         """
-        self._kernel, self._inducing_variable, self._jitter = kernel, inducing_variable, jitter
+        self.kernel = kernel
+        self._inducing_variable, self._jitter = inducing_variable, jitter
 
     def local(self, X: tf.Tensor, neighbors: tf.Tensor, q: Rows, rows: tf.Tensor) -> Local:
         """
@@ -94,17 +95,24 @@ class NeighborTerms:
         :param active: ``[m]``; ``rows`` the same.
         """
         Z = tf.gather(tf.convert_to_tensor(self._inducing_variable.Z), active)  # [m, D]
-        K = self._with_nugget(covariance(self._kernel, Z))
-        L = linalg.cholesky(K, "K_A (covariance of the active inducing points)")
-        A = linalg.solve_triangular(L, covariance(self._kernel, Z, X))  # [m, n]
+        L = self._factor(Z)
+        A = linalg.solve_triangular(L, covariance(self.kernel, Z, X))  # [m, n]
         W = linalg.solve_triangular(L, A, adjoint=True)  # K_A^-1 k_A
         return Union(L, A, W, q, rows)
+
+    def prior_factor(self) -> tf.Tensor:
+        """Of the prior covariance of all M points, ``[M, M]``."""
+        return self._factor(tf.convert_to_tensor(self._inducing_variable.Z))
+
+    def _factor(self, Z: tf.Tensor) -> tf.Tensor:
+        K = self._with_nugget(covariance(self.kernel, Z))
+        return linalg.cholesky(K, "K_A (covariance of the active inducing points)")
 
     def _covariances(
         self, X: tf.Tensor, places: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         Z = tf.gather(tf.convert_to_tensor(self._inducing_variable.Z), places)  # [n, H, D]
-        K, k, diagonal = local_covariances(self._kernel, X, Z)
+        K, k, diagonal = local_covariances(self.kernel, X, Z)
         return self._with_nugget(K), k, diagonal
 
     def _with_nugget(self, K: tf.Tensor) -> tf.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.experiments.papers import PAPERS, curves_runner, runner
+from gpflow_sparse.experiments.papers import PAPERS, binary, curves_runner, runner
 from gpflow_sparse.experiments.papers.spec import PaperRun, Size
 from gpflow_sparse.training import FitState
 
@@ -216,7 +216,7 @@ def test_odd_digits_are_one_and_pixels_from_zero_to_one(models, monkeypatch):
         X, Y = rng.integers(0, 256, size=(12, 784)) * 1.0, np.arange(12)[:, None] % 10 * 1.0
         return Dataset(name, (X[:8], Y[:8]), (X[8:], Y[8:]), ("p",) * 784, "label", 10)
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(binary, "load", load)
     dataset = models.read("mnist_parity", 0)
     assert dataset.train[1][:, 0].tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
     assert (dataset.name, dataset.num_classes) == ("mnist_parity", 2)

@@ -169,17 +169,6 @@ def test_other_kernels_take_what_explains_most(rng, route, kernel):
         np.testing.assert_array_equal(np.sort(found), np.sort(expected))
 
 
-def test_the_criterion_is_the_drop_of_the_variance(rng):
-    """Of the variance at x, by each point alone."""
-    Z, X = points(rng)
-    kernel = Matern32() + Linear(0.5)
-    found = NeighborInducingPoints(Z, 1).neighbors(X, kernel)
-    for x, (j,) in zip(X, found.numpy(), strict=True):
-        drops = [float(kernel(x[None], z[None])) ** 2 / float(kernel(z[None])) for z in Z]
-        left = float(kernel(x[None])) - np.array(drops)
-        assert np.argmin(left) == j
-
-
 def test_a_point_that_explains_nothing_comes_last(rng):
     """A linear kernel has no variance at the origin, where the criterion is 0 / 0."""
     Z, X = points(rng)
@@ -196,6 +185,48 @@ def test_global_points_come_first_and_once(rng, route, kernel):
     found = NeighborInducingPoints(Z, H, global_indices=fixed).neighbors(X, kernel)
     np.testing.assert_array_equal(found, oracle.with_global(without, fixed))
     assert all(len(set(row)) == H for row in found.numpy())
+
+
+@pytest.mark.parametrize("size", [1, 9, 20, M])
+@pytest.mark.parametrize("lengthscales", [[1.0, 1.0], [1.0, np.exp(1.5)]])
+def test_active_points_are_ranked_by_their_places_in_the_lists_of_rows(
+    rng, route, size, lengthscales
+):
+    Z, X = points(rng)
+    found = NeighborInducingPoints(Z, H).ranked(X[:4], Matern32(lengthscales=lengthscales), size)
+    expected = oracle.active_set(X[:4] / lengthscales, Z / lengthscales, size)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_active_points_start_with_the_global_ones(rng, route):
+    Z, X = points(rng)
+    inducing = NeighborInducingPoints(Z, H, global_indices=[50, 2])
+    ranked = oracle.active_set(X[:3], Z, M)
+    expected = [50, 2, *[j for j in ranked if j not in (50, 2)]][:12]
+    np.testing.assert_array_equal(inducing.ranked(X[:3], Matern32(), 12), expected)
+
+
+@pytest.mark.parametrize("kernel", [Matern32(), SquaredExponential(1.7, [1.0, np.exp(1.5)])])
+def test_predecessors_are_the_nearest_of_those_before(rng, route, kernel):
+    Z, _ = points(rng)
+    drawn = np.array([0, 59, 3, 7, 8, 30], np.int32)
+    found = NeighborInducingPoints(Z, H, global_indices=[50, 2]).predecessors(drawn, kernel)
+    everyone = oracle.predecessors(Z / kernel.lengthscales.numpy(), H)
+    for j, row in zip(drawn, found.numpy(), strict=True):
+        missing = H - len(everyone[j])
+        np.testing.assert_array_equal(row, [*everyone[j], *[-1] * missing])
+
+
+def test_predecessors_by_the_other_criterion(rng):
+    Z, _ = points(rng)
+    kernel = Matern32() + Linear(0.5)
+    found = NeighborInducingPoints(Z, H).predecessors(np.arange(M, dtype=np.int32), kernel)
+    for j, row in enumerate(found.numpy()):
+        count = min(H, j)
+        expected = oracle.most_explaining(
+            lambda A, B: kernel(A, B).numpy(), Z[j : j + 1], Z[:j], count
+        )
+        np.testing.assert_array_equal(np.sort(row), np.sort([*expected[0], *[-1] * (H - count)]))
 
 
 def test_all_points_need_no_search(rng, route):

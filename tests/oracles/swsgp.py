@@ -47,10 +47,17 @@ def predecessors(Z, H):
 
 
 def active_set(X, Z, size):
-    """Section 4.5 with the rule it lacks: best place in any row's list, then smallest distance."""
+    """
+    Section 4.5 with the rule it lacks: best place in any row's list, then the smallest distance to
+    a row in whose list it has that place.
+    """
+    ranks = []
     distances = cdist(X, Z)
     places = np.argsort(np.argsort(distances, axis=1, kind="stable"), axis=1)
-    return np.lexsort((distances.min(axis=0), places.min(axis=0)))[:size]
+    for j in range(len(Z)):
+        best = places[:, j].min()
+        ranks.append((best, distances[places[:, j] == best, j].min(), j))
+    return np.array([j for _, _, j in sorted(ranks)[:size]])
 
 
 # one row
@@ -89,18 +96,12 @@ def usage(sets, M):
     return np.array([sum(j in I for I in sets) for j in range(M)])
 
 
-def kl_weights(kind, sets, counts):
-    """What the KL of each row counts for: ``paper``, or ``usage`` with the counts of all rows."""
+def kl_weights(kind, sets, M):
+    """What the KL of each of all N rows counts for."""
     if kind == "paper":
-        return np.full(len(sets), 1.0 / counts.num_data)
-    return np.array([np.mean([1.0 / counts.of[j] for j in I]) for I in sets])
-
-
-class Counts:
-    """Of all N rows, of which a batch may hold some."""
-
-    def __init__(self, sets, M):
-        self.num_data, self.of = len(sets), usage(sets, M)
+        return np.full(len(sets), 1.0 / len(sets))
+    counts = usage(sets, M)
+    return np.array([np.mean(1.0 / counts[I]) for I in sets])
 
 
 def objective(k, X, y, Z, sets, w, m, S, eps, noise):

@@ -13,11 +13,13 @@ from gpflow_sparse.experiments.papers.softki import SOFTKI_PAPER, SOFTKI_VALIDAT
 from gpflow_sparse.experiments.papers.softki_dimension import SOFTKI_ARMS, SOFTKI_MD22
 from gpflow_sparse.experiments.papers.solvegp import SOLVEGP_PAPER
 from gpflow_sparse.experiments.papers.spec import Paper
+from gpflow_sparse.experiments.papers.swsgp import SWSGP_PAPER, SWSGP_UNION
 
 _ALL: tuple[Paper, ...] = (
     SOLVEGP_PAPER,
     GRIEF_PAPER,
     QSGP_PAPER,
     *(SOFTKI_PAPER, SOFTKI_VALIDATION, SOFTKI_ARMS, SOFTKI_MD22),
+    *(SWSGP_PAPER, SWSGP_UNION),
 )
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in _ALL}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpflow_sparse.experiments.config import CHECKPOINTS
 from gpflow_sparse.experiments.papers.budget import Training
-from gpflow_sparse.experiments.papers.curves_table import number, write_curves_table
+from gpflow_sparse.experiments.papers.curves_table import lines_of, number, write_curves_table
 from gpflow_sparse.experiments.papers.spec import Paper, PaperRun, Record, Row, Task
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class CurvesPaper(Paper):
     """``read(dataset, split)``: standardized."""
     fit: Callable[[Mapping[str, Any], "Dataset", Training], Record]
     """``fit(row.options, dataset, training)``: trains and scores; the record has the keys of
-    ``columns``, milliseconds_per_step, training_seconds and curve: pairs of a step and a score."""
+    ``columns``, milliseconds_per_step, training_seconds and curve: pairs of a step and a score;
+    and may have "also": records with a title of their own, one more line of the table each."""
     columns: Mapping[str, tuple[str, str]]
     """Of the tables: key of the record and its format, by title."""
     printed: tuple[str, ...] = ()
@@ -103,7 +104,7 @@ class CurvesPaper(Paper):
         self, records: Sequence[Record]
     ) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
         titles, rows = self.printed or tuple(self.columns), []
-        for r in records:
+        for r in (line for record in records for line in lines_of(record)):
             cells = (number(r, *self.columns[title]) for title in titles)
             rows.append((r["dataset"], r["title"], f"{r['steps']}", *cells))
         return ("data set", "model", "steps", *titles), rows

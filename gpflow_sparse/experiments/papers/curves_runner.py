@@ -1,9 +1,11 @@
 """One row of a paper with learning curves, trained within a budget of time."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 
@@ -99,6 +101,14 @@ def train(
         "elbo": float(np.mean(history.elbo[-max(1, plan.steps // 10) :])),
         "recoveries": list(history.recoveries),
     }
+
+
+@contextmanager
+def precision(kind: type) -> Iterator[None]:
+    """GPflow's default float, for a while."""
+    jitter = gpflow.config.default_jitter()
+    with gpflow.config.as_context(gpflow.config.Config(float=kind, jitter=jitter)):
+        yield
 
 
 class Curve:

@@ -41,14 +41,15 @@ def _dataset(
     )
     if not records:
         return []
+    scored = [line for record in records for line in lines_of(record)]
     shown = {
         title: (key, form)
         for title, (key, form) in columns.items()
-        if any(key in record for record in records)
+        if any(key in line for line in scored)
     }
     lines = [
         (r["title"], f"{r['steps']}", *(number(r, key, form) for key, form in shown.values()))
-        for r in records
+        for r in scored
     ]
     for title, scores in run.paper.published.items():
         if name in scores:
@@ -63,6 +64,12 @@ def _dataset(
         f"{records[0]['curve_of']}:",
         grid(("share of the steps", *(f"{k}0 %" for k in range(1, 11))), _curves(records)),
     ]
+
+
+def lines_of(record: Record) -> list[Record]:
+    """A record, and what its training was scored as besides: the records in ``also``."""
+    shared = {name: record[name] for name in ("dataset", "steps")}
+    return [record, *({**shared, **other} for other in record.get("also", ()))]
 
 
 def number(record: Record, key: str, form: str) -> str:

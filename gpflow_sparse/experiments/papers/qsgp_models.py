@@ -1,9 +1,7 @@
 """The models of the table of Evans and Nair (2020), trained and scored."""
 
-import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import gpflow
@@ -13,10 +11,11 @@ from gpflow.keras import tf_keras
 
 from gpflow_sparse import initialization, training
 from gpflow_sparse.bases import FiniteBasis, Hybrid, KernelDictionary, RandomFourier
-from gpflow_sparse.data import Dataset, Standardizer, load, metrics
+from gpflow_sparse.data import Dataset, load, metrics
 from gpflow_sparse.experiments.build import scaler_of
+from gpflow_sparse.experiments.papers.binary import read_parity
 from gpflow_sparse.experiments.papers.budget import Training
-from gpflow_sparse.experiments.papers.curves_runner import train
+from gpflow_sparse.experiments.papers.curves_runner import precision, train
 from gpflow_sparse.experiments.papers.spec import Record
 from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.models import QSGP
@@ -29,15 +28,8 @@ _REFITTED = 4000
 
 
 def read(name: str, split: int) -> Dataset:
-    """A published split, standardized; for "mnist_parity" pixels from 0 to 1, odd digits are 1."""
-    if name != "mnist_parity":
-        return load(name, split).standardized()
-    digits = load("mnist", split)
-    pixels = Standardizer(np.zeros(784), np.full(784, 255.0))
-    train, test = ((pixels.transform_inputs(X), Y % 2.0) for X, Y in (digits.train, digits.test))
-    return dataclasses.replace(
-        digits, name=name, train=train, test=test, num_classes=2, standardizer=pixels
-    )
+    """A published split, standardized; for "mnist_parity" see :func:`.binary.read_parity`."""
+    return read_parity(split) if name == "mnist_parity" else load(name, split).standardized()
 
 
 def fit_qsgp(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> Record:
@@ -49,7 +41,7 @@ def fit_qsgp(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> Re
     """
     start = None if dataset.num_classes else start_hyperparameters(dataset, plan.seed)
     double = options["basis"] == "svgp"
-    with _precision(np.float64 if double else np.float32):
+    with precision(np.float64 if double else np.float32):
         X, Y = _in_precision(dataset.train)
         tf.random.set_seed(plan.seed)
         kernel, likelihood = _parts(start, options)
@@ -79,7 +71,7 @@ def start_hyperparameters(dataset: Dataset, seed: int) -> tuple[float, np.ndarra
     """Variance, lengthscales ``[D]`` and noise variance of an exact GP on 1,000 training rows."""
     X, Y = dataset.train
     rows = np.random.default_rng(seed).permutation(len(X))[:_SUBSET]
-    with _precision(np.float64):
+    with precision(np.float64):
         scales = initialization.median_lengthscales(X[rows], seed=seed)
         kernel = gpflow.kernels.SquaredExponential(lengthscales=scales)
         model = gpflow.models.GPR((X[rows], Y[rows]), kernel, noise_variance=0.1)
@@ -103,13 +95,6 @@ class FrozenFirst(tf_keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         return {"peak": self.peak, "total": self.total, "frozen": self.frozen}
-
-
-@contextmanager
-def _precision(kind: type) -> Iterator[None]:
-    jitter = gpflow.config.default_jitter()
-    with gpflow.config.as_context(gpflow.config.Config(float=kind, jitter=jitter)):
-        yield
 
 
 def _in_precision(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,8 @@
 """The models of the tables of SWSGP, trained and scored."""
 
-import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gpflow
@@ -14,11 +12,12 @@ from gpflow.covariances import Kuu
 from gpflow.keras import tf_keras
 
 from gpflow_sparse import initialization, linalg, training
-from gpflow_sparse.data import Dataset, Standardizer, load, metrics
+from gpflow_sparse.data import Dataset, load, metrics
 from gpflow_sparse.experiments.build import original_units, scaler_of
 from gpflow_sparse.experiments.evaluation import CachedModel, evaluate
+from gpflow_sparse.experiments.papers.binary import read_delays, read_parity
 from gpflow_sparse.experiments.papers.budget import Training
-from gpflow_sparse.experiments.papers.curves_runner import train
+from gpflow_sparse.experiments.papers.curves_runner import precision, train
 from gpflow_sparse.experiments.papers.spec import Record
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
@@ -30,23 +29,9 @@ _KERNELS = {"matern32": gpflow.kernels.Matern32, "matern52": gpflow.kernels.Mate
 
 
 def read(name: str, split: int) -> Dataset:
-    """
-    A published split, standardized; two of them as tasks of classification: "flights2013", where
-    1 is a delay on arrival, and "mnist_parity", where 1 is odd and pixels are from 0 to 1.
-    """
-    if name == "mnist_parity":
-        digits = load("mnist", split)
-        pixels = Standardizer(np.zeros(784), np.full(784, 255.0))
-        train, test = (
-            (pixels.transform_inputs(X), Y % 2.0) for X, Y in (digits.train, digits.test)
-        )
-        changes = {"num_classes": 2, "standardizer": pixels}
-        return dataclasses.replace(digits, name=name, train=train, test=test, **changes)
-    dataset = load(name, split)
-    if name == "flights2013":
-        train, test = ((X, 1.0 * (Y > 0.0)) for X, Y in (dataset.train, dataset.test))
-        dataset = dataclasses.replace(dataset, train=train, test=test, num_classes=2)
-    return dataset.standardized()
+    """A published split, standardized; for tasks of two classes see :mod:`.binary`."""
+    readers = {"mnist_parity": read_parity, "flights2013": read_delays}
+    return readers[name](split) if name in readers else load(name, split).standardized()
 
 
 def fit_swsgp(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> Record:
@@ -61,7 +46,7 @@ def fit_swsgp(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> R
     with precision(np.float32 if options["float32"] else np.float64):
         X, Y = (part.astype(gpflow.default_float()) for part in dataset.train)
         tf.random.set_seed(plan.seed)
-        model = build_model(dataset, X, plan.seed, options)
+        model = assemble(X, *_parts(dataset, plan.seed, options), plan.seed, options)
         if options.get("start") == "sites":
             model.start_from_sites(X, Y)
         rows = np.random.default_rng(plan.seed).permutation(len(dataset.test[0]))[:_WATCHED]
@@ -80,38 +65,24 @@ def fit_swsgp(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> R
         return results | {"also": _more(model, dataset, (X, Y), options)}
 
 
-@contextmanager
-def precision(kind: type) -> Iterator[None]:
-    """GPflow's default float, for a while."""
-    jitter = gpflow.config.default_jitter()
-    with gpflow.config.as_context(gpflow.config.Config(float=kind, jitter=jitter)):
-        yield
-
-
-def build_model(
-    dataset: Dataset, X: np.ndarray, seed: int, options: Mapping[str, Any]
+def assemble(
+    X: np.ndarray, kernel: Any, likelihood: Any, seed: int, options: Mapping[str, Any]
 ) -> gpflow.models.GPModel:
     """
     The model of a row at its start.
 
-    :param X: the training inputs in the precision of the model.
+    :param X: training inputs, in the precision of the model.
     """
-    kernel, likelihood = _parts(dataset, seed, options)
     M = min(options["num_inducing"], len(X))
-    choose = getattr(initialization, options["points"])
-    Z = choose(dataset.train[0], M, kernel, seed=seed).astype(X.dtype)
+    choose = {"kmeans": initialization.kmeans, "random": initialization.random_subset}
+    Z = choose[options["points"]](X, M, kernel, seed=seed).astype(X.dtype)
     if options["model"] == "svgp":
         return gpflow.models.SVGP(kernel, likelihood, Z, num_data=len(X))
     points = NeighborInducingPoints(Z, min(options["num_neighbors"], M))
     gpflow.set_trainable(points.Z, options["train_points"])
     names = ("covariance", "kl_weighting", "union")
-    return SWSGP(
-        kernel,
-        likelihood,
-        points,
-        num_data=len(X),
-        **{name: options[name] for name in names if name in options},
-    )
+    chosen = {name: options[name] for name in names if name in options}
+    return SWSGP(kernel, likelihood, points, num_data=len(X), **chosen)
 
 
 def make_optimizer(steps: int, options: Mapping[str, Any]) -> Any:
@@ -194,7 +165,7 @@ def _more(
     """What the same training gives in other ways, as lines of the table."""
     found = []
     for H in options.get("predicted_from", ()):
-        predictor = Predictor(model, neighbor_posterior(model, H).predict_f)
+        predictor = Predictor(model, seen_from(model, H))
         title = f"SVGP-{model.inducing_variable.num_inducing}-{H}, from {H} neighbors"
         found.append({"title": title, **score(predictor, dataset)})
     if options.get("refit"):
@@ -207,32 +178,26 @@ def _more(
 
 
 class Predictor(CachedModel):
-    """The likelihood of a model over predictions of ``f`` that are not its own."""
+    """The likelihood of a model over another posterior."""
 
-    def __init__(
-        self,
-        model: gpflow.models.GPModel,
-        predict_f: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
-    ) -> None:
+    def __init__(self, model: gpflow.models.GPModel, posterior: Any) -> None:
         self._likelihood, self._num_latent_gps = model.likelihood, model.num_latent_gps
-        self._posterior = _Moments(predict_f)
+        self._posterior = posterior
 
 
-class _Moments(NamedTuple):
-    predict_f: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+def seen_from(model: Any, num_neighbors: int) -> NeighborPosterior:
+    """
+    The q of SWSGP, or of GPflow's whitened SVGP, of which each row sees so many neighbors.
 
-
-def neighbor_posterior(model: gpflow.models.SVGP, num_neighbors: int) -> NeighborPosterior:
-    """The SVGP-M-H of the paper: a whitened q of GPflow's, of which each row sees H neighbors."""
-    points = model.inducing_variable
-    covariance = Kuu(points, model.kernel, jitter=gpflow.config.default_jitter())
-    L = linalg.cholesky(covariance, "Kuu")
-    return NeighborPosterior(
-        model.kernel,
-        NeighborInducingPoints(points.Z.numpy(), num_neighbors),
-        tf.linalg.matmul(L, tf.convert_to_tensor(model.q_mu)),
-        tf.linalg.matmul(L, tf.convert_to_tensor(model.q_sqrt)),
-    )
+    The latter is the SVGP-M-H of the paper.
+    """
+    points, q_mu, q_sqrt = model.inducing_variable, model.q_mu, model.q_sqrt
+    if isinstance(model, gpflow.models.SVGP):
+        covariance = Kuu(points, model.kernel, jitter=gpflow.config.default_jitter())
+        L = linalg.cholesky(covariance, "Kuu")
+        q_mu, q_sqrt = (tf.linalg.matmul(L, tf.convert_to_tensor(part)) for part in (q_mu, q_sqrt))
+    seen = NeighborInducingPoints(points.Z.numpy(), min(num_neighbors, len(points.Z)))
+    return NeighborPosterior(model.kernel, seen, q_mu, q_sqrt)
 
 
 def _fit_boosting(dataset: Dataset, plan: Training) -> Record:

@@ -1,0 +1,203 @@
+"""What the arguments of a model with neighbors may be, and where its q starts."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import Kernel
+
+from gpflow_sparse import checks
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.posteriors import latent_kernels
+from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
+
+_COVARIANCES = ("diag", "dense", "low_rank")
+_WEIGHTINGS = ("usage", "paper", "chain")
+# Numbers in the neighborhoods of one block of inducing points.
+_BLOCK = 2**20
+# Rows whose neighbors are counted together.
+_ROWS = 1024
+
+
+def require_inducing(value: Any) -> NeighborInducingPoints:
+    """:raises ValueError: for anything else."""
+    if not isinstance(value, NeighborInducingPoints):
+        raise ValueError(
+            "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
+            f"num_neighbors), got {type(value).__name__}."
+        )
+    return value
+
+
+def require_objective(
+    covariance: Any, kl_weighting: Any, union: Any, inducing_variable: NeighborInducingPoints
+) -> None:
+    """:raises ValueError: for unknown options, and those that do not go together."""
+    checks.require_choice(covariance, "covariance", _COVARIANCES)
+    checks.require_choice(kl_weighting, "kl_weighting", _WEIGHTINGS)
+    if covariance == "low_rank" and kl_weighting == "chain":
+        raise ValueError(
+            "kl_weighting must be 'usage' or 'paper' with covariance='low_rank': log |S| of all "
+            "inducing variables is no sum over them, which 'chain' needs."
+        )
+    if union is None:
+        return
+    num_inducing = inducing_variable.Z.shape[0]
+    if checks.require_count(union, "union") > num_inducing:
+        raise ValueError(
+            f"union must be from 1 to {num_inducing}, the number of inducing points, got {union}."
+        )
+    if union <= len(inducing_variable.global_indices):
+        raise ValueError(
+            f"union must be more than the {len(inducing_variable.global_indices)} global points, "
+            f"got {union}."
+        )
+    if kl_weighting != "usage":
+        raise ValueError(
+            f"kl_weighting={kl_weighting!r} has no meaning with union={union}: there is one KL, of "
+            "the active points. Leave kl_weighting out."
+        )
+
+
+def starting_q(
+    model: Any, covariance: str, rank: int, q_mu: Any, q_sqrt: Any
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """
+    Means ``[M, L]``, standard deviations ``[M, L]`` or None, factors ``[M, L, .]`` or None.
+
+    :param q_sqrt: as of a posterior; None for the prior if ``covariance`` can express it, else the
+        closest diagonal, from the neighbors of each point.
+    :raises ValueError: for values of a wrong shape.
+    """
+    M, L = model.inducing_variable.Z.shape[0], model.num_latent_gps
+    dtype = gpflow.default_float()
+    mean = np.zeros((M, L)) if q_mu is None else _require_shape(q_mu, (M, L), "q_mu")
+    if covariance == "dense":
+        shape = (L, M, M)
+        sqrt = _prior_factors(model) if q_sqrt is None else _require_shape(q_sqrt, shape, "q_sqrt")
+        rows = np.ascontiguousarray(np.swapaxes(np.tril(sqrt), 0, 1))
+        return mean.astype(dtype), None, rows.astype(dtype)
+    factors = None
+    if covariance == "low_rank":
+        checks.require_count(rank, "rank")
+        # a little, for gradients to tell the columns apart
+        factors = 1e-3 * np.random.default_rng(0).normal(size=(M, L, rank))
+        if q_sqrt is not None:
+            q_sqrt, given = _require_pair(q_sqrt)
+            factors = np.swapaxes(_require_shape(given, (L, M, rank), "q_sqrt[1]"), 0, 1)
+        factors = factors.astype(dtype)
+    if q_sqrt is None:
+        scales = closest_scales(model)
+    else:
+        scales = _require_shape(q_sqrt, (M, L), "q_sqrt")
+    if not (scales > 0.0).all():
+        raise ValueError("q_sqrt must be positive standard deviations with this covariance.")
+    return mean.astype(dtype), scales.astype(dtype), factors
+
+
+def closest_scales(model: Any) -> np.ndarray:
+    """
+    Standard deviations ``[M, L]`` of the independent u_j that are closest to the prior in
+    ``KL[q || p]``: that of u_j given its neighbors.
+    """
+    iv, jitter = model.inducing_variable, model.jitter
+    M, H = iv.Z.shape[0], iv.num_neighbors
+    found = np.empty((M, model.num_latent_gps))
+    size = max(1, _BLOCK // H**2)
+    for kernel, columns in latent_kernels(model.kernel, model.num_latent_gps):
+        terms = NeighborTerms(kernel, iv, jitter)
+        for start in range(0, M, size):
+            drawn = tf.range(start, min(start + size, M))
+            around = iv.neighbors(tf.gather(iv.Z, drawn), kernel)
+            others = tf.where(around == drawn[:, None], -1, around)
+            v = terms.conditional(drawn, others)[1].numpy()
+            found[start : start + size, columns] = np.sqrt(v)[:, None]
+    return found
+
+
+def require_whole_chain(model: Any, data: Any) -> None:
+    """:raises ValueError: if the objective of these data is drawn anew in every call."""
+    if model.kl_weighting != "chain" or model.union is not None:
+        return
+    num_inducing = model.inducing_variable.Z.shape[0]
+    if isinstance(data, tuple | list) and len(data) and len(data[0]) >= num_inducing:
+        return
+    raise ValueError(
+        f"kl_weighting='chain' draws its terms in every call from fewer than {num_inducing} rows, "
+        "one for each inducing point, which an optimizer that compares values cannot use: take "
+        "gs.training.fit, or all rows at once."
+    )
+
+
+def blocks_of_inputs(X: Any, input_dim: int, dtype: tf.DType) -> Iterator[tf.Tensor]:
+    """
+    ``[n, D]`` at a time.
+
+    :raises ValueError: for what is no matrix, has other columns or is not finite.
+    """
+    if isinstance(X, tf.data.Dataset):
+        for element in X:
+            part = element[0] if isinstance(element, tuple) else element
+            yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype)
+        return
+    if not isinstance(X, np.memmap):
+        X = checks.require_inputs(X, input_dim, dtype)
+    if len(X.shape) != 2:
+        raise ValueError(f"X must be a matrix [N, D], got shape {tuple(X.shape)}.")
+    for start in range(0, X.shape[0], _ROWS):
+        part = X[start : start + _ROWS]
+        yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype)
+
+
+def neighbor_state(model: Any) -> tuple[Any, ...]:
+    """What neighbors depend on: two of these are equal only if all rows see the same points."""
+    iv = model.inducing_variable
+    kernels = [kernel for kernel, _ in latent_kernels(model.kernel, model.num_latent_gps)]
+    metrics = tuple(_fingerprint(iv, kernel) for kernel in kernels)
+    return zlib.crc32(iv.Z.numpy().tobytes()), metrics
+
+
+def _fingerprint(iv: NeighborInducingPoints, kernel: Kernel) -> bytes:
+    metric = iv.metric(kernel)
+    if metric is not None:
+        return metric.numpy().tobytes()
+    return b"".join(np.asarray(part).tobytes() for part in kernel.parameters)
+
+
+def require_own_parts(model: Any) -> None:
+    """For parts that were assigned."""
+    iv = require_inducing(model.inducing_variable)
+    shape = (iv.Z.shape[0], model.num_latent_gps)
+    if tuple(model.q_mu.shape) != shape:
+        raise ValueError(f"q_mu must have shape {shape}, got {tuple(model.q_mu.shape)}.")
+
+
+def _prior_factors(model: Any) -> np.ndarray:
+    """``[L, M, M]``"""
+    iv = model.inducing_variable
+    factors = []
+    for kernel, columns in latent_kernels(model.kernel, model.num_latent_gps):
+        L = NeighborTerms(kernel, iv, model.jitter).prior_factor().numpy()
+        factors += [L] * (columns.stop - columns.start)
+    return np.stack(factors)
+
+
+def _require_pair(value: Any) -> tuple[Any, Any]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ValueError(
+            "q_sqrt must be a pair (standard deviations [M, L], factors [L, M, rank]) with "
+            f"covariance='low_rank', got {type(value).__name__}."
+        )
+    return value[0], value[1]
+
+
+def _require_shape(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    tensor = checks.as_tensor(value, name)
+    checks.require_range(tensor, name)
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}.")
+    return tensor.numpy()
+

@@ -1,0 +1,198 @@
+"""What a step of a model with neighbors sees, reads and computes."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from gpflow.kernels import Kernel, MultioutputKernel
+
+from gpflow_sparse import component_checks, subsampling
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.models.sparse_model import SparseModel, Touched
+from gpflow_sparse.neighborhoods import Rows
+from gpflow_sparse.posteriors import latent_kernels, mixed
+from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
+
+Moments = tuple[tf.Tensor, tf.Tensor]
+# Numbers in the neighborhoods of one block of inducing points.
+_BLOCK = 2**20
+
+
+class Seen(NamedTuple):
+    """The inducing points, or the rows of q, that a batch reads for one latent kernel; int32."""
+
+    neighbors: tf.Tensor | None
+    """``[n, H]``; None for one set."""
+    active: tf.Tensor | None
+    """``[m]``, the one set of all rows."""
+    drawn: tf.Tensor | None
+    """``[n_Z]``, whose terms of the chain are taken."""
+    before: tf.Tensor | None
+    """``[n_Z, H]``, their predecessors."""
+
+    def existing(self) -> "Seen":
+        """With the point itself in the place of a predecessor that there is not."""
+        if self.drawn is None or self.before is None:
+            return self
+        return self._replace(before=tf.where(self.before >= 0, self.before, self.drawn[:, None]))
+
+    def mapped(self, places: Callable[[tf.Tensor], tf.Tensor]) -> "Seen":
+        """The same with every place replaced."""
+        return Seen(*(None if part is None else places(part) for part in self))
+
+
+class NeighborStep(SparseModel):
+    """The part of :class:`~gpflow_sparse.models.SWSGP` that sees some inducing points of many."""
+
+    kernel: Kernel
+    likelihood: Any
+    mean_function: Any
+    inducing_variable: NeighborInducingPoints
+    num_data: Any
+    num_latent_gps: int
+    kl_weighting: str
+    union: int | None
+    jitter: float | None
+    usage: tf.Variable
+    q_mu: tf.Variable
+    q_log_scale: tf.Variable | None
+    q_factor: tf.Variable | None
+    _weight: Callable[[tf.Tensor, tf.DType], tf.Tensor]
+
+    def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
+        """Nothing: see :meth:`prepare_data`."""
+
+    @property
+    def long_variables(self) -> tuple[tf.Variable, ...]:
+        return tuple(
+            part for part in (self.q_mu, self.q_log_scale, self.q_factor) if part is not None
+        )
+
+    @property
+    def rows(self) -> Rows:
+        """q of all inducing variables."""
+        values = [tf.convert_to_tensor(part) for part in self.long_variables]
+        return self._rows(values, tf.range(self.q_mu.shape[0]))
+
+    def _rows(self, values: Sequence[tf.Tensor], taken: tf.Tensor) -> Rows:
+        """q of the points taken, from these rows of the long variables."""
+        found = iter(values)
+        mean = next(found)
+        scales = None if self.q_log_scale is None else tf.exp(next(found))
+        factors = None if self.q_factor is None else next(found)
+        if scales is None:  # rows of lower triangular matrices
+            lower = tf.range(factors.shape[2]) <= taken[:, None]
+            factors = factors * tf.cast(lower, factors.dtype)[:, None, :]
+        return Rows(mean, scales, factors)
+
+    def _look(self, X: tf.Tensor) -> list[Seen]:
+        """Which points a batch sees, for each latent kernel."""
+        iv, found = self.inducing_variable, []
+        for kernel, _ in latent_kernels(self.kernel, self.num_latent_gps):
+            if self.union is not None:
+                found.append(Seen(None, iv.ranked(X, kernel, self.union), None, None))
+                continue
+            neighbors = iv.neighbors(X, kernel)
+            drawn, before = None, None
+            if self.kl_weighting == "chain":
+                drawn = self._draw(X)
+                before = iv.predecessors(drawn, kernel)
+            found.append(Seen(neighbors, None, drawn, before))
+        return found
+
+    def _draw(self, X: tf.Tensor) -> tf.Tensor:
+        """As many inducing points as the batch has rows, or all."""
+        num_inducing = self.q_mu.shape[0]
+        if X.shape[0] is not None:
+            return subsampling.draw_indices(num_inducing, min(X.shape[0], num_inducing))
+        return subsampling.draw_indices(num_inducing, tf.minimum(tf.shape(X)[0], num_inducing))
+
+    def _touch(self, X: tf.Tensor, Y: tf.Tensor) -> Touched:
+        seen = self._look(X)
+        existing = [one.existing() for one in seen]
+        parts = [part for one in existing for part in one if part is not None]
+        taken, places = tf.unique(tf.concat([tf.reshape(part, [-1]) for part in parts], axis=0))
+        pieces = iter(tf.split(places, [tf.size(part) for part in parts]))
+        rows = [
+            one.mapped(lambda part: tf.reshape(next(pieces), tf.shape(part))) for one in existing
+        ]
+
+        def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
+            elbo = self._objective(X, Y, seen, self._rows(values, taken), rows)
+            return -(elbo + self.log_prior_density())  # type: ignore[attr-defined]
+
+        return Touched([(v, taken) for v in self.long_variables], loss, lambda changes: None)
+
+    def _objective(
+        self, X: tf.Tensor, Y: tf.Tensor, seen: list[Seen], q: Rows, rows: list[Seen]
+    ) -> tf.Tensor:
+        """The elbo of a batch."""
+        mean, var, penalty = self._terms(X, seen, q, rows)
+        prior_mean = self.mean_function(X)
+        mean += component_checks.require_mean(prior_mean, mean, self.mean_function)
+        expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [n]
+        return self._weight(X, mean.dtype) * tf.reduce_sum(expectations) - penalty
+
+    def _terms(
+        self, X: tf.Tensor, seen: list[Seen], q: Rows, rows: list[Seen]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Mean and variance of f, prior mean excluded, and what takes the place of the KL."""
+        moments, penalty = [], tf.zeros([], X.dtype)
+        latents = latent_kernels(self.kernel, self.num_latent_gps)
+        for i, (kernel, columns) in enumerate(latents):
+            terms = NeighborTerms(kernel, self.inducing_variable, self.jitter)
+            found, more = self._terms_of(terms, X, seen[i], _columns(q, columns), rows[i], i)
+            moments.append(found)
+            penalty += more
+        if isinstance(self.kernel, MultioutputKernel):
+            mean, var = mixed(self.kernel, moments, False, False)
+        else:
+            mean, var = moments[0]
+        return mean, var, penalty
+
+    def _terms_of(
+        self, terms: NeighborTerms, X: tf.Tensor, seen: Seen, q: Rows, rows: Seen, place: int
+    ) -> tuple[Moments, tf.Tensor]:
+        """:meth:`_terms` of one latent kernel."""
+        if seen.active is not None:
+            union = terms.union(X, seen.active, q, rows.active)
+            return (union.mean(), union.variances(terms.kernel(X, full_cov=False))), union.kl()
+        if seen.drawn is not None:
+            scale = self.q_mu.shape[0] / tf.shape(seen.drawn)[0]
+            chain = terms.chained(seen.drawn, seen.before, q, (rows.drawn, rows.before))
+            penalty = tf.cast(scale, X.dtype) * tf.reduce_sum(chain)
+            return terms.moments(X, seen.neighbors, q, rows.neighbors), penalty
+        local = terms.local(X, seen.neighbors, q, rows.neighbors)
+        weights = self._kl_weights(X, seen.neighbors, place)
+        penalty = self._weight(X, X.dtype) * tf.reduce_sum(weights * local.kl)
+        return (local.mean, local.var), penalty
+
+    def _chain_in_blocks(self) -> tf.Tensor:
+        """All terms of the chain."""
+        M, q, total = self.q_mu.shape[0], self.rows, tf.zeros([], self.q_mu.dtype)
+        size = max(1, _BLOCK // self.inducing_variable.num_neighbors**2)
+        for kernel, columns in latent_kernels(self.kernel, self.num_latent_gps):
+            terms = NeighborTerms(kernel, self.inducing_variable, self.jitter)
+            of_kernel = _columns(q, columns)
+            for start in range(0, M, size):
+                drawn = tf.range(start, min(start + size, M))
+                seen = Seen(None, None, drawn, self.inducing_variable.predecessors(drawn, kernel))
+                rows = seen.existing()
+                chain = terms.chained(drawn, seen.before, of_kernel, (drawn, rows.before))
+                total += tf.reduce_sum(chain)
+        return total
+
+    def _kl_weights(self, X: tf.Tensor, neighbors: tf.Tensor, place: int) -> tf.Tensor:
+        """``w_i [n]``."""
+        if self.kl_weighting == "paper":
+            batch = tf.shape(X)[0]
+            num_data = batch if self.num_data is None else self.num_data
+            return tf.fill([batch], 1.0 / tf.cast(num_data, X.dtype))
+        counts = tf.gather(self.usage[:, place], neighbors)  # [n, H]
+        return tf.reduce_mean(1.0 / tf.maximum(tf.cast(counts, X.dtype), 1.0), axis=1)
+
+
+def _columns(q: Rows, columns: slice) -> Rows:
+    """Of some latent functions."""
+    return Rows(*(None if part is None else part[:, columns] for part in q))
