@@ -99,7 +99,7 @@ def conditionals(
 
     @tf.custom_gradient
     def local(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor) -> Any:
-        inverse, half_log_det = _inverse(K)
+        inverse, half_log_det = inverse_of(K)
         a = tf.linalg.matvec(inverse, k)  # [n, H]
         alpha = tf.linalg.matmul(inverse, m)  # K^-1 m  [n, H, P]
         Sa = S * a[:, :, None] if diagonal else tf.einsum("nphg,ng->nhp", S, a)  # [n, H, P]
@@ -162,7 +162,7 @@ def weights(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor) -> tuple[tf.Tensor, tf
     return a, tf.maximum(residual, 0.0)
 
 
-def _inverse(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def inverse_of(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """``K^-1 [n, H, H]`` and ``log |K| / 2  [n]``."""
     L = linalg.cholesky(K, "K_I (covariance of the neighbors of a row)")
     eye = tf.eye(tf.shape(K)[-1], batch_shape=tf.shape(K)[:1], dtype=K.dtype)

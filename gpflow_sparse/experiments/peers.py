@@ -92,11 +92,12 @@ def preceding(Z: np.ndarray, count: int, block: int = 1024) -> np.ndarray:
     found = np.empty((len(Z) - count, count), np.int64)
     for start in range(count, len(Z), block):
         rows = np.arange(start, min(start + block, len(Z)))
-        distances, places = cKDTree(Z[:start], leafsize=64).query(Z[rows], count)
+        tree = cKDTree(Z[:start], leafsize=64)
+        distances, places = (np.reshape(part, (-1, count)) for part in tree.query(Z[rows], count))
         inside = np.sum((Z[rows, None] - Z[None, rows]) ** 2, axis=2) ** 0.5
         inside[np.triu_indices(len(rows))] = np.inf  # a row, and those after it
-        both = np.concatenate([distances.reshape(len(rows), count), inside], axis=1)
-        names = np.concatenate([places.reshape(len(rows), count), np.tile(rows, (len(rows), 1))], 1)
+        both = np.concatenate([distances, inside], axis=1)
+        names = np.concatenate([places, np.tile(rows, (len(rows), 1))], axis=1)
         nearest = np.argsort(both, axis=1)[:, :count]
         found[rows - count] = np.take_along_axis(names, nearest, axis=1)
     return found

@@ -1,6 +1,7 @@
 """What a process grows by when it trains SWSGP; no TensorFlow until one has been started."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from gpflow_sparse.experiments.qsgp_memory import in_own_process, megabytes
 from gpflow_sparse.session import session
@@ -57,7 +58,7 @@ def _measure(
 
         from gpflow_sparse.experiments.swsgp_steps import made_rows, swsgp_step
 
-        kind = gpflow.default_float()
+        kind: Any = gpflow.default_float()
         X, Y = made_rows(10_000, input_dim, surface, 0)
         rows = tf.constant(X, kind), tf.constant(Y, kind)
         Z = made_rows(num_inducing, input_dim, surface, 1)[0].astype(kind)

@@ -1,5 +1,6 @@
 """What a prediction of SWSGP costs, beside GPflow's SVGP with as many points."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.experiments.steps import alternate
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.posteriors import NeighborPosterior
+from gpflow_sparse.posteriors.neighbor import as_rows
+from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ def prediction_times(
 
     :param repeats: timed rounds, after three that are not.
     """
-    rng, kind = np.random.default_rng(seed), gpflow.default_float()
+    rng = np.random.default_rng(seed)
+    kind: Any = gpflow.default_float()
     X, Z = (rng.normal(size=(n, input_dim)).astype(kind) for n in (num_rows, num_inducing))
     mean = rng.normal(size=(num_inducing, 1)).astype(kind)
     factor = (0.1 * np.tril(rng.normal(size=(1, num_inducing, num_inducing)))).astype(kind)
@@ -53,33 +56,21 @@ def prediction_times(
     ).posterior()
     points = NeighborInducingPoints(Z, num_neighbors)
     steps = {f"GPflow SVGP({num_inducing})": _compiled(svgp.predict_f, X)}
-    given = _Given(Z, points.neighbors(tf.constant(X), kernel))
+    found = points.neighbors(tf.constant(X), kernel)
     for covariance, q_sqrt in (("diag", np.abs(mean) + kind(0.1)), ("dense", factor)):
-        for suffix, where in (("", points), (", neighbors given", given)):
-            posterior = NeighborPosterior(
-                kernel, where, mean, q_sqrt, precompute_cache=PrecomputeCacheType.TENSOR
-            )
-            title = f"SWSGP({num_inducing}, H = {num_neighbors}), {covariance}{suffix}"
-            steps[title] = _compiled(posterior.predict_f, X)
+        title = f"SWSGP({num_inducing}, H = {num_neighbors}), {covariance}"
+        posterior = NeighborPosterior(
+            kernel, points, mean, q_sqrt, precompute_cache=PrecomputeCacheType.TENSOR
+        )
+        steps[title] = _compiled(posterior.predict_f, X)
+        terms, q = NeighborTerms(kernel, points, None), as_rows(mean, q_sqrt)
+        moments = functools.partial(terms.moments, neighbors=found, q=q, rows=found)
+        steps[f"{title}, neighbors given"] = _compiled(moments, X)
     seconds = alternate(list(steps.values()), repeats)
     return [
         PredictionTime(title, 1e6 * value / num_rows, value / seconds[0])
         for title, value in zip(steps, seconds, strict=True)
     ]
-
-
-class _Given(NeighborInducingPoints):
-    """Points that know the neighbors of the rows to come."""
-
-    def __init__(self, Z: np.ndarray, found: tf.Tensor) -> None:
-        """
-        :param found: int32 ``[N, H]``.
-        """
-        super().__init__(Z, found.shape[1])
-        self._found = found
-
-    def neighbors(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
-        return self._found
 
 
 def _compiled(predict: Callable[[tf.Tensor], Any], X: np.ndarray) -> Callable[[], Any]:

@@ -96,7 +96,6 @@ def swsgp_step(
     )
     model.update_neighbors(rows[0])
     optimizer = SparseAdam()
-    model.prepare_step(0, lambda: rows)
     optimizer.build(model.long_variables, model.small_variables)
     return compiled(lambda: model.sparse_step(random_rows(rows, batch_size), optimizer))
 
@@ -105,7 +104,7 @@ def step_ratios(steps: Sequence[NeighborStep]) -> dict[str, float]:
     """Of the times that are to be compared, by what is compared."""
     found = {}
     ours = [step for step in steps if step.title == OURS]
-    for H in sorted({step.num_neighbors for step in ours}):
+    for H in sorted({step.num_neighbors or 0 for step in ours}):
         same = sorted((s.num_inducing, s.milliseconds) for s in ours if s.num_neighbors == H)
         (few, least), (many, most) = same[0], same[-1]
         found[f"{OURS}, H = {H}: M = {many} over M = {few}"] = most / least

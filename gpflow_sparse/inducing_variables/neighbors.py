@@ -87,6 +87,10 @@ class NeighborInducingPoints(InducingVariables):
             return tf.tile(tf.range(self.num_neighbors)[None], [tf.shape(X)[0], 1])
         return self._with_global(self._closest(X, kernel, self.num_neighbors))
 
+    def nearest(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+        """The point closest to each row, global or not: int32 ``[N]``."""
+        return self._closest(X, kernel, 1)[:, 0]
+
     def ranked(self, X: tf.Tensor, kernel: Kernel, count: int) -> tf.Tensor:
         """
         The points that rows see together, the first ``count`` of them by rank: a point's rank is

@@ -29,6 +29,9 @@ class SparseModel(abc.ABC):
     neither their gradient nor anything else of their size is ever made.
     """
 
+    default_optimizer = "adagrad"
+    """Which of the sparse optimizers `training.fit` takes by itself: that, or "adam"."""
+
     trainable_variables: Sequence[tf.Variable]
     _require_data: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
 
@@ -42,7 +45,7 @@ class SparseModel(abc.ABC):
 
     def prepare_data(self, data: Any) -> None:
         """
-        What depends on all rows: called before step 0, and at every snapshot of a run.
+        What depends on all rows: called before step 0, and about once an epoch.
 
         :param data: as `training.fit` was given them.
         """
@@ -76,7 +79,7 @@ class SparseModel(abc.ABC):
         require_scale(scale)
         touched = self._touch(*self._require_data(data))
         dense = self.small_variables
-        loss, rows, known = _gradients(touched, dense)
+        loss, rows, known = gradients_of(touched, dense)
         numbers = [loss, *rows, *(g for g, _ in known)]
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in numbers])
         optimizer.build([variable for variable, _ in touched.rows], dense)
@@ -104,7 +107,7 @@ class SparseModel(abc.ABC):
         :return: the loss, and gradients with the variables that they, or rows of them, belong to.
         """
         touched = self._touch(*self._require_data(data))
-        loss, rows, known = _gradients(touched, self.small_variables)
+        loss, rows, known = gradients_of(touched, self.small_variables)
         variables = [variable for variable, _ in touched.rows]
         return loss, [*zip(rows, variables, strict=True), *known]
 
@@ -124,7 +127,7 @@ class SparseModel(abc.ABC):
         """Draw what a step on this batch takes."""
 
 
-def _gradients(
+def gradients_of(
     touched: Touched, dense: Sequence[tf.Variable]
 ) -> tuple[tf.Tensor, list[tf.Tensor], list[tuple[tf.Tensor, tf.Variable]]]:
     """The loss, its gradients at the touched rows, and those of small variables that have one."""

@@ -132,6 +132,19 @@ def require_whole_chain(model: Any, data: Any) -> None:
     )
 
 
+def require_natural(model: Any, gamma: Any) -> None:
+    """:raises ValueError: for models and step sizes that there is no such step of."""
+    if model.covariance != "diag" or model.kl_weighting == "chain" or model.union is not None:
+        raise ValueError(
+            "natural_step needs covariance='diag', kl_weighting 'usage' or 'paper' and union=None; "
+            f"got {model.covariance!r}, {model.kl_weighting!r} and {model.union}."
+        )
+    number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
+    if not (number and 0.0 < gamma <= 1.0):
+        raise ValueError(f"gamma must be above 0 and at most 1, got {gamma!r}.")
+    model._require_usage()
+
+
 def blocks_of_inputs(X: Any, input_dim: int, dtype: tf.DType) -> Iterator[tf.Tensor]:
     """
     ``[n, D]`` at a time.
@@ -150,6 +163,29 @@ def blocks_of_inputs(X: Any, input_dim: int, dtype: tf.DType) -> Iterator[tf.Ten
     for start in range(0, X.shape[0], _ROWS):
         part = X[start : start + _ROWS]
         yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype)
+
+
+def blocks_of_data(
+    model: Any, X: Any, Y: Any, rows: int
+) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """
+    ``(X [n, D], Y [n, P])`` at a time, checked.
+
+    :param X: an array or memory map; or a ``tf.data.Dataset`` of both, and then
+    :param Y: is None.
+    """
+    if isinstance(X, tf.data.Dataset):
+        if Y is not None:
+            raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
+        for block in X.rebatch(rows):
+            yield model._require_data(block)
+        return
+    if len(X) != len(Y):
+        raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}.")
+    if not isinstance(X, np.memmap):
+        X, Y = model._require_data((X, Y))
+    for start in range(0, len(X), rows):
+        yield model._require_data((X[start : start + rows], Y[start : start + rows]))
 
 
 def neighbor_state(model: Any) -> tuple[Any, ...]:

@@ -9,7 +9,8 @@ from gpflow.kernels import Kernel, MultioutputKernel
 
 from gpflow_sparse import component_checks, subsampling
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
-from gpflow_sparse.models.sparse_model import SparseModel, Touched
+from gpflow_sparse.models import swsgp_options
+from gpflow_sparse.models.sparse_model import SparseModel, Touched, gradients_of
 from gpflow_sparse.neighborhoods import Rows
 from gpflow_sparse.posteriors import latent_kernels, mixed
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
@@ -44,6 +45,8 @@ class Seen(NamedTuple):
 
 class NeighborStep(SparseModel):
     """The part of :class:`~gpflow_sparse.models.SWSGP` that sees some inducing points of many."""
+
+    default_optimizer = "adam"
 
     kernel: Kernel
     likelihood: Any
@@ -123,6 +126,53 @@ class NeighborStep(SparseModel):
             return -(elbo + self.log_prior_density())  # type: ignore[attr-defined]
 
         return Touched([(v, taken) for v in self.long_variables], loss, lambda changes: None)
+
+    def natural_step(self, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0.1) -> tf.Tensor:
+        """
+        A natural-gradient step of the means and variances that a batch sees, for "diag".
+
+        With ``W_j`` the sum of the KL weights of the rows that see j, and gradients of the loss,
+
+            1 / s_j <- 1 / s_j + 2 gamma (dLoss/ds_j) / W_j,
+            m_j     <- m_j - gamma s_j (dLoss/dm_j) / W_j:
+
+        gamma = 1 on all rows is the closed form of s for Gaussian noise, and a Jacobi step of the
+        means, for which gamma of about 0.5 is safe. On a minibatch each row speaks for all rows
+        that see its points: take gamma near one over their number in the batch. Where the
+        likelihood is not log-concave, 1 / s_j shrinks by at most ``1 - gamma``.
+
+        :param data: ``(X [n, D], Y [n, P])``.
+        :param gamma: above 0, at most 1.
+        :return: the loss before the step.
+        :raises ValueError: for another covariance, "chain" or a union.
+        """
+        swsgp_options.require_natural(self, gamma)
+        X, Y = self._require_data(data)
+        touched = self._touch(X, Y)
+        loss, (by_mean, by_log_scale), _ = gradients_of(touched, [])
+        taken = touched.rows[0][1]
+        weights = tf.gather(self._summed_weights(X), taken)
+        log_scale = tf.gather(self.q_log_scale, taken)
+        # d/dlog sigma = 2 s d/ds
+        factor = 1.0 + gamma * tf.maximum(by_log_scale / weights, -1.0)
+        log_scale -= 0.5 * tf.math.log(tf.maximum(factor, 1e-6))
+        change = gamma * tf.exp(2.0 * log_scale) * by_mean / weights
+        component_checks.require_finite_result(self, "the natural step", log_scale, change)
+        self.q_log_scale.scatter_update(tf.IndexedSlices(log_scale, taken))
+        self.q_mu.scatter_sub(tf.IndexedSlices(change, taken))
+        return loss
+
+    def _summed_weights(self, X: tf.Tensor) -> tf.Tensor:
+        """``W [M, L]``, a row of the batch counting for all that it stands for."""
+        columns = []
+        for i, seen in enumerate(self._look(X)):
+            w = self._weight(X, X.dtype) * self._kl_weights(X, seen.neighbors, i)
+            each = tf.repeat(w, tf.shape(seen.neighbors)[1])
+            flat = tf.reshape(seen.neighbors, [-1])
+            columns.append(tf.math.unsorted_segment_sum(each, flat, self.q_mu.shape[0]))
+        latents = latent_kernels(self.kernel, self.num_latent_gps)
+        widths = [of.stop - of.start for _, of in latents]
+        return tf.repeat(tf.stack(columns, axis=1), widths, axis=1)
 
     def _objective(
         self, X: tf.Tensor, Y: tf.Tensor, seen: list[Seen], q: Rows, rows: list[Seen]

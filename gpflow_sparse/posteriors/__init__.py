@@ -13,6 +13,7 @@ from gpflow_sparse.posteriors.multioutput import (
 )
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
+from gpflow_sparse.posteriors.sites import SitePosterior
 
 __all__ = [
     "BasisPosterior",
@@ -22,6 +23,7 @@ __all__ = [
     "MultioutputPosterior",
     "NeighborPosterior",
     "OrthogonalPosterior",
+    "SitePosterior",
     "SparsePosterior",
     "cache_type",
     "latent_kernels",

@@ -47,6 +47,12 @@ class NeighborTerms:
         mean = tf.linalg.matvec(tf.gather(q.mean, rows), a, transpose_a=True)
         return mean, residual[:, None] + q.variances(rows, a)
 
+    def inverse(self, X: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """``a = K_I^-1 k_I  [n, H]`` and ``K_I^-1  [n, H, H]``."""
+        K, k, _ = self._covariances(X, neighbors)
+        inverse, _ = neighborhoods.inverse_of(K)
+        return tf.linalg.matvec(inverse, k), inverse
+
     def chained(
         self, drawn: tf.Tensor, before: tf.Tensor, q: Rows, rows: tuple[tf.Tensor, tf.Tensor]
     ) -> tf.Tensor:

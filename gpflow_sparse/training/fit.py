@@ -18,7 +18,7 @@ from gpflow_sparse.training.identity import describe_run
 from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import adam
 from gpflow_sparse.training.progress import FitProgress
-from gpflow_sparse.training.sparse import SparseAdagrad
+from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
 
 _DEFAULT_GAMMA = 0.1
 
@@ -78,7 +78,7 @@ def fit(
     :param optimizer: a Keras optimizer of either Keras (only ``apply_gradients`` is used), learning
         rate schedules included, or a sparse one of ``gpflow_sparse.training``; default
         ``adam(0.01)``. Models with a ``sparse_step`` take sparse ones only; default
-        ``SparseAdagrad`` with a rate that falls from 0.1 to 0.
+        ``SparseAdagrad`` with a rate that falls from 0.1 to 0, for SWSGP ``SparseAdam`` from 0.02.
     :param num_steps: how many steps; or give
     :param num_epochs: how many passes over the data.
     :param batch_size: rows per step; default all data up to 1024 rows, else 1024.
@@ -137,6 +137,7 @@ def fit(
             deterministic=deterministic,
             every=checkpoint_every,
             checkpoints=checkpoints,
+            data=data,
         )
         if resume:
             loop.resume(total)
@@ -149,11 +150,12 @@ def fit(
 
 
 def _default(model: Any, total: int) -> Any:
-    """Adam; for a model that moves some rows in a step, Adagrad with a rate that falls to 0."""
+    """Adam; for a model that moves some rows in a step, a sparse one whose rate falls to 0."""
     if not hasattr(model, "sparse_step"):
         return adam()
-    schedule = tf_keras.optimizers.schedules.CosineDecay(0.1, total)
-    return SparseAdagrad(schedule)
+    if model.default_optimizer == "adam":
+        return SparseAdam(tf_keras.optimizers.schedules.CosineDecay(0.02, total), dense=adam())
+    return SparseAdagrad(tf_keras.optimizers.schedules.CosineDecay(0.1, total))
 
 
 def _open_checkpoints(

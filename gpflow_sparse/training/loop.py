@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
@@ -50,11 +50,16 @@ class TrainingLoop:
         deterministic: bool,
         every: int,
         checkpoints: CheckpointFolder | None = None,
+        data: Any = None,
     ) -> None:
+        """
+        :param data: all of them, for models that look at them all at times.
+        """
         self.progress = Progress()
         self._model, self._feed, self._optimizer, self._gamma = model, feed, optimizer, gamma
         self._hooks, self._seed, self._deterministic = hooks, seed, deterministic
-        self._every, self._checkpoints = every, checkpoints
+        self._every, self._checkpoints, self._data = every, checkpoints, data
+        self._epoch = _snapshots_per_epoch(feed, every) * every
         self._state = RunState(model, optimizer, hooks)
         self._good: Snapshot | None = None
         self._pending: Snapshot | None = None
@@ -118,6 +123,7 @@ class TrainingLoop:
     def _advance(self, start: float, bar: FitProgress) -> None:
         step = self.progress.step
         if step % self._every == 0 and (self._good is None or self._good.step < step):
+            self._prepare_data(step)
             self._pending = self._state.take(step)
             if self._random and not self._fresh:
                 self._step = self._compile()
@@ -147,7 +153,10 @@ class TrainingLoop:
         """The loss of a step, or None if a number was not finite."""
         arguments = (tf.constant(move), *self._arguments(step))
         if move and self._feed is not None and hasattr(self._model, "prepare_step"):
-            self._prepare(step, self._feed.lookup, arguments[1:])
+            lookup = self._feed.lookup
+            self._prepare(
+                step, lambda: self._model.prepare_step(step, lambda: lookup(*arguments[1:]))
+            )
         try:
             loss, finite = self._step(*arguments)
         except (tf.errors.InvalidArgumentError, linalg.FactorizationError):
@@ -162,9 +171,15 @@ class TrainingLoop:
         self._fresh = False
         return float(loss) if bool(finite) else None
 
-    def _prepare(self, step: int, lookup: Any, arguments: tuple[Any, ...]) -> None:
+    def _prepare_data(self, step: int) -> None:
+        """At the first snapshot of each epoch, so that a look at all rows costs no more than it."""
+        due = step % self._epoch == 0 if self._epoch else step == 0
+        if due and self._feed is not None and hasattr(self._model, "prepare_data"):
+            self._prepare(step, lambda: self._model.prepare_data(self._data))
+
+    def _prepare(self, step: int, prepare: Callable[[], None]) -> None:
         try:
-            self._model.prepare_step(step, lambda: lookup(*arguments))
+            prepare()
         except linalg.FactorizationError as error:
             raise TrainingError(
                 f"step {step + 1}: {str(error).rstrip('.')}; {self._go_back()}."
@@ -246,3 +261,10 @@ class TrainingLoop:
             f"{done} The same call with resume=True goes on from the checkpoint in "
             f"{self._checkpoints.path}."
         )
+
+
+def _snapshots_per_epoch(feed: Feed | None, every: int) -> int:
+    """Rounded up; 0 where the source does not say how long an epoch is."""
+    if feed is None or feed.num_rows is None or feed.batch_size is None:
+        return 0
+    return -(-feed.num_rows // (feed.batch_size * every))

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -37,21 +38,28 @@ def read(name: str, split: int) -> Dataset:
     return dataclasses.replace(dataset, train=(X[rows], Y[rows])).standardized()
 
 
-class Exact(NamedTuple):
+@dataclass(frozen=True)
+class Together:
+    """A joint prediction of all test rows, of which batches are parts."""
+
+    mean: np.ndarray
+    """``[N, 1]``"""
+    covariance: np.ndarray
+    """Of f, ``[N, N]``."""
+
+    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.mean[rows], self.covariance[rows[:, :, None], rows[:, None, :]]
+
+
+@dataclass(frozen=True)
+class Exact:
     """An exact GP."""
 
     start: Start
     """Its hyperparameters."""
-    mean: np.ndarray
-    """Of the test rows, ``[N, 1]``."""
-    covariance: np.ndarray
-    """Of f at the test rows, ``[N, N]``."""
+    joint: Together
     iterations: int
     seconds: float
-
-    def joint(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See :data:`Joint`."""
-        return self.mean[rows], self.covariance[rows[:, :, None], rows[:, None, :]]
 
 
 @functools.lru_cache(maxsize=1)
@@ -68,8 +76,7 @@ def find_exact(dataset: Dataset, seed: int, iterations: int) -> Exact:
     noise = float(gp.likelihood.variance.numpy())
     start = Start(float(kernel.variance.numpy()), kernel.lengthscales.numpy(), noise)
     seconds = time.perf_counter() - begin
-    mean, covariance = gp.predict_f(dataset.test[0], full_cov=True)
-    return Exact(start, mean.numpy(), covariance.numpy()[0], int(found.nit), seconds)
+    return Exact(start, _together(gp, dataset.test[0]), int(found.nit), seconds)
 
 
 def fit_jointly(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> Record:
@@ -104,9 +111,9 @@ def fit_jointly(dataset: Dataset, plan: Training, options: Mapping[str, Any]) ->
     )
     noise = float(model.likelihood.variance.numpy())
     if options["model"] == "svgp":  # that of SWSGP has no set of its own for several rows
-        results |= scored(_joint(model.posterior(), X), noise)
+        results |= scored(_together(model, X), noise)
     lines = [
-        {"title": f"... from {H} neighbors", **scored(_joint(seen_from(model, H), X), noise)}
+        {"title": f"... from {H} neighbors", **scored(_apart(seen_from(model, H), X), noise)}
         for H in options["predicted_from"]
     ]
     return common | results | {"also": lines}
@@ -136,7 +143,14 @@ def score(
     return found
 
 
-def _joint(posterior: Any, X: np.ndarray) -> Joint:
+def _together(model: gpflow.models.GPModel, X: np.ndarray) -> Together:
+    mean, covariance = model.predict_f(X, full_cov=True)
+    return Together(mean.numpy(), covariance.numpy()[0])
+
+
+def _apart(posterior: Any, X: np.ndarray) -> Joint:
+    """Each batch on its own, for posteriors whose predictions depend on the company of a row."""
+
     def joint(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mean, covariance = posterior.predict_f(tf.constant(X[rows]), full_cov=True)
         return mean.numpy(), covariance.numpy()[:, 0]

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.covariances import Kuu
 from gpflow.keras import tf_keras
+from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse import initialization, linalg, training
 from gpflow_sparse.data import Dataset, load, metrics
@@ -44,7 +45,8 @@ def fit_swsgp(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> R
     if options["model"] == "boosting":
         return _fit_boosting(dataset, plan)
     with precision(np.float32 if options["float32"] else np.float64):
-        X, Y = (part.astype(gpflow.default_float()) for part in dataset.train)
+        kind: Any = gpflow.default_float()
+        X, Y = (part.astype(kind) for part in dataset.train)
         tf.random.set_seed(plan.seed)
         model = assemble(X, *_parts(dataset, plan.seed, options), plan.seed, options)
         if options.get("start") == "sites":
@@ -146,14 +148,13 @@ def score(predictor: Any, dataset: Dataset) -> Record:
     return scores
 
 
-def _hyperparameters(model: gpflow.models.GPModel) -> Record:
+def _hyperparameters(model: Any) -> Record:
     found: Record = {
         "kernel_variance": float(model.kernel.variance.numpy()),
         "lengthscales": model.kernel.lengthscales.numpy().tolist(),
     }
-    if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-        found["noise_variance"] = float(model.likelihood.variance.numpy())
-    return found
+    noise = getattr(model.likelihood, "variance", None)
+    return found if noise is None else found | {"noise_variance": float(noise.numpy())}
 
 
 def _more(
@@ -166,7 +167,7 @@ def _more(
     found = []
     for H in options.get("predicted_from", ()):
         predictor = Predictor(model, seen_from(model, H))
-        title = f"SVGP-{model.inducing_variable.num_inducing}-{H}, from {H} neighbors"
+        title = f"SVGP-{options['num_inducing']}-{H}, from {H} neighbors"
         found.append({"title": title, **score(predictor, dataset)})
     if options.get("refit"):
         start = time.perf_counter()
@@ -196,8 +197,10 @@ def seen_from(model: Any, num_neighbors: int) -> NeighborPosterior:
         covariance = Kuu(points, model.kernel, jitter=gpflow.config.default_jitter())
         L = linalg.cholesky(covariance, "Kuu")
         q_mu, q_sqrt = (tf.linalg.matmul(L, tf.convert_to_tensor(part)) for part in (q_mu, q_sqrt))
-    seen = NeighborInducingPoints(points.Z.numpy(), min(num_neighbors, len(points.Z)))
-    return NeighborPosterior(model.kernel, seen, q_mu, q_sqrt)
+    Z = points.Z.numpy()
+    seen = NeighborInducingPoints(Z, min(num_neighbors, len(Z)))
+    cache = PrecomputeCacheType.TENSOR
+    return NeighborPosterior(model.kernel, seen, q_mu, q_sqrt, precompute_cache=cache)
 
 
 def _fit_boosting(dataset: Dataset, plan: Training) -> Record:

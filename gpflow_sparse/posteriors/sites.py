@@ -1,0 +1,155 @@
+"""The posterior of which every inducing variable has been observed once, with noise."""
+
+from typing import Any
+
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from gpflow_sparse import checks, linalg
+from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
+from gpflow_sparse.posteriors.draws import in_blocks
+from gpflow_sparse.stationary import covariance, local_covariances
+
+
+class SitePosterior(SparsePosterior):
+    """
+    ``q(u_I)`` proportional to ``p(u_I) prod_{j in I} N(t_j; u_j, 1 / tau_j)`` for the neighbors I
+    of each row, with one Gaussian *site* for every inducing variable. Ours; not in the paper.
+
+    No inverse of a covariance, no jitter: with ``B = I + T^1/2 K_I T^1/2``, ``T = diag(tau_I)``,
+
+        mean = k^T T^1/2 B^-1 T^1/2 t,      var = k(x, x) - |L^-1 T^1/2 k|^2,     L L^T = B,
+
+    so that points may coincide and float32 is safe. ``tau = 0`` is the prior. Time O(n P H^3).
+
+    Learning hyperparameters on an objective of these is unsafe: nothing binds the rows to each
+    other, and lengthscales run off. Learn them elsewhere.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: NeighborInducingPoints,
+        targets: Any,
+        precisions: Any,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | None = None,
+    ) -> None:
+        """
+        :param targets: ``t [M, P]``, prior mean excluded.
+        :param precisions: ``tau [M, P]``, at least zero.
+        :raises ValueError: for shapes that do not fit the points, or negative precisions.
+        """
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        self._refuse_multioutput()
+        self.targets = checks.require_matrix(targets, "targets")
+        self.precisions = checks.require_matrix(precisions, "precisions")
+        shape = (inducing_variable.Z.shape[0], self.targets.shape[1])
+        for name, part in (("targets", self.targets), ("precisions", self.precisions)):
+            if tuple(part.shape) != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {tuple(part.shape)}.")
+        if bool(tf.reduce_any(self.precisions < 0.0)):
+            raise ValueError("precisions must be at least 0.")
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.X_data.Z.shape[1]
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """
+        The sum over rows of the KL of their neighbors.
+
+        :raises ValueError: without X.
+        """
+        if X is None:
+            raise ValueError("prior_kl needs X: every row has neighbors of its own.")
+        return self.marginals_and_kl(X)[2]
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        neighbors = self.X_data.neighbors(X, self.kernel)
+        K, k, diagonal = local_covariances(self.kernel, X, tf.gather(self.X_data.Z, neighbors))
+        roots, L, alpha = self._solve(K, neighbors)
+        mean, var = _moments(k, diagonal, roots, L, alpha)
+        eye = tf.eye(K.shape[-1], batch_shape=tf.shape(L)[:2], dtype=K.dtype)
+        inverse = linalg.solve_triangular(L, eye)
+        fits = tf.reduce_sum(alpha * tf.einsum("nhg,npg->nph", K, alpha), axis=2)  # [n, P]
+        trace = tf.reduce_sum(tf.square(inverse), axis=[2, 3])
+        log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=2)
+        size = tf.cast(tf.shape(K)[-1], K.dtype)
+        kl = tf.reduce_sum(log_det + 0.5 * (trace - size + fits))
+        return self._add_mean_function(X, mean), var, kl
+
+    def _solve(
+        self, K: tf.Tensor, places: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """``T^1/2 [n, P, H]``, ``L [n, P, H, H]`` and ``alpha = T^1/2 B^-1 T^1/2 t [n, P, H]``."""
+        roots = tf.sqrt(tf.gather(tf.transpose(self.precisions), places, axis=1))
+        roots = tf.transpose(roots, [1, 0, 2])
+        targets = tf.transpose(tf.gather(tf.transpose(self.targets), places, axis=1), [1, 0, 2])
+        B = roots[..., :, None] * K[:, None] * roots[..., None, :]
+        B = tf.linalg.set_diag(B, tf.linalg.diag_part(B) + 1.0)
+        L = linalg.cholesky(B, "I + T^1/2 K_I T^1/2 (sites of the neighbors of a row)")
+        solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
+        return roots, L, roots * solved
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if full_cov:
+            mean, cov = self._jointly(Xnew)
+            return mean, spread_outputs(cov, True) if full_output_cov else cov
+
+        def moments(X: tf.Tensor) -> tf.Tensor:
+            neighbors = self.X_data.neighbors(X, self.kernel)
+            Z = tf.gather(self.X_data.Z, neighbors)
+            K, k, diagonal = local_covariances(self.kernel, X, Z)
+            return tf.stack(_moments(k, diagonal, *self._solve(K, neighbors)))
+
+        flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+        numbers = self.X_data.num_neighbors**2 * self.targets.shape[1]
+        both = in_blocks(moments, flat, numbers)  # [2, n, P]
+        shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(both)[2:]], axis=0)
+        mean, var = tf.reshape(both[0], shape), tf.reshape(both[1], shape)
+        return mean, spread_outputs(var, False) if full_output_cov else var
+
+    def _jointly(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Over the union of the rows' neighbors."""
+        if X.shape.rank != 2:
+            raise ValueError(
+                f"Xnew must be a matrix [N, D] with full_cov=True, got shape {tuple(X.shape)}."
+            )
+        active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
+        Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), active)
+        roots, L, alpha = self._solve(covariance(self.kernel, Z)[None], active[None])
+        cross = covariance(self.kernel, Z, X)  # [m, n]
+        half = linalg.solve_triangular(L[0], roots[0][:, :, None] * cross)  # [P, m, n]
+        cov = self.kernel(X) - tf.linalg.matmul(half, half, transpose_a=True)
+        return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """Sites are fixed; the rest depends on the row."""
+        return (PrecomputedValue(self.targets, (False, False)),)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._conditional_fused(Xnew, full_cov, full_output_cov)
+
+
+def _moments(
+    k: tf.Tensor, diagonal: tf.Tensor, roots: tf.Tensor, L: tf.Tensor, alpha: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """``[n, P]`` each."""
+    mean = tf.linalg.matvec(alpha, k)
+    half = linalg.solve_triangular(L, (roots * k[:, None])[..., None])
+    return mean, diagonal[:, None] - tf.reduce_sum(tf.square(half), axis=[2, 3])

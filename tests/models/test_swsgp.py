@@ -1,0 +1,268 @@
+"""SWSGP's objective and predictions against dense algebra and GPflow's SVGP."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.models import SVGP
+
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.models import SWSGP
+from tests import test_swsgp_oracle as case
+from tests.oracles import swsgp as oracle
+from tests.oracles.solvegp import log_evidence, matern52
+
+N, M, H, L, RANK = 7, 12, 4, 2, 2
+LENGTHSCALES, NOISE, EPS = np.array([0.8, 0.8 * np.exp(0.5)]), 0.2, 1e-6
+k = oracle.with_lengthscales(matern52, 1.0, LENGTHSCALES)
+
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "dense", "low_rank"])
+every_weighting = pytest.mark.parametrize("weighting", ["usage", "paper"])
+
+
+def rows(seed=1, N=N):
+    """X [N, 2] and Y [N, L]."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 2))
+    return X, np.sin(2 * X[:, :1]) + 0.3 * rng.normal(size=(N, L))
+
+
+def points(count=H, M=M, **options):
+    Z = np.random.default_rng(2).normal(size=(M, 2))
+    return NeighborInducingPoints(Z, count, **options)
+
+
+def some_q(covariance, M=M, L=L):
+    """q_mu [M, L] and q_sqrt as the model takes it."""
+    rng = np.random.default_rng(3)
+    mean, scales = rng.normal(size=(M, L)), np.exp(0.5 * rng.normal(size=(M, L)) - 1.0)
+    if covariance == "diag":
+        return mean, scales
+    if covariance == "low_rank":
+        return mean, (scales, 0.3 * rng.normal(size=(L, M, RANK)))
+    return mean, np.tril(0.2 * rng.normal(size=(L, M, M))) + 0.5 * np.eye(M)
+
+
+def build(covariance="diag", weighting="usage", count=H, likelihood=None, **options):
+    """A model with some q, its users counted."""
+    options = {"num_data": N, "num_latent_gps": L, "rank": RANK, **options}
+    q_mu, q_sqrt = some_q(covariance, L=options["num_latent_gps"])
+    model = SWSGP(
+        gpflow.kernels.Matern52(lengthscales=LENGTHSCALES),
+        likelihood or gpflow.likelihoods.Gaussian(NOISE),
+        options.pop("inducing", None) or points(count),
+        covariance=covariance,
+        kl_weighting=weighting,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+        **options,
+    )
+    model.update_neighbors(rows()[0])
+    return model
+
+
+def spread(model, p):
+    """``S [M, M]`` of one output."""
+    q_sqrt = model.q_sqrt
+    if model.covariance == "diag":
+        return np.diag(q_sqrt[:, p].numpy() ** 2)
+    if model.covariance == "low_rank":
+        V = q_sqrt[1][p].numpy()
+        return np.diag(q_sqrt[0][:, p].numpy() ** 2) + V @ V.T
+    return q_sqrt[p].numpy() @ q_sqrt[p].numpy().T
+
+
+def neighbor_sets(X, count=H):
+    Z = points().Z.numpy()
+    return oracle.nearest(X / LENGTHSCALES, Z / LENGTHSCALES, count)
+
+
+def dense_objective(model, X, Y, w, eps=EPS):
+    Z, sets = model.inducing_variable.Z.numpy(), neighbor_sets(X)
+    return sum(
+        oracle.objective(k, X, Y[:, p], Z, sets, w, m, spread(model, p), eps, NOISE)
+        for p, m in enumerate(model.q_mu.numpy().T)
+    )
+
+
+def svgp(model):
+    """GPflow's, with the same parts."""
+    dense = model.covariance == "dense"
+    return SVGP(
+        model.kernel,
+        model.likelihood,
+        model.inducing_variable.Z.numpy(),
+        num_latent_gps=L,
+        q_mu=model.q_mu.numpy(),
+        q_sqrt=model.q_sqrt.numpy(),
+        q_diag=not dense,
+        whiten=False,
+        num_data=model.num_data,
+    )
+
+
+@every_weighting
+@every_covariance
+def test_the_objective_is_that_of_dense_algebra(covariance, weighting):
+    X, Y = rows()
+    model = build(covariance, weighting)
+    w = oracle.kl_weights(weighting, neighbor_sets(X), M)
+    expected = dense_objective(model, X, Y, w)
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-8)
+    np.testing.assert_allclose(model.training_loss((X, Y)), -expected, rtol=1e-8)
+    bare = dense_objective(model, X, Y, 0.0 * w)
+    np.testing.assert_allclose(model.prior_kl(X), bare - expected, rtol=1e-8)
+
+
+@every_weighting
+@every_covariance
+def test_the_objective_in_single_precision(covariance, weighting):
+    X, Y = rows()
+    w = oracle.kl_weights(weighting, neighbor_sets(X), M)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model = build(covariance, weighting)
+        value = model.elbo((X, Y))
+    assert value.dtype == tf.float32
+    np.testing.assert_allclose(value, dense_objective(model, X, Y, w, eps=1e-4), rtol=2e-4)
+
+
+def compiled_elbo(model, P=L):
+    """Of batches of any number of rows."""
+    signature = [tf.TensorSpec([None, size], tf.float64) for size in (2, P)]
+    return tf.function(lambda X, Y: model.elbo((X, Y)), input_signature=signature, autograph=False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@every_weighting
+@every_covariance
+def test_the_mean_over_all_batches_is_the_objective(covariance, weighting, size):
+    X, Y = rows()
+    model = build(covariance, weighting)
+    elbo = compiled_elbo(model)
+    batches = oracle.batches(N, size)
+    values = [elbo(X[batch], Y[batch]).numpy() for batch in batches]
+    assert np.std(values) > 1.0
+    np.testing.assert_allclose(np.mean(values), model.elbo((X, Y)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "dense"])
+@pytest.mark.parametrize(
+    "options",
+    [{"weighting": w} for w in ("usage", "paper", "chain")] + [{"union": M}],
+    ids=["usage", "paper", "chain", "union"],
+)
+def test_all_neighbors_are_gpflows_svgp(covariance, options):
+    X, Y = rows(N=15)
+    model = build(covariance, count=M, num_data=40, **options)
+    model.update_neighbors(np.tile(X, (40, 1))[:40])
+    reference = svgp(model)
+    new = rows(seed=5)[0]
+    for full_cov in (False, True):
+        ours, theirs = (each.predict_f(new, full_cov=full_cov) for each in (model, reference))
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(model.elbo((X, Y)), reference.elbo((X, Y)), rtol=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", ["Bernoulli", "StudentT", "Poisson"])
+def test_any_likelihood_at_all_neighbors_is_gpflows_svgp(likelihood):
+    X, Y = rows(N=15)
+    model = build(count=M, likelihood=getattr(gpflow.likelihoods, likelihood)())
+    Y = np.abs(np.round(Y)) if likelihood == "Poisson" else np.sign(Y).clip(0, 1)
+    np.testing.assert_allclose(model.elbo((X, Y)), svgp(model).elbo((X, Y)), rtol=1e-8)
+
+
+@every_covariance
+def test_predictions_are_those_of_dense_algebra_by_every_route(covariance):
+    model = build(covariance, mean_function=gpflow.functions.Constant([0.3]))
+    new, Z = rows(seed=5)[0], points().Z.numpy()
+    for p, m in enumerate(model.q_mu.numpy().T):
+        S = spread(model, p)
+        mean, var, _ = oracle.locals_of(k, new, Z, neighbor_sets(new), m, S, EPS)
+        for posterior in (model, model.posterior(), model.posterior("nocache")):
+            if posterior is not model:
+                predict = [posterior.predict_f, posterior.fused_predict_f]
+                predict = predict[1:] if posterior.cache is None else predict
+            else:
+                predict = [model.predict_f]
+            for function in predict:
+                found = function(new)
+                np.testing.assert_allclose(found[0][:, p], mean + 0.3, rtol=1e-8, atol=1e-8)
+                np.testing.assert_allclose(found[1][:, p], var, rtol=1e-8)
+        joint = model.predict_f(new[:2], full_cov=True)
+        active = np.unique(neighbor_sets(new[:2]))
+        theirs = oracle.joint(k, new[:2], Z, active, m, S, EPS)
+        np.testing.assert_allclose(joint[0][:, p], theirs[0] + 0.3, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(joint[1][p], theirs[1], rtol=1e-7, atol=1e-9)
+
+
+def test_every_latent_kernel_has_neighbors_of_its_own():
+    """Two kernels of very different lengthscales: the sum of two models."""
+    X, Y = rows()
+    kernels = [gpflow.kernels.Matern52(lengthscales=ell) for ell in ([1.0, 0.1], [0.1, 1.0])]
+    both = build(num_latent_gps=2)
+    both = SWSGP(
+        gpflow.kernels.SeparateIndependent(kernels),
+        gpflow.likelihoods.Gaussian(NOISE),
+        points(),
+        q_mu=both.q_mu,
+        q_sqrt=both.q_sqrt,
+    )
+    both.update_neighbors(X)
+    parts = [
+        SWSGP(
+            kernel,
+            gpflow.likelihoods.Gaussian(NOISE),
+            points(),
+            q_mu=both.q_mu[:, p : p + 1],
+            q_sqrt=both.q_sqrt[:, p : p + 1],
+        )
+        for p, kernel in enumerate(kernels)
+    ]
+    for part in parts:
+        part.update_neighbors(X)
+    assert not np.array_equal(parts[0].usage, parts[1].usage)
+    total = sum(part.elbo((X, Y[:, p : p + 1])) for p, part in enumerate(parts))
+    np.testing.assert_allclose(both.elbo((X, Y)), total, rtol=1e-10)
+    for i in range(2):
+        apart = np.concatenate([part.predict_f(X)[i] for part in parts], axis=1)
+        np.testing.assert_allclose(both.predict_f(X)[i], apart, rtol=1e-10)
+
+
+def evidence_case(weighting, count):
+    """Erratum W1: 60 rows, 40 inducing points, the best q for Gaussian noise."""
+    X, y, Z = case.w1()
+    sets = oracle.nearest(X, Z, count)
+    w = oracle.kl_weights(weighting, sets, len(Z))
+    m, s = oracle.optimal_q(case.k, X, y, Z, sets, w, EPS, case.NOISE)
+    model = SWSGP(
+        gpflow.kernels.Matern52(lengthscales=0.3),
+        gpflow.likelihoods.Gaussian(case.NOISE),
+        NeighborInducingPoints(Z, count),
+        kl_weighting=weighting,
+        q_mu=m[:, None],
+        q_sqrt=np.sqrt(s)[:, None],
+    )
+    model.update_neighbors(X)
+    return model.elbo((X, y[:, None])) - log_evidence(case.k, X, y, case.NOISE)
+
+
+@pytest.mark.parametrize(("count", "above"), [(2, 31.10), (4, 28.76), (16, 1.03)])
+def test_the_papers_objective_is_above_the_exact_evidence(count, above):
+    np.testing.assert_allclose(evidence_case("paper", count), above, atol=0.01)
+    assert evidence_case("usage", count) < -40.0
+
+
+def test_it_starts_where_the_prior_is_closest():
+    model = SWSGP(
+        gpflow.kernels.Matern52(lengthscales=LENGTHSCALES),
+        gpflow.likelihoods.Gaussian(),
+        points(),
+        num_latent_gps=L,
+    )
+    Z = points().Z.numpy()
+    for j, I in enumerate(neighbor_sets(Z)):
+        K = k(Z[I], Z[I]) + EPS * np.eye(H)
+        expected = 1.0 / np.linalg.inv(K)[list(I).index(j), list(I).index(j)]
+        np.testing.assert_allclose(model.q_sqrt[j] ** 2, [expected] * L, rtol=1e-8)
+    np.testing.assert_array_equal(model.q_mu, np.zeros((M, L)))

@@ -1,0 +1,159 @@
+"""SWSGP's chain: one KL against a product of conditionals given nearest predecessors."""
+
+import math
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kullback_leiblers import gauss_kl
+
+from gpflow_sparse import subsampling
+from tests.models import test_swsgp as base
+from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, L, M, N, build, rows, spread
+from tests.oracles import swsgp as oracle
+
+SCALED = base.points().Z.numpy() / LENGTHSCALES
+k = oracle.with_lengthscales(base.matern52, 1.0, 1.0)  # of inputs in lengthscales
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "dense"])
+
+
+def dense_objective(model, X, Y, count=H, eps=EPS):
+    X = X / LENGTHSCALES
+    sets = oracle.nearest(X, SCALED, count)
+    return sum(
+        oracle.chain_objective(k, X, Y[:, p], SCALED, sets, count, m, spread(model, p), eps, NOISE)
+        for p, m in enumerate(model.q_mu.numpy().T)
+    )
+
+
+@pytest.mark.parametrize("count", [1, H, M])
+@every_covariance
+def test_the_objective_of_many_rows_is_exact(covariance, count):
+    X, Y = rows(N=M)
+    model = build(covariance, "chain", count, num_data=None)
+    np.testing.assert_allclose(model.elbo((X, Y)), dense_objective(model, X, Y, count), rtol=1e-8)
+    compiled = tf.function(lambda: model.elbo((X, Y)), autograph=False)
+    np.testing.assert_allclose(compiled(), model.elbo((X, Y)), rtol=1e-12)
+
+
+@every_covariance
+def test_the_objective_in_single_precision(covariance):
+    X, Y = rows(N=M)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model = build(covariance, "chain", num_data=None)
+        value = model.elbo((X, Y))
+    np.testing.assert_allclose(value, dense_objective(model, X, Y, eps=1e-4), rtol=2e-4)
+
+
+@pytest.mark.parametrize("count", [1, H, M])
+@every_covariance
+def test_the_whole_kl_needs_no_rows(covariance, count):
+    model = build(covariance, "chain", count)
+    expected = sum(
+        oracle.chain_kl(k, SCALED, count, m, spread(model, p), EPS)
+        for p, m in enumerate(model.q_mu.numpy().T)
+    )
+    np.testing.assert_allclose(model.prior_kl(), expected, rtol=1e-8)
+
+
+def test_the_whole_kl_is_summed_in_blocks(monkeypatch):
+    expected = build("diag", "chain").prior_kl()
+    monkeypatch.setattr("gpflow_sparse.models.swsgp_step._BLOCK", 5 * H**2)
+    np.testing.assert_allclose(build("diag", "chain").prior_kl(), expected, rtol=1e-12)
+
+
+@every_covariance
+def test_with_all_predecessors_it_is_the_kl_of_all(covariance):
+    """Gradients too; not by the variance, with which GPflow's jitter does not grow."""
+    model = build(covariance, "chain", M)
+    gpflow.set_trainable(model.kernel.variance, False)
+    variables = model.trainable_variables
+    ours, theirs = [], []
+    with tf.GradientTape(persistent=True) as tape:
+        ours.append(model.prior_kl())
+        K = model.kernel(model.inducing_variable.Z) + EPS * np.eye(M)
+        theirs.append(gauss_kl(tf.convert_to_tensor(model.q_mu), model.q_sqrt, K))
+    for value, found in ((ours[0], ours), (theirs[0], theirs)):
+        found += tape.gradient(value, variables, unconnected_gradients="zero")
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(a), b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@every_covariance
+def test_the_mean_over_all_batches_and_draws_is_the_objective(monkeypatch, covariance, size):
+    """Of rows, and of as many inducing points."""
+    X, Y = rows()
+    model = build(covariance, "chain")
+    drawn = tf.Variable(np.arange(size), dtype=tf.int32, trainable=False)
+    asked = []
+
+    def draw(total, count):
+        asked.append((total, count))
+        return tf.convert_to_tensor(drawn)
+
+    monkeypatch.setattr(subsampling, "draw_indices", draw)
+    elbo = tf.function(
+        lambda X, Y: model.elbo((X, Y)),
+        input_signature=[tf.TensorSpec([size, 2], tf.float64)] * 2,
+        autograph=False,
+    )
+    batches, draws = oracle.batches(N, size), oracle.batches(M, size)
+    values = []
+    for i in range(math.lcm(len(batches), len(draws))):  # every one as often as any other
+        drawn.assign(draws[i % len(draws)])
+        batch = batches[i % len(batches)]
+        values.append(elbo(X[batch], Y[batch]).numpy())
+    assert set(asked) == {(M, size)}
+    np.testing.assert_allclose(np.mean(values), dense_objective(model, X, Y), rtol=1e-9)
+
+
+def test_draws_are_made_anew_and_without_replacement():
+    X, Y = rows()
+    model = build("diag", "chain")
+    tf.random.set_seed(1)
+    elbo = base.compiled_elbo(model)
+    values = [float(elbo(X, Y)) for _ in range(20)]
+    assert len(set(np.round(values, 9))) > 15
+    for _ in range(20):
+        drawn = model._draw(tf.constant(X)).numpy()
+        assert len(set(drawn)) == N
+        assert set(drawn) <= set(range(M))
+
+
+@pytest.mark.parametrize("count", [2, H, M])
+@every_covariance
+def test_it_is_below_the_evidence_of_its_own_model(covariance, count):
+    """At the best q as well, where the gradient by q is zero."""
+    X, Y = rows(N=30)
+    model = build(covariance, "chain", count, num_data=None)
+    S = oracle.nearest(X / LENGTHSCALES, SCALED, count)
+    arguments = [(k, X / LENGTHSCALES, y, SCALED, S) for y in Y.T]
+    evidence = sum(oracle.chain_evidence(*part, count, EPS, NOISE) for part in arguments)
+    assert model.elbo((X, Y)) < evidence
+    best = [oracle.optimal_chain_q(*part, count, EPS, NOISE) for part in arguments]
+    model.q_mu.assign(np.stack([m for m, _ in best], axis=1))
+    if covariance == "diag":
+        model.q_log_scale.assign(0.5 * np.log([s for _, s in best]).T)
+    else:
+        A, _ = oracle.dense_projection(k, X / LENGTHSCALES, SCALED, S, EPS)
+        precision = A.T @ A / NOISE + oracle.chain_precision(k, SCALED, count, EPS)
+        factor = np.linalg.cholesky(np.linalg.inv(precision))
+        model.q_factor.assign(np.stack([factor] * L, axis=1))
+    with tf.GradientTape() as tape:
+        elbo = model.elbo((X, Y))
+    assert elbo < evidence
+    for gradient in tape.gradient(elbo, model.long_variables):
+        np.testing.assert_allclose(tf.convert_to_tensor(gradient), 0.0, atol=1e-5)
+
+
+def test_what_has_no_such_sum_is_refused():
+    with pytest.raises(ValueError, match="low_rank"):
+        build("low_rank", "chain")
+    model = build("diag", "chain")
+    with pytest.raises(ValueError, match="chain"):
+        model.training_loss_closure(rows())  # fewer rows than M: a new loss at every call
+    for other in (build("diag", "paper"), build("dense", "usage")):
+        with pytest.raises(ValueError, match="needs X"):
+            other.prior_kl()

@@ -1,0 +1,134 @@
+"""The best q of SWSGP for Gaussian noise, in closed form and by natural gradients."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.models import test_swsgp as base
+from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, L, M, build, rows
+from tests.oracles import swsgp as oracle
+
+Z = base.points().Z.numpy()
+WEIGHTINGS = ["usage", "paper", "chain"]
+every_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS)
+
+
+def fitted(weighting, N=40, **options):
+    """A model at its best q, and its data."""
+    X, Y = rows(N=N)
+    model = build("diag", weighting, num_data=N, **options)
+    model.update_neighbors(X)
+    model.update_posterior(X, Y)
+    return model, X, Y
+
+
+def best(weighting, X, Y, count=H):
+    """m and s ``[M, L]``."""
+    sets = base.neighbor_sets(X, count)
+    if weighting == "chain":  # predecessors are found in lengthscales
+        k = oracle.with_lengthscales(base.matern52, 1.0, 1.0)
+        case = k, X / LENGTHSCALES, Z / LENGTHSCALES
+        found = [
+            oracle.optimal_chain_q(*case[:2], y, case[2], sets, count, EPS, NOISE) for y in Y.T
+        ]
+    else:
+        w = oracle.kl_weights(weighting, sets, M)
+        found = [oracle.optimal_q(base.k, X, y, Z, sets, w, EPS, NOISE) for y in Y.T]
+    return [np.stack(part, axis=1) for part in zip(*found, strict=True)]
+
+
+@every_weighting
+def test_the_best_q_is_that_of_dense_algebra(weighting):
+    model, X, Y = fitted(weighting)
+    m, s = best(weighting, X, Y)
+    np.testing.assert_allclose(model.q_mu, m, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(model.q_sqrt**2, s, rtol=1e-8)
+
+
+@every_weighting
+def test_the_gradient_is_zero_there(weighting):
+    model, X, Y = fitted(weighting)
+    with tf.GradientTape() as tape:
+        elbo = model.elbo((X, Y))
+    for gradient in tape.gradient(elbo, model.long_variables):
+        np.testing.assert_allclose(tf.convert_to_tensor(gradient), np.zeros((M, L)), atol=1e-5)
+    start = build("diag", weighting, num_data=len(X))
+    start.update_neighbors(X)
+    assert start.elbo((X, Y)) < elbo
+
+
+@every_weighting
+def test_a_mean_function_is_taken_off(weighting):
+    shift = gpflow.functions.Constant([0.7])
+    model, X, Y = fitted(weighting, mean_function=shift)
+    np.testing.assert_allclose(model.q_mu, best(weighting, X, Y - 0.7)[0], rtol=1e-6, atol=1e-6)
+
+
+@every_weighting
+def test_rows_are_streamed(weighting, monkeypatch):
+    model, X, Y = fitted(weighting)
+    expected = model.q_mu.numpy(), model.q_sqrt.numpy()
+    monkeypatch.setattr("gpflow_sparse.models.swsgp_optimum._ENTRIES", 3 * H**2)
+    model.update_posterior(X, Y)
+    np.testing.assert_allclose(model.q_mu, expected[0], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-10)
+
+
+def test_points_that_no_row_sees_stay_as_they_are():
+    X, Y = rows(N=3)
+    model = build("diag", "usage", count=2, num_data=3)
+    model.update_neighbors(X)
+    before = model.q_mu.numpy(), model.q_sqrt.numpy()
+    model.update_posterior(X, Y)
+    unused = np.ravel(model.usage) == 0
+    assert unused.any()
+    for now, old in zip((model.q_mu.numpy(), model.q_sqrt.numpy()), before, strict=True):
+        assert np.isfinite(now).all()
+        np.testing.assert_array_equal(now[unused], old[unused])
+        assert np.all(now[~unused] != old[~unused])
+
+
+def test_all_neighbors_with_the_best_q_are_the_mean_of_sgpr():
+    """Whose q is the best of all, and whose mean depends on no covariance."""
+    model, X, Y = fitted("usage", count=M)
+    sgpr = gpflow.models.SGPR((X, Y), model.kernel, Z, noise_variance=NOISE)
+    new = rows(seed=5)[0]
+    np.testing.assert_allclose(model.predict_f(new)[0], sgpr.predict_f(new)[0], atol=1e-5)
+    assert model.elbo((X, Y)) < sgpr.elbo()
+
+
+@every_weighting
+def test_a_whole_natural_step_stays_at_the_best_q(weighting):
+    model, X, Y = fitted(weighting)
+    expected = model.q_mu.numpy(), model.q_sqrt.numpy()
+    model.natural_step((X, Y), 1.0)
+    np.testing.assert_allclose(model.q_mu, expected[0], atol=1e-5)
+    np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-5)
+
+
+@every_weighting
+def test_natural_steps_raise_the_objective(weighting):
+    X, Y = rows(N=40)
+    model = build("diag", weighting, num_data=40)
+    model.update_neighbors(X)
+    values = [float(model.elbo((X, Y)))]
+    for _ in range(5):
+        model.natural_step((X, Y), 0.3)
+        values.append(float(model.elbo((X, Y))))
+    assert np.all(np.diff(values) > 0.0)
+
+
+@pytest.mark.parametrize("covariance", ["dense", "low_rank"])
+def test_other_covariances_are_refused(covariance):
+    X, Y = rows()
+    model = build(covariance)
+    for use in (lambda: model.update_posterior(X, Y), lambda: model.natural_step((X, Y), 0.5)):
+        with pytest.raises(ValueError, match="diag"):
+            use()
+
+
+def test_other_likelihoods_are_refused():
+    X, Y = rows()
+    with pytest.raises(ValueError, match="Gaussian"):
+        build(likelihood=gpflow.likelihoods.StudentT()).update_posterior(X, Y)

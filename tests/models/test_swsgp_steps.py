@@ -1,0 +1,142 @@
+"""What a training step of SWSGP sees and moves, and what it counts before."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import gpflow_sparse as gs
+from gpflow_sparse.models import SWSGP
+from tests.models import test_swsgp as base
+from tests.models.test_swsgp import H, L, M, N, build, points, rows
+from tests.oracles import swsgp as oracle
+
+FORMS = {
+    "diag usage": ("diag", "usage", {}),
+    "dense paper": ("dense", "paper", {}),
+    "low rank usage": ("low_rank", "usage", {}),
+    "diag chain": ("diag", "chain", {}),
+    "dense chain": ("dense", "chain", {}),
+    "union": ("diag", "usage", {"union": 6}),
+}
+every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+
+
+def built(form):
+    covariance, weighting, options = form
+    return build(covariance, weighting, **options)
+
+
+@every_form
+def test_a_step_has_the_gradient_of_the_loss(form):
+    """Of the rows that it touches, and of the hyperparameters; other rows have none."""
+    X, Y = (part[:3] for part in rows())
+    model = built(form)
+    model.kernel.lengthscales.prior = tfp.distributions.Gamma(*np.array([2.0, 3.0]))
+    tf.random.set_seed(4)
+    loss, found = model.step_gradients((X, Y))
+    tf.random.set_seed(4)  # the same draw of the chain's terms
+    with tf.GradientTape() as tape:
+        expected = model.training_loss((X, Y))
+    np.testing.assert_allclose(loss, expected, rtol=1e-10)
+    tf.random.set_seed(4)
+    touched = model._touch(*model._require_data((X, Y))).rows
+    gradients = dict(
+        zip(
+            [v.ref() for v in model.trainable_variables],
+            tape.gradient(expected, model.trainable_variables),
+            strict=True,
+        )
+    )
+    for (variable, indices), (gradient, _) in zip(touched, found, strict=False):
+        whole = tf.convert_to_tensor(gradients.pop(variable.ref())).numpy()
+        np.testing.assert_allclose(gradient, whole[indices], rtol=1e-7, atol=1e-9)
+        whole[indices] = 0.0
+        np.testing.assert_array_equal(whole, np.zeros_like(whole))
+        assert len(set(indices.numpy())) == len(indices)
+    for gradient, variable in found[len(touched) :]:
+        np.testing.assert_allclose(gradient, gradients.pop(variable.ref()), rtol=1e-7)
+    assert not gradients
+
+
+@every_form
+def test_a_compiled_step_moves_what_it_touches(form):
+    X, Y = rows()
+    model = built(form)
+    before = [variable.numpy() for variable in model.long_variables]
+    optimizer = gs.training.SparseAdam(0.01)
+    step = tf.function(lambda X, Y: model.sparse_step((X, Y), optimizer), autograph=False)
+    lengthscales = model.kernel.lengthscales.numpy()
+    loss, finite = step(X[:2], Y[:2])
+    assert finite
+    assert np.isfinite(loss)
+    assert np.all(model.kernel.lengthscales.numpy() != lengthscales)
+    for variable, old in zip(model.long_variables, before, strict=True):
+        moved = np.any((variable.numpy() != old).reshape(M, -1), axis=1)
+        assert 0 < moved.sum() < M
+
+
+def test_users_are_counted():
+    X, _ = rows(N=40)
+    model = build()
+    expected = oracle.usage(base.neighbor_sets(X), M)[:, None]
+    dataset = tf.data.Dataset.from_tensor_slices(X).batch(7)
+    pairs = tf.data.Dataset.zip((dataset, dataset))
+    for inputs in (X, X.tolist(), dataset, pairs):
+        model.usage.assign(tf.zeros_like(model.usage))
+        model.update_neighbors(inputs)
+        np.testing.assert_array_equal(model.usage, expected)
+    assert expected.sum() == 40 * H
+
+
+def test_usage_must_be_counted_first():
+    X, Y = rows()
+    model = SWSGP(
+        gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(), points(), num_latent_gps=L
+    )
+    for use in (model.elbo, model.training_loss, model.training_loss_closure):
+        with pytest.raises(ValueError, match="update_neighbors"):
+            use((X, Y))
+    with pytest.raises(ValueError, match="update_neighbors"):
+        model.prior_kl(X)
+    with pytest.raises(ValueError, match="update_neighbors"):
+        tf.function(model.elbo, autograph=False)((tf.constant(X), tf.constant(Y)))
+    model.predict_f(X)  # needs none
+
+
+def test_points_without_users_cost_nothing_and_have_no_gradient():
+    X, Y = rows(N=3)
+    model = build(count=1)
+    model.update_neighbors(X)
+    unused = np.ravel(model.usage) == 0
+    assert unused.any()
+    with tf.GradientTape() as tape:
+        loss = model.training_loss((X, Y))
+    for gradient in tape.gradient(loss, model.long_variables):
+        assert not np.any(tf.convert_to_tensor(gradient).numpy()[unused])
+
+
+@pytest.mark.parametrize("form", list(FORMS.values())[:3])
+def test_fit_counts_users_and_raises_the_objective(form):
+    X, Y = rows(N=64)
+    covariance, weighting, options = form
+    model = build(covariance, weighting, num_data=64, **options)
+    model.usage.assign(tf.zeros_like(model.usage))
+    with_users = build(covariance, weighting, num_data=64, **options)
+    with_users.update_neighbors(X)
+    before = float(with_users.elbo((X, Y)))
+    gs.training.fit(model, (X, Y), num_steps=40, batch_size=16, progress=False)
+    if weighting == "usage":
+        np.testing.assert_allclose(model.usage[:, 0].numpy().sum(), 64 * H)
+    model.update_neighbors(X)
+    assert float(model.elbo((X, Y))) > before + 10.0
+
+
+def test_a_row_counts_for_all_that_the_batch_stands_for():
+    """Twice the rows that a batch stands for: twice the objective, where weights stay."""
+    X, Y = rows()
+    model = build()
+    value = model.elbo((X, Y))
+    model.num_data = 2 * N
+    np.testing.assert_allclose(model.elbo((X, Y)), 2.0 * value, rtol=1e-12)

@@ -1,0 +1,102 @@
+"""SWSGP-U: one active set for a batch, and its joint predictions."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.models import test_swsgp as base
+from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, M, N, build, k, rows, spread
+from tests.oracles import swsgp as oracle
+
+SIZE = 6
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "dense", "low_rank"])
+
+
+def active(X, size=SIZE):
+    return oracle.active_set(X / LENGTHSCALES, base.points().Z.numpy() / LENGTHSCALES, size)
+
+
+def dense_objective(model, X, Y, eps=EPS):
+    Z = base.points().Z.numpy()
+    return sum(
+        oracle.union_objective(
+            k, X, Y[:, p], Z, active(X), m, spread(model, p), eps, NOISE, scale=N / len(X)
+        )
+        for p, m in enumerate(model.q_mu.numpy().T)
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3, N])
+@every_covariance
+def test_the_objective_is_that_of_dense_algebra(covariance, size):
+    X, Y = (part[:size] for part in rows())
+    model = build(covariance, union=SIZE)
+    np.testing.assert_allclose(model.elbo((X, Y)), dense_objective(model, X, Y), rtol=1e-8)
+    elbo = base.compiled_elbo(model)
+    np.testing.assert_allclose(elbo(X, Y), dense_objective(model, X, Y), rtol=1e-8)
+
+
+@every_covariance
+def test_the_objective_in_single_precision(covariance):
+    X, Y = rows()
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model = build(covariance, union=SIZE)
+        value = model.elbo((X, Y))
+    np.testing.assert_allclose(value, dense_objective(model, X, Y, eps=1e-4), rtol=2e-4)
+
+
+@every_covariance
+def test_for_one_row_it_is_the_papers_objective(covariance):
+    X, Y = (part[:1] for part in rows())
+    union, paper = build(covariance, union=H), build(covariance, "paper")
+    np.testing.assert_allclose(union.elbo((X, Y)), paper.elbo((X, Y)), rtol=1e-10)
+
+
+def test_it_is_no_bound_and_knows_no_counts():
+    """Nothing has to be counted, and rows in another order are the same batch."""
+    X, Y = rows()
+    model = build("diag", union=SIZE)
+    value = model.elbo((X, Y))
+    model.usage.assign(tf.zeros_like(model.usage))
+    np.testing.assert_allclose(model.elbo((X[::-1], Y[::-1])), value, rtol=1e-10)
+
+
+@every_covariance
+def test_joint_predictions_are_a_distribution(covariance):
+    model = build(covariance, union=SIZE)
+    X = rows(seed=5, N=9)[0]
+    mean, cov = model.predict_f(X, full_cov=True)
+    sets = np.unique(base.neighbor_sets(X))
+    for p, m in enumerate(model.q_mu.numpy().T):
+        theirs = oracle.joint(k, X, base.points().Z.numpy(), sets, m, spread(model, p), EPS)
+        np.testing.assert_allclose(mean[:, p], theirs[0], rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(cov[p], theirs[1], rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(cov[p], np.transpose(cov[p]), atol=1e-12)
+        assert np.linalg.eigvalsh(cov[p]).min() > -1e-9
+
+
+def test_gradients_of_a_batch_are_those_of_its_rows_of_q():
+    X, Y = rows()
+    for covariance in ("diag", "low_rank"):
+        model = build(covariance, union=SIZE)
+        with tf.GradientTape() as tape:
+            loss = model.training_loss((X, Y))
+        touched = np.isin(np.arange(M), active(X))
+        for gradient in tape.gradient(loss, model.long_variables):
+            moved = np.abs(tf.convert_to_tensor(gradient).numpy()).reshape(M, -1).sum(axis=1) > 0
+            np.testing.assert_array_equal(moved, touched)
+
+
+@pytest.mark.parametrize("union", [0, M + 1, 2.5])
+def test_sizes_that_cannot_be_are_refused(union):
+    with pytest.raises(ValueError, match="union"):
+        build(union=union)
+
+
+def test_weightings_without_meaning_are_refused():
+    for weighting in ("paper", "chain"):
+        with pytest.raises(ValueError, match="kl_weighting"):
+            build(weighting=weighting, union=SIZE)
+    with pytest.raises(ValueError, match="needs X"):
+        build(union=SIZE).prior_kl()
