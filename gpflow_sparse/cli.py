@@ -18,6 +18,7 @@ from gpflow_sparse.experiments.config import (
     INFERENCES,
     INITIALIZATIONS,
     KERNELS,
+    KL_WEIGHTINGS,
     LIKELIHOODS,
     METHOD_DEFAULTS,
     METHODS,
@@ -26,8 +27,8 @@ from gpflow_sparse.experiments.config import (
     SCHEDULES,
     SITE_ESTIMATORS,
     RunConfig,
-    memory_estimate,
 )
+from gpflow_sparse.experiments.memory import memory_estimate
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.session import session
 from gpflow_sparse.terminal import clear_errors, print_results, print_table, write_csv
@@ -56,6 +57,8 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--num-inducing", help="M, points of the base set.")
 @_field("--num-orthogonal", help="M2, points of the orthogonal set.")
 @_field("--num-columns", help="Columns of ODVGP's penalty drawn in a step; 0 for all.")
+@_field("--num-neighbors", help="swsgp: inducing points that a row sees.")
+@_field("--kl-weighting", type=click.Choice(KL_WEIGHTINGS), help="swsgp: what local KLs count.")
 @_field("--num-basis", help="Basis functions; 10000 for qsgp.")
 @_field(
     "--basis",
@@ -63,7 +66,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
     help="Which, for basis_gpr, basis_svgp and qsgp (hybrid there).",
 )
 @_field("--basis-batch-size", help="qsgp, rvm: functions in each of two draws.")
-@_field("--covariance", type=click.Choice(COVARIANCES), help="qsgp, rvm: shape of q.")
+@_field("--covariance", type=click.Choice(COVARIANCES), help="qsgp, rvm, swsgp: shape of q.")
 @_field("--num-dense-columns", type=click.IntRange(min=0), help="qsgp, rvm: of the covariance.")
 @_field("--variance-reduction", type=click.Choice(REDUCTIONS), help="qsgp, rvm: of gradients.")
 @_field("--site-estimator", type=click.Choice(SITE_ESTIMATORS), help="qsgp, rvm: not for gaussian.")
@@ -78,7 +81,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
     help="Covariance; unless given, squared_exponential on a grid.",
 )
 @_field("--ard/--no-ard", help="One lengthscale per input column, or one for all.")
-@_field("--whiten/--no-whiten", help="Parametrize q relative to the prior.")
+@_field("--whiten/--no-whiten", help="Parametrize q relative to the prior; not for swsgp.")
 @_field("--initialization", type=click.Choice(INITIALIZATIONS), help="Where points start.")
 @_field("--num-subset", help="Rows of the exact GP that gives starting hyperparameters.")
 @_field("--num-steps", help="Training steps.")

@@ -80,9 +80,7 @@ class Local(NamedTuple):
     """``[n]``, summed over outputs; without ``-log |S_I| / 2``, see :func:`conditionals`."""
 
 
-def conditionals(
-    K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor
-) -> Local:
+def conditionals(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor) -> Local:
     """
     Moments and KL of every row, the latter up to the entropy of q, which is the caller's:
     ``-log |S_I| / 2`` depends on how S is parametrized.
@@ -127,7 +125,9 @@ def conditionals(
                 dS = half + scale * tf.linalg.diag_part(inverse)[:, :, None]
             else:
                 middle = tf.linalg.matmul(tf.linalg.matmul(inverse, total), inverse)
-                dS = gv[:, :, None, None] * _outer(a, a)[:, None] + scale[:, None] * inverse[:, None]
+                dS = (
+                    gv[:, :, None, None] * _outer(a, a)[:, None] + scale[:, None] * inverse[:, None]
+                )
             spread = tf.linalg.matmul(alpha, alpha, transpose_b=True)
             dK = dK + scale * (outputs * inverse - middle - spread)
             dm = a[:, :, None] * gm[:, None, :] + gk[:, None, None] * alpha

@@ -99,9 +99,7 @@ def _first(values: np.ndarray, count: int) -> np.ndarray:
     return np.take_along_axis(some, order, 1)
 
 
-def nearest(
-    X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = None
-) -> tf.Tensor:
+def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:
     """
     As :meth:`NeighborIndex.query`, in a graph and for places that move: O(N M D) time, O(N M)
     memory. No gradient passes through a choice.

@@ -12,10 +12,10 @@ from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.experiments.build_basis import basis_model
 from gpflow_sparse.experiments.config import BASIS_METHODS, RunConfig
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
-from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, SoftKI
+from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, SWSGP, SoftKI
 
 _KERNELS = {
     "matern12": gpflow.kernels.Matern12,
@@ -127,6 +127,8 @@ def assemble(
         model = gpflow.models.SVGP(kernel, likelihood, np.concatenate(points), **options)
     elif config.method == "softki":
         model = _interpolation(config, kernel, likelihood, points[0], dataset)
+    elif config.method == "swsgp":
+        model = _with_neighbors(config, kernel, likelihood, points[0], dataset)
     elif config.method == "solvegpr":
         model = _regression(kernel, likelihood, points, dataset)
     elif config.method == "odvgp":
@@ -172,6 +174,27 @@ def _interpolation(
         tied=True,
         num_data=len(dataset.train[0]),
     )
+
+
+def _with_neighbors(
+    config: RunConfig,
+    kernel: gpflow.kernels.Kernel,
+    likelihood: gpflow.likelihoods.Likelihood,
+    Z: np.ndarray,
+    dataset: Dataset,
+) -> SWSGP:
+    """Started from the data: unwhitened means are slow to learn from zero."""
+    model = SWSGP(
+        kernel,
+        likelihood,
+        NeighborInducingPoints(Z, min(config.num_neighbors, len(Z))),
+        covariance=config.covariance or "diag",
+        kl_weighting=config.kl_weighting,
+        num_latent_gps=int(likelihood.latent_dim or 1),
+        num_data=len(dataset.train[0]),
+    )
+    model.start_from_sites(*dataset.train)
+    return model
 
 
 def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:

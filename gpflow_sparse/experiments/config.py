@@ -40,12 +40,17 @@ METHODS = {
         "SoftKI",
         "regression by softmax interpolation between learned points, in any number of columns",
     ),
+    "swsgp": (
+        "SWSGP",
+        "each row sees the nearest of up to 100,000 inducing points: steps at a cost free of M",
+    ),
     "svgp": ("SVGP", "GPflow's own, the baseline"),
 }
 SAMPLED_METHODS = ("qsgp", "rvm")
 BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp", *SAMPLED_METHODS)
 BASES = ("grid", "fourier", "hybrid", "dictionary", "soft")
-COVARIANCES = ("diag", "block", "chevron")
+COVARIANCES = ("diag", "block", "chevron", "dense", "low_rank")
+KL_WEIGHTINGS = ("usage", "paper", "chain")
 REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
 SITE_ESTIMATORS = ("split", "absorbed", "strict")
 LIKELIHOODS = ("gaussian", "laplace", "bernoulli", "bernoulli_logit", "multiclass")
@@ -54,7 +59,16 @@ METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     # under random features alone, a mean-field q learns hyperparameters that are too noisy
     "qsgp": {"basis": "hybrid", "num_basis": 10_000, "batch_size": 500, "learning_rate": 0.1},
     "rvm": {"basis": "dictionary", "batch_size": 500, "learning_rate": 0.1},
+    "swsgp": {
+        "num_inducing": 10_000,
+        "initialization": "random",
+        "num_steps": 3000,
+        "batch_size": 128,
+        "learning_rate": 0.02,
+    },
 }
+# Points of the SVGP beside a model that has many more.
+_MOST_BASELINE = 512
 INFERENCES = ("type2", "type1")
 KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
 SCHEDULES = ("cosine", "constant")
@@ -67,7 +81,7 @@ INITIALIZATIONS = ("kmeans", "greedy", "random")
 
 _POSITIVE = (
     *("num_inducing", "num_steps", "batch_size", "num_basis", "points_per_dimension"),
-    *("basis_batch_size", "num_support"),
+    *("basis_batch_size", "num_support", "num_neighbors"),
 )
 
 
@@ -87,6 +101,10 @@ class RunConfig:
     """Key of ``METHODS``."""
     num_inducing: int = 256
     """M, points of the base set."""
+    num_neighbors: int = 32
+    """H, inducing points that a row sees, for swsgp."""
+    kl_weighting: str = "usage"
+    """One of ``KL_WEIGHTINGS``, for swsgp."""
     num_orthogonal: int = 256
     """M2, points of the orthogonal set; SVGP has none."""
     num_columns: int = 256
@@ -100,7 +118,7 @@ class RunConfig:
     basis_batch_size: int = 1000
     """Functions in each of the two draws of a step of qsgp or rvm; at most all of them."""
     covariance: str | None = None
-    """One of ``COVARIANCES``, for qsgp and rvm; None for what suits the basis."""
+    """One of ``COVARIANCES``, for qsgp, rvm (None for what suits the basis) and swsgp (diag)."""
     num_dense_columns: int | None = None
     """Of the covariance, for qsgp and rvm; None for what suits the basis."""
     variance_reduction: str | None = None
@@ -153,6 +171,7 @@ class RunConfig:
         _require_choice("basis", self.basis, BASES)
         _require_choice("inference", self.inference, INFERENCES)
         _require_choice("site_estimator", self.site_estimator, SITE_ESTIMATORS)
+        _require_choice("kl_weighting", self.kl_weighting, KL_WEIGHTINGS)
         optional = (COVARIANCES, REDUCTIONS, LIKELIHOODS)
         names = ("covariance", "variance_reduction", "likelihood")
         for name, choices in zip(names, optional, strict=True):
@@ -210,7 +229,7 @@ class RunConfig:
         """Number of points of each inducing set, or of basis functions."""
         if self.method in BASIS_METHODS:
             return (self.num_inducing if self.basis == "soft" else self.num_basis,)
-        if self.method in ("svgp", "softki") or not self.num_orthogonal:
+        if self.method in ("svgp", "softki", "swsgp") or not self.num_orthogonal:
             return (self.num_inducing,)
         return (self.num_inducing, self.num_orthogonal)
 
@@ -227,48 +246,14 @@ class RunConfig:
         )
 
     def as_baseline(self) -> "RunConfig":
-        """The same run with GPflow's SVGP on M points."""
+        """The same run with GPflow's SVGP on M points; beside swsgp on at most 512 from k-means."""
         changed: dict[str, Any] = {"method": "svgp", "baseline": False}
         if self.method in SAMPLED_METHODS:  # whose rate is that of another optimizer
             changed["learning_rate"] = RunConfig.learning_rate
+        if self.method == "swsgp":
+            changed["num_inducing"] = min(self.num_inducing, _MOST_BASELINE)
+            changed["initialization"] = "kmeans"
         return dataclasses.replace(self, **changed)
-
-
-def memory_estimate(
-    config: RunConfig, num_data: int, input_dim: int, num_latent_gps: int = 1
-) -> int:
-    """
-    Bytes a training run needs beyond TensorFlow itself, to within a factor of two.
-
-    Data, plus Adam's three copies and the gradient of all parameters, plus the live tensors of a
-    step: about ten of size M' x M' for the factor and its gradient, and for the batch about ten of
-    size M' x n, two of them per output, M' = M + M2. ODVGP factors and multiplies Kuu alone, and
-    has a few tensors of size M2 x (M + n + s), s its columns. With a basis of m functions, about
-    twelve of size m x m, and the features of a block of rows. With functions that are sampled, two
-    numbers for each and the memory of both, or as many more as there are dense columns, and about
-    eight of the size of a step's functions at its rows.
-    """
-    size = 4 if config.float32 else 8
-    total, batch = sum(config.sizes), min(config.batch_size, num_data)
-    if config.method in SAMPLED_METHODS:
-        head = config.num_inducing if config.basis == "hybrid" else config.num_dense_columns or 0
-        columns = 2 + (head if config.covariance == "chevron" else 0)
-        held = 2 * columns * total * num_latent_gps + 4 * head**2
-        drawn = head + 2 * min(config.basis_batch_size, total)
-        rows = batch + config.num_support
-        return int(size * (num_data * (input_dim + 1) + held + 8 * rows * drawn))
-    if config.method in BASIS_METHODS:
-        block = 0 if config.method == "basis_svgp" else 4 * 2**23
-        features = max(block, 4 * total * batch * num_latent_gps)
-        return int(size * (num_data * (input_dim + 1) + 12 * total**2 * num_latent_gps + features))
-    parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
-    factored = config.num_inducing if config.method == "odvgp" else total
-    step = 10 * factored**2 + (8 + 2 * num_latent_gps) * factored * batch
-    if config.method == "odvgp":
-        columns = config.num_columns or config.num_orthogonal
-        step += 4 * config.num_orthogonal * (config.num_inducing + batch + columns)
-        parameters -= num_latent_gps * config.num_orthogonal**2 / 2
-    return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))
 
 
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:

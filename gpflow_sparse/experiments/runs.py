@@ -95,17 +95,16 @@ def _fit(
     *,
     resume: bool,
 ) -> training.History:
-    """By Adam and natural gradients, or by Adagrad on some rows; with checkpoints."""
+    """By Adam and natural gradients, or by a sparse optimizer on some rows; with checkpoints."""
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
-    no_q = holds_data or config.method == "softki"
-    sampled = config.method in SAMPLED_METHODS
+    no_natural = holds_data or config.method in ("softki", "swsgp", *SAMPLED_METHODS)
     return training.fit(
         model,
         None if holds_data else dataset.train,
-        optimizer=_adagrad(config) if sampled else _adam(config),
+        optimizer=_optimizer(config),
         num_steps=config.num_steps,
         batch_size=None if holds_data else min(config.batch_size, len(dataset.train[0])),
-        natural_gradients=False if no_q or sampled else config.natural_gradients,
+        natural_gradients=False if no_natural else config.natural_gradients,
         checkpoint_dir=folder / CHECKPOINTS / config.method,
         resume=resume,
         seed=config.seed,
@@ -131,6 +130,20 @@ def _fit_interpolation(
     return history
 
 
+def _optimizer(config: RunConfig) -> Any:
+    if config.method in SAMPLED_METHODS:
+        return _adagrad(config)
+    if config.method == "swsgp":
+        return training.SparseAdam(_decayed(config), dense=_adam(config))
+    return _adam(config)
+
+
+def _decayed(config: RunConfig) -> Any:
+    if config.schedule == "constant":
+        return config.learning_rate
+    return tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.num_steps)
+
+
 def _adam(config: RunConfig) -> Any:
     if config.schedule == "constant":
         return training.adam(config.learning_rate)
@@ -142,9 +155,8 @@ def _adagrad(config: RunConfig) -> Any:
     """Hyperparameters, whose gradients are noisier than those of the weights, by Adam."""
     if config.schedule == "constant":
         return training.SparseAdagrad(config.learning_rate)
-    decay = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.num_steps)
     dense = training.adam(_DENSE_RATE, decay_steps=config.num_steps)
-    return training.SparseAdagrad(decay, dense=dense)
+    return training.SparseAdagrad(_decayed(config), dense=dense)
 
 
 def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:

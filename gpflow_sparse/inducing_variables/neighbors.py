@@ -228,7 +228,6 @@ def _metric(kernel: Kernel) -> tf.Tensor | None:
     return tf.exp(_METRIC_STEP * tf.round(ratios / _METRIC_STEP))
 
 
-
 def _closeness(kernel: Kernel, X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
     """``k(x, z)^2 / k(z, z)`` of pairs of rows, ``[N]``: what a point alone takes from Var f(x)."""
     own, cross, _ = local_covariances(kernel, X, Z[:, None, :])

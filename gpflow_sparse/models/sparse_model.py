@@ -49,6 +49,7 @@ class SparseModel(abc.ABC):
 
         :param data: as `training.fit` was given them.
         """
+        return
 
     def sparse_step(
         self,

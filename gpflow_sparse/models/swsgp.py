@@ -1,5 +1,6 @@
-"""Sparse within sparse Gaussian processes: each row sees its nearest of very many inducing points."""
+"""Sparse within sparse Gaussian processes: each row sees its nearest inducing points."""
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,22 +12,15 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import checks, component_checks
+from gpflow_sparse import component_checks
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import swsgp_options
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.swsgp_optimum import optimal_q, require_conjugate
-from gpflow_sparse.models.swsgp_sites import (
-    lumped_sites,
-    q_from_sites,
-    require_separate_outputs,
-    site_posteriors,
-)
+from gpflow_sparse.models.swsgp_closed import ClosedForms
 from gpflow_sparse.models.swsgp_step import NeighborStep
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     NeighborPosterior,
-    SitePosterior,
     SparsePosterior,
     cache_type,
     latent_kernels,
@@ -34,8 +28,12 @@ from gpflow_sparse.posteriors import (
 )
 from gpflow_sparse.posteriors.neighbor import require_not_whitened
 
+# What neighbors depended on when `prepare_data` had them counted; to be found out again, so that it
+# is no part of a model.
+_COUNTED: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
-class SWSGP(NeighborStep, VariationalModel):
+
+class SWSGP(ClosedForms, NeighborStep, VariationalModel):
     r"""
     Variational inference over M inducing variables of which each row of the data sees H, those of
     its nearest inducing points: a step on n rows takes O(n H^3) time, whatever M is.
@@ -152,7 +150,9 @@ class SWSGP(NeighborStep, VariationalModel):
 
     @property
     def input_dim(self) -> int | None:
-        return self.inducing_variable.Z.shape[1] if hasattr(self, "inducing_variable") else None
+        if not hasattr(self, "inducing_variable"):  # while it is being made
+            return None
+        return int(self.inducing_variable.Z.shape[1])
 
     @property
     def dtype(self) -> tf.DType:
@@ -220,9 +220,7 @@ class SWSGP(NeighborStep, VariationalModel):
             "jitter": self.jitter,
         }
         if isinstance(self.kernel, MultioutputKernel):
-            return MultioutputPosterior(
-                *arguments, whiten=False, part=NeighborPosterior, **options
-            )
+            return MultioutputPosterior(*arguments, whiten=False, part=NeighborPosterior, **options)
         return NeighborPosterior(*arguments, **options)
 
     def update_neighbors(self, X: Any) -> None:
@@ -245,72 +243,20 @@ class SWSGP(NeighborStep, VariationalModel):
                 counts[:, i] += np.bincount(seen.ravel(), minlength=len(counts))
         self.usage.assign(counts)
 
-    def update_posterior(self, X: Any, Y: Any = None) -> None:
-        """
-        Set q to the best one for Gaussian noise and hyperparameters as they are, for "diag".
-
-        A sparse system in the means, O(N H^2) time to add up and memory for as many numbers as
-        there are pairs of points that a row sees both of; then conjugate gradients. 36,000 rows,
-        M = 10,000, H = 64: 13 to 22 s, 11 million numbers.
-
-        :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
-            of batches ``(X, Y)``, and then
-        :param Y: is None; else outputs ``[N, P]``.
-        :raises ValueError: for other likelihoods and covariances, and data that do not fit.
-        """
-        require_conjugate(self)
-        self._require_usage()
-        means, scales = optimal_q(self, X, Y)
-        self.q_mu.assign(means)
-        self.q_log_scale.assign(np.log(scales))
-
-    def start_from_sites(self, X: Any, Y: Any = None) -> None:
-        """
-        Set q near the posterior, by one pass over the data and without an optimizer: each row
-        tells its nearest inducing point what it says about f (:meth:`fit_sites`). For "dense" and
-        "low_rank" only means and, of "low_rank", the diagonal.
-
-        Training starts much closer than from zero means: unwhitened means are slow to learn.
-
-        :param X: as :meth:`update_posterior`; any likelihood.
-        :raises ValueError: for data that do not fit the model.
-        """
-        require_separate_outputs(self)
-        means, scales = q_from_sites(self, X, Y)
-        self.q_mu.assign(means)
-        if self.q_log_scale is not None:
-            self.q_log_scale.assign(np.log(scales))
-
-    def fit_sites(self, X: Any, Y: Any = None) -> SitePosterior:
-        """
-        A posterior without an optimizer: one Gaussian site for each inducing variable, from one
-        pass over the data, O(N) searches. Hyperparameters and points are shared with the model.
-
-        :param X: as :meth:`update_posterior`; any likelihood.
-        :raises ValueError: for several kernels, or data that do not fit the model.
-        """
-        if isinstance(self.kernel, MultioutputKernel):
-            raise ValueError(
-                f"fit_sites needs one kernel for all outputs, got {type(self.kernel).__name__}."
-            )
-        found = site_posteriors(self, lumped_sites(self, X, Y))[0]
-        found.mean_function = self.mean_function
-        return found
-
     def prepare_data(self, data: Any) -> None:
         """:meth:`update_neighbors` if these have changed since it was last called from here."""
         if self.kl_weighting != "usage" or self.union is not None:
             return
         now = swsgp_options.neighbor_state(self)
-        if now != getattr(self, "_counted", None):
+        if now != _COUNTED.get(self):
             self.update_neighbors(data if isinstance(data, tf.data.Dataset) else data[0])
-            self._counted = now
+            _COUNTED[self] = now
 
     def _whole_chain(self) -> tf.Tensor:
         if self.kl_weighting != "chain" or self.union is not None:
             raise ValueError(
-                f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of its "
-                "own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
+                f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of "
+                "its own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
             )
         self._require_parts(self.input_dim, self.dtype)
         with component_checks.blame(self):

@@ -46,8 +46,8 @@ def optimal_q(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
 
         s_j = sum_i w_i / sum_i (a_ij^2 / s2 + w_i (K_I^-1)_jj).
 
-    With "chain" ``w_i = 0``, and each term of the chain adds ``b b^T / v`` with ``b = (1, -a)``. The
-    sheet's closed form, which the paper does not have. Points that no row sees stay as they are.
+    With "chain" ``w_i = 0``, and each term of the chain adds ``b b^T / v`` with ``b = (1, -a)``.
+    Not in the paper. Points that no row sees stay as they are.
     """
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
     for i, (kernel, columns) in enumerate(latent_kernels(model.kernel, model.num_latent_gps)):

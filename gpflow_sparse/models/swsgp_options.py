@@ -89,10 +89,8 @@ def starting_q(
             q_sqrt, given = _require_pair(q_sqrt)
             factors = np.swapaxes(_require_shape(given, (L, M, rank), "q_sqrt[1]"), 0, 1)
         factors = factors.astype(dtype)
-    if q_sqrt is None:
-        scales = closest_scales(model)
-    else:
-        scales = _require_shape(q_sqrt, (M, L), "q_sqrt")
+    own = q_sqrt is not None
+    scales = _require_shape(q_sqrt, (M, L), "q_sqrt") if own else closest_scales(model)
     if not (scales > 0.0).all():
         raise ValueError("q_sqrt must be positive standard deviations with this covariance.")
     return mean.astype(dtype), scales.astype(dtype), factors
@@ -145,7 +143,7 @@ def require_natural(model: Any, gamma: Any) -> None:
     model._require_usage()
 
 
-def blocks_of_inputs(X: Any, input_dim: int, dtype: tf.DType) -> Iterator[tf.Tensor]:
+def blocks_of_inputs(X: Any, input_dim: int | None, dtype: tf.DType) -> Iterator[tf.Tensor]:
     """
     ``[n, D]`` at a time.
 
@@ -165,9 +163,7 @@ def blocks_of_inputs(X: Any, input_dim: int, dtype: tf.DType) -> Iterator[tf.Ten
         yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype)
 
 
-def blocks_of_data(
-    model: Any, X: Any, Y: Any, rows: int
-) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+def blocks_of_data(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """
     ``(X [n, D], Y [n, P])`` at a time, checked.
 
@@ -236,4 +232,3 @@ def _require_shape(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}.")
     return tensor.numpy()
-

@@ -40,12 +40,9 @@ def lumped_sites(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def site_posteriors(model: Any, sites: tuple[np.ndarray, np.ndarray]) -> list[SitePosterior]:
     """One for each latent kernel, prior mean excluded."""
+    targets, precisions = (part.astype(model.dtype.name) for part in sites)
     return [
-        SitePosterior(
-            kernel,
-            model.inducing_variable,
-            *(np.ascontiguousarray(part[:, columns]).astype(model.dtype.name) for part in sites),
-        )
+        SitePosterior(kernel, model.inducing_variable, targets[:, columns], precisions[:, columns])
         for kernel, columns in latent_kernels(model.kernel, model.num_latent_gps)
     ]
 
@@ -81,9 +78,7 @@ def _said_by_rows(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tuple[np.ndarray, n
     prior = model.mean_function(X)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch([mean, var])
-        expected = tf.reduce_sum(
-            model.likelihood.variational_expectations(X, mean + prior, var, Y)
-        )
+        expected = tf.reduce_sum(model.likelihood.variational_expectations(X, mean + prior, var, Y))
     by_mean, by_var = tape.gradient(expected, [mean, var])
     known = np.maximum(-2.0 * by_var.numpy(), 0.0)
     slope = by_mean.numpy()

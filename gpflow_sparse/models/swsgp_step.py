@@ -1,6 +1,5 @@
 """What a step of a model with neighbors sees, reads and computes."""
 
-import abc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -84,7 +83,7 @@ class NeighborStep(SparseModel):
         mean = next(found)
         scales = None if self.q_log_scale is None else tf.exp(next(found))
         factors = None if self.q_factor is None else next(found)
-        if scales is None:  # rows of lower triangular matrices
+        if scales is None and factors is not None:  # rows of lower triangular matrices
             lower = tf.range(factors.shape[2]) <= taken[:, None]
             factors = factors * tf.cast(lower, factors.dtype)[:, None, :]
         return Rows(mean, scales, factors)
@@ -148,6 +147,7 @@ class NeighborStep(SparseModel):
         """
         swsgp_options.require_natural(self, gamma)
         X, Y = self._require_data(data)
+        assert self.q_log_scale is not None
         touched = self._touch(X, Y)
         loss, (by_mean, by_log_scale), _ = gradients_of(touched, [])
         taken = touched.rows[0][1]

@@ -182,8 +182,14 @@ class Union(NamedTuple):
             found.append(scales[:, :, None] * self.W)
         if self.q.factors is not None:
             factors = tf.transpose(tf.gather(self.q.factors, self.rows), [1, 2, 0])  # [P, R, m]
-            found.append(tf.linalg.matmul(factors, tf.broadcast_to(
-                self.W, tf.concat([tf.shape(factors)[:1], tf.shape(self.W)], axis=0))))
+            found.append(
+                tf.linalg.matmul(
+                    factors,
+                    tf.broadcast_to(
+                        self.W, tf.concat([tf.shape(factors)[:1], tf.shape(self.W)], axis=0)
+                    ),
+                )
+            )
         return found
 
 

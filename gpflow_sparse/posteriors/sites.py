@@ -85,9 +85,7 @@ class SitePosterior(SparsePosterior):
         kl = tf.reduce_sum(log_det + 0.5 * (trace - size + fits))
         return self._add_mean_function(X, mean), var, kl
 
-    def _solve(
-        self, K: tf.Tensor, places: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _solve(self, K: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """``T^1/2 [n, P, H]``, ``L [n, P, H, H]`` and ``alpha = T^1/2 B^-1 T^1/2 t [n, P, H]``."""
         roots = tf.sqrt(tf.gather(tf.transpose(self.precisions), places, axis=1))
         roots = tf.transpose(roots, [1, 0, 2])

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from gpflow_sparse.experiments.config import RunConfig, memory_estimate
+from gpflow_sparse.experiments.config import RunConfig
+from gpflow_sparse.experiments.memory import memory_estimate
 
 
 @pytest.mark.parametrize(

@@ -236,3 +236,17 @@ def site_local(k, x, Z, I, targets, tau, eps):
     mean, cov = site_posterior(k, Z, I, targets, tau, eps)
     a, residual, K = projection(k, x, Z[I], eps)
     return a @ mean, residual + a @ cov @ a, gaussian_kl(mean, cov, K)
+
+
+def lumped_sites(k, X, targets, known, Z):
+    """
+    Each row, which says ``N(target; f, 1 / known)``, to its nearest inducing point: targets and
+    precisions ``[M]``.
+    """
+    tau, moments = np.zeros(len(Z)), np.zeros(len(Z))
+    for x, target, precision, (j,) in zip(X, targets, known, nearest(X, Z, 1), strict=True):
+        a, residual, _ = projection(k, x, Z[[j]], 0.0)
+        noise = (1.0 / precision + residual) / a[0] ** 2  # of target / a about u_j
+        tau[j] += 1.0 / noise
+        moments[j] += target / a[0] / noise
+    return np.divide(moments, tau, out=np.zeros(len(Z)), where=tau > 0), tau

@@ -151,8 +151,10 @@ def _together(model: gpflow.models.GPModel, X: np.ndarray) -> Together:
 def _apart(posterior: Any, X: np.ndarray) -> Joint:
     """Each batch on its own, for posteriors whose predictions depend on the company of a row."""
 
+    predict = tf.function(functools.partial(posterior.predict_f, full_cov=True), autograph=False)
+
     def joint(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, covariance = posterior.predict_f(tf.constant(X[rows]), full_cov=True)
+        mean, covariance = predict(tf.constant(X[rows]))
         return mean.numpy(), covariance.numpy()[:, 0]
 
     return joint

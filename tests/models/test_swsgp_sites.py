@@ -1,0 +1,236 @@
+"""One Gaussian site for each inducing variable: dense algebra, exact cases, and starts of q."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.models import SWSGP
+from gpflow_sparse.posteriors import SitePosterior
+from tests.models import test_swsgp as base
+from tests.models.test_swsgp import LENGTHSCALES, NOISE, H, L, M, build, points, rows
+from tests.oracles import swsgp as oracle
+from tests.oracles.solvegp import log_evidence
+
+Z = base.points().Z.numpy()
+k = oracle.with_lengthscales(base.matern52, 1.0, 1.0)  # of inputs in lengthscales
+NEW = rows(seed=5, N=9)[0]
+
+
+def some_sites(seed=8):
+    """Targets and precisions ``[M, L]``, of which some are zero."""
+    rng = np.random.default_rng(seed)
+    tau = np.exp(2.0 * rng.normal(size=(M, L)))
+    tau[::5] = 0.0
+    return rng.normal(size=(M, L)), tau
+
+
+def posterior(sites, count=H, **options):
+    kernel = gpflow.kernels.Matern52(lengthscales=LENGTHSCALES)
+    return SitePosterior(kernel, points(count), *sites, **options)
+
+
+def dense(sites, X, count=H):
+    """Mean and variance [n, L], KL [n]."""
+    sets = base.neighbor_sets(X, count)
+    found = [
+        [
+            oracle.site_local(k, x / LENGTHSCALES, Z / LENGTHSCALES, I, t, tau, 0.0)
+            for x, I in zip(X, sets, strict=True)
+        ]
+        for t, tau in zip(*(part.T for part in sites), strict=True)
+    ]
+    mean, var, kl = np.moveaxis(np.array(found), (0, 1, 2), (2, 1, 0))
+    return mean, var, kl.sum(axis=1)
+
+
+@pytest.mark.parametrize("count", [1, H, M])
+def test_moments_and_kl_are_those_of_dense_algebra(count):
+    sites = some_sites()
+    found = posterior(sites, count)
+    mean, var, kl = dense(sites, NEW, count)
+    for predict in (found.fused_predict_f, lambda X: found.marginals_and_kl(tf.constant(X))[:2]):
+        ours = predict(NEW)
+        np.testing.assert_allclose(ours[0], mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(ours[1], var, rtol=1e-8, atol=1e-9)
+    rowwise = [float(found.prior_kl(tf.constant(x[None]))) for x in NEW]
+    np.testing.assert_allclose(rowwise, kl, rtol=1e-8)
+    np.testing.assert_allclose(found.prior_kl(tf.constant(NEW)), kl.sum(), rtol=1e-8)
+
+
+def test_predictions_by_every_route():
+    sites, shift = some_sites(), gpflow.functions.Constant([0.3])
+    found = posterior(sites, mean_function=shift)
+    found.update_cache("tensor")
+    mean, var, _ = dense(sites, NEW)
+    spread = found.predict_f(NEW, full_output_cov=True)[1]
+    batched = [part[0] for part in found.predict_f(NEW[None])]
+    compiled = tf.function(found.predict_f, autograph=False)(tf.constant(NEW))
+    for ours in (found.predict_f(NEW), batched, compiled, found.fused_predict_f(NEW)):
+        np.testing.assert_allclose(ours[0], mean + 0.3, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(ours[1], var, rtol=1e-8)
+    np.testing.assert_allclose(spread, [np.diag(row) for row in var], rtol=1e-8)
+
+
+def test_joint_predictions_are_those_of_the_union():
+    sites = some_sites()
+    X = NEW[:3] / LENGTHSCALES
+    mean, cov = posterior(sites).fused_predict_f(NEW[:3], full_cov=True)
+    active = np.unique(base.neighbor_sets(NEW[:3]))
+    for p in range(L):
+        t, tau = sites[0][:, p], sites[1][:, p]
+        m, S = oracle.site_posterior(k, Z / LENGTHSCALES, active, t, tau, 0.0)
+        K = k(Z[active] / LENGTHSCALES, Z[active] / LENGTHSCALES)
+        W = np.linalg.inv(K) @ k(Z[active] / LENGTHSCALES, X)
+        np.testing.assert_allclose(mean[:, p], W.T @ m, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(cov[p], k(X, X) + W.T @ (S - K) @ W, rtol=1e-7, atol=1e-9)
+        assert np.linalg.eigvalsh(cov[p]).min() > -1e-9
+
+
+def test_no_precision_is_the_prior():
+    found = posterior((some_sites()[0], np.zeros((M, L))))
+    mean, var, kl = found.marginals_and_kl(tf.constant(NEW))
+    np.testing.assert_array_equal(mean, np.zeros((9, L)))
+    np.testing.assert_allclose(var, np.ones((9, L)), rtol=1e-12)
+    np.testing.assert_allclose(kl, 0.0, atol=1e-12)
+
+
+def test_on_every_row_it_is_the_exact_gaussian_process():
+    """Z = X, all neighbors, precision 1 / noise: its predictions, and a bound that is tight."""
+    Y = rows(N=M)[1]
+    found = posterior((Y, np.full((M, L), 1.0 / NOISE)), M)
+    exact = gpflow.models.GPR(
+        (Z, Y), gpflow.kernels.Matern52(lengthscales=LENGTHSCALES), noise_variance=NOISE
+    )
+    for a, b in zip(found.fused_predict_f(NEW), exact.predict_f(NEW), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
+    mean, var, kl = found.marginals_and_kl(tf.constant(Z))
+    expectations = gpflow.likelihoods.Gaussian(NOISE).variational_expectations(Z, mean, var, Y)
+    evidence = sum(log_evidence(k, Z / LENGTHSCALES, y, NOISE) for y in Y.T)
+    np.testing.assert_allclose(evidence, exact.log_marginal_likelihood(), rtol=1e-9)
+    np.testing.assert_allclose(tf.reduce_sum(expectations) - kl / M, evidence, rtol=1e-8)
+
+
+def test_single_precision_needs_no_jitter():
+    """Points that coincide, too: the matrix that is factored has no eigenvalue below 1."""
+    rng = np.random.default_rng(4)
+    places = np.repeat(np.sort(rng.uniform(0, 1, (200, 1)), axis=0), 2, axis=0)
+    t, tau = np.sin(9 * places), np.exp(rng.normal(size=(400, 1)))
+    values = []
+    for dtype in (np.float64, np.float32):
+        with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
+            kernel = gpflow.kernels.SquaredExponential(lengthscales=0.5)
+            inducing = base.NeighborInducingPoints(places, 16)
+            found = SitePosterior(kernel, inducing, t, tau)
+            X = tf.constant(np.linspace(0, 1, 30)[:, None].astype(dtype))
+            values.append([part.numpy() for part in found.marginals_and_kl(X)])
+    for double, single in zip(*values, strict=True):
+        np.testing.assert_allclose(single, double, rtol=2e-4, atol=2e-5)
+
+
+def gaussian_sites(X, Y):
+    """Targets and precisions ``[M, L]`` of a Gaussian likelihood."""
+    known = np.full(len(X), 1.0 / NOISE)
+    found = [oracle.lumped_sites(k, X / LENGTHSCALES, y, known, Z / LENGTHSCALES) for y in Y.T]
+    return [np.stack(part, axis=1) for part in zip(*found, strict=True)]
+
+
+def test_lumped_sites_of_gaussian_noise():
+    X, Y = rows(N=60)
+    model = build(mean_function=gpflow.functions.Constant([0.3]))
+    sites = gaussian_sites(X, Y - 0.3)
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(7)
+    for found in (model.fit_sites(X, Y), model.fit_sites(dataset)):
+        np.testing.assert_allclose(found.targets, sites[0], rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(found.precisions, sites[1], rtol=1e-8)
+        mean, var, _ = dense(sites, NEW)
+        ours = found.fused_predict_f(NEW)
+        np.testing.assert_allclose(ours[0], mean + 0.3, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(ours[1], var, rtol=1e-7)
+
+
+def test_what_fit_sites_returns_predicts_at_once():
+    found = build().fit_sites(*rows(N=60))
+    np.testing.assert_array_equal(found.predict_f(NEW)[0], found.fused_predict_f(NEW)[0])
+
+
+def test_lumped_sites_of_any_likelihood():
+    """From slopes of the expected log likelihood under the prior, by differences here."""
+    X, Y = rows(N=20)
+    Y = (Y > 0).astype(float)
+    likelihood = gpflow.likelihoods.Bernoulli()
+    found = build(likelihood=likelihood).fit_sites(X, Y)
+
+    def expected(mean, var, p):
+        ones = np.ones((20, 1))
+        return likelihood.variational_expectations(X, mean * ones, var * ones, Y[:, p : p + 1])
+
+    for p in range(L):
+        by_mean = (expected(1e-4, 1.0, p) - expected(-1e-4, 1.0, p)).numpy() / 2e-4
+        by_var = (expected(0.0, 1.0 + 1e-4, p) - expected(0.0, 1.0 - 1e-4, p)).numpy() / 2e-4
+        known = -2.0 * by_var
+        targets, tau = oracle.lumped_sites(
+            k, X / LENGTHSCALES, by_mean / known, known, Z / LENGTHSCALES
+        )
+        np.testing.assert_allclose(found.precisions[:, p], tau, rtol=1e-5)
+        np.testing.assert_allclose(found.targets[:, p], targets, rtol=1e-5, atol=1e-7)
+
+
+def test_many_rows_are_learned_in_one_pass():
+    """As the exact Gaussian process sees them, nearly."""
+    rng = np.random.default_rng(6)
+    X = rng.uniform(-2, 2, (600, 1))
+    Y = np.sin(3 * X) + np.sqrt(NOISE) * rng.normal(size=(600, 1))
+    kernel = gpflow.kernels.Matern52(lengthscales=0.8)
+    inducing = base.NeighborInducingPoints(np.linspace(-2, 2, 120)[:, None], 16)
+    model = SWSGP(kernel, gpflow.likelihoods.Gaussian(NOISE), inducing)
+    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=NOISE)
+    new = np.linspace(-2, 2, 50)[:, None]
+    mean, var = (part.numpy() for part in exact.predict_f(new))
+    ours = model.fit_sites(X, Y).fused_predict_f(new)
+    assert np.sqrt(np.mean((ours[0] - mean) ** 2 / var)) < 1.0
+    assert np.sqrt(np.mean((model.predict_f(new)[0] - mean) ** 2 / var)) > 5.0
+
+
+@pytest.mark.parametrize("covariance", ["diag", "low_rank", "dense"])
+def test_q_starts_at_the_sites(covariance):
+    X, Y = rows(N=60)
+    model = build(covariance, num_data=60)
+    model.update_neighbors(X)
+    factor = None if model.q_factor is None else model.q_factor.numpy()
+    model.start_from_sites(X, Y)
+    sites = gaussian_sites(X, Y)
+    np.testing.assert_allclose(model.q_mu, dense(sites, Z)[0], rtol=1e-7, atol=1e-8)
+    if covariance != "dense":
+        start = SWSGP(model.kernel, model.likelihood, points(), num_latent_gps=L)
+        precision = start.q_sqrt**-2 + sites[1]
+        np.testing.assert_allclose(np.exp(-2.0 * model.q_log_scale), precision, rtol=1e-7)
+    if factor is not None:
+        np.testing.assert_array_equal(model.q_factor, factor)
+
+
+def test_the_start_is_near_the_optimum():
+    X, Y = rows(N=60)
+    model = build("diag", "usage", num_data=60)
+    model.update_neighbors(X)
+    model.update_posterior(X, Y)
+    best = float(model.elbo((X, Y)))
+    start = SWSGP(model.kernel, model.likelihood, points(), num_latent_gps=L, num_data=60)
+    start.update_neighbors(X)
+    plain = float(start.elbo((X, Y)))
+    start.start_from_sites(X, Y)
+    assert plain < float(start.elbo((X, Y))) < best
+
+
+def test_what_does_not_fit_is_refused():
+    t, tau = some_sites()
+    with pytest.raises(ValueError, match="precisions"):
+        posterior((t, -tau))
+    with pytest.raises(ValueError, match="targets must have shape"):
+        posterior((t[1:], tau))
+    with pytest.raises(ValueError, match="prior_kl needs X"):
+        posterior((t, tau)).prior_kl()
+    shared = gpflow.kernels.SharedIndependent(gpflow.kernels.Matern52(), L)
+    model = SWSGP(shared, gpflow.likelihoods.Gaussian(), points())
+    with pytest.raises(ValueError, match="one kernel"):
+        model.fit_sites(*rows())
