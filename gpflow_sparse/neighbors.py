@@ -134,8 +134,8 @@ def largest(scores: tf.Tensor, count: int, before: tf.Tensor | None = None) -> t
 
 def _largest_in_blocks(scores: tf.Tensor, count: int, least: tf.Tensor) -> tf.Tensor:
     """
-    The places of :func:`largest` among many: they are all in the ``count`` blocks that have the largest maxima, of
-    which every other place is beaten by one of each.
+    The places of :func:`largest` among many: they are all in the ``count`` blocks that have the
+    largest maxima, by one of each of which every other place is beaten.
     """
     padded = tf.pad(scores, [[0, 0], [0, -scores.shape[1] % _BLOCK]], constant_values=least)
     blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, _BLOCK])

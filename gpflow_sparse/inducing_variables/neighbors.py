@@ -203,31 +203,6 @@ class _Known:
         return np.array_equal(self._metric, metric) and np.array_equal(self._Z, Z)
 
 
-class _Known:
-    """A tree and what it was made from."""
-
-    def __init__(self, Z: np.ndarray, metric: np.ndarray) -> None:
-        self._Z, self._metric = Z.copy(), metric.copy()
-        self.index = NeighborIndex(Z / metric)
-
-    def fits(self, Z: np.ndarray, metric: np.ndarray) -> bool:
-        return np.array_equal(self._metric, metric) and np.array_equal(self._Z, Z)
-
-
-def _metric(kernel: Kernel) -> tf.Tensor | None:
-    """
-    Lengthscales relative to the first, ``[D']`` or a scalar, rounded; None for kernels whose value
-    does not fall with a distance.
-    """
-    if not isinstance(kernel, IsotropicStationary):
-        return None
-    lengthscales = tf.cast(tf.stop_gradient(tf.convert_to_tensor(kernel.lengthscales)), tf.float64)
-    if lengthscales.shape.rank == 0:
-        return tf.ones_like(lengthscales)
-    ratios = tf.math.log(lengthscales / lengthscales[0])
-    return tf.exp(_METRIC_STEP * tf.round(ratios / _METRIC_STEP))
-
-
 def _closeness(kernel: Kernel, X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
     """``k(x, z)^2 / k(z, z)`` of pairs of rows, ``[N]``: what a point alone takes from Var f(x)."""
     own, cross, _ = local_covariances(kernel, X, Z[:, None, :])

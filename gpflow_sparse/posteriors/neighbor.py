@@ -197,5 +197,15 @@ def _multioutput_neighbor_posterior(
 class _MultioutputNeighborPosterior(MultioutputPosterior):
     """As GPflow's dispatch makes it: ``(kernel, inducing_variable, q_mu, q_sqrt, ...)``."""
 
-    def __init__(self, *args: Any, whiten: bool = False, **options: Any) -> None:
-        super().__init__(*args, whiten=whiten, part=NeighborPosterior, **options)
+    def __init__(
+        self,
+        kernel: MultioutputKernel,
+        inducing_variable: NeighborInducingPoints,
+        q_mu: Any,
+        q_sqrt: Any,
+        whiten: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            kernel, inducing_variable, q_mu, q_sqrt, whiten, part=NeighborPosterior, **options
+        )
