@@ -8,6 +8,7 @@ built always, and up to 12 columns taken always; above, it is tried against all 
 of the places.
 """
 
+import itertools
 import time
 
 import numpy as np
@@ -76,6 +77,67 @@ class NeighborIndex:
             search(rows, count)
             seconds.append(time.perf_counter() - start)
         return seconds[0] < seconds[1]
+
+
+class HostSearch:
+    """
+    Searches among places that may change, by an index that is made again only when they have; what
+    was found ahead of time, for a caller who knows what will be asked for; and what was found for
+    rows that may come again.
+    """
+
+    def __init__(self, num_remembered: int = 0) -> None:
+        """
+        :param num_remembered: rows whose neighbors are kept, until the places change.
+        """
+        self._most = num_remembered
+        self._remembered: dict[bytes, np.ndarray] = {}
+        self._index: NeighborIndex | None = None
+        self._made_from: tuple[np.ndarray, ...] = ()
+        self._ahead: dict[bytes, np.ndarray] = {}
+
+    def find(
+        self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int, *, keep: bool = False
+    ) -> np.ndarray:
+        """
+        :meth:`NeighborIndex.query` of X, which is in units already, among ``Z / units``.
+
+        :param units: of the columns of Z.
+        :param keep: whether to remember; always with the same ``count``.
+        """
+        index = self._index_of(Z, units)
+        if not keep:
+            return index.query(X, count)
+        found = self._ahead.pop(X.tobytes(), None)
+        return self._recall(index, X, count) if found is None else found
+
+    def find_ahead(self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int) -> None:
+        """For :meth:`find` with ``keep``; what was found ahead before is forgotten."""
+        index = self._index_of(Z, units)
+        found = self._recall(index, X, count)
+        if index is self._index:  # no other has been made in the meantime
+            self._ahead = {X.tobytes(): found}
+
+    def _recall(self, index: NeighborIndex, X: np.ndarray, count: int) -> np.ndarray:
+        """From memory, or else by the index."""
+        known = self._remembered
+        if not self._most:
+            return index.query(X, count)
+        keys = [row.tobytes() for row in X]
+        new = [i for i, key in enumerate(keys) if key not in known]
+        found = dict(zip((keys[i] for i in new), index.query(X[new], count), strict=True))
+        for key in list(found)[: self._most - len(known)]:
+            known[key] = found[key].copy()  # alone, not with all rows of its batch
+        return np.stack([known[key] if key in known else found[key] for key in keys])
+
+    def _index_of(self, Z: np.ndarray, units: np.ndarray) -> NeighborIndex:
+        now = (units, Z)
+        same = zip(self._made_from, now, strict=False)
+        if self._index is None or not all(itertools.starmap(np.array_equal, same)):
+            self._ahead, self._remembered = {}, {}
+            self._index = NeighborIndex(Z / units)
+            self._made_from = tuple(part.copy() for part in now)
+        return self._index
 
 
 def _smallest(values: np.ndarray, count: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.neighbors import NeighborIndex, largest, nearest
+from gpflow_sparse.neighbors import HostSearch, NeighborIndex, largest, nearest
 from tests.oracles import swsgp as oracle
 
 BY_TREE = {"tree": True, "all distances": False}
@@ -134,3 +134,57 @@ def test_no_gradient_passes_through_a_choice(rng):
         places = tf.gather(tf.stop_gradient(Z), nearest(X, Z, 3))
         total = tf.reduce_sum(tf.square(places))
     assert tape.gradient(total, [X, Z]) == [None, None]
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """How often an index was made."""
+    made = []
+    plain = NeighborIndex.__init__
+    monkeypatch.setattr(NeighborIndex, "__init__", lambda *args: made.append(1) or plain(*args))
+    return made
+
+
+def test_a_search_lasts_until_places_or_units_change(rng, built):
+    Z, X = points(rng)
+    search, units = HostSearch(), np.array([1.0, 3.0])
+    for _ in range(2):
+        found = search.find(X / units, Z, units, 4)
+        np.testing.assert_array_equal(found, oracle.nearest(X / units, Z / units, 4))
+    assert len(built) == 1
+    units[1] = 0.2  # in place, and still noticed
+    found = search.find(X / units, Z, units, 4)
+    np.testing.assert_array_equal(found, oracle.nearest(X / units, Z / units, 4))
+    Z[:50] += 1.0
+    found = search.find(X / units, Z, units, 4)
+    np.testing.assert_array_equal(found, oracle.nearest(X / units, Z / units, 4))
+    assert len(built) == 3
+
+
+def test_what_was_found_ahead_is_used_once_and_only_for_its_rows(rng, monkeypatch):
+    Z, X = points(rng)
+    asked, query = [], NeighborIndex.query
+    monkeypatch.setattr(
+        NeighborIndex, "query", lambda self, X, n: asked.append(len(X)) or query(self, X, n)
+    )
+    search, units, expected = HostSearch(), np.ones(2), oracle.nearest(X, Z, 5)
+    search.find_ahead(X[:9], Z, units, 4)
+    np.testing.assert_array_equal(search.find(X[:9], Z, units, 4), expected[:9, :4])
+    assert asked == [9]
+    np.testing.assert_array_equal(search.find(X[:9], Z, units, 4), expected[:9, :4])
+    for rows, count in [(X[1:9], 4), (X[:8], 5)]:
+        search.find_ahead(X[:8], Z, units, 4)
+        found = search.find(rows, Z, units, count)
+        np.testing.assert_array_equal(found, oracle.nearest(rows, Z, count))
+
+
+@pytest.mark.parametrize("num_remembered", [0, 15, 1000])
+def test_rows_that_come_again_have_the_neighbors_of_the_places_as_they_are(rng, num_remembered):
+    Z, X = points(rng)
+    search, units = HostSearch(num_remembered), np.ones(2)
+    for places in (Z, -Z, Z):
+        search.find_ahead(X[:20], places, units, 4)
+        for rows, count in [(X[:20], 4), (X[10:30], 4), (X[5:25], 6), (X, 4)]:
+            found = search.find(rows, places, units, count)
+            np.testing.assert_array_equal(found, oracle.nearest(rows, places, count))
+        search.find_ahead(X[:20], places, units, 4)  # not to be used among other places

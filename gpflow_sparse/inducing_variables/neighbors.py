@@ -11,7 +11,7 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import IsotropicStationary, Kernel
 
 from gpflow_sparse import checks
-from gpflow_sparse.neighbors import NeighborIndex, largest, nearest
+from gpflow_sparse.neighbors import HostSearch, largest, nearest
 from gpflow_sparse.stationary import local_covariances
 
 # Up to here distances to all points, in the graph, take no longer than a tree outside of it.
@@ -19,7 +19,7 @@ _MOST_IN_GRAPH = 4096
 # Ratios of lengthscales count in steps of ten per cent, so that indices last while they drift.
 _METRIC_STEP = 0.1
 # Trees by the points they are for: they can be made again, so they are no part of a model.
-_INDICES: weakref.WeakKeyDictionary[Any, "_Known"] = weakref.WeakKeyDictionary()
+_SEARCHES: weakref.WeakKeyDictionary[Any, HostSearch] = weakref.WeakKeyDictionary()
 
 
 class NeighborInducingPoints(InducingVariables):
@@ -44,12 +44,15 @@ class NeighborInducingPoints(InducingVariables):
         num_neighbors: int,
         *,
         global_indices: Sequence[int] = (),
+        num_remembered: int = 0,
         name: str | None = None,
     ) -> None:
         """
         :param Z: inducing points ``[M, D]``.
         :param num_neighbors: H, at most M, the global ones among them.
         :param global_indices: rows of Z that every row of the data sees, fewer than H.
+        :param num_remembered: rows whose neighbors a tree has found that are kept for when they
+            come again, about ``4 H + 8 D + 300`` bytes each; 0 finds neighbors anew at every step.
         :raises ValueError: for points that are none, or numbers that do not fit each other.
         """
         super().__init__(name=name)
@@ -63,6 +66,9 @@ class NeighborInducingPoints(InducingVariables):
                 f"{num_neighbors}."
             )
         self.global_indices = self._require_global(global_indices)
+        self.num_remembered = checks.require_whole(num_remembered, "num_remembered")
+        if self.num_remembered < 0:
+            raise ValueError(f"num_remembered must be at least 0, got {num_remembered}.")
 
     @property
     def num_inducing(self) -> tf.Tensor:
@@ -85,11 +91,7 @@ class NeighborInducingPoints(InducingVariables):
         """
         if self.num_neighbors == self.Z.shape[0]:
             return tf.tile(tf.range(self.num_neighbors)[None], [tf.shape(X)[0], 1])
-        return self._with_global(self._closest(X, kernel, self.num_neighbors))
-
-    def nearest(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
-        """The point closest to each row, global or not: int32 ``[N]``."""
-        return self._closest(X, kernel, 1)[:, 0]
+        return self._with_global(self._search(X, kernel, self.num_neighbors, keep=True))
 
     def ranked(self, X: tf.Tensor, kernel: Kernel, count: int) -> tf.Tensor:
         """
@@ -104,7 +106,7 @@ class NeighborInducingPoints(InducingVariables):
         :param count: at most M.
         :return: int32 ``[count]``, none twice.
         """
-        lists = self._closest(X, kernel, count)  # [N, count]
+        lists = self.closest(X, kernel, count)  # [N, count]
         places = tf.tile(tf.range(count)[None], [tf.shape(X)[0], 1])
         flat = tf.reshape(lists, [-1])
         Z = tf.gather(tf.convert_to_tensor(self.Z), flat)
@@ -126,7 +128,7 @@ class NeighborInducingPoints(InducingVariables):
         :return: int32 ``[n, H]``; -1 where there are no more.
         """
         Z = tf.gather(tf.convert_to_tensor(self.Z), drawn)
-        return self._closest(Z, kernel, self.num_neighbors, before=drawn)
+        return self.closest(Z, kernel, self.num_neighbors, before=drawn)
 
     @staticmethod
     def metric(kernel: Kernel) -> tf.Tensor | None:
@@ -144,32 +146,62 @@ class NeighborInducingPoints(InducingVariables):
         ratios = tf.math.log(lengthscales / lengthscales[0])
         return tf.exp(_METRIC_STEP * tf.round(ratios / _METRIC_STEP))
 
-    def _closest(
+    def closest(
         self, X: tf.Tensor, kernel: Kernel, count: int, before: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """``[N, count]``, without regard to global points."""
+        """
+        The ``count`` closest points to each row, whatever is global.
+
+        :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
+        :return: int32 ``[N, count]``; -1 where there are no more.
+        """
+        return self._search(X, kernel, count, before)
+
+    def _search(
+        self,
+        X: tf.Tensor,
+        kernel: Kernel,
+        count: int,
+        before: tf.Tensor | None = None,
+        *,
+        keep: bool = False,
+    ) -> tf.Tensor:
+        """:meth:`closest`; ``keep`` for rows that may come again."""
         Z, metric = tf.convert_to_tensor(self.Z), self.metric(kernel)
         if metric is None:
             scores = tf.square(kernel(X, Z)) / kernel(Z, full_cov=False)
             return largest(scores, count, before)
-        X, Z = (kernel.slice(part, None)[0] for part in (X, Z))
-        X = tf.cast(X, tf.float64) / metric
-        if self.Z.trainable or self.Z.shape[0] <= _MOST_IN_GRAPH or before is not None:
-            return nearest(X, tf.cast(Z, tf.float64) / metric, count, before)
-        return self._outside(X, Z, metric, count)
+        X = _scaled(X, kernel, metric)
+        if self._in_graph or before is not None:
+            return nearest(X, _scaled(Z, kernel, metric), count, before)
+        columns = kernel.active_dims
 
-    def _outside(self, X: tf.Tensor, Z: tf.Tensor, metric: tf.Tensor, count: int) -> tf.Tensor:
-        """By a tree that lasts until Z or the metric changes."""
+        def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.ndarray:
+            return _search_of(self).find(X, Z[:, columns], metric, count, keep=keep)
 
-        def search(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.ndarray:
-            known = _INDICES.get(self)
-            if known is None or not known.fits(Z, metric):
-                known = _Known(Z, metric)
-                _INDICES[self] = known
-            return known.index.query(X, count)
-
-        found = tf.numpy_function(search, [X, Z, metric], tf.int32, stateful=False)
+        found = tf.numpy_function(outside, [X, Z, metric], tf.int32, stateful=False)
         return tf.ensure_shape(found, [X.shape[0], count])
+
+    @property
+    def _in_graph(self) -> bool:
+        """Whether neighbors are found by TensorFlow."""
+        return bool(self.Z.trainable) or self.Z.shape[0] <= _MOST_IN_GRAPH
+
+    def searches_outside(self, kernel: Kernel) -> bool:
+        """Whether neighbors under this kernel are found outside of the graph."""
+        few = self.num_neighbors == self.Z.shape[0] or self._in_graph
+        return not few and self.metric(kernel) is not None
+
+    def query(self, X: tf.Tensor, kernel: Kernel) -> tuple[tf.Tensor, tf.Tensor]:
+        """What such a search is given: inputs in units, and the units."""
+        metric = self.metric(kernel)
+        return _scaled(X, kernel, metric), metric
+
+    def search_ahead(self, query: tuple[tf.Tensor, tf.Tensor], kernel: Kernel) -> None:
+        """Find what :meth:`neighbors` will be asked for next; may be called in a thread."""
+        Z = self.Z.numpy()[:, kernel.active_dims]
+        rows, metric = (part.numpy() for part in query)
+        _search_of(self).find_ahead(rows, Z, metric, self.num_neighbors)
 
     def _with_global(self, found: tf.Tensor) -> tf.Tensor:
         """The global points in front, each once."""
@@ -192,15 +224,15 @@ class NeighborInducingPoints(InducingVariables):
         return indices
 
 
-class _Known:
-    """A tree and what it was made from."""
+def _scaled(X: tf.Tensor, kernel: Kernel, metric: tf.Tensor) -> tf.Tensor:
+    """The columns that the kernel reads, in units of the metric."""
+    return tf.cast(kernel.slice(X, None)[0], tf.float64) / metric
 
-    def __init__(self, Z: np.ndarray, metric: np.ndarray) -> None:
-        self._Z, self._metric = Z.copy(), metric.copy()
-        self.index = NeighborIndex(Z / metric)
 
-    def fits(self, Z: np.ndarray, metric: np.ndarray) -> bool:
-        return np.array_equal(self._metric, metric) and np.array_equal(self._Z, Z)
+def _search_of(inducing_variable: NeighborInducingPoints) -> HostSearch:
+    if inducing_variable not in _SEARCHES:
+        _SEARCHES[inducing_variable] = HostSearch(inducing_variable.num_remembered)
+    return _SEARCHES[inducing_variable]
 
 
 def _closeness(kernel: Kernel, X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:

@@ -18,6 +18,8 @@ _COVARIANCES = ("diag", "dense", "low_rank")
 _WEIGHTINGS = ("usage", "paper", "chain")
 # Numbers in the neighborhoods of one block of inducing points.
 _BLOCK = 2**20
+# Neighbors that decide where a variance starts.
+_NEAREST = 16
 # Rows whose neighbors are counted together.
 _ROWS = 1024
 
@@ -99,17 +101,18 @@ def starting_q(
 def closest_scales(model: Any) -> np.ndarray:
     """
     Standard deviations ``[M, L]`` of the independent u_j that are closest to the prior in
-    ``KL[q || p]``: that of u_j given its neighbors.
+    ``KL[q || p]``: that of u_j given its neighbors, of which the 16 nearest are taken.
     """
     iv, jitter = model.inducing_variable, model.jitter
-    M, H = iv.Z.shape[0], iv.num_neighbors
+    M = iv.Z.shape[0]
+    H = min(M, _NEAREST)
     found = np.empty((M, model.num_latent_gps))
     size = max(1, _BLOCK // H**2)
     for kernel, columns in latent_kernels(model.kernel, model.num_latent_gps):
         terms = NeighborTerms(kernel, iv, jitter)
         for start in range(0, M, size):
             drawn = tf.range(start, min(start + size, M))
-            around = iv.neighbors(tf.gather(iv.Z, drawn), kernel)
+            around = iv.closest(tf.gather(iv.Z, drawn), kernel, H)
             others = tf.where(around == drawn[:, None], -1, around)
             v = terms.conditional(drawn, others)[1].numpy()
             found[start : start + size, columns] = np.sqrt(v)[:, None]

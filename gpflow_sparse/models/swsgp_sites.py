@@ -89,7 +89,7 @@ def _nearest(
     inducing_variable: NeighborInducingPoints, kernel: Any, X: tf.Tensor
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The nearest point j ``[n]``, and f given u_j alone: weight and variance ``[n, 1]``."""
-    j = inducing_variable.nearest(X, kernel)
+    j = inducing_variable.closest(X, kernel, 1)[:, 0]
     places = tf.gather(tf.convert_to_tensor(inducing_variable.Z), j)[:, None]
     K, k, diagonal = (part.numpy() for part in local_covariances(kernel, X, places))
     a = k / K[:, 0]

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import linalg
+from gpflow_sparse.training.ahead import Ahead
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.feed import Feed
@@ -67,6 +68,7 @@ class TrainingLoop:
         self._jitter_then = getattr(model, "jitter", None)
         self._random = False
         self._step = self._compile()
+        self._ahead = Ahead.of(model, feed)
 
     def resume(self, total: int) -> None:
         """
@@ -157,6 +159,8 @@ class TrainingLoop:
             self._prepare(
                 step, lambda: self._model.prepare_step(step, lambda: lookup(*arguments[1:]))
             )
+        if self._ahead is not None and move:
+            self._ahead.begin(step + 1)
         try:
             loss, finite = self._step(*arguments)
         except (tf.errors.InvalidArgumentError, linalg.FactorizationError):

@@ -12,6 +12,7 @@ from gpflow.utilities import deepcopy, set_trainable
 
 from gpflow_sparse.inducing_variables import neighbors
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.neighbors import NeighborIndex
 from tests.oracles import swsgp as oracle
 
 M, N, H = 60, 25, 7
@@ -30,12 +31,12 @@ def outside(monkeypatch):
     monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 10)
     built = []
 
-    class Counted(neighbors.NeighborIndex):
+    class Counted(NeighborIndex):
         def __init__(self, Z):
             built.append(len(Z))
             super().__init__(Z)
 
-    monkeypatch.setattr(neighbors, "NeighborIndex", Counted)
+    monkeypatch.setattr("gpflow_sparse.neighbors.NeighborIndex", Counted)
     return built
 
 
@@ -113,15 +114,15 @@ def test_points_that_moved_are_noticed(rng, route):
 def test_trees_die_with_their_points(rng, outside):
     Z, X = points(rng)
     inducing = NeighborInducingPoints(Z, H)
-    known = len(neighbors._INDICES)
+    known = len(neighbors._SEARCHES)
     inducing.neighbors(X, Matern32())
-    assert len(neighbors._INDICES) == known + 1
-    tree, gone = weakref.ref(neighbors._INDICES[inducing].index), weakref.ref(inducing)
+    assert len(neighbors._SEARCHES) == known + 1
+    search, gone = weakref.ref(neighbors._SEARCHES[inducing]), weakref.ref(inducing)
     del inducing
     gc.collect()
     assert gone() is None
-    assert tree() is None
-    assert len(neighbors._INDICES) == known
+    assert search() is None
+    assert len(neighbors._SEARCHES) == known
 
 
 def test_every_set_of_points_has_its_own_tree(rng, outside):

@@ -24,7 +24,7 @@ _COMMON: dict[str, Any] = {
     "num_subset": 1000,
     "points": "kmeans",
 }
-_NEIGHBORS = _COMMON | {"model": "swsgp", "batch_size": 64, "start": "prior", "refit": False}
+_NEIGHBORS = _COMMON | {"model": "swsgp", "batch_size": 64, "refit": False}
 _SVGP = _COMMON | {"model": "svgp"}
 # As in sections 4.1 and 4.2: a dense covariance, points learned.
 _DENSE = _NEIGHBORS | {"covariance": "dense", "train_points": True}
@@ -146,7 +146,9 @@ SWSGP_PAPER = CurvesPaper(
         "an exact GP on 1,000 training rows, else from fixed numbers. On powerplant, kin8nm and "
         "the digits q of SWSGP has a dense covariance and its points, which start from k-means, "
         "are learned; on kin40k and flights2013 the covariance is diagonal, and the points are "
-        "random training rows and stay where they are. *The row above, then its best q* puts q at "
+        "random training rows and stay where they are. The means of q, and variances where the "
+        "covariance is diagonal, start from one pass over the training rows "
+        "(`SWSGP.start_from_sites`). *The row above, then its best q* puts q at "
         "the optimum of the objective, in closed form, after training.",
         "Training: SWSGP by batches of 64 rows, as in the paper; Adam at a rate that falls from "
         "0.01 to 0 as a cosine (the paper: 0.001, constant, 300,000 steps). GPflow's SVGP is "
@@ -246,10 +248,10 @@ SWSGP_UNION = dataclasses.replace(
         "Models: Matern 5/2 with one lengthscale for each column. The exact GP is trained by 100 "
         "iterations of L-BFGS; the others start from its hyperparameters, which stay *fixed* or "
         "are *learned* further. SWSGP-U sees 128 of its 512 points in a step, of batches of 64 "
-        "rows; its covariance is dense, its points are k-means centers, and stay. SVGP is "
-        "GPflow's, whitened, and learns its points. All by Adam at a rate that falls from 0.01 to "
-        "0 as a cosine. Lines with a number of neighbors predict a batch from the union of so "
-        "many neighbors of each of its rows.",
+        "rows; its covariance is dense, its means start from one pass over the rows, its points "
+        "are k-means centers, and stay. SVGP is GPflow's, whitened, and learns its points. All by "
+        "Adam at a rate that falls from 0.01 to 0 as a cosine. Lines with a number of neighbors "
+        "predict a batch from the union of so many neighbors of each of its rows.",
         "Times are wall clock of the machine as it was, with whatever else it did.",
     ),
 )

@@ -23,6 +23,7 @@ from gpflow_sparse.experiments.papers.swsgp_models import (
     make_optimizer,
     seen_from,
 )
+from gpflow_sparse.models import SWSGP
 
 _NUM_ROWS = 2000
 
@@ -151,7 +152,8 @@ def _together(model: gpflow.models.GPModel, X: np.ndarray) -> Together:
 def _apart(posterior: Any, X: np.ndarray) -> Joint:
     """Each batch on its own, for posteriors whose predictions depend on the company of a row."""
 
-    predict = tf.function(functools.partial(posterior.predict_f, full_cov=True), autograph=False)
+    together = functools.partial(posterior.predict_f, full_cov=True)
+    predict = tf.function(together, autograph=False, reduce_retracing=True)
 
     def joint(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mean, covariance = predict(tf.constant(X[rows]))
@@ -167,4 +169,7 @@ def _build(
     likelihood = gpflow.likelihoods.Gaussian(start.noise_variance)
     for part in (kernel, likelihood):
         gpflow.set_trainable(part, options["learn_hyperparameters"])
-    return assemble(dataset.train[0], kernel, likelihood, seed, options)
+    model = assemble(dataset.train[0], kernel, likelihood, seed, options)
+    if isinstance(model, SWSGP):
+        model.start_from_sites(*dataset.train)
+    return model

@@ -49,7 +49,7 @@ def fit_swsgp(dataset: Dataset, plan: Training, options: Mapping[str, Any]) -> R
         X, Y = (part.astype(kind) for part in dataset.train)
         tf.random.set_seed(plan.seed)
         model = assemble(X, *_parts(dataset, plan.seed, options), plan.seed, options)
-        if options.get("start") == "sites":
+        if isinstance(model, SWSGP):
             model.start_from_sites(X, Y)
         rows = np.random.default_rng(plan.seed).permutation(len(dataset.test[0]))[:_WATCHED]
         watched = tuple(part[rows] for part in dataset.test)
