@@ -102,40 +102,42 @@ def conditionals(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: 
         alpha = tf.linalg.matmul(inverse, m)  # K^-1 m  [n, H, P]
         Sa = S * a[:, :, None] if diagonal else tf.einsum("nphg,ng->nhp", S, a)  # [n, H, P]
         mean = tf.linalg.matvec(m, a, transpose_a=True)
-        residual = tf.maximum(kdiag - tf.reduce_sum(k * a, axis=1), 0.0)
-        var = residual[:, None] + tf.linalg.matvec(Sa, a, transpose_a=True)
+        residual = kdiag - tf.reduce_sum(k * a, axis=1)
+        spread = tf.linalg.matvec(Sa, a, transpose_a=True)
         outputs = tf.cast(tf.shape(m)[2], m.dtype)
         total = tf.reduce_sum(S, axis=2) if diagonal else tf.reduce_sum(S, axis=1)  # over outputs
         weights = tf.linalg.diag_part(inverse) if diagonal else inverse
         trace = tf.reduce_sum(weights * total, axis=range(1, total.shape.rank))
-        squares = tf.reduce_sum(m * alpha, axis=[1, 2])
         dim = outputs * tf.cast(tf.shape(k)[1], m.dtype)
-        kl = outputs * half_log_det + 0.5 * (trace + squares - dim)
+        kl = outputs * half_log_det + 0.5 * (trace + tf.reduce_sum(m * alpha, axis=[1, 2]) - dim)
 
-        def gradient(gm: tf.Tensor, gv: tf.Tensor, gk: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            total_gv = tf.reduce_sum(gv, axis=1)[:, None]  # [n, 1]
-            t = tf.linalg.matvec(m, gm) + 2.0 * tf.linalg.matvec(Sa, gv)
+        def gradient(gm: tf.Tensor, gr: tf.Tensor, gs: tf.Tensor, gk: tf.Tensor) -> Any:
+            t = tf.linalg.matvec(m, gm) + 2.0 * tf.linalg.matvec(Sa, gs)
             by_a = tf.linalg.matvec(inverse, t)
-            dk = by_a - 2.0 * total_gv * a
-            dK = _outer(total_gv * a - by_a, a)
             scale = (0.5 * gk)[:, None, None]
-            if diagonal:
-                middle = tf.linalg.matmul(inverse * total[:, None, :], inverse)
-                half = tf.square(a)[:, :, None] * gv[:, None, :]
-                dS = half + scale * tf.linalg.diag_part(inverse)[:, :, None]
-            else:
-                middle = tf.linalg.matmul(tf.linalg.matmul(inverse, total), inverse)
-                dS = (
-                    gv[:, :, None, None] * _outer(a, a)[:, None] + scale[:, None] * inverse[:, None]
-                )
-            spread = tf.linalg.matmul(alpha, alpha, transpose_b=True)
-            dK = dK + scale * (outputs * inverse - middle - spread)
+            middle, by_S = _of_trace(inverse, total, diagonal)
+            own = tf.square(a)[:, :, None] if diagonal else _outer(a, a)[:, None]
+            dS = (
+                own * (gs[:, None, :] if diagonal else gs[:, :, None, None])
+                + (scale if diagonal else scale[:, None]) * by_S
+            )
+            across = tf.linalg.matmul(alpha, alpha, transpose_b=True)
+            dK = _outer(gr[:, None] * a - by_a, a) + scale * (outputs * inverse - middle - across)
             dm = a[:, :, None] * gm[:, None, :] + gk[:, None, None] * alpha
-            return dK, dk, total_gv[:, 0], dm, dS
+            return dK, by_a - 2.0 * gr[:, None] * a, gr, dm, dS
 
-        return (mean, var, kl), gradient
+        return (mean, residual, spread, kl), gradient
 
-    return Local(*local(K, k, kdiag, m, S))
+    mean, residual, spread, kl = local(K, k, kdiag, m, S)
+    return Local(mean, tf.maximum(residual, 0.0)[:, None] + spread, kl)
+
+
+def _of_trace(inverse: tf.Tensor, total: tf.Tensor, diagonal: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """``K^-1 S K^-1`` for S summed over outputs, and ``K^-1`` in the shape of S."""
+    if diagonal:
+        middle = tf.linalg.matmul(inverse * total[:, None, :], inverse)
+        return middle, tf.linalg.diag_part(inverse)[:, :, None]
+    return tf.linalg.matmul(tf.linalg.matmul(inverse, total), inverse), inverse[:, None]
 
 
 def weights(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

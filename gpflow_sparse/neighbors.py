@@ -8,7 +8,6 @@ built always, and up to 12 columns taken always; above, it is tried against all 
 of the places.
 """
 
-import itertools
 import time
 
 import numpy as np
@@ -32,7 +31,8 @@ class NeighborIndex:
         """
         :param Z: ``[M, D]``, finite, in units in which distances are to be measured.
         """
-        self._Z = np.ascontiguousarray(Z, np.float64)
+        self._center = np.mean(Z, axis=0, dtype=np.float64)  # distances come from squares
+        self._Z = np.ascontiguousarray(Z - self._center, np.float64)
         self._squares = np.einsum("md,md->m", self._Z, self._Z)
         self._tree = cKDTree(self._Z, leafsize=_LEAF)
         self._by_tree: dict[int, bool] = {}
@@ -45,7 +45,7 @@ class NeighborIndex:
         :param count: H, at most M.
         :return: int32 ``[N, H]``.
         """
-        X = np.asarray(X, np.float64)
+        X = np.asarray(X, np.float64) - self._center
         if count not in self._by_tree:
             self._by_tree[count] = self._tree_is_faster(count)
         if not self._by_tree[count]:
@@ -91,10 +91,7 @@ class HostSearch:
         :param num_remembered: rows whose neighbors are kept, until the places change.
         """
         self._most = num_remembered
-        self._remembered: dict[bytes, np.ndarray] = {}
-        self._index: NeighborIndex | None = None
-        self._made_from: tuple[np.ndarray, ...] = ()
-        self._ahead: dict[bytes, np.ndarray] = {}
+        self._known: _Known | None = None
 
     def find(
         self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int, *, keep: bool = False
@@ -102,42 +99,68 @@ class HostSearch:
         """
         :meth:`NeighborIndex.query` of X, which is in units already, among ``Z / units``.
 
+        :param Z: an array of its own, or a view that TensorFlow has given.
         :param units: of the columns of Z.
         :param keep: whether to remember; always with the same ``count``.
         """
-        index = self._index_of(Z, units)
+        known = self._known_of(Z, units)
         if not keep:
-            return index.query(X, count)
-        found = self._ahead.pop(X.tobytes(), None)
-        return self._recall(index, X, count) if found is None else found
+            return known.index.query(X, count)
+        found = known.ahead.pop(X.tobytes(), None)
+        return known.recall(X, count, self._most) if found is None else found
 
     def find_ahead(self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int) -> None:
         """For :meth:`find` with ``keep``; what was found ahead before is forgotten."""
-        index = self._index_of(Z, units)
-        found = self._recall(index, X, count)
-        if index is self._index:  # no other has been made in the meantime
-            self._ahead = {X.tobytes(): found}
+        known = self._known_of(Z, units)
+        known.ahead = {X.tobytes(): known.recall(X, count, self._most)}
 
-    def _recall(self, index: NeighborIndex, X: np.ndarray, count: int) -> np.ndarray:
+    def _known_of(self, Z: np.ndarray, units: np.ndarray) -> "_Known":
+        # in one piece, as a thread may look ahead meanwhile
+        known = self._known
+        if known is None or not known.fits(Z, units):
+            known = self._known = _Known(Z, units)
+        return known
+
+
+class _Known:
+    """All that is known of places as they were."""
+
+    def __init__(self, Z: np.ndarray, units: np.ndarray) -> None:
+        self.index = NeighborIndex(Z / units)
+        self.ahead: dict[bytes, np.ndarray] = {}
+        self._remembered: dict[bytes, np.ndarray] = {}
+        self._units, self._Z, self._seen = units.copy(), Z.copy(), Z
+
+    def fits(self, Z: np.ndarray, units: np.ndarray) -> bool:
+        """Whether the places are still the same."""
+        if not np.array_equal(self._units, units):
+            return False
+        # TensorFlow never writes into memory of which it has given a view, and this holds one
+        view = not Z.flags.owndata and not self._seen.flags.owndata
+        if view and Z.shape == self._seen.shape and _address(Z) == _address(self._seen):
+            return True
+        same = np.array_equal(self._Z, Z)
+        self._seen = Z if same else self._seen
+        return same
+
+    def recall(self, X: np.ndarray, count: int, most: int) -> np.ndarray:
         """From memory, or else by the index."""
+        if not most:
+            return self.index.query(X, count)
         known = self._remembered
-        if not self._most:
-            return index.query(X, count)
         keys = [row.tobytes() for row in X]
         new = [i for i, key in enumerate(keys) if key not in known]
-        found = dict(zip((keys[i] for i in new), index.query(X[new], count), strict=True))
-        for key in list(found)[: self._most - len(known)]:
-            known[key] = found[key].copy()  # alone, not with all rows of its batch
-        return np.stack([known[key] if key in known else found[key] for key in keys])
+        found = np.empty((len(X), count), np.int32)
+        found[new] = self.index.query(X[new], count)
+        for i in set(range(len(X))).difference(new):
+            found[i] = known[keys[i]]
+        for i in new[: max(0, most - len(known))]:
+            known[keys[i]] = found[i].copy()  # alone, not with all rows of its batch
+        return found
 
-    def _index_of(self, Z: np.ndarray, units: np.ndarray) -> NeighborIndex:
-        now = (units, Z)
-        same = zip(self._made_from, now, strict=False)
-        if self._index is None or not all(itertools.starmap(np.array_equal, same)):
-            self._ahead, self._remembered = {}, {}
-            self._index = NeighborIndex(Z / units)
-            self._made_from = tuple(part.copy() for part in now)
-        return self._index
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _smallest(values: np.ndarray, count: int) -> np.ndarray:
@@ -170,6 +193,8 @@ def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = N
     :return: int32 ``[N, count]``; -1 where there are no more.
     """
     X, Z = (tf.stop_gradient(tf.cast(part, tf.float64)) for part in (X, Z))
+    center = tf.reduce_mean(Z, axis=0)  # distances come from squares
+    X, Z = X - center, Z - center
     products = tf.linalg.matmul(X, -2.0 * Z, transpose_b=True)
     return largest(-(products + tf.reduce_sum(tf.square(Z), axis=1)), count, before)
 

@@ -21,14 +21,14 @@ _ROUNDS = 16
 Pair = tuple[tf.Tensor, tf.Tensor]
 
 
-def draw_indices(size: int, num_drawn: int) -> tf.Tensor:
+def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
     """
     Different integers from 0 to ``size - 1``, ``[num_drawn]``, every subset as likely as another.
 
     O(num_drawn) for any size: no permutation is made. From TensorFlow's global generator; all of
     them come in order, without a random number. XLA has no kernel for this operation.
     """
-    if num_drawn == size:
+    if not tf.is_tensor(num_drawn) and num_drawn == size:
         return tf.range(size)
     limits = {"minval": tf.int32.min, "maxval": tf.int32.max}
     seed = tf.random.uniform([3], dtype=tf.int32, **limits)

@@ -7,7 +7,7 @@ import gpflow
 import numpy as np
 
 from gpflow_sparse.bases import GridEigenfunctions, Hybrid, RandomFourier
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.models import (
     GRIEF,
@@ -16,6 +16,7 @@ from gpflow_sparse.models import (
     RVM,
     SOLVEGP,
     SOLVEGPR,
+    SWSGP,
     BasisGPR,
     BasisSVGP,
     SoftKI,
@@ -58,8 +59,16 @@ class Member(NamedTuple):
     """Whether f is a finite sum, so that variances vanish far away; Gaussian sums only."""
     drawable: bool = True
     """Whether its posterior draws functions."""
-    xla: float = 1e-8
-    """Relative error of XLA: its eigenvectors are iterated to about 1e-6 only."""
+    xla: float | None = 1e-8
+    """Relative error of XLA: its eigenvectors are iterated to about 1e-6 only; None without it."""
+    prior: bool = True
+    """Whether q starts at the prior; independent inducing variables start closest to it."""
+    one_kl: bool = True
+    """Whether there is a KL of q as a whole; with neighbors most have one for each row."""
+    averages: bool = True
+    """Whether estimates over the disjoint batches of an epoch average to the bound."""
+    shared: bool = False
+    """Whether the rows of a batch see the same points in training, and their own in prediction."""
 
     @property
     def data(self) -> tuple[np.ndarray, np.ndarray]:
@@ -194,10 +203,12 @@ def softki(P=1, **options) -> Callable[..., Any]:
 
 
 def settle(model):
-    """Where q follows from the parameters and is kept, for the parameters as they are now."""
+    """What follows from the parameters and is kept, for the parameters as they are now."""
+    kind = model.dtype.as_numpy_dtype if isinstance(model, SoftKI | SWSGP) else None
     if isinstance(model, SoftKI):
-        kind = model.dtype.as_numpy_dtype
         model.fit_posterior(inputs().astype(kind), reals(model.num_latent_gps)().astype(kind))
+    if isinstance(model, SWSGP):
+        model.update_neighbors(inputs().astype(kind))
     return model
 
 
@@ -235,6 +246,23 @@ def rvm(num_data=None):
         basis_batch_size=N + 1,
         mean_function=linear(1),
     )
+
+
+def swsgp(H=4, M=9, *, kernel=matern, P=1, likelihood=None, points=None, **options):
+    """A builder of a model in which each row sees H of M points, their users counted."""
+
+    def build(num_data=None):
+        model = SWSGP(
+            kernel(),
+            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
+            NeighborInducingPoints(inputs(seed=3, rows=M), H, **(points or {})),
+            mean_function=linear(P),
+            num_data=num_data,
+            **{"num_latent_gps": P, **options},
+        )
+        return settle(model)
+
+    return build
 
 
 def multiclass():
@@ -286,6 +314,43 @@ MEMBERS = {
         qsgp(fourier, likelihood=BernoulliLogit, site_estimator="strict"), labels
     ),
     "rvm": Member(rvm, reals(1)),
+    "swsgp": Member(swsgp(P=2), reals(2), prior=False, one_kl=False, drawable=False),
+    "swsgp_dense": Member(
+        swsgp(covariance="dense", points={"global_indices": [5, 0]}),
+        reals(1),
+        one_kl=False,
+        drawable=False,
+    ),
+    "swsgp_low_rank": Member(
+        swsgp(P=2, covariance="low_rank", rank=2),
+        reals(2),
+        prior=False,
+        one_kl=False,
+        drawable=False,
+    ),
+    "swsgp_chain": Member(
+        swsgp(kl_weighting="chain"), reals(1), prior=False, averages=False, drawable=False
+    ),
+    "swsgp_union": Member(
+        swsgp(union=6),
+        reals(1),
+        prior=False,
+        one_kl=False,
+        averages=False,
+        shared=True,
+        drawable=False,
+        xla=None,
+    ),
+    "swsgp_bernoulli": Member(
+        swsgp(likelihood=gpflow.likelihoods.Bernoulli, kl_weighting="paper"),
+        labels,
+        prior=False,
+        one_kl=False,
+        drawable=False,
+    ),
+    "swsgp_separate": Member(
+        swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False, drawable=False
+    ),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
 }
 

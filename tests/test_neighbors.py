@@ -169,12 +169,15 @@ def test_what_was_found_ahead_is_used_once_and_only_for_its_rows(rng, monkeypatc
     )
     search, units, expected = HostSearch(), np.ones(2), oracle.nearest(X, Z, 5)
     search.find_ahead(X[:9], Z, units, 4)
-    np.testing.assert_array_equal(search.find(X[:9], Z, units, 4), expected[:9, :4])
+    again = search.find(X[:9], Z, units, 4, keep=True)
+    np.testing.assert_array_equal(again, expected[:9, :4])
     assert asked == [9]
-    np.testing.assert_array_equal(search.find(X[:9], Z, units, 4), expected[:9, :4])
-    for rows, count in [(X[1:9], 4), (X[:8], 5)]:
+    again = search.find(X[:9], Z, units, 4, keep=True)
+    np.testing.assert_array_equal(again, expected[:9, :4])
+    assert asked == [9, 9]
+    for rows, count, keep in [(X[1:9], 4, True), (X[:8], 5, False)]:
         search.find_ahead(X[:8], Z, units, 4)
-        found = search.find(rows, Z, units, count)
+        found = search.find(rows, Z, units, count, keep=keep)
         np.testing.assert_array_equal(found, oracle.nearest(rows, Z, count))
 
 
@@ -185,6 +188,6 @@ def test_rows_that_come_again_have_the_neighbors_of_the_places_as_they_are(rng, 
     for places in (Z, -Z, Z):
         search.find_ahead(X[:20], places, units, 4)
         for rows, count in [(X[:20], 4), (X[10:30], 4), (X[5:25], 6), (X, 4)]:
-            found = search.find(rows, places, units, count)
+            found = search.find(rows, places, units, count, keep=count == 4)
             np.testing.assert_array_equal(found, oracle.nearest(rows, places, count))
         search.find_ahead(X[:20], places, units, 4)  # not to be used among other places

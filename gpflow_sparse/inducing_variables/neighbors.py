@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
@@ -18,8 +19,9 @@ from gpflow_sparse.stationary import local_covariances
 _MOST_IN_GRAPH = 4096
 # Ratios of lengthscales count in steps of ten per cent, so that indices last while they drift.
 _METRIC_STEP = 0.1
-# Trees by the points they are for: they can be made again, so they are no part of a model.
-_SEARCHES: weakref.WeakKeyDictionary[Any, HostSearch] = weakref.WeakKeyDictionary()
+# Trees by points and kernel: they can be made again, so they are no part of a model.
+_SEARCHES: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, HostSearch]]
+_SEARCHES = weakref.WeakKeyDictionary()
 
 
 class NeighborInducingPoints(InducingVariables):
@@ -99,8 +101,8 @@ class NeighborInducingPoints(InducingVariables):
         its best place in the list of any row, and among equals the one closer to that row is
         first. Global points come before all others.
 
-        It contains the union of the rows' H nearest for the largest H for which that is no more
-        than ``count``, and lies inside that of any larger ``count``.
+        Without global points it contains the union of the rows' H nearest for the largest H for
+        which that is no more than ``count``; and it lies inside that of any larger ``count``.
 
         :param X: ``[N, D]``.
         :param count: at most M.
@@ -169,15 +171,17 @@ class NeighborInducingPoints(InducingVariables):
         """:meth:`closest`; ``keep`` for rows that may come again."""
         Z, metric = tf.convert_to_tensor(self.Z), self.metric(kernel)
         if metric is None:
-            scores = tf.square(kernel(X, Z)) / kernel(Z, full_cov=False)
+            own = kernel(Z, full_cov=False)
+            # a point where f is known explains nothing
+            scores = tf.math.divide_no_nan(tf.square(kernel(X, Z)), own)
             return largest(scores, count, before)
         X = _scaled(X, kernel, metric)
         if self._in_graph or before is not None:
             return nearest(X, _scaled(Z, kernel, metric), count, before)
-        columns = kernel.active_dims
+        columns, search = kernel.active_dims, _search_of(self, kernel)
 
         def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.ndarray:
-            return _search_of(self).find(X, Z[:, columns], metric, count, keep=keep)
+            return search.find(X, Z[:, columns], metric, count, keep=keep)
 
         found = tf.numpy_function(outside, [X, Z, metric], tf.int32, stateful=False)
         return tf.ensure_shape(found, [X.shape[0], count])
@@ -192,16 +196,21 @@ class NeighborInducingPoints(InducingVariables):
         few = self.num_neighbors == self.Z.shape[0] or self._in_graph
         return not few and self.metric(kernel) is not None
 
-    def query(self, X: tf.Tensor, kernel: Kernel) -> tuple[tf.Tensor, tf.Tensor]:
-        """What such a search is given: inputs in units, and the units."""
-        metric = self.metric(kernel)
-        return _scaled(X, kernel, metric), metric
+    def look_ahead(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+        """
+        Find what :meth:`neighbors` will be asked for next, where it is found outside of the graph.
 
-    def search_ahead(self, query: tuple[tf.Tensor, tf.Tensor], kernel: Kernel) -> None:
-        """Find what :meth:`neighbors` will be asked for next; may be called in a thread."""
-        Z = self.Z.numpy()[:, kernel.active_dims]
-        rows, metric = (part.numpy() for part in query)
-        _search_of(self).find_ahead(rows, Z, metric, self.num_neighbors)
+        :return: nothing of interest, for a graph to hold on to.
+        """
+        columns, search = kernel.active_dims, _search_of(self, kernel)
+
+        def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.int32:
+            search.find_ahead(X, Z[:, columns], metric, self.num_neighbors)
+            return np.int32(0)
+
+        metric = self.metric(kernel)
+        arguments = [_scaled(X, kernel, metric), tf.convert_to_tensor(self.Z), metric]
+        return tf.numpy_function(outside, arguments, tf.int32)
 
     def _with_global(self, found: tf.Tensor) -> tf.Tensor:
         """The global points in front, each once."""
@@ -224,18 +233,34 @@ class NeighborInducingPoints(InducingVariables):
         return indices
 
 
+@gpflow.kullback_leiblers.prior_kl.register(NeighborInducingPoints, Kernel, object, object)
+def _no_prior_kl(
+    inducing_variable: NeighborInducingPoints,
+    kernel: Kernel,
+    q_mu: Any,
+    q_sqrt: Any,
+    whiten: bool = False,
+) -> tf.Tensor:
+    """What stock models call; it has no X."""
+    raise ValueError(
+        "prior_kl needs the rows of a batch for NeighborInducingPoints, since every row has "
+        "neighbors of its own, and this model has none to give: take gs.models.SWSGP."
+    )
+
+
 def _scaled(X: tf.Tensor, kernel: Kernel, metric: tf.Tensor) -> tf.Tensor:
     """The columns that the kernel reads, in units of the metric."""
     return tf.cast(kernel.slice(X, None)[0], tf.float64) / metric
 
 
-def _search_of(inducing_variable: NeighborInducingPoints) -> HostSearch:
-    if inducing_variable not in _SEARCHES:
-        _SEARCHES[inducing_variable] = HostSearch(inducing_variable.num_remembered)
-    return _SEARCHES[inducing_variable]
+def _search_of(inducing_variable: NeighborInducingPoints, kernel: Kernel) -> HostSearch:
+    searches = _SEARCHES.setdefault(inducing_variable, weakref.WeakKeyDictionary())
+    if kernel not in searches:
+        searches[kernel] = HostSearch(inducing_variable.num_remembered)
+    return searches[kernel]
 
 
 def _closeness(kernel: Kernel, X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
     """``k(x, z)^2 / k(z, z)`` of pairs of rows, ``[N]``: what a point alone takes from Var f(x)."""
     own, cross, _ = local_covariances(kernel, X, Z[:, None, :])
-    return tf.square(cross[:, 0]) / own[:, 0, 0]
+    return tf.math.divide_no_nan(tf.square(cross[:, 0]), own[:, 0, 0])

@@ -77,4 +77,5 @@ class ClosedForms:
             )
         found = site_posteriors(self, lumped_sites(self, X, Y))[0]
         found.mean_function = self.mean_function
+        found.update_cache("tensor")
         return found

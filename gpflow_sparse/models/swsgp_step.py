@@ -69,19 +69,16 @@ class NeighborStep(SparseModel):
     def can_look_ahead(self) -> bool:
         """Whether the neighbors of a later batch can be found while a step is taken."""
         iv, latents = self.inducing_variable, latent_kernels(self.kernel, self.num_latent_gps)
-        return self.union is None and len(latents) == 1 and iv.searches_outside(latents[0][0])
+        one = self.union is None and len(latents) == 1 and not iv.num_remembered
+        return one and iv.searches_outside(latents[0][0])
 
-    def query(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def look_ahead(self, X: tf.Tensor) -> tf.Tensor:
         """
-        What the search for the neighbors of these rows is given.
+        Find the neighbors of a later batch; `training.fit` does it in a thread of its own.
 
-        :param X: ``[n, D]``, the inputs of a later batch.
+        :param X: ``[n, D]``, the inputs of that batch.
         """
-        return self.inducing_variable.query(X, latent_kernels(self.kernel)[0][0])
-
-    def look_ahead(self, query: tuple[tf.Tensor, tf.Tensor]) -> None:
-        """Find the neighbors of a later batch; `training.fit` does it in a thread of its own."""
-        self.inducing_variable.search_ahead(query, latent_kernels(self.kernel)[0][0])
+        return self.inducing_variable.look_ahead(X, latent_kernels(self.kernel)[0][0])
 
     @property
     def long_variables(self) -> tuple[tf.Variable, ...]:

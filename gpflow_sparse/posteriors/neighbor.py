@@ -128,7 +128,9 @@ class NeighborPosterior(SparsePosterior):
             mean, cov = of_batch(X)
         else:
             rows = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
-            mean, cov = tf.map_fn(of_batch, rows, fn_output_signature=(X.dtype, X.dtype))
+            # AutoGraph would rewrite GPflow's kernels at every call
+            plain = tf.autograph.experimental.do_not_convert(of_batch)
+            mean, cov = tf.map_fn(plain, rows, fn_output_signature=(X.dtype, X.dtype))
             lead = tf.shape(X)[:-2]
             mean = tf.reshape(mean, tf.concat([lead, tf.shape(mean)[1:]], axis=0))
             cov = tf.reshape(cov, tf.concat([lead, tf.shape(cov)[1:]], axis=0))

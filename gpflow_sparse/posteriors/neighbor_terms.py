@@ -1,9 +1,10 @@
 """What is known of f at some rows from the inducing points that they see, for given rows of q."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, Stationary
 
 from gpflow_sparse import linalg, neighborhoods
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
@@ -92,7 +93,7 @@ class NeighborTerms:
         own = tf.where(exists, tf.linalg.diag_part(K), tf.ones_like(k))
         K = tf.linalg.set_diag(K * mask[:, :, None] * mask[:, None, :], own)
         a, residual = neighborhoods.weights(K, k * mask, diagonal)
-        return a, residual + self._relative(diagonal.dtype) * diagonal
+        return a, residual + self._nugget
 
     def union(self, X: tf.Tensor, active: tf.Tensor, q: Rows, rows: tf.Tensor) -> "Union":
         """
@@ -111,7 +112,7 @@ class NeighborTerms:
         return self._factor(tf.convert_to_tensor(self._inducing_variable.Z))
 
     def _factor(self, Z: tf.Tensor) -> tf.Tensor:
-        K = self._with_nugget(covariance(self.kernel, Z))
+        K = linalg.add_jitter(covariance(self.kernel, Z), self._nugget)
         return linalg.cholesky(K, "K_A (covariance of the active inducing points)")
 
     def _covariances(
@@ -119,15 +120,15 @@ class NeighborTerms:
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         Z = tf.gather(tf.convert_to_tensor(self._inducing_variable.Z), places)  # [n, H, D]
         K, k, diagonal = local_covariances(self.kernel, X, Z)
-        return self._with_nugget(K), k, diagonal
+        return linalg.add_jitter(K, self._nugget), k, diagonal
 
-    def _with_nugget(self, K: tf.Tensor) -> tf.Tensor:
-        """Jitter that belongs to a point: the same in every set that the point is in."""
-        diagonal = tf.linalg.diag_part(K)
-        return tf.linalg.set_diag(K, diagonal * (1.0 + self._relative(K.dtype)))
-
-    def _relative(self, dtype: tf.DType) -> tf.Tensor:
-        return tf.constant(linalg.relative_jitter(dtype, self._jitter), dtype)
+    @functools.cached_property
+    def _nugget(self) -> tf.Tensor:
+        """Jitter of every point, the same in every set that it is in: a part of the prior of u."""
+        Z = tf.convert_to_tensor(self._inducing_variable.Z)
+        if isinstance(self.kernel, Stationary):
+            Z = Z[:1]
+        return linalg.jitter(self.kernel(Z, full_cov=False), self._jitter)
 
 
 class Union(NamedTuple):

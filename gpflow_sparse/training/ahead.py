@@ -17,24 +17,20 @@ class Ahead:
     """
 
     def __init__(self, model: Any, feed: Feed) -> None:
-        self._model, self._feed = model, feed
-        self._query = tf.function(lambda *at: model.query(feed.lookup(*at)[0]), autograph=False)
+        self._feed = feed
+        self._look = tf.function(lambda *at: model.look_ahead(feed.lookup(*at)[0]), autograph=False)
         self._thread = ThreadPoolExecutor(1, "gpflow_sparse-ahead")
-        self._running: Future[None] | None = None
+        self._running: Future[Any] | None = None
 
     @classmethod
     def of(cls, model: Any, feed: Feed | None) -> "Ahead | None":
         """None for a model that needs none, or a source that cannot go back by a batch."""
-        needs = getattr(model, "can_look_ahead", False)
-        seekable = feed is not None and feed.num_rows is not None
-        return cls(model, feed) if needs and seekable else None
+        if feed is None or feed.num_rows is None or not getattr(model, "can_look_ahead", False):
+            return None
+        return cls(model, feed)
 
     def begin(self, step: int) -> None:
         """Wait for what was begun, then begin with the batch of this step."""
         if self._running is not None:
             self._running.result()
-        arguments = self._feed.at(step)
-        self._running = self._thread.submit(self._look, arguments)
-
-    def _look(self, arguments: tuple[Any, ...]) -> None:
-        self._model.look_ahead(self._query(*arguments))
+        self._running = self._thread.submit(self._look, *self._feed.at(step))

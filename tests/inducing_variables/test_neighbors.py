@@ -127,13 +127,27 @@ def test_trees_die_with_their_points(rng, outside):
 
 def test_every_set_of_points_has_its_own_tree(rng, outside):
     Z, X = points(rng)
-    one = NeighborInducingPoints(Z, H)
-    one.neighbors(X, Matern32())
+    one, kernel = NeighborInducingPoints(Z, H), Matern32()
+    one.neighbors(X, kernel)
     two = deepcopy(one)
     two.Z.assign(-Z)
     for _ in range(2):
-        np.testing.assert_array_equal(one.neighbors(X, Matern32()), oracle.nearest(X, Z, H))
-        np.testing.assert_array_equal(two.neighbors(X, Matern32()), oracle.nearest(X, -Z, H))
+        np.testing.assert_array_equal(one.neighbors(X, kernel), oracle.nearest(X, Z, H))
+        np.testing.assert_array_equal(two.neighbors(X, kernel), oracle.nearest(X, -Z, H))
+    assert outside == [M, M]
+
+
+def test_every_kernel_has_its_own_tree(rng, outside):
+    Z, X = points(rng)
+    inducing, kernels = (
+        NeighborInducingPoints(Z, H),
+        (Matern32(), Matern32(lengthscales=[1.0, 3.0])),
+    )
+    for _ in range(3):
+        for kernel in kernels:
+            units = inducing.metric(kernel).numpy()
+            expected = oracle.nearest(X / units, Z / units, H)
+            np.testing.assert_array_equal(inducing.neighbors(X, kernel), expected)
     assert outside == [M, M]
 
 

@@ -1,0 +1,261 @@
+"""SWSGP on a rough surface: 2,000 inducing points, of which each row sees 16.
+
+The surface has far more bumps than SVGP has points to spend in the same time. SWSGP starts from one
+pass over the rows, is trained, and is then given the best q for its hyperparameters. It is asked
+for averages of the surface along short walks, whose variance needs joint predictions: rows that are
+predicted together share the union of their neighbors. Last it is saved and loaded. Tran, Milios,
+Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor Information", with
+other weights of the KL terms (docs/errata.md, W1).
+
+    python examples/swsgp.py --output swsgp.png
+"""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import gpflow
+import numpy as np
+
+import gpflow_sparse as gs
+
+NUM_TEST = 2000
+NUM_WALKS = 400
+LENGTHS = (1, 2, 4, 8, 16)  # of the walks, in steps
+
+Arrays = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a run depends on."""
+
+    num_data: int = 20_000  # N
+    lengthscale: float = 0.07  # of the surface, on a square of side 1
+    noise: float = 0.3  # standard deviation, where the surface's is 1
+    num_inducing: int = 2000  # M
+    num_neighbors: int = 16  # H
+    kl_weighting: str = "usage"
+    num_steps: int = 2000
+    batch_size: int = 128
+    num_svgp: int = 64  # points of GPflow's SVGP
+    stride: float = 0.005  # of the walks
+    seed: int = 0  # of data, points and batches
+    output: Path | None = None  # figure to write
+
+
+class Surface:
+    """A draw of a Matern 3/2 process in two columns, from random features."""
+
+    def __init__(self, config: Config) -> None:
+        kernel = gpflow.kernels.Matern32(lengthscales=config.lengthscale)
+        self._basis = gs.bases.RandomFourier(kernel, 4000, seed=config.seed)
+        self._weights = np.random.default_rng(config.seed).normal(size=(4000, 1))
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """``[N, 1]``"""
+        blocks = np.array_split(X, 1 + len(X) // 1000)
+        return np.concatenate([self._basis(block).numpy() @ self._weights for block in blocks])
+
+
+def make_data(surface: Surface, config: Config) -> Arrays:
+    """X [N, 2] on the unit square; Y [N, 1] the surface with Gaussian noise."""
+    rng = np.random.default_rng(config.seed)
+    X = rng.uniform(size=(config.num_data, 2))
+    return X, surface(X) + config.noise * rng.normal(size=(len(X), 1))
+
+
+def walks(config: Config, length: int) -> np.ndarray:
+    """Straight ones of so many steps, in all directions, ``[NUM_WALKS, length, 2]``."""
+    rng = np.random.default_rng(config.seed + 1)
+    starts = rng.uniform(0.1, 0.9, size=(NUM_WALKS, 1, 2))
+    angles = rng.uniform(0.0, 2.0 * np.pi, size=(NUM_WALKS, 1))
+    steps = config.stride * np.arange(length)[:, None]
+    return starts + steps * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+
+
+def kernel() -> gpflow.kernels.Kernel:
+    """Where all models start: lengthscales that are too long."""
+    return gpflow.kernels.Matern32(lengthscales=0.2)
+
+
+def build_swsgp(X: np.ndarray, config: Config) -> gs.models.SWSGP:
+    """Points from k-means, so that none are close to coinciding."""
+    Z = gs.initialization.kmeans(X, config.num_inducing, seed=config.seed)
+    return gs.models.SWSGP(
+        kernel(),
+        gpflow.likelihoods.Gaussian(0.1),
+        gs.inducing_variables.NeighborInducingPoints(Z, config.num_neighbors),
+        kl_weighting=config.kl_weighting,
+        num_data=len(X),
+    )
+
+
+def train_swsgp(model: gs.models.SWSGP, data: Arrays, config: Config) -> float:
+    """From one pass over the rows; then steps, and the best q where they have led. :return: s."""
+    begin = time.perf_counter()
+    model.start_from_sites(*data)
+    options = {"batch_size": config.batch_size, "seed": config.seed, "progress": False}
+    gs.training.fit(model, data, num_steps=config.num_steps, **options)
+    model.update_posterior(*data)
+    return time.perf_counter() - begin
+
+
+def train_svgp(data: Arrays, seconds: float, config: Config) -> gpflow.models.SVGP:
+    """As long as the other, natural gradients and learned points included."""
+    Z = gs.initialization.kmeans(data[0], config.num_svgp, seed=config.seed)
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    svgp = gpflow.models.SVGP(kernel(), likelihood, Z, num_data=len(data[0]))
+    end = time.perf_counter() + seconds
+    gs.training.fit(
+        svgp,
+        data,
+        num_steps=100 * config.num_steps,
+        batch_size=1024,
+        natural_gradients=True,
+        callbacks=[lambda state: time.perf_counter() > end],
+        seed=config.seed,
+        progress=False,
+    )
+    return svgp
+
+
+def scores(model: Any, X: np.ndarray, F: np.ndarray) -> dict[str, float]:
+    """Of the surface itself, without noise."""
+    mean, var = (part.numpy() for part in model.predict_f(X))
+    within = np.abs(F - mean) < 1.96 * np.sqrt(var)
+    return {
+        "rmse": float(np.sqrt(np.mean((F - mean) ** 2))),
+        "coverage": float(np.mean(within)),
+        "noise": float(np.sqrt(model.likelihood.variance)),
+    }
+
+
+def coverage_of_averages(
+    model: gs.models.SWSGP, surface: Surface, config: Config
+) -> dict[str, list[float]]:
+    """
+    How often the average over a walk is within its central 95 % interval, for each length: with
+    joint predictions, and with variances added up as if the rows were independent.
+    """
+    posterior, found = model.posterior(), {"joint": [], "independent": []}
+    for length in LENGTHS:
+        X = walks(config, length)
+        truth = surface(X.reshape(-1, 2)).reshape(NUM_WALKS, length).mean(axis=1)
+        mean, cov = (part.numpy() for part in posterior.predict_f(X, full_cov=True))
+        variances = {"joint": cov.mean(axis=(1, 2, 3))}
+        variances["independent"] = np.trace(cov[:, 0], axis1=1, axis2=2) / length**2
+        error = np.abs(truth - mean.mean(axis=(1, 2)))
+        for name, var in variances.items():
+            found[name].append(float(np.mean(error < 1.96 * np.sqrt(var))))
+    return found
+
+
+def saved_and_loaded(model: gs.models.SWSGP, X: np.ndarray) -> float:
+    """The largest difference that it makes to predictions."""
+    with tempfile.TemporaryDirectory() as folder:
+        gs.save(model, Path(folder) / "surface.safetensors")
+        again = gs.load(Path(folder) / "surface.safetensors")
+    return float(np.abs(again.predict_f(X)[0] - model.predict_f(X)[0]).max())
+
+
+def main(config: Config) -> dict[str, dict[str, float]]:
+    """
+    Train both, print one line, draw if asked to.
+
+    :return: of "swsgp" and "svgp": ``rmse`` of the surface, ``coverage``, the share of its values
+        in central 95 % intervals, and ``noise``, the standard deviation found; ``seconds`` of
+        training; of averages over the longest walks, ``joint`` and ``independent``, see
+        :func:`coverage_of_averages`; ``saved``, what saving and loading changes.
+    """
+    surface = Surface(config)
+    data = make_data(surface, config)
+    test = np.random.default_rng(config.seed + 2).uniform(size=(NUM_TEST, 2))
+    model = build_swsgp(data[0], config)
+    seconds = train_swsgp(model, data, config)
+    averages = coverage_of_averages(model, surface, config)
+    numbers = {"swsgp": scores(model, test, surface(test)) | {"seconds": seconds}}
+    numbers["swsgp"] |= {name: shares[-1] for name, shares in averages.items()}
+    numbers["swsgp"]["saved"] = saved_and_loaded(model, test)
+    svgp = train_svgp(data, seconds, config)
+    numbers["svgp"] = scores(svgp, test, surface(test))
+    parts = (
+        f"{name}: " + " ".join(f"{key}={value:.3g}" for key, value in found.items())
+        for name, found in numbers.items()
+    )
+    print("  ".join(parts))
+    if config.output is not None:
+        draw(config, surface, {"svgp": svgp, "swsgp": model}, averages)
+    return numbers
+
+
+def draw(
+    config: Config, surface: Surface, models: dict[str, Any], averages: dict[str, list[float]]
+) -> None:
+    """Bands are two standard deviations of f to each side."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1.0))
+    x = np.linspace(0.0, 1.0, 401)
+    cut = np.stack([x, np.full_like(x, 0.5)], axis=1)
+    labels = {
+        "svgp": (f"GPflow SVGP, {config.num_svgp} points", "#c4501b"),
+        "swsgp": (f"SWSGP, {config.num_inducing}, {config.num_neighbors} neighbors", "#1f5f99"),
+    }
+    for name, (label, color) in labels.items():
+        mean, var = (part.numpy()[:, 0] for part in models[name].predict_f(cut))
+        sd = np.sqrt(var)
+        left.plot(x, mean, color=color, lw=1.4, label=label)
+        left.fill_between(x, mean - 2.0 * sd, mean + 2.0 * sd, color=color, alpha=0.25, lw=0.0)
+    left.plot(x, surface(cut)[:, 0], color="black", lw=0.9, ls="--", label="surface")
+    left.set(xlabel="first column; the second is 0.5", ylabel="f", xlim=(0.0, 1.0))
+    right.axhline(0.95, color="0.8", lw=1.0)
+    styles = {"joint": ("joint", "#1f5f99", "o-"), "independent": ("variances alone", "0.4", "s--")}
+    for name, (label, color, style) in styles.items():
+        right.plot(LENGTHS, averages[name], style, color=color, lw=1.4, ms=4, label=label)
+    right.set(xlabel="points averaged along a walk", ylabel="within the 95 % interval")
+    right.set(xscale="log", xticks=LENGTHS, xticklabels=LENGTHS, ylim=(0.0, 1.02))
+    right.minorticks_off()
+    for panel in (left, right):
+        panel.legend(frameon=False, fontsize=9)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(config.output, dpi=110)
+
+
+_WHAT = {
+    "num_data": "Training rows.",
+    "lengthscale": "Of the surface.",
+    "noise": "Standard deviation of the noise.",
+    "num_inducing": "Inducing points of SWSGP.",
+    "num_neighbors": "Of them, those a row sees.",
+    "kl_weighting": "usage, paper or chain.",
+    "num_steps": "Training steps.",
+    "batch_size": "Rows per step.",
+    "num_svgp": "Inducing points of SVGP.",
+    "stride": "Of the walks.",
+    "seed": "Data, points, batches.",
+}
+
+
+def _options(command: Any) -> Any:
+    for name, text in reversed(_WHAT.items()):
+        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
+        command = click.option(flag, default=default, show_default=True, help=text)(command)
+    return command
+
+
+@click.command(help="SWSGP and SVGP on a rough surface; averages from joint predictions.")
+@_options
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
+def cli(**options: Any) -> None:
+    main(Config(**options))
+
+
+if __name__ == "__main__":
+    cli()
