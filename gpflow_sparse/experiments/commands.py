@@ -161,7 +161,7 @@ def grief(device: str | None, **sizes: int) -> None:
     "--steps",
     type=click.IntRange(min=1),
     show_default="2000 for solvegp, at full size 100 epochs; 5000 or less for qsgp; 50 epochs for "
-    "softki; 20000 or less for swsgp",
+    "softki; 12000 or less for swsgp",
     help="Training steps of every row, but for grief.",
 )
 @click.option("--minutes", default=75.0, help="Begin nothing that would end later.")
