@@ -170,9 +170,10 @@ def main(config: Config) -> dict[str, dict[str, float]]:
     Train both, print one line, draw if asked to.
 
     :return: of "swsgp" and "svgp": ``rmse`` of the surface, ``coverage``, the share of its values
-        in central 95 % intervals, and ``noise``, the standard deviation found; ``seconds``, the
-        choice of points included; of averages over the longest walks, ``joint`` and ``independent``, see
-        :func:`coverage_of_averages`; ``saved``, what saving and loading changes.
+        in central 95 % intervals, and ``noise``, the standard deviation found. Of "swsgp" also
+        ``seconds``, the choice of points included; of averages over the longest walks ``joint`` and
+        ``independent``, see :func:`coverage_of_averages`; ``saved``, what saving and loading
+        changes.
     """
     surface = Surface(config)
     data = make_data(surface, config)

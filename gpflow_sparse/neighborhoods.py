@@ -69,6 +69,28 @@ class Rows(NamedTuple):
         return tf.linalg.matmul(rows, rows, transpose_b=True)
 
 
+class Products(NamedTuple):
+    """``q(u) = N(mean, S)`` with S in full, for predictions from small sets."""
+
+    mean: tf.Tensor
+    """``[M, P]``"""
+    S: tf.Tensor
+    """``[P, M, M]``"""
+
+    @classmethod
+    def of(cls, q: Rows) -> "Products":
+        """O(P M^2 R), of rows without a diagonal part."""
+        factors = tf.transpose(q.factors, [1, 0, 2])  # [P, M, R]
+        return cls(q.mean, tf.linalg.matmul(factors, factors, transpose_b=True))
+
+    def variances(self, places: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+        """``a^T S_I a  [n, P]``, O(n P H^2)."""
+        size = tf.shape(self.S)[-1]
+        flat = places[:, :, None] * size + places[:, None, :]  # [n, H, H]
+        S = tf.gather(tf.reshape(self.S, [tf.shape(self.S)[0], -1]), flat, axis=1)  # [P, n, H, H]
+        return tf.einsum("pnhg,nh,ng->np", S, a, a)
+
+
 class Local(NamedTuple):
     """What a sparse posterior says at each of n rows, from the places of that row."""
 

@@ -55,11 +55,26 @@ def local_covariances(
     if type(kernel) not in _FROM_INPUTS:
         both = kernel(tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
         return both[:, :-1, :-1], both[:, :-1, -1], diagonal
-    from_row = kernel.scale(kernel.slice(places - X[:, None, :], None)[0])  # lengthscales now 1
-    profile, variance = _FROM_INPUTS[type(kernel)], tf.convert_to_tensor(kernel.variance)
-    K = profile(from_row, from_row, variance)
-    k = profile(from_row, tf.zeros_like(from_row[:, :1]), variance)[:, :, 0]
+    from_row, k = _from_rows(kernel, X, places)
+    K = _FROM_INPUTS[type(kernel)](from_row, from_row, tf.convert_to_tensor(kernel.variance))
     return tf.linalg.set_diag(K, tf.repeat(diagonal[:, None], tf.shape(k)[1], axis=1)), k, diagonal
+
+
+def local_cross_covariances(kernel: Kernel, X: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """``k(Z_i, x_i) [n, H]`` of :func:`local_covariances` alone, O(n H D)."""
+    if type(kernel) in _FROM_INPUTS:
+        return _from_rows(kernel, X, places)[1]
+    return tf.map_fn(
+        lambda pair: kernel(pair[0], pair[1][None])[:, 0], (places, X), fn_output_signature=X.dtype
+    )
+
+
+def _from_rows(kernel: Kernel, X: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Places relative to their row in lengthscales ``[n, H, D']``, and ``k(Z_i, x_i) [n, H]``."""
+    from_row = kernel.scale(kernel.slice(places - X[:, None, :], None)[0])
+    zero = tf.zeros_like(from_row[:, :1])
+    k = _FROM_INPUTS[type(kernel)](from_row, zero, tf.convert_to_tensor(kernel.variance))
+    return from_row, k[:, :, 0]
 
 
 def _squared_exponential(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,8 @@ from gpflow_sparse.bases import (
     SoftInterpolation,
 )
 from gpflow_sparse.likelihoods import BernoulliLogit
-from gpflow_sparse.models import QSGP, BasisGPR, BasisSVGP
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.models import QSGP, SWSGP, BasisGPR, BasisSVGP
 
 NOISE = 0.2
 
@@ -112,3 +113,30 @@ def test_the_exact_posterior_is_the_best_q(basis):
         model.predict_f(inputs())[0], exact.predict_f(inputs())[0], atol=2e-4
     )
     assert float(model.exact_elbo(batch)) < evidence - 1e-3
+
+
+@pytest.mark.parametrize("weighting", ["usage", "paper", "chain"])
+@pytest.mark.parametrize("labels", [False, True], ids=["gaussian", "logit"])
+def test_points_that_all_rows_see_are_a_basis_of_kernels_there(labels, weighting):
+    """With all points for neighbors, any weighting is the bound over that basis and its rest."""
+    rng, Z, likelihood = np.random.default_rng(3), inputs()[:7], gpflow.likelihoods.Gaussian(NOISE)
+    likelihood = BernoulliLogit() if labels else likelihood
+    mean, factor = rng.normal(size=(7, 1)), np.tril(rng.normal(size=(7, 7))) + 2.0 * np.eye(7)
+    local = SWSGP(
+        kernel(), likelihood, NeighborInducingPoints(Z, 7), covariance="dense", num_data=20,
+        kl_weighting=weighting, q_mu=mean, q_sqrt=factor[None],
+    )  # fmt: skip
+    batch = data(labels)
+    local.update_neighbors(batch[0])
+    K = kernel()(Z).numpy() + 1.4e-6 * np.eye(7)
+    T = np.linalg.inv(np.linalg.cholesky(K))  # whitens values of f, not weights
+    q_sqrt = np.linalg.cholesky(T @ factor @ factor.T @ T.T)[None]
+    whole = BasisSVGP(
+        KernelDictionary(kernel(), Z), likelihood, q_mu=T @ mean, q_sqrt=q_sqrt, num_data=20
+    )
+    np.testing.assert_allclose(local.elbo(batch), whole.elbo(batch), rtol=1e-6)
+    for full_cov in (False, True):
+        for got, expected in zip(
+            local.predict_f(batch[0], full_cov), whole.predict_f(batch[0], full_cov), strict=True
+        ):
+            np.testing.assert_allclose(got, expected, atol=1e-5)

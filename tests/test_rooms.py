@@ -33,6 +33,7 @@ FLOORS = {
     "initialization": 1,
     "likelihoods": 1,
     "mean_functions": 1,
+    "neighborhoods": 1,
     "rotation": 1,
     "type_one": 1,
     "quadrature": 1,

@@ -213,7 +213,8 @@ class SWSGP(ClosedForms, NeighborStep, VariationalModel):
         """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
         cache = cache_type(precompute_cache)
         self._require_parts(self.input_dim, self.dtype)
-        arguments = (self.kernel, self.inducing_variable, self.q_mu, self.q_sqrt)
+        # as it is at each use, as the variables in it are
+        arguments = (self.kernel, self.inducing_variable, self.q_mu, lambda: self.q_sqrt)
         options: dict[str, Any] = {
             "mean_function": self.mean_function,
             "precompute_cache": cache,

@@ -17,6 +17,9 @@ from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, Preco
 from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.persistence.inspection import float_name
 
+# What calls back into the Python that made the graph.
+_PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
+
 Moments = tuple[tf.Tensor, tf.Tensor]
 Predictors = tuple[tf.Module, Callable[..., Moments], Callable[..., Moments]]
 
@@ -37,7 +40,8 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
     :param model: any GPflow model.
     :param directory: a folder that is not there yet, is empty, or holds a SavedModel, which is then
         replaced as a whole.
-    :raises ValueError: if the model is none, or the folder holds anything else.
+    :raises ValueError: if the model is none, predicts by Python outside of its graph, or the folder
+        holds anything else.
     """
     if not isinstance(model, GPModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
@@ -68,7 +72,21 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
     for name, (function, spec) in functions.items():
         setattr(module, name, tf.function(function, input_signature=[spec]))
         named[name] = tf.function(_named(function), input_signature=[spec])
+    _require_graph(named["predict_f"])
     return module, named
+
+
+def _require_graph(function: Any) -> None:
+    """Such a SavedModel would be written, and fail where it is loaded."""
+    definition = function.get_concrete_function().graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    if any(node.op in _PYTHON_OPS for node in nodes):
+        raise ValueError(
+            "model cannot be exported: its predictions call Python, which a SavedModel does not "
+            "hold. Neighbors among more than 4,096 points are found so: call "
+            "gpflow.set_trainable(model.inducing_variable, True) first, after which they are found "
+            "in the graph, O(M D) a row."
+        )
 
 
 def _predictors(model: GPModel) -> Predictors:

@@ -2,6 +2,7 @@
 
 from gpflow_sparse.posteriors.base import SparsePosterior, cache_type
 from gpflow_sparse.posteriors.basis import BasisPosterior
+from gpflow_sparse.posteriors.cells import CellPosterior
 from gpflow_sparse.posteriors.chevron import ChevronPosterior
 from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
@@ -17,6 +18,7 @@ from gpflow_sparse.posteriors.sites import SitePosterior
 
 __all__ = [
     "BasisPosterior",
+    "CellPosterior",
     "ChevronPosterior",
     "DecoupledPosterior",
     "FunctionDraws",

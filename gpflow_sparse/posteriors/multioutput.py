@@ -196,6 +196,7 @@ def latent_kernels(kernel: Kernel, num_latent_gps: int = 1) -> list[tuple[Kernel
 
 def _take(value: Any, columns: slice, *, is_mean: bool) -> Any:
     """The part of q that belongs to some latent functions."""
+    value = value() if callable(value) else value
     if value is None:
         return None
     if isinstance(value, Sequence):

@@ -8,7 +8,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.neighborhoods import Rows
+from gpflow_sparse.neighborhoods import Products, Rows
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
 from gpflow_sparse.posteriors.draws import in_blocks
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
@@ -43,7 +43,7 @@ class NeighborPosterior(SparsePosterior):
         :param q_mu: ``[M, P]``.
         :param q_sqrt: standard deviations ``[M, P]``; lower factors ``[P, M, M]``; both, as a pair
             with ``[P, M, R]``, for ``S = diag(scales^2) + factors factors^T``; None for a fixed
-            mean.
+            mean. Or a function that returns what it is now.
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
         :param jitter: smallest relative jitter; None leaves it to the float type.
@@ -88,13 +88,14 @@ class NeighborPosterior(SparsePosterior):
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._from_rows(self._rows(), Xnew, full_cov, full_output_cov)
-
-    def _from_rows(
-        self, q: Rows, Xnew: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        q = self._rows()
         if full_cov:
             return self._predict_jointly(q, Xnew, full_output_cov)
+        return self._predict_marginals(q, Xnew, full_output_cov)
+
+    def _predict_marginals(
+        self, q: Rows | Products, Xnew: tf.Tensor, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
 
         def moments(X: tf.Tensor) -> tf.Tensor:
             neighbors = self.X_data.neighbors(X, self.kernel)
@@ -108,11 +109,13 @@ class NeighborPosterior(SparsePosterior):
             mean, var = tf.reshape(mean, shape), tf.reshape(var, shape)
         return mean, spread_outputs(var, False) if full_output_cov else var
 
-    def _numbers_per_row(self, q: Rows) -> int:
+    def _numbers_per_row(self, q: Rows | Products) -> int:
         """Of the largest tensors that a prediction makes for each row."""
-        H = self.X_data.num_neighbors
+        H = int(self.X_data.num_neighbors)
+        if isinstance(q, Products):
+            return H**2 * int(q.S.shape[0])
         columns = 1 if q.factors is None else q.factors.shape[1] * q.factors.shape[2]
-        return H * max(H, columns)
+        return H * max(H, int(columns))
 
     def _predict_jointly(
         self, q: Rows, X: tf.Tensor, full_output_cov: bool
@@ -137,12 +140,12 @@ class NeighborPosterior(SparsePosterior):
         return mean, spread_outputs(cov, True) if full_output_cov else cov
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """q as it is now; the rest depends on the row."""
-        return tuple(
-            PrecomputedValue(tf.convert_to_tensor(part), (False,) * part.shape.rank)
-            for part in self._rows()
-            if part is not None
-        )
+        """q as it is now; if its covariance is dense, also in full. The rest depends on the row."""
+        q = self._rows()
+        parts = [part for part in q if part is not None]
+        if q.scales is None:
+            parts.append(Products.of(q).S)
+        return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in parts)
 
     def _conditional_with_precompute(
         self,
@@ -151,9 +154,14 @@ class NeighborPosterior(SparsePosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        ranks = {part.shape.rank: part for part in cache[1:]}
-        q = Rows(cache[0], ranks.get(2), ranks.get(3))
-        return self._from_rows(q, Xnew, full_cov, full_output_cov)
+        mean, second, *third = cache
+        dense = second.shape.rank == 3
+        if dense and not full_cov:
+            return self._predict_marginals(Products(mean, third[0]), Xnew, full_output_cov)
+        q = Rows(mean, None, second) if dense else Rows(mean, second, third[0] if third else None)
+        if full_cov:
+            return self._predict_jointly(q, Xnew, full_output_cov)
+        return self._predict_marginals(q, Xnew, full_output_cov)
 
 
 def as_rows(q_mu: Any, q_sqrt: Any) -> Rows:
@@ -163,6 +171,7 @@ def as_rows(q_mu: Any, q_sqrt: Any) -> Rows:
     :param q_sqrt: as :class:`NeighborPosterior` takes it.
     """
     q_mu = tf.convert_to_tensor(q_mu)
+    q_sqrt = q_sqrt() if callable(q_sqrt) else q_sqrt
     if q_sqrt is None:  # a fixed mean
         return Rows(q_mu, tf.zeros_like(q_mu), None)
     if isinstance(q_sqrt, tuple):

@@ -8,7 +8,7 @@ from gpflow.kernels import Kernel, Stationary
 
 from gpflow_sparse import linalg, neighborhoods
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.neighborhoods import Local, Rows
+from gpflow_sparse.neighborhoods import Local, Products, Rows
 from gpflow_sparse.stationary import covariance, local_covariances
 
 
@@ -41,7 +41,7 @@ class NeighborTerms:
         return found._replace(kl=found.kl - half_log_det)
 
     def moments(
-        self, X: tf.Tensor, neighbors: tf.Tensor, q: Rows, rows: tf.Tensor
+        self, X: tf.Tensor, neighbors: tf.Tensor, q: Rows | Products, rows: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of :meth:`local`, ``[n, P]`` each, without what only the KL needs."""
         a, residual = neighborhoods.weights(*self._covariances(X, neighbors))

@@ -9,7 +9,7 @@ from gpflow import functions, inducing_variables, kernels, likelihoods, models
 from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier, SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace, TrapezoidQuadrature
-from gpflow_sparse.models import BasisGPR, BasisSVGP
+from gpflow_sparse.models import SWSGP, BasisGPR, BasisSVGP
 from tests import battery
 
 tfb, tfd = tfp.bijectors, tfp.distributions
@@ -373,7 +373,9 @@ def predictions(model, X):
     """What a user would ask of the model, as one list of arrays; the same draws every time."""
     tf.random.set_seed(11)
     moments = [*model.predict_f(X), *model.predict_y(X)]
-    if hasattr(model, "prior_kl"):
+    if isinstance(model, SWSGP):
+        moments.append(model.prior_kl(X))
+    elif hasattr(model, "prior_kl"):
         moments.append(model.prior_kl())
     moments.append(model.log_prior_density())
     return [np.asarray(part) for part in moments]

@@ -73,12 +73,8 @@ _ROWS = (
         {"datasets": [_FLIGHTS], "model": "boosting", "steps": 300},
         "all",
     ),
-    *_weightings(
-        "digits", [_PARITY], 1024, 4, **_DENSE | _DIGITS | {"float32": True}, steps=6000
-    ),
-    _svgp(
-        "svgp-digits", [_PARITY], 1024, batch_size=512, steps=800, predicted_from=[4], **_DIGITS
-    ),
+    *_weightings("digits", [_PARITY], 1024, 4, **_DENSE | _DIGITS | {"float32": True}, steps=6000),
+    _svgp("svgp-digits", [_PARITY], 1024, batch_size=512, steps=800, predicted_from=[4], **_DIGITS),
 )
 
 
@@ -149,7 +145,8 @@ SWSGP_PAPER = CurvesPaper(
         "are learned; on kin40k and flights2013 the covariance is diagonal, and the points are "
         "random training rows and stay where they are. The means of q, and variances where the "
         "covariance is diagonal, start from one pass over the training rows "
-        "(`SWSGP.start_from_sites`), which was settled in trials that looked at test rows. *The row above, then its best q* puts q at "
+        "(`SWSGP.start_from_sites`), which was settled in trials that looked at test rows. *The "
+        "row above, then its best q* puts q at "
         "the optimum of the objective, in closed form, after training.",
         "Training: SWSGP by batches of 64 rows, as in the paper; Adam at a rate that falls from "
         "0.01 to 0 as a cosine (the paper: 0.001, constant, 300,000 steps). GPflow's SVGP is "

@@ -1,0 +1,174 @@
+"""Predictions at a cost of H^2 a row: rows of a cell share their neighbors."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from gpflow_sparse import checks
+from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
+from gpflow_sparse.posteriors.draws import in_blocks
+from gpflow_sparse.posteriors.neighbor import NeighborPosterior
+from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
+from gpflow_sparse.stationary import local_cross_covariances
+
+# Numbers in the matrices of one block of cells.
+_BLOCK = 2**21
+
+
+class CellPosterior(SparsePosterior):
+    """
+    A :class:`NeighborPosterior` in which every row has the neighbors of its nearest inducing point,
+    its *cell*, in place of its own; so that what they are multiplied with is known beforehand:
+
+        mean = k^T alpha_c,  alpha_c = K_c^-1 m_c,     var = k(x, x) - k^T G_c k,
+        G_c = K_c^-1 - K_c^-1 S_c K_c^-1,
+
+    O(H) and O(H^2) a row and a search for one point, in place of O(H^3) and a search for H. Not the
+    same numbers: the H points nearest to the cell's are not all of the H nearest to the row. A
+    prediction jumps where cells meet.
+
+    ``alpha`` is kept for all M cells, M H P numbers; ``G`` for the cells that were needed last, up
+    to ``num_cached``, and only outside of ``tf.function``, inside of which variances are O(H^3).
+    After any change of kernel, points or q call ``update_cache()``.
+    """
+
+    def __init__(self, posterior: NeighborPosterior, *, num_cached: int = 10_000) -> None:
+        """
+        :param posterior: of one kernel; as it is now.
+        :param num_cached: cells of which G is kept, ``P H^2`` numbers each.
+        :raises ValueError: for another kind of posterior.
+        """
+        if not isinstance(posterior, NeighborPosterior):
+            raise ValueError(
+                "posterior must be a NeighborPosterior, as gs.models.SWSGP.posterior() gives for a "
+                f"kernel with one output; got {type(posterior).__name__}."
+            )
+        super().__init__(posterior.kernel, posterior.X_data, mean_function=posterior.mean_function)
+        self.jitter = posterior.jitter
+        self._posterior = posterior
+        self._num_cached = checks.require_count(num_cached, "num_cached")
+        self.update_cache(PrecomputeCacheType.TENSOR)
+
+    @property
+    def input_dim(self) -> int | None:
+        return self._posterior.input_dim
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """That of the posterior it was made from."""
+        return self._posterior.prior_kl(X)
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        mean, var = self._conditional_fused(X)
+        return self._add_mean_function(X, mean), var, self._posterior.prior_kl(X)
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """Neighbors of every cell ``[M, H]`` and ``alpha [M, H, P]``."""
+        self._slots: dict[int, int] = {}
+        self._matrices: Any = None
+        self._q = self._posterior._rows()
+        Z = tf.convert_to_tensor(self.X_data.Z)
+        size = max(1, _BLOCK // self.X_data.num_neighbors**2)
+        lists, alphas = [], []
+        for start in range(0, Z.shape[0], size):
+            part = Z[start : start + size]
+            neighbors = self.X_data.neighbors(part, self.kernel)
+            _, inverse = self._terms.inverse(part, neighbors)
+            lists.append(neighbors)
+            alphas.append(tf.linalg.matmul(inverse, tf.gather(self._q.mean, neighbors)))
+        return (
+            PrecomputedValue(tf.concat(lists, axis=0), (False, False)),
+            PrecomputedValue(tf.concat(alphas, axis=0), (False,) * 3),
+        )
+
+    @property
+    def _terms(self) -> NeighborTerms:
+        return NeighborTerms(self.kernel, self.X_data, self.jitter)
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Everything anew, without what is cached."""
+        _require_marginals(full_cov)
+
+        def moments(X: tf.Tensor) -> tf.Tensor:
+            cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
+            Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), cells)
+            neighbors = self.X_data.neighbors(Z, self.kernel)
+            return tf.stack(self._terms.moments(X, neighbors, self._posterior._rows(), neighbors))
+
+        return self._shaped(moments, Xnew, full_output_cov)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        _require_marginals(full_cov)
+        lists, alpha = cache
+
+        def moments(X: tf.Tensor) -> tf.Tensor:
+            cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
+            neighbors = tf.gather(lists, cells)
+            places = tf.gather(tf.convert_to_tensor(self.X_data.Z), neighbors)
+            k = local_cross_covariances(self.kernel, X, places)  # [n, H]
+            mean = tf.linalg.matvec(tf.gather(alpha, cells), k, transpose_a=True)
+            if tf.executing_eagerly():
+                reduction = self._reductions(lists, cells, k)
+                return tf.stack([mean, self.kernel(X, full_cov=False)[:, None] - reduction])
+            return tf.stack([mean, self._terms.moments(X, neighbors, self._q, neighbors)[1]])
+
+        return self._shaped(moments, Xnew, full_output_cov)
+
+    def _reductions(self, lists: tf.Tensor, cells: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
+        """``k^T G_c k  [n, P]``."""
+        wanted, places = np.unique(cells.numpy(), return_inverse=True)
+        if len(wanted) > self._num_cached:
+            G = self._made(lists, wanted)
+        else:
+            G = self._kept(lists, wanted)
+        return tf.einsum("npgh,ng,nh->np", tf.constant(G[places]), k, k)
+
+    def _kept(self, lists: tf.Tensor, wanted: np.ndarray) -> np.ndarray:
+        """``G [n, P, H, H]`` of different cells, those that are not known made first."""
+        new = [cell for cell in wanted.tolist() if cell not in self._slots]
+        if len(self._slots) + len(new) > self._num_cached:
+            self._slots, new = {}, wanted.tolist()
+        if new:
+            made = self._made(lists, np.array(new))
+            if self._matrices is None:
+                self._matrices = np.empty((self._num_cached, *made.shape[1:]), made.dtype)
+            slots = range(len(self._slots), len(self._slots) + len(new))
+            self._matrices[slots.start : slots.stop] = made
+            self._slots |= dict(zip(new, slots, strict=True))
+        return self._matrices[[self._slots[cell] for cell in wanted.tolist()]]
+
+    def _made(self, lists: tf.Tensor, cells: np.ndarray) -> np.ndarray:
+        neighbors = tf.gather(lists, cells)
+        Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), cells)
+        inverse = self._terms.inverse(Z, neighbors)[1][:, None]  # [n, 1, H, H]
+        S, _ = self._q.covariances(neighbors)
+        if S.shape.rank == 3:
+            half = inverse * tf.linalg.matrix_transpose(S)[:, :, None, :]
+        else:
+            half = tf.linalg.matmul(inverse, S)
+        return (inverse - tf.linalg.matmul(half, inverse)).numpy()
+
+    def _shaped(self, moments: Any, Xnew: tf.Tensor, full_output_cov: bool) -> Any:
+        flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+        numbers = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
+        mean, var = tf.unstack(in_blocks(moments, flat, numbers), num=2)
+        shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(mean)[1:]], axis=0)
+        mean, var = tf.reshape(mean, shape), tf.reshape(var, shape)
+        return mean, spread_outputs(var, False) if full_output_cov else var
+
+
+def _require_marginals(full_cov: bool) -> None:
+    if full_cov:
+        raise ValueError(
+            "full_cov must be False for a CellPosterior: rows of several cells have no joint "
+            "distribution here. Take the posterior it was made from."
+        )

@@ -1,0 +1,295 @@
+"""Training of models with neighbors: resumed, guarded, and the same wherever neighbors are found."""
+
+import os
+import signal
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from gpflow_sparse import linalg
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, neighbors
+from gpflow_sparse.models import SWSGP
+from gpflow_sparse.neighbors import HostSearch
+from gpflow_sparse.training import (
+    SparseAdam,
+    SparseSGD,
+    TrainingError,
+    TrainingInterrupted,
+    adam,
+    fit,
+)
+from gpflow_sparse.training.ahead import Ahead
+from gpflow_sparse.training.guard import diagnose
+from gpflow_sparse.training.state import named_variables
+from tests.training.test_checkpoints import N, bits, data, stopped_and_resumed, undisturbed
+
+M, H = 14, 4
+Z = np.random.default_rng(1).uniform(-2.0, 2.0, size=(M, 2))
+
+
+def swsgp(kernel=None, points=Z, **options):
+    return SWSGP(
+        gpflow.kernels.Matern52(lengthscales=[1.0, 1.0]) if kernel is None else kernel,
+        gpflow.likelihoods.Gaussian(0.3),
+        NeighborInducingPoints(points, H, **options.pop("inducing", {})),
+        **{"num_data": N, **options},
+    )
+
+
+def fast():
+    """Lengthscales move by more than ten per cent in a few steps, so that neighbors change."""
+    return SparseAdam(0.05, dense=adam(0.1))
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """Neighbors are found by a tree, as among thousands of points."""
+    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
+
+
+MODELS = {
+    "usage": swsgp,
+    "remembered": lambda: swsgp(inducing={"num_remembered": 30, "global_indices": [3]}),
+    "chain": lambda: swsgp(kl_weighting="chain"),
+}
+
+
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_killed_run_ends_with_the_same_bits(name, tmp_path):
+    options = {"optimizer": fast, "batch_size": 16, "checkpoint_every": 4}
+    options |= {"deterministic": True, "progress": False}
+    model, history = undisturbed(MODELS[name], data(), tmp_path / "a", 12, **options)
+    again, resumed = stopped_and_resumed(MODELS[name], data(), tmp_path / "b", 12, [7], **options)
+    assert bits(again) == bits(model)
+    np.testing.assert_array_equal(resumed.elbo, history.elbo)
+    metric = model.inducing_variable.metric(model.kernel).numpy()
+    assert np.abs(metric - 1.0).max() > 0.05  # neighbors have changed on the way
+
+
+def run(model, source=None, **options):
+    options = {"optimizer": fast(), "num_steps": 10, "batch_size": 16, **options}
+    history = fit(model, data() if source is None else source, progress=False, **options)
+    return bits(model), history.elbo
+
+
+def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
+    """In the graph; by a tree, a batch ahead or not; from memory."""
+    expected = run(swsgp())
+    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
+    asked, taken = [], []
+    find, find_ahead = HostSearch.find, HostSearch.find_ahead
+
+    def counted(self, X, *arguments, **options):
+        if options.get("keep"):
+            taken.append(X.tobytes() in self._ahead)
+        return find(self, X, *arguments, **options)
+
+    def counted_ahead(self, *arguments):
+        asked.append(len(arguments[0]))
+        return find_ahead(self, *arguments)
+
+    monkeypatch.setattr(HostSearch, "find", counted)
+    monkeypatch.setattr(HostSearch, "find_ahead", counted_ahead)
+    found = {"ahead": run(swsgp())}
+    assert asked == [16] * 10
+    assert sum(taken) > 3  # all but the first, and those after lengthscales have moved
+    del asked[:]
+    found["remembered"] = run(swsgp(inducing={"num_remembered": 40}))
+    monkeypatch.setattr(Ahead, "of", lambda model, feed: None)
+    found["neither"] = run(swsgp())
+    assert not asked
+    for got in found.values():
+        assert got[0] == expected[0]
+        np.testing.assert_array_equal(got[1], expected[1])
+
+
+def users(X):
+    model = swsgp()
+    model.update_neighbors(X)
+    return model.usage.numpy()
+
+
+def on_disk(folder, X, Y):
+    parts = []
+    for name, value in (("X", X), ("Y", Y)):
+        part = np.memmap(folder / name, dtype=value.dtype, mode="w+", shape=value.shape)
+        part[...] = value
+        parts.append(part)
+    return tuple(parts)
+
+
+@pytest.mark.usefixtures("outside")
+def test_users_are_counted_in_any_source(tmp_path):
+    X, Y = data()
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    sources = {"arrays": (X, Y), "disk": on_disk(tmp_path, X, Y), "tf.data": dataset}
+    elbo = {}
+    for name, source in sources.items():
+        model = swsgp()
+        options = {"batch_size": None if name == "tf.data" else 16}
+        elbo[name] = run(model, source, num_steps=1, **options)[1]
+        np.testing.assert_array_equal(model.usage, users(X))
+    np.testing.assert_allclose(elbo["disk"], elbo["arrays"], rtol=1e-12)
+
+
+def test_rows_without_end_cannot_be_counted():
+    """But need not be, where they have been."""
+    X, Y = data()
+    source = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16).repeat()
+    for use in (lambda m: m.update_neighbors(source), lambda m: run(m, source, batch_size=None)):
+        with pytest.raises(ValueError, match=r"without end.*update_neighbors\(X\)"):
+            use(swsgp())
+    model = swsgp()
+    model.update_neighbors(X)
+    assert np.isfinite(run(model, source, batch_size=None, num_steps=2)[1]).all()
+    np.testing.assert_array_equal(model.usage, users(X))
+
+
+def test_users_are_counted_again_where_neighbors_have_changed():
+    model = swsgp()
+    run(model, num_steps=12, checkpoint_every=4)  # an epoch is 4 steps
+    fresh = swsgp(gpflow.kernels.Matern52(lengthscales=model.kernel.lengthscales.numpy()))
+    fresh.update_neighbors(data()[0])
+    assert not np.array_equal(users(data()[0]), fresh.usage)
+    assert not np.array_equal(users(data()[0]), model.usage)
+    assert model.usage.numpy().sum() == N * H
+
+
+@pytest.mark.usefixtures("outside")
+def test_an_interrupted_run_goes_on(tmp_path):
+    def interrupt(state):
+        if state.step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    options = {"checkpoint_every": 3, "deterministic": True}
+    expected = run(swsgp(), checkpoint_dir=tmp_path / "a", **options)
+    with pytest.raises(TrainingInterrupted, match="after step 6 of 10"):
+        run(swsgp(), checkpoint_dir=tmp_path / "b", callbacks=[interrupt], **options)
+    options |= {"checkpoint_dir": tmp_path / "b", "callbacks": [lambda state: None]}
+    resumed = run(swsgp(), resume=True, **options)
+    assert resumed[0] == expected[0]
+    np.testing.assert_array_equal(resumed[1], expected[1])
+
+
+@pytest.mark.parametrize("options", [{}, {"covariance": "dense"}], ids=["diag", "dense"])
+def test_a_run_that_cannot_be_cured_moves_nothing(options):
+    model = swsgp(**options)
+    model.update_neighbors(data()[0])
+    before = bits(model)
+    with pytest.warns(UserWarning, match="of the step size"):  # noqa: SIM117
+        with pytest.raises(TrainingError, match=r"the objective is|is not finite|failed"):
+            run(model, optimizer=SparseSGD(1e200), num_steps=3)
+    assert bits(model) == before
+
+
+def test_a_step_too_far_is_taken_back():
+    """A rate that is a thousand times too large once."""
+
+    def rate(step):
+        return tf.where(step == 5, 1e6, 0.01)
+
+    model = swsgp()
+    with pytest.warns(UserWarning, match="of the step size"):
+        history = fit(
+            model, data(), optimizer=SparseSGD(rate, dense=adam(0.01)), num_steps=12,
+            batch_size=16, checkpoint_every=2, progress=False,
+        )  # fmt: skip
+    assert history.recoveries
+    assert np.isfinite(history.elbo).all()
+
+
+class Nearly(gpflow.kernels.SquaredExponential):
+    """Of a covariance with an eigenvalue below zero, until there is more jitter."""
+
+    def K_r2(self, r2):
+        K = super().K_r2(r2)
+        return K - 5e-6 * tf.cast(r2 == 0.0, K.dtype)
+
+
+def test_jitter_is_raised_where_the_covariance_of_neighbors_fails():
+    model = swsgp(Nearly(lengthscales=[1.0, 1.0]), q_mu=np.zeros((M, 1)), q_sqrt=np.ones((M, 1)))
+    model.inducing_variable.Z.assign(np.repeat(Z[:1], M, axis=0))
+    model.update_neighbors(data()[0])
+    with pytest.raises(ValueError, match=r"K_I \(covariance of the neighbors of a row\) failed"):
+        model.elbo(data())
+    found = diagnose(model, data())
+    assert f"{M - 1} of the {M} inducing points coincide" in found.text
+    with pytest.warns(UserWarning, match="jitter"):
+        history = fit(model, data(), num_steps=3, progress=False)
+    assert model.jitter > 1e-6
+    assert np.isfinite(history.elbo).all()
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_bad_batch_is_named_in_its_own_step_and_the_last_good_state_kept(tmp_path):
+    X, Y = data()
+    Y[-1] = np.nan
+    model = swsgp()
+    with pytest.raises(TrainingError, match=r"step \d: in this batch, Y must be finite.*row 59"):
+        run(model, on_disk(tmp_path, X, Y), num_steps=4)
+    assert np.isfinite(model.elbo((X[:-1], Y[:-1])))
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_batch_after_the_last_step_is_not_missed(tmp_path):
+    """What is wrong with rows that no step takes is no concern of a run."""
+    X, Y = data()
+    order = np.random.default_rng([0, 0]).permutation(N)  # as a feed of seed 0 takes them
+    Y[order[20]] = np.nan
+    assert np.isfinite(run(swsgp(), on_disk(tmp_path, X, Y), num_steps=1)[1]).all()
+
+
+def test_diagnoses_look_at_rows_and_never_at_whole_variables():
+    model = swsgp(kl_weighting="chain")
+    batch = tuple(part[:2] for part in data())
+    for gradient, variable in model.step_gradients(batch)[1]:
+        if variable.shape[0] == M and variable is not model.inducing_variable.Z:
+            assert gradient.shape[0] < M
+    assert "functions of a step" not in diagnose(model, data()).text
+    model.q_mu.assign(np.full((M, 1), np.nan))
+    assert "model.q_mu is not finite" in diagnose(model, data()).text
+
+
+def test_counts_are_no_parameters_when_all_is_set_trainable():
+    model = swsgp()
+    model.kernel.variance.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(1.0))
+    model.update_neighbors(data()[0])
+    gpflow.set_trainable(model, True)
+    assert model.usage.ref() not in {v.ref() for v in model.small_variables}
+    assert all(v is not model.usage for _, v in model.step_gradients(data())[1])
+    run(model, num_steps=2)
+    assert model.usage.numpy().sum() == N * H
+    np.testing.assert_array_equal(model.usage, np.round(model.usage))
+    assert np.abs(model.inducing_variable.Z - Z).max() > 1e-3
+
+
+def test_what_is_fixed_stays_fixed():
+    model = swsgp()
+    gpflow.set_trainable(model.kernel, False)
+    before = {name: v.numpy() for name, v in named_variables(model).items()}
+    run(model)
+    for name, variable in named_variables(model).items():
+        if "kernel" in name or "inducing" in name:
+            np.testing.assert_array_equal(variable, before[name])
+        elif "q_" in name:
+            assert np.abs(variable - before[name]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"natural_gradients": 0.1}, "natural_gradients must be False: a SWSGP"),
+        ({"optimizer": adam(0.1)}, "optimizer must be a sparse one for a SWSGP"),
+        ({"num_data": None}, "num_data=None, but batches of 16"),
+        ({"num_data": 7}, "num_data=7, but batches of 16 are drawn from 60"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(options, words):
+    options = dict(options)
+    model = swsgp(num_data=options.pop("num_data", N))
+    with pytest.raises(ValueError, match=words):
+        run(model, num_steps=2, **options)
