@@ -61,16 +61,9 @@ class NeighborInducingPoints(InducingVariables):
         points = checks.require_matrix(Z, "Z")
         checks.require_range(points, "Z")
         self.Z = Parameter(points, trainable=False)
-        self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
-        if self.num_neighbors > points.shape[0]:
-            raise ValueError(
-                f"num_neighbors must be at most {points.shape[0]}, the number of rows of Z; got "
-                f"{num_neighbors}."
-            )
-        self.global_indices = self._require_global(global_indices)
-        self.num_remembered = checks.require_whole(num_remembered, "num_remembered")
-        if self.num_remembered < 0:
-            raise ValueError(f"num_remembered must be at least 0, got {num_remembered}.")
+        self.num_neighbors, self.num_remembered = num_neighbors, num_remembered
+        self.global_indices = global_indices
+        self.require_sound()
 
     @property
     def num_inducing(self) -> tf.Tensor:
@@ -189,7 +182,8 @@ class NeighborInducingPoints(InducingVariables):
     @property
     def _in_graph(self) -> bool:
         """Whether neighbors are found by TensorFlow."""
-        return bool(self.Z.trainable) or self.Z.shape[0] <= _MOST_IN_GRAPH
+        trainable = getattr(self.Z, "trainable", False)  # a frozen model has a tensor
+        return bool(trainable) or self.Z.shape[0] <= _MOST_IN_GRAPH
 
     def searches_outside(self, kernel: Kernel) -> bool:
         """Whether neighbors under this kernel are found outside of the graph."""

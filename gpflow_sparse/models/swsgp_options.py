@@ -7,10 +7,11 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, MultioutputKernel
 
-from gpflow_sparse import checks
+from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.models.held_data import hold
 from gpflow_sparse.posteriors import latent_kernels
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
 
@@ -124,8 +125,10 @@ def require_whole_chain(model: Any, data: Any) -> None:
     if model.kl_weighting != "chain" or model.union is not None:
         return
     num_inducing = model.inducing_variable.Z.shape[0]
-    if isinstance(data, tuple | list) and len(data) and len(data[0]) >= num_inducing:
-        return
+    if not isinstance(data, Iterator):
+        X, _ = model._require_data(data)
+        if X.shape[0] is not None and X.shape[0] >= num_inducing:
+            return
     raise ValueError(
         f"kl_weighting='chain' draws its terms in every call from fewer than {num_inducing} rows, "
         "one for each inducing point, which an optimizer that compares values cannot use: take "
@@ -153,17 +156,39 @@ def blocks_of_inputs(X: Any, input_dim: int | None, dtype: tf.DType) -> Iterator
     :raises ValueError: for what is no matrix, has other columns or is not finite.
     """
     if isinstance(X, tf.data.Dataset):
+        _require_batches(X)
         for element in X:
             part = element[0] if isinstance(element, tuple) else element
-            yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype)
+            yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype, "X")
         return
     if not isinstance(X, np.memmap):
-        X = checks.require_inputs(X, input_dim, dtype)
+        X = checks.require_inputs(X, input_dim, dtype, "X")
     if len(X.shape) != 2:
         raise ValueError(f"X must be a matrix [N, D], got shape {tuple(X.shape)}.")
     for start in range(0, X.shape[0], _ROWS):
         part = X[start : start + _ROWS]
-        yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype)
+        yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype, "X")
+
+
+def _require_batches(X: tf.data.Dataset) -> None:
+    spec = X.element_spec[0] if isinstance(X.element_spec, tuple) else X.element_spec
+    numbers = isinstance(spec, tf.TensorSpec) and (spec.dtype.is_floating or spec.dtype.is_integer)
+    if not numbers or spec.shape.rank not in (None, 2):
+        raise ValueError(
+            "X must be a data set of batches [n, D] of numbers, or of pairs (X, Y) of them, got "
+            f"{spec}; use data.batch(1024)."
+        )
+    if is_endless(X):
+        raise ValueError(
+            "X is a data set without end: leave out repeat(), or call model.update_neighbors(X) "
+            "with all training inputs before training."
+        )
+
+
+def is_endless(data: Any) -> bool:
+    """Whether it is a data set that says so; others may be, and not know."""
+    endless = tf.data.INFINITE_CARDINALITY
+    return isinstance(data, tf.data.Dataset) and int(data.cardinality()) == endless
 
 
 def blocks_of_data(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
@@ -176,13 +201,15 @@ def blocks_of_data(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.T
     if isinstance(X, tf.data.Dataset):
         if Y is not None:
             raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
+        hold(X, batches=True)
         for block in X.rebatch(rows):
             yield model._require_data(block)
         return
-    if len(X) != len(Y):
-        raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}.")
     if not isinstance(X, np.memmap):
         X, Y = model._require_data((X, Y))
+    elif not isinstance(Y, np.ndarray) or len(X) != len(Y):
+        count = len(Y) if isinstance(Y, np.ndarray) else type(Y).__name__
+        raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {count}.")
     for start in range(0, len(X), rows):
         yield model._require_data((X[start : start + rows], Y[start : start + rows]))
 
@@ -205,9 +232,28 @@ def _fingerprint(iv: NeighborInducingPoints, kernel: Kernel) -> bytes:
 def require_own_parts(model: Any) -> None:
     """For parts that were assigned."""
     iv = require_inducing(model.inducing_variable)
-    shape = (iv.Z.shape[0], model.num_latent_gps)
-    if tuple(model.q_mu.shape) != shape:
-        raise ValueError(f"q_mu must have shape {shape}, got {tuple(model.q_mu.shape)}.")
+    component_checks.require_dtype(iv, "inducing_variable", model.dtype)
+    component_checks.require_jitter(model.jitter)
+    M, L = int(iv.Z.shape[0]), model.num_latent_gps
+    iv.require_sound()
+    require_objective(model.covariance, model.kl_weighting, model.union, iv)
+    latents = getattr(model.kernel, "num_latent_gps", L)
+    if isinstance(model.kernel, MultioutputKernel) and latents != L:
+        raise ValueError(
+            f"kernel ({type(model.kernel).__name__}) has {latents} latent functions, but the model "
+            f"num_latent_gps={L}; make a new model."
+        )
+    shapes = {"q_mu": (M, L), "usage": (M, len(latent_kernels(model.kernel, L)))}
+    if model.covariance != "dense":
+        shapes["q_log_scale"] = (M, L)
+    if model.covariance != "diag":
+        columns = M if model.covariance == "dense" else None
+        shapes["q_factor"] = (M, L, columns)
+    for name, shape in shapes.items():
+        found = getattr(getattr(model, name), "shape", None)
+        if found is None or not tf.TensorShape(shape).is_compatible_with(found):
+            found = None if found is None else tuple(found)
+            raise ValueError(f"{name} must have shape {shape}, got {found}.")
 
 
 def _prior_factors(model: Any) -> np.ndarray:

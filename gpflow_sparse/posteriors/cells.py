@@ -7,10 +7,9 @@ import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from gpflow_sparse import checks
-from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.draws import in_blocks
+from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
-from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
+from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
 from gpflow_sparse.stationary import local_cross_covariances
 
 # Numbers in the matrices of one block of cells.
@@ -92,11 +91,11 @@ class CellPosterior(SparsePosterior):
         """Everything anew, without what is cached."""
         _require_marginals(full_cov)
 
-        def moments(X: tf.Tensor) -> tf.Tensor:
+        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
             Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), cells)
             neighbors = self.X_data.neighbors(Z, self.kernel)
-            return tf.stack(self._terms.moments(X, neighbors, self._posterior._rows(), neighbors))
+            return self._terms.moments(X, neighbors, self._posterior._rows(), neighbors)
 
         return self._shaped(moments, Xnew, full_output_cov)
 
@@ -110,7 +109,7 @@ class CellPosterior(SparsePosterior):
         _require_marginals(full_cov)
         lists, alpha = cache
 
-        def moments(X: tf.Tensor) -> tf.Tensor:
+        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
             neighbors = tf.gather(lists, cells)
             places = tf.gather(tf.convert_to_tensor(self.X_data.Z), neighbors)
@@ -118,8 +117,8 @@ class CellPosterior(SparsePosterior):
             mean = tf.linalg.matvec(tf.gather(alpha, cells), k, transpose_a=True)
             if tf.executing_eagerly():
                 reduction = self._reductions(lists, cells, k)
-                return tf.stack([mean, self.kernel(X, full_cov=False)[:, None] - reduction])
-            return tf.stack([mean, self._terms.moments(X, neighbors, self._q, neighbors)[1]])
+                return mean, self.kernel(X, full_cov=False)[:, None] - reduction
+            return mean, self._terms.moments(X, neighbors, self._q, neighbors)[1]
 
         return self._shaped(moments, Xnew, full_output_cov)
 
@@ -158,12 +157,8 @@ class CellPosterior(SparsePosterior):
         return (inverse - tf.linalg.matmul(half, inverse)).numpy()
 
     def _shaped(self, moments: Any, Xnew: tf.Tensor, full_output_cov: bool) -> Any:
-        flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
         numbers = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
-        mean, var = tf.unstack(in_blocks(moments, flat, numbers), num=2)
-        shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(mean)[1:]], axis=0)
-        mean, var = tf.reshape(mean, shape), tf.reshape(var, shape)
-        return mean, spread_outputs(var, False) if full_output_cov else var
+        return marginals_in_blocks(moments, Xnew, numbers, full_output_cov)
 
 
 def _require_marginals(full_cov: bool) -> None:

@@ -10,9 +10,8 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posteri
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.neighborhoods import Products, Rows
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.draws import in_blocks
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
-from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
+from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
 
 
 class NeighborPosterior(SparsePosterior):
@@ -97,17 +96,11 @@ class NeighborPosterior(SparsePosterior):
         self, q: Rows | Products, Xnew: tf.Tensor, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
 
-        def moments(X: tf.Tensor) -> tf.Tensor:
+        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             neighbors = self.X_data.neighbors(X, self.kernel)
-            return tf.stack(self._terms.moments(X, neighbors, q, neighbors))  # [2, n, P]
+            return self._terms.moments(X, neighbors, q, neighbors)
 
-        flat = Xnew if Xnew.shape.rank == 2 else tf.reshape(Xnew, [-1, Xnew.shape[-1]])
-        both = in_blocks(moments, flat, self._numbers_per_row(q))  # [2, n, P]
-        mean, var = both[0], both[1]
-        if Xnew.shape.rank != 2:
-            shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(mean)[1:]], axis=0)
-            mean, var = tf.reshape(mean, shape), tf.reshape(var, shape)
-        return mean, spread_outputs(var, False) if full_output_cov else var
+        return marginals_in_blocks(moments, Xnew, self._numbers_per_row(q), full_output_cov)
 
     def _numbers_per_row(self, q: Rows | Products) -> int:
         """Of the largest tensors that a prediction makes for each row."""

@@ -1,6 +1,7 @@
 """What is known of f at some rows from the inducing points that they see, for given rows of q."""
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -9,6 +10,8 @@ from gpflow.kernels import Kernel, Stationary
 from gpflow_sparse import linalg, neighborhoods
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.neighborhoods import Local, Products, Rows
+from gpflow_sparse.posteriors.base import spread_outputs
+from gpflow_sparse.posteriors.draws import in_blocks
 from gpflow_sparse.stationary import covariance, local_covariances
 
 
@@ -129,6 +132,25 @@ class NeighborTerms:
         if isinstance(self.kernel, Stationary):
             Z = Z[:1]
         return linalg.jitter(self.kernel(Z, full_cov=False), self._jitter)
+
+
+def marginals_in_blocks(
+    moments: Callable[[tf.Tensor], Sequence[tf.Tensor]],
+    Xnew: tf.Tensor,
+    numbers_per_row: int,
+    full_output_cov: bool,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and variance of the rows of ``Xnew [..., N, D]``, some rows at a time; in GPflow's shapes.
+
+    :param moments: both ``[n, P]``, of ``[n, D]``.
+    :param numbers_per_row: of the largest tensors that it makes.
+    """
+    flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+    both = in_blocks(lambda X: tf.stack(list(moments(X))), flat, numbers_per_row)  # [2, n, P]
+    shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(both)[2:]], axis=0)
+    mean, var = tf.reshape(both[0], shape), tf.reshape(both[1], shape)
+    return mean, spread_outputs(var, False) if full_output_cov else var
 
 
 class Union(NamedTuple):

@@ -10,7 +10,7 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow_sparse import checks, linalg
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.draws import in_blocks
+from gpflow_sparse.posteriors.neighbor_terms import marginals_in_blocks
 from gpflow_sparse.stationary import covariance, local_covariances
 
 
@@ -103,18 +103,14 @@ class SitePosterior(SparsePosterior):
             mean, cov = self._jointly(Xnew)
             return mean, spread_outputs(cov, True) if full_output_cov else cov
 
-        def moments(X: tf.Tensor) -> tf.Tensor:
+        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             neighbors = self.X_data.neighbors(X, self.kernel)
             Z = tf.gather(self.X_data.Z, neighbors)
             K, k, diagonal = local_covariances(self.kernel, X, Z)
-            return tf.stack(_moments(k, diagonal, *self._solve(K, neighbors)))
+            return _moments(k, diagonal, *self._solve(K, neighbors))
 
-        flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
         numbers = self.X_data.num_neighbors**2 * self.targets.shape[1]
-        both = in_blocks(moments, flat, numbers)  # [2, n, P]
-        shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(both)[2:]], axis=0)
-        mean, var = tf.reshape(both[0], shape), tf.reshape(both[1], shape)
-        return mean, spread_outputs(var, False) if full_output_cov else var
+        return marginals_in_blocks(moments, Xnew, numbers, full_output_cov)
 
     def _jointly(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Over the union of the rows' neighbors."""

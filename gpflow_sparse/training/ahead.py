@@ -1,5 +1,6 @@
 """What a model can find out about the next batch while a step is taken."""
 
+import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -30,7 +31,13 @@ class Ahead:
         return cls(model, feed)
 
     def begin(self, step: int) -> None:
-        """Wait for what was begun, then begin with the batch of this step."""
+        """
+        Wait for what was begun, then begin with the batch of this step.
+
+        What fails here fails again in the step itself, where it is explained; if there is one.
+        """
         if self._running is not None:
-            self._running.result()
-        self._running = self._thread.submit(self._look, *self._feed.at(step))
+            self._running.exception()
+            self._running = None
+        with contextlib.suppress(ValueError):
+            self._running = self._thread.submit(self._look, *self._feed.at(step))

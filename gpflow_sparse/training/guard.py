@@ -9,6 +9,7 @@ from gpflow.covariances import Kuu
 from gpflow.inducing_variables import InducingPoints
 
 from gpflow_sparse import linalg
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.training.feed import data_guard
 from gpflow_sparse.training.optimizers import natural_pairs, natural_update
 from gpflow_sparse.training.state import named_variables
@@ -58,8 +59,9 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         # the precision of q after a natural step has no jitter to raise, I + ... needs none
         covariance = "positive definite" in text and "natural-gradient" not in text
         covariance = covariance and "factorization of I + " not in text
-        # a basis takes its jitter from the float type
-        covariance = covariance and not hasattr(model, "sparse_step")
+        # a basis takes its jitter from the float type, and a covariance of q has none
+        covariance = covariance and "factorization of S_I " not in text
+        covariance = covariance and not (hasattr(model, "sparse_step") and hasattr(model, "basis"))
         return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=covariance)
     except ValueError as error:
         return Diagnosis(str(error), hopeless=True)
@@ -104,12 +106,10 @@ def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, An
 
 
 def _who_draws(model: Any) -> str:
-    draws = hasattr(model, "sparse_step")
-    return (
-        "choose the functions of a step, or that the likelihood draws"
-        if draws
-        else "the likelihood draws"
-    )
+    if not hasattr(model, "sparse_step"):
+        return "the likelihood draws"
+    drawn = "functions" if hasattr(model, "basis") else "inducing points"
+    return f"choose the {drawn} of a step, or that the likelihood draws"
 
 
 def _factor_covariance(model: gpflow.models.GPModel) -> None:
@@ -132,7 +132,7 @@ def _suspects(model: gpflow.models.GPModel) -> str:
     found = []
     sets = getattr(getattr(model, "inducing_variable", None), "sets", None)
     sets = [getattr(model, "inducing_variable", None)] if sets is None else sets
-    Z = [np.asarray(s.Z) for s in sets if isinstance(s, InducingPoints)]
+    Z = [np.asarray(s.Z) for s in sets if isinstance(s, InducingPoints | NeighborInducingPoints)]
     if Z:
         points = np.concatenate(Z)
         grid = _COINCIDE * max(float(np.ptp(points, axis=0).max()), 1.0)

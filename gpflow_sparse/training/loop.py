@@ -87,6 +87,9 @@ class TrainingLoop:
         self._state.put(self._good)
         if self.progress.jitter is not None:
             self._model.jitter = self.progress.jitter
+        if self.progress.step < total:  # a run that was stopped here has not looked at its data yet
+            self._prepare_data(self.progress.step)
+            self._good = self._state.take(self.progress.step)
         self._step = self._compile()
 
     def run(self, total: int, bar: FitProgress) -> None:

@@ -269,3 +269,30 @@ def test_it_starts_where_the_prior_is_closest(count):
         expected = 1.0 / np.linalg.inv(K)[0, 0]  # z_j is its own nearest
         np.testing.assert_allclose(model.q_sqrt[j] ** 2, [expected] * L, rtol=1e-7)
     np.testing.assert_array_equal(model.q_mu, np.zeros((40, L)))
+
+
+def test_another_number_of_neighbors_is_another_model(rng):
+    X, Y = rng.normal(size=(20, 2)), rng.normal(size=(20, 1))
+
+    def build(H):
+        return SWSGP(
+            gpflow.kernels.Matern32(),
+            gpflow.likelihoods.Gaussian(0.1),
+            NeighborInducingPoints(X[:9], H, global_indices=(2,)),
+        )
+
+    model, other = build(3), build(6)
+    model.update_neighbors(X)
+    model.start_from_sites(X, Y)
+    other.q_mu.assign(model.q_mu)
+    other.q_log_scale.assign(model.q_log_scale)
+    model.set_neighbors(6)
+    with pytest.raises(ValueError, match="update_neighbors"):
+        model.elbo((X, Y))
+    for one in (model, other):
+        one.update_neighbors(X)
+    np.testing.assert_allclose(model.elbo((X, Y)), other.elbo((X, Y)), rtol=1e-12)
+    np.testing.assert_allclose(model.predict_f(X), other.predict_f(X), rtol=1e-12)
+    for wrong in (0, 1, 10, 2.5):
+        with pytest.raises(ValueError, match="num_neighbors"):
+            model.set_neighbors(wrong)
