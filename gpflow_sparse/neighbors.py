@@ -101,18 +101,20 @@ class HostSearch:
 
         :param Z: an array of its own, or a view that TensorFlow has given.
         :param units: of the columns of Z.
-        :param keep: whether to remember; always with the same ``count``.
+        :param keep: whether to remember.
         """
         known = self._known_of(Z, units)
         if not keep:
             return known.index.query(X, count)
-        found = known.ahead.pop(X.tobytes(), None)
+        found = known.ahead.pop((count, X.tobytes()), None)
         return known.recall(X, count, self._most) if found is None else found
 
     def find_ahead(self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int) -> None:
-        """For :meth:`find` with ``keep``; what was found ahead before is forgotten."""
+        """For :meth:`find` with ``keep``; of what was found ahead before, only the last is kept."""
         known = self._known_of(Z, units)
-        known.ahead = {X.tobytes(): known.recall(X, count, self._most)}
+        found = known.recall(X, count, self._most)
+        last = list(known.ahead.items())[-1:]  # of the step that may still be on its way to ask
+        known.ahead = dict([*last, (X.tobytes(), found)])
 
     def _known_of(self, Z: np.ndarray, units: np.ndarray) -> "_Known":
         # in one piece, as a thread may look ahead meanwhile
@@ -127,8 +129,8 @@ class _Known:
 
     def __init__(self, Z: np.ndarray, units: np.ndarray) -> None:
         self.index = NeighborIndex(Z / units)
-        self.ahead: dict[bytes, np.ndarray] = {}
-        self._remembered: dict[bytes, np.ndarray] = {}
+        self.ahead: dict[tuple[int, bytes], np.ndarray] = {}
+        self._remembered: dict[int, dict[bytes, np.ndarray]] = {}
         self._units, self._Z, self._seen = units.copy(), Z.copy(), Z
 
     def fits(self, Z: np.ndarray, units: np.ndarray) -> bool:
@@ -147,7 +149,7 @@ class _Known:
         """From memory, or else by the index."""
         if not most:
             return self.index.query(X, count)
-        known = self._remembered
+        known = self._remembered.setdefault(count, {})
         keys = [row.tobytes() for row in X]
         new = [i for i, key in enumerate(keys) if key not in known]
         found = np.empty((len(X), count), np.int32)

@@ -209,3 +209,23 @@ def test_the_relevance_vectors_are_few_and_enough(tmp_path, capsys):
     assert "\n" not in line
     assert f"vectors={numbers['vectors']}" in line
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_swsgp_follows_a_surface_that_is_too_rough_for_few_points(tmp_path, capsys):
+    example = load_example("swsgp")
+    figure = tmp_path / "swsgp.png"
+    sizes = {"num_data": 2000, "num_inducing": 400, "num_neighbors": 8, "num_svgp": 16}
+    config = example.Config(**sizes, lengthscale=0.15, num_steps=100, output=figure)
+    numbers = example.main(config)
+    assert list(numbers) == ["swsgp", "svgp"]
+    ours, svgp = numbers["swsgp"], numbers["svgp"]
+    assert ours["rmse"] < 0.25  # the surface's standard deviation is 1
+    assert ours["rmse"] < 0.7 * svgp["rmse"]
+    assert ours["coverage"] > 0.85
+    # averages: variances alone leave out that errors of neighboring places are alike
+    assert ours["joint"] > ours["independent"] + 0.1
+    assert ours["saved"] == 0.0
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"swsgp: rmse={ours['rmse']:.3g}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")

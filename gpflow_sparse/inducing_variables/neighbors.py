@@ -61,9 +61,27 @@ class NeighborInducingPoints(InducingVariables):
         points = checks.require_matrix(Z, "Z")
         checks.require_range(points, "Z")
         self.Z = Parameter(points, trainable=False)
-        self.num_neighbors, self.num_remembered = num_neighbors, num_remembered
-        self.global_indices = global_indices
+        self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
+        self.global_indices = _as_indices(global_indices)
+        self.num_remembered = checks.require_whole(num_remembered, "num_remembered")
         self.require_sound()
+
+    def require_sound(self) -> None:
+        """:raises ValueError: for numbers that do not fit each other; they can be assigned."""
+        M, H = int(self.Z.shape[0]), checks.require_count(self.num_neighbors, "num_neighbors")
+        if H > M:
+            raise ValueError(
+                f"num_neighbors must be at most {M}, the number of rows of Z; got {H}."
+            )
+        indices = self.global_indices
+        inside = all(0 <= index < M for index in indices)
+        if not inside or len(set(indices)) < len(indices) or len(indices) >= H:
+            raise ValueError(
+                f"global_indices must be fewer than num_neighbors = {H} different rows of Z, from "
+                f"0 to {M - 1}; got {tuple(indices)}."
+            )
+        if self.num_remembered < 0:
+            raise ValueError(f"num_remembered must be at least 0, got {self.num_remembered}.")
 
     @property
     def num_inducing(self) -> tf.Tensor:
@@ -216,16 +234,6 @@ class NeighborInducingPoints(InducingVariables):
         others = tf.gather(found, order, batch_dims=1)[:, : self.num_neighbors - fixed.shape[0]]
         return tf.concat([tf.tile(fixed[None], [tf.shape(found)[0], 1]), others], axis=1)
 
-    def _require_global(self, value: Any) -> tuple[int, ...]:
-        indices = tuple(checks.require_whole(index, "global_indices") for index in value)
-        inside = all(0 <= index < self.Z.shape[0] for index in indices)
-        if not inside or len(set(indices)) < len(indices) or len(indices) >= self.num_neighbors:
-            raise ValueError(
-                f"global_indices must be fewer than num_neighbors = {self.num_neighbors} different "
-                f"rows of Z, from 0 to {self.Z.shape[0] - 1}; got {indices}."
-            )
-        return indices
-
 
 @gpflow.kullback_leiblers.prior_kl.register(NeighborInducingPoints, Kernel, object, object)
 def _no_prior_kl(
@@ -240,6 +248,12 @@ def _no_prior_kl(
         "prior_kl needs the rows of a batch for NeighborInducingPoints, since every row has "
         "neighbors of its own, and this model has none to give: take gs.models.SWSGP."
     )
+
+
+def _as_indices(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        raise ValueError(f"global_indices must be a list of rows of Z, got {value!r}.")
+    return tuple(checks.require_whole(index, "global_indices") for index in value)
 
 
 def _scaled(X: tf.Tensor, kernel: Kernel, metric: tf.Tensor) -> tf.Tensor:

@@ -92,9 +92,11 @@ class GuardedModel(GPModel):
         :return: mean ``[..., N, P]``, and variance ``[..., N, P]`` or a covariance as above.
         """
         Xnew = self._require_inputs(Xnew)
-        return self.posterior(PrecomputeCacheType.NOCACHE).fused_predict_f(
+        mean, cov = self.posterior(PrecomputeCacheType.NOCACHE).fused_predict_f(
             Xnew, full_cov=full_cov, full_output_cov=full_output_cov
         )
+        component_checks.require_finite_result(self, "the prediction", mean, cov)
+        return mean, cov
 
     def predict_f_samples(
         self,

@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import component_checks
+from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import swsgp_options
 from gpflow_sparse.models.base import VariationalModel
@@ -124,6 +124,7 @@ class SWSGP(ClosedForms, NeighborStep, VariationalModel):
             num_data=num_data,
         )
         component_checks.require_kernel(kernel, iv.Z.shape[1])
+        component_checks.require_dtype(iv, "inducing_variable", gpflow.default_float())
         self.inducing_variable = iv
         self.covariance, self.kl_weighting, self.union = covariance, kl_weighting, union
         mean, scales, factors = swsgp_options.starting_q(self, covariance, rank, q_mu, q_sqrt)
@@ -186,6 +187,7 @@ class SWSGP(ClosedForms, NeighborStep, VariationalModel):
         """
         if X is None:
             return self._whole_chain()
+        X = checks.require_matrix(X, "X", self.dtype)
         X = self._require_inputs(X)
         self._require_usage()
         with component_checks.blame(self):
@@ -235,23 +237,60 @@ class SWSGP(ClosedForms, NeighborStep, VariationalModel):
             of batches ``(X, Y)`` or ``X``, finite.
         :raises ValueError: for inputs that do not fit the model.
         """
-        counts = np.zeros(self.usage.shape)
+        self._count_users(X, None)
+
+    def _count_users(self, X: Any, most: int | None) -> None:
+        """:param most: rows that there are, if X is a data set that may not end."""
+        self._require_parts(self.input_dim, self.dtype)
+        component_checks.require_sound(self.kernel)
+        component_checks.require_sound(self.inducing_variable)
+        counts, rows = np.zeros(self.usage.shape), 0
         kernels = latent_kernels(self.kernel, self.num_latent_gps)
         for block in swsgp_options.blocks_of_inputs(X, self.input_dim, self.dtype):
-            self._require_parts(self.input_dim, self.dtype)
+            rows += int(block.shape[0])
+            swsgp_options.require_at_most(rows, most)
             for i, (kernel, _) in enumerate(kernels):
                 seen = self.inducing_variable.neighbors(block, kernel).numpy()
                 counts[:, i] += np.bincount(seen.ravel(), minlength=len(counts))
+        if not rows:
+            raise ValueError("X is an empty data set.")
         self.usage.assign(counts)
+
+    def set_neighbors(self, num_neighbors: int) -> None:
+        """
+        Let every row see this many points from now on: to predict from more than in training, say.
+        "usage" has to be counted anew before training goes on, and what is compiled already keeps
+        the old number.
+
+        :param num_neighbors: H, at most M, more than there are global points.
+        :raises ValueError: for other numbers.
+        """
+        iv = self.inducing_variable
+        before, iv.num_neighbors = iv.num_neighbors, num_neighbors
+        try:
+            iv.require_sound()
+        except ValueError:
+            iv.num_neighbors = before
+            raise
+        self.usage.assign(tf.zeros_like(self.usage))
+        _COUNTED.pop(self, None)
 
     def prepare_data(self, data: Any) -> None:
         """:meth:`update_neighbors` if these have changed since it was last called from here."""
         if self.kl_weighting != "usage" or self.union is not None:
             return
         now = swsgp_options.neighbor_state(self)
-        if now != _COUNTED.get(self):
-            self.update_neighbors(data if isinstance(data, tf.data.Dataset) else data[0])
-            _COUNTED[self] = now
+        if now == _COUNTED.get(self) or self._counts_must_do(data):
+            return
+        if isinstance(data, tf.data.Dataset):
+            self._count_users(data, None if self.num_data is None else int(self.num_data))
+        else:
+            self.update_neighbors(data[0])
+        _COUNTED[self] = now
+
+    def _counts_must_do(self, data: Any) -> bool:
+        counted = bool(tf.reduce_any(self.usage > 0.0))
+        return counted and swsgp_options.is_endless(data)
 
     def _whole_chain(self) -> tf.Tensor:
         if self.kl_weighting != "chain" or self.union is not None:

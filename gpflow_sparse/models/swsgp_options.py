@@ -185,6 +185,16 @@ def _require_batches(X: tf.data.Dataset) -> None:
         )
 
 
+def require_at_most(rows: int, most: int | None) -> None:
+    """:raises ValueError: for more rows than there are."""
+    if most is not None and rows > most:
+        raise ValueError(
+            f"data has more than the {most} rows that num_data counts, perhaps without end: leave "
+            "out repeat(), or call model.update_neighbors(X) with all training inputs and choose "
+            "another kl_weighting for data that differ in every pass."
+        )
+
+
 def is_endless(data: Any) -> bool:
     """Whether it is a data set that says so; others may be, and not know."""
     endless = tf.data.INFINITE_CARDINALITY

@@ -87,6 +87,12 @@ class NeighborStep(SparseModel):
         )
 
     @property
+    def trainable_variables(self) -> tuple[tf.Variable, ...]:  # type: ignore[override]
+        """Without the counts of users, which are no parameters, even if all is set trainable."""
+        found = super().trainable_variables
+        return tuple(variable for variable in found if variable is not self.usage)
+
+    @property
     def rows(self) -> Rows:
         """q of all inducing variables."""
         values = [tf.convert_to_tensor(part) for part in self.long_variables]
