@@ -1,5 +1,7 @@
 """What a training step of SWSGP costs, beside GPflow's SVGP and GPyTorch's nearest neighbors."""
 
+import functools
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,10 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.experiments.peers import gpytorch_neighbor_step
-from gpflow_sparse.experiments.steps import adam_step, alternate, compiled, random_rows
+from gpflow_sparse.experiments.steps import adam_step, alternate
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.training import SparseAdam
+from gpflow_sparse.training.ahead import Ahead
+from gpflow_sparse.training.feed import data_guard, open_feed
 
 OURS, DENSE, SVGP, PEER = "SWSGP", "SWSGP, dense", "GPflow SVGP", "GPyTorch nearest neighbors"
 REMEMBERED = "SWSGP, neighbors remembered"
@@ -22,6 +26,8 @@ REMEMBERED = "SWSGP, neighbors remembered"
 _DIAGONAL = ((1000, 100), (100_000, 100), (1000, 16), (10_000, 16), (100_000, 16))
 _MOST = 100_000
 _DENSE, _SVGP = (1024, 4), 1024
+# Steps that are taken one after the other: neighbors are found a step ahead.
+_TOGETHER = 5
 # Rows that batches are drawn from.
 _NUM_DATA = 10_000
 _SURFACE = 3
@@ -58,12 +64,13 @@ def swsgp_steps(
     """
     Alternate the steps of all models in one process.
 
-    SWSGP has fixed points, the default weighting, everything else trained by SparseAdam; neighbors
-    are found in the step; or, where all rows have been seen before and are remembered, as GPyTorch
-    keeps them, looked up. Beside it GPflow's SVGP, whitened with a dense covariance, all its
-    parameters by Adam; and, where GPyTorch is installed and TensorFlow runs on the CPU, its
-    ``NNVariationalStrategy`` with the same M and H. Squared exponential with one lengthscale per
-    column, Gaussian noise.
+    SWSGP has fixed points, the default weighting, everything else trained by SparseAdam. Neighbors
+    are found in a thread, for a step while the one before it is taken, and are all waited for; or
+    all rows have been seen before and are remembered, as GPyTorch keeps them. Beside it GPflow's
+    SVGP, whitened with a dense covariance, all its parameters by Adam; and, where GPyTorch is
+    installed and TensorFlow runs on the CPU, its ``NNVariationalStrategy`` with the same M and H.
+    Squared exponential with one lengthscale per column, Gaussian noise. Five steps of a model are
+    taken together.
 
     :param repeats: timed rounds, after three that are not.
     :param surface: inputs near a surface of 3 dimensions, not normal in all columns.
@@ -85,8 +92,12 @@ def swsgp_steps(
     )
     steps[SVGP, _SVGP, None] = adam_step(svgp, rows, batch_size)
     steps |= _peer_steps(Z, targets, batch_size, rows[0])
-    seconds = alternate(list(steps.values()), repeats)
-    return [NeighborStep(*key, 1e3 * value) for key, value in zip(steps, seconds, strict=True)]
+    runs = [
+        step if key[0] in (OURS, REMEMBERED, DENSE) else functools.partial(_several, step)
+        for key, step in steps.items()
+    ]
+    each = [1e3 * value / _TOGETHER for value in alternate(runs, repeats)]
+    return [NeighborStep(*key, value) for key, value in zip(steps, each, strict=True)]
 
 
 def swsgp_step(
@@ -98,7 +109,7 @@ def swsgp_step(
     covariance: str = "diag",
     num_remembered: int = 0,
 ) -> Callable[[], Any]:
-    """A compiled step on a random batch of these rows."""
+    """Several steps on batches of these rows, as `training.fit` takes them."""
     model = SWSGP(
         _kernel(Z.shape[1]),
         gpflow.likelihoods.Gaussian(0.1),
@@ -111,7 +122,20 @@ def swsgp_step(
     model.update_neighbors(rows[0])
     optimizer = SparseAdam()
     optimizer.build(model.long_variables, model.small_variables)
-    return compiled(lambda: model.sparse_step(random_rows(rows, batch_size), optimizer))
+    feed = open_feed(rows, batch_size, 0, data_guard(model))
+    ahead, numbers = Ahead.of(model, feed), itertools.count()
+    step = tf.function(lambda *at: model.sparse_step(feed.lookup(*at), optimizer), autograph=False)
+
+    def run() -> Any:
+        for number in itertools.islice(numbers, _TOGETHER):
+            if ahead is not None:
+                ahead.begin(number + 1)
+            found = step(*feed.at(number))
+        if ahead is not None:
+            ahead.wait()
+        return found
+
+    return run
 
 
 def step_ratios(steps: Sequence[NeighborStep]) -> dict[str, float]:
@@ -146,6 +170,10 @@ def made_rows(
         bend = np.random.default_rng(0).normal(size=(_SURFACE, input_dim))
         X = np.sin(rng.normal(size=(num_rows, _SURFACE)) @ bend) + 0.01 * X
     return X, np.sin(X[:, :1]) + 0.1 * rng.normal(size=(num_rows, 1))
+
+
+def _several(step: Callable[[], Any]) -> Any:
+    return [step() for _ in range(_TOGETHER)][-1]
 
 
 def _peer_steps(

@@ -1,6 +1,5 @@
 """Sparse within sparse Gaussian processes: each row sees its nearest inducing points."""
 
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from gpflow_sparse.models import swsgp_options
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.swsgp_closed import ClosedForms
 from gpflow_sparse.models.swsgp_step import NeighborStep
+from gpflow_sparse.models.swsgp_usage import CountedUsers
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     NeighborPosterior,
@@ -28,12 +28,8 @@ from gpflow_sparse.posteriors import (
 )
 from gpflow_sparse.posteriors.neighbor import require_not_whitened
 
-# What neighbors depended on when `prepare_data` had them counted; to be found out again, so that it
-# is no part of a model.
-_COUNTED: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
-
-class SWSGP(ClosedForms, NeighborStep, VariationalModel):
+class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
     r"""
     Variational inference over M inducing variables of which each row of the data sees H, those of
     its nearest inducing points: a step on n rows takes O(n H^3) time, whatever M is.
@@ -226,72 +222,6 @@ class SWSGP(ClosedForms, NeighborStep, VariationalModel):
             return MultioutputPosterior(*arguments, whiten=False, part=NeighborPosterior, **options)
         return NeighborPosterior(*arguments, **options)
 
-    def update_neighbors(self, X: Any) -> None:
-        """
-        Count how many rows see each inducing point, for "usage".
-
-        `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks;
-        nothing is kept but the counts.
-
-        :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
-            of batches ``(X, Y)`` or ``X``, finite.
-        :raises ValueError: for inputs that do not fit the model.
-        """
-        self._count_users(X, None)
-
-    def _count_users(self, X: Any, most: int | None) -> None:
-        """:param most: rows that there are, if X is a data set that may not end."""
-        self._require_parts(self.input_dim, self.dtype)
-        component_checks.require_sound(self.kernel)
-        component_checks.require_sound(self.inducing_variable)
-        counts, rows = np.zeros(self.usage.shape), 0
-        kernels = latent_kernels(self.kernel, self.num_latent_gps)
-        for block in swsgp_options.blocks_of_inputs(X, self.input_dim, self.dtype):
-            rows += int(block.shape[0])
-            swsgp_options.require_at_most(rows, most)
-            for i, (kernel, _) in enumerate(kernels):
-                seen = self.inducing_variable.neighbors(block, kernel).numpy()
-                counts[:, i] += np.bincount(seen.ravel(), minlength=len(counts))
-        if not rows:
-            raise ValueError("X is an empty data set.")
-        self.usage.assign(counts)
-
-    def set_neighbors(self, num_neighbors: int) -> None:
-        """
-        Let every row see this many points from now on: to predict from more than in training, say.
-        "usage" has to be counted anew before training goes on, and what is compiled already keeps
-        the old number.
-
-        :param num_neighbors: H, at most M, more than there are global points.
-        :raises ValueError: for other numbers.
-        """
-        iv = self.inducing_variable
-        before, iv.num_neighbors = iv.num_neighbors, num_neighbors
-        try:
-            iv.require_sound()
-        except ValueError:
-            iv.num_neighbors = before
-            raise
-        self.usage.assign(tf.zeros_like(self.usage))
-        _COUNTED.pop(self, None)
-
-    def prepare_data(self, data: Any) -> None:
-        """:meth:`update_neighbors` if these have changed since it was last called from here."""
-        if self.kl_weighting != "usage" or self.union is not None:
-            return
-        now = swsgp_options.neighbor_state(self)
-        if now == _COUNTED.get(self) or self._counts_must_do(data):
-            return
-        if isinstance(data, tf.data.Dataset):
-            self._count_users(data, None if self.num_data is None else int(self.num_data))
-        else:
-            self.update_neighbors(data[0])
-        _COUNTED[self] = now
-
-    def _counts_must_do(self, data: Any) -> bool:
-        counted = bool(tf.reduce_any(self.usage > 0.0))
-        return counted and swsgp_options.is_endless(data)
-
     def _whole_chain(self) -> tf.Tensor:
         if self.kl_weighting != "chain" or self.union is not None:
             raise ValueError(
@@ -303,18 +233,6 @@ class SWSGP(ClosedForms, NeighborStep, VariationalModel):
             kl = self._chain_in_blocks()
         component_checks.require_finite_result(self, "the KL divergence", kl)
         return kl
-
-    def _require_usage(self) -> None:
-        if self.kl_weighting != "usage" or self.union is not None:
-            return
-        with tf.init_scope():  # a compiled elbo cannot look at values: when it is traced
-            counted = bool(tf.reduce_any(self.usage > 0.0))
-        if not counted:
-            raise ValueError(
-                "the inducing points' users have not been counted: call "
-                "model.update_neighbors(X) with all training inputs, as training.fit does, or "
-                "choose another kl_weighting."
-            )
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

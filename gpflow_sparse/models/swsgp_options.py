@@ -253,7 +253,10 @@ def require_own_parts(model: Any) -> None:
             f"kernel ({type(model.kernel).__name__}) has {latents} latent functions, but the model "
             f"num_latent_gps={L}; make a new model."
         )
-    shapes = {"q_mu": (M, L), "usage": (M, len(latent_kernels(model.kernel, L)))}
+    shapes: dict[str, tuple[int | None, ...]] = {
+        "q_mu": (M, L),
+        "usage": (M, len(latent_kernels(model.kernel, L))),
+    }
     if model.covariance != "dense":
         shapes["q_log_scale"] = (M, L)
     if model.covariance != "diag":

@@ -36,8 +36,12 @@ class Ahead:
 
         What fails here fails again in the step itself, where it is explained; if there is one.
         """
+        self.wait()
+        with contextlib.suppress(ValueError):
+            self._running = self._thread.submit(self._look, *self._feed.at(step))
+
+    def wait(self) -> None:
+        """For what was begun."""
         if self._running is not None:
             self._running.exception()
             self._running = None
-        with contextlib.suppress(ValueError):
-            self._running = self._thread.submit(self._look, *self._feed.at(step))
