@@ -387,7 +387,7 @@ def test_drawn_functions_have_the_predicted_moments(member):
     mean, cov = (m.numpy() for m in model.predict_f(X, full_cov=True))
     posterior = model.posterior("nocache")
     if not member.drawable:
-        with pytest.raises(ValueError, match="functions can be drawn from the weights alone|does not draw"):
+        with pytest.raises(ValueError, match=r"drawn from the weights alone|does not draw"):
             posterior.sample_functions(S)
         return
     draws = posterior.sample_functions(S, num_features=256, seed=6)(X).numpy()

@@ -12,8 +12,8 @@ from gpflow_sparse.bases import (
     ReweightedBasis,
     SoftInterpolation,
 )
-from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.models import QSGP, SWSGP, BasisGPR, BasisSVGP
 
 NOISE = 0.2
