@@ -1,6 +1,7 @@
 """SWSGP on a rough surface: 2,000 inducing points, of which each row sees 16.
 
-The surface has far more bumps than SVGP has points to spend in the same time. SWSGP starts from one
+The surface has more bumps than the 64 points of an SVGP can follow; with more of them, in the same
+time, that does better (--num-svgp 512), and docs/methods.md says how much. SWSGP starts from one
 pass over the rows, is trained, and is then given the best q for its hyperparameters. It is asked
 for averages of the surface along short walks, whose variance needs joint predictions: rows that are
 predicted together share the union of their neighbors. Last it is saved and loaded. Tran, Milios,
@@ -143,7 +144,7 @@ def coverage_of_averages(
     How often the average over a walk is within its central 95 % interval, for each length: with
     joint predictions, and with variances added up as if the rows were independent.
     """
-    predict = tf.function(model.posterior().predict_f, autograph=False)
+    predict = tf.function(model.posterior().predict_f, autograph=False, reduce_retracing=True)
     found: dict[str, list[float]] = {"joint": [], "independent": []}
     for length in LENGTHS:
         X = walks(config, length)

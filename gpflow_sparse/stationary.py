@@ -45,8 +45,9 @@ def local_covariances(
     Covariances of each row with places of its own: ``k(Z_i, Z_i) [n, H, H]``, diagonal exact,
     ``k(Z_i, x_i) [n, H]`` and ``k(x_i, x_i) [n]``.
 
-    For the kernels of :func:`covariance` distances are taken from the row, which keeps float32
-    right however far the rows are from the origin. Time O(n H^2 D).
+    For the kernels of :func:`covariance` distances are taken from the row, and among places from
+    their middle, which keeps float32 right however far they are from the origin, and from each
+    other. Time O(n H^2 D).
 
     :param X: ``[n, D]``.
     :param places: ``[n, H, D]``.
@@ -55,8 +56,11 @@ def local_covariances(
     if type(kernel) not in _FROM_INPUTS:
         both = kernel(tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
         return both[:, :-1, :-1], both[:, :-1, -1], diagonal
-    from_row, k = _from_rows(kernel, X, places)
-    K = _FROM_INPUTS[type(kernel)](from_row, from_row, tf.convert_to_tensor(kernel.variance))
+    _, k = _from_rows(kernel, X, places)
+    # among places from their middle, which a row may be far away from
+    middle = tf.stop_gradient(tf.reduce_mean(places, axis=1, keepdims=True))
+    among = kernel.scale(kernel.slice(places - middle, None)[0])
+    K = _FROM_INPUTS[type(kernel)](among, among, tf.convert_to_tensor(kernel.variance))
     return tf.linalg.set_diag(K, tf.repeat(diagonal[:, None], tf.shape(k)[1], axis=1)), k, diagonal
 
 

@@ -157,7 +157,7 @@ def report(title: str, cells: list[tuple[str, str, Verdict]]) -> int:
 
 
 def main() -> int:
-    from tests import hostile_bases, hostile_softki, hostile_sparse
+    from tests import hostile_bases, hostile_softki, hostile_sparse, hostile_swsgp
     from tests.hostile_arguments import TRAINING, arguments
     from tests.hostile_labels import labels
     from tests.hostile_models import spoiled
@@ -179,6 +179,10 @@ def main() -> int:
         "other arguments, for soft interpolation": arguments(hostile_softki.ARGUMENTS),
         "arguments of soft interpolation together": hostile_softki.together(),
         "spoiled soft interpolation": hostile_softki.spoiled(),
+        "arrays, for models with neighbors": arrays(hostile_swsgp.DOORS),
+        "other arguments, for models with neighbors": arguments(hostile_swsgp.ARGUMENTS),
+        "arguments of models with neighbors together": hostile_swsgp.together(),
+        "spoiled models with neighbors": hostile_swsgp.spoiled(),
     }
     bad = sum(report(title, list(table)) for title, table in tables.items())
     print(f"\n{bad} bad cell(s)")

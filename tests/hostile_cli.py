@@ -94,6 +94,10 @@ DOORS = {
         *("fit", *SMALL, "--no-plot", "--no-baseline", "--target", "y", "--output", "{run}"),
         *("--task", "classification"),
     ],
+    "fit swsgp": [
+        *("fit", *SMALL, "--no-plot", "--no-baseline", "--target", "y", "--output", "{run}"),
+        *("--method", "swsgp", "--num-neighbors", "4"),
+    ],
     "fit M > N": [
         *("fit", "--num-inducing", "500", "--num-orthogonal", "500", "--num-steps", "1"),
         *("--no-plot", "--no-baseline", "--target", "y", "--output", "{run}"),

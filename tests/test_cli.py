@@ -162,6 +162,11 @@ def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
         (["--method", "softki", "--likelihood", "laplace"], ["likelihood must be gaussian"]),
         (["--method", "softki", "--num-inducing", "9000"], ["num_inducing", "training rows"]),
         (["--method", "softki", "--num-inducing", "0"], ["num_inducing must be positive"]),
+        (["--method", "swsgp", "--num-neighbors", "0"], ["num_neighbors must be positive"]),
+        (
+            ["--method", "swsgp", "--covariance", "low_rank", "--kl-weighting", "chain"],
+            ["kl_weighting", "low_rank"],
+        ),
         (["--method", "basis_svgp", "--num-basis", "0"], ["num_basis must be positive"]),
         (["--method", "grief", "--points-per-dimension", "0"], ["points_per_dimension"]),
     ],
@@ -174,7 +179,7 @@ def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki"])
+@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki", "swsgp"])
 def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, method):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--method", method, "--no-baseline"]

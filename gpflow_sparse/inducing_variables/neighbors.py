@@ -251,7 +251,7 @@ def _no_prior_kl(
 
 
 def _as_indices(value: Any) -> tuple[int, ...]:
-    if isinstance(value, str) or not hasattr(value, "__iter__"):
+    if isinstance(value, str) or np.ndim(value) != 1:
         raise ValueError(f"global_indices must be a list of rows of Z, got {value!r}.")
     return tuple(checks.require_whole(index, "global_indices") for index in value)
 

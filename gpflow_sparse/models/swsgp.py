@@ -32,7 +32,8 @@ from gpflow_sparse.posteriors.neighbor import require_not_whitened
 class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
     r"""
     Variational inference over M inducing variables of which each row of the data sees H, those of
-    its nearest inducing points: a step on n rows takes O(n H^3) time, whatever M is.
+    its nearest inducing points: a step on n rows takes O(n H^3) time, whatever M is, and the search
+    for them.
 
     ``f(x) | u_I`` is the prior's conditional given the neighbors I of x, and ``q(u) = N(q_mu, S)``.
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
@@ -43,13 +44,15 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
 
     - "usage": ``w_i`` is the mean over the neighbors j of ``1 / c_j``, with c_j the number of
       training rows that see j, from :meth:`update_neighbors`: each u_j then pays about once. No
-      bound, but close to one; the default, as the printed weights learn too little noise and are
-      far too sure of f (``docs/sharp-bits.md`` has figures).
+      bound; the default, as "paper" is far too sure and "chain" takes longer.
     - "paper": ``1 / N``, as in eq. (11). The paper says that this is a lower bound; it is not
-      (``docs/errata.md``, W1).
+      (``docs/errata.md``, W1). It learns too little noise and is far too sure of f
+      (``docs/sharp-bits.md``); its means were a little better on most data sets tried
+      (``docs/benchmarks/swsgp.md``).
     - "chain": one ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]`` in place of all local
       ones: a lower bound on the evidence of the model with that prior. Terms of as many inducing
-      points as the batch has rows are sampled, which doubles the cost of a step.
+      points as the batch has rows are sampled, which about doubles the cost of a step, and more
+      with very many points, since predecessors are searched among all.
 
     All three are SVGP's bound at H = M.
 

@@ -94,7 +94,7 @@ def starting_q(
         factors = factors.astype(dtype)
     own = q_sqrt is not None
     scales = _require_shape(q_sqrt, (M, L), "q_sqrt") if own else closest_scales(model)
-    if not (scales > 0.0).all():
+    if not (scales > 0.0).all() or not np.square(scales).all():
         raise ValueError("q_sqrt must be positive standard deviations with this covariance.")
     return mean.astype(dtype), scales.astype(dtype), factors
 

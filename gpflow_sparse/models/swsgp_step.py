@@ -169,8 +169,9 @@ class NeighborStep(SparseModel):
         swsgp_options.require_natural(self, gamma)
         X, Y = self._require_data(data)
         assert self.q_log_scale is not None
-        touched = self._touch(X, Y)
-        loss, (by_mean, by_log_scale), _ = gradients_of(touched, [])
+        with component_checks.blame(self):  # type: ignore[arg-type]
+            touched = self._touch(X, Y)
+            loss, (by_mean, by_log_scale), _ = gradients_of(touched, [])
         taken = touched.rows[0][1]
         weights = tf.gather(self._summed_weights(X), taken)
         log_scale = tf.gather(self.q_log_scale, taken)

@@ -7,6 +7,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
+from gpflow_sparse import checks
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.neighborhoods import Products, Rows
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
@@ -177,6 +178,7 @@ def as_rows(q_mu: Any, q_sqrt: Any) -> Rows:
 
 def require_not_whitened(whiten: Any) -> None:
     """:raises ValueError: for ``whiten=True``."""
+    checks.require_flag(whiten, "whiten")
     if whiten:
         raise ValueError(
             "whiten must be False for NeighborInducingPoints: each row has a prior covariance of "

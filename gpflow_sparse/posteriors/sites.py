@@ -25,8 +25,8 @@ class SitePosterior(SparsePosterior):
 
     so that points may coincide and float32 is safe. ``tau = 0`` is the prior. Time O(n P H^3).
 
-    Learning hyperparameters on an objective of these is unsafe: nothing binds the rows to each
-    other, and lengthscales run off. Learn them elsewhere.
+    Do not learn hyperparameters on an objective of these: nothing binds the rows to each other, and
+    lengthscales may run off (``docs/sharp-bits.md``).
     """
 
     def __init__(
@@ -46,6 +46,11 @@ class SitePosterior(SparsePosterior):
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._refuse_multioutput()
+        if not isinstance(inducing_variable, NeighborInducingPoints):
+            raise ValueError(
+                "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
+                f"num_neighbors), got {type(inducing_variable).__name__}."
+            )
         self.targets = checks.require_matrix(targets, "targets")
         self.precisions = checks.require_matrix(precisions, "precisions")
         shape = (inducing_variable.Z.shape[0], self.targets.shape[1])

@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 from gpflow_sparse import linalg
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, neighbors
 from gpflow_sparse.models import SWSGP
-from gpflow_sparse.neighbors import NeighborIndex
+from gpflow_sparse.neighbors import HostSearch, NeighborIndex
 from gpflow_sparse.training import (
     SparseAdam,
     SparseSGD,
@@ -82,15 +82,20 @@ def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
     """In the graph; by a tree, a batch ahead or not; from memory."""
     expected = run(swsgp())
     monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
-    ahead, late = [], []
-    query = NeighborIndex.query
+    ahead, late, here = [], [], threading.local()
+    query, find_ahead = NeighborIndex.query, HostSearch.find_ahead
 
     def counted(self, X, count):
-        in_thread = threading.current_thread().name.startswith("gpflow_sparse-ahead")
-        (ahead if in_thread else late).append(len(X))
+        (ahead if getattr(here, "ahead", False) else late).append(len(X))
         return query(self, X, count)
 
+    def counted_ahead(self, *arguments):
+        here.ahead = True
+        find_ahead(self, *arguments)
+        here.ahead = False
+
     monkeypatch.setattr(NeighborIndex, "query", counted)
+    monkeypatch.setattr(HostSearch, "find_ahead", counted_ahead)
     found = {"ahead": run(swsgp())}
     assert ahead == [16] * 10
     assert late.count(16) < 8  # the first batch, and those before which lengthscales have moved
