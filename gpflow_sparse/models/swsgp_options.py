@@ -217,8 +217,8 @@ def blocks_of_data(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.T
         return
     if not isinstance(X, np.memmap):
         X, Y = model._require_data((X, Y))
-    elif not isinstance(Y, np.ndarray) or len(X) != len(Y):
-        count = len(Y) if isinstance(Y, np.ndarray) else type(Y).__name__
+    elif not isinstance(Y, np.ndarray) or not Y.ndim or len(X) != len(Y):
+        count = len(Y) if isinstance(Y, np.ndarray) and Y.ndim else "none"
         raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {count}.")
     for start in range(0, len(X), rows):
         yield model._require_data((X[start : start + rows], Y[start : start + rows]))
