@@ -103,6 +103,10 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
     with --resume goes on.
     """
     with clear_errors(), session(fields["float32"], device):
+        if fields["method"] == "swsgp" and fields["whiten"] and _chosen("whiten"):
+            raise ValueError(
+                "--whiten is not for swsgp, whose neighborhoods overlap; leave it out."
+            )
         defaults = METHOD_DEFAULTS.get(fields["method"], {})
         fields |= {name: value for name, value in defaults.items() if not _chosen(name)}
         config = RunConfig(**fields)

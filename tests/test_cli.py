@@ -163,6 +163,7 @@ def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
         (["--method", "softki", "--num-inducing", "9000"], ["num_inducing", "training rows"]),
         (["--method", "softki", "--num-inducing", "0"], ["num_inducing must be positive"]),
         (["--method", "swsgp", "--num-neighbors", "0"], ["num_neighbors must be positive"]),
+        (["--method", "swsgp", "--whiten"], ["--whiten is not for swsgp"]),
         (
             ["--method", "swsgp", "--covariance", "low_rank", "--kl-weighting", "chain"],
             ["kl_weighting", "low_rank"],

@@ -7,7 +7,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
-from gpflow_sparse import checks
+from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.neighborhoods import Products, Rows
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
@@ -47,12 +47,15 @@ class NeighborPosterior(SparsePosterior):
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
         :param jitter: smallest relative jitter; None leaves it to the float type.
+        :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._refuse_multioutput()
         require_not_whitened(whiten)
+        component_checks.require_jitter(jitter)
         self.jitter = jitter
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
+        _require_shapes(self._rows(), int(inducing_variable.Z.shape[0]))
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
@@ -71,6 +74,8 @@ class NeighborPosterior(SparsePosterior):
                 "prior_kl needs X for NeighborInducingPoints, since every row has neighbors of its "
                 "own: call model.prior_kl(X) of a gs.models.SWSGP."
             )
+        X = checks.require_inputs(X, self.input_dim, name="X")
+        checks.require_range(X, "X")
         return self.marginals_and_kl(X)[2]
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -174,6 +179,24 @@ def as_rows(q_mu: Any, q_sqrt: Any) -> Rows:
     if q_sqrt.shape.rank == 2:
         return Rows(q_mu, q_sqrt, None)
     return Rows(q_mu, None, tf.transpose(q_sqrt, [1, 0, 2]))
+
+
+def _require_shapes(q: Rows, num_inducing: int) -> None:
+    """:raises ValueError: unless q is one of as many variables, and outputs agree."""
+    if q.mean.shape.rank != 2 or q.mean.shape[0] != num_inducing:
+        raise ValueError(
+            f"q_mu must have shape [M, P] with M = {num_inducing} inducing points, got "
+            f"{tuple(q.mean.shape)}."
+        )
+    shape = tuple(q.mean.shape)
+    wrong = [part.shape for part in q[1:] if part is not None and tuple(part.shape[:2]) != shape]
+    dense = q.scales is None and q.factors is not None
+    if wrong or (dense and q.factors.shape[2] != num_inducing):
+        M, P = shape
+        raise ValueError(
+            f"q_sqrt must be standard deviations [{M}, {P}], lower factors [{P}, {M}, {M}], or a "
+            f"pair of [{M}, {P}] and [{P}, {M}, R]."
+        )
 
 
 def require_not_whitened(whiten: Any) -> None:

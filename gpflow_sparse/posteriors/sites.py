@@ -74,6 +74,8 @@ class SitePosterior(SparsePosterior):
         """
         if X is None:
             raise ValueError("prior_kl needs X: every row has neighbors of its own.")
+        X = checks.require_inputs(X, self.input_dim, name="X")
+        checks.require_range(X, "X")
         return self.marginals_and_kl(X)[2]
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
