@@ -214,8 +214,8 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
         cache = cache_type(precompute_cache)
         self._require_parts(self.input_dim, self.dtype)
-        # as it is at each use, as the variables in it are
-        arguments = (self.kernel, self.inducing_variable, self.q_mu, lambda: self.q_sqrt)
+        q_sqrt = _LiveSqrt(self)
+        arguments = (self.kernel, self.inducing_variable, self.q_mu, q_sqrt)
         options: dict[str, Any] = {
             "mean_function": self.mean_function,
             "precompute_cache": cache,
@@ -241,3 +241,15 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         super()._require_parts(num_columns, dtype)
         if hasattr(self, "usage"):  # once all is there
             swsgp_options.require_own_parts(self)
+
+
+class _LiveSqrt(tf.Module):
+    """``q_sqrt`` as it is at each use; a module, so that exports find the variables in it."""
+
+    def __init__(self, model: SWSGP) -> None:
+        super().__init__()
+        self.parts = model.long_variables
+        self._compute = lambda: model.q_sqrt
+
+    def __call__(self) -> Any:
+        return self._compute()

@@ -85,7 +85,7 @@ def test_what_is_run(tmp_path):
     assert found == {
         "powerplant": small,
         "kin8nm": small,
-        "kin40k": [*weighted["10k"], "svgp-1024"],
+        "kin40k": [*weighted["10k"], "36k-usage", "36k-paper", "svgp-1024"],
         "flights2013": [*weighted["20k"], "svgp-512", "boosting"],
         "mnist_parity": [*weighted["digits"], "svgp-digits"],
     }
