@@ -1,12 +1,12 @@
 """SWSGP on a rough surface: 2,000 inducing points, of which each row sees 16.
 
-The surface has more bumps than the 64 points of an SVGP can follow; with more of them, in the same
-time, that does better (--num-svgp 512), and docs/methods.md says how much. SWSGP starts from one
-pass over the rows, is trained, and is then given the best q for its hyperparameters. It is asked
-for averages of the surface along short walks, whose variance needs joint predictions: rows that are
-predicted together share the union of their neighbors. Last it is saved and loaded. Tran, Milios,
-Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor Information", with
-other weights of the KL terms (docs/errata.md, W1).
+The surface has more bumps than an SVGP can follow with the points that it can afford in the same
+time; how many those are is an option (--num-svgp). SWSGP starts from one pass over the rows, is
+trained, and is then given the best q for its hyperparameters. It is asked for averages of the
+surface along short walks, whose variance needs joint predictions: rows that are predicted together
+share the union of their neighbors. Last it is saved and loaded. Tran, Milios, Michiardi and
+Filippone, "Sparse within Sparse Gaussian Processes using Neighbor Information", with other weights
+of the KL terms (docs/errata.md, W1).
 
     python examples/swsgp.py --output swsgp.png
 """
@@ -43,7 +43,7 @@ class Config:
     kl_weighting: str = "usage"
     num_steps: int = 2000
     batch_size: int = 128
-    num_svgp: int = 64  # points of GPflow's SVGP
+    num_svgp: int = 512  # points of GPflow's SVGP
     stride: float = 0.005  # of the walks
     seed: int = 0  # of data, points and batches
     output: Path | None = None  # figure to write
