@@ -248,7 +248,7 @@ class _LiveSqrt(tf.Module):
 
     def __init__(self, model: SWSGP) -> None:
         super().__init__()
-        self.parts = model.long_variables
+        self.q_log_scale, self.q_factor = model.q_log_scale, model.q_factor
         self._compute = lambda: model.q_sqrt
 
     def __call__(self) -> Any:

@@ -190,8 +190,8 @@ def _require_shapes(q: Rows, num_inducing: int) -> None:
         )
     shape = tuple(q.mean.shape)
     wrong = [part.shape for part in q[1:] if part is not None and tuple(part.shape[:2]) != shape]
-    dense = q.scales is None and q.factors is not None
-    if wrong or (dense and q.factors.shape[2] != num_inducing):
+    short = q.scales is None and q.factors is not None and q.factors.shape[2] != num_inducing
+    if wrong or short:
         M, P = shape
         raise ValueError(
             f"q_sqrt must be standard deviations [{M}, {P}], lower factors [{P}, {M}, {M}], or a "
