@@ -214,7 +214,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
         cache = cache_type(precompute_cache)
         self._require_parts(self.input_dim, self.dtype)
-        q_sqrt = _LiveSqrt(self)
+        q_sqrt = LiveSqrt(self)
         arguments = (self.kernel, self.inducing_variable, self.q_mu, q_sqrt)
         options: dict[str, Any] = {
             "mean_function": self.mean_function,
@@ -243,7 +243,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
             swsgp_options.require_own_parts(self)
 
 
-class _LiveSqrt(tf.Module):
+class LiveSqrt(tf.Module):
     """``q_sqrt`` as it is at each use; a module, so that exports find the variables in it."""
 
     def __init__(self, model: SWSGP) -> None:
