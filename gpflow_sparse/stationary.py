@@ -22,17 +22,18 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
     GPflow, ``r^2`` is a difference of squares: its error is the rounding of the largest squared
     distance from the mean of the inputs, in lengthscales. Columns with a large offset do no harm.
 
-    :param X: ``[N, D]``.
+    :param X: ``[N, D]``; or ``[..., N, D]`` without X2.
     :param X2: ``[N2, D]``; None for X itself.
-    :return: ``[N, N2]``.
+    :return: ``[N, N2]``; or ``[..., N, N]``.
     """
     X = tf.convert_to_tensor(X)
     other = X if X2 is None else tf.convert_to_tensor(X2)
-    if type(kernel) not in _FROM_INPUTS or X.shape.rank != 2 or other.shape.rank != 2:
+    batches = X2 is not None and (X.shape.rank != 2 or other.shape.rank != 2)
+    if type(kernel) not in _FROM_INPUTS or X.shape.rank is None or batches:
         return kernel(X) if X2 is None else kernel(X, other)
     scaled, scaled2 = (kernel.scale(part) for part in kernel.slice(X, other))  # lengthscales now 1
     # the same shift on both sides changes nothing, so no gradient needs to know of it
-    center = tf.stop_gradient(tf.reduce_mean(scaled2, axis=0))
+    center = tf.stop_gradient(tf.reduce_mean(scaled2, axis=-2, keepdims=True))
     variance = tf.convert_to_tensor(kernel.variance)
     K = _FROM_INPUTS[type(kernel)](scaled - center, scaled2 - center, variance)
     return tf.linalg.set_diag(K, kernel(X, full_cov=False)) if X2 is None else K
@@ -56,7 +57,7 @@ def local_covariances(
     if type(kernel) not in _FROM_INPUTS:
         both = kernel(tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
         return both[:, :-1, :-1], both[:, :-1, -1], diagonal
-    _, k = _from_rows(kernel, X, places)
+    k = local_cross_covariances(kernel, X, places)
     # among places from their middle, which a row may be far away from
     middle = tf.stop_gradient(tf.reduce_mean(places, axis=1, keepdims=True))
     among = kernel.scale(kernel.slice(places - middle, None)[0])
@@ -66,19 +67,16 @@ def local_covariances(
 
 def local_cross_covariances(kernel: Kernel, X: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """``k(Z_i, x_i) [n, H]`` of :func:`local_covariances` alone, O(n H D)."""
-    if type(kernel) in _FROM_INPUTS:
-        return _from_rows(kernel, X, places)[1]
-    return tf.map_fn(
-        lambda pair: kernel(pair[0], pair[1][None])[:, 0], (places, X), fn_output_signature=X.dtype
-    )
-
-
-def _from_rows(kernel: Kernel, X: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Places relative to their row in lengthscales ``[n, H, D']``, and ``k(Z_i, x_i) [n, H]``."""
-    from_row = kernel.scale(kernel.slice(places - X[:, None, :], None)[0])
+    if type(kernel) not in _FROM_INPUTS:
+        return tf.map_fn(
+            lambda pair: kernel(pair[0], pair[1][None])[:, 0],
+            (places, X),
+            fn_output_signature=X.dtype,
+        )
+    from_row = kernel.scale(kernel.slice(places - X[:, None, :], None)[0])  # [n, H, D']
     zero = tf.zeros_like(from_row[:, :1])
-    k = _FROM_INPUTS[type(kernel)](from_row, zero, tf.convert_to_tensor(kernel.variance))
-    return from_row, k[:, :, 0]
+    variance = tf.convert_to_tensor(kernel.variance)
+    return _FROM_INPUTS[type(kernel)](from_row, zero, variance)[:, :, 0]
 
 
 def _squared_exponential(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:

@@ -60,6 +60,7 @@ class Dataset:
     :param target_name: the name of the column of Y.
     :param num_classes: None for regression; for classification Y holds integers below it.
     :param standardizer: what was applied to the arrays, None while they are in the file's units.
+    :param image_shape: (height, width, channels) where rows are known to be images, else None.
     """
 
     name: str
@@ -69,20 +70,28 @@ class Dataset:
     target_name: str
     num_classes: int | None
     standardizer: "Standardizer | None" = None
+    image_shape: images.ImageShape | None = None
 
-    def standardized(self) -> "Dataset":
+    def standardized(self, *, per_channel: bool = False) -> "Dataset":
         """Standardize with the means and standard deviations of the training rows.
 
+        :param per_channel: all pixels of a channel share a mean and a scale, which keeps patches
+            comparable; by default each column has its own.
         :return: a copy with standardized inputs and, for regression, outputs; its `standardizer`
             brings predictions back to original units.
-        :raises ValueError: if this copy is standardized already.
+        :raises ValueError: if this copy is standardized already, or channels are asked for and
+            `image_shape` is None.
         """
         from gpflow_sparse.data.standardize import Standardizer
 
         if self.standardizer is not None:
             raise ValueError(f"data set {self.name!r} is already standardized; use it as it is")
+        if per_channel and self.image_shape is None:
+            raise ValueError(f"per_channel needs image_shape, which {self.name!r} does not know")
         X, Y = self.train
-        scaler = Standardizer.fit(X, Y if self.num_classes is None else None)
+        channels = self.image_shape[2] if per_channel and self.image_shape else None
+        labels = Y if self.num_classes is None else None
+        scaler = Standardizer.fit(X, labels, num_channels=channels)
         return dataclasses.replace(
             self,
             train=scaler.transform(*self.train),
@@ -173,7 +182,8 @@ def _obtain(name: str, split: int) -> Dataset:
         return _permuted(name, X, Y, split, joints, "distance_meters")
     if name == "digits":
         X, Y, pixels = images.read_digits()
-        return _permuted(name, X, Y, split, pixels, "label", num_classes=10)
+        found = _permuted(name, X, Y, split, pixels, "label", num_classes=10)
+        return dataclasses.replace(found, image_shape=(8, 8, 1))
     if name == "mnist":
         return _from_images(name, read_npz(fetch(MNIST_URL, MNIST_SHA256, name)), split)
     if name == "cifar10":
@@ -262,7 +272,8 @@ def _from_images(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dat
         )
     train, test = images.split_images(name, arrays)
     pixels = tuple(f"pixel_{i}" for i in range(train[0].shape[1]))
-    return Dataset(name, train, test, pixels, "label", num_classes=10)
+    shape = images.shape_of_images(arrays["x_train"])
+    return Dataset(name, train, test, pixels, "label", num_classes=10, image_shape=shape)
 
 
 def _registry() -> dict[str, str | None]:

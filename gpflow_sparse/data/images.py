@@ -1,12 +1,24 @@
 """Image classification sets: pixels as rows, labels as integers."""
 
+import math
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["IMAGE_KEYS", "read_cifar10", "read_digits", "split_images"]
+__all__ = [
+    "IMAGE_KEYS",
+    "ImageShape",
+    "image_shape_of",
+    "read_cifar10",
+    "read_digits",
+    "shape_of_images",
+    "split_images",
+]
+
+ImageShape = tuple[int, int, int]
+"""Height H, width W and channels C; a row holds H W C numbers, rows first, channels last."""
 
 IMAGE_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -37,6 +49,27 @@ def split_images(
             f"{arrays['x_train'].shape[1:]} and {arrays['x_test'].shape[1:]}"
         )
     return train, test
+
+
+def shape_of_images(images: np.ndarray) -> ImageShape:
+    """Of arrays that :func:`split_images` takes: [N,H,W] has one channel."""
+    height, width, channels = (*images.shape[1:], 1)[:3]
+    return height, width, channels
+
+
+def image_shape_of(num_columns: int) -> ImageShape:
+    """The square images that rows of so many numbers can be: gray, or of three colors.
+
+    :raises ValueError: if the number is neither a square nor three times one.
+    """
+    for channels in (1, 3):
+        side = math.isqrt(num_columns // channels)
+        if side and channels * side**2 == num_columns:
+            return side, side, channels
+    raise ValueError(
+        f"image_shape is missing: {num_columns} columns are no square image of 1 or 3 channels; "
+        "give height, width and channels"
+    )
 
 
 def _flatten(name: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

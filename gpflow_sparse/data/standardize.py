@@ -41,24 +41,30 @@ class Standardizer(tf.Module):
             self.y_mean, self.y_scale = _statistics(y_mean, y_scale, "y")
 
     @classmethod
-    def fit(cls, X: np.ndarray, Y: np.ndarray | None = None) -> "Standardizer":
+    def fit(
+        cls, X: np.ndarray, Y: np.ndarray | None = None, *, num_channels: int | None = None
+    ) -> "Standardizer":
         """Take means and standard deviations from training rows.
 
         A constant column keeps scale 1: it is centered and otherwise stays in place.
 
         :param X: training inputs [N,D].
         :param Y: training outputs [N,P]; None for classification, whose labels stay untouched.
+        :param num_channels: C, if rows are images with channels last: one mean and one scale for
+            all pixels of a channel, so that the same patch is the same numbers wherever it is in
+            the image; None for a mean and a scale of each column.
         :return: the fitted standardizer.
         :raises ValueError: for wrong shapes, no rows, NaN, or infinity.
         """
         X = _matrix(X, "X", "D")
         checks.require_range(tf.constant(X), "X")
+        inputs = _mean_and_scale(X) if num_channels is None else _per_channel(X, num_channels)
         if Y is None:
-            return cls(*_mean_and_scale(X))
+            return cls(*inputs)
         Y = _matrix(Y, "Y", "P")
         checks.require_range(tf.constant(Y), "Y")
         _check_same_rows(X, Y)
-        return cls(*_mean_and_scale(X), *_mean_and_scale(Y))
+        return cls(*inputs, *_mean_and_scale(Y))
 
     def transform_inputs(self, X: np.ndarray) -> np.ndarray:
         """Standardize inputs.
@@ -194,6 +200,18 @@ def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     constant = values.min(axis=0) == values.max(axis=0)
     mean, scale = values.mean(axis=0), values.std(axis=0)
     return np.where(constant, values[0], mean), np.where(constant | (scale == 0), 1.0, scale)
+
+
+def _per_channel(X: np.ndarray, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and scale [D] that all columns of a channel share."""
+    columns = X.shape[1]
+    if checks.require_count(num_channels, "num_channels") > columns or columns % num_channels:
+        raise ValueError(
+            f"num_channels must divide the {columns} columns of X, got {num_channels}; pass images "
+            "row by row with channels last"
+        )
+    mean, scale = _mean_and_scale(X.reshape(-1, num_channels))
+    return tuple(np.tile(values, columns // num_channels) for values in (mean, scale))
 
 
 def _matrix(values: np.ndarray, name: str, columns: str, width: int | None = None) -> np.ndarray:

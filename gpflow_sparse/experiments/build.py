@@ -11,7 +11,8 @@ import numpy as np
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.experiments.build_basis import basis_model
-from gpflow_sparse.experiments.config import BASIS_METHODS, RunConfig
+from gpflow_sparse.experiments.config import RunConfig
+from gpflow_sparse.experiments.methods import BASIS_METHODS
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace

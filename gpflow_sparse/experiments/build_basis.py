@@ -13,7 +13,8 @@ from gpflow_sparse.bases import (
     SoftInterpolation,
 )
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.experiments.config import SAMPLED_METHODS, RunConfig
+from gpflow_sparse.experiments.config import RunConfig
+from gpflow_sparse.experiments.methods import SAMPLED_METHODS
 from gpflow_sparse.models import GRIEF, QSGP, RVM, BasisGPR, BasisSVGP
 
 

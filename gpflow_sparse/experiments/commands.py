@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gpflow_sparse.experiments import step_commands
-from gpflow_sparse.experiments.config import METHODS
+from gpflow_sparse.experiments.methods import METHODS
 from gpflow_sparse.experiments.papers import PAPERS
 from gpflow_sparse.experiments.step_commands import split_list, whole_numbers
 from gpflow_sparse.session import session

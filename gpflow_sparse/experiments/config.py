@@ -6,83 +6,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-METHODS = {
-    "solvegp": (
-        "SOLVE-GP",
-        "orthogonal inducing sets: M + M2 points, two small covariances in place of a large one",
-    ),
-    "odvgp": (
-        "ODVGP",
-        "orthogonally decoupled: M points for mean and covariance, M2 more for the mean alone",
-    ),
-    "solvegpr": (
-        "SOLVE-GP regression",
-        "SOLVE-GP with the best q in closed form: all rows in every step, Gaussian noise",
-    ),
-    "grief": (
-        "GP-GRIEF",
-        "regression with the leading eigenfunctions of a product kernel on a grid of any size",
-    ),
-    "basis_gpr": ("Basis regression", "exact regression with a finite basis, streamed over rows"),
-    "basis_svgp": (
-        "Basis SVGP",
-        "variational inference over the weights of a finite basis: any likelihood, minibatches",
-    ),
-    "qsgp": (
-        "QSGP",
-        "a step sees some rows and some of the basis functions, at a cost free of both numbers",
-    ),
-    "rvm": (
-        "RVM",
-        "relevance vector machine, sub-sampled: functions around training rows, most switched off",
-    ),
-    "softki": (
-        "SoftKI",
-        "regression by softmax interpolation between learned points, in any number of columns",
-    ),
-    "swsgp": (
-        "SWSGP",
-        "each row sees the nearest of up to 100,000 inducing points: steps at a cost free of M",
-    ),
-    "svgp": ("SVGP", "GPflow's own, the baseline"),
-}
-SAMPLED_METHODS = ("qsgp", "rvm")
-BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp", *SAMPLED_METHODS)
-BASES = ("grid", "fourier", "hybrid", "dictionary", "soft")
-COVARIANCES = ("diag", "block", "chevron", "dense", "low_rank")
-KL_WEIGHTINGS = ("usage", "paper", "chain")
-REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
-SITE_ESTIMATORS = ("split", "absorbed", "strict")
-LIKELIHOODS = ("gaussian", "laplace", "bernoulli", "bernoulli_logit", "multiclass")
-# What the command line takes where an option is not given, by method.
-METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
-    # under random features alone, a mean-field q learns hyperparameters that are too noisy
-    "qsgp": {"basis": "hybrid", "num_basis": 10_000, "batch_size": 500, "learning_rate": 0.1},
-    "rvm": {"basis": "dictionary", "batch_size": 500, "learning_rate": 0.1},
-    "swsgp": {
-        "num_inducing": 10_000,
-        "initialization": "random",
-        "num_steps": 3000,
-        "batch_size": 128,
-        "learning_rate": 0.02,
-    },
-}
+from gpflow_sparse.experiments.methods import (
+    BASELINES,
+    BASES,
+    BASIS_METHODS,
+    COVARIANCES,
+    IMAGE_METHODS,
+    INFERENCES,
+    INITIALIZATIONS,
+    KERNELS,
+    KL_WEIGHTINGS,
+    LIKELIHOODS,
+    METHODS,
+    REDUCTIONS,
+    SAMPLED_METHODS,
+    SCHEDULES,
+    SITE_ESTIMATORS,
+)
+
 # Points of the SVGP beside a model that has many more.
 _MOST_BASELINE = 512
-INFERENCES = ("type2", "type1")
-KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
-SCHEDULES = ("cosine", "constant")
 RECORD = "result.json"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
-INITIALIZATIONS = ("kmeans", "greedy", "random")
 
 
 _POSITIVE = (
     *("num_inducing", "num_steps", "batch_size", "num_basis", "points_per_dimension"),
     *("basis_batch_size", "num_support", "num_neighbors"),
 )
+_MOST_LAYERS = 3
 
 
 @dataclass(frozen=True)
@@ -95,6 +49,17 @@ class RunConfig:
     """Column to predict, for a file."""
     task: str = "regression"
     """"regression" or "classification"; data sets by name know their own."""
+    image_shape: str | None = None
+    """Height and width, or these and channels, with commas, of the images that rows are, for
+    ``IMAGE_METHODS``; None for what the data set knows, or square images of 1 or 3 channels."""
+    patch_size: int | None = None
+    """Height and width of patches; None for 3, or 5 in images more than 16 pixels wide."""
+    stride: int | None = None
+    """Pixels between patches; None for 1, or 2 in images more than 16 pixels wide."""
+    num_layers: int = 1
+    """Of ``IMAGE_METHODS``: convolutional GPs before the one whose patches are summed, and it."""
+    tick: bool = True
+    """Whether that one also sees where a patch is."""
     split: int = 0
     """Which train/test split."""
     method: str = "solvegp"
@@ -188,6 +153,7 @@ class RunConfig:
                 "too."
             )
         self._require_basis()
+        self._require_images()
         if self.method == "odvgp" and self.num_orthogonal == 0:
             raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
         for name in ("num_orthogonal", "num_columns", "num_subset", "seed", "split"):
@@ -219,6 +185,35 @@ class RunConfig:
                 f"got {self.num_basis} and {self.num_inducing}."
             )
 
+    def _require_images(self) -> None:
+        if not 1 <= self.num_layers <= _MOST_LAYERS:
+            raise ValueError(f"num_layers must be from 1 to {_MOST_LAYERS}, got {self.num_layers}.")
+        for name in ("patch_size", "stride"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, got {value}.")
+        for name in ("image_shape", "patch_size", "stride", "num_layers", "tick"):
+            given = getattr(self, name) != type(self).__dataclass_fields__[name].default
+            if given and self.method not in IMAGE_METHODS:
+                raise ValueError(
+                    f"{name} is for {' and '.join(IMAGE_METHODS)}, not for {self.method}."
+                )
+        _ = self.image
+
+    @property
+    def image(self) -> tuple[int, int, int] | None:
+        """Height, width and channels, of ``image_shape``."""
+        if self.image_shape is None:
+            return None
+        parts = [part.strip() for part in self.image_shape.split(",")]
+        if len(parts) not in (2, 3) or not all(p.isdecimal() and int(p) for p in parts):
+            raise ValueError(
+                "image_shape must be height and width, or these and channels, such as 28,28 or "
+                f"32,32,3; got {self.image_shape!r}."
+            )
+        height, width, channels = map(int, (*parts, "1")[:3])
+        return height, width, channels
+
     @property
     def on_grid(self) -> bool:
         """Whether the kernel must be a product over input columns."""
@@ -229,12 +224,17 @@ class RunConfig:
         """Number of points of each inducing set, or of basis functions."""
         if self.method in BASIS_METHODS:
             return (self.num_inducing if self.basis == "soft" else self.num_basis,)
-        if self.method in ("svgp", "softki", "swsgp") or not self.num_orthogonal:
+        if self.method in (*BASELINES, "softki", "swsgp") or not self.num_orthogonal:
             return (self.num_inducing,)
         return (self.num_inducing, self.num_orthogonal)
 
     def shrunk_to(self, num_distinct: int) -> "RunConfig":
-        """The same run with at most a quarter of the distinct rows in each inducing set."""
+        """
+        The same run with at most a quarter of the distinct rows in each inducing set; images have
+        patches enough.
+        """
+        if self.method in IMAGE_METHODS:
+            return self
         most = max(1, num_distinct // 4)
         num_inducing = min(self.num_inducing, most)
         if self.method in BASIS_METHODS and self.basis == "hybrid":
@@ -246,8 +246,12 @@ class RunConfig:
         )
 
     def as_baseline(self) -> "RunConfig":
-        """The same run with GPflow's SVGP on M points; beside swsgp on at most 512 from k-means."""
-        changed: dict[str, Any] = {"method": "svgp", "baseline": False}
+        """
+        The same run with GPflow's SVGP on M points, of images with one set of M patches; beside
+        swsgp on at most 512 points from k-means.
+        """
+        name = "conv-svgp" if self.method in IMAGE_METHODS else "svgp"
+        changed: dict[str, Any] = {"method": name, "baseline": False}
         if self.method in SAMPLED_METHODS:  # whose rate is that of another optimizer
             changed["learning_rate"] = RunConfig.learning_rate
         if self.method == "swsgp":

@@ -14,7 +14,12 @@ CLASSIFICATION_METRICS = ("error_rate", "nlpd", "brier", "ece")
 
 
 class CachedModel:
-    """The predictions of a model for observations, from one posterior computed once."""
+    """
+    The predictions of a model for observations, from one posterior computed once.
+
+    A posterior that is no single Gaussian of each row, such as that of a deep model, says itself
+    how probable observations are: it averages densities over its draws, not moments of f.
+    """
 
     def __init__(self, model: gpflow.models.GPModel) -> None:
         self._likelihood = model.likelihood
@@ -23,6 +28,8 @@ class CachedModel:
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations, as the model's own."""
+        if hasattr(self._posterior, "predict_y"):
+            return self._posterior.predict_y(X, self._likelihood)
         return self._likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -31,6 +38,8 @@ class CachedModel:
             data, likelihood=self._likelihood, num_latent_gps=self._num_latent_gps
         )
         checks.require_range(Y, "Y")
+        if hasattr(self._posterior, "predict_log_density"):
+            return self._posterior.predict_log_density((X, Y), self._likelihood)
         mean, variance = self._posterior.predict_f(X)
         return self._likelihood.predict_log_density(X, mean, variance, Y)
 

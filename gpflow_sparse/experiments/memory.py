@@ -1,6 +1,7 @@
 """How much memory a run will need; no TensorFlow."""
 
-from gpflow_sparse.experiments.config import BASIS_METHODS, SAMPLED_METHODS, RunConfig
+from gpflow_sparse.experiments.config import RunConfig
+from gpflow_sparse.experiments.methods import BASIS_METHODS, SAMPLED_METHODS
 
 
 def memory_estimate(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from gpflow_sparse.experiments.runs import Trained
 
 
@@ -21,13 +23,7 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
     :param target_name: label of the axes.
     :raises ValueError: if matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError(
-            'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]", or --no-plot.'
-        ) from error
-    figure = Figure(figsize=(4.6 * len(runs), 4.4), layout="constrained")
+    figure = new_figure(4.6 * len(runs), 4.4)
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
     for axis, run in zip(axes, runs, strict=True):
         if "probabilities" in run.predictions:
@@ -43,6 +39,20 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
             axis.set_ylabel(f"measured {target_name}", parse_math=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """
+    :param width: in inches.
+    :raises ValueError: if matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError(
+            'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]", or --no-plot.'
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:

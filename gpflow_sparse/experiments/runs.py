@@ -29,13 +29,12 @@ from gpflow_sparse.experiments.build_basis import with_weights
 from gpflow_sparse.experiments.config import (
     CHECKPOINTS,
     CONFIG,
-    METHODS,
     MODEL,
     RECORD,
-    SAMPLED_METHODS,
     RunConfig,
 )
 from gpflow_sparse.experiments.evaluation import evaluate, predictor
+from gpflow_sparse.experiments.methods import METHODS, SAMPLED_METHODS
 from gpflow_sparse.models import SoftKI
 from gpflow_sparse.persistence import files
 

@@ -12,7 +12,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.experiments.config import METHODS
+from gpflow_sparse.experiments.methods import METHODS
 from gpflow_sparse.experiments.peers import gpytorch_decoupled_step
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP

@@ -4,9 +4,17 @@ from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches
 
 # Last, and upward on purpose: stock `gpflow.models.SVGP` finds a posterior only once it is
 # registered, and the import above is all a user of that route writes.
 import gpflow_sparse.posteriors  # isort: skip  # noqa: F401
 
-__all__ = ["BasisFeatures", "Kuv", "NeighborInducingPoints", "OrthogonalInducingVariables"]
+__all__ = [
+    "BasisFeatures",
+    "Kuv",
+    "LocatedPatches",
+    "NeighborInducingPoints",
+    "OrthogonalInducingVariables",
+    "Patches",
+]

@@ -1,6 +1,16 @@
 """What ``f`` is: kernels that GPflow does not have, for any GPflow model."""
 
 from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, Filled, SoftKI
+from gpflow_sparse.kernels.convolutional import TICK, Convolutional
 from gpflow_sparse.kernels.product import product_of
 
-__all__ = ["GRIEF", "Basis", "Corrected", "Filled", "SoftKI", "product_of"]
+__all__ = [
+    "GRIEF",
+    "TICK",
+    "Basis",
+    "Convolutional",
+    "Corrected",
+    "Filled",
+    "SoftKI",
+    "product_of",
+]

@@ -1,0 +1,211 @@
+"""Kernels on images that are sums over patches."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.kernels import Kernel, MultioutputKernel
+
+from gpflow_sparse import checks, component_checks
+from gpflow_sparse.images import PatchGrid, make_grid
+from gpflow_sparse.patch_sums import cross_sums, own_sums
+from gpflow_sparse.stationary import covariance
+
+
+class Convolutional(Kernel):
+    r"""
+    ``f(x) = c sum_p w_p g(x^[p])``, ``g ~ GP(0, k_g)`` on patches of all channels together.
+
+        k(x, x') = c^2 sum_pq w_p w_q k_g(x^[p], x'^[q])
+
+    with ``c = 1 / P`` if ``average``, else 1. Van der Wilk, Rasmussen and Hensman, "Convolutional
+    Gaussian Processes" (2017), as Shi, Titsias and Mnih (2020, arXiv:1910.10596v5, section 4) use
+    it; they print no c, other codes divide by P, which is a factor P^2 in k. Averaging keeps the
+    variance of f at most that of g times the largest squared weight.
+
+    GPflow's ``Convolutional`` has ``c = 1 / P`` too, no stride, and takes every channel of a patch
+    for a patch of its own.
+
+    The variance at N images costs O(N P^2 L), with M inducing patches their covariance O(N P M L),
+    in memory for a few images at a time. A full covariance of N images costs O(N^2 P^2 L): for
+    small N only.
+    """
+
+    def __init__(
+        self,
+        base_kernel: Kernel,
+        image_shape: Any,
+        patch_shape: Any,
+        *,
+        weights: Any = None,
+        stride: int = 1,
+        average: bool = True,
+    ) -> None:
+        """
+        :param base_kernel: k_g, any kernel of one output on patches ``[..., L]``, ``L = h w C``.
+        :param image_shape: ``(H, W)`` or ``(H, W, C)``; an image is a row of ``H W C`` numbers, row
+            by row, channels last.
+        :param patch_shape: ``(h, w)``.
+        :param weights: w ``[P]``, one for each patch row by row, trained; ones by default.
+        :param stride: pixels from one patch to the next.
+        :param average: whether to divide by the number of patches P.
+        :raises ValueError: for shapes that do not fit each other.
+        """
+        super().__init__()
+        if not isinstance(base_kernel, Kernel) or isinstance(base_kernel, MultioutputKernel):
+            raise ValueError(
+                "base_kernel must be a GPflow kernel of one output, such as "
+                f"gpflow.kernels.SquaredExponential(); got {type(base_kernel).__name__}."
+            )
+        grid = make_grid(image_shape, patch_shape, stride)
+        checks.require_flag(average, "average")
+        component_checks.require_kernel(base_kernel, grid.patch_length, "base_kernel")
+        self.base_kernel = base_kernel
+        self.image_shape, self.patch_shape, self.stride = grid
+        self.average = average
+        self.weights = Parameter(_require_weights(weights, grid.num_patches))
+
+    @property
+    def grid(self) -> PatchGrid:
+        """Where the patches are."""
+        return PatchGrid(self.image_shape, self.patch_shape, self.stride)
+
+    @property
+    def patch_weights(self) -> tf.Tensor:
+        """``c w [P]``."""
+        weights = tf.convert_to_tensor(self.weights)
+        return weights / tf.cast(self.grid.num_patches, weights.dtype) if self.average else weights
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        """``[..., N, N]``, or ``[..., N, ..., N2]`` for other images."""
+        if X2 is not None:
+            first, second = (tf.reshape(part, [-1, part.shape[-1]]) for part in (X, X2))
+            shape = tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0)
+            return tf.reshape(self._across(first, second), shape)
+        if X.shape.rank == 2:
+            return self._across(X, X)
+        flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+        # AutoGraph would rewrite GPflow's kernels at every call
+        own = tf.autograph.experimental.do_not_convert(lambda images: self._across(images, images))
+        K = tf.map_fn(own, flat)
+        return tf.reshape(K, tf.concat([tf.shape(X)[:-1], tf.shape(X)[-2:-1]], axis=0))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        """``[..., N]``"""
+        w = self.patch_weights
+        table = w[:, None] * w[None, :] * self._location_covariance()
+        flat = tf.reshape(X, [-1, X.shape[-1]])
+        return tf.reshape(own_sums(self.base_kernel, flat, self.grid, table), tf.shape(X)[:-1])
+
+    def patch_covariance(self, Z: tf.Tensor, Z2: tf.Tensor | None = None) -> tf.Tensor:
+        """``k_g(Z, Z2) [M, M2]``, or ``k_g(Z, Z)``: of the responses g to patches."""
+        return covariance(self.base_kernel, Z, Z2)
+
+    def response_covariance(self, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+        """``cov[g(Z), f(X)] [M, N]`` for patches ``Z [M, L]`` and images ``X [N, D]``."""
+        return cross_sums(self.base_kernel, Z, X, self.grid, self.patch_weights[:, None])
+
+    def _location_covariance(self) -> Any:
+        """What the places of two patches multiply their covariance by: a number, or ``[P, P]``."""
+        return 1.0
+
+    def _across(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """By taking the patches of the first images for inducing patches."""
+        patches = tf.reshape(self.grid.patches(X), [-1, self.grid.patch_length])  # [N P, L]
+        columns = self._columns(tf.shape(X)[0])
+        K = cross_sums(self.base_kernel, patches, X2, self.grid, columns)  # [N P, N2]
+        by_image = tf.reshape(K, [-1, self.grid.num_patches, tf.shape(X2)[0]])
+        return tf.einsum("p,npm->nm", self.patch_weights, by_image)
+
+    def _columns(self, num_images: tf.Tensor) -> tf.Tensor:
+        """Weights of patches of the second images, for each patch of the first if they differ."""
+        return self.patch_weights[:, None]
+
+
+class TICK(Convolutional):
+    r"""
+    Convolutional, where the response to a patch also depends on where the patch is:
+
+        k(x, x') = c^2 sum_pq w_p w_q k_g(x^[p], x'^[q]) k_loc(s_p, s_q)
+
+    Dutordoir, van der Wilk, Artemev and Hensman, "Bayesian Image Classification with Deep
+    Convolutional Gaussian Processes" (arXiv:1902.05888). Locations ``s_p`` are rows and columns of
+    the grid of patches, from 0 to ``H' - 1`` and ``W' - 1``, whatever the stride; in pixels,
+    lengthscales would be ``stride`` times as long.
+
+    A long lengthscale of ``k_loc`` gives back :class:`Convolutional`, a short one independent
+    functions of each patch.
+    """
+
+    def __init__(
+        self,
+        base_kernel: Kernel,
+        image_shape: Any,
+        patch_shape: Any,
+        *,
+        location_kernel: Kernel | None = None,
+        weights: Any = None,
+        stride: int = 1,
+        average: bool = True,
+    ) -> None:
+        """
+        :param location_kernel: k_loc, on rows and columns ``[..., 2]``; by default Matern 3/2 of
+            lengthscale 3, the paper's. Its variance is set to 1 and not trained: that of
+            ``base_kernel`` says the same.
+        """
+        super().__init__(
+            base_kernel, image_shape, patch_shape, weights=weights, stride=stride, average=average
+        )
+        kernel = gpflow.kernels.Matern32(lengthscales=3.0) if location_kernel is None else location_kernel
+        if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
+            raise ValueError(
+                "location_kernel must be a GPflow kernel of one output on two columns, got "
+                f"{type(kernel).__name__}."
+            )
+        component_checks.require_kernel(kernel, 2, "location_kernel")
+        if isinstance(variance := getattr(kernel, "variance", None), Parameter):
+            variance.assign(tf.ones_like(variance))
+            gpflow.set_trainable(variance, False)
+        self.location_kernel = kernel
+
+    def located_covariance(
+        self,
+        Z: tf.Tensor,
+        locations: tf.Tensor,
+        Z2: tf.Tensor | None = None,
+        locations2: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """As :meth:`patch_covariance`, times ``k_loc`` of ``locations [M, 2]``."""
+        return self.patch_covariance(Z, Z2) * covariance(self.location_kernel, locations, locations2)
+
+    def located_response_covariance(
+        self, Z: tf.Tensor, locations: tf.Tensor, X: tf.Tensor
+    ) -> tf.Tensor:
+        """As :meth:`response_covariance`, for patches that are at ``locations [M, 2]``."""
+        near = covariance(self.location_kernel, self._places(), locations)  # [P, M]
+        weights = self.patch_weights[:, None] * near
+        return cross_sums(self.base_kernel, Z, X, self.grid, weights)
+
+    def _places(self) -> tf.Tensor:
+        return tf.constant(self.grid.locations(), dtype=self.weights.dtype)
+
+    def _location_covariance(self) -> Any:
+        return covariance(self.location_kernel, self._places())  # [P, P]
+
+    def _columns(self, num_images: tf.Tensor) -> tf.Tensor:
+        return tf.tile(self.patch_weights[:, None] * self._location_covariance(), [1, num_images])
+
+
+def _require_weights(weights: Any, num_patches: int) -> tf.Tensor:
+    if weights is None:
+        return tf.ones([num_patches], gpflow.default_float())
+    tensor = checks.as_tensor(weights, "weights")
+    checks.require_range(tensor, "weights")
+    if tuple(tensor.shape) != (num_patches,):
+        raise ValueError(
+            f"weights must be one for each of {num_patches} patches, got shape "
+            f"{tuple(np.shape(weights))}."
+        )
+    return tensor
