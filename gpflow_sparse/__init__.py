@@ -16,6 +16,7 @@ _MODULES = (
     "initialization",
     "kernels",
     "likelihoods",
+    "mean_functions",
     "models",
     "persistence",
     "posteriors",

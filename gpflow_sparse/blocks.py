@@ -68,6 +68,40 @@ def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor
     return mean, cov
 
 
+def draws(
+    Kff_diag: tf.Tensor,
+    blocks: Sequence[Block],
+    noise: tf.Tensor,
+    block_noise: Sequence[tf.Tensor],
+) -> tf.Tensor:
+    """
+    Functions that are drawn once for a group of inputs, but for a residual of each input's own.
+
+        f = sum_b A_b^T (m_b + R_b eps_b) + sqrt(k(x, x) - sum_b |A_b|^2) eps
+
+    Covariances within a group are those of :func:`joint` in all that q says, and zero in the
+    residual. Time O(S P sum_b (M_b^2 + N M_b)) for N inputs in a group.
+
+    :param Kff_diag: prior variances ``[..., N]``.
+    :param blocks: with ``A [..., M_b, N]`` and factors.
+    :param noise: standard normal, ``[..., N, P]``; leading axes broadcast against the others'.
+    :param block_noise: standard normal, one ``[..., M_b, P]`` for each block.
+    :return: ``[..., N, P]``, prior mean excluded.
+    """
+    residual, f = Kff_diag, tf.zeros([], noise.dtype)
+    for block, eps in zip(blocks, block_noise, strict=True):
+        residual = residual - tf.reduce_sum(tf.square(block.A), axis=-2)
+        spread = 0.0 if block.q_sqrt is None else tf.einsum("pij,...jp->...ip", block.q_sqrt, eps)
+        f = f + tf.linalg.matmul(block.A, block.q_mu + spread, transpose_a=True)
+    return f + root(residual)[..., None] * noise
+
+
+def root(variances: tf.Tensor) -> tf.Tensor:
+    """Standard deviations; of what rounding left below zero, zero with no gradient."""
+    least = 1e-18 if variances.dtype == tf.float64 else 1e-12
+    return tf.sqrt(tf.maximum(variances, tf.constant(least, variances.dtype)))
+
+
 def kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> tf.Tensor:
     """
     KL[ N(q_mu, q_sqrt q_sqrt^T) || N(0, I) ], summed over outputs.

@@ -12,9 +12,13 @@ from click.core import ParameterSource
 
 from gpflow_sparse._version import __version__
 from gpflow_sparse.experiments.commands import bench
-from gpflow_sparse.experiments.config import (
+from gpflow_sparse.experiments.config import MODEL, MOST_LAYERS, RunConfig
+from gpflow_sparse.experiments.memory import memory_estimate
+from gpflow_sparse.experiments.methods import (
+    BASELINES,
     BASES,
     COVARIANCES,
+    IMAGE_METHODS,
     INFERENCES,
     INITIALIZATIONS,
     KERNELS,
@@ -22,13 +26,10 @@ from gpflow_sparse.experiments.config import (
     LIKELIHOODS,
     METHOD_DEFAULTS,
     METHODS,
-    MODEL,
     REDUCTIONS,
     SCHEDULES,
     SITE_ESTIMATORS,
-    RunConfig,
 )
-from gpflow_sparse.experiments.memory import memory_estimate
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.session import session
 from gpflow_sparse.terminal import clear_errors, print_results, print_table, write_csv
@@ -59,6 +60,11 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--num-columns", help="Columns of ODVGP's penalty drawn in a step; 0 for all.")
 @_field("--num-neighbors", help="swsgp: inducing points that a row sees.")
 @_field("--kl-weighting", type=click.Choice(KL_WEIGHTINGS), help="swsgp: what local KLs count.")
+@_field("--image-shape", help="conv-...: H,W or H,W,C; else as the data have it, or square.")
+@_field("--patch-size", type=click.IntRange(min=1), help="conv-...: 3, or 5 above 16 pixels.")
+@_field("--stride", type=click.IntRange(min=1), help="conv-...: 1, or 2 above 16 pixels.")
+@_field("--num-layers", type=click.IntRange(1, MOST_LAYERS), help="conv-...: GPs in a row.")
+@_field("--tick/--no-tick", help="conv-...: whether the last layer sees where a patch is.")
 @_field("--num-basis", help="Basis functions; 10000 for qsgp.")
 @_field(
     "--basis",
@@ -88,7 +94,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--batch-size", help="Rows per step; 500 for qsgp and rvm.")
 @_field("--learning-rate", help="Peak rate of Adam; of Adagrad for qsgp and rvm, 0.1 there.")
 @_field("--schedule", type=click.Choice(SCHEDULES), help="Decay to zero over the run, or constant.")
-@_field("--natural-gradients", help="Step size on q; 0 leaves q to Adam.")
+@_field("--natural-gradients", help="Step size on q; 0, as for conv-..., leaves q to Adam.")
 @_field("--baseline/--no-baseline", help="Train GPflow's SVGP with the same M beside it.")
 @_field("--float32/--float64", help="Precision.")
 @_field("--seed", help="Seed of everything.")
@@ -115,7 +121,6 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         import numpy as np
 
         from gpflow_sparse.experiments import build, runs
-        from gpflow_sparse.experiments.plots import plot_predictions
 
         dataset = build.load_data(config)
         if not _chosen("num_inducing", "num_orthogonal"):
@@ -125,13 +130,12 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         runs.prepare_folder(folder, config, resume=resume)
         _announce(config, dataset)
         trained = [runs.train(config, dataset, folder, resume=resume)]
-        if config.baseline and config.method != "svgp":
+        if config.baseline and config.method not in BASELINES:
             trained.append(runs.train(config.as_baseline(), dataset, folder, resume=resume))
         record = runs.summary(config, dataset, trained)
         runs.save_run(folder, record, trained[0].model)
         if plot:
-            _, Y = build.original_units(dataset, dataset.test)
-            plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name)
+            _draw(folder, config, dataset, trained)
         print_results(record["results"], dataset.num_classes)
         click.echo(f"results in {folder}", err=True)
         click.echo(json.dumps(record))
@@ -246,6 +250,16 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
     header = read_header(path / MODEL if path.is_dir() else path)
     with session(header["float"] == "float32", device, header["jitter"]):
         yield
+
+
+def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
+    """Predictions of the test rows, and, of images, what was learned and what is hard."""
+    from gpflow_sparse.experiments import build, image_plots, plots
+
+    X, Y = build.original_units(dataset, dataset.test)
+    plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name)
+    if config.method in IMAGE_METHODS:
+        image_plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
 
 
 def _announce(config: RunConfig, dataset: Any) -> None:

@@ -39,7 +39,7 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
     if isinstance(kernel, kernels.SharedIndependent):
         require_kernel(kernel.kernel, num_columns, f"{name}.kernel")
         return
-    if isinstance(kernel, kernels.Convolutional):
+    if hasattr(kernel, "image_shape"):  # GPflow's Convolutional and ours, which are above this
         _require_image(kernel, num_columns, name)
         return
     active = _num_active(kernel, num_columns, name)
@@ -226,11 +226,12 @@ def _require_ard(kernel: Any, active: int, num_columns: int, name: str) -> None:
             )
 
 
-def _require_image(kernel: kernels.Convolutional, num_columns: int, name: str) -> None:
-    pixels = int(np.prod(kernel.image_shape))
+def _require_image(kernel: Any, num_columns: int, name: str) -> None:
+    # GPflow's keeps the channels apart
+    pixels = int(np.prod(kernel.image_shape)) * getattr(kernel, "colour_channels", 1)
     if pixels != num_columns:
         raise ValueError(
-            f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} pixels, but X has "
+            f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} numbers, but X has "
             f"{num_columns} column(s); each row of X is one flattened image."
         )
 

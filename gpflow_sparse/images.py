@@ -13,7 +13,7 @@ class PatchGrid(NamedTuple):
     All patches of an image that lie within it, ``stride`` pixels apart.
 
     An image is a row of ``H W C`` numbers: rows of pixels first, channels last. A patch is a row of
-    ``L = h w C`` numbers in the same order, which is also that of a ``conv2d`` filter ``[h, w, C]``.
+    ``L = h w C`` numbers in the same order, that of a ``conv2d`` filter ``[h, w, C]`` too.
     """
 
     image_shape: tuple[int, int, int]
@@ -66,8 +66,8 @@ def make_grid(image_shape: Any, patch_shape: Any, stride: Any = 1) -> PatchGrid:
     :param stride: pixels between neighboring patches.
     :raises ValueError: for anything else.
     """
-    image = _require_sizes(image_shape, "image_shape", (2, 3))
-    patch = _require_sizes(patch_shape, "patch_shape", (2,))
+    image = require_sizes(image_shape, "image_shape", (2, 3))
+    patch = require_sizes(patch_shape, "patch_shape", (2,))
     if patch[0] > image[0] or patch[1] > image[1]:
         raise ValueError(
             f"patch_shape must fit into the image of {image[0]} x {image[1]} pixels, got "
@@ -78,7 +78,8 @@ def make_grid(image_shape: Any, patch_shape: Any, stride: Any = 1) -> PatchGrid:
     return PatchGrid((height, width, *(channels or [1])), (patch[0], patch[1]), count)  # type: ignore[arg-type]
 
 
-def _require_sizes(value: Any, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+def require_sizes(value: Any, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """:raises ValueError: unless ``value`` is a tuple of positive counts of one of ``lengths``."""
     example = "(28, 28)" if len(lengths) == 1 else "(28, 28) or (32, 32, 3)"
     try:
         sizes = tuple(value)

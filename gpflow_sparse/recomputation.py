@@ -66,12 +66,16 @@ class _Chunks:
         self._shapes, self._dtype = shapes, rows[0].dtype
         static = rows[0].shape[0]
         self._num_rows = tf.shape(rows[0])[0] if static is None else static
-        self._count = tf.maximum(-(-self._num_rows // size), 1) if static is None else -(-static // size)
+        self._count = (
+            tf.maximum(-(-self._num_rows // size), 1) if static is None else -(-static // size)
+        )
         self._size = -(-self._num_rows // self._count)
 
     def forward(self, rows: Tensors, shared: Tensors) -> list[tf.Tensor]:
         results = tf.map_fn(
-            tf.autograph.experimental.do_not_convert(lambda part: list(self._function(part, shared))),
+            tf.autograph.experimental.do_not_convert(
+                lambda part: list(self._function(part, shared))
+            ),
             self._split(rows),
             fn_output_signature=[self._dtype] * len(self._shapes),
             parallel_iterations=1,

@@ -1,5 +1,6 @@
 """From a run's configuration to data and a model that is ready to train."""
 
+import dataclasses
 import functools
 import zlib
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.experiments.build_basis import basis_model
+from gpflow_sparse.experiments.build_images import image_model, image_shape
 from gpflow_sparse.experiments.config import RunConfig
-from gpflow_sparse.experiments.methods import BASIS_METHODS
+from gpflow_sparse.experiments.methods import BASIS_METHODS, IMAGE_METHODS
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
@@ -33,10 +35,12 @@ def load_data(config: RunConfig) -> Dataset:
     """
     The standardized data of a run: a named set, or a file split by ``config.split``.
 
+    For methods of images all pixels of a channel have one mean and one scale.
+
     :raises ValueError: if the file's columns cannot be used, or labels are not integers.
     """
     if not Path(config.data).suffix:
-        return load(config.data, split=config.split).standardized()
+        return _standardized(config, load(config.data, split=config.split))
     if config.target is None and Path(config.data).suffix != ".npz":
         raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
     table = read_table(config.data, target=config.target)
@@ -45,14 +49,22 @@ def load_data(config: RunConfig) -> Dataset:
     rows = np.random.default_rng(config.split).permutation(len(table.X))
     num_test = max(1, len(rows) // 10)
     train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
-    return Dataset(
+    dataset = Dataset(
         name=Path(config.data).stem,
         train=(table.X[train], table.Y[train]),
         test=(table.X[test], table.Y[test]),
         feature_names=table.feature_names,
         target_name=table.target_name or "y",
         num_classes=_count_classes(table.Y) if config.task == "classification" else None,
-    ).standardized()
+    )
+    return _standardized(config, dataset)
+
+
+def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
+    if config.method not in IMAGE_METHODS:
+        return dataset.standardized()
+    shape = image_shape(config, dataset)
+    return dataclasses.replace(dataset, image_shape=shape).standardized(per_channel=True)
 
 
 def source_of(config: RunConfig) -> str:
@@ -93,6 +105,8 @@ def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
         regression and the data set has classes.
     """
     X, _ = dataset.train
+    if config.method in IMAGE_METHODS:
+        return image_model(config, make_likelihood(config, dataset), dataset)
     kernel, noise = _start_kernel(config, dataset)
     if config.method in BASIS_METHODS:
         return basis_model(config, kernel, make_likelihood(config, dataset, noise), dataset)

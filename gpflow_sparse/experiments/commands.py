@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from gpflow_sparse.experiments import step_commands
-from gpflow_sparse.experiments.methods import METHODS
 from gpflow_sparse.experiments.papers import PAPERS
 from gpflow_sparse.experiments.step_commands import split_list, whole_numbers
 from gpflow_sparse.session import session
@@ -24,13 +23,13 @@ def bench() -> None:
 
 
 @bench.command()
-@click.argument("method", type=click.Choice([key for key in METHODS if key != "svgp"]))
-@click.option("--num-inducing", default=512, help="M.")
-@click.option("--num-orthogonal", default=512, help="M2.")
+@click.argument("method", type=click.Choice(step_commands.CHOICES))
+@click.option("--num-inducing", default=512, show_default="512; 500 for conv", help="M.")
+@click.option("--num-orthogonal", default=512, show_default="512; 500 for conv", help="M2.")
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    show_default="512; 500 for qsgp, 1024 for softki, 64 for swsgp",
+    show_default="512; 500 for qsgp, 1024 for softki, 64 for swsgp and conv",
     help="Rows of the batch.",
 )
 @click.option("--input-dim", type=click.IntRange(min=1), show_default="8; 10 for softki", help="D.")
@@ -51,7 +50,11 @@ def bench() -> None:
     help="qsgp: folder for the table and a picture.",
 )
 @click.option("--surface", is_flag=True, help="swsgp: inputs near a surface of 3 dimensions.")
-@click.option("--memory", is_flag=True, help="swsgp: only what 10^5 points, 100 neighbors take.")
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="swsgp: only what 10^5 points, 100 neighbors take; conv: only what covariances take.",
+)
 @click.option("--float32/--float64", default=False, help="Precision.")
 @click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 def step(method: str, float32: bool, device: str | None, **options: Any) -> None:
@@ -61,7 +64,9 @@ def step(method: str, float32: bool, device: str | None, **options: Any) -> None
     points serves the mean only. For qsgp: whole steps, against the numbers of functions and of
     rows, and the memory that they take. For softki: both objectives, and GPflow's SGPR too, with
     the batch as its data. For swsgp: whole steps of several sizes, and GPyTorch's nearest-neighbor
-    strategy if it is installed.
+    strategy if it is installed. For conv: covariances of images of 28 x 28 pixels with 5 x 5
+    patches, against all at once and against GPflow's; whole steps of one layer and their algebra;
+    steps of two layers.
     """
     with clear_errors(), session(float32, device):
         step_commands.run(method, float32, options)

@@ -36,7 +36,7 @@ _POSITIVE = (
     *("num_inducing", "num_steps", "batch_size", "num_basis", "points_per_dimension"),
     *("basis_batch_size", "num_support", "num_neighbors"),
 )
-_MOST_LAYERS = 3
+MOST_LAYERS = 3
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ class RunConfig:
             )
 
     def _require_images(self) -> None:
-        if not 1 <= self.num_layers <= _MOST_LAYERS:
-            raise ValueError(f"num_layers must be from 1 to {_MOST_LAYERS}, got {self.num_layers}.")
+        if not 1 <= self.num_layers <= MOST_LAYERS:
+            raise ValueError(f"num_layers must be from 1 to {MOST_LAYERS}, got {self.num_layers}.")
         for name in ("patch_size", "stride"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -11,6 +11,7 @@ from gpflow_sparse.data import Standardizer, metrics
 
 REGRESSION_METRICS = ("rmse", "nlpd", "crps", "coverage")
 CLASSIFICATION_METRICS = ("error_rate", "nlpd", "brier", "ece")
+_DEEP_ROWS = 256
 
 
 class CachedModel:
@@ -18,10 +19,15 @@ class CachedModel:
     The predictions of a model for observations, from one posterior computed once.
 
     A posterior that is no single Gaussian of each row, such as that of a deep model, says itself
-    how probable observations are: it averages densities over its draws, not moments of f.
+    how probable observations are: it averages densities over its draws, not moments of f. Its draws
+    of hidden layers take memory, so it is asked of some rows at a time.
     """
 
+    _most_rows: int | None = None
+
     def __init__(self, model: gpflow.models.GPModel) -> None:
+        if hasattr(model, "layers"):
+            self._most_rows = _DEEP_ROWS
         self._likelihood = model.likelihood
         self._num_latent_gps = model.num_latent_gps
         self._posterior = model.posterior()
@@ -29,7 +35,9 @@ class CachedModel:
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations, as the model's own."""
         if hasattr(self._posterior, "predict_y"):
-            return self._posterior.predict_y(X, self._likelihood)
+            parts = [self._posterior.predict_y(x, self._likelihood) for (x,) in self._split(X)]
+            mean, variance = zip(*parts, strict=True)
+            return tf.concat(mean, axis=0), tf.concat(variance, axis=0)
         return self._likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -39,9 +47,18 @@ class CachedModel:
         )
         checks.require_range(Y, "Y")
         if hasattr(self._posterior, "predict_log_density"):
-            return self._posterior.predict_log_density((X, Y), self._likelihood)
+            density = self._posterior.predict_log_density
+            parts = [density(pair, self._likelihood) for pair in self._split(X, Y)]
+            return tf.concat(parts, axis=0)
         mean, variance = self._posterior.predict_f(X)
         return self._likelihood.predict_log_density(X, mean, variance, Y)
+
+    def _split(self, *arrays: tf.Tensor) -> list[tuple[tf.Tensor, ...]]:
+        """Rows that may go through together."""
+        most = self._most_rows or len(arrays[0])
+        return [
+            tuple(array[i : i + most] for array in arrays) for i in range(0, len(arrays[0]), most)
+        ]
 
 
 def predictor(model: gpflow.models.GPModel, inference: str = "type2") -> Any:

@@ -13,8 +13,43 @@ if TYPE_CHECKING:
 
 # Patches of a set that are drawn, and images; in squares.
 _PATCHES_ACROSS, _IMAGES_ACROSS = 10, 5
-# Half a patch, in pixels of the picture: space between patches.
-_GAP = 1
+# Pixels between pictures, and their color, which is no gray.
+_GAP, _WALL = 1, (0.68, 0.8, 0.92)
+
+
+def plot_images(
+    folder: Path, pair: tuple[np.ndarray, np.ndarray], run: Any, image_shape: tuple[int, int, int]
+) -> None:
+    """
+    ``patches.png``: the inducing patches of the first layer; for classes also ``confusion.png`` and
+    ``uncertain.png``.
+
+    :param folder: of the run.
+    :param pair: test images and labels in original units.
+    :param run: what :func:`gpflow_sparse.experiments.runs.train` returned.
+    :param image_shape: (H, W, C).
+    :raises ValueError: if matplotlib is not installed.
+    """
+    plot_patches(folder / "patches.png", *inducing_patches(run.model))
+    if "probabilities" in run.predictions:
+        X, Y = pair
+        plot_confusion(folder / "confusion.png", Y, run)
+        P = run.predictions["probabilities"]
+        plot_uncertain(folder / "uncertain.png", X, Y, P, image_shape)
+
+
+def inducing_patches(model: Any) -> tuple[dict[str, np.ndarray], tuple[int, int, int]]:
+    """
+    Of the first layer of a convolutional model: patches ``[M, L]`` by the name of the set, and
+    their height, width and channels.
+    """
+    layer = model.layers[0] if hasattr(model, "layers") else model
+    points = layer.inducing_variable
+    sets = getattr(points, "sets", (points,))
+    names = ("Z", "O", *(f"O{i}" for i in range(2, len(sets))))
+    grid = getattr(layer, "grid", None) or layer.kernel.grid
+    patches = {name: part.Z.numpy() for name, part in zip(names, sets, strict=False)}
+    return patches, (*grid.patch_shape, grid.image_shape[2])
 
 
 def plot_patches(
@@ -32,6 +67,7 @@ def plot_patches(
     :raises ValueError: if matplotlib is not installed.
     """
     figure = new_figure(4.2 * len(sets), 4.5)
+    figure.get_layout_engine().set(wspace=0.05)
     axes = figure.subplots(1, len(sets), squeeze=False)[0]
     for axis, (title, patches) in zip(axes, sets.items(), strict=True):
         shown = patches[: _PATCHES_ACROSS**2].reshape(-1, *patch_shape)
@@ -101,10 +137,10 @@ def most_uncertain(probabilities: np.ndarray, count: int) -> np.ndarray:
 
 
 def tiles(pictures: np.ndarray, across: int) -> np.ndarray:
-    """Pictures ``[n, h, w, C]`` as one, so many in a row, white between them and where none is."""
-    count, h, w, channels = pictures.shape
+    """Pictures ``[n, h, w, 1 or 3]`` as one ``[., ., 3]``, so many in a row, blue between them."""
+    count, h, w, _ = pictures.shape
     down = -(-count // across)
-    wall = np.ones((down * (h + _GAP) - _GAP, across * (w + _GAP) - _GAP, channels))
+    wall = np.tile(_WALL, (down * (h + _GAP) - _GAP, across * (w + _GAP) - _GAP, 1))
     for i, picture in enumerate(pictures):
         row, column = (h + _GAP) * (i // across), (w + _GAP) * (i % across)
         wall[row : row + h, column : column + w] = picture

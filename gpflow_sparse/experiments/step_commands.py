@@ -7,8 +7,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from gpflow_sparse.experiments.conv_sizes import ImageSizes
+from gpflow_sparse.experiments.methods import BASELINES, IMAGE_METHODS, METHODS
 from gpflow_sparse.terminal import print_table
 
+CHOICES = (*(key for key in METHODS if key not in (*BASELINES, *IMAGE_METHODS)), "conv")
 # Options that only some methods have.
 _OWN = {
     "num_basis": ("qsgp",),
@@ -17,8 +20,10 @@ _OWN = {
     "num_support": ("qsgp",),
     "output": ("qsgp",),
     "surface": ("swsgp",),
-    "memory": ("swsgp",),
+    "memory": ("swsgp", "conv"),
 }
+# M and M2 for conv.
+_PATCHES = 500
 
 
 def run(method: str, float32: bool, options: dict[str, Any]) -> None:
@@ -41,6 +46,8 @@ def run(method: str, float32: bool, options: dict[str, Any]) -> None:
         _step_of_softki(sizes)
     elif method == "swsgp":
         _step_of_swsgp(options, float32)
+    elif method == "conv":
+        _step_of_conv(options, float32)
     else:
         _step_against_svgp(method, sizes)
 
@@ -115,6 +122,37 @@ def _step_of_swsgp(options: dict[str, Any], float32: bool) -> None:
     ratios = swsgp_steps.step_ratios(rows)
     print_table(("times", "ratio"), [(name, f"{ratio:.3f}") for name, ratio in ratios.items()])
     record = {"rows": [dataclasses.asdict(row) for row in rows], "ratios": ratios}
+    click.echo(json.dumps(record))
+
+
+def _step_of_conv(options: dict[str, Any], float32: bool) -> None:
+    from gpflow_sparse.experiments import conv_kernels, conv_memory, conv_steps
+
+    if not is_default("input_dim"):
+        raise ValueError("--input-dim is not for conv, which has images of 28 x 28 pixels.")
+    names = ("num_inducing", "num_orthogonal")
+    M, M2 = (_PATCHES if is_default(name) else options[name] for name in names)
+    images, repeats = options["batch_size"] or 64, options["repeats"]
+    sizes = ImageSizes(num_images=images, num_inducing=M, num_orthogonal=M2)
+    if options["memory"]:
+        grown = conv_memory.kernel_memory(sizes, float32=float32)
+        table = [(m.title, "yes" if m.gradient else "no", f"{m.peak:.0f}") for m in grown]
+        print_table(("Kuf and Kdiag", "gradient", "peak, MB"), table)
+        click.echo(json.dumps({"memory": [dataclasses.asdict(m) for m in grown]}))
+        return
+    times = conv_kernels.kernel_times(sizes, repeats=repeats)
+    table = [(t.title, "yes" if t.gradient else "no", f"{t.milliseconds:.0f}") for t in times]
+    print_table(("Kuf and Kdiag", "gradient", "ms"), table)
+    ratios = conv_kernels.kernel_ratios(times)
+    print_table(("times", "ratio"), [(name, f"{ratio:.3f}") for name, ratio in ratios.items()])
+    steps = conv_steps.image_steps(sizes, repeats=repeats)
+    table = [(s.title, s.part, f"{s.milliseconds:.0f}", f"{s.ratio:.3f}") for s in steps]
+    print_table(("model", "part", "ms per step", "ratio to GPflow"), table)
+    record = {
+        "kernels": [dataclasses.asdict(time) for time in times],
+        "ratios": ratios,
+        "steps": [dataclasses.asdict(step) for step in steps],
+    }
     click.echo(json.dumps(record))
 
 

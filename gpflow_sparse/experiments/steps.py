@@ -79,7 +79,7 @@ def bench_step(
     mine = step_operations((num_inducing, num_orthogonal), batch_size)
     operations = [mine if method == "solvegp" else None, union, union]
     data = [tf.constant(array, gpflow.default_float()) for array in (X, Y)]
-    steps = {title: _compiled_step(model, tuple(data)) for title, model in models.items()}
+    steps = {title: value_and_gradient(model, tuple(data)) for title, model in models.items()}
     steps |= _peer_step(Z, O, *data)
     times = alternate(list(steps.values()), repeats)
     matrix = tf.constant(rng.normal(size=(total, total)), gpflow.default_float())
@@ -141,7 +141,8 @@ def _ours(kind: type[OrthogonalModel], *sets: np.ndarray) -> OrthogonalModel:
     )
 
 
-def _compiled_step(model: gpflow.models.GPModel, data: Any) -> Callable[[], Any]:
+def value_and_gradient(model: gpflow.models.GPModel, data: Any) -> Callable[[], Any]:
+    """A compiled function: the loss on this batch, and its gradient to all that is trainable."""
     variables = model.trainable_variables
 
     @tf.function(autograph=False)

@@ -9,6 +9,7 @@ from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingV
 from gpflow.kernels import Kernel
 
 from gpflow_sparse import checks
+from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches
 
 
 class OrthogonalInducingVariables(InducingVariables):
@@ -43,11 +44,12 @@ class OrthogonalInducingVariables(InducingVariables):
             raise ValueError(
                 f"all inducing sets must have the same number of columns, got {widths}."
             )
-        kinds = {type(s) for s in (base_set, *others)}
-        if {InducingPoints, InducingPatches} <= kinds:
+        kinds = [type(s) for s in (base_set, *others)]
+        if len(set(kinds)) > 1 and {InducingPatches, Patches, LocatedPatches} & set(kinds):
             raise ValueError(
-                "all inducing sets must be of one kind, got InducingPoints (what an array stands "
-                "for, inputs of f) and InducingPatches; wrap each set of patches."
+                "all inducing sets must be of one kind if one is of patches, got "
+                f"{', '.join(kind.__name__ for kind in kinds)}; an array stands for "
+                "InducingPoints, inputs of f: wrap each set of patches."
             )
         if _rows_and_columns(base_set)[0] == 0:
             raise ValueError("base is empty: it needs at least one row.")

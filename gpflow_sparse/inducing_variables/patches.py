@@ -7,6 +7,7 @@ import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
+
 from gpflow_sparse import checks, linalg
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.kernels.convolutional import TICK, Convolutional
@@ -143,9 +144,7 @@ def _located_images(patches: LocatedPatches, kernel: Kernel, Xnew: Any) -> tf.Te
 
 
 @Kuv.register(LocatedPatches, LocatedPatches, Kernel)
-def _located_located(
-    first: LocatedPatches, second: LocatedPatches, kernel: Kernel
-) -> tf.Tensor:
+def _located_located(first: LocatedPatches, second: LocatedPatches, kernel: Kernel) -> tf.Tensor:
     return _require_located(second, kernel).located_covariance(*_both(first), *_both(second))
 
 

@@ -80,7 +80,9 @@ class Convolutional(Kernel):
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """``[..., N, N]``, or ``[..., N, ..., N2]`` for other images."""
+        X = self._images(X)
         if X2 is not None:
+            X2 = self._images(X2)
             first, second = (tf.reshape(part, [-1, part.shape[-1]]) for part in (X, X2))
             shape = tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0)
             return tf.reshape(self._across(first, second), shape)
@@ -94,6 +96,7 @@ class Convolutional(Kernel):
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         """``[..., N]``"""
+        X = self._images(X)
         w = self.patch_weights
         table = w[:, None] * w[None, :] * self._location_covariance()
         flat = tf.reshape(X, [-1, X.shape[-1]])
@@ -105,7 +108,18 @@ class Convolutional(Kernel):
 
     def response_covariance(self, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """``cov[g(Z), f(X)] [M, N]`` for patches ``Z [M, L]`` and images ``X [N, D]``."""
-        return cross_sums(self.base_kernel, Z, X, self.grid, self.patch_weights[:, None])
+        weights = self.patch_weights[:, None]
+        return cross_sums(self.base_kernel, Z, self._images(X), self.grid, weights)
+
+    def _images(self, X: Any) -> tf.Tensor:
+        """:raises ValueError: unless they have as many columns as an image has numbers."""
+        X = tf.convert_to_tensor(X)
+        if X.shape[-1] != self.grid.num_pixels:
+            raise ValueError(
+                f"X must have {self.grid.num_pixels} columns, the numbers in an image of shape "
+                f"{tuple(self.image_shape)}; got shape {tuple(X.shape)}."
+            )
+        return X
 
     def _location_covariance(self) -> Any:
         """What the places of two patches multiply their covariance by: a number, or ``[P, P]``."""
@@ -158,7 +172,11 @@ class TICK(Convolutional):
         super().__init__(
             base_kernel, image_shape, patch_shape, weights=weights, stride=stride, average=average
         )
-        kernel = gpflow.kernels.Matern32(lengthscales=3.0) if location_kernel is None else location_kernel
+        kernel = (
+            gpflow.kernels.Matern32(lengthscales=3.0)
+            if location_kernel is None
+            else location_kernel
+        )
         if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
             raise ValueError(
                 "location_kernel must be a GPflow kernel of one output on two columns, got "
@@ -178,7 +196,9 @@ class TICK(Convolutional):
         locations2: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """As :meth:`patch_covariance`, times ``k_loc`` of ``locations [M, 2]``."""
-        return self.patch_covariance(Z, Z2) * covariance(self.location_kernel, locations, locations2)
+        return self.patch_covariance(Z, Z2) * covariance(
+            self.location_kernel, locations, locations2
+        )
 
     def located_response_covariance(
         self, Z: tf.Tensor, locations: tf.Tensor, X: tf.Tensor
@@ -186,7 +206,7 @@ class TICK(Convolutional):
         """As :meth:`response_covariance`, for patches that are at ``locations [M, 2]``."""
         near = covariance(self.location_kernel, self._places(), locations)  # [P, M]
         weights = self.patch_weights[:, None] * near
-        return cross_sums(self.base_kernel, Z, X, self.grid, weights)
+        return cross_sums(self.base_kernel, Z, self._images(X), self.grid, weights)
 
     def _places(self) -> tf.Tensor:
         return tf.constant(self.grid.locations(), dtype=self.weights.dtype)

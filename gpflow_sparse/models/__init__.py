@@ -2,7 +2,9 @@
 
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
+from gpflow_sparse.models.deep import DeepGP
 from gpflow_sparse.models.grief import GRIEF
+from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.odvgp import ODVGP
 from gpflow_sparse.models.qsgp import QSGP
 from gpflow_sparse.models.rvm import RVM
@@ -21,6 +23,9 @@ __all__ = [
     "SWSGP",
     "BasisGPR",
     "BasisSVGP",
+    "ConvLayer",
+    "DeepGP",
+    "GPLayer",
     "SoftKI",
     "VariationalModel",
 ]

@@ -127,7 +127,7 @@ class GuardedModel(GPModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
         Xnew = self._require_inputs(Xnew)
-        _refuse_covariances("predict_y", full_cov, full_output_cov)
+        refuse_covariances("predict_y", full_cov, full_output_cov)
         mean, var = super().predict_y(Xnew)
         component_checks.require_finite_result(self, "the prediction", mean, var)
         return mean, var
@@ -140,7 +140,7 @@ class GuardedModel(GPModel):
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
         X, Y = self._require_data(data)
-        _refuse_covariances("predict_log_density", full_cov, full_output_cov)
+        refuse_covariances("predict_log_density", full_cov, full_output_cov)
         Y = checks.require_finite_in_graph(Y, "Y")
         log_density = super().predict_log_density((X, Y))
         component_checks.require_finite_result(self, "the log density", log_density)
@@ -192,7 +192,8 @@ def _require_kind(value: Any, kind: type, name: str, example: str) -> None:
         )
 
 
-def _refuse_covariances(method: str, full_cov: Any, full_output_cov: Any) -> None:
+def refuse_covariances(method: str, full_cov: Any, full_output_cov: Any) -> None:
+    """:raises ValueError: if a covariance is asked of what has none."""
     for name, value in (("full_cov", full_cov), ("full_output_cov", full_output_cov)):
         checks.require_flag(value, name)
         if value:

@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
@@ -14,16 +13,16 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
-from gpflow_sparse import checks, component_checks
+from gpflow_sparse import checks
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.starting import parameters, prior_factors
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     OrthogonalPosterior,
     SparsePosterior,
     cache_type,
-    latent_kernels,
     require_latent_kernels,
 )
 
@@ -77,9 +76,9 @@ class OrthogonalModel(VariationalModel):
         self._require_parts(self.input_dim)
         mean_shapes, sqrt_shapes = self.variational_shapes
         means = [np.zeros(shape) for shape in mean_shapes] if q_mu is None else q_mu
-        sqrts = self._prior_sqrt()[: len(sqrt_shapes)] if q_sqrt is None else q_sqrt
-        self.q_mu = _parameters(means, mean_shapes, "q_mu")
-        self.q_sqrt = _parameters(sqrts, sqrt_shapes, "q_sqrt", triangular)
+        sqrts = prior_factors(self)[: len(sqrt_shapes)] if q_sqrt is None else q_sqrt
+        self.q_mu = parameters(means, mean_shapes, "q_mu")
+        self.q_sqrt = parameters(sqrts, sqrt_shapes, "q_sqrt", triangular)
 
     @property
     @abstractmethod
@@ -135,38 +134,3 @@ class OrthogonalModel(VariationalModel):
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
         """Pairs ``(q_mu, q_sqrt)``, base set first: what a natural-gradient step moves."""
         return tuple(zip(self.q_mu, self.q_sqrt, strict=False))
-
-    def _prior_sqrt(self) -> list[tf.Tensor]:
-        """Factors with which q is the prior: the identity, or Luu, Lvv, ... if un-whitened."""
-        sizes = self.inducing_variable.sizes
-        if self.whiten:
-            return [np.eye(size)[None].repeat(self.num_latent_gps, axis=0) for size in sizes]
-        factors = []
-        for kernel, latents in latent_kernels(self.kernel, self.num_latent_gps):
-            nothing = [None] * len(sizes)
-            posterior = OrthogonalPosterior(
-                kernel, self.inducing_variable, nothing, nothing, jitter=self.jitter
-            )
-            with component_checks.blame(self):
-                blocks = posterior.prior_factors()
-            factors.append([tf.repeat(L[None], latents.stop - latents.start, 0) for L in blocks])
-        return [tf.concat(per_set, axis=0) for per_set in zip(*factors, strict=True)]
-
-
-def _parameters(
-    values: Sequence[Any], shapes: Sequence[tuple[int, ...]], name: str, transform: Any = None
-) -> tuple[Parameter, ...]:
-    if not isinstance(values, Sequence) or len(values) != len(shapes):
-        found = len(values) if isinstance(values, Sequence) else type(values).__name__
-        raise ValueError(
-            f"{name} must be a tuple with one entry per set, {len(shapes)}; got {found}."
-        )
-    parameters = []
-    for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
-        tensor = checks.as_tensor(value, f"{name}[{i}]")
-        checks.require_range(tensor, f"{name}[{i}]")
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name}[{i}] must have shape {shape}, got {tuple(tensor.shape)}.")
-        made = transform() if transform is not None else None
-        parameters.append(Parameter(tensor, transform=made, dtype=gpflow.default_float()))
-    return tuple(parameters)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.orthogonal import OrthogonalModel
+from gpflow_sparse.models.starting import prior_factors
 
 
 class SOLVEGP(OrthogonalModel):
@@ -62,6 +63,6 @@ class SOLVEGP(OrthogonalModel):
         new.q_mu = (*old.q_mu, *new.q_mu[size:])
         new.q_sqrt = (*old.q_sqrt, *new.q_sqrt[size:])
         new.jitter, new.standardizer = old.jitter, old.standardizer
-        for R, factor in zip(new.q_sqrt[size:], new._prior_sqrt()[size:], strict=True):
+        for R, factor in zip(new.q_sqrt[size:], prior_factors(new)[size:], strict=True):
             R.assign(factor)  # the prior's with the jitter of this model
         return new

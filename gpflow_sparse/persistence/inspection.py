@@ -14,7 +14,7 @@ from gpflow.models import BayesianModel, GPModel
 
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
-from gpflow_sparse.models import QSGP, SWSGP, SoftKI, VariationalModel
+from gpflow_sparse.models import QSGP, SWSGP, DeepGP, SoftKI, VariationalModel
 from gpflow_sparse.models.anchors import Anchors
 from gpflow_sparse.models.fitted_weights import FittedWeights
 from gpflow_sparse.models.guarded import GuardedModel
@@ -55,7 +55,7 @@ def require_sound(model: Any) -> None:
         sound = anchors is None or isinstance(anchors, Anchors)
         _require(sound, "model.anchors must be Anchors or None", anchors)
         model._require_parts(model.input_dim, model.dtype)
-    elif isinstance(model, SWSGP):
+    elif isinstance(model, SWSGP | DeepGP):
         model._require_parts(model.input_dim, model.dtype)
     elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)

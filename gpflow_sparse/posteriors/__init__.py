@@ -5,7 +5,9 @@ from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.posteriors.cells import CellPosterior
 from gpflow_sparse.posteriors.chevron import ChevronPosterior
 from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
+from gpflow_sparse.posteriors.deep import DeepPosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
+from gpflow_sparse.posteriors.layer import LayerPosterior
 from gpflow_sparse.posteriors.multioutput import (
     MultioutputPosterior,
     latent_kernels,
@@ -21,7 +23,9 @@ __all__ = [
     "CellPosterior",
     "ChevronPosterior",
     "DecoupledPosterior",
+    "DeepPosterior",
     "FunctionDraws",
+    "LayerPosterior",
     "MultioutputPosterior",
     "NeighborPosterior",
     "OrthogonalPosterior",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import MultioutputKernel
+from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from gpflow_sparse import checks, component_checks
@@ -43,6 +44,39 @@ class SparsePosterior(AbstractPosterior):
         """D, the number of input columns; None where any number is right."""
         return None
 
+    def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """:meth:`marginals_and_kl` in a deep model, where the KL must not depend on X."""
+        return self.marginals_and_kl(X)
+
+    def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
+        """:meth:`prior_kl` from what has been precomputed, which must be of the values of now."""
+        return self.prior_kl()
+
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        """Numbers of variables in :meth:`cached_blocks`."""
+        raise ValueError(f"{type(self).__name__} has no variables that all inputs see alike.")
+
+    def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
+        """
+        Whitened variables that all rows see, from what has been precomputed.
+
+        :param X: ``[n, D]``.
+        :raises ValueError: for posteriors that have none.
+        """
+        raise ValueError(f"{type(self).__name__} has no variables that all inputs see alike.")
+
+    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of new observations from the cache, ``[N, P]`` each."""
+        return likelihood.predict_mean_and_var(Xnew, *self.predict_f(Xnew))
+
+    def predict_log_density(
+        self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
+    ) -> tf.Tensor:
+        """Log density of new observations from the cache, one per row."""
+        X, Y = data
+        return likelihood.predict_log_density(X, *self.predict_f(X), Y)
+
     def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:
         """
         Compute the cache anew, from the parameters as they are now.
@@ -50,7 +84,7 @@ class SparsePosterior(AbstractPosterior):
         :param precompute_cache: "tensor", "variable" or "nocache"; None keeps the kind it has.
         """
         kind = None if precompute_cache is None else cache_type(precompute_cache)
-        component_checks.require_kernel(self.kernel, self.input_dim)
+        self._require_kernel(self.input_dim)
         with component_checks.blame(self):
             super().update_cache(kind)
 
@@ -108,6 +142,9 @@ class SparsePosterior(AbstractPosterior):
         """:meth:`sample_functions` behind the guards."""
         raise ValueError(f"{type(self).__name__} does not draw functions; use predict_f_samples.")
 
+    def _require_kernel(self, num_columns: int | None) -> None:
+        component_checks.require_kernel(self.kernel, num_columns)
+
     def _predict(
         self,
         predict: Callable[..., tuple[tf.Tensor, tf.Tensor]],
@@ -120,7 +157,7 @@ class SparsePosterior(AbstractPosterior):
         checks.require_range(Xnew, "Xnew")
         checks.require_flag(full_cov, "full_cov")
         checks.require_flag(full_output_cov, "full_output_cov")
-        component_checks.require_kernel(self.kernel, Xnew.shape[-1])
+        self._require_kernel(Xnew.shape[-1])
         if not tf.executing_eagerly():
             component_checks.require_sound(self)
             Xnew = checks.require_finite_in_graph(Xnew, "Xnew")

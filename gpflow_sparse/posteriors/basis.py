@@ -77,6 +77,14 @@ class BasisPosterior(SparsePosterior):
         values += self.X_data.basis.precompute()
         return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
 
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        return (int(self.X_data.basis.num_basis),)
+
+    def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
+        q, precomputed = self._cached(cache)
+        return [Block(self.X_data.basis.features(X, precomputed), *q)]
+
     def _conditional_with_precompute(
         self,
         cache: tuple[tf.Tensor, ...],
@@ -84,12 +92,16 @@ class BasisPosterior(SparsePosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        fixed = self._q_sqrt_is_missing()
-        q_mu, q_sqrt = (cache[0], None) if fixed else cache[:2]
-        precomputed = cache[1:] if fixed else cache[2:]
-        return self._predict_from_weights(
-            Xnew, precomputed, (q_mu, q_sqrt), full_cov, full_output_cov
-        )
+        q, precomputed = self._cached(cache)
+        return self._predict_from_weights(Xnew, precomputed, q, full_cov, full_output_cov)
+
+    def _cached(
+        self, cache: Sequence[tf.Tensor]
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor | None], Sequence[tf.Tensor]]:
+        """q, and what the basis precomputed."""
+        if self._q_sqrt_is_missing():
+            return (cache[0], None), cache[1:]
+        return (cache[0], cache[1]), cache[2:]
 
     def _predict_from_weights(
         self,

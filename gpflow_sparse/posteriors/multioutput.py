@@ -73,7 +73,15 @@ class MultioutputPosterior(SparsePosterior):
         return tf.add_n([part.prior_kl(X) for part in self._parts()])
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        terms = [part.marginals_and_kl(X) for part in self._parts()]
+        return self._together(X, [part.marginals_and_kl(X) for part in self._parts()])
+
+    def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return self._together(X, [part.layer_terms(X) for part in self._parts()])
+
+    def _together(
+        self, X: tf.Tensor, terms: Sequence[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Of f, from those of the latent functions."""
         mean, var = mixed(self.kernel, [term[:2] for term in terms], False, False)
         return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
 
@@ -94,13 +102,21 @@ class MultioutputPosterior(SparsePosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        parts = self._parts()
-        size = len(cache) // len(parts)  # parts are of one kind and keep as much each
         moments = [
-            part._conditional_with_precompute(cache[i * size : (i + 1) * size], Xnew, full_cov)
-            for i, part in enumerate(parts)
+            part._conditional_with_precompute(own, Xnew, full_cov)
+            for part, own in self._cached_parts(cache)
         ]
         return mixed(self.kernel, moments, full_cov, full_output_cov)
+
+    def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.add_n([part.cached_kl(own) for part, own in self._cached_parts(cache)])
+
+    def _cached_parts(
+        self, cache: Sequence[tf.Tensor]
+    ) -> list[tuple[SparsePosterior, tuple[tf.Tensor, ...]]]:
+        parts = self._parts()
+        size = len(cache) // len(parts)  # parts are of one kind and keep as much each
+        return [(part, tuple(cache[i * size : (i + 1) * size])) for i, part in enumerate(parts)]
 
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator

@@ -115,13 +115,39 @@ class OrthogonalPosterior(SparsePosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        F = self.cross(Xnew)
-        size = len(F)
-        rows, q_mu = cache[:size], cache[size : 2 * size]
-        q_sqrt = cache[2 * size :] or (None,) * size
-        A = [tf.linalg.matmul(row, tf.concat(F[: i + 1], axis=0)) for i, row in enumerate(rows)]
-        blocks = [Block(*block) for block in zip(A, q_mu, q_sqrt, strict=True)]
+        blocks = self.cached_blocks(cache, Xnew)
         return self._predict_from_blocks(Xnew, blocks, full_cov, full_output_cov)
+
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        return tuple(self.X_data.sizes)
+
+    def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
+        F = self.cross(X)
+        rows, q = cache[: len(F)], self._cached_q(cache)
+        A = [tf.linalg.matmul(row, tf.concat(F[: i + 1], axis=0)) for i, row in enumerate(rows)]
+        return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
+
+    def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
+        return _total_kl(self._cached_q(cache))
+
+    def _cached_q(self, cache: Sequence[tf.Tensor]) -> Moments:
+        size = len(self.X_data.sets)
+        factors = cache[2 * size :] or (None,) * size
+        return list(zip(cache[size : 2 * size], factors, strict=True))
+
+    def mean_through(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """
+        The means, one ``[M_b, P]`` per set, with which ``E[f]`` at the inducing inputs of all sets,
+        the mean function excluded, is ``values`` but for jitter.
+
+        :param values: one ``[M_b, P]`` per set.
+        """
+        L = block_elimination.block_cholesky(self._prior(), self._names())
+        means = block_elimination.block_solve(L, values)
+        if self.whiten:
+            return means
+        return [tf.linalg.matmul(row[-1], m) for row, m in zip(L, means, strict=True)]
 
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator

@@ -2,11 +2,13 @@
 
 A paper is data sets, rows, published numbers, and one function that builds or fits the model of a
 row: a file of its own, and one more entry of ``PAPERS``. What kind of table it is, ``stepwise``
-(Adam on one split), ``splits`` (means over published splits) or ``curves`` (steps on a published
-split, with learning curves), says how a task is run and printed;
-``runner`` runs the tasks of any kind within a budget of time, and ``records`` keeps what was run.
+(Adam on one split), ``splits`` (means over published splits), ``curves`` (steps on a published
+split, with learning curves) or ``timed`` (minutes, with learning curves), says how a task is run
+and printed; ``runner`` runs the tasks of any kind within a budget of time, and ``records`` keeps
+what was run.
 """
 
+from gpflow_sparse.experiments.papers.conv import CONV_PAPER
 from gpflow_sparse.experiments.papers.grief import GRIEF_PAPER
 from gpflow_sparse.experiments.papers.qsgp import QSGP_PAPER
 from gpflow_sparse.experiments.papers.softki import SOFTKI_PAPER, SOFTKI_VALIDATION
@@ -21,5 +23,6 @@ _ALL: tuple[Paper, ...] = (
     QSGP_PAPER,
     *(SOFTKI_PAPER, SOFTKI_VALIDATION, SOFTKI_ARMS, SOFTKI_MD22),
     *(SWSGP_PAPER, SWSGP_UNION),
+    CONV_PAPER,
 )
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in _ALL}

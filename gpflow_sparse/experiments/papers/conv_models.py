@@ -1,0 +1,80 @@
+"""The models of the image tables, trained and scored."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from sklearn.model_selection import train_test_split
+
+from gpflow_sparse.data import Dataset, load
+from gpflow_sparse.data.images import read_digits
+from gpflow_sparse.experiments.build import original_units, scaler_of
+from gpflow_sparse.experiments.evaluation import CachedModel, evaluate
+from gpflow_sparse.experiments.papers.curves_runner import precision
+from gpflow_sparse.experiments.papers.spec import Record
+from gpflow_sparse.experiments.papers.timed import TimedTraining
+from gpflow_sparse.experiments.papers.timed_runner import train
+from gpflow_sparse.experiments.build_images import deep_convolutional
+
+_CHUNK = 256
+
+
+def read(name: str, split: int) -> Dataset:
+    """
+    Standardized by channel.
+
+    The digits are split anew, a fifth for testing, as often of each class as in the whole; of the
+    others there is one split.
+    """
+    if name != "digits":
+        return load(name, split).standardized(per_channel=True)
+    X, Y, _ = read_digits()
+    parts = train_test_split(X, Y, test_size=0.2, stratify=Y, random_state=split)
+    train, test = (parts[0], parts[2]), (parts[1], parts[3])
+    return dataclasses.replace(load(name), train=train, test=test).standardized(per_channel=True)
+
+
+def fit_images(dataset: Dataset, plan: TimedTraining, options: Mapping[str, Any]) -> Record:
+    """
+    Train and score a row.
+
+    :param dataset: from :func:`read`.
+    :param options: of the row, see ``papers/conv.py``.
+    """
+    with precision(np.float32 if options["float32"] else np.float64):
+        kind: Any = gpflow.default_float()
+        data = tuple(part.astype(kind) for part in dataset.train)
+        watched = tuple(part[: options["num_watched"]] for part in dataset.test)
+        tf.random.set_seed(plan.seed)
+        likelihood = gpflow.likelihoods.MultiClass(dataset.num_classes)
+        model = deep_convolutional(
+            data[0], dataset.image_shape, likelihood, seed=plan.seed, **options["model"]
+        )
+        results = train(
+            model,
+            (data[0], data[1]),
+            plan,
+            learning_rate=options["learning_rate"],
+            batch_size=options["batch_size"],
+            natural_gradients=options["natural_gradients"],
+            score=lambda model: watch(CachedModel(model), *watched),
+        )
+        results["num_watched"] = len(watched[0])
+        test = original_units(dataset, dataset.test)
+        scores, _ = evaluate(
+            CachedModel(model), scaler_of(dataset), *test, dataset.num_classes, chunk_size=_CHUNK
+        )
+        return results | scores | {"accuracy": 100.0 * (1.0 - scores["error_rate"])}
+
+
+def watch(predictor: CachedModel, X: np.ndarray, Y: np.ndarray) -> dict[str, float]:
+    """Accuracy in percent and NLPD, from one pass over the images."""
+    kind, labels = gpflow.default_float(), Y[:, 0].astype(int)
+    chunks = [X[i : i + _CHUNK].astype(kind) for i in range(0, len(X), _CHUNK)]
+    P = np.concatenate([predictor.predict_y(tf.constant(chunk))[0].numpy() for chunk in chunks])
+    right = np.mean(P.argmax(axis=1) == labels)
+    chosen = P[np.arange(len(P)), labels].astype(np.float64)
+    return {"accuracy": 100.0 * float(right), "nlpd": float(-np.mean(np.log(chosen)))}

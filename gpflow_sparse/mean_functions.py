@@ -1,0 +1,61 @@
+"""Mean functions of the hidden layers of deep models: fixed linear maps."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow.functions import Linear
+
+from gpflow_sparse import checks
+from gpflow_sparse.images import require_sizes
+
+
+def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) -> Linear:
+    """
+    The center pixel of each patch: channel g becomes output g, outputs beyond the channels are 0.
+
+    :param patch_shape: ``(h, w)``; of an even number of pixels, that below and right of the middle.
+    :param num_channels: C, channels of the image.
+    :param num_outputs: G.
+    :return: a function of patch rows ``[..., h w C]`` that returns ``[..., G]``, not trainable.
+    :raises ValueError: for numbers that are not positive.
+    """
+    h, w = require_sizes(patch_shape, "patch_shape", (2,))
+    C = checks.require_count(num_channels, "num_channels")
+    G = checks.require_count(num_outputs, "num_outputs")
+    A = np.zeros((h, w, C, G))
+    for channel in range(min(C, G)):
+        A[h // 2, w // 2, channel, channel] = 1.0
+    return _fixed(A.reshape(-1, G))
+
+
+def pca(X: Any, num_outputs: int) -> Linear:
+    """
+    The mean function of a hidden layer of Salimbeni and Deisenroth, "Doubly Stochastic Variational
+    Inference for Deep Gaussian Processes" (2017, arXiv:1705.08933), section 3: the identity; with
+    fewer outputs than inputs the top principal directions, with more the inputs and zeros.
+
+    :param X: ``[N, D]``, inputs of the layer, of mean about zero: the map has no constant.
+    :param num_outputs: G.
+    :return: a function of ``[..., D]`` that returns ``[..., G]``, not trainable.
+    :raises ValueError: for inputs that are no finite matrix.
+    """
+    tensor = checks.require_matrix(X, "X")
+    checks.require_range(tensor, "X")
+    G = checks.require_count(num_outputs, "num_outputs")
+    D = int(tensor.shape[1])
+    if G >= D:
+        return _fixed(np.eye(D, G))
+    rows = np.asarray(tensor, dtype=np.float64)
+    if len(rows) < G:
+        raise ValueError(f"X must have at least {G} rows for {G} directions, got {len(rows)}.")
+    directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:G]
+    # of either sign; chosen, so that the same data give the same map on any machine
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
+    return _fixed((directions * np.sign(largest)).T)
+
+
+def _fixed(A: np.ndarray) -> Linear:
+    function = Linear(A.astype(gpflow.default_float()), np.zeros(1))
+    gpflow.set_trainable(function, False)
+    return function

@@ -1,0 +1,298 @@
+"""Deep Gaussian processes, of layers of any kind."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse import checks, component_checks
+from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.guarded import refuse_covariances
+from gpflow_sparse.models.layers import ConvLayer, GPLayer
+from gpflow_sparse.posteriors import DeepPosterior, cache_type
+from gpflow_sparse.posteriors.layer import SAMPLING
+
+
+class DeepGP(VariationalModel):
+    r"""
+    Doubly stochastic variational inference for ``f = f_L(... f_1(x))``.
+
+        elbo = (num_data / batch) sum_n mean_s E[log p(y_n | f_ns)] - sum_l KL_l
+
+    where hidden layers are drawn, ``h = mean + sqrt(var) eps``, with numbers of their own for every
+    row and sample, and the last layer's expectation is taken as in a shallow model. Salimbeni and
+    Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes" (2017,
+    arXiv:1705.08933), eqs. (17)-(19); with orthogonal sets in the layers, Shi, Titsias and Mnih
+    (2020, arXiv:1910.10596v5), section 4, eq. (39) (``docs/errata.md``, C4 and C5).
+
+    A row of a fully connected layer depends on that row alone, and the objective is a lower bound
+    on the evidence. Patches of one image are correlated: with ``sampling="marginal"``, which the
+    papers take, the objective is no bound of this model, but of one whose layers put independent
+    noise on each patch. "shared_inducing" keeps what correlation q has, for less time; "joint"
+    keeps all, with a factorization of all patches of every image.
+
+    Time per step: that of all layers, the hidden ones for ``num_samples`` times as many rows but
+    for the first.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[GPLayer],
+        likelihood: Likelihood,
+        *,
+        num_data: int | None = None,
+        num_samples: int = 1,
+        sampling: str = "marginal",
+        num_prediction_samples: int = 10,
+        seed: int | None = None,
+    ) -> None:
+        """
+        :param layers: first to last; of the last one the kernel may be convolutional, but
+            :class:`ConvLayer` is for hidden layers.
+        :param likelihood: any GPflow likelihood.
+        :param num_data: number of training rows N, so that a minibatch counts for all of them.
+        :param num_samples: draws of the hidden layers for each row of a step.
+        :param sampling: "marginal", "shared_inducing" or "joint", see above.
+        :param num_prediction_samples: draws that predictions average over.
+        :param seed: None for new draws in every step; a number freezes them, the same for every
+            row, so that the elbo is a function that L-BFGS can maximize.
+        :raises ValueError: for layers that do not fit each other, and wrong options.
+        """
+        self.layers = tuple(_require_layers(layers))
+        self.num_samples = num_samples
+        self.sampling = sampling
+        self.num_prediction_samples = num_prediction_samples
+        self.seed = seed
+        last = self.layers[-1]
+        super().__init__(
+            last.kernel,
+            likelihood,
+            mean_function=last.mean_function,
+            num_latent_gps=last.num_latent_gps,
+            num_data=num_data,
+        )
+
+    @property
+    def kernel(self) -> Kernel:
+        """That of the last layer."""
+        return self.layers[-1].kernel
+
+    @kernel.setter
+    def kernel(self, value: Kernel) -> None:
+        self.layers[-1].kernel = value
+
+    @property
+    def mean_function(self) -> MeanFunction:
+        """That of the last layer."""
+        return self.layers[-1].mean_function
+
+    @mean_function.setter
+    def mean_function(self, value: MeanFunction) -> None:
+        self.layers[-1].mean_function = value
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.layers[0].input_dim
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.layers[-1].q_mu[0].dtype
+
+    @property
+    def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
+        """
+        Pairs ``(q_mu, q_sqrt)`` of the last layer: what natural-gradient steps move. Its expected
+        log likelihood is that of a shallow model; those of hidden layers have no such form.
+        """
+        return self.layers[-1].variational_parameters
+
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> DeepPosterior:
+        """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
+        cache = cache_type(precompute_cache)
+        self._require_parts(self.input_dim, self.dtype)
+        return DeepPosterior(
+            [layer.posterior(self.jitter) for layer in self.layers],
+            sampling=self.sampling,
+            num_samples=self.num_prediction_samples,
+            seed=self.seed or 0,
+            precompute_cache=cache,
+        )
+
+    def elbo(
+        self, data: tuple[tf.Tensor, tf.Tensor], eps: Sequence[Any] | None = None
+    ) -> tf.Tensor:
+        """
+        The bound, or its unbiased estimate: from a minibatch if ``num_data`` is set, and from new
+        draws of the hidden layers at every call unless ``seed`` is.
+
+        :param data: ``(X [N, D], Y [N, P])``.
+        :param eps: the draws, as :meth:`propagate` takes them.
+        :return: scalar, in nats.
+        :raises ValueError: for data that do not fit the model, eagerly and when tracing.
+        """
+        X, Y = self._require_data(data)
+        with component_checks.blame(self):
+            mean, var, kl = self._terms(X, eps)
+        samples = int(eps[0].shape[0]) if eps else self._samples
+        repeated = [tf.repeat(part, samples, axis=0) for part in (X, Y)]
+        expectations = self.likelihood.variational_expectations(repeated[0], mean, var, repeated[1])
+        weight = self._weight(X, kl.dtype) / samples
+        elbo = weight * tf.reduce_sum(expectations) - kl
+        component_checks.require_finite_result(self, "the elbo", elbo)
+        return elbo
+
+    def propagate(self, X: Any, eps: Sequence[Any] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Moments of the last layer given draws of the hidden ones.
+
+        :param X: ``[N, D]``.
+        :param eps: standard normal numbers, one ``[S, N, .]`` for each hidden layer: as wide as its
+            output; for "shared_inducing" in layers of patches as wide as
+            ``model.posterior().noise_sizes`` says. None for new ones, or those of ``seed``.
+        :return: mean and variance ``[S, N, P]``.
+        :raises ValueError: for inputs or numbers of another shape.
+        """
+        X = self._require_inputs(X)
+        with component_checks.blame(self):
+            mean, var, _ = self._terms(X, eps)
+        shape = [tf.shape(X)[0], -1, mean.shape[-1]]
+        mean, var = (tf.transpose(tf.reshape(m, shape), [1, 0, 2]) for m in (mean, var))
+        return mean, var
+
+    def predict_f_samples(
+        self,
+        Xnew: tf.Tensor,
+        num_samples: int | None = None,
+        full_cov: bool = True,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """
+        Draws of f through all layers, which are not Gaussian.
+
+        :param Xnew: ``[N, D]``.
+        :param num_samples: S; None for one draw without the leading axis.
+        :param full_cov: draws that are joint over inputs; time O(N^3) in every layer.
+        :return: ``[S, N, P]``, or ``[N, P]``.
+        """
+        if num_samples is not None:
+            checks.require_count(num_samples, "num_samples")
+        Xnew = self._require_inputs(Xnew)
+        checks.require_flag(full_cov, "full_cov")
+        checks.require_flag(full_output_cov, "full_output_cov")
+        if Xnew.shape.rank != 2:
+            raise ValueError(f"Xnew must have shape [N, D], got {tuple(Xnew.shape)}.")
+        if full_output_cov:
+            raise ValueError("full_output_cov must be False: outputs are drawn independently.")
+        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        with component_checks.blame(self):
+            drawn = posterior.draw(Xnew, num_samples or 1, full_cov)
+        component_checks.require_finite_result(self, "the draw", drawn)
+        return drawn[0] if num_samples is None else drawn
+
+    def predict_y(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance of new observations: probabilities of classes are averaged over draws of
+        the hidden layers, not their logarithms or f.
+        """
+        Xnew = self._require_inputs(Xnew)
+        refuse_covariances("predict_y", full_cov, full_output_cov)
+        with component_checks.blame(self):
+            posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+            mean, var = posterior.predict_y(Xnew, self.likelihood)
+        component_checks.require_finite_result(self, "the prediction", mean, var)
+        return mean, var
+
+    def predict_log_density(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """Logarithm of the mean density over draws of the hidden layers, one per row."""
+        X, Y = self._require_data(data)
+        refuse_covariances("predict_log_density", full_cov, full_output_cov)
+        Y = checks.require_finite_in_graph(Y, "Y")
+        with component_checks.blame(self):
+            posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+            log_density = posterior.predict_log_density((X, Y), self.likelihood)
+        component_checks.require_finite_result(self, "the log density", log_density)
+        return log_density
+
+    @property
+    def _samples(self) -> int:
+        return self.num_samples if len(self.layers) > 1 else 1
+
+    def _terms(
+        self, X: tf.Tensor, eps: Sequence[Any] | None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        if eps is not None:
+            noise = self._as_noise(eps, X, posterior.noise_sizes)
+        elif self.seed is None:
+            noise = posterior.noise(X, self._samples)
+        else:
+            noise = posterior.frozen_noise(X, self._samples)
+        return posterior.sampled_marginals_and_kl(X, noise)
+
+    def _as_noise(self, eps: Sequence[Any], X: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
+        """``[N, S, .]`` each."""
+        if len(eps) != len(sizes):
+            raise ValueError(
+                f"eps must have one array for each of {len(sizes)} hidden layers, got {len(eps)}."
+            )
+        noise = [checks.as_tensor(part, f"eps[{i}]") for i, part in enumerate(eps)]
+        for i, (part, size) in enumerate(zip(noise, sizes, strict=True)):
+            wanted = (noise[0].shape[0], X.shape[0], size)
+            if not part.shape.is_compatible_with(wanted):
+                raise ValueError(
+                    f"eps[{i}] must have shape [S, N, {size}], here {wanted}; got "
+                    f"{tuple(part.shape)}."
+                )
+        return [tf.transpose(part, [1, 0, 2]) for part in noise]
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        layers = _require_layers(self.layers)
+        checks.require_count(self.num_samples, "num_samples")
+        checks.require_count(self.num_prediction_samples, "num_prediction_samples")
+        if self.sampling not in SAMPLING:
+            raise ValueError(
+                f"sampling must be one of {', '.join(SAMPLING)}; got {self.sampling!r}."
+            )
+        if self.seed is not None:
+            checks.require_seed(self.seed)
+        for layer in layers[:-1]:
+            component_checks.require_dtype(layer, "layers", dtype or gpflow.default_float())
+        super()._require_parts(num_columns if len(layers) == 1 else layers[-2].output_dim, dtype)
+
+
+def _require_layers(layers: Any) -> tuple[GPLayer, ...]:
+    """:raises ValueError: for what is no layer, or none that fits the one before."""
+    if not isinstance(layers, Sequence) or not layers:
+        raise ValueError("layers must be a list of gs.models.GPLayer or ConvLayer, first to last.")
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, GPLayer):
+            raise ValueError(
+                f"layers[{i}] must be a gs.models.GPLayer or ConvLayer, got {type(layer).__name__}."
+            )
+        before = layers[i - 1].output_dim if i else None
+        if None not in (before, layer.input_dim) and before != layer.input_dim:
+            raise ValueError(
+                f"layers[{i}] takes {layer.input_dim} columns, but layers[{i - 1}] puts out "
+                f"{before}."
+            )
+    if isinstance(layers[-1], ConvLayer):
+        raise ValueError(
+            "the last layer must be a GPLayer, whose kernel may be gs.kernels.Convolutional: a "
+            "ConvLayer puts out an image."
+        )
+    return tuple(layers)

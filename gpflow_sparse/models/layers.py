@@ -1,0 +1,276 @@
+"""Layers of deep models: a prior, where to look at it, and what is believed about it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.functions import MeanFunction, Zero
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
+
+from gpflow_sparse import checks, component_checks
+from gpflow_sparse.images import PatchGrid, make_grid
+from gpflow_sparse.inducing_variables import (
+    BasisFeatures,
+    NeighborInducingPoints,
+    OrthogonalInducingVariables,
+)
+from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
+from gpflow_sparse.models.starting import layer_q, layer_shapes
+from gpflow_sparse.posteriors import (
+    BasisPosterior,
+    MultioutputPosterior,
+    NeighborPosterior,
+    OrthogonalPosterior,
+    SparsePosterior,
+    latent_kernels,
+    require_latent_kernels,
+)
+from gpflow_sparse.posteriors.layer import LayerPosterior
+
+Inducing = OrthogonalInducingVariables | NeighborInducingPoints | BasisFeatures
+
+
+class GPLayer(tf.Module):
+    """
+    One layer: G functions of a row, from any kernel and inducing variables of this package.
+
+    Points or patches, one set or orthogonal ones, have a Gaussian q per set; a basis has one for
+    its weights; points with neighbors have independent Gaussians, and the KL of a chain, since
+    neighbors of random inputs have none of their own (see :class:`SWSGP`, "chain").
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: Any,
+        *,
+        num_latent_gps: int | None = None,
+        mean_function: MeanFunction | None = None,
+        whiten: bool = True,
+        q_mu: Sequence[Any] | None = None,
+        q_sqrt: Sequence[Any] | None = None,
+    ) -> None:
+        """
+        :param kernel: a single-output kernel, shared by all G functions; or SharedIndependent,
+            SeparateIndependent or LinearCoregionalization.
+        :param inducing_variable: an array ``[M, D]``, ``InducingPoints``, ``Patches`` or
+            ``LocatedPatches``; several of them in ``OrthogonalInducingVariables``;
+            ``NeighborInducingPoints``; or ``BasisFeatures``.
+        :param num_latent_gps: number of latent functions; by default 1 or the kernel's own number.
+        :param mean_function: added to f; zero by default.
+        :param whiten: parametrize q relative to the prior; not for neighbors, where it is ignored.
+        :param q_mu: starting means, one ``[M_b, L]`` per set; by default zero.
+        :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set, standard deviations
+            ``[M, L]`` for neighbors; by default the prior's, or what is closest to it.
+        :raises ValueError: for arguments of a wrong kind, or of shapes that do not match.
+        """
+        super().__init__()
+        if num_latent_gps is None:
+            num_latent_gps = int(getattr(kernel, "num_latent_gps", 1) or 1)
+        self.num_latent_gps = checks.require_count(num_latent_gps, "num_latent_gps")
+        checks.require_flag(whiten, "whiten")
+        self.kernel = kernel
+        self.inducing_variable: Inducing = as_inducing(inducing_variable)
+        self.mean_function = Zero() if mean_function is None else mean_function
+        self.whiten = whiten and not isinstance(self.inducing_variable, NeighborInducingPoints)
+        # smallest jitter relative to the kernel's variance; that of the model, if larger, counts
+        self.jitter: float | None = None
+        self._require_parts()
+        self.q_mu, self.q_sqrt = layer_q(self, q_mu, q_sqrt)
+
+    @property
+    def input_dim(self) -> int | None:
+        """Columns of an input; None where any number is right."""
+        return self._row_length
+
+    @property
+    def output_dim(self) -> int:
+        """Columns of an output."""
+        return self.num_outputs
+
+    @property
+    def num_outputs(self) -> int:
+        """G, the number of functions that come out."""
+        if isinstance(self.kernel, LinearCoregionalization):
+            return int(self.kernel.W.shape[0])
+        return self.num_latent_gps
+
+    @property
+    def grid(self) -> PatchGrid | None:
+        """Patches of the input, of a layer that looks at them one by one."""
+        return None
+
+    @property
+    def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
+        """Pairs ``(q_mu, q_sqrt)``, one per set."""
+        return tuple(zip(self.q_mu, self.q_sqrt, strict=True))
+
+    def posterior(self, jitter: float | None = None) -> LayerPosterior:
+        """
+        The layer's belief, nothing computed beforehand.
+
+        :param jitter: smallest relative jitter.
+        """
+        self._require_parts()
+        amounts = [value for value in (jitter, self.jitter) if value is not None]
+        return LayerPosterior(self._make(max(amounts, default=None)), self.num_outputs, self.grid)
+
+    def start_at(self, filters: Any, scale: float = 1e-3) -> None:
+        """
+        Start a layer at a linear map of its rows, nearly without doubt: with the prior for q and
+        no mean function, a hidden layer passes nothing on, and learns nothing.
+
+        The paper says no more than that inducing patches of deeper layers are found behind random
+        filters (appendix G.2); that the layer itself starts there is ours.
+
+        :param filters: ``[D, L]``, or ``[h w C, L]`` for patches: f starts near ``row @ filters``.
+        :param scale: of q's standard deviations, relative to those that it has now.
+        :raises ValueError: for another shape, or a layer without inducing points.
+        """
+        iv = self.inducing_variable
+        points = iv.sets if isinstance(iv, OrthogonalInducingVariables) else [iv]
+        if not all(type(s) is InducingPoints or (s is iv and hasattr(s, "Z")) for s in points):
+            raise ValueError(
+                "start_at needs inducing points, at which f can be told what to be; got "
+                f"{[type(s).__name__ for s in points]}. Give q_mu instead."
+            )
+        F = checks.require_matrix(filters, "filters")
+        wanted = (int(points[0].Z.shape[1]), self.num_latent_gps)
+        if tuple(F.shape) != wanted:
+            raise ValueError(f"filters must have shape {wanted}, got {tuple(F.shape)}.")
+        values = [tf.linalg.matmul(s.Z, F) for s in points]
+        if isinstance(iv, OrthogonalInducingVariables):
+            values = self._through(values)
+        for m, R, value in zip(self.q_mu, self.q_sqrt, values, strict=True):
+            m.assign(value)
+            R.assign(tf.constant(scale, F.dtype) * R)
+
+    def _through(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Means with which f has these values at the inducing points."""
+        found = []
+        for kernel, columns in latent_kernels(self.kernel, self.num_latent_gps):
+            nothing = [None] * len(values)
+            one = OrthogonalPosterior(
+                kernel, self.inducing_variable, nothing, nothing, self.whiten, jitter=self.jitter
+            )
+            found.append(one.mean_through([value[:, columns] for value in values]))
+        return [tf.concat(per_set, axis=1) for per_set in zip(*found, strict=True)]
+
+    def _make(self, jitter: float | None) -> SparsePosterior:
+        iv, options = self.inducing_variable, {"mean_function": self.mean_function}
+        if isinstance(iv, BasisFeatures):
+            return BasisPosterior(self.kernel, iv, self.q_mu[0], self.q_sqrt[0], **options)
+        part: Any = OrthogonalPosterior
+        q_mu, q_sqrt = self.q_mu, self.q_sqrt
+        if isinstance(iv, NeighborInducingPoints):
+            part, q_mu, q_sqrt = NeighborPosterior, self.q_mu[0], self.q_sqrt[0]
+        options |= {"whiten": self.whiten, "jitter": jitter}
+        if isinstance(self.kernel, MultioutputKernel):
+            return MultioutputPosterior(self.kernel, iv, q_mu, q_sqrt, part=part, **options)
+        return part(self.kernel, iv, q_mu, q_sqrt, **options)
+
+    @property
+    def _row_length(self) -> int | None:
+        """Columns of a row of f's domain."""
+        iv = self.inducing_variable
+        if isinstance(iv, BasisFeatures):
+            return iv.basis.input_dim
+        if isinstance(iv, NeighborInducingPoints):
+            return int(iv.Z.shape[1])
+        known = iv.input_dim
+        grid = getattr(self.kernel, "grid", None)
+        return known if known is not None or grid is None else int(grid.num_pixels)
+
+    def _require_parts(self) -> None:
+        """For parts that do not fit each other; they can be assigned."""
+        if not isinstance(self.kernel, Kernel):
+            raise ValueError(f"kernel must be a GPflow Kernel, got {type(self.kernel).__name__}.")
+        if isinstance(self.kernel, MultioutputKernel):
+            require_latent_kernels(self.kernel)
+            if self.kernel.num_latent_gps != self.num_latent_gps:
+                raise ValueError(
+                    f"num_latent_gps must be {self.kernel.num_latent_gps}, that of this "
+                    f"{type(self.kernel).__name__} kernel, got {self.num_latent_gps}; leave it out."
+                )
+        if isinstance(self.inducing_variable, BasisFeatures):
+            require_own_kernel(self.inducing_variable, self.kernel)
+        columns = self._row_length
+        component_checks.require_kernel(self.kernel, columns)
+        component_checks.require_mean_function(self.mean_function, columns, self.num_outputs)
+        if hasattr(self, "q_sqrt"):  # once all is there
+            self._require_shapes()
+
+    def _require_shapes(self) -> None:
+        for name, shapes in zip(("q_mu", "q_sqrt"), layer_shapes(self), strict=True):
+            found = [tuple(getattr(value, "shape", ())) for value in getattr(self, name)]
+            if found != shapes:
+                raise ValueError(f"{name} must have entries of shapes {shapes}, got {found}.")
+
+
+class ConvLayer(GPLayer):
+    """
+    A hidden layer over images: G functions of every patch, which make an image of G channels.
+
+    Kernel, inducing inputs and mean function are on patches ``[., h w C]``, row by row, channels
+    last. The output ``[N, H' W' G]`` is an image ``(H', W', G)`` for the next layer. The KL is one
+    per function, however many patches look at it. Blomqvist, Kaski and Heinonen, "Deep
+    convolutional Gaussian processes" (arXiv:1810.03052), and section 4 of Shi, Titsias and Mnih.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: Any,
+        image_shape: Any,
+        patch_shape: Any,
+        *,
+        stride: int = 1,
+        **options: Any,
+    ) -> None:
+        """
+        :param image_shape: ``(H, W)`` or ``(H, W, C)`` of the input.
+        :param patch_shape: ``(h, w)``.
+        :param stride: pixels from one patch to the next.
+        :param options: further arguments of :class:`GPLayer`.
+        :raises ValueError: for shapes that do not fit each other.
+        """
+        self.image_shape, self.patch_shape, self.stride = make_grid(
+            image_shape, patch_shape, stride
+        )
+        super().__init__(kernel, inducing_variable, **options)
+
+    @property
+    def grid(self) -> PatchGrid:
+        return PatchGrid(self.image_shape, self.patch_shape, self.stride)
+
+    @property
+    def input_dim(self) -> int:
+        return self.grid.num_pixels
+
+    @property
+    def output_dim(self) -> int:
+        return self.grid.num_patches * self.num_outputs
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        """``(H', W', G)``."""
+        return (*self.grid.shape, self.num_outputs)
+
+    def _require_parts(self) -> None:
+        columns = self._row_length
+        if columns not in (None, self.grid.patch_length):
+            raise ValueError(
+                f"inducing_variable must have {self.grid.patch_length} columns, the numbers in a "
+                f"patch of {self.patch_shape} pixels and {self.image_shape[2]} channel(s); got "
+                f"{columns}."
+            )
+        super()._require_parts()
+
+
+def as_inducing(value: Any) -> Inducing:
+    """Single sets, and arrays, as the first of no others."""
+    if isinstance(value, Inducing):
+        return value
+    return OrthogonalInducingVariables(value)

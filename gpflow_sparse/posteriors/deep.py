@@ -1,0 +1,281 @@
+"""The posterior of a deep model: a mixture over draws of what its hidden layers put out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+
+from gpflow_sparse.blocks import root
+from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.layer import LayerPosterior
+
+Moments = tuple[tf.Tensor, tf.Tensor]
+
+
+class DeepPosterior(SparsePosterior):
+    """
+    ``f = f_L(f_{L-1}(... f_1(x)))``, each layer with a posterior of its own.
+
+    Given draws of the hidden layers f is Gaussian, so what is predicted is a mixture of S Gaussians
+    for every x: means are averaged, variances too and that of the means added, densities and class
+    probabilities averaged. Salimbeni and Deisenroth, "Doubly Stochastic Variational Inference for
+    Deep Gaussian Processes" (2017, arXiv:1705.08933), section 4.
+
+    The S draws are made from numbers that are the same at every call and for every x, so that a
+    prediction is a function of x, whatever rows come with it. With ``full_cov`` hidden layers are
+    drawn jointly for all x, which takes other numbers.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerPosterior],
+        *,
+        sampling: str = "marginal",
+        num_samples: int = 10,
+        seed: int = 0,
+        precompute_cache: PrecomputeCacheType | None = None,
+    ) -> None:
+        """
+        :param layers: first to last; the last one's draws are not taken, it stays Gaussian.
+        :param sampling: of hidden layers, one of ``layer.SAMPLING``.
+        :param num_samples: S.
+        :param seed: of the draws.
+        """
+        last = layers[-1].posterior
+        super().__init__(last.kernel, last.X_data)
+        self.layers = tuple(layers)
+        self.sampling = sampling
+        self.num_samples = num_samples if len(layers) > 1 else 1
+        self.seed = seed
+        self.jitter = last.jitter
+        self._sizes: tuple[int, ...] = ()
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def input_dim(self) -> int | None:
+        first = self.layers[0]
+        return first.posterior.input_dim if first.grid is None else first.grid.num_pixels
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """Sum of the layers' KL; X is not used."""
+        parts = [layer.posterior for layer in self.layers]
+        return tf.add_n([part.cached_kl(_values(part)) for part in parts])
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Of the mixture; a model's elbo takes :meth:`sampled_marginals_and_kl`."""
+        caches = [_values(layer.posterior) for layer in self.layers]
+        mean, var = self._predict_from(caches, X, False, False)
+        return mean, var, self.prior_kl()
+
+    def sampled_marginals_and_kl(
+        self, X: tf.Tensor, noise: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        What an elbo takes: moments given draws of the hidden layers.
+
+        :param X: ``[N, D]``.
+        :param noise: standard normal, for each hidden layer ``[N or 1, S, noise_size]``.
+        :return: mean and variance ``[N S, P]``, the S draws of a row side by side, and the KL of
+            all layers.
+        """
+        hidden = [layer.posterior for layer in self.layers[:-1]]
+        caches = [_values(part) for part in hidden]
+        inputs = self._propagate(caches, X, noise)  # [N S, D_L]
+        mean, var, kl = self.layers[-1].posterior.layer_terms(inputs)
+        kls = [part.cached_kl(cache) for part, cache in zip(hidden, caches, strict=True)]
+        return mean, var, tf.add_n([kl, *kls])
+
+    def noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
+        """Fresh numbers for :meth:`sampled_marginals_and_kl` at ``X [N, D]``."""
+        rows = tf.shape(X)[0] if X.shape[0] is None else X.shape[0]
+        return [
+            tf.random.normal([rows, num_samples, size], dtype=X.dtype) for size in self.noise_sizes
+        ]
+
+    def frozen_noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
+        """The same numbers at every call and for every row, ``[1, S, noise_size]``."""
+        return [
+            self._frozen([1, num_samples, size], place, X.dtype)
+            for place, size in enumerate(self.noise_sizes)
+        ]
+
+    @property
+    def noise_sizes(self) -> list[int]:
+        """Standard normal numbers that a draw for one row takes, of each hidden layer."""
+        return [layer.noise_size(self.sampling) for layer in self.layers[:-1]]
+
+    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
+        X, mean, var = self._sampled(Xnew)
+        y_mean, y_var = likelihood.predict_mean_and_var(X, mean, var)
+        return _mixed(self._by_sample(y_mean), self._by_sample(y_var), 1)
+
+    def predict_log_density(
+        self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
+    ) -> tf.Tensor:
+        X, mean, var = self._sampled(data[0])
+        Y = tf.repeat(tf.convert_to_tensor(data[1]), self.num_samples, axis=0)
+        each = self._by_sample(likelihood.predict_log_density(X, mean, var, Y))  # [N, S]
+        count = tf.constant(self.num_samples, each.dtype)
+        return tf.reduce_logsumexp(each, axis=1) - tf.math.log(count)
+
+    def draw(self, X: tf.Tensor, num_samples: int, full_cov: bool) -> tf.Tensor:
+        """
+        Fresh draws of f itself, ``[S, N, P]``.
+
+        :param X: ``[N, D]``.
+        :param full_cov: jointly over all rows, O(N^3) in every layer.
+        """
+        caches = self._caches()
+        if full_cov:
+            shapes = [[num_samples, *tail] for tail in self._joint_shapes(X)]
+            noise = [tf.random.normal(shape, dtype=X.dtype) for shape in shapes]
+            inputs = self._propagate_together(caches[:-1], X, noise)  # [S or 1, N, D_L]
+            last = self.layers[-1]
+            shape = [num_samples, tf.shape(X)[0], last.num_outputs]
+            eps = tf.random.normal(shape, dtype=X.dtype)
+            return last.draw_together(caches[-1], inputs, eps)
+        inputs = self._propagate(caches[:-1], X, self.noise(X, num_samples))
+        mean, var = self._last(caches[-1], inputs, False, False)
+        mean, var = (tf.reshape(m, [tf.shape(X)[0], -1, m.shape[-1]]) for m in (mean, var))
+        shape = [tf.shape(X)[0], num_samples, mean.shape[-1]]
+        drawn = mean + root(var) * tf.random.normal(shape, dtype=mean.dtype)
+        return tf.transpose(drawn, [1, 0, 2])
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Moments:
+        caches = [_values(layer.posterior) for layer in self.layers]
+        return self._predict_from(caches, Xnew, full_cov, full_output_cov)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> Moments:
+        return self._predict_from(self._split(cache), Xnew, full_cov, full_output_cov)
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        """What each layer keeps, one layer after the other."""
+        values = [layer.posterior._precompute() for layer in self.layers]
+        self._sizes = tuple(len(part) for part in values)
+        return tuple(value for part in values for value in part)
+
+    def _split(self, cache: Sequence[tf.Tensor]) -> list[tuple[tf.Tensor, ...]]:
+        ends = [sum(self._sizes[: i + 1]) for i in range(len(self._sizes))]
+        return [tuple(cache[end - size : end]) for size, end in zip(self._sizes, ends, strict=True)]
+
+    def _caches(self) -> list[tuple[tf.Tensor, ...]]:
+        """As precomputed, or computed now."""
+        if self.cache is not None:
+            return self._split(self.cache)
+        return [_values(layer.posterior) for layer in self.layers]
+
+    def _predict_from(
+        self, caches: Sequence[Any], X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> Moments:
+        if X.shape.rank != 2:
+            return self._predict_batches(caches, X, full_cov, full_output_cov)
+        if full_cov:
+            shapes = [[self.num_samples, *tail] for tail in self._joint_shapes(X)]
+            noise = [self._frozen(shape, place, X.dtype) for place, shape in enumerate(shapes)]
+            inputs = self._propagate_together(caches[:-1], X, noise)  # [S, N, D_L]
+            return _mixed(*self._last(caches[-1], inputs, True, full_output_cov), 0)
+        inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
+        mean, cov = self._last(caches[-1], inputs, False, full_output_cov)
+        return _mixed(self._by_sample(mean), self._by_sample(cov), 1)
+
+    def _predict_batches(
+        self, caches: Sequence[Any], X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> Moments:
+        """Inputs ``[..., N, D]``."""
+        lead = tf.shape(X)[:-2]
+        batches = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+
+        def of_one(rows: tf.Tensor) -> Moments:
+            return self._predict_from(caches, rows, full_cov, full_output_cov)
+
+        # AutoGraph would rewrite GPflow's kernels at every call
+        plain = tf.autograph.experimental.do_not_convert(of_one)
+        mean, cov = tf.map_fn(plain, batches, fn_output_signature=(X.dtype, X.dtype))
+        return (
+            tf.reshape(mean, tf.concat([lead, tf.shape(mean)[1:]], axis=0)),
+            tf.reshape(cov, tf.concat([lead, tf.shape(cov)[1:]], axis=0)),
+        )
+
+    def _propagate(
+        self, caches: Sequence[Any], X: tf.Tensor, noise: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """Inputs of the last layer ``[N S, D_L]``, the S draws of a row side by side."""
+        H = X[:, None, :]  # [N, 1, D]: the first layer is conditioned once for all draws
+        for layer, cache, eps in zip(self.layers[:-1], caches, noise, strict=True):
+            H = layer.draw(cache, H, eps, self.sampling)  # [N, S, D_l]
+        return tf.reshape(H, [-1, H.shape[-1]])
+
+    def _propagate_together(
+        self, caches: Sequence[Any], X: tf.Tensor, noise: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """Inputs of the last layer ``[S, N, D_L]``, drawn jointly; ``[1, N, D]`` of an only one."""
+        H = X[None]
+        for layer, cache, eps in zip(self.layers[:-1], caches, noise, strict=True):
+            H = layer.draw_together(cache, H, eps)
+        return H
+
+    def _last(
+        self, cache: Any, inputs: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> Moments:
+        last = self.layers[-1].posterior
+        mean, cov = last._conditional_with_precompute(cache, inputs, full_cov, full_output_cov)
+        return last._add_mean_function(inputs, mean), cov
+
+    def _sampled(self, Xnew: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """X, mean and variance ``[N S, .]``, from the cache."""
+        X, caches = tf.convert_to_tensor(Xnew), self._caches()
+        inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
+        mean, var = self._last(caches[-1], inputs, False, False)
+        return tf.repeat(X, self.num_samples, axis=0), mean, var
+
+    def _by_sample(self, value: tf.Tensor) -> tf.Tensor:
+        """``[N, S, ...]`` of ``[N S, ...]``."""
+        shape = tf.concat([[-1, self.num_samples], tf.shape(value)[1:]], axis=0)
+        return tf.reshape(value, shape)
+
+    def _joint_shapes(self, X: tf.Tensor) -> list[list[Any]]:
+        """``[N p, G]`` of each hidden layer."""
+        rows = tf.shape(X)[0]
+        return [[rows * layer.num_rows, layer.num_outputs] for layer in self.layers[:-1]]
+
+    def _frozen(self, shape: Any, place: int, dtype: tf.DType) -> tf.Tensor:
+        # the algorithm by name: what a device would choose by itself differs between devices
+        return tf.random.stateless_normal(shape, seed=[self.seed, place], dtype=dtype, alg="philox")
+
+    def _require_kernel(self, num_columns: int | None) -> None:
+        """Each layer's kernel has been looked at by the model, for inputs of its own."""
+
+
+def _values(posterior: SparsePosterior) -> tuple[tf.Tensor, ...]:
+    """What prediction needs, computed now."""
+    return tuple(value.value for value in posterior._precompute())
+
+
+def _mixed(mean: tf.Tensor, cov: tf.Tensor, axis: int) -> Moments:
+    """
+    Mean and covariance of equally probable Gaussians.
+
+    :param mean: ``[S, N, P]``, S at ``axis``; or ``[N, S, P]``.
+    :param cov: with S at ``axis``: variances as the means, or covariances in GPflow's shapes.
+    """
+    middle = tf.reduce_mean(mean, axis=axis)  # [N, P]
+    errors = mean - tf.expand_dims(middle, axis)
+    within = tf.reduce_mean(cov, axis=axis)
+    count = tf.cast(tf.shape(mean)[axis], mean.dtype)
+    if axis == 1:
+        errors = tf.transpose(errors, [1, 0, 2])  # [S, N, P]
+    rules = {(2, 1): "snp,snp->np", (3, 1): "snp,snq->npq", (3, 0): "snp,smp->pnm"}
+    rules |= {(4, 0): "snp,smq->npmq"}
+    rule = rules[(cov.shape.rank - 1, axis)]
+    return middle, within + tf.einsum(rule, errors, errors) / count

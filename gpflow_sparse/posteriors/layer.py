@@ -1,0 +1,167 @@
+"""A posterior as a hidden layer of a deep model sees it: something to draw the next inputs from."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from gpflow_sparse import linalg
+from gpflow_sparse.blocks import draws, root
+from gpflow_sparse.images import PatchGrid
+from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.recomputation import Tensors, by_chunks
+
+SAMPLING = ("marginal", "shared_inducing", "joint")
+# Numbers in the largest tensor of a chunk.
+_NUMBERS = 4_000_000
+
+Cache = Sequence[tf.Tensor]
+
+
+class LayerPosterior(tf.Module):
+    """
+    A posterior over rows, of which each input of the layer has one, or one for each patch.
+
+    Draws of the rows of one input: "marginal" takes them for independent; "shared_inducing" draws
+    the inducing variables once for all of them, and the rest independently; "joint" draws from
+    their covariance. With one row there is no difference.
+    """
+
+    def __init__(
+        self, posterior: SparsePosterior, num_outputs: int, grid: PatchGrid | None = None
+    ) -> None:
+        """
+        :param num_outputs: G, columns of f.
+        :param grid: the patches of an input that is an image; None where an input is a row.
+        """
+        super().__init__()
+        self.posterior = posterior
+        self.num_outputs = num_outputs
+        self._image = None if grid is None else tuple(grid)
+
+    @property
+    def grid(self) -> PatchGrid | None:
+        """The patches of an input that is an image."""
+        return None if self._image is None else PatchGrid(*self._image)
+
+    @property
+    def num_rows(self) -> int:
+        """p, the rows of an input."""
+        return 1 if self.grid is None else self.grid.num_patches
+
+    @property
+    def output_dim(self) -> int:
+        """Numbers in an output: p G."""
+        return self.num_rows * self.num_outputs
+
+    def noise_size(self, sampling: str) -> int:
+        """Standard normal numbers that one draw for one input takes."""
+        if sampling != "shared_inducing" or self.num_rows == 1:
+            return self.output_dim
+        return self.output_dim + self.num_outputs * sum(self.posterior.block_sizes)
+
+    def draw(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor, sampling: str) -> tf.Tensor:
+        """
+        Outputs for n inputs, in memory for a few at a time.
+
+        Time O(n S (p M^2 G)) for "marginal" and "joint", and p^3 G more for the latter; O(n S (M^2
+        + p M) G) for "shared_inducing".
+
+        :param cache: what the posterior has precomputed.
+        :param X: ``[n, S, D]``, or ``[n, 1, D]`` for several draws from the same input.
+        :param noise: standard normal, ``[n, S, noise_size]``; or ``[1, S, noise_size]``, the same
+            for all inputs.
+        :return: ``[n, S, p G]``
+        """
+        own = noise.shape[0] != 1
+
+        def of_some(rows: Tensors, shared: Tensors) -> Tensors:
+            eps = rows[1] if own else shared[0]
+            return [self._draw(shared if own else shared[1:], rows[0], eps, sampling)]
+
+        rows = [X, noise] if own else [X]
+        shared = [tf.convert_to_tensor(t) for t in (cache if own else [noise, *cache])]
+        largest = max((int(t.shape[-1]) for t in cache if t.shape.rank), default=1)
+        per_input = int(X.shape[1]) * self.output_dim * largest
+        if sampling == "joint":
+            per_input = max(per_input, int(X.shape[1]) * self.output_dim * self.num_rows)
+        size = max(1, _NUMBERS // per_input)
+        shape = [int(noise.shape[1]), self.output_dim]
+        return by_chunks(of_some, rows, shared, size=size, shapes=[shape])[0]
+
+    def draw_together(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """
+        Outputs that are drawn jointly for N inputs, O((N p)^3).
+
+        :param X: ``[S, N, D]``, or ``[1, N, D]`` for several draws from the same inputs.
+        :param noise: standard normal, ``[S, N p, G]``.
+        :return: ``[S, N, p G]``
+        """
+        rows = self._rows(X)  # [S, N, p, L]
+        together = tf.reshape(rows, [1, tf.shape(X)[0], -1, rows.shape[-1]])
+        drawn = self._draw_jointly(cache, together, noise[None])
+        return tf.reshape(drawn, [-1, tf.shape(X)[1], self.output_dim])
+
+    def _rows(self, X: tf.Tensor) -> tf.Tensor:
+        """``[..., p, L]`` for inputs ``[..., D]``."""
+        return X[..., None, :] if self.grid is None else self.grid.patches(X)
+
+    def _draw(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor, sampling: str) -> tf.Tensor:
+        rows = self._rows(X)  # [n, S, p, L]
+        shape = [tf.shape(X)[0], noise.shape[1], self.output_dim]
+        split = tf.reshape(
+            noise[..., : self.output_dim], [-1, noise.shape[1], self.num_rows, self.num_outputs]
+        )
+        if self.num_rows == 1 or sampling == "marginal":
+            mean, var = self._moments(cache, rows)
+            return tf.reshape(mean + root(var) * split, shape)
+        if sampling == "joint":
+            return tf.reshape(self._draw_jointly(cache, rows, split), shape)
+        return tf.reshape(self._draw_inducing(cache, rows, noise, split), shape)
+
+    def _moments(self, cache: Cache, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of every row by itself, ``[n, S, p, G]``."""
+        flat = tf.reshape(rows, [-1, rows.shape[-1]])
+        mean, var = self.posterior._conditional_with_precompute(tuple(cache), flat)
+        mean = self.posterior._add_mean_function(flat, mean)
+        shape = tf.concat([tf.shape(rows)[:-1], [self.num_outputs]], axis=0)
+        return tf.reshape(mean, shape), tf.reshape(var, shape)
+
+    def _draw_jointly(self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """``[n, S, p, G]`` from the covariance over p, ``noise [n, S, p, G]``."""
+        mean, cov = self.posterior._conditional_with_precompute(tuple(cache), rows, full_cov=True)
+        mean = self.posterior._add_mean_function(rows, mean)
+        scale = tf.reshape(self.posterior.kernel(rows[:1, :1], full_cov=False), [-1])
+        amount = linalg.jitter(scale, self.posterior.jitter)
+        L = linalg.cholesky(
+            linalg.add_jitter(cov, amount), "the covariance of a hidden layer's outputs"
+        )
+        columns = tf.linalg.matrix_transpose(noise)[..., None]  # [n, S, G, p, 1]
+        return mean + tf.linalg.matrix_transpose(tf.linalg.matmul(L, columns)[..., 0])
+
+    def _draw_inducing(
+        self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor, own: tf.Tensor
+    ) -> tf.Tensor:
+        """``[n, S, p, G]``, with inducing variables that the p rows of an input share."""
+        flat = tf.reshape(rows, [-1, rows.shape[-1]])
+        blocks = self.posterior.cached_blocks(tuple(cache), flat)
+        prior = self.posterior._prior_variances(flat, blocks)
+        lead = tf.shape(rows)[:-1]  # n, S, p
+        sizes = self.posterior.block_sizes
+        pieces = tf.split(
+            noise[..., self.output_dim :], [self.num_outputs * M for M in sizes], axis=-1
+        )
+        block_noise = [
+            tf.reshape(piece, [-1, noise.shape[1], M, self.num_outputs])
+            for piece, M in zip(pieces, sizes, strict=True)
+        ]
+        grouped = [b._replace(A=_grouped(b.A, lead, M)) for b, M in zip(blocks, sizes, strict=True)]
+        drawn = draws(tf.reshape(prior, lead), grouped, own, block_noise)
+        nothing = tf.zeros([tf.shape(flat)[0], self.num_outputs], flat.dtype)
+        mean = self.posterior._add_mean_function(flat, nothing)
+        return drawn + tf.reshape(mean, tf.concat([lead, [self.num_outputs]], axis=0))
+
+
+def _grouped(A: tf.Tensor, lead: tf.Tensor, size: int) -> tf.Tensor:
+    """``A [M, n S p]`` as ``[n, S, M, p]``."""
+    rows = tf.reshape(tf.transpose(A), tf.concat([lead, [size]], axis=0))  # [n, S, p, M]
+    return tf.linalg.matrix_transpose(rows)
