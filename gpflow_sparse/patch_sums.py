@@ -10,7 +10,7 @@ from gpflow.kernels import Kernel
 
 from gpflow_sparse.images import PatchGrid
 from gpflow_sparse.recomputation import Tensors, by_chunks
-from gpflow_sparse.stationary import covariance
+from gpflow_sparse.stationary import covariance, weighted_sums
 
 # Numbers in the largest tensor of a chunk. Measured on two cores with 64 images of 576 patches, M =
 # 1000, float64: less than this is slower, more takes memory and no less time.
@@ -59,8 +59,7 @@ def own_sums(kernel: Kernel, X: tf.Tensor, grid: PatchGrid, weights: tf.Tensor) 
     """
 
     def sums(rows: Tensors, shared: Tensors) -> Tensors:
-        K = covariance(kernel, grid.patches(rows[0]))  # [n, P, P]
-        return [tf.reduce_sum(K * shared[0], axis=[-2, -1])]
+        return [weighted_sums(kernel, grid.patches(rows[0]), shared[0])]
 
     size = max(1, _NUMBERS // grid.num_patches**2)
     return by_chunks(sums, [X], [weights], size=size, shapes=[[]])[0]

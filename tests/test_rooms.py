@@ -23,6 +23,7 @@ FLOORS = {
     "streaming": 0,
     "labels": 0,
     "images": 1,
+    "image_patches": 2,
     "recomputation": 0,
     "patch_sums": 2,
     "blocks": 1,

@@ -1,25 +1,18 @@
-"""Models of images, ready to train, and what of them can be looked at."""
-
-from typing import Any
+"""Models of images, ready to train."""
 
 import gpflow
 import numpy as np
 
-from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.experiments.config import RunConfig
-from gpflow_sparse.images import PatchGrid, make_grid
-from gpflow_sparse.inducing_variables import (
-    LocatedPatches,
-    OrthogonalInducingVariables,
-    Patches,
-)
-from gpflow_sparse.kernels import TICK, Convolutional
-from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.models import SOLVEGP, ConvSpec, deep_convolutional
 
-# Wider images get larger patches, further apart.
+# Wider images get larger patches, further apart; and so on in deeper layers.
 _SMALL_WIDTH = 16
+_SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
+# Channels of hidden layers, as in the paper.
+_CHANNELS = 10
 
 
 def image_shape(config: RunConfig, dataset: Dataset) -> ImageShape:
@@ -38,74 +31,58 @@ def image_shape(config: RunConfig, dataset: Dataset) -> ImageShape:
     return shape
 
 
-def patch_grid(config: RunConfig, shape: ImageShape) -> PatchGrid:
+def architecture(config: RunConfig, shape: ImageShape) -> list[ConvSpec]:
     """
-    Of the first layer: as asked for, or 3 x 3 patches, 5 x 5 two pixels apart in wide images.
-
-    :raises ValueError: if a patch does not fit.
+    Patches of each layer: 3 x 3, one pixel apart; in images more than 16 pixels wide 5 x 5 two
+    pixels apart, then 4 x 4 likewise, then 5 x 5, as large as fits. The first as asked for.
     """
-    small = shape[1] <= _SMALL_WIDTH
-    size = config.patch_size or (3 if small else 5)
-    return make_grid(shape, (size, size), config.stride or (1 if small else 2))
+    plan = _SMALL if shape[1] <= _SMALL_WIDTH else _WIDE
+    size, stride = plan[0]
+    first = (config.patch_size or size, config.stride or stride)
+    least, specs = min(shape[:2]), []
+    for layer, (size, stride) in enumerate((first, *plan[1 : config.num_layers])):
+        size = size if layer == 0 else min(size, least)
+        least = (least - size) // stride + 1
+        specs.append(ConvSpec(size, stride, _CHANNELS))
+    return [*specs[:-1], specs[-1]._replace(num_outputs=None)]
 
 
 def image_model(
     config: RunConfig, likelihood: gpflow.likelihoods.Likelihood, dataset: Dataset
 ) -> gpflow.models.GPModel:
-    """The model of ``config.method``; the standardizer goes with it."""
-    grid = patch_grid(config, image_shape(config, dataset))
+    """
+    The model of ``config.method``, started from the training images; the standardizer goes with it.
+
+    :param dataset: standardized, with its image shape.
+    :raises ValueError: for patches that do not fit, or more than there are.
+    """
+    shape = image_shape(config, dataset)
     model = deep_convolutional(
         dataset.train[0],
-        grid.image_shape,
+        shape,
         likelihood,
-        num_layers=config.num_layers,
         num_inducing=config.num_inducing,
         num_orthogonal=0 if config.method == "conv-svgp" else config.num_orthogonal,
-        patch_size=grid.patch_shape[0],
-        stride=grid.stride,
+        architecture=architecture(config, shape),
         tick=config.tick,
+        whiten=config.whiten if config.num_layers == 1 else None,
         seed=config.seed,
     )
+    model = as_stock(model)
     model.standardizer = dataset.standardizer
     return model
 
 
-def deep_convolutional(
-    X,
-    shape,
-    likelihood,
-    *,
-    num_layers=1,
-    num_inducing,
-    num_orthogonal=0,
-    patch_size,
-    stride=1,
-    tick=True,
-    seed=0,
-):
-    grid = make_grid(shape, (patch_size, patch_size), stride)
-    rng = np.random.default_rng(seed)
-    images = X[rng.permutation(len(X))[:1000]]
-    patches = grid.patches(images).numpy()
-    flat = patches.reshape(-1, grid.patch_length)
-    sizes = (num_inducing, num_orthogonal) if num_orthogonal else (num_inducing,)
-    flat = flat[rng.permutation(len(flat))[: 100 * sum(sizes)]]
-    sets = initialization.split_orthogonal(flat, *sizes, seed=seed)
-    base = gpflow.kernels.SquaredExponential(lengthscales=5.0, variance=5.0)
-    kind = TICK if tick else Convolutional
-    kernel = kind(base, grid.image_shape, grid.patch_shape, stride=grid.stride)
-    H, W = grid.shape
-    t = gpflow.default_float()
-    points = [
-        LocatedPatches(Z.astype(t), (rng.uniform(size=(len(Z), 2)) * [H - 1, W - 1]).astype(t))
-        if tick
-        else Patches(Z.astype(t))
-        for Z in sets
-    ]
-    options: dict[str, Any] = {
-        "num_latent_gps": int(likelihood.latent_dim or 1),
-        "num_data": len(X),
-    }
-    if len(sets) == 1:
-        return gpflow.models.SVGP(kernel, likelihood, *points, **options)
-    return SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*points), **options)
+def as_stock(model: gpflow.models.GPModel) -> gpflow.models.GPModel:
+    """GPflow's SVGP in place of SOLVE-GP of one layer and one set; any other stays as it is."""
+    if not isinstance(model, SOLVEGP) or len(model.inducing_variable.sets) > 1:
+        return model
+    (patches,) = model.inducing_variable.sets
+    return gpflow.models.SVGP(
+        model.kernel,
+        model.likelihood,
+        patches,
+        num_latent_gps=model.num_latent_gps,
+        whiten=model.whiten,
+        num_data=model.num_data,
+    )

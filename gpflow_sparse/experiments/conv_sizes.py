@@ -38,3 +38,17 @@ class KernelMemory:
     """Whether the gradient is taken too."""
     peak: float
     """The most on the way, with what is made to compile the work."""
+
+
+@dataclass(frozen=True)
+class DeepSizes:
+    """A batch of images of three colors, and patches of two layers: a third of the paper's."""
+
+    num_images: int = 16
+    """N."""
+    image_size: int = 32
+    """Height and width."""
+    hidden: int = 128
+    """M of the hidden layer."""
+    last: int = 320
+    """M of the last layer."""

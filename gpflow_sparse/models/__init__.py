@@ -3,6 +3,7 @@
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
 from gpflow_sparse.models.deep import DeepGP
+from gpflow_sparse.models.deep_convolutional import TABLE_5, ConvSpec, deep_convolutional
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.odvgp import ODVGP
@@ -21,11 +22,14 @@ __all__ = [
     "SOLVEGP",
     "SOLVEGPR",
     "SWSGP",
+    "TABLE_5",
     "BasisGPR",
     "BasisSVGP",
     "ConvLayer",
+    "ConvSpec",
     "DeepGP",
     "GPLayer",
     "SoftKI",
     "VariationalModel",
+    "deep_convolutional",
 ]

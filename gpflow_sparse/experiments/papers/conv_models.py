@@ -12,12 +12,13 @@ from sklearn.model_selection import train_test_split
 from gpflow_sparse.data import Dataset, load
 from gpflow_sparse.data.images import read_digits
 from gpflow_sparse.experiments.build import original_units, scaler_of
+from gpflow_sparse.experiments.build_images import as_stock
 from gpflow_sparse.experiments.evaluation import CachedModel, evaluate
 from gpflow_sparse.experiments.papers.curves_runner import precision
 from gpflow_sparse.experiments.papers.spec import Record
 from gpflow_sparse.experiments.papers.timed import TimedTraining
 from gpflow_sparse.experiments.papers.timed_runner import train
-from gpflow_sparse.experiments.build_images import deep_convolutional
+from gpflow_sparse.models import ConvSpec, deep_convolutional
 
 _CHUNK = 256
 
@@ -50,9 +51,7 @@ def fit_images(dataset: Dataset, plan: TimedTraining, options: Mapping[str, Any]
         watched = tuple(part[: options["num_watched"]] for part in dataset.test)
         tf.random.set_seed(plan.seed)
         likelihood = gpflow.likelihoods.MultiClass(dataset.num_classes)
-        model = deep_convolutional(
-            data[0], dataset.image_shape, likelihood, seed=plan.seed, **options["model"]
-        )
+        model = build(data[0], dataset.image_shape, likelihood, plan.seed, options["model"])
         results = train(
             model,
             (data[0], data[1]),
@@ -68,6 +67,26 @@ def fit_images(dataset: Dataset, plan: TimedTraining, options: Mapping[str, Any]
             CachedModel(model), scaler_of(dataset), *test, dataset.num_classes, chunk_size=_CHUNK
         )
         return results | scores | {"accuracy": 100.0 * (1.0 - scores["error_rate"])}
+
+
+def build(
+    X: np.ndarray,
+    image_shape: Any,
+    likelihood: gpflow.likelihoods.Likelihood,
+    seed: int,
+    options: Mapping[str, Any],
+) -> gpflow.models.GPModel:
+    """
+    The model of a row at its start; GPflow's SVGP for one layer with one set of patches.
+
+    :param X: training images, in the precision of the model.
+    :param options: of :func:`gpflow_sparse.models.deep_convolutional`, as JSON has them.
+    """
+    specs = [ConvSpec(*spec) for spec in options["architecture"]]
+    given = {**options, "architecture": specs, "seed": seed}
+    return as_stock(
+        deep_convolutional(X, image_shape, likelihood, **given),
+    )
 
 
 def watch(predictor: CachedModel, X: np.ndarray, Y: np.ndarray) -> dict[str, float]:

@@ -1,0 +1,216 @@
+"""Convolutional models of one, two or three layers, started from images."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+from gpflow.kernels import Kernel, SquaredExponential
+from gpflow.likelihoods import Likelihood
+
+from gpflow_sparse import checks
+from gpflow_sparse.image_patches import glorot_filters, patch_centers, random_locations
+from gpflow_sparse.images import PatchGrid, make_grid
+from gpflow_sparse.inducing_variables import (
+    LocatedPatches,
+    OrthogonalInducingVariables,
+    Patches,
+)
+from gpflow_sparse.kernels import TICK, Convolutional
+from gpflow_sparse.models.deep import DeepGP
+from gpflow_sparse.models.layers import ConvLayer, GPLayer
+from gpflow_sparse.models.solvegp import SOLVEGP
+
+# Images that inducing patches are taken from.
+_NUM_IMAGES = 1000
+_VARIANCE = 5.0
+
+
+class ConvSpec(NamedTuple):
+    """What one layer looks at, and how many channels it makes of it."""
+
+    patch_size: int
+    """Pixels, downward and across."""
+    stride: int = 1
+    num_outputs: int | None = None
+    """Channels of a hidden layer's output; None for the last layer."""
+
+
+TABLE_5 = {
+    1: (ConvSpec(5),),
+    2: (ConvSpec(5, 1, 10), ConvSpec(4, 2)),
+    3: (ConvSpec(5, 1, 10), ConvSpec(4, 2, 10), ConvSpec(5)),
+}
+"""Layers of the models of Shi, Titsias and Mnih (2020), appendix G.2, by their number."""
+
+
+def deep_convolutional(
+    X: Any,
+    image_shape: Any,
+    likelihood: Likelihood,
+    *,
+    num_inducing: int | Sequence[int],
+    num_orthogonal: int | Sequence[int] = 0,
+    num_layers: int = 1,
+    architecture: Sequence[ConvSpec] | None = None,
+    tick: bool = True,
+    whiten: bool | None = None,
+    num_data: int | None = None,
+    num_samples: int = 1,
+    sampling: str = "marginal",
+    num_prediction_samples: int = 10,
+    seed: int = 0,
+) -> SOLVEGP | DeepGP:
+    """
+    A convolutional Gaussian process for classes or any other likelihood, ready to be trained.
+
+    The models of table 5 in Shi, Titsias and Mnih (2020, arXiv:1910.10596v5) for ``num_layers`` of
+    1, 2 or 3; or those of an ``architecture``. Kernels are squared exponential on patches, of
+    variance 5 and, since pixels should have mean 0 and variance 1, of lengthscale ``sqrt(L)`` for
+    patches of L numbers: 5 for 5 x 5 pixels, as printed.
+
+    Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
+    layers from these images behind random Glorot filters, scaled to variance 1. The paper leaves
+    open what breaks the symmetry of a zero mean and q at the prior, through which nothing passes:
+    here hidden layers start at these very filters, nearly without doubt (``GPLayer.start_at``).
+
+    :param X: training images ``[N, H W C]``, each channel standardized.
+    :param image_shape: ``(H, W)`` or ``(H, W, C)``.
+    :param likelihood: such as ``gpflow.likelihoods.MultiClass(10)``; it says how many functions the
+        last layer has.
+    :param num_inducing: M of every layer, or one number for each.
+    :param num_orthogonal: M2, likewise; 0 for none, which is SVGP.
+    :param num_layers: if no architecture is given.
+    :param architecture: one :class:`ConvSpec` for each layer, the last without ``num_outputs``.
+    :param tick: a location kernel in the last layer, as in the paper; or none.
+    :param whiten: None for the paper's choice: yes with one layer, no with more.
+    :param num_data: N; None for the rows of X.
+    :param num_samples: of the hidden layers in a step; this,
+    :param sampling: this,
+    :param num_prediction_samples: and this, see :class:`DeepGP`.
+    :param seed: of images, filters, patches and locations.
+    :return: :class:`SOLVEGP` for one layer, else :class:`DeepGP`.
+    :raises ValueError: for images, shapes or numbers that do not fit each other.
+    """
+    images = _require_images(X, make_grid(image_shape, (1, 1)))
+    specs = _require_architecture(num_layers, architecture)
+    sizes = _sizes(num_inducing, num_orthogonal, len(specs))
+    if whiten is None:
+        whiten = len(specs) == 1
+    rng = np.random.default_rng(checks.require_seed(seed))
+    num_data = len(images) if num_data is None else num_data
+    rows = images[np.sort(rng.permutation(len(images))[:_NUM_IMAGES])]
+    layers, shape = [], make_grid(image_shape, (1, 1)).image_shape
+    for spec, size in zip(specs[:-1], sizes[:-1], strict=True):
+        layer, rows = _hidden(rows, shape, spec, size, whiten, rng)
+        layers.append(layer)
+        shape = layer.output_shape
+    kernel, inducing = _last(rows, shape, specs[-1], sizes[-1], tick, rng)
+    latents = int(likelihood.latent_dim or 1)
+    if not layers:
+        return SOLVEGP(
+            kernel, likelihood, inducing, num_latent_gps=latents, whiten=whiten, num_data=num_data
+        )
+    return DeepGP(
+        [*layers, GPLayer(kernel, inducing, num_latent_gps=latents, whiten=whiten)],
+        likelihood,
+        num_data=num_data,
+        num_samples=num_samples,
+        sampling=sampling,
+        num_prediction_samples=num_prediction_samples,
+    )
+
+
+def _hidden(
+    rows: np.ndarray,
+    shape: tuple[int, int, int],
+    spec: ConvSpec,
+    sizes: tuple[int, ...],
+    whiten: bool,
+    rng: np.random.Generator,
+) -> tuple[ConvLayer, np.ndarray]:
+    """A layer, and its images behind the filters that it starts at."""
+    grid = make_grid(shape, (spec.patch_size, spec.patch_size), spec.stride)
+    centers = patch_centers(rows, grid, sizes, rng)
+    filters = glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
+    layer = ConvLayer(
+        _kernel(grid),
+        OrthogonalInducingVariables(*centers),
+        shape,
+        grid.patch_shape,
+        stride=spec.stride,
+        num_latent_gps=spec.num_outputs,
+        whiten=whiten,
+    )
+    layer.start_at(filters)
+    return layer, (rows[:, grid.pixels()] @ filters).reshape(len(rows), -1)
+
+
+def _last(
+    rows: np.ndarray,
+    shape: tuple[int, int, int],
+    spec: ConvSpec,
+    sizes: tuple[int, ...],
+    tick: bool,
+    rng: np.random.Generator,
+) -> tuple[Kernel, OrthogonalInducingVariables]:
+    grid = make_grid(shape, (spec.patch_size, spec.patch_size), spec.stride)
+    centers = patch_centers(rows, grid, sizes, rng)
+    options: dict[str, Any] = {"stride": spec.stride}
+    if not tick:
+        plain = Convolutional(_kernel(grid), shape, grid.patch_shape, **options)
+        return plain, OrthogonalInducingVariables(*(Patches(Z) for Z in centers))
+    located = [LocatedPatches(Z, random_locations(grid, len(Z), rng)) for Z in centers]
+    kernel = TICK(_kernel(grid), shape, grid.patch_shape, **options)
+    return kernel, OrthogonalInducingVariables(*located)
+
+
+def _kernel(grid: PatchGrid) -> SquaredExponential:
+    return SquaredExponential(variance=_VARIANCE, lengthscales=float(np.sqrt(grid.patch_length)))
+
+
+def _require_images(X: Any, grid: PatchGrid) -> np.ndarray:
+    tensor = checks.require_matrix(X, "X")
+    checks.require_range(tensor, "X")
+    if tensor.shape[1] != grid.num_pixels:
+        raise ValueError(
+            f"X must have {grid.num_pixels} columns for images of shape {grid.image_shape}, got "
+            f"{tensor.shape[1]}."
+        )
+    return np.asarray(tensor, dtype=gpflow.default_float())
+
+
+def _require_architecture(
+    num_layers: int, architecture: Sequence[ConvSpec] | None
+) -> tuple[ConvSpec, ...]:
+    if architecture is None:
+        if num_layers not in TABLE_5:
+            raise ValueError(
+                f"num_layers must be 1, 2 or 3, got {num_layers!r}; give an architecture for more."
+            )
+        return TABLE_5[num_layers]
+    specs = tuple(architecture)
+    if not specs or not all(isinstance(spec, ConvSpec) for spec in specs):
+        raise ValueError("architecture must be a list of ConvSpec, one for each layer.")
+    if any(spec.num_outputs is None for spec in specs[:-1]) or specs[-1].num_outputs is not None:
+        raise ValueError(
+            "architecture must give num_outputs for hidden layers, and none for the last, whose "
+            "functions are as many as the likelihood has."
+        )
+    return specs
+
+
+def _sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tuple[int, ...]]:
+    """Of the sets of every layer."""
+    given = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
+    columns = []
+    for name, value in given.items():
+        numbers = [value] * count if isinstance(value, int | np.integer) else list(value)
+        least = 1 if name == "num_inducing" else 0
+        if len(numbers) != count or min(checks.require_whole(n, name) for n in numbers) < least:
+            raise ValueError(
+                f"{name} must be a number of at least {least}, or one for each of {count} "
+                f"layer(s); got {value!r}."
+            )
+        columns.append(numbers)
+    return [(M, M2) if M2 else (M,) for M, M2 in zip(*columns, strict=True)]
