@@ -106,7 +106,8 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         :param q_mu: starting means ``[M, L]``; zero by default.
         :param q_sqrt: starting standard deviations ``[M, L]``; for "dense" lower factors ``[L, M,
             M]``; for "low_rank" a pair, ``[M, L]`` and ``[L, M, R]``. By default the prior for
-            "dense", O(M^3); else the independent variables closest to it, O(M H^3).
+            "dense", O(M^3); else the independent variables closest to it as far as the 16 points
+            nearest to each tell, O(M 16^3).
         :param whiten: must be False.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """

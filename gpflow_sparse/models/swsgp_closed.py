@@ -32,7 +32,8 @@ class ClosedForms:
 
         A sparse system in the means, O(N H^2) time to add up and memory for as many numbers as
         there are pairs of points that a row sees both of; then conjugate gradients. 36,000 rows,
-        M = 10,000, H = 64: 13 to 22 s, 11 million numbers.
+        M = 10,000, H = 64: 13 to 22 s with two cores to itself, 97 to 146 s beside other work;
+        11 million numbers.
 
         :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
             of batches ``(X, Y)``, and then
