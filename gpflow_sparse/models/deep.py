@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
@@ -13,10 +14,10 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.deep_options import as_noise, require_layers, require_options
 from gpflow_sparse.models.guarded import refuse_covariances
-from gpflow_sparse.models.layers import ConvLayer, GPLayer
+from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.posteriors import DeepPosterior, cache_type
-from gpflow_sparse.posteriors.layer import SAMPLING
 
 
 class DeepGP(VariationalModel):
@@ -64,7 +65,7 @@ class DeepGP(VariationalModel):
             row, so that the elbo is a function that L-BFGS can maximize.
         :raises ValueError: for layers that do not fit each other, and wrong options.
         """
-        self.layers = tuple(_require_layers(layers))
+        self.layers = require_layers(layers)
         self.num_samples = num_samples
         self.sampling = sampling
         self.num_prediction_samples = num_prediction_samples
@@ -98,11 +99,11 @@ class DeepGP(VariationalModel):
 
     @property
     def input_dim(self) -> int | None:
-        return self.layers[0].input_dim
+        return require_layers(self.layers)[0].input_dim
 
     @property
     def dtype(self) -> tf.DType:
-        return self.layers[-1].q_mu[0].dtype
+        return self.layers[-1].dtype
 
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
@@ -141,7 +142,7 @@ class DeepGP(VariationalModel):
         X, Y = self._require_data(data)
         with component_checks.blame(self):
             mean, var, kl = self._terms(X, eps)
-        samples = int(eps[0].shape[0]) if eps else self._samples
+        samples = int(np.shape(eps[0])[0]) if eps else self._samples
         repeated = [tf.repeat(part, samples, axis=0) for part in (X, Y)]
         expectations = self.likelihood.variational_expectations(repeated[0], mean, var, repeated[1])
         weight = self._weight(X, kl.dtype) / samples
@@ -237,62 +238,16 @@ class DeepGP(VariationalModel):
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         posterior = self.posterior(PrecomputeCacheType.NOCACHE)
         if eps is not None:
-            noise = self._as_noise(eps, X, posterior.noise_sizes)
+            noise = as_noise(eps, X, posterior.noise_sizes)
         elif self.seed is None:
             noise = posterior.noise(X, self._samples)
         else:
             noise = posterior.frozen_noise(X, self._samples)
         return posterior.sampled_marginals_and_kl(X, noise)
 
-    def _as_noise(self, eps: Sequence[Any], X: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
-        """``[N, S, .]`` each."""
-        if len(eps) != len(sizes):
-            raise ValueError(
-                f"eps must have one array for each of {len(sizes)} hidden layers, got {len(eps)}."
-            )
-        noise = [checks.as_tensor(part, f"eps[{i}]") for i, part in enumerate(eps)]
-        for i, (part, size) in enumerate(zip(noise, sizes, strict=True)):
-            wanted = (noise[0].shape[0], X.shape[0], size)
-            if not part.shape.is_compatible_with(wanted):
-                raise ValueError(
-                    f"eps[{i}] must have shape [S, N, {size}], here {wanted}; got "
-                    f"{tuple(part.shape)}."
-                )
-        return [tf.transpose(part, [1, 0, 2]) for part in noise]
-
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        layers = _require_layers(self.layers)
-        checks.require_count(self.num_samples, "num_samples")
-        checks.require_count(self.num_prediction_samples, "num_prediction_samples")
-        if self.sampling not in SAMPLING:
-            raise ValueError(
-                f"sampling must be one of {', '.join(SAMPLING)}; got {self.sampling!r}."
-            )
-        if self.seed is not None:
-            checks.require_seed(self.seed)
+        layers = require_layers(self.layers)
+        require_options(self.num_samples, self.num_prediction_samples, self.sampling, self.seed)
         for layer in layers[:-1]:
             component_checks.require_dtype(layer, "layers", dtype or gpflow.default_float())
         super()._require_parts(num_columns if len(layers) == 1 else layers[-2].output_dim, dtype)
-
-
-def _require_layers(layers: Any) -> tuple[GPLayer, ...]:
-    """:raises ValueError: for what is no layer, or none that fits the one before."""
-    if not isinstance(layers, Sequence) or not layers:
-        raise ValueError("layers must be a list of gs.models.GPLayer or ConvLayer, first to last.")
-    for i, layer in enumerate(layers):
-        if not isinstance(layer, GPLayer):
-            raise ValueError(
-                f"layers[{i}] must be a gs.models.GPLayer or ConvLayer, got {type(layer).__name__}."
-            )
-        before = layers[i - 1].output_dim if i else None
-        if None not in (before, layer.input_dim) and before != layer.input_dim:
-            raise ValueError(
-                f"layers[{i}] takes {layer.input_dim} columns, but layers[{i - 1}] puts out "
-                f"{before}."
-            )
-    if isinstance(layers[-1], ConvLayer):
-        raise ValueError(
-            "the last layer must be a GPLayer, whose kernel may be gs.kernels.Convolutional: a "
-            "ConvLayer puts out an image."
-        )
-    return tuple(layers)

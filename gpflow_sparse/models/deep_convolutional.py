@@ -1,14 +1,16 @@
 """Convolutional models of one, two or three layers, started from images."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.likelihoods import Likelihood
 
-from gpflow_sparse import checks
+from gpflow_sparse import checks, linalg
 from gpflow_sparse.image_patches import glorot_filters, patch_centers, random_locations
 from gpflow_sparse.images import PatchGrid, make_grid
 from gpflow_sparse.inducing_variables import (
@@ -18,12 +20,16 @@ from gpflow_sparse.inducing_variables import (
 )
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models.deep import DeepGP
+from gpflow_sparse.models.guarded import require_kind
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
+from gpflow_sparse.posteriors import OrthogonalPosterior
 
 # Images that inducing patches are taken from.
 _NUM_IMAGES = 1000
 _VARIANCE = 5.0
+# Of an orthogonal set, in units of the jitter.
+_LEAST_RESIDUAL = 100
 
 
 class ConvSpec(NamedTuple):
@@ -94,6 +100,8 @@ def deep_convolutional(
     """
     images = _require_images(X, make_grid(image_shape, (1, 1)))
     specs = _require_architecture(num_layers, architecture)
+    checks.require_flag(tick, "tick")
+    require_kind(likelihood, Likelihood, "likelihood", "gpflow.likelihoods.MultiClass(10)")
     sizes = _sizes(num_inducing, num_orthogonal, len(specs))
     if whiten is None:
         whiten = len(specs) == 1
@@ -107,6 +115,11 @@ def deep_convolutional(
         shape = layer.output_shape
     kernel, inducing = _last(rows, shape, specs[-1], sizes[-1], tick, rng)
     latents = int(likelihood.latent_dim or 1)
+    for part, sets in [
+        *((layer.kernel, layer.inducing_variable) for layer in layers),
+        (kernel, inducing),
+    ]:
+        _warn_of_noise(part, sets)
     if not layers:
         return SOLVEGP(
             kernel, likelihood, inducing, num_latent_gps=latents, whiten=whiten, num_data=num_data
@@ -165,6 +178,21 @@ def _last(
     return kernel, OrthogonalInducingVariables(*located)
 
 
+def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> None:
+    """Where orthogonal patches would add jitter and nothing else."""
+    nothing = [None] * len(inducing.sizes)
+    factors = OrthogonalPosterior(kernel, inducing, nothing, nothing).prior_factors()
+    scales = [float(tf.reduce_mean(tf.reduce_sum(tf.square(L), axis=-1))) for L in factors]
+    least = _LEAST_RESIDUAL * linalg.relative_jitter(factors[0].dtype) * scales[0]
+    if min(scales) < least:
+        warnings.warn(
+            "orthogonal inducing patches have hardly any variance left: the mean of the diagonal "
+            f"of Cvv is {min(scales):.1e}, less than {_LEAST_RESIDUAL} times the jitter. "
+            "Standardize each channel of the images, or take fewer patches.",
+            stacklevel=3,
+        )
+
+
 def _kernel(grid: PatchGrid) -> SquaredExponential:
     return SquaredExponential(variance=_VARIANCE, lengthscales=float(np.sqrt(grid.patch_length)))
 
@@ -205,7 +233,7 @@ def _sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tuple[int
     given = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
     columns = []
     for name, value in given.items():
-        numbers = [value] * count if isinstance(value, int | np.integer) else list(value)
+        numbers = list(value) if isinstance(value, Sequence | np.ndarray) else [value] * count
         least = 1 if name == "num_inducing" else 0
         if len(numbers) != count or min(checks.require_whole(n, name) for n in numbers) < least:
             raise ValueError(

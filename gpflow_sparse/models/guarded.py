@@ -168,9 +168,9 @@ class GuardedModel(GPModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         """Refuse a kernel, likelihood or mean function that does not fit; they can be assigned."""
-        _require_kind(self.kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
-        _require_kind(self.likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
-        _require_kind(self.mean_function, Function, "mean_function", "gpflow.functions.Zero()")
+        require_kind(self.kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
+        require_kind(self.likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
+        require_kind(self.mean_function, Function, "mean_function", "gpflow.functions.Zero()")
         checks.require_latents(self.likelihood, self.num_outputs)
         labels.require_computable(self.likelihood)
         component_checks.require_kernel(self.kernel, num_columns)
@@ -184,7 +184,8 @@ def _num_latent_gps(kernel: Any) -> int:
     return int(kernel.num_latent_gps) if isinstance(kernel, MultioutputKernel) else 1
 
 
-def _require_kind(value: Any, kind: type, name: str, example: str) -> None:
+def require_kind(value: Any, kind: type, name: str, example: str) -> None:
+    """:raises ValueError: unless ``value`` is of this GPflow kind."""
     if not isinstance(value, kind):
         raise ValueError(
             f"{name} must be a GPflow {kind.__name__}, such as {example}; got "

@@ -103,6 +103,12 @@ class GPLayer(tf.Module):
         return None
 
     @property
+    def dtype(self) -> tf.DType:
+        """Float type of the parameters."""
+        self._require_shapes()
+        return self.q_mu[0].dtype
+
+    @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
         """Pairs ``(q_mu, q_sqrt)``, one per set."""
         return tuple(zip(self.q_mu, self.q_sqrt, strict=True))
@@ -114,6 +120,8 @@ class GPLayer(tf.Module):
         :param jitter: smallest relative jitter.
         """
         self._require_parts()
+        for value in (jitter, self.jitter):
+            component_checks.require_jitter(value)
         amounts = [value for value in (jitter, self.jitter) if value is not None]
         return LayerPosterior(self._make(max(amounts, default=None)), self.num_outputs, self.grid)
 
@@ -174,7 +182,7 @@ class GPLayer(tf.Module):
     @property
     def _row_length(self) -> int | None:
         """Columns of a row of f's domain."""
-        iv = self.inducing_variable
+        iv = _require_inducing(self.inducing_variable)
         if isinstance(iv, BasisFeatures):
             return iv.basis.input_dim
         if isinstance(iv, NeighborInducingPoints):
@@ -185,6 +193,7 @@ class GPLayer(tf.Module):
 
     def _require_parts(self) -> None:
         """For parts that do not fit each other; they can be assigned."""
+        checks.require_flag(self.whiten, "whiten")
         if not isinstance(self.kernel, Kernel):
             raise ValueError(f"kernel must be a GPflow Kernel, got {type(self.kernel).__name__}.")
         if isinstance(self.kernel, MultioutputKernel):
@@ -203,8 +212,12 @@ class GPLayer(tf.Module):
             self._require_shapes()
 
     def _require_shapes(self) -> None:
+        _require_inducing(self.inducing_variable)
         for name, shapes in zip(("q_mu", "q_sqrt"), layer_shapes(self), strict=True):
-            found = [tuple(getattr(value, "shape", ())) for value in getattr(self, name)]
+            values = getattr(self, name)
+            found: Any = type(values).__name__
+            if isinstance(values, Sequence):
+                found = [tuple(getattr(value, "shape", ())) for value in values]
             if found != shapes:
                 raise ValueError(f"{name} must have entries of shapes {shapes}, got {found}.")
 
@@ -243,7 +256,7 @@ class ConvLayer(GPLayer):
 
     @property
     def grid(self) -> PatchGrid:
-        return PatchGrid(self.image_shape, self.patch_shape, self.stride)
+        return make_grid(self.image_shape, self.patch_shape, self.stride)
 
     @property
     def input_dim(self) -> int:
@@ -274,3 +287,14 @@ def as_inducing(value: Any) -> Inducing:
     if isinstance(value, Inducing):
         return value
     return OrthogonalInducingVariables(value)
+
+
+def _require_inducing(value: Any) -> Inducing:
+    """Of a layer that is built, whose inducing variables were exchanged."""
+    if not isinstance(value, Inducing):
+        raise ValueError(
+            "inducing_variable must be OrthogonalInducingVariables, NeighborInducingPoints or "
+            f"BasisFeatures, got {type(value).__name__}; a single set goes into "
+            "OrthogonalInducingVariables(Z)."
+        )
+    return value
