@@ -109,15 +109,7 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
     with --resume goes on.
     """
     with clear_errors(), session(fields["float32"], device):
-        if fields["method"] == "swsgp" and fields["whiten"] and _chosen("whiten"):
-            raise ValueError(
-                "--whiten is not for swsgp, whose neighborhoods overlap; leave it out."
-            )
-        defaults = METHOD_DEFAULTS.get(fields["method"], {})
-        fields |= {name: value for name, value in defaults.items() if not _chosen(name)}
-        config = RunConfig(**fields)
-        if config.on_grid and not _chosen("kernel"):
-            config = dataclasses.replace(config, kernel="squared_exponential")
+        config = _configured(fields)
         import numpy as np
 
         from gpflow_sparse.experiments import build, runs
@@ -250,6 +242,23 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
     header = read_header(path / MODEL if path.is_dir() else path)
     with session(header["float"] == "float32", device, header["jitter"]):
         yield
+
+
+def _configured(fields: dict[str, Any]) -> RunConfig:
+    """The run of these options, with the defaults of its method where none was given."""
+    method = fields["method"]
+    if method == "swsgp" and fields["whiten"] and _chosen("whiten"):
+        raise ValueError("--whiten is not for swsgp, whose neighborhoods overlap; leave it out.")
+    if method in IMAGE_METHODS and _chosen("kernel"):
+        raise ValueError(f"--kernel is not for {method}, whose patches have a squared exponential.")
+    defaults = dict(METHOD_DEFAULTS.get(method, {}))
+    if method in IMAGE_METHODS and fields["num_layers"] > 1:
+        defaults["whiten"] = False  # as published: it hurts where layers follow one another
+    fields |= {name: value for name, value in defaults.items() if not _chosen(name)}
+    config = RunConfig(**fields)
+    if config.on_grid and not _chosen("kernel"):
+        config = dataclasses.replace(config, kernel="squared_exponential")
+    return config
 
 
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:

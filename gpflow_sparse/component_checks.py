@@ -265,7 +265,8 @@ def _all_finite(value: tf.Tensor) -> bool:
 def _values(module: tf.Module) -> Iterator[tuple[str, np.ndarray]]:
     """Names as a user writes them, and values, of all parameters; of plain numbers in kernels."""
     for path, parameter in gpflow.utilities.parameter_dict(module).items():
-        yield path.lstrip("._").replace("X_data.", "inducing_variable."), np.asarray(parameter)
+        written = path.lstrip("._").replace("X_data.", "inducing_variable.")
+        yield written.replace("].posterior.", "]."), np.asarray(parameter)  # of a deep posterior
     for part in module.submodules:
         for attribute in _POSITIVE:
             value = getattr(part, attribute, None) if isinstance(part, kernels.Kernel) else None

@@ -7,8 +7,16 @@ import gpflow
 import numpy as np
 
 from gpflow_sparse.bases import GridEigenfunctions, Hybrid, RandomFourier
-from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
+from gpflow_sparse.inducing_variables import (
+    BasisFeatures,
+    LocatedPatches,
+    NeighborInducingPoints,
+    OrthogonalInducingVariables,
+    Patches,
+)
+from gpflow_sparse.kernels import TICK, Basis, Convolutional
 from gpflow_sparse.likelihoods import BernoulliLogit
+from gpflow_sparse.mean_functions import pca
 from gpflow_sparse.models import (
     GRIEF,
     ODVGP,
@@ -19,6 +27,9 @@ from gpflow_sparse.models import (
     SWSGP,
     BasisGPR,
     BasisSVGP,
+    ConvLayer,
+    DeepGP,
+    GPLayer,
     SoftKI,
 )
 
@@ -69,6 +80,13 @@ class Member(NamedTuple):
     """Whether estimates over the disjoint batches of an epoch average to the bound."""
     shared: bool = False
     """Whether the rows of a batch see the same points in training, and their own in prediction."""
+    deep: bool = False
+    """
+    Whether f goes through hidden layers: its prior is not the kernel's, and the draws that make
+    ``full_cov`` predictions are others than those of variances, joint over the rows in their order.
+    """
+    mixture: bool = False
+    """Whether predictions average over several Gaussians, so that moments of f do not give them."""
 
     @property
     def data(self) -> tuple[np.ndarray, np.ndarray]:
@@ -269,6 +287,101 @@ def multiclass():
     return gpflow.likelihoods.MultiClass(3)
 
 
+def convolutional(channels=1):
+    """Over images of 1 x 2 pixels, one at a time."""
+    base = gpflow.kernels.Matern52(variance=1.3, lengthscales=0.8)
+    return Convolutional(base, (1, 2, channels), (1, 1), weights=[0.7, 1.4], average=False)
+
+
+def tick(channels=1):
+    """The same, depending on where the pixel is."""
+    return TICK(
+        gpflow.kernels.SquaredExponential(variance=1.3, lengthscales=1.1),
+        (1, 2, channels),
+        (1, 1),
+        location_kernel=gpflow.kernels.Matern32(lengthscales=0.9),
+    )
+
+
+def pixels(sizes=(5, 4), seed=3, channels=1):
+    """Orthogonal sets of inducing pixels."""
+    rng = np.random.default_rng(seed)
+    return OrthogonalInducingVariables(*(Patches(rng.normal(size=(M, channels))) for M in sizes))
+
+
+def located(sizes=(5, 4), seed=3, channels=1):
+    """The same, with places."""
+    rng = np.random.default_rng(seed)
+    return OrthogonalInducingVariables(
+        *(LocatedPatches(rng.normal(size=(M, channels)), rng.uniform(size=(M, 2))) for M in sizes)
+    )
+
+
+def on_images(kernel, inducing, P=1, likelihood=None) -> Callable[..., Any]:
+    """A builder of SOLVE-GP over pixels."""
+
+    def build(num_data=None):
+        return SOLVEGP(
+            kernel(),
+            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
+            inducing(),
+            mean_function=linear(P),
+            num_latent_gps=P,
+            num_data=num_data,
+        )
+
+    return build
+
+
+def sets(seed=3):
+    rng = np.random.default_rng(seed)
+    return OrthogonalInducingVariables(*(rng.normal(size=(M, D)) for M in (4, 3)))
+
+
+def orthogonal_layer():
+    return GPLayer(matern(), sets(), num_latent_gps=2, mean_function=pca(inputs(), 2), whiten=False)
+
+
+def neighbor_layer():
+    points = NeighborInducingPoints(inputs(seed=3, rows=7), 4)
+    return GPLayer(matern(), points, num_latent_gps=2)
+
+
+def basis_layer():
+    basis = fourier()
+    return GPLayer(Basis(basis), BasisFeatures(basis), num_latent_gps=2)
+
+
+def separate_layer():
+    return GPLayer(separate(), sets())
+
+
+def convolution_layer():
+    """Two channels of each pixel."""
+    points = OrthogonalInducingVariables(*(part.Z for part in pixels((4, 2)).sets))
+    kernel = gpflow.kernels.Matern52(variance=1.3, lengthscales=0.8)
+    return ConvLayer(kernel, points, (1, 2), (1, 1), num_latent_gps=2)
+
+
+def top_layer(P=1):
+    return GPLayer(matern(), sets(seed=8), num_latent_gps=P, mean_function=linear(P))
+
+
+def deep(hidden, last=top_layer, likelihood=None, **options) -> Callable[..., Any]:
+    """A builder of a model of two layers whose draws are frozen, so that nothing is random."""
+
+    def build(num_data=None):
+        return DeepGP(
+            [hidden(), last()],
+            gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood(),
+            num_data=num_data,
+            seed=0,
+            **{"num_samples": 3, "num_prediction_samples": 3, **options},
+        )
+
+    return build
+
+
 MEMBERS = {
     "solvegp": Member(solvegp(P=2), reals(2)),
     "solvegp_unwhitened": Member(solvegp(P=2, whiten=False), reals(2), float32=False),
@@ -352,6 +465,35 @@ MEMBERS = {
         swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False, drawable=False
     ),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
+    "solvegp_patches": Member(on_images(convolutional, pixels, P=2), reals(2), drawable=False),
+    "solvegp_located": Member(
+        on_images(tick, located, P=3, likelihood=multiclass), classes, drawable=False
+    ),
+    "deep": Member(
+        deep(orthogonal_layer, lambda: top_layer(2)),
+        reals(2),
+        float32=False,
+        drawable=False,
+        deep=True,
+        mixture=True,
+    ),
+    "deep_neighbors": Member(
+        deep(neighbor_layer), reals(1), prior=False, drawable=False, deep=True, mixture=True
+    ),
+    "deep_basis": Member(deep(basis_layer), reals(1), drawable=False, deep=True, mixture=True),
+    "deep_convolution": Member(
+        deep(
+            convolution_layer,
+            lambda: GPLayer(tick(2), located(channels=2), num_latent_gps=3),
+            likelihood=multiclass,
+            num_samples=1,
+            num_prediction_samples=1,
+            sampling="shared_inducing",
+        ),
+        classes,
+        drawable=False,
+        deep=True,
+    ),
 }
 
 # Models that hold their data, or a q that was computed from data: nothing to train in either case.

@@ -157,7 +157,7 @@ def report(title: str, cells: list[tuple[str, str, Verdict]]) -> int:
 
 
 def main() -> int:
-    from tests import hostile_bases, hostile_softki, hostile_sparse, hostile_swsgp
+    from tests import hostile_bases, hostile_deep, hostile_softki, hostile_sparse, hostile_swsgp
     from tests.hostile_arguments import TRAINING, arguments
     from tests.hostile_labels import labels
     from tests.hostile_models import spoiled
@@ -183,6 +183,10 @@ def main() -> int:
         "other arguments, for models with neighbors": arguments(hostile_swsgp.ARGUMENTS),
         "arguments of models with neighbors together": hostile_swsgp.together(),
         "spoiled models with neighbors": hostile_swsgp.spoiled(),
+        "arrays, for deep models": arrays(hostile_deep.DOORS),
+        "other arguments, for deep models": arguments(hostile_deep.ARGUMENTS),
+        "arguments of deep models together": hostile_deep.together(),
+        "spoiled deep models": hostile_deep.spoiled(),
     }
     bad = sum(report(title, list(table)) for title, table in tables.items())
     print(f"\n{bad} bad cell(s)")

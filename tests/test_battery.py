@@ -13,7 +13,7 @@ from gpflow.utilities import multiple_assign, print_summary, read_values, set_tr
 
 import gpflow_sparse.models
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.models import SWSGP
+from gpflow_sparse.models import SWSGP, DeepGP
 from gpflow_sparse.models.guarded import GuardedModel
 from tests.battery import MEMBERS, REGRESSIONS, D, N, inputs, perturb, settle
 
@@ -94,10 +94,12 @@ def test_q_starts_at_the_prior(member):
     """Predictions are the prior's and the KL is zero, to the rounding of one factorization."""
     model = member.build()
     mean, var = model.predict_f(XNEW)
-    np.testing.assert_allclose(mean, model.mean_function(XNEW), atol=1e-8)
+    if not member.deep:
+        np.testing.assert_allclose(mean, model.mean_function(XNEW), atol=1e-8)
     assert (abs(float(kl_of(model, member))) < 1e-8) == member.prior
     if not member.prior:  # the closest to it among q with that covariance
         assert kl_of(model, member) < kl_of(perturb(model), member)
+    if not member.prior or member.deep:
         return
     prior = prior_covariances(model, XNEW)
     np.testing.assert_allclose(var, np.diagonal(prior, axis1=1, axis2=2).T, atol=1e-8)
@@ -113,14 +115,14 @@ def test_the_kl_is_positive_away_from_the_prior(member):
 def test_variances_are_positive_at_and_far_from_the_inducing_inputs(member):
     model = perturb(member.build())
     sets = getattr(getattr(model, "inducing_variable", None), "sets", None)
-    Z = inputs() if sets is None else sets[0].Z.numpy()
+    Z = inputs() if sets is None or sets[0].Z.shape[1] != D else sets[0].Z.numpy()
     X = np.concatenate([Z, Z + 1e-8, inputs(8), 100.0 + inputs(9)])
     var = model.predict_f(X)[1].numpy()
     far = var[-N:]
     assert (var[:-N] > 0).all()
     assert (far >= 0).all()
     assert (far < 1e-100).all() if member.degenerate else (far > 0).all()
-    if not member.degenerate and not isinstance(model.kernel, Basis | Filled):
+    if not (member.degenerate or member.deep or isinstance(model.kernel, Basis | Filled)):
         prior = prior_covariances(model, X[-N:])
         np.testing.assert_allclose(far, np.diagonal(prior, axis1=1, axis2=2).T, rtol=1e-9)
     assert np.linalg.eigvalsh(model.predict_f(X, full_cov=True)[1].numpy()).min() > -1e-9
@@ -212,6 +214,8 @@ def test_permuting_rows_permutes_predictions_and_leaves_the_elbo(member, rng):
     np.testing.assert_allclose(model.elbo((X[order], Y[order])), model.elbo((X, Y)), rtol=1e-12)
     for a, b in zip(model.predict_f(X[order]), model.predict_f(X), strict=True):
         np.testing.assert_allclose(a, b.numpy()[order], atol=1e-12)
+    if member.deep:
+        return
     permuted, plain = (model.predict_f(x, full_cov=True)[1].numpy() for x in (X[order], X))
     np.testing.assert_allclose(permuted, plain[:, order][:, :, order], atol=1e-12)
 
@@ -312,11 +316,12 @@ def test_frozen_parts_leave_the_trainable_variables(member):
     model = member.build()
     everything = {v.ref() for v in model.trainable_variables}
     q = {v.ref() for part in variational_parts(model) for v in variables_of(part)}
-    set_trainable(model.kernel, False)
-    if hasattr(model, "inducing_variable"):
-        set_trainable(model.inducing_variable, False)
+    for layer in getattr(model, "layers", [model]):
+        set_trainable(layer.kernel, False)
+        if hasattr(layer, "inducing_variable"):
+            set_trainable(layer.inducing_variable, False)
+        set_trainable(layer.mean_function, False)
     set_trainable(model.likelihood, False)
-    set_trainable(model.mean_function, False)
     assert {v.ref() for v in model.trainable_variables} == q < everything
     set_trainable(model, False)
     assert model.trainable_variables == ()
@@ -328,6 +333,10 @@ def variational_parts(model):
     """What q is made of: parameters, or plain variables where it is too long for them."""
     if isinstance(model, SWSGP):
         return model.long_variables
+    if isinstance(model, DeepGP):
+        return [
+            part for layer in model.layers for pair in layer.variational_parameters for part in pair
+        ]
     if hasattr(model, "q_sqrt"):
         return [model.q_mu, model.q_sqrt]
     parts = [model.q_mu, model.q_log_scale, model.q_block, model.q_columns]
@@ -349,6 +358,8 @@ def test_observations_are_predicted_through_the_likelihood(member):
         np.testing.assert_allclose(a, b, rtol=1e-12)
     density = model.predict_log_density((X, Y))
     assert density.shape == (N,)
+    if member.mixture:
+        return
     np.testing.assert_allclose(density, likelihood.predict_log_density(X, *moments, Y), rtol=1e-10)
     if isinstance(likelihood, gpflow.likelihoods.Gaussian):
         mean, var = (m.numpy() for m in moments)
@@ -362,6 +373,8 @@ def test_observations_are_predicted_through_the_likelihood(member):
 @pytest.mark.parametrize("full_cov", [True, False])
 def test_samples_have_the_predicted_moments(member, full_cov):
     """Within 5 standard errors of 20,000 draws, on every mean and every covariance."""
+    if member.deep and full_cov:
+        pytest.skip("joint predictions average over draws of their own")
     S, X = 20_000, XNEW[:4]
     model = perturb(member.build())
     tf.random.set_seed(6)
@@ -387,7 +400,7 @@ def test_drawn_functions_have_the_predicted_moments(member):
     mean, cov = (m.numpy() for m in model.predict_f(X, full_cov=True))
     posterior = model.posterior("nocache")
     if not member.drawable:
-        with pytest.raises(ValueError, match=r"drawn from the weights alone|does not draw"):
+        with pytest.raises(ValueError, match=r"drawn from the weights alone|does not draw|Patches"):
             posterior.sample_functions(S)
         return
     draws = posterior.sample_functions(S, num_features=256, seed=6)(X).numpy()
@@ -427,7 +440,11 @@ def test_data_that_would_broadcast_are_refused_eagerly_and_while_tracing(member,
     refused(call, (X, Y[:, 0]), r"Y must be a matrix.*Use Y\[:, None\]")
     refused(call, (X, Y[:1]), r"X and Y must have the same number of rows, got 12 and 1")
     refused(call, (X, tf.concat([Y, Y], axis=1)), r"Y must have \d column\(s\)")
-    refused(call, (X[:, :1], Y), r"X must have 2 column\(s\)|reads 2 column\(s\), but X has 1")
+    refused(
+        call,
+        (X[:, :1], Y),
+        r"X must have 2 column\(s\)|reads 2 column\(s\), but X has 1|2 numbers, but X has 1",
+    )
     refused(call, (X[:, 0], Y), r"X must be a matrix")
     refused(call, (X, Y, Y), r"data must be a tuple \(X \[N, D\], Y \[N, P\]\)")
     refused(call, X, r"data must be a tuple")

@@ -211,6 +211,32 @@ def test_the_relevance_vectors_are_few_and_enough(tmp_path, capsys):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_digits_are_told_apart_by_few_patches(tmp_path, capsys):
+    example = load_example("convolutional")
+    figure = tmp_path / "convolutional.png"
+    sizes = {"num_data": 200, "num_inducing": 20, "num_orthogonal": 20, "num_hidden": 10}
+    config = example.Config(**sizes, num_channels=2, num_steps=80, output=figure)
+    numbers = example.main(config)
+    assert list(numbers) == ["pixels", "conv", "deep"]
+    for found in numbers.values():  # ten classes
+        assert found["accuracy"] > 0.8
+        assert found["nlpd"] < 0.8
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"conv: accuracy={numbers['conv']['accuracy']:.3g}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_side_by_side_are_where_they_should_be():
+    example = load_example("convolutional")
+    images = np.arange(1.0, 4.0)[:, None, None] * np.ones((3, 2, 2))
+    shown = example.tiles(images, 2)
+    assert shown.shape == (5, 5)
+    for value, (row, column) in zip((1.0, 2.0, 3.0), ((0, 0), (0, 3), (3, 0)), strict=True):
+        assert (shown[row : row + 2, column : column + 2] == value).all()
+    assert np.isnan(shown).sum() == 9 + 4  # the gaps, and a fourth picture that is none
+
+
 def test_swsgp_follows_a_surface_that_is_too_rough_for_few_points(tmp_path, capsys):
     example = load_example("swsgp")
     figure = tmp_path / "swsgp.png"

@@ -1,9 +1,13 @@
-"""Any basis with any inference: the same q has the same objective, whichever model holds it."""
+"""
+Any basis with any inference, any inducing set at any depth: the same q has the same objective,
+whichever model or layer holds it.
+"""
 
 import gpflow
 import numpy as np
 import pytest
 
+import gpflow_sparse as gs
 from gpflow_sparse.bases import (
     GridEigenfunctions,
     Hybrid,
@@ -12,9 +16,24 @@ from gpflow_sparse.bases import (
     ReweightedBasis,
     SoftInterpolation,
 )
-from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.inducing_variables import (
+    BasisFeatures,
+    LocatedPatches,
+    NeighborInducingPoints,
+    OrthogonalInducingVariables,
+    Patches,
+)
 from gpflow_sparse.likelihoods import BernoulliLogit
-from gpflow_sparse.models import QSGP, SWSGP, BasisGPR, BasisSVGP
+from gpflow_sparse.models import (
+    QSGP,
+    SOLVEGP,
+    SWSGP,
+    BasisGPR,
+    BasisSVGP,
+    ConvLayer,
+    DeepGP,
+    GPLayer,
+)
 
 NOISE = 0.2
 
@@ -140,3 +159,212 @@ def test_points_that_all_rows_see_are_a_basis_of_kernels_there(labels, weighting
             local.predict_f(batch[0], full_cov), whole.predict_f(batch[0], full_cov), strict=True
         ):
             np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+# Inducing x structure x depth: a set of points, patches or located patches; one set, orthogonal
+# ones, neighbors or the functions of a basis; shallow, a hidden layer, the last layer.
+
+IMAGE, PATCH = (5, 4), (2, 3)
+PIXELS, PATCH_LENGTH, NUM_PATCHES = 20, 6, 8
+
+
+def patch_kernel(kind):
+    base = gpflow.kernels.SquaredExponential(variance=1.4, lengthscales=1.7)
+    make = gs.kernels.TICK if kind == "located" else gs.kernels.Convolutional
+    return base if kind == "points" else make(base, IMAGE, PATCH)
+
+
+def inducing_set(kind, rng, M):
+    if kind == "points":
+        return gpflow.inducing_variables.InducingPoints(rng.normal(size=(M, PIXELS)))
+    Z = rng.normal(size=(M, PATCH_LENGTH))
+    places = rng.uniform(size=(M, 2)) * [3.0, 1.0]
+    return LocatedPatches(Z, places) if kind == "located" else Patches(Z)
+
+
+def some_q(rng, sizes, G):
+    means = [rng.normal(size=(M, G)) for M in sizes]
+    return means, [0.3 * np.tril(rng.normal(size=(G, M, M))) + np.eye(M) for M in sizes]
+
+
+def of_sets(kind, sizes):
+    """A builder of a shallow model and a layer with the same parts."""
+
+    def build(rng, G):
+        prior, sets = patch_kernel(kind), [inducing_set(kind, rng, M) for M in sizes]
+        q_mu, q_sqrt = some_q(rng, sizes, G)
+        options = {"num_latent_gps": G, "q_mu": q_mu, "q_sqrt": q_sqrt}
+        both = OrthogonalInducingVariables(*sets)
+        shallow = SOLVEGP(prior, gpflow.likelihoods.Gaussian(NOISE), both, **options)
+        return shallow, GPLayer(prior, both if len(sets) > 1 else sets[0], **options)
+
+    return build
+
+
+def of_neighbors(rng, G):
+    prior, Z = patch_kernel("points"), rng.normal(size=(7, PIXELS))
+    q_mu, q_sqrt = rng.normal(size=(7, G)), rng.uniform(0.3, 1.0, size=(7, G))
+    points = NeighborInducingPoints(Z, 3)
+    shallow = SWSGP(
+        prior, gpflow.likelihoods.Gaussian(NOISE), points, num_latent_gps=G, q_mu=q_mu,
+        q_sqrt=q_sqrt, kl_weighting="chain",
+    )  # fmt: skip
+    return shallow, GPLayer(prior, points, num_latent_gps=G, q_mu=[q_mu], q_sqrt=[q_sqrt])
+
+
+def of_basis(rng, G):
+    functions = RandomFourier(patch_kernel("points"), 8, seed=1)
+    q_mu, q_sqrt = some_q(rng, [8], G)
+    shallow = BasisSVGP(
+        functions, gpflow.likelihoods.Gaussian(NOISE), num_latent_gps=G, q_mu=q_mu[0],
+        q_sqrt=q_sqrt[0],
+    )  # fmt: skip
+    prior, features = gs.kernels.Basis(functions), BasisFeatures(functions)
+    return shallow, GPLayer(prior, features, num_latent_gps=G, q_mu=q_mu, q_sqrt=q_sqrt)
+
+
+CELLS = {
+    f"{kind}_{name}": of_sets(kind, sizes)
+    for kind in ("points", "patches", "located")
+    for name, sizes in {"one_set": (5,), "orthogonal": (4, 3), "three_sets": (3, 2, 2)}.items()
+} | {"points_neighbors": of_neighbors, "points_basis": of_basis}
+every_cell = pytest.mark.parametrize("build", CELLS.values(), ids=list(CELLS))
+
+
+def images(rng, rows=4):
+    return rng.normal(size=(rows, PIXELS))
+
+
+@every_cell
+def test_alone_a_layer_is_the_shallow_model(rng, build):
+    shallow, layer = build(rng, 2)
+    X, Y = images(rng, 8), rng.normal(size=(8, 2))  # enough rows for all terms of a chain
+    alone = DeepGP([layer], gpflow.likelihoods.Gaussian(NOISE))
+    for full_cov in (False, True):
+        pairs = zip(alone.predict_f(X, full_cov), shallow.predict_f(X, full_cov), strict=True)
+        for got, expected in pairs:
+            np.testing.assert_allclose(got, expected, atol=1e-9)
+    np.testing.assert_allclose(alone.elbo((X, Y)), shallow.elbo((X, Y)), rtol=1e-9)
+
+
+@every_cell
+def test_a_hidden_layer_puts_out_what_the_shallow_model_believes(rng, build):
+    shallow, layer = build(rng, 3)
+    last, top = of_top(rng)
+    model = DeepGP([layer, top], gpflow.likelihoods.Gaussian(NOISE))
+    X, eps = images(rng), rng.normal(size=(2, 4, 3))
+    mean, var = shallow.predict_f(X)
+    for s, found in enumerate(zip(*model.propagate(X, [eps]), strict=True)):
+        hidden = mean + np.sqrt(var) * eps[s]
+        for got, expected in zip(found, last.predict_f(hidden), strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-8)
+    kl = model.prior_kl() - last.prior_kl()
+    np.testing.assert_allclose(kl, shallow.prior_kl(), rtol=1e-9)
+
+
+def of_top(rng, inputs=3):
+    """One output, as a model and as a layer."""
+    prior = gpflow.kernels.SquaredExponential(lengthscales=0.8 * np.sqrt(inputs))
+    q_mu, q_sqrt = some_q(rng, [4], 1)
+    sets = OrthogonalInducingVariables(rng.normal(size=(4, inputs)))
+    options = {"q_mu": q_mu, "q_sqrt": q_sqrt}
+    shallow = SOLVEGP(prior, gpflow.likelihoods.Gaussian(NOISE), sets, **options)
+    return shallow, GPLayer(prior, sets, **options)
+
+
+@every_cell
+def test_a_last_layer_reads_what_the_hidden_one_puts_out(rng, build):
+    """Behind a layer of patches, whose output is an image of 5 x 4 pixels."""
+    shallow, layer = build(rng, 2)
+    prior = gpflow.kernels.SquaredExponential(lengthscales=2.0)
+    Z, (q_mu, q_sqrt) = rng.normal(size=(4, 4)), some_q(rng, [4], 1)
+    head = ConvLayer(prior, Z, (6, 5), (2, 2), q_mu=q_mu, q_sqrt=q_sqrt)
+    rows = SOLVEGP(
+        prior, gpflow.likelihoods.Gaussian(NOISE), OrthogonalInducingVariables(Z), q_mu=q_mu,
+        q_sqrt=q_sqrt,
+    )  # fmt: skip
+    X, eps = rng.normal(size=(4, 30)), rng.normal(size=(2, 4, PIXELS))
+    moments = [np.reshape(m, (4, PIXELS)) for m in rows.predict_f(np.asarray(head.grid.patches(X)))]
+    model = DeepGP([head, layer], gpflow.likelihoods.Gaussian(NOISE))
+    for s, found in enumerate(zip(*model.propagate(X, [eps]), strict=True)):
+        hidden = moments[0] + np.sqrt(moments[1]) * eps[s]
+        for got, expected in zip(found, shallow.predict_f(hidden), strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-8)
+    np.testing.assert_allclose(model.prior_kl(), rows.prior_kl() + shallow.prior_kl(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "build", [b for name, b in CELLS.items() if name.startswith("points")],
+    ids=[name for name in CELLS if name.startswith("points")],
+)  # fmt: skip
+def test_a_layer_of_patches_believes_of_each_what_the_shallow_model_does(rng, build):
+    """Patches of 4 x 5 pixels, of which an image of 5 x 6 has four."""
+    shallow, layer = build(rng, 2)
+    q = {"q_mu": [m.numpy() for m in layer.q_mu], "q_sqrt": [R.numpy() for R in layer.q_sqrt]}
+    hidden = ConvLayer(layer.kernel, layer.inducing_variable, (5, 6), (4, 5), num_latent_gps=2, **q)
+    last, top = of_top(rng, 8)
+    model = DeepGP([hidden, top], gpflow.likelihoods.Gaussian(NOISE))
+    X, eps = rng.normal(size=(3, 30)), rng.normal(size=(2, 3, 8))
+    cut = np.asarray(hidden.grid.patches(X)).reshape(12, PIXELS)
+    mean, var = (np.reshape(m, (3, 8)) for m in shallow.predict_f(cut))
+    for s, found in enumerate(zip(*model.propagate(X, [eps]), strict=True)):
+        h = mean + np.sqrt(var) * eps[s]
+        for got, expected in zip(found, last.predict_f(h), strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-8)
+    kl = model.prior_kl() - last.prior_kl()  # one for all patches
+    np.testing.assert_allclose(kl, shallow.prior_kl(), rtol=1e-9)
+
+
+def conv_layer_of(kind, rng):
+    return ConvLayer(patch_kernel(kind), inducing_set(kind, rng, 5), IMAGE, PATCH)
+
+
+SENSELESS = {
+    # patches have no neighbors: which are near depends on the patch of the image, not the image
+    "patches_neighbors": (
+        lambda rng: NeighborInducingPoints(inducing_set("patches", rng, 5), 3),
+        "Z",
+    ),
+    "located_neighbors": (
+        lambda rng: NeighborInducingPoints(inducing_set("located", rng, 5), 3),
+        "Z",
+    ),
+    # functions of a basis are of images: those of patches would have to be summed
+    "patches_basis": (lambda rng: RandomFourier(patch_kernel("patches"), 8), "kernel"),
+    "located_basis": (lambda rng: RandomFourier(patch_kernel("located"), 8), "kernel"),
+    # a layer of patches looks at each by itself, so its kernel is of patches, not of images
+    "conv_layer_of_images": (
+        lambda rng: conv_layer_of("patches", rng),
+        "kernel|inducing_variable",
+    ),
+    "conv_layer_of_located": (
+        lambda rng: conv_layer_of("located", rng),
+        "kernel|inducing_variable",
+    ),
+    "points_and_patches": (
+        lambda rng: OrthogonalInducingVariables(
+            inducing_set("patches", rng, 5), inducing_set("located", rng, 5)
+        ),
+        "of one kind",
+    ),
+    "swsgp_of_sets": (
+        lambda rng: SWSGP(
+            kernel(), gpflow.likelihoods.Gaussian(),
+            OrthogonalInducingVariables(rng.normal(size=(3, 2))),
+        ),
+        "NeighborInducingPoints",
+    ),
+    "conv_layer_last": (
+        lambda rng: DeepGP(
+            [ConvLayer(gpflow.kernels.SquaredExponential(), rng.normal(size=(3, 6)), IMAGE, PATCH)],
+            gpflow.likelihoods.Gaussian(),
+        ),
+        "last layer must be a GPLayer",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), SENSELESS.values(), ids=list(SENSELESS))
+def test_a_cell_that_makes_no_sense_says_so(rng, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(rng)

@@ -211,7 +211,8 @@ def _per_channel(X: np.ndarray, num_channels: int) -> tuple[np.ndarray, np.ndarr
             "row by row with channels last"
         )
     mean, scale = _mean_and_scale(X.reshape(-1, num_channels))
-    return tuple(np.tile(values, columns // num_channels) for values in (mean, scale))
+    count = columns // num_channels
+    return np.tile(mean, count), np.tile(scale, count)
 
 
 def _matrix(values: np.ndarray, name: str, columns: str, width: int | None = None) -> np.ndarray:

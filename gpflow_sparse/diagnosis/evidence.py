@@ -11,7 +11,7 @@ from gpflow.models import ExternalDataTrainingLossMixin
 from gpflow_sparse import collapsed, linalg
 from gpflow_sparse.chevron import MOST_DENSE
 from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
-from gpflow_sparse.diagnosis.parameters import constant_noise
+from gpflow_sparse.diagnosis.parameters import constant_noise, input_kernel
 from gpflow_sparse.models import QSGP, SoftKI, VariationalModel
 from gpflow_sparse.models.regression import RegressionModel, noise_variance
 from gpflow_sparse.models.row_streaming import row_sums
@@ -76,6 +76,8 @@ def prior_errors(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
     """
     if constant_noise(model.likelihood) is None:
         raise UnavailableError("it needs a Gaussian likelihood with one noise variance.")
+    if input_kernel(model) is None:
+        raise UnavailableError("f of several layers is no Gaussian process.")
     return tf.cast(Y - model.mean_function(X), tf.float64)
 
 

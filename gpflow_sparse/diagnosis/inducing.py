@@ -14,9 +14,15 @@ from scipy.spatial import cKDTree
 from gpflow_sparse import linalg
 from gpflow_sparse.block_elimination import block_cholesky, block_solve
 from gpflow_sparse.diagnosis.parameters import column_lengthscales
-from gpflow_sparse.inducing_variables import Kuv, OrthogonalInducingVariables
+from gpflow_sparse.inducing_variables import (
+    Kuv,
+    LocatedPatches,
+    OrthogonalInducingVariables,
+    Patches,
+)
 from gpflow_sparse.models.guarded import GuardedModel
 
+_OF_ONE_FUNCTION = (InducingPoints, InducingPatches, Patches, LocatedPatches)
 # Rows that are looked at together: what bounds the memory next to M^2.
 BATCH_ROWS = 4096
 
@@ -69,7 +75,7 @@ def nystrom_of(model: Any) -> Nystrom:
     """
     kernel, inducing = getattr(model, "kernel", None), getattr(model, "inducing_variable", None)
     sets = inducing.sets if isinstance(inducing, OrthogonalInducingVariables) else (inducing,)
-    if not all(isinstance(s, InducingPoints | InducingPatches) for s in sets):
+    if not all(isinstance(s, _OF_ONE_FUNCTION) for s in sets):
         raise UnavailableError(f"{type(model).__name__} has no inducing points of one function.")
     if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
         raise UnavailableError(f"it needs one single-output kernel, not {type(kernel).__name__}.")

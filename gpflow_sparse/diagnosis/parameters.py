@@ -9,6 +9,8 @@ from gpflow.kernels import Kernel, MultioutputKernel, Stationary
 from gpflow.likelihoods import Gaussian
 from scipy.spatial import cKDTree
 
+from gpflow_sparse.models import DeepGP
+
 # A lengthscale this many standard deviations of its column long, whose input also moves f by less
 # than this fraction of the variance of Y over one standard deviation, marks an irrelevant input.
 LONG_LENGTHSCALE, SMALL_EFFECT = 30.0, 0.01
@@ -36,6 +38,12 @@ def column_lengthscales(kernel: Any, num_columns: int) -> np.ndarray | None:
     return scales
 
 
+def input_kernel(model: Any) -> Any:
+    """The kernel of f at the inputs; None where there are layers between, or no kernel."""
+    between = isinstance(model, DeepGP) and len(model.layers) > 1
+    return None if between else getattr(model, "kernel", None)
+
+
 def constant_noise(likelihood: Any) -> float | None:
     """The noise variance of a Gaussian likelihood; None for others and where it varies."""
     if not isinstance(likelihood, Gaussian):
@@ -49,14 +57,14 @@ def constant_noise(likelihood: Any) -> float | None:
 
 def hyperparameters(model: Any, X: tf.Tensor, Y: tf.Tensor) -> dict[str, Any]:
     """The entry ``hyperparameters`` of :func:`gpflow_sparse.diagnostics`."""
-    kernel: Any = getattr(model, "kernel", None)
+    kernel = input_kernel(model)
     usable = isinstance(kernel, Kernel) and not isinstance(kernel, MultioutputKernel)
     noise = constant_noise(model.likelihood)
     gaussian = isinstance(model.likelihood, Gaussian)
     spread = float(np.mean(np.var(np.asarray(Y, dtype=np.float64), axis=0)))
     distance, explained = _nearest_neighbor(kernel, X) if usable else (None, None)
     entry: dict[str, Any] = {
-        "kernel": type(kernel).__name__,
+        "kernel": type(getattr(model, "kernel", None)).__name__,
         "prior_variance": float(np.mean(kernel(X[:1000], full_cov=False))) if usable else None,
         "noise_variance": noise,
         "noise_lower_bound": None,

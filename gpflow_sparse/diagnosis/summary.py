@@ -21,7 +21,12 @@ from gpflow_sparse.diagnosis.inducing import (
     nystrom_of,
     project_rows,
 )
-from gpflow_sparse.diagnosis.parameters import column_lengthscales, constant_noise, hyperparameters
+from gpflow_sparse.diagnosis.parameters import (
+    column_lengthscales,
+    constant_noise,
+    hyperparameters,
+    input_kernel,
+)
 from gpflow_sparse.models import ODVGP
 from gpflow_sparse.models.guarded import GuardedModel
 
@@ -84,10 +89,11 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
         prior = np.where(projection.prior > 0.0, projection.prior, 1.0)
         unexplained = projection.residual / prior
     predictions = notes.attempt("calibration", predict_rows, model, X, Y)
-    regions = split_regions(model.kernel, X)
+    kernel = input_kernel(model)
+    regions = split_regions(kernel, X)
     columns = X.shape[1]
-    if column_lengthscales(model.kernel, columns) is None:
-        kind = type(model.kernel).__name__
+    if column_lengthscales(kernel, columns) is None:
+        kind = type(model if kernel is None else kernel).__name__
         notes["lengthscales"] = f"{kind} is not one stationary kernel: no lengthscales per column."
     entries: dict[str, Any] = {
         "num_rows": int(X.shape[0]),

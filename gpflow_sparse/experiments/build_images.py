@@ -65,18 +65,17 @@ def image_model(
         num_orthogonal=0 if config.method == "conv-svgp" else config.num_orthogonal,
         architecture=architecture(config, shape),
         tick=config.tick,
-        whiten=config.whiten if config.num_layers == 1 else None,
+        whiten=config.whiten,
         seed=config.seed,
     )
-    model = as_stock(model)
+    if config.method == "conv-svgp" and isinstance(model, SOLVEGP):
+        model = _as_stock(model)
     model.standardizer = dataset.standardizer
     return model
 
 
-def as_stock(model: gpflow.models.GPModel) -> gpflow.models.GPModel:
-    """GPflow's SVGP in place of SOLVE-GP of one layer and one set; any other stays as it is."""
-    if not isinstance(model, SOLVEGP) or len(model.inducing_variable.sets) > 1:
-        return model
+def _as_stock(model: SOLVEGP) -> gpflow.models.SVGP:
+    """GPflow's model of the one set of ours."""
     (patches,) = model.inducing_variable.sets
     return gpflow.models.SVGP(
         model.kernel,

@@ -92,7 +92,8 @@ def made_work(sizes: ImageSizes, seed: int = 0) -> tuple[tf.Tensor, dict[str, Ke
 
     GPflow's kernel is its ``Convolutional`` with inducing patches of its own, the same patches.
     """
-    rng, kind = np.random.default_rng(seed), gpflow.default_float()
+    rng = np.random.default_rng(seed)
+    kind: Any = gpflow.default_float()
     image = (sizes.image_size, sizes.image_size)
     patch = (sizes.patch_size, sizes.patch_size)
     X = tf.constant(rng.normal(size=(sizes.num_images, image[0] * image[1])), kind)

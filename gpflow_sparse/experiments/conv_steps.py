@@ -51,13 +51,8 @@ class StoredPatches(LocatedPatches):
 
     def store(self, kernel: TICK, X: tf.Tensor) -> None:
         """Keep the covariance with these images ``[N, D]`` as something to be trained."""
-        own = kernel.located_response_covariance(*map(tf.convert_to_tensor, self.places), X)
-        self.stored = tf.Variable(own)
-
-    @property
-    def places(self) -> tuple[Any, Any]:
-        """Patches and locations."""
-        return self.Z, self.locations
+        Z, locations = (tf.convert_to_tensor(part) for part in (self.Z, self.locations))
+        self.stored = tf.Variable(kernel.located_response_covariance(Z, locations, X))
 
 
 @Kuf.register(StoredPatches, StoredTICK, object)
@@ -102,7 +97,8 @@ def made_models(
 
     :param stored: with covariances that have been evaluated on the batch.
     """
-    rng, kind = np.random.default_rng(seed), gpflow.default_float()
+    rng = np.random.default_rng(seed)
+    kind: Any = gpflow.default_float()
     X = tf.constant(rng.normal(size=(sizes.num_images, sizes.image_size**2)), kind)
     Y = tf.constant(rng.integers(sizes.num_classes, size=(sizes.num_images, 1)), kind)
     total = sizes.num_patches

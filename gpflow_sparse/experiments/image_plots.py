@@ -67,9 +67,9 @@ def plot_patches(
     :raises ValueError: if matplotlib is not installed.
     """
     figure = new_figure(4.2 * len(sets), 4.5)
-    figure.get_layout_engine().set(wspace=0.05)
-    axes = figure.subplots(1, len(sets), squeeze=False)[0]
+    axes: Any = figure.subplots(1, len(sets), squeeze=False)[0]
     for axis, (title, patches) in zip(axes, sets.items(), strict=True):
+        axis.margins(0.03)  # between panels too
         shown = patches[: _PATCHES_ACROSS**2].reshape(-1, *patch_shape)
         _show(axis, tiles(_to_unit(_visible(shown)), _PATCHES_ACROSS))
         first = f", first {len(shown)} of {len(patches)}" if len(shown) < len(patches) else ""

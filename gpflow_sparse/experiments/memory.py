@@ -1,7 +1,10 @@
 """How much memory a run will need; no TensorFlow."""
 
 from gpflow_sparse.experiments.config import RunConfig
-from gpflow_sparse.experiments.methods import BASIS_METHODS, SAMPLED_METHODS
+from gpflow_sparse.experiments.methods import BASIS_METHODS, IMAGE_METHODS, SAMPLED_METHODS
+
+# Numbers of the largest tensor that is made of patches at a time.
+_TABLE = 4_000_000
 
 
 def memory_estimate(
@@ -17,7 +20,8 @@ def memory_estimate(
     twelve of size m x m, and the features of a block of rows. With functions that are sampled, two
     numbers for each and the memory of both, or as many more as there are dense columns, and about
     eight of the size of a step's functions at its rows. With neighbors, two numbers for each point
-    and the memory of both, and about fifteen of H x H for each row.
+    and the memory of both, and about fifteen of H x H for each row. Of images, for each layer,
+    about ten M' x M', six of each set and output, and eight tables of some patches and all of M'.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
@@ -36,6 +40,11 @@ def memory_estimate(
         H = min(config.num_neighbors, total)
         held = total * (input_dim + 8 * num_latent_gps)
         return int(size * (num_data * (input_dim + 1) + held + 15 * batch * H**2))
+    if config.method in IMAGE_METHODS:
+        squares = sum(m * m for m in config.sizes)
+        layer = 10 * total**2 + 6 * num_latent_gps * squares
+        table = min(_TABLE, batch * input_dim * total)
+        return int(size * (num_data * (input_dim + 1) + config.num_layers * (layer + 8 * table)))
     parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
     factored = config.num_inducing if config.method == "odvgp" else total
     step = 10 * factored**2 + (8 + 2 * num_latent_gps) * factored * batch

@@ -199,8 +199,9 @@ def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> No
 
 
 def title(config: RunConfig) -> str:
-    """The method and its sizes, such as "SOLVE-GP(256+256)"."""
-    return f"{METHODS[config.method][0]}({'+'.join(map(str, config.sizes))})"
+    """The method and its sizes, such as "SOLVE-GP(256+256)"; of deep models those of each layer."""
+    layers = f", {config.num_layers} layers" if config.num_layers > 1 else ""
+    return f"{METHODS[config.method][0]}({'+'.join(map(str, config.sizes))}){layers}"
 
 
 def summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from gpflow_sparse.experiments.conv_sizes import ImageSizes
+from gpflow_sparse.experiments.conv_sizes import DeepSizes, ImageSizes
 from gpflow_sparse.experiments.methods import BASELINES, IMAGE_METHODS, METHODS
 from gpflow_sparse.terminal import print_table
 
@@ -126,7 +127,7 @@ def _step_of_swsgp(options: dict[str, Any], float32: bool) -> None:
 
 
 def _step_of_conv(options: dict[str, Any], float32: bool) -> None:
-    from gpflow_sparse.experiments import conv_kernels, conv_memory, conv_steps
+    from gpflow_sparse.experiments import conv_deep_steps, conv_kernels, conv_memory, conv_steps
 
     if not is_default("input_dim"):
         raise ValueError("--input-dim is not for conv, which has images of 28 x 28 pixels.")
@@ -146,14 +147,16 @@ def _step_of_conv(options: dict[str, Any], float32: bool) -> None:
     ratios = conv_kernels.kernel_ratios(times)
     print_table(("times", "ratio"), [(name, f"{ratio:.3f}") for name, ratio in ratios.items()])
     steps = conv_steps.image_steps(sizes, repeats=repeats)
-    table = [(s.title, s.part, f"{s.milliseconds:.0f}", f"{s.ratio:.3f}") for s in steps]
-    print_table(("model", "part", "ms per step", "ratio to GPflow"), table)
-    record = {
-        "kernels": [dataclasses.asdict(time) for time in times],
-        "ratios": ratios,
-        "steps": [dataclasses.asdict(step) for step in steps],
+    parts = [(s.title, s.part, f"{s.milliseconds:.0f}", f"{s.ratio:.3f}") for s in steps]
+    print_table(("model", "part", "ms per step", "ratio to GPflow"), parts)
+    deep = conv_deep_steps.deep_steps(DeepSizes(), repeats=repeats)
+    table = [(s.title, f"{s.milliseconds:.0f}", f"{s.ratio:.3f}") for s in deep]
+    print_table(("two layers", "ms per step", "ratio to the double size"), table)
+    measured: dict[str, Sequence[Any]] = {"kernels": times, "steps": steps, "deep": deep}
+    record: dict[str, Any] = {
+        name: [dataclasses.asdict(row) for row in rows] for name, rows in measured.items()
     }
-    click.echo(json.dumps(record))
+    click.echo(json.dumps(record | {"ratios": ratios}))
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -188,7 +188,10 @@ def report(
     :param scores: what :func:`gpflow_sparse.experiments.evaluation.evaluate` returned for them.
     :param predictions: likewise.
     :return: path of the page.
+    :raises ValueError: for a deep model, whose inputs its last kernel does not see.
     """
+    if hasattr(stored.model, "layers"):
+        raise ValueError("a report is of models of one layer; leave --report out.")
     scored = diagnostics(stored.model, stored.standardizer.transform(*pairs))
     try:
         found = diagnostics(stored.model, load_run_data(stored).train)

@@ -13,14 +13,8 @@ from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.kernels.convolutional import TICK, Convolutional
 
 
-class Patches(InducingVariables):
-    """
-    Inducing variables ``u_m = g(z_m)``: responses to M patches, of a kernel
-    :class:`~gpflow_sparse.kernels.Convolutional`.
-
-    ``Kuu = k_g(Z, Z)``, without the kernel's weights; ``Kuf = c sum_p w_p k_g(Z, x^[p])``. Van der
-    Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes" (2017), section 3.
-    """
+class PatchSet(InducingVariables):
+    """What sets of patches have in common: M patches of L numbers."""
 
     def __init__(self, Z: Any, name: str | None = None) -> None:
         """
@@ -41,7 +35,17 @@ class Patches(InducingVariables):
         return (*self.Z.shape, 1)
 
 
-class LocatedPatches(InducingVariables):
+class Patches(PatchSet):
+    """
+    Inducing variables ``u_m = g(z_m)``: responses to M patches, of a kernel
+    :class:`~gpflow_sparse.kernels.Convolutional`.
+
+    ``Kuu = k_g(Z, Z)``, without the kernel's weights; ``Kuf = c sum_p w_p k_g(Z, x^[p])``. Van der
+    Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes" (2017), section 3.
+    """
+
+
+class LocatedPatches(PatchSet):
     """
     Inducing variables ``u_m = g(z_m, s_m)``: responses to M patches at places of their own, of a
     kernel :class:`~gpflow_sparse.kernels.TICK`.
@@ -54,23 +58,13 @@ class LocatedPatches(InducingVariables):
             and ``W' - 1``, not necessarily whole.
         :raises ValueError: for anything but finite matrices with M rows.
         """
-        super().__init__(name=name)
-        self.Z, self.locations = _parameter(Z, "Z"), _parameter(locations, "locations")
+        super().__init__(Z, name=name)
+        self.locations = _parameter(locations, "locations")
         if tuple(self.locations.shape) != (self.Z.shape[0], 2):
             raise ValueError(
                 f"locations must have shape ({self.Z.shape[0]}, 2), a row and a column for each "
                 f"patch of Z; got {tuple(self.locations.shape)}."
             )
-
-    @property
-    def num_inducing(self) -> tf.Tensor:
-        """M."""
-        return tf.shape(self.Z)[0]
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """``(M, L, 1)``."""
-        return (*self.Z.shape, 1)
 
 
 def _parameter(value: Any, name: str) -> gpflow.Parameter:

@@ -54,15 +54,9 @@ class Convolutional(Kernel):
         :raises ValueError: for shapes that do not fit each other.
         """
         super().__init__()
-        if not isinstance(base_kernel, Kernel) or isinstance(base_kernel, MultioutputKernel):
-            raise ValueError(
-                "base_kernel must be a GPflow kernel of one output, such as "
-                f"gpflow.kernels.SquaredExponential(); got {type(base_kernel).__name__}."
-            )
         grid = make_grid(image_shape, patch_shape, stride)
         checks.require_flag(average, "average")
-        component_checks.require_kernel(base_kernel, grid.patch_length, "base_kernel")
-        self.base_kernel = base_kernel
+        self.base_kernel = _require_kernel(base_kernel, grid.patch_length, "base_kernel")
         self.image_shape, self.patch_shape, self.stride = grid
         self.average = average
         self.weights = Parameter(_require_weights(weights, grid.num_patches))
@@ -70,13 +64,15 @@ class Convolutional(Kernel):
     @property
     def grid(self) -> PatchGrid:
         """Where the patches are."""
-        return PatchGrid(self.image_shape, self.patch_shape, self.stride)
+        return make_grid(self.image_shape, self.patch_shape, self.stride)
 
     @property
     def patch_weights(self) -> tf.Tensor:
         """``c w [P]``."""
-        weights = tf.convert_to_tensor(self.weights)
-        return weights / tf.cast(self.grid.num_patches, weights.dtype) if self.average else weights
+        P, weights = self.grid.num_patches, tf.convert_to_tensor(self.weights)
+        _require_shape(weights, P)
+        checks.require_flag(self.average, "average")
+        return weights / tf.cast(P, weights.dtype) if self.average else weights
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """``[..., N, N]``, or ``[..., N, ..., N2]`` for other images."""
@@ -100,20 +96,27 @@ class Convolutional(Kernel):
         w = self.patch_weights
         table = w[:, None] * w[None, :] * self._location_covariance()
         flat = tf.reshape(X, [-1, X.shape[-1]])
-        return tf.reshape(own_sums(self.base_kernel, flat, self.grid, table), tf.shape(X)[:-1])
+        return tf.reshape(own_sums(self._base, flat, self.grid, table), tf.shape(X)[:-1])
 
     def patch_covariance(self, Z: tf.Tensor, Z2: tf.Tensor | None = None) -> tf.Tensor:
         """``k_g(Z, Z2) [M, M2]``, or ``k_g(Z, Z)``: of the responses g to patches."""
-        return covariance(self.base_kernel, Z, Z2)
+        return covariance(self._base, Z, Z2)
 
     def response_covariance(self, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """``cov[g(Z), f(X)] [M, N]`` for patches ``Z [M, L]`` and images ``X [N, D]``."""
         weights = self.patch_weights[:, None]
-        return cross_sums(self.base_kernel, Z, self._images(X), self.grid, weights)
+        return cross_sums(self._base, Z, self._images(X), self.grid, weights)
+
+    @property
+    def _base(self) -> Kernel:
+        """It can be assigned."""
+        return _require_kernel(self.base_kernel, self.grid.patch_length, "base_kernel")
 
     def _images(self, X: Any) -> tf.Tensor:
         """:raises ValueError: unless they have as many columns as an image has numbers."""
         X = tf.convert_to_tensor(X)
+        if X.shape.rank is not None and X.shape[-1] is None:
+            return tf.ensure_shape(X, [*X.shape[:-1], self.grid.num_pixels])
         if X.shape[-1] != self.grid.num_pixels:
             raise ValueError(
                 f"X must have {self.grid.num_pixels} columns, the numbers in an image of shape "
@@ -129,7 +132,7 @@ class Convolutional(Kernel):
         """By taking the patches of the first images for inducing patches."""
         patches = tf.reshape(self.grid.patches(X), [-1, self.grid.patch_length])  # [N P, L]
         columns = self._columns(tf.shape(X)[0])
-        K = cross_sums(self.base_kernel, patches, X2, self.grid, columns)  # [N P, N2]
+        K = cross_sums(self._base, patches, X2, self.grid, columns)  # [N P, N2]
         by_image = tf.reshape(K, [-1, self.grid.num_patches, tf.shape(X2)[0]])
         return tf.einsum("p,npm->nm", self.patch_weights, by_image)
 
@@ -172,17 +175,9 @@ class TICK(Convolutional):
         super().__init__(
             base_kernel, image_shape, patch_shape, weights=weights, stride=stride, average=average
         )
-        kernel = (
-            gpflow.kernels.Matern32(lengthscales=3.0)
-            if location_kernel is None
-            else location_kernel
-        )
-        if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
-            raise ValueError(
-                "location_kernel must be a GPflow kernel of one output on two columns, got "
-                f"{type(kernel).__name__}."
-            )
-        component_checks.require_kernel(kernel, 2, "location_kernel")
+        if location_kernel is None:
+            location_kernel = gpflow.kernels.Matern32(lengthscales=3.0)
+        kernel = _require_kernel(location_kernel, 2, "location_kernel")
         if isinstance(variance := getattr(kernel, "variance", None), Parameter):
             variance.assign(tf.ones_like(variance))
             gpflow.set_trainable(variance, False)
@@ -196,26 +191,39 @@ class TICK(Convolutional):
         locations2: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """As :meth:`patch_covariance`, times ``k_loc`` of ``locations [M, 2]``."""
-        return self.patch_covariance(Z, Z2) * covariance(
-            self.location_kernel, locations, locations2
-        )
+        return self.patch_covariance(Z, Z2) * covariance(self._near, locations, locations2)
 
     def located_response_covariance(
         self, Z: tf.Tensor, locations: tf.Tensor, X: tf.Tensor
     ) -> tf.Tensor:
         """As :meth:`response_covariance`, for patches that are at ``locations [M, 2]``."""
-        near = covariance(self.location_kernel, self._places(), locations)  # [P, M]
+        near = covariance(self._near, self._places(), locations)  # [P, M]
         weights = self.patch_weights[:, None] * near
-        return cross_sums(self.base_kernel, Z, self._images(X), self.grid, weights)
+        return cross_sums(self._base, Z, self._images(X), self.grid, weights)
+
+    @property
+    def _near(self) -> Kernel:
+        """It can be assigned."""
+        return _require_kernel(self.location_kernel, 2, "location_kernel")
 
     def _places(self) -> tf.Tensor:
         return tf.constant(self.grid.locations(), dtype=self.weights.dtype)
 
     def _location_covariance(self) -> Any:
-        return covariance(self.location_kernel, self._places())  # [P, P]
+        return covariance(self._near, self._places())  # [P, P]
 
     def _columns(self, num_images: tf.Tensor) -> tf.Tensor:
         return tf.tile(self.patch_weights[:, None] * self._location_covariance(), [1, num_images])
+
+
+def _require_kernel(kernel: Any, num_columns: int, name: str) -> Kernel:
+    if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
+        raise ValueError(
+            f"{name} must be a GPflow kernel of one output on {num_columns} column(s), such as "
+            f"gpflow.kernels.SquaredExponential(); got {type(kernel).__name__}."
+        )
+    component_checks.require_kernel(kernel, num_columns, name)
+    return kernel
 
 
 def _require_weights(weights: Any, num_patches: int) -> tf.Tensor:
@@ -223,9 +231,13 @@ def _require_weights(weights: Any, num_patches: int) -> tf.Tensor:
         return tf.ones([num_patches], gpflow.default_float())
     tensor = checks.as_tensor(weights, "weights")
     checks.require_range(tensor, "weights")
-    if tuple(tensor.shape) != (num_patches,):
+    _require_shape(tensor, num_patches)
+    return tensor
+
+
+def _require_shape(weights: tf.Tensor, num_patches: int) -> None:
+    if tuple(weights.shape) != (num_patches,):
         raise ValueError(
             f"weights must be one for each of {num_patches} patches, got shape "
-            f"{tuple(np.shape(weights))}."
+            f"{tuple(weights.shape)}."
         )
-    return tensor

@@ -15,7 +15,6 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.deep_options import as_noise, require_layers, require_options
-from gpflow_sparse.models.guarded import refuse_covariances
 from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.posteriors import DeepPosterior, cache_type
 
@@ -198,36 +197,17 @@ class DeepGP(VariationalModel):
         component_checks.require_finite_result(self, "the draw", drawn)
         return drawn[0] if num_samples is None else drawn
 
-    def predict_y(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and variance of new observations: probabilities of classes are averaged over draws of
-        the hidden layers, not their logarithms or f.
-        """
-        Xnew = self._require_inputs(Xnew)
-        refuse_covariances("predict_y", full_cov, full_output_cov)
+    def _predict_observations(self, Xnew: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Probabilities of classes are averaged over draws, not their logarithms or f."""
         with component_checks.blame(self):
             posterior = self.posterior(PrecomputeCacheType.NOCACHE)
-            mean, var = posterior.predict_y(Xnew, self.likelihood)
-        component_checks.require_finite_result(self, "the prediction", mean, var)
-        return mean, var
+            return posterior.predict_y(Xnew, self.likelihood)
 
-    def predict_log_density(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tf.Tensor:
-        """Logarithm of the mean density over draws of the hidden layers, one per row."""
-        X, Y = self._require_data(data)
-        refuse_covariances("predict_log_density", full_cov, full_output_cov)
-        Y = checks.require_finite_in_graph(Y, "Y")
+    def _log_density(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """The logarithm of the mean density over draws of the hidden layers."""
         with component_checks.blame(self):
             posterior = self.posterior(PrecomputeCacheType.NOCACHE)
-            log_density = posterior.predict_log_density((X, Y), self.likelihood)
-        component_checks.require_finite_result(self, "the log density", log_density)
-        return log_density
+            return posterior.predict_log_density((X, Y), self.likelihood)
 
     @property
     def _samples(self) -> int:
@@ -248,6 +228,7 @@ class DeepGP(VariationalModel):
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         layers = require_layers(self.layers)
         require_options(self.num_samples, self.num_prediction_samples, self.sampling, self.seed)
-        for layer in layers[:-1]:
+        for layer in layers:
+            layer._require_parts()
             component_checks.require_dtype(layer, "layers", dtype or gpflow.default_float())
         super()._require_parts(num_columns if len(layers) == 1 else layers[-2].output_dim, dtype)

@@ -127,8 +127,8 @@ class GuardedModel(GPModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
         Xnew = self._require_inputs(Xnew)
-        refuse_covariances("predict_y", full_cov, full_output_cov)
-        mean, var = super().predict_y(Xnew)
+        _refuse_covariances("predict_y", full_cov, full_output_cov)
+        mean, var = self._predict_observations(Xnew)
         component_checks.require_finite_result(self, "the prediction", mean, var)
         return mean, var
 
@@ -140,11 +140,19 @@ class GuardedModel(GPModel):
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
         X, Y = self._require_data(data)
-        refuse_covariances("predict_log_density", full_cov, full_output_cov)
+        _refuse_covariances("predict_log_density", full_cov, full_output_cov)
         Y = checks.require_finite_in_graph(Y, "Y")
-        log_density = super().predict_log_density((X, Y))
+        log_density = self._log_density(X, Y)
         component_checks.require_finite_result(self, "the log density", log_density)
         return log_density
+
+    def _predict_observations(self, Xnew: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """:meth:`predict_y` behind the guards."""
+        return super().predict_y(Xnew)
+
+    def _log_density(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """:meth:`predict_log_density` behind the guards."""
+        return super().predict_log_density((X, Y))
 
     def _require_inputs(self, Xnew: Any) -> tf.Tensor:
         tensor = checks.require_inputs(Xnew, self.input_dim, self.dtype)
@@ -193,8 +201,7 @@ def require_kind(value: Any, kind: type, name: str, example: str) -> None:
         )
 
 
-def refuse_covariances(method: str, full_cov: Any, full_output_cov: Any) -> None:
-    """:raises ValueError: if a covariance is asked of what has none."""
+def _refuse_covariances(method: str, full_cov: Any, full_output_cov: Any) -> None:
     for name, value in (("full_cov", full_cov), ("full_output_cov", full_output_cov)):
         checks.require_flag(value, name)
         if value:

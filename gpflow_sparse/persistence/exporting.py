@@ -16,6 +16,7 @@ from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, Preco
 
 from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.persistence.inspection import float_name
+from gpflow_sparse.posteriors import SparsePosterior
 
 # What calls back into the Python that made the graph.
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
@@ -115,6 +116,8 @@ def _by_posterior(posterior: AbstractPosterior, likelihood: Likelihood) -> Predi
         return posterior.predict_f(X)
 
     def predict_y(X: tf.Tensor) -> Moments:
+        if isinstance(posterior, SparsePosterior):  # may average over more than one Gaussian
+            return posterior.predict_y(X, likelihood)
         return likelihood.predict_mean_and_var(X, *posterior.predict_f(X))
 
     return source, predict_f, predict_y

@@ -7,6 +7,7 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
+from gpflow_sparse import checks
 from gpflow_sparse.blocks import root
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.layer import LayerPosterior
@@ -108,14 +109,16 @@ class DeepPosterior(SparsePosterior):
         return [layer.noise_size(self.sampling) for layer in self.layers[:-1]]
 
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
-        X, mean, var = self._sampled(Xnew)
-        y_mean, y_var = likelihood.predict_mean_and_var(X, mean, var)
-        return _mixed(self._by_sample(y_mean), self._by_sample(y_var), 1)
+        Xnew = self._require_inputs(Xnew)
+        moments = likelihood.predict_mean_and_var(*self._sampled(Xnew))
+        y_mean, y_var = _mixed(*(self._by_sample(moment) for moment in moments), 1)
+        shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(y_mean)[-1:]], axis=0)
+        return tf.reshape(y_mean, shape), tf.reshape(y_var, shape)
 
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
-        X, mean, var = self._sampled(data[0])
+        X, mean, var = self._sampled(self._require_inputs(data[0]))
         Y = tf.repeat(tf.convert_to_tensor(data[1]), self.num_samples, axis=0)
         each = self._by_sample(likelihood.predict_log_density(X, mean, var, Y))  # [N, S]
         count = tf.constant(self.num_samples, each.dtype)
@@ -232,12 +235,17 @@ class DeepPosterior(SparsePosterior):
         mean, cov = last._conditional_with_precompute(cache, inputs, full_cov, full_output_cov)
         return last._add_mean_function(inputs, mean), cov
 
-    def _sampled(self, Xnew: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """X, mean and variance ``[N S, .]``, from the cache."""
-        X, caches = tf.convert_to_tensor(Xnew), self._caches()
+    def _sampled(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """X, mean and variance ``[N S, .]`` of all N rows of ``X [..., D]``, from the cache."""
+        X, caches = tf.reshape(X, [-1, X.shape[-1]]), self._caches()
         inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
         mean, var = self._last(caches[-1], inputs, False, False)
         return tf.repeat(X, self.num_samples, axis=0), mean, var
+
+    def _require_inputs(self, Xnew: Any) -> tf.Tensor:
+        Xnew = checks.require_inputs(Xnew, self.input_dim)
+        checks.require_range(Xnew, "Xnew")
+        return checks.require_finite_in_graph(Xnew, "Xnew")
 
     def _by_sample(self, value: tf.Tensor) -> tf.Tensor:
         """``[N, S, ...]`` of ``[N S, ...]``."""
@@ -250,8 +258,11 @@ class DeepPosterior(SparsePosterior):
         return [[rows * layer.num_rows, layer.num_outputs] for layer in self.layers[:-1]]
 
     def _frozen(self, shape: Any, place: int, dtype: tf.DType) -> tf.Tensor:
-        # the algorithm by name: what a device would choose by itself differs between devices
-        return tf.random.stateless_normal(shape, seed=[self.seed, place], dtype=dtype, alg="philox")
+        # the algorithm by name, since devices choose different ones, and in one type for all
+        drawn = tf.random.stateless_normal(
+            shape, seed=[self.seed, place], dtype=tf.float64, alg="philox"
+        )
+        return tf.cast(drawn, dtype)
 
     def _require_kernel(self, num_columns: int | None) -> None:
         """Each layer's kernel has been looked at by the model, for inputs of its own."""

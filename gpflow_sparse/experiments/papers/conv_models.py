@@ -9,11 +9,9 @@ import numpy as np
 import tensorflow as tf
 from sklearn.model_selection import train_test_split
 
-from gpflow_sparse.data import Dataset, load
+from gpflow_sparse.data import Dataset, load, metrics
 from gpflow_sparse.data.images import read_digits
-from gpflow_sparse.experiments.build import original_units, scaler_of
-from gpflow_sparse.experiments.build_images import as_stock
-from gpflow_sparse.experiments.evaluation import CachedModel, evaluate
+from gpflow_sparse.experiments.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.experiments.papers.curves_runner import precision
 from gpflow_sparse.experiments.papers.spec import Record
 from gpflow_sparse.experiments.papers.timed import TimedTraining
@@ -50,7 +48,7 @@ def fit_images(dataset: Dataset, plan: TimedTraining, options: Mapping[str, Any]
         data = tuple(part.astype(kind) for part in dataset.train)
         watched = tuple(part[: options["num_watched"]] for part in dataset.test)
         tf.random.set_seed(plan.seed)
-        likelihood = gpflow.likelihoods.MultiClass(dataset.num_classes)
+        likelihood = gpflow.likelihoods.MultiClass(int(dataset.num_classes or 0))
         model = build(data[0], dataset.image_shape, likelihood, plan.seed, options["model"])
         results = train(
             model,
@@ -59,14 +57,10 @@ def fit_images(dataset: Dataset, plan: TimedTraining, options: Mapping[str, Any]
             learning_rate=options["learning_rate"],
             batch_size=options["batch_size"],
             natural_gradients=options["natural_gradients"],
-            score=lambda model: watch(CachedModel(model), *watched),
+            score=lambda model: scores_of(CachedModel(model), *watched),
         )
         results["num_watched"] = len(watched[0])
-        test = original_units(dataset, dataset.test)
-        scores, _ = evaluate(
-            CachedModel(model), scaler_of(dataset), *test, dataset.num_classes, chunk_size=_CHUNK
-        )
-        return results | scores | {"accuracy": 100.0 * (1.0 - scores["error_rate"])}
+        return results | scores_of(CachedModel(model), *dataset.test)
 
 
 def build(
@@ -77,23 +71,30 @@ def build(
     options: Mapping[str, Any],
 ) -> gpflow.models.GPModel:
     """
-    The model of a row at its start; GPflow's SVGP for one layer with one set of patches.
+    The model of a row at its start.
 
     :param X: training images, in the precision of the model.
     :param options: of :func:`gpflow_sparse.models.deep_convolutional`, as JSON has them.
     """
     specs = [ConvSpec(*spec) for spec in options["architecture"]]
     given = {**options, "architecture": specs, "seed": seed}
-    return as_stock(
-        deep_convolutional(X, image_shape, likelihood, **given),
-    )
+    return deep_convolutional(X, image_shape, likelihood, **given)
 
 
-def watch(predictor: CachedModel, X: np.ndarray, Y: np.ndarray) -> dict[str, float]:
-    """Accuracy in percent and NLPD, from one pass over the images."""
-    kind, labels = gpflow.default_float(), Y[:, 0].astype(int)
+def scores_of(predictor: CachedModel, X: np.ndarray, Y: np.ndarray) -> dict[str, float]:
+    """
+    Accuracy in percent, NLPD and expected calibration error, from one pass over the images.
+
+    :param X: standardized images.
+    """
+    kind: Any = gpflow.default_float()
     chunks = [X[i : i + _CHUNK].astype(kind) for i in range(0, len(X), _CHUNK)]
-    P = np.concatenate([predictor.predict_y(tf.constant(chunk))[0].numpy() for chunk in chunks])
-    right = np.mean(P.argmax(axis=1) == labels)
-    chosen = P[np.arange(len(P)), labels].astype(np.float64)
-    return {"accuracy": 100.0 * float(right), "nlpd": float(-np.mean(np.log(chosen)))}
+    parts = [predictor.predict_y(tf.constant(chunk))[0].numpy() for chunk in chunks]
+    P = np.concatenate(parts).astype(np.float64)
+    chosen = np.take_along_axis(P, Y.astype(int), axis=1)
+    probabilities = class_probabilities(P, P.shape[1])
+    return {
+        "accuracy": 100.0 * (1.0 - float(metrics.error_rate(Y, probabilities))),
+        "nlpd": float(-np.mean(np.log(chosen))),
+        "ece": float(metrics.ece(Y, probabilities)),
+    }

@@ -1,0 +1,738 @@
+"""Deep models against loops over draws, shallow models, quadrature; predictions are mixtures."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import logsumexp
+
+import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patches
+from gpflow_sparse.models import SOLVEGP, ConvLayer, DeepGP, GPLayer
+from tests.oracles import convolutional, deep, solvegp
+
+N, D, NOISE = 5, 2, 0.2
+VARIANCE = 1.3
+IMAGE, PATCH = (5, 4, 1), (2, 2)
+STRUCTURES = {"svgp": (6,), "solvegp": (4, 3)}
+every_structure = pytest.mark.parametrize("sizes", STRUCTURES.values(), ids=list(STRUCTURES))
+whitened = pytest.mark.parametrize("whiten", [True, False], ids=["whitened", "plain_q"])
+
+
+def k(A, B):
+    """At random rows of any length the correlation is that of half a lengthscale or two."""
+    return solvegp.matern52(A, B, VARIANCE, 0.7 * np.sqrt(A.shape[1]))
+
+
+def kernel(columns=D):
+    """The same, for rows of so many numbers."""
+    return gpflow.kernels.Matern52(variance=VARIANCE, lengthscales=0.7 * np.sqrt(columns))
+
+
+def sets_of(arrays, wrap=lambda Z: Z):
+    wrapped = [wrap(Z) for Z in arrays]
+    return wrapped[0] if len(wrapped) == 1 else OrthogonalInducingVariables(*wrapped)
+
+
+def random_q(rng, sizes, G):
+    means = [rng.normal(size=(M, G)) for M in sizes]
+    lower = [0.3 * np.tril(rng.normal(size=(G, M, M)), -1) for M in sizes]
+    scales = [rng.uniform(0.3, 1.2, size=(G, M, 1)) for M in sizes]
+    return means, [R + s * np.eye(s.shape[1]) for R, s in zip(lower, scales, strict=True)]
+
+
+def by_hand(function):
+    """A linear map in float64, whatever the model's type."""
+    A = None if function is None else function.A.numpy().astype(float)
+    return None if A is None else lambda rows: rows @ A
+
+
+def point_layer(rng, inputs, G, sizes=(4, 3), *, whiten=True, mean=False):
+    """A layer on rows and its oracle."""
+    arrays = [rng.normal(size=(M, inputs)) for M in sizes]
+    q_mu, q_sqrt = random_q(rng, sizes, G)
+    function = gs.mean_functions.pca(rng.normal(size=(9, inputs)), G) if mean else None
+    layer = GPLayer(
+        kernel(inputs),
+        sets_of(arrays),
+        num_latent_gps=G,
+        mean_function=function,
+        whiten=whiten,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+    )
+    return layer, deep.Layer(k, arrays, q_mu, q_sqrt, 1e-6 * VARIANCE, whiten, by_hand(function))
+
+
+def conv_layer(
+    rng, image_shape, patch_shape, G, sizes=(4, 3), *, stride=1, whiten=True, mean=False
+):
+    """A layer on patches and its oracle."""
+    channels = image_shape[2]
+    length = patch_shape[0] * patch_shape[1] * channels
+    arrays = [rng.normal(size=(M, length)) for M in sizes]
+    q_mu, q_sqrt = random_q(rng, sizes, G)
+    function = gs.mean_functions.identity_convolution(patch_shape, channels, G) if mean else None
+    layer = ConvLayer(
+        kernel(length),
+        sets_of(arrays),
+        image_shape,
+        patch_shape,
+        stride=stride,
+        num_latent_gps=G,
+        mean_function=function,
+        whiten=whiten,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+    )
+    rows = deep.Layer(k, arrays, q_mu, q_sqrt, 1e-6 * VARIANCE, whiten, by_hand(function))
+    return layer, deep.Convolution(
+        rows, lambda X: convolutional.patches(X, image_shape, patch_shape, stride)
+    )
+
+
+def top_layer(rng, image_shape, patch_shape, G, sizes=(4, 3), *, whiten=True):
+    """A patch kernel on images and its oracle."""
+    length = patch_shape[0] * patch_shape[1] * image_shape[2]
+    arrays = [rng.normal(size=(M, length)) for M in sizes]
+    q_mu, q_sqrt = random_q(rng, sizes, G)
+    patch_kernel = gs.kernels.Convolutional(kernel(length), image_shape, patch_shape)
+    layer = GPLayer(
+        patch_kernel,
+        sets_of(arrays, Patches),
+        num_latent_gps=G,
+        whiten=whiten,
+        q_mu=q_mu,
+        q_sqrt=q_sqrt,
+    )
+    weights = np.ones(patch_kernel.grid.num_patches)
+    prior = convolutional.PatchSum(k, image_shape, patch_shape, weights)
+    pairs = [(Z, None) for Z in arrays]
+    return layer, deep.Layer(prior, pairs, q_mu, q_sqrt, 1e-6 * VARIANCE, whiten)
+
+
+def fully_connected(rng, sizes=(4, 3), P=1, *, whiten=True):
+    """Three layers, of widths 3 and 2, with a mean function between."""
+    made = [
+        point_layer(rng, D, 3, sizes, whiten=whiten, mean=True),
+        point_layer(rng, 3, 2, sizes, whiten=whiten),
+        point_layer(rng, 2, P, sizes, whiten=whiten),
+    ]
+    return tuple(zip(*made, strict=True))
+
+
+def convolutions(rng, sizes=(4, 3), P=1, *, whiten=True):
+    """Three layers on images of 5 x 4 pixels: 4 x 3 x 2, 2 x 2 x 2, and what a patch sum is."""
+    made = [
+        conv_layer(rng, IMAGE, PATCH, 2, sizes, whiten=whiten, mean=True),
+        conv_layer(rng, (4, 3, 2), (2, 1), 2, sizes, stride=2, whiten=whiten),
+        top_layer(rng, (2, 2, 2), (1, 2), P, sizes, whiten=whiten),
+    ]
+    return tuple(zip(*made, strict=True))
+
+
+def two_layers(rng, images=True, P=1):
+    """What takes less time to compile."""
+    if not images:
+        return [point_layer(rng, D, 2)[0], point_layer(rng, 2, P)[0]]
+    return [conv_layer(rng, IMAGE, PATCH, 2)[0], top_layer(rng, (4, 3, 2), PATCH, P)[0]]
+
+
+STACKS = {"rows": (fully_connected, (D, [3, 2])), "images": (convolutions, (20, [24, 8]))}
+every_stack = pytest.mark.parametrize(("build", "widths"), STACKS.values(), ids=list(STACKS))
+
+
+def gaussian(layers, **options):
+    return DeepGP(layers, gpflow.likelihoods.Gaussian(NOISE), **options)
+
+
+def draws_for(rng, widths, S=3, rows=N):
+    return [rng.normal(size=(S, rows, width)) for width in widths]
+
+
+@every_stack
+@every_structure
+@whitened
+def test_forward_at_given_draws_is_the_oracle(rng, build, widths, sizes, whiten):
+    layers, oracles = build(rng, sizes, 2, whiten=whiten)
+    X, eps = rng.normal(size=(N, widths[0])), draws_for(rng, widths[1])
+    found = gaussian(layers).propagate(X, eps)
+    for got, want in zip(found, deep.deep_forward(oracles, X, eps), strict=True):
+        scale = max(1.0, np.abs(want).max())  # of plain q, means are large
+        np.testing.assert_allclose(got, want, atol=1e-8 * scale)
+
+
+@every_stack
+@whitened
+def test_the_kl_is_the_sum_of_the_layers(rng, build, widths, whiten):
+    """Once per layer and output, however many patches."""
+    layers, oracles = build(rng, whiten=whiten)
+    X = rng.normal(size=(1, widths[0]))
+    expected, h = 0.0, X
+    for layer in oracles:
+        expected += layer.kl(h)
+        h = layer.marginals(h)[0]
+    np.testing.assert_allclose(gaussian(layers).prior_kl(), expected, rtol=1e-9)
+
+
+@every_stack
+@pytest.mark.parametrize("S", [1, 4])
+def test_the_elbo_averages_draws_and_sums_rows(rng, build, widths, S):
+    layers, oracles = build(rng)
+    X, Y = rng.normal(size=(N, widths[0])), rng.normal(size=(N, 1))
+    model = gaussian(layers, num_samples=S, seed=3, num_data=4 * N)
+    eps = frozen(model, S, widths[1])
+    expected = deep.gaussian_elbo(oracles, X, Y, eps, NOISE, scale=4.0)
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-8)
+    model.num_data = None
+    expected = deep.gaussian_elbo(oracles, X, Y, eps, NOISE)
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-8)
+
+
+def frozen(model, S, widths):
+    """The draws of a model, one ``[S, N, width]`` per hidden layer, the same for all rows."""
+    noise = model.posterior().frozen_noise(tf.zeros([N, model.input_dim], tf.float64), S)
+    return [
+        np.repeat(np.transpose(eps, [1, 0, 2]), N, axis=1)[..., :width]
+        for eps, width in zip(noise, widths, strict=True)
+    ]
+
+
+@every_stack
+def test_frozen_draws_make_the_elbo_a_sum_over_rows(rng, build, widths):
+    layers, _ = build(rng)
+    X, Y = rng.normal(size=(N, widths[0])), rng.normal(size=(N, 1))
+    model = gaussian(layers, num_samples=2, seed=0)
+    kl = model.prior_kl()
+    by_row = [model.elbo((X[i : i + 1], Y[i : i + 1])) + kl for i in range(N)]
+    np.testing.assert_allclose(model.elbo((X, Y)) + kl, np.sum(by_row), rtol=1e-10)
+    order = rng.permutation(N)
+    np.testing.assert_allclose(model.elbo((X, Y)), model.elbo((X[order], Y[order])), rtol=1e-12)
+
+
+def test_a_seed_freezes_the_draws_and_none_does_not(rng):
+    layers, _ = fully_connected(rng)
+    data = rng.normal(size=(N, D)), rng.normal(size=(N, 1))
+    values = [float(gaussian(layers, seed=seed).elbo(data)) for seed in (0, 0, 1)]
+    assert values[0] == values[1] != values[2]
+    free = gaussian(layers)
+    assert float(free.elbo(data)) != float(free.elbo(data))
+    compiled = tf.function(free.elbo, autograph=False)
+    assert float(compiled(data)) != float(compiled(data))
+    for method in ("predict_f", "predict_y"):
+        one, other = (getattr(free, method)(data[0]) for _ in range(2))
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_the_elbo_is_unbiased(rng):
+    """Through one hidden unit, against 60 nodes of Gauss-Hermite for each row."""
+    layers, oracles = zip(*(point_layer(rng, D, 1), point_layer(rng, 1, 1)), strict=True)
+    X, Y = rng.normal(size=(N, D)), rng.normal(size=(N, 1))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    eps = [np.broadcast_to(nodes[:, None, None], (60, N, 1))]
+    mean, var = deep.deep_forward(oracles, X, eps)
+    each = -0.5 * np.log(2 * np.pi * NOISE) - ((Y - mean) ** 2 + var) / (2 * NOISE)
+    per_row = (weights / weights.sum()) @ each[..., 0]
+    model, S = gaussian(layers, num_samples=4000), 4000
+    spread = (weights / weights.sum()) @ (each[..., 0] - per_row) ** 2
+    found = float(model.elbo((X, Y)) + model.prior_kl())
+    assert abs(found - per_row.sum()) < 5.0 * np.sqrt(spread.sum() / S)
+
+
+SHALLOW = {
+    "gaussian": (lambda: gpflow.likelihoods.Gaussian(NOISE), 2),
+    "bernoulli": (lambda: gpflow.likelihoods.Bernoulli(), 1),
+    "robust_max": (lambda: gpflow.likelihoods.MultiClass(3), 3),
+}
+
+
+@every_structure
+@pytest.mark.parametrize(("likelihood", "P"), SHALLOW.values(), ids=list(SHALLOW))
+@pytest.mark.parametrize("top", [False, True], ids=["rows", "images"])
+def test_one_layer_is_the_shallow_model(rng, sizes, likelihood, P, top):
+    layer, _ = top_layer(rng, IMAGE, PATCH, P, sizes) if top else point_layer(rng, D, P, sizes)
+    X = rng.normal(size=(N, 20 if top else D))
+    Y = rng.normal(size=(N, 2)) if P == 2 else rng.integers(0, max(P, 2), size=(N, 1)).astype(float)
+    model = DeepGP([layer], likelihood(), num_samples=3, num_data=50)
+    sets = layer.inducing_variable
+    if not isinstance(sets, OrthogonalInducingVariables):
+        sets = OrthogonalInducingVariables(sets)
+    shallow = SOLVEGP(
+        layer.kernel, model.likelihood, sets, num_latent_gps=P, num_data=50,
+        q_mu=[m.numpy() for m in layer.q_mu], q_sqrt=[R.numpy() for R in layer.q_sqrt],
+    )  # fmt: skip
+    pairs = [(model.elbo((X, Y)), shallow.elbo((X, Y))), (model.prior_kl(), shallow.prior_kl())]
+    for full_cov in (False, True):
+        for full_output_cov in (False, True):
+            pairs += zip(
+                model.predict_f(X, full_cov, full_output_cov),
+                shallow.predict_f(X, full_cov, full_output_cov),
+                strict=True,
+            )
+    pairs += zip(model.predict_y(X), shallow.predict_y(X), strict=True)
+    pairs += [(model.predict_log_density((X, Y)), shallow.predict_log_density((X, Y)))]
+    pairs += zip(model.posterior().predict_f(X), shallow.posterior().predict_f(X), strict=True)
+    for got, want in pairs:
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@whitened
+def test_one_layer_is_the_svgp_of_gpflow(rng, whiten):
+    """With its jitter, and variance one."""
+    Z, X, Y = rng.normal(size=(6, D)), rng.normal(size=(N, D)), rng.normal(size=(N, 2))
+    q_mu, q_sqrt = random_q(rng, (6,), 2)
+    options = {"num_latent_gps": 2, "whiten": whiten}
+    layer = GPLayer(gpflow.kernels.Matern52(), Z, q_mu=q_mu, q_sqrt=q_sqrt, **options)
+    model = gaussian([layer], num_data=30)
+    stock = gpflow.models.SVGP(
+        layer.kernel, model.likelihood, Z, q_mu=q_mu[0], q_sqrt=q_sqrt[0], num_data=30, **options
+    )
+    np.testing.assert_allclose(model.elbo((X, Y)), stock.elbo((X, Y)), rtol=1e-9)
+    np.testing.assert_allclose(model.prior_kl(), stock.prior_kl(), rtol=1e-9)
+    for full_cov in (False, True):
+        pairs = zip(model.predict_f(X, full_cov), stock.predict_f(X, full_cov), strict=True)
+        for got, want in pairs:
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@every_stack
+def test_predictions_are_those_of_the_mixture(rng, build, widths):
+    layers, oracles = build(rng, P=2)
+    X, Y, S = rng.normal(size=(N, widths[0])), rng.normal(size=(N, 2)), 7
+    model = gaussian(layers, num_prediction_samples=S)
+    mean, var = deep.deep_forward(oracles, X, frozen(model, S, widths[1]))
+    middle, total = mean.mean(0), var.mean(0) + mean.var(0)
+    for source in (model, model.posterior()):
+        np.testing.assert_allclose(source.predict_f(X)[0], middle, atol=1e-8)
+        np.testing.assert_allclose(source.predict_f(X)[1], total, atol=1e-8)
+    y_mean, y_var = model.predict_y(X)
+    np.testing.assert_allclose(y_mean, middle, atol=1e-8)
+    np.testing.assert_allclose(y_var, total + NOISE, atol=1e-8)
+    each = -0.5 * (np.log(2 * np.pi * (var + NOISE)) + (Y - mean) ** 2 / (var + NOISE))
+    expected = logsumexp(each.sum(-1), axis=0) - np.log(S)
+    np.testing.assert_allclose(model.predict_log_density((X, Y)), expected, atol=1e-8)
+    cached = model.posterior()
+    np.testing.assert_allclose(cached.predict_y(X, model.likelihood)[1], y_var, atol=1e-8)
+    found = cached.predict_log_density((X, Y), model.likelihood)
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+    covariances = model.predict_f(X, full_output_cov=True)[1]
+    errors = mean - middle
+    spread = np.einsum("snp,snq->npq", errors, errors) / S
+    outputs = spread + np.einsum("np,pq->npq", var.mean(0), np.eye(2))
+    np.testing.assert_allclose(covariances, outputs, atol=1e-8)
+
+
+def test_probabilities_are_averaged_not_their_logarithms(rng):
+    layers, oracles = fully_connected(rng, P=3)
+    likelihood, S = gpflow.likelihoods.MultiClass(3), 9
+    model = DeepGP(layers, likelihood, num_prediction_samples=S)
+    X, Y = rng.normal(size=(N, D)), rng.integers(0, 3, size=(N, 1)).astype(float)
+    mean, var = deep.deep_forward(oracles, X, frozen(model, S, [3, 2]))
+    each = np.stack(
+        [likelihood.predict_mean_and_var(None, m, v)[0] for m, v in zip(mean, var, strict=True)]
+    )
+    probabilities = model.predict_y(X)[0]
+    np.testing.assert_allclose(probabilities, each.mean(0), atol=1e-9)
+    logs = np.stack(
+        [likelihood.predict_log_density(None, m, v, Y) for m, v in zip(mean, var, strict=True)]
+    )
+    density = model.predict_log_density((X, Y))
+    np.testing.assert_allclose(density, np.log(np.exp(logs).mean(0)), atol=1e-9)
+    assert np.all(density > logs.mean(0))  # Jensen
+    exact = [
+        [
+            np.mean([deep.class_probability(mean[s, n], var[s, n], c) for s in range(S)])
+            for c in range(3)
+        ]
+        for n in range(N)
+    ]
+    np.testing.assert_allclose(probabilities, exact, atol=1e-2)  # 20 nodes
+
+
+def test_a_prediction_does_not_depend_on_the_rows_beside_it(rng):
+    layers, _ = fully_connected(rng)
+    model, X = gaussian(layers), rng.normal(size=(N, D))
+    whole, parts = model.predict_f(X), [model.predict_f(X[i : i + 1]) for i in range(N)]
+    for i in (0, 1):
+        np.testing.assert_allclose(whole[i], np.concatenate([p[i] for p in parts]), atol=1e-12)
+    stacked = model.predict_f(np.stack([X, X[::-1]]))
+    np.testing.assert_allclose(stacked[0][0], whole[0], atol=1e-12)
+    np.testing.assert_allclose(stacked[1][1], whole[1][::-1], atol=1e-12)
+
+
+@every_stack
+def test_samples_have_the_moments_of_the_mixture(rng, build, widths):
+    layers, _ = build(rng)
+    model, S = gaussian(layers, num_prediction_samples=300), 300
+    X = rng.normal(size=(2, widths[0]))
+    mean, var = model.predict_f(X)
+    for full_cov in (False, True):
+        samples = model.predict_f_samples(X, S, full_cov=full_cov).numpy()
+        error = samples.mean(0) - mean
+        assert np.all(np.abs(error) < 6.0 * np.sqrt(2.0 * var / S))
+        np.testing.assert_allclose(samples.var(0), var, rtol=0.5)
+
+
+def test_joint_samples_are_functions(rng):
+    """The same row twice has one value, marginally drawn two."""
+    layers, _ = fully_connected(rng)
+    model, x = gaussian(layers), rng.normal(size=(1, D))
+    X = np.concatenate([x, x, rng.normal(size=(2, D))])
+    joint = model.predict_f_samples(X, 20, full_cov=True).numpy()
+    free = model.predict_f_samples(X, 20, full_cov=False).numpy()
+    assert joint.shape == free.shape == (20, 4, 1)
+    together, apart = (np.abs(s[:, 0] - s[:, 1]).mean() for s in (joint, free))
+    assert together < 0.1 * apart  # jitter lets them differ
+    assert model.predict_f_samples(X).shape == (4, 1)
+
+
+@pytest.mark.parametrize("images", [False, True], ids=["rows", "images"])
+def test_nothing_depends_on_compilation(rng, images):
+    """Nor on the number of rows being known."""
+    model, width = gaussian(two_layers(rng, images), seed=1, num_samples=2), 20 if images else D
+    specs = [tf.TensorSpec([None, width], tf.float64), tf.TensorSpec([None, 1], tf.float64)]
+    variables = model.trainable_variables
+
+    def step(X, Y):
+        with tf.GradientTape() as tape:
+            loss = model.training_loss((X, Y))
+        return [loss, *tape.gradient(loss, variables), *model.predict_f(X)]
+
+    compiled = tf.function(step, autograph=False, input_signature=specs)
+    for rows in (1, N):
+        X, Y = rng.normal(size=(rows, width)), rng.normal(size=(rows, 1))
+        for got, want in zip(compiled(X, Y), step(X, Y), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
+
+
+@every_stack
+def test_chunks_change_nothing(rng, monkeypatch, build, widths):
+    """Values and gradients with a few inputs in memory at a time, and with all of them."""
+    layers, _ = build(rng)
+    model = gaussian(layers, num_samples=2, seed=0)
+    data = rng.normal(size=(7, widths[0])), rng.normal(size=(7, 1))
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = model.training_loss(data)
+        return [loss, *tape.gradient(loss, model.trainable_variables)]
+
+    whole = step()
+    monkeypatch.setattr("gpflow_sparse.posteriors.layer._NUMBERS", 400)
+    for got, want in zip(step(), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@every_stack
+def test_gradients_are_those_of_differences(rng, build, widths):
+    """In a random direction of all parameters of all layers."""
+    layers, _ = build(rng)
+    model = gaussian(layers, num_samples=2, seed=0)
+    data = rng.normal(size=(N, widths[0])), rng.normal(size=(N, 1))
+    variables = model.trainable_variables
+    with tf.GradientTape() as tape:
+        loss = model.training_loss(data)
+    gradients = tape.gradient(loss, variables)
+    directions = [rng.normal(size=v.shape) for v in variables]
+    slope = sum(float(tf.reduce_sum(g * d)) for g, d in zip(gradients, directions, strict=True))
+    values = []
+    for sign in (1.0, -1.0):
+        for v, d in zip(variables, directions, strict=True):
+            v.assign_add(sign * 1e-5 * d)
+        values.append(float(model.training_loss(data)))
+        for v, d in zip(variables, directions, strict=True):
+            v.assign_sub(sign * 1e-5 * d)
+    np.testing.assert_allclose((values[0] - values[1]) / 2e-5, slope, rtol=1e-5)
+
+
+def hidden_gradients(layers, X, Y):
+    """Largest gradient of the first layer's inducing inputs and of its lengthscale."""
+    model = gaussian(layers, seed=0)
+    first = layers[0]
+    sets = getattr(first.inducing_variable, "sets", [first.inducing_variable])
+    kernel = getattr(first.kernel, "base_kernel", first.kernel)
+    watched = [s.Z.unconstrained_variable for s in sets] + [
+        kernel.lengthscales.unconstrained_variable
+    ]
+    with tf.GradientTape() as tape:
+        loss = model.training_loss((X, Y))
+    return [float(tf.reduce_max(tf.abs(g))) for g in tape.gradient(loss, watched)]
+
+
+@pytest.mark.parametrize("images", [False, True], ids=["rows", "images"])
+def test_a_zero_mean_at_the_prior_sends_no_signal_and_filters_do(rng, images):
+    """Three layers; the hidden mean is 0 and its variance constant, whatever the input."""
+
+    def stack():
+        if not images:
+            return [
+                GPLayer(
+                    kernel(), sets_of([rng.normal(size=(M, D)) for M in (4, 3)]), num_latent_gps=D
+                )
+                for _ in range(2)
+            ] + [GPLayer(kernel(), sets_of([rng.normal(size=(M, D)) for M in (4, 3)]))]
+        return [
+            ConvLayer(
+                kernel(),
+                sets_of([rng.normal(size=(M, 4)) for M in (4, 3)]),
+                IMAGE,
+                PATCH,
+                num_latent_gps=2,
+            ),
+            ConvLayer(
+                kernel(),
+                sets_of([rng.normal(size=(M, 8)) for M in (4, 3)]),
+                (4, 3, 2),
+                PATCH,
+                num_latent_gps=2,
+            ),
+            GPLayer(
+                gs.kernels.Convolutional(kernel(), (3, 2, 2), PATCH),
+                sets_of([rng.normal(size=(M, 8)) for M in (4, 3)], Patches),
+            ),
+        ]
+
+    X = rng.normal(size=(N, 20 if images else D))
+    Y = np.sin(X[:, :1])
+    layers = stack()
+    assert max(hidden_gradients(layers, X, Y)) < 1e-6
+    for layer in layers[:-1]:
+        rows = getattr(layer.inducing_variable, "sets", [layer.inducing_variable])[0].Z.shape[1]
+        layer.start_at(rng.normal(size=(rows, layer.num_latent_gps)))
+    layers[-1].q_mu[0].assign(rng.normal(size=layers[-1].q_mu[0].shape))
+    assert min(hidden_gradients(layers, X, Y)) > 1e-3
+
+
+def test_the_last_layer_takes_natural_gradients(rng):
+    """One step of size one is the optimum of a Gaussian likelihood, given the draws."""
+    layers, _ = fully_connected(rng, sizes=(6,))
+    model = gaussian(layers, seed=0)
+    data = rng.normal(size=(20, D)), rng.normal(size=(20, 1))
+    assert [id(p) for pair in model.variational_parameters for p in pair] == [
+        id(layers[-1].q_mu[0]),
+        id(layers[-1].q_sqrt[0]),
+    ]
+    before = model.elbo(data)
+    loss = model.training_loss_closure(data, compile=False)
+    optimizer = gpflow.optimizers.NaturalGradient(1.0)
+    optimizer.minimize(loss, model.variational_parameters)
+    after = model.elbo(data)
+    assert after > before
+    optimizer.minimize(loss, model.variational_parameters)
+    np.testing.assert_allclose(model.elbo(data), after, rtol=1e-6)
+
+
+def test_frozen_draws_let_line_searches_work(rng):
+    model = gaussian(two_layers(rng, images=False), seed=0)
+    X = rng.normal(size=(20, D))
+    data = X, np.sin(2.0 * X[:, :1])
+    before = float(model.training_loss(data))
+    result = gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure(data), model.trainable_variables, options={"maxiter": 10}
+    )
+    assert result.fun < before - 10.0
+    np.testing.assert_allclose(result.fun, model.training_loss(data), rtol=1e-9)
+
+
+@pytest.mark.parametrize("sampling", ["marginal", "shared_inducing", "joint"])
+def test_training_raises_the_bound(rng, sampling):
+    layers = two_layers(rng)
+    X = rng.normal(size=(30, 20))
+    data = X, X[:, 5:6] * X[:, 6:7]
+    model = gaussian(layers, sampling=sampling, num_data=30)
+    judge = gaussian(layers, sampling=sampling, num_samples=20, seed=0)
+    before = float(judge.elbo(data))
+    gs.training.fit(model, data, num_steps=30, batch_size=10, progress=False)
+    assert float(judge.elbo(data)) > before + 1.0
+
+
+def test_a_copy_is_a_model_of_its_own(rng):
+    layers, _ = convolutions(rng)
+    model = gaussian(layers, seed=0)
+    data = rng.normal(size=(N, 20)), rng.normal(size=(N, 1))
+    copied, value = gpflow.utilities.deepcopy(model), model.elbo(data)
+    np.testing.assert_array_equal(copied.elbo(data), value)
+    copied.layers[0].q_mu[0].assign_add(tf.ones_like(copied.layers[0].q_mu[0]))
+    assert copied.elbo(data) != value
+    np.testing.assert_array_equal(model.elbo(data), value)
+
+
+def test_single_precision(rng, float_type):
+    """Whitened; the oracle with the jitter of this type."""
+    layers, oracles = fully_connected(rng)
+    X, eps = rng.normal(size=(N, D)), draws_for(rng, [3, 2])
+    jitter = VARIANCE * (1e-6 if float_type is np.float64 else 1e-4)
+    oracles = [layer._replace(eps=jitter) for layer in oracles]
+    model = gaussian(layers)
+    found = model.propagate(X.astype(float_type), [e.astype(float_type) for e in eps])
+    tolerance = 1e-8 if float_type is np.float64 else 1e-3
+    for got, want in zip(found, deep.deep_forward(oracles, X, eps), strict=True):
+        assert got.dtype == float_type
+        np.testing.assert_allclose(got, want, atol=tolerance * max(1.0, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("sampling", ["shared_inducing", "joint"])
+@pytest.mark.parametrize("mean", [False, True], ids=["zero", "identity"])
+def test_other_draws_go_through_the_layers_like_marginal_ones(rng, sampling, mean):
+    """What the hidden layer puts out is what the last one takes; the layer's own test says what."""
+    hidden, _ = conv_layer(rng, IMAGE, PATCH, 2, mean=mean)
+    last, oracle = top_layer(rng, (4, 3, 2), PATCH, 1)
+    model = gaussian([hidden, last], sampling=sampling, num_samples=2, seed=0)
+    (size,) = model.posterior().noise_sizes
+    X, eps = rng.normal(size=(N, 20)), rng.normal(size=(2, N, size))
+    layer = hidden.posterior()
+    cache = [value.value for value in layer.posterior._precompute()]
+    h = layer.draw(cache, X[:, None], np.transpose(eps, [1, 0, 2]), sampling).numpy()
+    found = model.propagate(X, [eps])
+    expected = []
+    for s in range(2):
+        expected.append(oracle.marginals(h[:, s]))
+        for got, want in zip(found, expected[s], strict=True):
+            np.testing.assert_allclose(got[s], want, atol=1e-8)
+    Y = rng.normal(size=(N, 1))
+    terms = [
+        -0.5 * np.log(2 * np.pi * NOISE) - ((Y - m) ** 2 + v) / (2 * NOISE) for m, v in expected
+    ]
+    value = np.sum(terms) / 2 - float(model.prior_kl())
+    np.testing.assert_allclose(model.elbo((X, Y), [eps]), value, rtol=1e-8)
+
+
+def test_draws_that_keep_correlations_spread_sums_wider(rng):
+    """All patches of a constant image are alike, so a mean over them is as uncertain as one."""
+    hidden, _ = conv_layer(rng, IMAGE, PATCH, 1)
+    X, S = np.ones((1, 20)), 400
+    layer = hidden.posterior()
+    cache = [value.value for value in layer.posterior._precompute()]
+    spread = {}
+    for sampling in ("marginal", "shared_inducing", "joint"):
+        noise = rng.normal(size=(1, S, layer.noise_size(sampling)))
+        spread[sampling] = layer.draw(cache, X[None], noise, sampling).numpy()[0].mean(axis=1).var()
+    assert spread["marginal"] < 0.5 * spread["shared_inducing"] < spread["joint"]
+
+
+# doors
+
+
+def rows_layer(inputs=D, outputs=1, M=4):
+    return GPLayer(
+        kernel(), np.random.default_rng(0).normal(size=(M, inputs)), num_latent_gps=outputs
+    )
+
+
+def patches_layer(outputs=2):
+    Z = np.random.default_rng(0).normal(size=(4, 4))
+    return ConvLayer(kernel(), Z, IMAGE, PATCH, num_latent_gps=outputs)
+
+
+REFUSED = {
+    "none": (lambda: gaussian([]), "layers must be a list"),
+    "one": (lambda: gaussian(rows_layer()), "layers must be a list"),
+    "kernel": (lambda: gaussian([kernel()]), r"layers\[0\] must be a gs.models.GPLayer"),
+    "widths": (
+        lambda: gaussian([rows_layer(2, 3), rows_layer(2)]),
+        r"layers\[1\] takes 2 columns, but layers\[0\] puts out 3",
+    ),
+    "image": (
+        lambda: gaussian([patches_layer(), rows_layer(20)]),
+        r"layers\[1\] takes 20 columns, but layers\[0\] puts out 24",
+    ),
+    "last": (lambda: gaussian([patches_layer()]), "last layer must be a GPLayer"),
+    "latents": (
+        lambda: DeepGP([rows_layer(2, 2)], gpflow.likelihoods.MultiClass(3)),
+        "num_latent_gps|latent",
+    ),
+    "likelihood": (lambda: DeepGP([rows_layer()], "gaussian"), "likelihood must be"),
+    "num_data": (lambda: gaussian([rows_layer()], num_data=0), "num_data"),
+    "num_samples": (lambda: gaussian([rows_layer()], num_samples=0), "num_samples"),
+    "half_a_sample": (lambda: gaussian([rows_layer()], num_samples=1.5), "num_samples"),
+    "predictions": (
+        lambda: gaussian([rows_layer()], num_prediction_samples=0),
+        "num_prediction_samples",
+    ),
+    "sampling": (lambda: gaussian([rows_layer()], sampling="both"), "sampling must be one of"),
+    "sampling_list": (
+        lambda: gaussian([rows_layer()], sampling=["joint"]),
+        "sampling must be one of",
+    ),
+    "seed": (lambda: gaussian([rows_layer()], seed=-1), "seed"),
+    "seed_word": (lambda: gaussian([rows_layer()], seed="one"), "seed"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=list(REFUSED))
+def test_what_is_no_deep_model_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_data_that_do_not_fit_are_refused(rng, compiled):
+    model = DeepGP([rows_layer(2, 3), rows_layer(3, 3)], gpflow.likelihoods.MultiClass(3))
+    X, Y = rng.normal(size=(N, D)), np.zeros((N, 1))
+    calls = {
+        "X": lambda: model.elbo((X[:, :1], Y)),
+        "X ": lambda: model.elbo((X[0], Y)),
+        "Y": lambda: model.elbo((X, np.zeros((N, 3)))),
+        "rows": lambda: model.elbo((X, Y[:3])),
+        "Xnew": lambda: model.predict_f(X[:, :1]),
+        "Xnew ": lambda: model.predict_y(np.ones((N, 3))),
+        "Xnew  ": lambda: model.propagate(np.ones((N, 3))),
+        "full_cov": lambda: model.predict_y(X, full_cov=True),
+        "eps": lambda: model.propagate(X, []),
+        r"eps\[0\] must have shape": lambda: model.propagate(X, [np.zeros((2, N, 2))]),
+        r"eps\[0\] must have shape ": lambda: model.propagate(X, [np.zeros((2, 3, 3))]),
+        "Xnew must have shape": lambda: model.predict_f_samples(X[None]),
+        "full_output_cov": lambda: model.predict_f_samples(X, full_output_cov=True),
+        "num_samples": lambda: model.predict_f_samples(X, 0),
+    }
+    for message, call in calls.items():
+        call = tf.function(call, autograph=False) if compiled else call
+        with pytest.raises(ValueError, match=message.strip()):
+            call()
+    if not compiled:  # values
+        for call in (
+            lambda: model.elbo((X, Y + 3.0)),
+            lambda: model.elbo((np.where(X > 0, np.nan, X), Y)),
+            lambda: model.predict_f(np.full((1, D), np.inf)),
+        ):
+            with pytest.raises(ValueError, match=r"X|Y"):
+                call()
+
+
+def test_layers_that_were_exchanged_are_looked_at_again(rng):
+    model = gaussian([rows_layer(2, 3), rows_layer(3)])
+    data = rng.normal(size=(N, D)), rng.normal(size=(N, 1))
+    model.elbo(data)
+    model.layers = (rows_layer(2, 2), model.layers[1])
+    with pytest.raises(ValueError, match=r"layers\[1\] takes 3 columns"):
+        model.elbo(data)
+    model.layers = (rows_layer(2, 3), rows_layer(3))
+    model.layers[0].kernel = gpflow.kernels.Matern32(lengthscales=np.ones(5))
+    with pytest.raises(ValueError, match="lengthscales"):
+        model.elbo(data)
+
+
+def test_a_broken_parameter_of_a_hidden_layer_is_named(rng):
+    model = gaussian([rows_layer(2, 3), rows_layer(3)])
+    data = rng.normal(size=(N, D)), rng.normal(size=(N, 1))
+    model.layers[0].q_mu[0].unconstrained_variable.assign(np.full((4, 3), np.nan))
+    with pytest.raises(ValueError, match=r"layers\[0\].q_mu"):
+        model.elbo(data)
+    model = gaussian([rows_layer(2, 3), rows_layer(3)])
+    Z = model.layers[0].inducing_variable.sets[0].Z
+    Z.assign(np.ones(Z.shape))
+    model.layers[0].kernel.variance.unconstrained_variable.assign(np.nan)
+    with pytest.raises(ValueError, match=r"layers\[0\].kernel.variance"):
+        model.predict_f(data[0])
+
+
+def test_neighbors_have_nothing_to_share_between_patches(rng):
+    """Each patch has inducing variables of its own neighborhood."""
+    points = gs.inducing_variables.NeighborInducingPoints(rng.normal(size=(5, 4)), 2)
+    hidden = ConvLayer(kernel(), points, IMAGE, PATCH, num_latent_gps=2)
+    last, _ = top_layer(rng, (4, 3, 2), PATCH, 1)
+    data = rng.normal(size=(N, 20)), rng.normal(size=(N, 1))
+    with pytest.raises(ValueError, match="no variables that all inputs see alike"):
+        gaussian([hidden, last], sampling="shared_inducing").elbo(data)
+    assert np.isfinite(gaussian([hidden, last]).elbo(data))

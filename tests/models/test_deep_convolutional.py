@@ -1,0 +1,268 @@
+"""Convolutional models from images: the shapes of the paper, where they start, what is refused."""
+
+import warnings
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.image_patches import (
+    glorot_filters,
+    patch_centers,
+    random_locations,
+    random_patches,
+)
+from gpflow_sparse.images import make_grid
+from gpflow_sparse.inducing_variables import LocatedPatches, Patches
+from gpflow_sparse.models import SOLVEGP, ConvLayer, ConvSpec, DeepGP, deep_convolutional
+from tests.oracles import convolutional as oracle
+
+SMALL = (ConvSpec(3, 1, 2), ConvSpec(2, 1, 3), ConvSpec(2))
+SHAPE, PIXELS, N = (6, 5, 2), 60, 30
+
+
+def images(rng, N=N, pixels=PIXELS):
+    return rng.normal(size=(N, pixels))
+
+
+def small(rng, likelihood=None, X=None, **options):
+    """Three layers: 6 x 5 x 2, 4 x 3 x 2, 3 x 2 x 3 and its sums of 2 x 2."""
+    options = {"num_inducing": 5, "num_orthogonal": 4, "architecture": SMALL, **options}
+    likelihood = gpflow.likelihoods.Gaussian(0.1) if likelihood is None else likelihood
+    return deep_convolutional(images(rng) if X is None else X, SHAPE, likelihood, **options)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_the_models_of_table_5(rng, num_layers):
+    """On images of 32 x 32 pixels and 3 channels; the sizes that the sheet counts."""
+    X = images(rng, 4, 32 * 32 * 3)
+    model = deep_convolutional(
+        X, (32, 32, 3), gpflow.likelihoods.MultiClass(10), num_inducing=6, num_orthogonal=5,
+        num_layers=num_layers,
+    )  # fmt: skip
+    hidden = [] if num_layers == 1 else list(model.layers[:-1])
+    shapes = [(28, 28, 10), (13, 13, 10)][: num_layers - 1]
+    assert [layer.output_shape for layer in hidden] == shapes
+    last = model if num_layers == 1 else model.layers[-1]
+    grid, (size, stride) = last.kernel.grid, {1: (5, 1), 2: (4, 2), 3: (5, 1)}[num_layers]
+    assert (grid.patch_shape, grid.stride) == ((size, size), stride)
+    assert (grid.num_patches, grid.patch_length) == {1: (784, 75), 2: (169, 160), 3: (81, 250)}[
+        num_layers
+    ]
+    assert last.num_latent_gps == 10
+    assert last.whiten == (num_layers == 1)
+    assert all(not layer.whiten for layer in hidden)
+    assert model.num_data == 4
+    assert isinstance(model, SOLVEGP if num_layers == 1 else DeepGP)
+    for layer in [*hidden, last]:
+        assert layer.inducing_variable.sizes == (6, 5)
+        base = getattr(layer.kernel, "base_kernel", layer.kernel)
+        np.testing.assert_allclose(base.variance, 5.0, rtol=1e-12)
+        length = layer.inducing_variable.sets[0].Z.shape[1]
+        np.testing.assert_allclose(base.lengthscales, np.sqrt(length), rtol=1e-12)
+    np.testing.assert_allclose(last.kernel.location_kernel.lengthscales, 3.0)
+    for inducing in last.inducing_variable.sets:
+        assert isinstance(inducing, LocatedPatches)
+        places = inducing.locations.numpy()
+        assert np.all((places >= 0.0) & (places <= np.subtract(grid.shape, 1)))
+
+
+def test_options_reach_the_model(rng):
+    model = small(
+        rng, num_inducing=[3, 4, 5], num_orthogonal=[2, 0, 1], tick=False, whiten=True,
+        num_data=500, num_samples=3, sampling="joint", num_prediction_samples=4,
+    )  # fmt: skip
+    assert [layer.inducing_variable.sizes for layer in model.layers] == [(3, 2), (4,), (5, 1)]
+    assert all(layer.whiten for layer in model.layers)
+    assert (model.num_data, model.num_samples, model.sampling) == (500, 3, "joint")
+    assert model.num_prediction_samples == 4
+    assert type(model.layers[-1].kernel) is gs.kernels.Convolutional
+    assert all(type(s) is Patches for s in model.layers[-1].inducing_variable.sets)
+    alone = small(rng, architecture=[ConvSpec(2, 2)], num_orthogonal=0)
+    assert isinstance(alone, SOLVEGP)
+    assert alone.inducing_variable.sizes == (5,)
+    assert alone.kernel.grid.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "latents"),
+    [
+        (lambda: gpflow.likelihoods.Gaussian(), 1),
+        (lambda: gpflow.likelihoods.Bernoulli(), 1),
+        (lambda: gpflow.likelihoods.MultiClass(3), 3),
+        (lambda: gpflow.likelihoods.Softmax(4), 4),
+    ],
+)
+def test_the_likelihood_says_how_many_functions_there_are(rng, likelihood, latents):
+    for architecture in (SMALL[-1:], SMALL[1:]):
+        model = small(rng, likelihood(), architecture=architecture)
+        assert model.num_latent_gps == latents
+        Y = np.zeros((N, 1))
+        assert np.isfinite(model.elbo((images(rng), Y)))
+
+
+def test_a_seed_decides_everything(rng):
+    X = images(rng)
+    one, same, other = (small(rng, X=X, seed=seed) for seed in (3, 3, 4))
+    parameters = [gpflow.utilities.read_values(model) for model in (one, same, other)]
+    assert all(np.array_equal(parameters[0][k], parameters[1][k]) for k in parameters[0])
+    for layer in range(3):
+        Z = [p[f".layers[{layer}].inducing_variable.sets[0].Z"] for p in parameters]
+        assert not np.array_equal(Z[0], Z[2])
+
+
+def test_every_patch_may_be_drawn_the_last_ones_too(rng):
+    """As many as there are: all of them, in no order."""
+    grid, X = make_grid(SHAPE, (3, 2), 2), images(rng, 3)
+    every = oracle.patches(X, SHAPE, (3, 2), 2).reshape(-1, grid.patch_length)
+    found = random_patches(X, grid, 10_000, rng)
+    np.testing.assert_array_equal(found, np.unique(every, axis=0))
+    some = random_patches(X, grid, 5, rng)
+    assert len(some) == 5
+    assert {tuple(row) for row in some} < {tuple(row) for row in every}
+    constant = random_patches(np.ones((3, PIXELS)), grid, 100, rng)
+    np.testing.assert_array_equal(constant, np.ones((1, grid.patch_length)))
+
+
+def test_centers_are_those_of_clusters_split_at_random(rng):
+    """Images of which every patch is one of six, but for a little noise."""
+    levels = np.repeat([-5.0, -3.0, -1.0, 1.0, 3.0, 5.0], 4)
+    X = np.repeat(levels[:, None], PIXELS, axis=1) + 1e-3 * rng.normal(size=(24, PIXELS))
+    grid = make_grid(SHAPE, (3, 2))
+    Z, O = patch_centers(X, grid, (4, 2), rng)
+    assert (Z.shape, O.shape) == ((4, 12), (2, 12))
+    both = np.sort(np.concatenate([Z, O]).mean(axis=1))
+    np.testing.assert_allclose(both, np.unique(levels), atol=0.05)
+    splits = {
+        tuple(np.round(np.sort(patch_centers(X, grid, (4, 2), rng)[1].mean(axis=1))))
+        for _ in range(5)
+    }
+    assert len(splits) > 1
+
+
+def test_filters_have_responses_of_variance_one(rng):
+    """Over all patches; before that they are uniform between the limits of Glorot."""
+    grid, X = make_grid(SHAPE, (3, 2)), 3.0 + 2.0 * images(rng)
+    filters = glorot_filters(X, grid, 50, rng)
+    responses = oracle.patches(X, SHAPE, (3, 2)).reshape(-1, 12) @ filters
+    np.testing.assert_allclose(responses.std(axis=0), 1.0, rtol=1e-10)
+    shape = filters / np.abs(filters).max(axis=0)
+    assert abs(shape.mean()) < 0.1
+    np.testing.assert_allclose(np.var(shape) * 3.0, 1.0, atol=0.25)  # of a uniform one
+    dark = glorot_filters(np.zeros((3, PIXELS)), grid, 2, rng)
+    assert np.abs(dark).max() <= np.sqrt(6.0 / (6 * (2 + 2)))
+    assert np.abs(dark).max() > 0.5 * np.sqrt(6.0 / (6 * (2 + 2)))
+
+
+def test_locations_are_uniform_over_the_grid(rng):
+    grid = make_grid((9, 30), (3, 2), 3)  # 3 x 10 patches
+    places = random_locations(grid, 2000, rng)
+    assert np.all((places >= 0.0) & (places <= [2.0, 9.0]))
+    np.testing.assert_allclose(places.mean(axis=0), [1.0, 4.5], atol=0.2)
+    np.testing.assert_allclose(places.std(axis=0), np.array([2.0, 9.0]) / np.sqrt(12), rtol=0.1)
+
+
+def test_hidden_layers_start_at_filters_whose_responses_go_on(rng):
+    """Where the inducing patches are, the mean is linear; patches of the next layer are its."""
+    model = small(rng)
+    for layer in model.layers[:-1]:
+        assert isinstance(layer, ConvLayer)
+        Z = np.concatenate([s.Z for s in layer.inducing_variable.sets])
+        mean, var = layer.posterior().posterior.fused_predict_f(Z)
+        filters = np.linalg.lstsq(Z, mean, rcond=None)[0]
+        if len(Z) > Z.shape[1]:  # more patches than numbers in one
+            np.testing.assert_allclose(Z @ filters, mean, atol=1e-3)
+        assert np.max(var) < 1e-3 * 5.0
+    assert float(model.layers[-1].posterior().posterior.prior_kl()) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_every_layer_hears_of_the_data_at_step_one(rng):
+    """Gradients to inducing patches and lengthscales of all three layers."""
+    X = images(rng)
+    model, Y = small(rng, gpflow.likelihoods.MultiClass(2), X=X), (X[:, :1] > 0).astype(float)
+    tf.random.set_seed(0)
+    model.layers[-1].q_mu[0].assign(rng.normal(size=model.layers[-1].q_mu[0].shape))
+    watched = []
+    for layer in model.layers:
+        base = getattr(layer.kernel, "base_kernel", layer.kernel)
+        watched += [s.Z.unconstrained_variable for s in layer.inducing_variable.sets]
+        watched += [base.lengthscales.unconstrained_variable]
+    with tf.GradientTape() as tape:
+        loss = model.training_loss((X, Y))
+    for gradient in tape.gradient(loss, watched):
+        assert float(tf.reduce_max(tf.abs(gradient))) > 1e-3
+
+
+def test_three_layers_learn_without_pretraining(rng):
+    """A contrast of two places of the image, which no sum over patches alone can tell."""
+    X = images(rng, 60)
+    Y = (X[:, :1] > 0.0).astype(float)
+    model = small(rng, gpflow.likelihoods.MultiClass(2), X=X, num_inducing=8, num_orthogonal=4)
+    judge = gpflow.utilities.deepcopy(model)
+    judge.seed, judge.num_samples = 0, 10
+    before = float(judge.elbo((X, Y)))
+    optimizer = gpflow.keras.tf_keras.optimizers.Adam(0.03)
+    gs.training.fit(model, (X, Y), optimizer=optimizer, num_steps=60, batch_size=20, progress=False)
+    gpflow.utilities.multiple_assign(judge, gpflow.utilities.read_values(model))
+    assert float(judge.elbo((X, Y))) > before + 10.0
+
+
+def test_orthogonal_patches_of_nothing_but_jitter_draw_a_warning(rng):
+    """Lengthscales are for pixels of variance 1; with 0.01 all patches are alike."""
+    with pytest.warns(UserWarning, match="Standardize each channel"):
+        small(rng, X=1e-2 * images(rng), architecture=SMALL[-1:], tick=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small(rng, architecture=SMALL[-1:], tick=False)
+        small(rng, X=1e-2 * images(rng), architecture=SMALL[-1:], tick=False, num_orthogonal=0)
+
+
+def test_single_precision(rng, float_type):
+    X = images(rng).astype(float_type)
+    model = small(rng, X=X)
+    assert model.dtype == float_type
+    value = model.elbo((X, X[:, :1]))
+    assert value.dtype == float_type
+    assert np.isfinite(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_layers": 4, "architecture": None}, "num_layers must be 1, 2 or 3"),
+        ({"num_layers": 3, "architecture": None}, "patch_shape must fit"),
+        ({"architecture": []}, "architecture must be a list of ConvSpec"),
+        ({"architecture": [(3, 1)]}, "architecture must be a list of ConvSpec"),
+        ({"architecture": [ConvSpec(3), ConvSpec(2)]}, "num_outputs for hidden layers"),
+        ({"architecture": [ConvSpec(3, 1, 2)]}, "none for the last"),
+        ({"architecture": [ConvSpec(7)]}, "patch_shape must fit"),
+        ({"num_inducing": 0}, "num_inducing must be a number of at least 1"),
+        ({"num_inducing": [5, 5]}, "one for each of 3 layer"),
+        ({"num_inducing": 5.5}, "num_inducing"),
+        ({"num_orthogonal": -1}, "num_orthogonal must be a number of at least 0"),
+        ({"num_orthogonal": "many"}, "num_orthogonal"),
+        ({"num_inducing": 400}, "at most 360 together"),
+        ({"X": np.ones((4, 59))}, "X must have 60 columns"),
+        ({"X": np.full((4, 60), np.nan)}, "X"),
+        ({"X": np.ones(60)}, "X"),
+        ({"seed": -1}, "seed"),
+        ({"seed": None}, "seed"),
+        ({"sampling": "both"}, "sampling must be one of"),
+        ({"num_samples": 0}, "num_samples"),
+        ({"likelihood": "multiclass"}, "likelihood"),
+        ({"whiten": "yes"}, "whiten"),
+        ({"tick": "yes"}, "tick"),
+    ],
+)
+def test_what_gives_no_model_is_refused(rng, change, message):
+    with pytest.raises(ValueError, match=message):
+        small(rng, **change)
+
+
+def test_an_image_shape_that_is_none_is_refused(rng):
+    with pytest.raises(ValueError, match="image_shape"):
+        deep_convolutional(
+            images(rng), PIXELS, gpflow.likelihoods.Gaussian(), num_inducing=3, num_orthogonal=2
+        )

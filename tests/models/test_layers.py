@@ -1,0 +1,399 @@
+"""Layers by themselves: marginals, KL, draws, the start, and what does not fit together."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import (
+    BasisFeatures,
+    LocatedPatches,
+    NeighborInducingPoints,
+    OrthogonalInducingVariables,
+    Patches,
+)
+from gpflow_sparse.models import ConvLayer, GPLayer
+from tests.models.test_deep import (
+    IMAGE,
+    PATCH,
+    VARIANCE,
+    conv_layer,
+    every_structure,
+    k,
+    kernel,
+    point_layer,
+    top_layer,
+    whitened,
+)
+from tests.oracles import convolutional, swsgp
+from tests.oracles.solvegp import gaussian_kl
+
+N, D = 5, 2
+SAMPLING = ["marginal", "shared_inducing", "joint"]
+every_sampling = pytest.mark.parametrize("sampling", SAMPLING)
+
+
+def drawn(layer, X, noise, sampling):
+    """Outputs ``[n, S, width]`` of a layer by itself."""
+    posterior = layer.posterior()
+    cache = [value.value for value in posterior.posterior._precompute()]
+    return posterior.draw(cache, tf.constant(X), tf.constant(noise), sampling)
+
+
+def noise_size(layer, sampling):
+    return layer.posterior().noise_size(sampling)
+
+
+def map_of_noise(layer, x, sampling):
+    """A draw is ``mean + J eps``: both, for one input ``x [D]``."""
+    size = noise_size(layer, sampling)
+    eps = np.concatenate([np.zeros((1, size)), np.eye(size)])[None]  # [1, S, size]
+    draws = drawn(layer, x[None, None], eps, sampling).numpy()[0]
+    return draws[0], (draws[1:] - draws[0]).T
+
+
+LAYERS = {
+    "rows": lambda rng, sizes, whiten: (
+        *point_layer(rng, D, 2, sizes, whiten=whiten, mean=True), D,
+    ),
+    "images": lambda rng, sizes, whiten: (
+        *conv_layer(rng, IMAGE, PATCH, 2, sizes, whiten=whiten, mean=True), 20,
+    ),
+    "channels": lambda rng, sizes, whiten: (
+        *conv_layer(rng, (5, 4, 2), (3, 2), 3, sizes, stride=2, whiten=whiten), 40,
+    ),
+    "sums": lambda rng, sizes, whiten: (*top_layer(rng, IMAGE, PATCH, 2, sizes, whiten=whiten), 20),
+}  # fmt: skip
+every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=list(LAYERS))
+
+
+@every_layer
+@every_structure
+@whitened
+def test_marginals_and_kl_are_those_of_the_oracle(rng, make, sizes, whiten):
+    layer, oracle, width = make(rng, sizes, whiten)
+    X = rng.normal(size=(N, width))
+    mean, var = oracle.marginals(X)
+    scale = 1e-9 * max(1.0, np.abs(mean).max(), np.abs(var).max())
+    size = noise_size(layer, "marginal")
+    eps = np.stack([np.zeros(size), np.ones(size)])[None]
+    found = drawn(layer, X[:, None], eps, "marginal").numpy()
+    np.testing.assert_allclose(found[:, 0], mean, atol=scale)
+    np.testing.assert_allclose((found[:, 1] - found[:, 0]) ** 2, var, atol=4.0 * scale)
+    kl = layer.posterior().posterior.prior_kl()
+    np.testing.assert_allclose(kl, oracle.kl(X), rtol=1e-9)
+    assert (layer.input_dim, layer.output_dim) == (width, mean.shape[1])
+
+
+@pytest.mark.parametrize("make", [LAYERS["images"], LAYERS["channels"]], ids=["images", "channels"])
+@every_structure
+@whitened
+@every_sampling
+def test_draws_have_the_covariance_they_should(rng, make, sizes, whiten, sampling):
+    """Of ``mean + J eps`` it is ``J J^T``: no sampling error."""
+    layer, oracle, width = make(rng, sizes, whiten)
+    x = rng.normal(size=width)
+    mean, J = map_of_noise(layer, x, sampling)
+    expected, (cov,) = getattr(oracle, "shared" if sampling == "shared_inducing" else "joint")(
+        x[None]
+    )
+    expected_cov = np.diag(np.diag(cov)) if sampling == "marginal" else cov
+    np.testing.assert_allclose(mean, expected[0], atol=1e-8 * max(1.0, np.abs(expected).max()))
+    # the joint factorization adds jitter of its own
+    jitter = 2e-6 * VARIANCE if sampling == "joint" else 1e-8
+    np.testing.assert_allclose(J @ J.T, expected_cov, atol=jitter + 1e-8 * np.abs(cov).max())
+    if sampling != "marginal":  # there is something to get wrong
+        assert np.abs(cov - np.diag(np.diag(cov))).max() > 0.05
+
+
+@every_layer
+@every_sampling
+def test_draws_of_several_inputs_are_those_of_each(rng, make, sampling):
+    """And those from one input several times; the same noise for all of them, or their own."""
+    layer, _, width = make(rng, (4, 3), True)
+    X, S = rng.normal(size=(N, 3, width)), 3
+    size = noise_size(layer, sampling)
+    own, common = rng.normal(size=(N, S, size)), rng.normal(size=(1, S, size))
+    for noise in (own, common):
+        found = drawn(layer, X, noise, sampling)
+        for n, s in ((0, 0), (N - 1, 2)):
+            eps = noise[n if noise is own else 0, s][None, None]
+            alone = drawn(layer, X[n, s][None, None], eps, sampling)
+            np.testing.assert_allclose(found[n, s], alone[0, 0], atol=1e-9)
+    repeated = drawn(layer, X[:, :1], own, sampling)
+    expected = drawn(layer, np.repeat(X[:, :1], S, axis=1), own, sampling)
+    np.testing.assert_allclose(repeated, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [LAYERS["rows"], LAYERS["sums"]], ids=["rows", "sums"])
+def test_where_an_input_has_one_row_all_draws_are_alike(rng, make):
+    layer, _, width = make(rng, (4, 3), True)
+    X, noise = rng.normal(size=(N, 1, width)), rng.normal(size=(N, 2, 2))
+    assert {noise_size(layer, sampling) for sampling in SAMPLING} == {2}
+    marginal, *others = (drawn(layer, X, noise, sampling) for sampling in SAMPLING)
+    for other in others:
+        np.testing.assert_array_equal(other, marginal)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@every_structure
+def test_hidden_marginals_move_with_the_image(rng, stride, sizes):
+    """Rolled by the stride, the patches inside see what their neighbors saw."""
+    layer, _ = conv_layer(rng, (8, 9, 2), (3, 2), 2, sizes, stride=stride)
+    image = rng.normal(size=(8, 9, 2))
+    rows, columns, G = layer.output_shape
+    eps = np.stack([np.zeros(rows * columns * G), np.ones(rows * columns * G)])[None]
+
+    def moments(image):
+        found = drawn(layer, image.reshape(1, 1, -1), eps, "marginal").numpy()[0]
+        return found.reshape(2, rows, columns, G)
+
+    still = moments(image)
+    down, right = moments(np.roll(image, stride, axis=0)), moments(np.roll(image, stride, axis=1))
+    np.testing.assert_allclose(down[:, 1:], still[:, :-1], atol=1e-10)
+    np.testing.assert_allclose(right[:, :, 1:], still[:, :, :-1], atol=1e-10)
+    assert np.abs(down - still).max() > 0.1
+
+
+def test_outputs_are_images_in_the_order_of_the_next_layer(rng):
+    """Rows, columns, channels: the next layer's patches are blocks of neighboring outputs."""
+    first, oracle = conv_layer(rng, IMAGE, PATCH, 2, (4,))
+    assert first.output_shape == (4, 3, 2)
+    x = rng.normal(size=(1, 20))
+    flat = drawn(first, x[:, None], np.zeros((1, 1, 24)), "marginal").numpy()[:, 0]
+    per_patch = oracle.layer.marginals(convolutional.patches(x, IMAGE, PATCH)[0])[0]
+    np.testing.assert_allclose(flat.reshape(4, 3, 2), per_patch.reshape(4, 3, 2), atol=1e-10)
+    second = ConvLayer(kernel(), rng.normal(size=(3, 8)), first.output_shape, (2, 2))
+    assert second.output_shape == (3, 2, 1)
+
+
+# starts
+
+
+@every_layer
+@every_structure
+@whitened
+def test_a_layer_starts_at_the_prior(rng, make, sizes, whiten):
+    """KL zero, and no difference between inputs but through the mean function."""
+    given, _, width = make(rng, sizes, whiten)
+    shapes = (given.image_shape, given.patch_shape) if isinstance(given, ConvLayer) else ()
+    options = {"stride": given.stride} if shapes else {}
+    layer = type(given)(
+        given.kernel, given.inducing_variable, *shapes, num_latent_gps=2, whiten=whiten, **options
+    )
+    np.testing.assert_allclose(layer.posterior().posterior.prior_kl(), 0.0, atol=1e-9)
+    X = rng.normal(size=(N, width))
+    size = noise_size(layer, "marginal")
+    eps = np.stack([np.zeros(size), np.ones(size)])[None]
+    found = drawn(layer, X[:, None], eps, "marginal").numpy()
+    np.testing.assert_allclose(found[:, 0], 0.0, atol=1e-10)
+    prior = layer.kernel(X, full_cov=False) if not shapes else np.full(N, VARIANCE)
+    np.testing.assert_allclose(
+        found[:, 1] ** 2, np.broadcast_to(np.asarray(prior)[:, None], (N, size)), rtol=1e-5
+    )
+
+
+@every_structure
+@whitened
+@pytest.mark.parametrize("images", [False, True], ids=["rows", "images"])
+def test_a_layer_started_at_filters_passes_them_on(rng, sizes, whiten, images):
+    """The mean at the inducing inputs of all sets is their product with the filters."""
+    length = 4 if images else D
+    filters = rng.normal(size=(length, 3))
+    arrays = [rng.normal(size=(M, length)) for M in sizes]
+    sets = OrthogonalInducingVariables(*arrays)
+    shapes = (IMAGE, PATCH) if images else ()
+    kind = ConvLayer if images else GPLayer
+    layer = kind(kernel(), sets, *shapes, num_latent_gps=3, whiten=whiten)
+    before = [R.numpy() for R in layer.q_sqrt]
+    layer.start_at(filters, scale=1e-2)
+    for R, start in zip(layer.q_sqrt, before, strict=True):
+        np.testing.assert_allclose(R, 1e-2 * start, rtol=1e-12)
+    Z = np.concatenate(arrays)
+    mean, var = layer.posterior().posterior.fused_predict_f(Z)
+    np.testing.assert_allclose(mean, Z @ filters, atol=1e-4)  # but for jitter
+    assert np.max(var) < 1e-2  # nearly without doubt there
+    X = rng.normal(size=(40, length))
+    found, _ = layer.posterior().posterior.fused_predict_f(X)
+    correlation = np.corrcoef(np.ravel(found), np.ravel(X @ filters))[0, 1]
+    assert correlation > 0.5
+
+
+def test_parts_of_q_are_taken_as_given(rng):
+    q_mu, q_sqrt = [rng.normal(size=(4, 3))], [np.tril(rng.normal(size=(3, 4, 4)))]
+    layer = GPLayer(kernel(), rng.normal(size=(4, D)), num_latent_gps=3, q_mu=q_mu, q_sqrt=q_sqrt)
+    np.testing.assert_array_equal(layer.q_mu[0], q_mu[0])
+    np.testing.assert_array_equal(layer.q_sqrt[0], q_sqrt[0])
+    (pair,) = layer.variational_parameters
+    assert pair[0] is layer.q_mu[0]
+    assert pair[1] is layer.q_sqrt[0]
+
+
+# other structures
+
+
+def basis():
+    return gs.bases.RandomFourier(kernel(), 8, seed=1)
+
+
+def test_a_layer_of_basis_functions_is_their_weighted_sum(rng):
+    features = basis()
+    q_mu = rng.normal(size=(8, 2))
+    q_sqrt = 0.3 * np.tril(rng.normal(size=(2, 8, 8))) + np.eye(8)
+    layer = GPLayer(
+        gs.kernels.Basis(features), BasisFeatures(features), num_latent_gps=2,
+        q_mu=[q_mu], q_sqrt=[q_sqrt],
+    )  # fmt: skip
+    X = rng.normal(size=(N, D))
+    phi = features(X).numpy()
+    mean, var = layer.posterior().posterior.fused_predict_f(X)
+    np.testing.assert_allclose(mean, phi @ q_mu, atol=1e-10)
+    for g in range(2):
+        cov = phi @ q_sqrt[g] @ q_sqrt[g].T @ phi.T
+        np.testing.assert_allclose(var[:, g], np.diag(cov), atol=1e-10)
+    expected = sum(gaussian_kl(q_mu[:, g], q_sqrt[g] @ q_sqrt[g].T, np.eye(8)) for g in range(2))
+    np.testing.assert_allclose(layer.posterior().posterior.prior_kl(), expected, rtol=1e-10)
+
+
+def test_a_layer_with_neighbors_sees_those_of_each_row_and_the_kl_of_a_chain(rng):
+    Z, X, H = rng.normal(size=(7, D)), rng.normal(size=(N, D)), 3
+    q_mu, q_sqrt = rng.normal(size=(7, 2)), rng.uniform(0.2, 1.0, size=(7, 2))
+    layer = GPLayer(
+        kernel(), NeighborInducingPoints(Z, H), num_latent_gps=2, q_mu=[q_mu], q_sqrt=[q_sqrt]
+    )
+    eps = np.stack([np.zeros(2), np.ones(2)])[None]
+    found = drawn(layer, X[:, None], eps, "marginal").numpy()
+    sets, kl = swsgp.nearest(X, Z, H), 0.0
+    for g in range(2):
+        S = np.diag(q_sqrt[:, g] ** 2)
+        mean, var, _ = swsgp.locals_of(k, X, Z, sets, q_mu[:, g], S, 1e-6 * VARIANCE)
+        np.testing.assert_allclose(found[:, 0, g], mean, atol=1e-8)
+        np.testing.assert_allclose((found[:, 1, g] - found[:, 0, g]) ** 2, var, atol=1e-8)
+        kl += swsgp.chain_kl(k, Z, H, q_mu[:, g], S, 1e-6 * VARIANCE)
+    np.testing.assert_allclose(layer.posterior().posterior.chain_kl(), kl, rtol=1e-8)
+
+
+# doors
+
+
+def array(rng, M=4, columns=D):
+    return rng.normal(size=(M, columns))
+
+
+REFUSED = {
+    "kernel": (lambda Z: GPLayer("matern", Z), "kernel must be"),
+    "inducing": (lambda Z: GPLayer(kernel(), "Z"), "base"),
+    "nan": (lambda Z: GPLayer(kernel(), np.full((3, 2), np.nan)), "base"),
+    "ard": (
+        lambda Z: GPLayer(gpflow.kernels.Matern32(lengthscales=np.ones(3)), Z),
+        "kernel.lengthscales",
+    ),
+    "latents": (lambda Z: GPLayer(kernel(), Z, num_latent_gps=0), "num_latent_gps"),
+    "latents_of_kernel": (
+        lambda Z: GPLayer(gpflow.kernels.SharedIndependent(kernel(), 3), Z, num_latent_gps=2),
+        "num_latent_gps must be 3",
+    ),
+    "mean_columns": (
+        lambda Z: GPLayer(kernel(), Z, mean_function=gs.mean_functions.pca(np.eye(3), 3)),
+        "mean_function.*reads 3 column",
+    ),
+    "mean_outputs": (
+        lambda Z: GPLayer(kernel(), Z, num_latent_gps=3, mean_function=gs.mean_functions.pca(Z, 2)),
+        "mean_function.*returns 2 column",
+    ),
+    "whiten": (lambda Z: GPLayer(kernel(), Z, whiten="yes"), "whiten"),
+    "q_mu": (lambda Z: GPLayer(kernel(), Z, q_mu=[np.zeros((3, 1))]), r"q_mu\[0\] must have shape"),
+    "q_mu_array": (lambda Z: GPLayer(kernel(), Z, q_mu=np.zeros((4, 1))), "q_mu must be a tuple"),
+    "q_sqrt": (
+        lambda Z: GPLayer(kernel(), Z, q_sqrt=[np.eye(4)]),
+        r"q_sqrt\[0\] must have shape",
+    ),
+    "q_sets": (
+        lambda Z: GPLayer(kernel(), Z, q_mu=[np.zeros((4, 1)), np.zeros((3, 1))]),
+        "q_mu must be a tuple with one entry per set",
+    ),
+    "points_of_patch_kernel": (
+        lambda Z: GPLayer(gs.kernels.Convolutional(kernel(), (4, 4), (2, 2)), Z),
+        "16 numbers, but X has 2",
+    ),
+    "neighbors_q": (
+        lambda Z: GPLayer(kernel(), NeighborInducingPoints(Z, 2), q_sqrt=[np.eye(4)[None]]),
+        "q_sqrt",
+    ),
+    "basis": (
+        lambda Z: GPLayer(gpflow.kernels.Matern32(), BasisFeatures(basis())),
+        "kernel",
+    ),
+    "conv_columns": (
+        lambda Z: ConvLayer(kernel(), Z, (4, 4), (2, 2)),
+        "inducing_variable must have 4 columns",
+    ),
+    "conv_patch": (lambda Z: ConvLayer(kernel(), Z, (4, 4), (5, 2)), "patch_shape must fit"),
+    "conv_image": (lambda Z: ConvLayer(kernel(), Z, 16, (2, 1)), "image_shape"),
+    "conv_stride": (lambda Z: ConvLayer(kernel(), Z, (4, 4), (2, 1), stride=0), "stride"),
+    "conv_ard": (
+        lambda Z: ConvLayer(gpflow.kernels.Matern32(lengthscales=np.ones(3)), Z, (4, 4), (2, 1)),
+        "kernel.lengthscales",
+    ),
+    "conv_mean": (
+        lambda Z: ConvLayer(
+            kernel(), Z, (4, 4), (2, 1), mean_function=gs.mean_functions.pca(np.eye(16), 1)
+        ),
+        "mean_function.*reads 16 column",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=list(REFUSED))
+def test_what_is_no_layer_is_refused(rng, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(array(rng))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda Z: GPLayer(kernel(), Patches(Z)), "kernel must be a gs.kernels.Convolutional"),
+        (
+            lambda Z: GPLayer(gs.kernels.Convolutional(kernel(), (4, 4), (2, 2)), Patches(Z)),
+            "Z must have 4 columns",
+        ),
+        (
+            lambda Z: GPLayer(gs.kernels.TICK(kernel(), (4, 4), (2, 1)), Patches(Z)),
+            "LocatedPatches",
+        ),
+        (
+            lambda Z: GPLayer(
+                gs.kernels.Convolutional(kernel(), (4, 4), (2, 1)), LocatedPatches(Z, Z)
+            ),
+            "gs.kernels.TICK",
+        ),
+    ],
+)
+def test_patches_of_another_kernel_are_refused_at_the_first_use(rng, make, message):
+    with pytest.raises(ValueError, match=message):
+        drawn(make(array(rng)), rng.normal(size=(1, 1, 16)), np.zeros((1, 1, 1)), "marginal")
+
+
+@pytest.mark.parametrize(
+    ("make", "filters", "message"),
+    [
+        (lambda Z: GPLayer(kernel(), Z), np.ones((3, 1)), r"filters must have shape \(2, 1\)"),
+        (lambda Z: GPLayer(kernel(), Z), np.ones(2), "filters"),
+        (lambda Z: GPLayer(kernel(), Z, num_latent_gps=2), np.ones((2, 1)), r"\(2, 2\)"),
+        (
+            lambda Z: ConvLayer(kernel(), Z, (4, 4), (2, 1)),
+            np.ones((16, 1)),
+            r"filters must have shape \(2, 1\)",
+        ),
+        (
+            lambda Z: GPLayer(gs.kernels.Basis(b := basis()), BasisFeatures(b)),
+            np.ones((2, 1)),
+            "start_at needs inducing points",
+        ),
+    ],
+)
+def test_filters_that_do_not_fit_are_refused(rng, make, filters, message):
+    with pytest.raises(ValueError, match=message):
+        make(array(rng)).start_at(filters)

@@ -1,0 +1,86 @@
+"""Fixed linear maps: what they return on rows, on images and on data with known directions."""
+
+import gpflow
+import numpy as np
+import pytest
+
+from gpflow_sparse.mean_functions import identity_convolution, pca
+from tests.oracles import convolutional as oracle
+
+
+@pytest.mark.parametrize(
+    ("patch_shape", "center"),
+    [((3, 3), (1, 1)), ((5, 3), (2, 1)), ((1, 1), (0, 0)), ((2, 4), (1, 2))],
+)
+@pytest.mark.parametrize(("C", "G"), [(1, 1), (3, 3), (3, 2), (2, 4)])
+def test_identity_convolution_takes_the_center_of_each_patch(rng, patch_shape, center, C, G):
+    """Of channel g alone, where the authors' code copies every channel to every output."""
+    function = identity_convolution(patch_shape, C, G)
+    image_shape = (6, 7, C)
+    X = rng.normal(size=(2, 6 * 7 * C))
+    found = function(oracle.patches(X, image_shape, patch_shape))
+    rows, columns = oracle.grid_shape(image_shape, patch_shape)
+    images = X.reshape(2, *image_shape)
+    (i, j), expected = center, np.zeros((2, rows, columns, G))
+    for g in range(min(C, G)):
+        expected[..., g] = images[:, i : i + rows, j : j + columns, g]
+    np.testing.assert_array_equal(found, expected.reshape(2, rows * columns, G))
+    assert not function.trainable_variables
+
+
+def test_as_many_outputs_as_inputs_are_the_inputs(rng):
+    X = rng.normal(size=(6, 3))
+    np.testing.assert_array_equal(pca(X, 3)(X), X)
+    np.testing.assert_array_equal(pca(X, 5)(X), np.concatenate([X, np.zeros((6, 2))], axis=1))
+    assert not pca(X, 3).trainable_variables
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_fewer_outputs_are_the_directions_of_most_variance(rng, offset):
+    """Eigenvectors of the covariance, by descending eigenvalue, whatever the mean."""
+    rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    X = (rng.normal(size=(50, 4)) * [3.0, 0.1, 1.0, 0.3]) @ rotation + offset
+    values, vectors = np.linalg.eigh(np.cov(X.T))
+    for G in (1, 2, 3):
+        function = pca(X, G)
+        A = np.asarray(function.A)
+        np.testing.assert_allclose(A.T @ A, np.eye(G), atol=1e-12)
+        top = vectors[:, ::-1][:, :G]
+        np.testing.assert_allclose(np.abs(np.sum(A * top, axis=0)), 1.0, atol=1e-10)
+        largest = A[np.abs(A).argmax(axis=0), np.arange(G)]
+        assert np.all(largest > 0.0)  # the signs are those of every machine
+        spread = np.cov(np.asarray(function(X)).T).reshape(G, G)
+        np.testing.assert_allclose(np.diag(spread), values[::-1][:G], rtol=1e-10)
+        np.testing.assert_allclose(spread, np.diag(np.diag(spread)), atol=1e-9)
+        np.testing.assert_allclose(function(np.zeros((1, 4))), np.zeros((1, G)))  # no constant
+
+
+def test_they_take_the_float_type_of_gpflow(rng, float_type):
+    X = rng.normal(size=(9, 4)).astype(float_type)
+    for function in (pca(X, 2), pca(X, 4), identity_convolution((2, 2), 1, 3)):
+        assert function(X).dtype == float_type
+
+
+def test_a_model_adds_them(rng):
+    X, Y = rng.normal(size=(9, 4)), rng.normal(size=(9, 2))
+    model = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(1e-12), pca(X, 2))
+    np.testing.assert_allclose(model.predict_f(X)[0], pca(X, 2)(X), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: identity_convolution((3, 0), 1, 1), "patch_shape"),
+        (lambda: identity_convolution(3, 1, 1), "patch_shape"),
+        (lambda: identity_convolution((3, 3, 3), 1, 1), "patch_shape"),
+        (lambda: identity_convolution((3, 3), 0, 1), "num_channels"),
+        (lambda: identity_convolution((3, 3), 1, 2.5), "num_outputs"),
+        (lambda: pca(np.ones(3), 1), "X"),
+        (lambda: pca(np.full((3, 2), np.nan), 1), "X"),
+        (lambda: pca(np.ones((3, 2)), 0), "num_outputs"),
+        (lambda: pca(np.ones((3, 6)), 4), "X must have at least 4 rows for 4 directions, got 3"),
+    ],
+)
+def test_what_gives_no_map_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
