@@ -1,9 +1,9 @@
 """Handwritten digits by their patches: one convolutional layer, two of them, and none.
 
 The images are scikit-learn's, 8 x 8 pixels. "pixels" is SOLVE-GP with a squared exponential kernel
-on all 64 pixels; "conv" sums a function of 3 x 3 patches over the image, and lets it depend on where
-a patch is; "deep" does so on the output of a hidden layer, an image of few channels. All have as
-many inducing points or patches in their last layer. Shi, Titsias and Mnih (2020,
+on all 64 pixels; "conv" sums a function of 3 x 3 patches over the image, and lets it depend on
+where a patch is; "deep" does so on the output of a hidden layer, an image of few channels. All have
+as many inducing points or patches in their last layer. Shi, Titsias and Mnih (2020,
 arXiv:1910.10596v5), sections 4 and 6.2, at the size of an example.
 
     python examples/convolutional.py --output convolutional.png
@@ -140,7 +140,9 @@ def main(config: Config) -> dict[str, dict[str, float]]:
 
 def tiles(images: np.ndarray, across: int, gap: int = 1) -> np.ndarray:
     """Images ``[n, h, w]`` side by side, ``across`` in a row, NaN in between."""
-    padded = np.pad(images, ((0, -len(images) % across), (0, gap), (0, gap)), constant_values=np.nan)
+    padded = np.pad(
+        images, ((0, -len(images) % across), (0, gap), (0, gap)), constant_values=np.nan
+    )
     n, h, w = padded.shape
     rows = padded.reshape(n // across, across, h, w).transpose(0, 2, 1, 3)
     return rows.reshape(n // across * h, across * w)[:-gap, :-gap]

@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential
 
-
 # Of a symmetric matrix that is made from its diagonal on.
 _STRIPS = 4
 

@@ -398,7 +398,7 @@ TOGETHER = {
         lambda: convolution(NeighborInducingPoints(PATCHES, 2)).start_at(np.ones((2, 1))),
         "filters",
     ),
-    "fewer rows than directions": (lambda: mean_functions.pca(X[:1], 1), "X"),
+    "fewer rows than directions": (lambda: mean_functions.pca(np.ones((1, 3)), 2), "X"),
     "more patches than there are": (lambda: built(num_inducing=[2, 2 * N + 1]), "num_inducing"),
     "numbers of other layers": (lambda: built(num_inducing=[2, 2, 2]), "num_inducing"),
     "channels at the end": (lambda: built(architecture=[ConvSpec(1, 1, 2)]), "architecture"),

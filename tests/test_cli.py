@@ -169,6 +169,18 @@ def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
             ["kl_weighting", "low_rank"],
         ),
         (["--method", "basis_svgp", "--num-basis", "0"], ["num_basis must be positive"]),
+        (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
+        (["--method", "conv-solvegp", "--image-shape", "3,3"], ["image_shape 3,3,1", "8 input"]),
+        (["--method", "conv-svgp", "--image-shape", "a"], ["image_shape must be height and width"]),
+        (
+            ["--method", "conv-solvegp", "--kernel", "matern32"],
+            ["--kernel is not for conv-solvegp"],
+        ),
+        (
+            ["--method", "conv-solvegp", "--data", "digits", "--patch-size", "9"],
+            ["patch_shape must fit", "8 x 8"],
+        ),
+        (["--patch-size", "3"], ["patch_size is for conv-solvegp and conv-svgp, not for solvegp"]),
         (["--method", "grief", "--points-per-dimension", "0"], ["points_per_dimension"]),
     ],
 )
@@ -191,6 +203,62 @@ def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, met
     again = last_json(run("evaluate", "--model", "run")[1])
     np.testing.assert_allclose(again["nlpd"], result["nlpd"], rtol=1e-9)
     assert run("predict", "--model", "run", "--data", "my.csv", "--output", "p.csv")[0] == 0
+
+
+def write_images(path, rng, count=60):
+    """Images of 6 x 6 pixels, of three classes: which third of the rows is bright."""
+    labels = rng.integers(3, size=count)
+    images = rng.normal(size=(count, 6, 6))
+    for image, label in zip(images, labels, strict=True):
+        image[2 * label : 2 * label + 2] += 3.0
+    np.savez(path, x=images.reshape(count, -1), y=labels[:, None])
+    return labels
+
+
+def test_images_are_classified_and_drawn(run, rng, tmp_path):
+    write_images(tmp_path / "my.npz", rng)
+    sizes = ["--num-inducing", "8", "--num-orthogonal", "7", "--num-steps", "60"]
+    options = ["--data", "my.npz", "--task", "classification", "--method", "conv-solvegp", *sizes]
+    options += ["--batch-size", "54", "--learning-rate", "0.05"]
+    code, out, err = run("fit", *options, "--output", "run")
+    assert code == 0, err
+    record = last_json(out)
+    titles = [result["title"] for result in record["results"]]
+    assert titles == ["Convolutional SOLVE-GP(8+7)", "Convolutional SVGP(8)"]
+    assert record["config"]["kernel"] == "squared_exponential"
+    assert record["config"]["natural_gradients"] == 0.0
+    assert record["results"][0]["error_rate"] <= 1 / 6
+    pictures = {path.name for path in (tmp_path / "run").glob("*.png")}
+    assert pictures == {"predictions.png", "patches.png", "confusion.png", "uncertain.png"}
+    code, out, err = run("evaluate", "--model", "run", "--report", "page")
+    assert code == 0, err
+    again = last_json(out)
+    for name in ("error_rate", "nlpd", "brier", "ece"):
+        np.testing.assert_allclose(again[name], record["results"][0][name], rtol=1e-9)
+    labels = write_images(tmp_path / "new.npz", rng, 20)
+    code, _, err = run("predict", "--model", "run", "--data", "new.npz", "--output", "p.csv")
+    assert code == 0, err
+    columns = read_csv((tmp_path / "p.csv").read_text())
+    assert np.mean(columns["label"] == labels) >= 0.8
+
+
+def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
+    write_images(tmp_path / "my.npz", rng)
+    options = ["--data", "my.npz", "--task", "classification", "--method", "conv-solvegp"]
+    options += ["--num-layers", "2", "--num-inducing", "5", "--num-orthogonal", "4"]
+    options += ["--num-steps", "8", "--no-plot", "--no-baseline", "--no-tick"]
+    code, out, err = run("fit", *options, "--output", "run")
+    assert code == 0, err
+    record = last_json(out)
+    (result,) = record["results"]
+    assert result["title"] == "Convolutional SOLVE-GP(5+4), 2 layers"
+    assert record["config"]["whiten"] is False  # of deep models, unless asked for
+    again = last_json(run("evaluate", "--model", "run", "--chunk-size", "4")[1])
+    for name in ("error_rate", "nlpd"):
+        np.testing.assert_allclose(again[name], result[name], rtol=1e-9)
+    code, _, err = run("evaluate", "--model", "run", "--report", "page")
+    assert code == 1
+    assert "a report is of models of one layer" in err
 
 
 BASIS = ["--num-basis", "12", "--points-per-dimension", "5", "--num-subset", "30"]

@@ -3,7 +3,6 @@
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel, MultioutputKernel

@@ -203,7 +203,7 @@ class DeepGP(VariationalModel):
             posterior = self.posterior(PrecomputeCacheType.NOCACHE)
             return posterior.predict_y(Xnew, self.likelihood)
 
-    def _log_density(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def _predict_log_density(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """The logarithm of the mean density over draws of the hidden layers."""
         with component_checks.blame(self):
             posterior = self.posterior(PrecomputeCacheType.NOCACHE)

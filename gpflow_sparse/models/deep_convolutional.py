@@ -212,12 +212,12 @@ def _require_architecture(
     num_layers: int, architecture: Sequence[ConvSpec] | None
 ) -> tuple[ConvSpec, ...]:
     if architecture is None:
-        if num_layers not in TABLE_5:
+        if checks.require_whole(num_layers, "num_layers") not in TABLE_5:
             raise ValueError(
                 f"num_layers must be 1, 2 or 3, got {num_layers!r}; give an architecture for more."
             )
         return TABLE_5[num_layers]
-    specs = tuple(architecture)
+    specs = tuple(architecture) if isinstance(architecture, Sequence) else ()
     if not specs or not all(isinstance(spec, ConvSpec) for spec in specs):
         raise ValueError("architecture must be a list of ConvSpec, one for each layer.")
     if any(spec.num_outputs is None for spec in specs[:-1]) or specs[-1].num_outputs is not None:

@@ -142,7 +142,7 @@ class GuardedModel(GPModel):
         X, Y = self._require_data(data)
         _refuse_covariances("predict_log_density", full_cov, full_output_cov)
         Y = checks.require_finite_in_graph(Y, "Y")
-        log_density = self._log_density(X, Y)
+        log_density = self._predict_log_density(X, Y)
         component_checks.require_finite_result(self, "the log density", log_density)
         return log_density
 
@@ -150,7 +150,7 @@ class GuardedModel(GPModel):
         """:meth:`predict_y` behind the guards."""
         return super().predict_y(Xnew)
 
-    def _log_density(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def _predict_log_density(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """:meth:`predict_log_density` behind the guards."""
         return super().predict_log_density((X, Y))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 from gpflow import Parameter
-from gpflow.functions import MeanFunction, Zero
+from gpflow.functions import Function, MeanFunction, Zero
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
 
@@ -17,6 +17,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
 )
 from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
+from gpflow_sparse.models.guarded import require_kind
 from gpflow_sparse.models.starting import layer_q, layer_shapes
 from gpflow_sparse.posteriors import (
     BasisPosterior,
@@ -167,7 +168,8 @@ class GPLayer(tf.Module):
         return [tf.concat(per_set, axis=1) for per_set in zip(*found, strict=True)]
 
     def _make(self, jitter: float | None) -> SparsePosterior:
-        iv, options = self.inducing_variable, {"mean_function": self.mean_function}
+        iv = self.inducing_variable
+        options: dict[str, Any] = {"mean_function": self.mean_function}
         if isinstance(iv, BasisFeatures):
             return BasisPosterior(self.kernel, iv, self.q_mu[0], self.q_sqrt[0], **options)
         part: Any = OrthogonalPosterior
@@ -194,8 +196,8 @@ class GPLayer(tf.Module):
     def _require_parts(self) -> None:
         """For parts that do not fit each other; they can be assigned."""
         checks.require_flag(self.whiten, "whiten")
-        if not isinstance(self.kernel, Kernel):
-            raise ValueError(f"kernel must be a GPflow Kernel, got {type(self.kernel).__name__}.")
+        require_kind(self.kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
+        require_kind(self.mean_function, Function, "mean_function", "gpflow.functions.Zero()")
         if isinstance(self.kernel, MultioutputKernel):
             require_latent_kernels(self.kernel)
             if self.kernel.num_latent_gps != self.num_latent_gps:
@@ -293,8 +295,7 @@ def _require_inducing(value: Any) -> Inducing:
     """Of a layer that is built, whose inducing variables were exchanged."""
     if not isinstance(value, Inducing):
         raise ValueError(
-            "inducing_variable must be OrthogonalInducingVariables, NeighborInducingPoints or "
-            f"BasisFeatures, got {type(value).__name__}; a single set goes into "
-            "OrthogonalInducingVariables(Z)."
+            "inducing_variable must be OrthogonalInducingVariables(Z), NeighborInducingPoints or "
+            f"BasisFeatures, got {type(value).__name__}."
         )
     return value

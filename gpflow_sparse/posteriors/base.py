@@ -55,16 +55,18 @@ class SparsePosterior(AbstractPosterior):
     @property
     def block_sizes(self) -> tuple[int, ...]:
         """Numbers of variables in :meth:`cached_blocks`."""
-        raise ValueError(f"{type(self).__name__} has no variables that all inputs see alike.")
+        raise ValueError(
+            f"sampling must be 'marginal' or 'joint' with a {type(self).__name__} among the layers: "
+            "it has no variables that all patches of an image see alike."
+        )
 
     def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
         """
         Whitened variables that all rows see, from what has been precomputed.
 
         :param X: ``[n, D]``.
-        :raises ValueError: for posteriors that have none.
         """
-        raise ValueError(f"{type(self).__name__} has no variables that all inputs see alike.")
+        raise NotImplementedError(f"{type(self).__name__} has no block_sizes either.")
 
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations from the cache, ``[N, P]`` each."""

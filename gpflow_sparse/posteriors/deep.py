@@ -111,7 +111,7 @@ class DeepPosterior(SparsePosterior):
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
         Xnew = self._require_inputs(Xnew)
         moments = likelihood.predict_mean_and_var(*self._sampled(Xnew))
-        y_mean, y_var = _mixed(*(self._by_sample(moment) for moment in moments), 1)
+        y_mean, y_var = _mixed(self._by_sample(moments[0]), self._by_sample(moments[1]), 1)
         shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(y_mean)[-1:]], axis=0)
         return tf.reshape(y_mean, shape), tf.reshape(y_var, shape)
 

@@ -1,6 +1,7 @@
 """A posterior as a hidden layer of a deep model sees it: something to draw the next inputs from."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -36,7 +37,8 @@ class LayerPosterior(tf.Module):
         super().__init__()
         self.posterior = posterior
         self.num_outputs = num_outputs
-        self._image = None if grid is None else tuple(grid)
+        # plain numbers: TensorFlow wraps a named tuple in a proxy
+        self._image: Any = None if grid is None else tuple(grid)
 
     @property
     def grid(self) -> PatchGrid | None:

@@ -11,7 +11,14 @@ from gpflow.covariances import Kuf, Kuu
 
 from gpflow_sparse.cli import main
 from gpflow_sparse.experiments import conv_deep_steps, conv_kernels, conv_memory, conv_steps
-from gpflow_sparse.experiments.conv_sizes import GPFLOW, ONE_SHOT, OURS, DeepSizes, ImageSizes
+from gpflow_sparse.experiments.conv_sizes import (
+    GPFLOW,
+    ONE_SHOT,
+    OURS,
+    DeepSizes,
+    ImageSizes,
+    KernelMemory,
+)
 from gpflow_sparse.models import SOLVEGP, DeepGP
 
 TINY = ImageSizes(5, 7, 3, num_classes=4, num_inducing=6, num_orthogonal=5)
@@ -127,25 +134,57 @@ def test_memory_is_measured_of_each_way(here):
     assert all(row.peak > -1e3 for row in found)
 
 
-def test_the_step_benchmark_of_images_on_the_command_line(here, monkeypatch):
-    sizes = {"image_size": 7, "patch_size": 3, "num_classes": 3}
-    made = lambda **options: ImageSizes(**sizes, **options)  # noqa: E731
-    monkeypatch.setattr("gpflow_sparse.experiments.step_commands.ImageSizes", made)
-    monkeypatch.setattr("gpflow_sparse.experiments.step_commands.DeepSizes", lambda: DEEP)
-    options = ["--num-inducing", "4", "--num-orthogonal", "3", "--batch-size", "3"]
-    command = ["bench", "step", "conv", *options, "--repeats", "1"]
-    result = CliRunner().invoke(main, command)
+def test_the_step_benchmark_of_images_on_the_command_line(monkeypatch):
+    """What is measured is tested above; here with which sizes, and what is printed."""
+    asked = []
+
+    def times(sizes, *, repeats):
+        asked.append((sizes, repeats))
+        keys = ((OURS, True), (ONE_SHOT, True), (OURS, False), (ONE_SHOT, False), (GPFLOW, False))
+        return [conv_kernels.KernelTime(*key, 2.0) for key in keys]
+
+    def steps(sizes, *, repeats):
+        asked.append((sizes, repeats))
+        return [conv_steps.ImageStep("SOLVE-GP(4+3)", conv_steps.WHOLE, 12.0, 0.8)]
+
+    def deep(sizes, *, repeats):
+        return [conv_deep_steps.DeepStep("SVGP(8, 6)", 34.0, 1.0)]
+
+    def memory(sizes, *, float32):
+        asked.append((sizes, float32))
+        return [KernelMemory(OURS, True, 144.4)]
+
+    monkeypatch.setattr(conv_kernels, "kernel_times", times)
+    monkeypatch.setattr(conv_steps, "image_steps", steps)
+    monkeypatch.setattr(conv_deep_steps, "deep_steps", deep)
+    monkeypatch.setattr(conv_memory, "kernel_memory", memory)
+    options = ["--num-inducing", "4", "--num-orthogonal", "3", "--batch-size", "5"]
+    result = CliRunner().invoke(main, ["bench", "step", "conv", *options, "--repeats", "2"])
     assert result.exit_code == 0, result.output
+    sizes = ImageSizes(num_images=5, num_inducing=4, num_orthogonal=3)
+    assert asked == [(sizes, 2), (sizes, 2)]
     record = json.loads(result.stdout.splitlines()[-1])
-    assert [len(record[name]) for name in ("kernels", "steps", "deep")] == [5, 6, 3]
-    assert record["steps"][0]["title"] == "SOLVE-GP(4+3)"
-    assert "value, ours over GPflow Convolutional" in record["ratios"]
-    result = CliRunner().invoke(main, [*command, "--memory", "--float32"])
+    assert [len(record[name]) for name in ("kernels", "steps", "deep")] == [5, 1, 1]
+    assert record["steps"][0]["ratio"] == 0.8
+    assert record["ratios"]["value, ours over GPflow Convolutional"] == 1.0
+    for text in ("GPflow Convolutional", "whole step", "SVGP(8, 6)"):
+        assert text in result.stdout
+    result = CliRunner().invoke(main, ["bench", "step", "conv", "--memory", "--float32"])
     assert result.exit_code == 0, result.output
-    memory = json.loads(result.stdout.splitlines()[-1])["memory"]
-    assert [row["title"] for row in memory] == [OURS, ONE_SHOT, OURS, ONE_SHOT, GPFLOW]
-    result = CliRunner().invoke(main, ["bench", "step", "conv", "--input-dim", "3"])
+    assert asked[-1] == (ImageSizes(), True)  # 64 images, 500 + 500 patches
+    (row,) = json.loads(result.stdout.splitlines()[-1])["memory"]
+    assert (row["title"], row["gradient"], row["peak"]) == (OURS, True, 144.4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input-dim", "3"], "--input-dim is not for conv"),
+        (["--surface"], "--surface is for swsgp, not for conv."),
+        (["--num-basis", "9"], "--num-basis is for qsgp, not for conv."),
+    ],
+)
+def test_options_that_are_not_for_images(options, message):
+    result = CliRunner().invoke(main, ["bench", "step", "conv", *options])
     assert result.exit_code == 1
-    assert "--input-dim is not for conv" in result.output
-    result = CliRunner().invoke(main, ["bench", "step", "conv", "--surface"])
-    assert "--surface is for swsgp, not for conv." in result.output
+    assert message in result.output

@@ -13,8 +13,8 @@ import tensorflow as tf
 from gpflow_sparse import linalg
 from gpflow_sparse.data import load
 from gpflow_sparse.experiments.papers import PAPERS, runner, timed_runner
+from gpflow_sparse.experiments.papers.budget import TimedTraining
 from gpflow_sparse.experiments.papers.spec import PaperRun, Row, Size
-from gpflow_sparse.experiments.papers.timed import TimedTraining
 from gpflow_sparse.models import SOLVEGP, DeepGP
 from tests.experiments.test_conv_images import make_dataset
 

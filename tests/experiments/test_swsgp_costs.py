@@ -117,7 +117,7 @@ def test_the_step_benchmark_on_the_command_line(small):
         assert result.exit_code == 1
         assert f"{wrong} is" in result.output
     result = CliRunner().invoke(main, ["bench", "step", "solvegp", "--memory"])
-    assert "--memory is for swsgp, not for solvegp." in result.output
+    assert "--memory is for swsgp, conv, not for solvegp." in result.output
 
 
 def test_memory_is_that_of_a_process_of_its_own(monkeypatch, tmp_path):

@@ -25,6 +25,18 @@ class Training(NamedTuple):
     """Of ``time.perf_counter``: a row that would end later is given up after a few steps."""
 
 
+class TimedTraining(NamedTuple):
+    """How long a row is trained, and where it is kept meanwhile."""
+
+    seconds: float
+    """Of training; looks on the way are not counted."""
+    most_steps: int | None
+    """Where it ends before its time; None for no such end."""
+    seed: int
+    folder: Path
+    """Of the checkpoints; there only while a row is under way."""
+
+
 def require_time(seconds: float, deadline: float, pace: float, detail: str) -> None:
     """
     :param seconds: what is expected; 0 if that is not known.

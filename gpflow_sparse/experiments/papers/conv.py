@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gpflow_sparse.experiments.papers.budget import TimedTraining
 from gpflow_sparse.experiments.papers.spec import Record, Row, Size
-from gpflow_sparse.experiments.papers.timed import TimedPaper, TimedTraining
+from gpflow_sparse.experiments.papers.timed import TimedPaper
 
 if TYPE_CHECKING:
     from gpflow_sparse.data import Dataset

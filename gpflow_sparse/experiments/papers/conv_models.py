@@ -12,9 +12,9 @@ from sklearn.model_selection import train_test_split
 from gpflow_sparse.data import Dataset, load, metrics
 from gpflow_sparse.data.images import read_digits
 from gpflow_sparse.experiments.evaluation import CachedModel, class_probabilities
+from gpflow_sparse.experiments.papers.budget import TimedTraining
 from gpflow_sparse.experiments.papers.curves_runner import precision
 from gpflow_sparse.experiments.papers.spec import Record
-from gpflow_sparse.experiments.papers.timed import TimedTraining
 from gpflow_sparse.experiments.papers.timed_runner import train
 from gpflow_sparse.models import ConvSpec, deep_convolutional
 

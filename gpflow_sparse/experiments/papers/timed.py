@@ -9,25 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpflow_sparse.experiments.config import CHECKPOINTS
-from gpflow_sparse.experiments.papers.budget import duration, require_time
+from gpflow_sparse.experiments.papers.budget import TimedTraining, duration, require_time
 from gpflow_sparse.experiments.papers.spec import Paper, PaperRun, Record, Row, Task
 from gpflow_sparse.experiments.papers.timed_table import averages, write_timed_table
 
 if TYPE_CHECKING:
     from gpflow_sparse.data import Dataset
-
-
-@dataclass(frozen=True)
-class TimedTraining:
-    """How long a row is trained, and where it is kept meanwhile."""
-
-    seconds: float
-    """Of training; looks on the way are not counted."""
-    most_steps: int | None
-    """Where it ends before its time; None for no such end."""
-    seed: int
-    folder: Path
-    """Of the checkpoints; there only while a row is under way."""
 
 
 @dataclass(frozen=True)

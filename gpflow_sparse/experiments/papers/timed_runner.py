@@ -11,9 +11,9 @@ from gpflow.keras import tf_keras
 
 from gpflow_sparse import linalg, training
 from gpflow_sparse.data import Dataset
+from gpflow_sparse.experiments.papers.budget import TimedTraining
 from gpflow_sparse.experiments.papers.spec import Record, Task
 from gpflow_sparse.experiments.papers.stepwise_runner import remove_checkpoints
-from gpflow_sparse.experiments.papers.timed import TimedTraining
 from gpflow_sparse.experiments.runs import print_progress
 
 # Looks on the way, the last one at the end.
