@@ -46,7 +46,9 @@ class PatchGrid(NamedTuple):
     def pixels(self) -> np.ndarray:
         """Which numbers of an image each patch consists of: int32 ``[P, L]``."""
         indices = np.arange(self.num_pixels, dtype=np.int32).reshape(self.image_shape)
-        windows = np.lib.stride_tricks.sliding_window_view(indices, self.patch_shape, axis=(0, 1))
+        windows = np.lib.stride_tricks.sliding_window_view(  # type: ignore[call-overload]
+            indices, self.patch_shape, axis=(0, 1)
+        )
         spaced = windows[:: self.stride, :: self.stride]  # [H', W', C, h, w]
         return np.moveaxis(spaced, 2, -1).reshape(self.num_patches, self.patch_length)
 

@@ -782,3 +782,28 @@ def test_the_elbo_of_a_sub_sampled_model_is_the_exact_one():
     found = evidence.full_elbo(model, tf.constant(X), tf.constant(Y))
     np.testing.assert_allclose(found, exact, rtol=1e-10)
     assert abs(float(model.elbo((X, Y))) - exact) > 1.0
+
+
+def test_patches_explain_a_prior_and_enclose_the_evidence(monkeypatch):
+    member = battery.MEMBERS["solvegp_patches"]
+    model = perturb(member.build())
+    bound = gs.diagnostics(model, member.data)["bound"]
+    assert bound["elbo"] < bound["collapsed"] <= bound["exact"] <= bound["upper"]
+    monkeypatch.setattr(evidence, "MAX_EXACT_PATCHES", 23)
+    found = gs.diagnostics(model, member.data)
+    assert found["bound"]["exact"] is None
+    assert found["notes"]["bound.exact"] == "24 patches are more than 23."
+
+
+@pytest.mark.parametrize("name", ["deep", "deep_convolution"])
+def test_a_deep_model_has_what_does_not_need_its_prior(name):
+    """Columns of the last kernel are not those of the data."""
+    member = battery.MEMBERS[name]
+    model = perturb(member.build())
+    found = gs.diagnostics(model, member.data)
+    assert json.dumps(found, allow_nan=False)
+    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(member.data), rtol=1e-10)
+    assert found["bound"]["collapsed"] is found["bound"]["exact"] is None
+    assert found["hyperparameters"]["columns"] is found["condition_numbers"] is None
+    assert found["calibration"]["count"] > 0
+    assert "DeepGP is not one stationary kernel" in found["notes"]["lengthscales"]

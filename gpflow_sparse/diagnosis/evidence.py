@@ -12,12 +12,15 @@ from gpflow_sparse import collapsed, linalg
 from gpflow_sparse.chevron import MOST_DENSE
 from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise, input_kernel
+from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import QSGP, SoftKI, VariationalModel
 from gpflow_sparse.models.regression import RegressionModel, noise_variance
 from gpflow_sparse.models.row_streaming import row_sums
 
 # Most rows of which the exact Gaussian process is computed: O(N^3) time.
 MAX_EXACT_ROWS = 2000
+# Most patches in all of them, since a kernel of images compares each with each.
+MAX_EXACT_PATCHES = 20_000
 
 
 def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
@@ -133,11 +136,15 @@ def exact_evidence(kernel: Kernel, X: tf.Tensor, errors: tf.Tensor, noise: float
     """
     Log evidence of the exact Gaussian process with the same kernel, noise and mean; O(N^3).
 
-    :raises UnavailableError: for more than :data:`MAX_EXACT_ROWS` rows.
+    :raises UnavailableError: for more than :data:`MAX_EXACT_ROWS` rows, and for images of more than
+        :data:`MAX_EXACT_PATCHES` patches.
     """
     num_rows, num_outputs = errors.shape
     if num_rows > MAX_EXACT_ROWS:
         raise UnavailableError(f"{num_rows} rows are more than {MAX_EXACT_ROWS}.")
+    patches = num_rows * (kernel.grid.num_patches if isinstance(kernel, Convolutional) else 0)
+    if patches > MAX_EXACT_PATCHES:
+        raise UnavailableError(f"{patches} patches are more than {MAX_EXACT_PATCHES}.")
     K = tf.cast(kernel(X), tf.float64)
     L = linalg.cholesky(linalg.add_jitter(K, tf.constant(noise, tf.float64)), "Kff + noise I")
     squares = tf.reduce_sum(tf.square(linalg.solve_triangular(L, errors)))

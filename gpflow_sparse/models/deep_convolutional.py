@@ -19,9 +19,10 @@ from gpflow_sparse.inducing_variables import (
     Patches,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
+from gpflow_sparse.models.conv_layer import ConvLayer
 from gpflow_sparse.models.deep import DeepGP
 from gpflow_sparse.models.guarded import require_kind
-from gpflow_sparse.models.layers import ConvLayer, GPLayer
+from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.posteriors import OrthogonalPosterior
 

@@ -6,7 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from gpflow_sparse import checks
-from gpflow_sparse.models.layers import ConvLayer, GPLayer
+from gpflow_sparse.models.conv_layer import ConvLayer
+from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.posteriors.layer import SAMPLING
 
 

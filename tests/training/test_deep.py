@@ -1,0 +1,89 @@
+"""Training of deep models over images: resumed, by natural gradients, by L-BFGS, with jitter."""
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.keras import tf_keras
+
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patches
+from gpflow_sparse.kernels import Convolutional
+from gpflow_sparse.models import ConvLayer, DeepGP, GPLayer
+from gpflow_sparse.training import fit
+from tests.training.test_checkpoints import bits, stopped_and_resumed, undisturbed
+
+N, IMAGE, PATCH = 12, (3, 4), (2, 2)
+
+
+def images():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 12))
+    return X, (X[:, :4].sum(axis=1, keepdims=True) > 0.0).astype(float)
+
+
+def deep(seed=None):
+    rng = np.random.default_rng(1)
+    hidden = ConvLayer(
+        gpflow.kernels.Matern52(lengthscales=2.0),
+        OrthogonalInducingVariables(rng.normal(size=(4, 4)), rng.normal(size=(3, 4))),
+        IMAGE,
+        PATCH,
+        num_latent_gps=2,
+    )
+    hidden.start_at(rng.normal(size=(4, 2)), scale=0.1)
+    top = GPLayer(
+        Convolutional(gpflow.kernels.Matern52(lengthscales=2.0), hidden.output_shape, (1, 2)),
+        OrthogonalInducingVariables(*(Patches(rng.normal(size=(M, 4))) for M in (4, 3))),
+    )
+    return DeepGP(
+        [hidden, top], gpflow.likelihoods.Bernoulli(), num_data=N, num_samples=2, seed=seed
+    )
+
+
+def test_a_killed_run_ends_with_the_same_bits_draws_included(tmp_path):
+    options = {"batch_size": 8, "checkpoint_every": 3, "deterministic": True, "progress": False}
+    options["natural_gradients"] = 0.1
+    model, history = undisturbed(deep, images(), tmp_path / "a", 6, **options)
+    again, resumed = stopped_and_resumed(deep, images(), tmp_path / "b", 6, [4], **options)
+    assert bits(again) == bits(model)
+    np.testing.assert_array_equal(resumed.elbo, history.elbo)
+
+
+def test_natural_gradients_move_the_last_layer_only_and_raise_the_bound():
+    model = deep(seed=0)
+    before = {name: value.numpy() for name, value in gpflow.utilities.parameter_dict(model).items()}
+    optimizer = tf_keras.optimizers.SGD(0.0)
+    history = fit(
+        model, images(), optimizer=optimizer, num_steps=5, natural_gradients=0.5, progress=False
+    )
+    moved = {
+        name
+        for name, value in gpflow.utilities.parameter_dict(model).items()
+        if not np.array_equal(value, before[name])
+    }
+    assert moved == {f".layers[1].{q}[{i}]" for q in ("q_mu", "q_sqrt") for i in (0, 1)}
+    assert (np.diff(history.elbo) > 0.0).all()
+
+
+def test_frozen_draws_are_maximized_by_lbfgs():
+    model, data = deep(seed=0), images()
+    start = float(model.elbo(data))
+    result = gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure(data), model.trainable_variables, options={"maxiter": 15}
+    )
+    np.testing.assert_allclose(-result.fun, model.elbo(data), rtol=1e-10)
+    assert -result.fun > start + 1.0
+
+
+@pytest.mark.parametrize("sampling", ["marginal", "joint"])
+def test_the_jitter_that_training_raises_reaches_every_layer(sampling):
+    model, data = deep(seed=0), images()
+    model.sampling = sampling
+    plain = float(model.elbo(data))
+    model.jitter = 1e-2
+    raised = float(model.elbo(data))
+    model.jitter = None
+    for layer in model.layers:
+        layer.jitter = 1e-2
+    assert float(model.elbo(data)) == raised
+    model.layers[0].jitter = None
+    assert len({plain, raised, float(model.elbo(data))}) == 3
