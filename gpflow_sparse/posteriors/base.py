@@ -56,8 +56,8 @@ class SparsePosterior(AbstractPosterior):
     def block_sizes(self) -> tuple[int, ...]:
         """Numbers of variables in :meth:`cached_blocks`."""
         raise ValueError(
-            f"sampling must be 'marginal' or 'joint' with a {type(self).__name__} in a layer: it has "
-            "no variables that all patches of an image see alike."
+            f"sampling must be 'marginal' or 'joint' with a {type(self).__name__} in a layer: it "
+            "has no variables that all patches of an image see alike."
         )
 
     def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
