@@ -253,7 +253,7 @@ def _configured(fields: dict[str, Any]) -> RunConfig:
         raise ValueError(f"--kernel is not for {method}, whose patches have a squared exponential.")
     defaults = dict(METHOD_DEFAULTS.get(method, {}))
     if method in IMAGE_METHODS and fields["num_layers"] > 1:
-        defaults["whiten"] = False  # as published: it hurts where layers follow one another
+        defaults["whiten"] = False  # as published, where whitening was found to hurt
     fields |= {name: value for name, value in defaults.items() if not _chosen(name)}
     config = RunConfig(**fields)
     if config.on_grid and not _chosen("kernel"):

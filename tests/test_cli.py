@@ -239,7 +239,7 @@ def test_images_are_classified_and_drawn(run, rng, tmp_path):
     code, _, err = run("predict", "--model", "run", "--data", "new.npz", "--output", "p.csv")
     assert code == 0, err
     columns = read_csv((tmp_path / "p.csv").read_text())
-    assert np.mean(columns["label"] == labels) >= 0.8
+    assert np.mean(columns["class"] == labels) >= 0.8
 
 
 def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):

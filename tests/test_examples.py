@@ -218,8 +218,8 @@ def test_digits_are_told_apart_by_few_patches(tmp_path, capsys):
     config = example.Config(**sizes, num_channels=2, num_steps=80, output=figure)
     numbers = example.main(config)
     assert list(numbers) == ["pixels", "conv", "deep"]
-    for found in numbers.values():  # ten classes
-        assert found["accuracy"] > 0.8
+    for found in numbers.values():  # of ten classes, by chance: 0.1 and 2.3
+        assert found["accuracy"] > 0.7
         assert found["nlpd"] < 0.8
     line = capsys.readouterr().out.strip()
     assert "\n" not in line

@@ -81,20 +81,20 @@ class DeepGP(VariationalModel):
     @property
     def kernel(self) -> Kernel:
         """That of the last layer."""
-        return self.layers[-1].kernel
+        return self._last.kernel
 
     @kernel.setter
     def kernel(self, value: Kernel) -> None:
-        self.layers[-1].kernel = value
+        self._last.kernel = value
 
     @property
     def mean_function(self) -> MeanFunction:
         """That of the last layer."""
-        return self.layers[-1].mean_function
+        return self._last.mean_function
 
     @mean_function.setter
     def mean_function(self, value: MeanFunction) -> None:
-        self.layers[-1].mean_function = value
+        self._last.mean_function = value
 
     @property
     def input_dim(self) -> int | None:
@@ -102,7 +102,7 @@ class DeepGP(VariationalModel):
 
     @property
     def dtype(self) -> tf.DType:
-        return self.layers[-1].dtype
+        return self._last.dtype
 
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
@@ -110,7 +110,7 @@ class DeepGP(VariationalModel):
         Pairs ``(q_mu, q_sqrt)`` of the last layer: what natural-gradient steps move. Its expected
         log likelihood is that of a shallow model; those of hidden layers have no such form.
         """
-        return self.layers[-1].variational_parameters
+        return self._last.variational_parameters
 
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
@@ -208,6 +208,11 @@ class DeepGP(VariationalModel):
         with component_checks.blame(self):
             posterior = self.posterior(PrecomputeCacheType.NOCACHE)
             return posterior.predict_log_density((X, Y), self.likelihood)
+
+    @property
+    def _last(self) -> GPLayer:
+        """Layers can be assigned."""
+        return require_layers(self.layers)[-1]
 
     @property
     def _samples(self) -> int:

@@ -29,6 +29,8 @@ from gpflow_sparse.posteriors import OrthogonalPosterior
 # Images that inducing patches are taken from.
 _NUM_IMAGES = 1000
 _VARIANCE = 5.0
+# Of the last layer's means, in standard deviations of the prior.
+_DIFFERENCE = 0.01
 # Of an orthogonal set, in units of the jitter.
 _LEAST_RESIDUAL = 100
 
@@ -79,7 +81,8 @@ def deep_convolutional(
     Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
     layers from these images behind random Glorot filters, scaled to variance 1. The paper leaves
     open what breaks the symmetry of a zero mean and q at the prior, through which nothing passes:
-    here hidden layers start at these very filters, nearly without doubt (``GPLayer.start_at``).
+    here hidden layers start at these very filters, nearly without doubt (``GPLayer.start_at``), and
+    the last layer of several at small random means.
 
     :param X: training images ``[N, H W C]``, each channel standardized.
     :param image_shape: ``(H, W)`` or ``(H, W, C)``.
@@ -116,17 +119,17 @@ def deep_convolutional(
         shape = layer.output_shape
     kernel, inducing = _last(rows, shape, specs[-1], sizes[-1], tick, rng)
     latents = int(likelihood.latent_dim or 1)
-    for part, sets in [
-        *((layer.kernel, layer.inducing_variable) for layer in layers),
-        (kernel, inducing),
-    ]:
-        _warn_of_noise(part, sets)
+    priors = [(layer.kernel, layer.inducing_variable) for layer in layers]
+    for prior in [*priors, (kernel, inducing)]:
+        _warn_of_noise(*prior)
     if not layers:
         return SOLVEGP(
             kernel, likelihood, inducing, num_latent_gps=latents, whiten=whiten, num_data=num_data
         )
+    last = GPLayer(kernel, inducing, num_latent_gps=latents, whiten=whiten)
+    _tell_apart(last, rng)
     return DeepGP(
-        [*layers, GPLayer(kernel, inducing, num_latent_gps=latents, whiten=whiten)],
+        [*layers, last],
         likelihood,
         num_data=num_data,
         num_samples=num_samples,
@@ -177,6 +180,16 @@ def _last(
     located = [LocatedPatches(Z, random_locations(grid, len(Z), rng)) for Z in centers]
     kernel = TICK(_kernel(grid), shape, grid.patch_shape, **options)
     return kernel, OrthogonalInducingVariables(*located)
+
+
+def _tell_apart(layer: GPLayer, rng: np.random.Generator) -> None:
+    """
+    Small random means. With q at the prior all classes are alike, and under robust-max, which sees
+    no scale, nothing that a hidden layer does changes the objective in the first step.
+    """
+    for m, R in layer.variational_parameters:
+        eps = rng.normal(size=(*R.shape[:2], 1))  # [L, M, 1]
+        m.assign(_DIFFERENCE * (R.numpy() @ eps)[..., 0].T)
 
 
 def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> None:

@@ -293,7 +293,7 @@ def test_gradients_are_those_of_plain_differentiation(rng, monkeypatch, base, ti
         return total + tf.reduce_sum(c * tf.linalg.diag_part(full))
 
     assert_same_gradients(ours, naively, watched)
-    if base is mixture and N == 7:
+    if base is mixture and tick and N == 7:
         assert_same_gradients(tf.function(ours, autograph=False), naively, watched)
 
 

@@ -387,10 +387,9 @@ def test_joint_samples_are_functions(rng):
     assert model.predict_f_samples(X).shape == (4, 1)
 
 
-@pytest.mark.parametrize("images", [False, True], ids=["rows", "images"])
-def test_nothing_depends_on_compilation(rng, images):
+def test_nothing_depends_on_compilation(rng):
     """Nor on the number of rows being known."""
-    model, width = gaussian(two_layers(rng, images), seed=1, num_samples=2), 20 if images else D
+    model, width = gaussian(two_layers(rng), seed=1, num_samples=2), 20
     specs = [tf.TensorSpec([None, width], tf.float64), tf.TensorSpec([None, 1], tf.float64)]
     variables = model.trainable_variables
 
@@ -424,12 +423,13 @@ def test_chunks_change_nothing(rng, monkeypatch, build, widths):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
-@every_stack
-def test_gradients_are_those_of_differences(rng, build, widths):
+@pytest.mark.parametrize("sampling", ["marginal", "shared_inducing", "joint", "rows"])
+def test_gradients_are_those_of_differences(rng, sampling):
     """In a random direction of all parameters of all layers."""
-    layers, _ = build(rng)
-    model = gaussian(layers, num_samples=2, seed=0)
-    data = rng.normal(size=(N, widths[0])), rng.normal(size=(N, 1))
+    images = sampling != "rows"
+    options = {"sampling": sampling} if images else {}
+    model = gaussian(two_layers(rng, images), num_samples=2, seed=0, **options)
+    data = rng.normal(size=(N, 20 if images else D)), rng.normal(size=(N, 1))
     variables = model.trainable_variables
     with tf.GradientTape() as tape:
         loss = model.training_loss(data)
@@ -529,19 +529,18 @@ def test_frozen_draws_let_line_searches_work(rng):
     data = X, np.sin(2.0 * X[:, :1])
     before = float(model.training_loss(data))
     result = gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure(data), model.trainable_variables, options={"maxiter": 10}
+        model.training_loss_closure(data), model.trainable_variables, options={"maxiter": 5}
     )
-    assert result.fun < before - 10.0
+    assert result.fun < before - 3.0
     np.testing.assert_allclose(result.fun, model.training_loss(data), rtol=1e-9)
 
 
-@pytest.mark.parametrize("sampling", ["marginal", "shared_inducing", "joint"])
-def test_training_raises_the_bound(rng, sampling):
+def test_training_raises_the_bound(rng):
     layers = two_layers(rng)
     X = rng.normal(size=(30, 20))
     data = X, X[:, 5:6] * X[:, 6:7]
-    model = gaussian(layers, sampling=sampling, num_data=30)
-    judge = gaussian(layers, sampling=sampling, num_samples=20, seed=0)
+    model = gaussian(layers, num_data=30)
+    judge = gaussian(layers, num_samples=20, seed=0)
     before = float(judge.elbo(data))
     gs.training.fit(model, data, num_steps=30, batch_size=10, progress=False)
     assert float(judge.elbo(data)) > before + 1.0

@@ -107,7 +107,7 @@ def test_draws_have_the_covariance_they_should(rng, make, sizes, whiten, samplin
         assert np.abs(cov - np.diag(np.diag(cov))).max() > 0.05
 
 
-@every_layer
+@pytest.mark.parametrize("make", [LAYERS["channels"], LAYERS["sums"]], ids=["channels", "sums"])
 @every_sampling
 def test_draws_of_several_inputs_are_those_of_each(rng, make, sampling):
     """And those from one input several times; the same noise for all of them, or their own."""

@@ -53,7 +53,6 @@ FORGERIES = {
     "no mean function": (attribute("ConvLayer", "mean_function", 5), "mean_function"),
     "no means": (attribute("ConvLayer", "q_mu", None), "q_mu"),
     "images of another kernel": (attribute("TICK", "image_shape", {"tuple": [2, 2, 2]}), "layers"),
-    "no base kernel": (attribute("TICK", "base_kernel", None), "base_kernel"),
 }
 
 
