@@ -229,12 +229,12 @@ def test_digits_are_told_apart_by_few_patches(tmp_path, capsys):
 
 def test_pictures_side_by_side_are_where_they_should_be():
     example = load_example("convolutional")
-    images = np.arange(1.0, 4.0)[:, None, None] * np.ones((3, 2, 2))
-    shown = example.tiles(images, 2)
-    assert shown.shape == (5, 5)
-    for value, (row, column) in zip((1.0, 2.0, 3.0), ((0, 0), (0, 3), (3, 0)), strict=True):
+    images = np.arange(1.0, 5.0)[:, None, None] * np.ones((4, 2, 2))
+    shown = example.tiles(images, 3)
+    assert shown.shape == (5, 8)
+    for value, (row, column) in enumerate(((0, 0), (0, 3), (0, 6), (3, 0)), start=1):
         assert (shown[row : row + 2, column : column + 2] == value).all()
-    assert np.isnan(shown).sum() == 9 + 4  # the gaps, and a fourth picture that is none
+    assert np.isnan(shown).sum() == 40 - 16
 
 
 def test_swsgp_follows_a_surface_that_is_too_rough_for_few_points(tmp_path, capsys):

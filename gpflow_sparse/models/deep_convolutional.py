@@ -31,8 +31,8 @@ _NUM_IMAGES = 1000
 _VARIANCE = 5.0
 # Of the last layer's means, in standard deviations of the prior.
 _DIFFERENCE = 0.01
-# Of an orthogonal set, in units of the jitter.
-_LEAST_RESIDUAL = 100
+# Of an orthogonal set, relative to the base set and in units of the jitter.
+_LEAST_SHARE, _LEAST_JITTERS = 1e-3, 100
 
 
 class ConvSpec(NamedTuple):
@@ -197,12 +197,12 @@ def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> Non
     nothing = [None] * len(inducing.sizes)
     factors = OrthogonalPosterior(kernel, inducing, nothing, nothing).prior_factors()
     scales = [float(tf.reduce_mean(tf.reduce_sum(tf.square(L), axis=-1))) for L in factors]
-    least = _LEAST_RESIDUAL * linalg.relative_jitter(factors[0].dtype) * scales[0]
-    if min(scales) < least:
+    least = max(_LEAST_SHARE, _LEAST_JITTERS * linalg.relative_jitter(factors[0].dtype))
+    if min(scales) < least * scales[0]:
         warnings.warn(
             "orthogonal inducing patches have hardly any variance left: the mean of the diagonal "
-            f"of Cvv is {min(scales):.1e}, less than {_LEAST_RESIDUAL} times the jitter. "
-            "Standardize each channel of the images, or take fewer patches.",
+            f"of Cvv is {min(scales):.1e}, that of Kuu {scales[0]:.1e}. Standardize each channel of "
+            "the images, or take fewer patches.",
             stacklevel=3,
         )
 

@@ -133,7 +133,7 @@ class SparsePosterior(AbstractPosterior):
                 "inside."
             )
         generator = make_generator(seed)
-        component_checks.require_kernel(self.kernel, self.input_dim)
+        self._require_kernel(self.input_dim)
         component_checks.require_sound(self)
         with component_checks.blame(self):
             return self._draw_functions(num_samples, num_features, generator)

@@ -76,6 +76,7 @@ def test_models_are_what_the_options_say():
     assert isinstance(deep, DeepGP)
     assert [layer.inducing_variable.sizes for layer in deep.layers] == [(6, 5)] * 2
     assert [layer.whiten for layer in deep.layers] == [True] * 2
+    assert deep.sampling == "shared_inducing"
     assert deep.standardizer is data.standardizer
     single = build_model(RunConfig(method="conv-svgp", num_layers=2, **SIZES), data)
     assert [layer.inducing_variable.sizes for layer in single.layers] == [(6,)] * 2
