@@ -117,7 +117,7 @@ def _draw(run: PaperRun, name: str, rows: Sequence[tuple[str, Sequence[Record]]]
     for axis, label in zip(axes, ("accuracy, %", "NLPD"), strict=True):
         axis.set_xlabel("minutes of training")
         axis.set_ylabel(label)
-    axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=8, loc="lower right")
     path = run.folder / f"{run.stem}-{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
