@@ -31,16 +31,19 @@ def cross_sums(
     :param weights: ``[P, M]``; or ``[P, 1]``, the same for all of Z.
     :return: ``[M, N]``.
     """
-    M, P = Z.shape[0], grid.num_patches
+    P = grid.num_patches
 
     def sums(rows: Tensors, shared: Tensors) -> Tensors:
         Z, weights = shared
         patches = tf.reshape(grid.patches(rows[0]), [-1, grid.patch_length])
-        K = tf.reshape(covariance(kernel, patches, Z), [-1, P, M])
+        K = tf.reshape(covariance(kernel, patches, Z), [-1, P, tf.shape(Z)[0]])
         if weights.shape[1] == 1:
             return [tf.linalg.matmul(weights, K, transpose_a=True)[:, 0]]  # [n, M]
         return [tf.reduce_sum(K * weights, axis=1)]
 
+    M = Z.shape[0]
+    if M is None:  # of as many images as come: a full covariance, which is for few
+        return tf.transpose(sums([X], [Z, weights])[0])
     size = max(1, _NUMBERS // (P * M))
     (by_image,) = by_chunks(sums, [X], [Z, weights], size=size, shapes=[[M]])
     return tf.transpose(by_image)

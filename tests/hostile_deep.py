@@ -167,7 +167,7 @@ def _parts():
         return deep(first).elbo(two)
 
     yield "GPLayer.start_at", Door(started, O[:2], "exact", ("filters",))
-    directions = lambda v: mean_functions.pca(v, 2)(np.ones((1, 2)))  # noqa: E731
+    directions = lambda v: mean_functions.pca(v, 2).A.numpy()  # noqa: E731
     yield "pca X", Door(directions, X, "alone", ("X",))
     images = lambda v: built(v).elbo(two)  # noqa: E731
     yield (

@@ -378,6 +378,9 @@ def test_samples_have_the_predicted_moments(member, full_cov):
     S, X = 20_000, XNEW[:4]
     model = perturb(member.build())
     tf.random.set_seed(6)
+    width = 5.0
+    if member.deep:  # predictions have an error of their own
+        model.num_prediction_samples, width = S, 8.0
     samples = model.predict_f_samples(X, S, full_cov=full_cov).numpy()
     mean, cov = (m.numpy() for m in model.predict_f(X, full_cov=full_cov))
     P = mean.shape[1]
@@ -387,8 +390,8 @@ def test_samples_have_the_predicted_moments(member, full_cov):
         got = np.cov(samples[..., p], rowvar=False)
         error_of_mean = np.sqrt(np.diag(C) / S)
         error_of_cov = np.sqrt((np.outer(np.diag(C), np.diag(C)) + C**2) / S)
-        assert (np.abs(samples[..., p].mean(axis=0) - mean[:, p]) < 5.0 * error_of_mean).all()
-        assert (np.abs(got - C) < 5.0 * error_of_cov + 1e-5).all()  # GPflow's sampling jitter
+        assert (np.abs(samples[..., p].mean(axis=0) - mean[:, p]) < width * error_of_mean).all()
+        assert (np.abs(got - C) < width * error_of_cov + 1e-5).all()  # GPflow's sampling jitter
     assert model.predict_f_samples(X).shape == (4, P)
 
 

@@ -79,6 +79,11 @@ class OrthogonalInducingVariables(InducingVariables):
         """``(M + M2 + ..., D, 1)``."""
         return (sum(self.sizes), _rows_and_columns(self.sets[0])[1], 1)
 
+    def require_kernel(self, kernel: Kernel) -> None:
+        """:raises ValueError: for a kernel that a set cannot go with, where sets say so."""
+        for own in self.sets:
+            getattr(own, "require_kernel", lambda kernel: None)(kernel)
+
 
 def require_orthogonal(inducing_variable: Any) -> OrthogonalInducingVariables:
     """

@@ -44,6 +44,12 @@ class Patches(PatchSet):
     Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes" (2017), section 3.
     """
 
+    def require_kernel(self, kernel: Any) -> Convolutional:
+        """:raises ValueError: for a kernel that these are no responses of."""
+        own = isinstance(kernel, Convolutional) and not isinstance(kernel, TICK)
+        _require(kernel, own, Convolutional, self.Z)
+        return kernel
+
 
 class LocatedPatches(PatchSet):
     """
@@ -65,6 +71,11 @@ class LocatedPatches(PatchSet):
                 f"locations must have shape ({self.Z.shape[0]}, 2), a row and a column for each "
                 f"patch of Z; got {tuple(self.locations.shape)}."
             )
+
+    def require_kernel(self, kernel: Any) -> TICK:
+        """:raises ValueError: for a kernel that these are no responses of."""
+        _require(kernel, isinstance(kernel, TICK), TICK, self.Z)
+        return kernel
 
 
 def _parameter(value: Any, name: str) -> gpflow.Parameter:
@@ -92,54 +103,43 @@ def _require(kernel: Any, own: bool, wanted: type[Kernel], Z: tf.Tensor) -> None
         )
 
 
-def _require_plain(patches: Patches, kernel: Kernel) -> Convolutional:
-    own = isinstance(kernel, Convolutional) and not isinstance(kernel, TICK)
-    _require(kernel, own, Convolutional, patches.Z)
-    return kernel
-
-
-def _require_located(patches: LocatedPatches, kernel: Kernel) -> TICK:
-    _require(kernel, isinstance(kernel, TICK), TICK, patches.Z)
-    return kernel
-
-
 def _with_jitter(K: tf.Tensor, jitter: float) -> tf.Tensor:
     return linalg.add_jitter(K, tf.constant(jitter, K.dtype)) if jitter else K
 
 
 @Kuu.register(Patches, Kernel)
 def _patches_own(patches: Patches, kernel: Kernel, *, jitter: float = 0.0) -> tf.Tensor:
-    K = _require_plain(patches, kernel).patch_covariance(tf.convert_to_tensor(patches.Z))
+    K = patches.require_kernel(kernel).patch_covariance(tf.convert_to_tensor(patches.Z))
     return _with_jitter(K, jitter)
 
 
 @Kuf.register(Patches, Kernel, object)
 def _patches_images(patches: Patches, kernel: Kernel, Xnew: Any) -> tf.Tensor:
     Z = tf.convert_to_tensor(patches.Z)
-    return _require_plain(patches, kernel).response_covariance(Z, tf.convert_to_tensor(Xnew))
+    return patches.require_kernel(kernel).response_covariance(Z, tf.convert_to_tensor(Xnew))
 
 
 @Kuv.register(Patches, Patches, Kernel)
 def _patches_patches(first: Patches, second: Patches, kernel: Kernel) -> tf.Tensor:
-    plain = _require_plain(second, kernel)
+    plain = second.require_kernel(kernel)
     return plain.patch_covariance(*(tf.convert_to_tensor(part.Z) for part in (first, second)))
 
 
 @Kuu.register(LocatedPatches, Kernel)
 def _located_own(patches: LocatedPatches, kernel: Kernel, *, jitter: float = 0.0) -> tf.Tensor:
-    tick = _require_located(patches, kernel)
+    tick = patches.require_kernel(kernel)
     return _with_jitter(tick.located_covariance(*_both(patches)), jitter)
 
 
 @Kuf.register(LocatedPatches, Kernel, object)
 def _located_images(patches: LocatedPatches, kernel: Kernel, Xnew: Any) -> tf.Tensor:
-    tick = _require_located(patches, kernel)
+    tick = patches.require_kernel(kernel)
     return tick.located_response_covariance(*_both(patches), tf.convert_to_tensor(Xnew))
 
 
 @Kuv.register(LocatedPatches, LocatedPatches, Kernel)
 def _located_located(first: LocatedPatches, second: LocatedPatches, kernel: Kernel) -> tf.Tensor:
-    return _require_located(second, kernel).located_covariance(*_both(first), *_both(second))
+    return second.require_kernel(kernel).located_covariance(*_both(first), *_both(second))
 
 
 def _both(patches: LocatedPatches) -> tuple[tf.Tensor, tf.Tensor]:

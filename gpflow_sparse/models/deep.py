@@ -236,4 +236,6 @@ class DeepGP(VariationalModel):
         for layer in layers:
             layer._require_parts()
             component_checks.require_dtype(layer, "layers", dtype or gpflow.default_float())
+        if layers[0].grid is None:
+            component_checks.require_kernel(layers[0].kernel, num_columns, "layers[0].kernel")
         super()._require_parts(num_columns if len(layers) == 1 else layers[-2].output_dim, dtype)

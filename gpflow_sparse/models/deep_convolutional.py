@@ -201,8 +201,8 @@ def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> Non
     if min(scales) < least * scales[0]:
         warnings.warn(
             "orthogonal inducing patches have hardly any variance left: the mean of the diagonal "
-            f"of Cvv is {min(scales):.1e}, that of Kuu {scales[0]:.1e}. Standardize each channel of "
-            "the images, or take fewer patches.",
+            f"of Cvv is {min(scales):.1e}, that of Kuu {scales[0]:.1e}. Standardize each channel "
+            "of the images, or take fewer patches.",
             stacklevel=3,
         )
 

@@ -210,6 +210,9 @@ class GPLayer(tf.Module):
         columns = self._row_length
         component_checks.require_kernel(self.kernel, columns)
         component_checks.require_mean_function(self.mean_function, columns, self.num_outputs)
+        if isinstance(self.inducing_variable, OrthogonalInducingVariables):
+            for kernel, _ in latent_kernels(self.kernel, self.num_latent_gps):
+                self.inducing_variable.require_kernel(kernel)
         if hasattr(self, "q_sqrt"):  # once all is there
             self._require_shapes()
 

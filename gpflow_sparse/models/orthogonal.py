@@ -23,6 +23,7 @@ from gpflow_sparse.posteriors import (
     OrthogonalPosterior,
     SparsePosterior,
     cache_type,
+    latent_kernels,
     require_latent_kernels,
 )
 
@@ -121,6 +122,9 @@ class OrthogonalModel(VariationalModel):
                     f"{self.num_latent_gps}; leave it out."
                 )
         super()._require_parts(num_columns, dtype)
+        if hasattr(self, "inducing_variable"):  # once it is there
+            for kernel, _ in latent_kernels(self.kernel, self.num_latent_gps):
+                require_orthogonal(self.inducing_variable).require_kernel(kernel)
 
     @property
     def input_dim(self) -> int | None:

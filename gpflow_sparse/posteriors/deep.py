@@ -118,8 +118,10 @@ class DeepPosterior(SparsePosterior):
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
-        X, mean, var = self._sampled(self._require_inputs(data[0]))
-        Y = tf.repeat(tf.convert_to_tensor(data[1]), self.num_samples, axis=0)
+        latents = self.layers[-1].num_outputs
+        X, Y = checks.require_data(data, likelihood=likelihood, num_latent_gps=latents)
+        X, mean, var = self._sampled(self._require_inputs(X))
+        Y = tf.repeat(Y, self.num_samples, axis=0)
         each = self._by_sample(likelihood.predict_log_density(X, mean, var, Y))  # [N, S]
         count = tf.constant(self.num_samples, each.dtype)
         return tf.reduce_logsumexp(each, axis=1) - tf.math.log(count)
