@@ -39,6 +39,9 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
     if isinstance(kernel, kernels.SharedIndependent):
         require_kernel(kernel.kernel, num_columns, f"{name}.kernel")
         return
+    if hasattr(kernel, "basis"):  # of ours, over functions that know a kernel
+        require_kernel(kernel.basis.kernel, num_columns, f"{name}.basis.kernel")
+        return
     if hasattr(kernel, "image_shape"):  # GPflow's Convolutional and ours, which are above this
         _require_image(kernel, num_columns, name)
         return

@@ -38,7 +38,7 @@ from tests.hostile_arguments import (
     seed,
     two,
 )
-from tests.hostile_doors import Door, N, O, X, Y, Z, argument, as_argument, captured
+from tests.hostile_doors import Door, N, X, Y, Z, argument, as_argument, captured
 from tests.hostile_models import FlatMean, Spoil, float32_kernel, free, nan_mean, put
 
 IMAGE, PIXEL = (1, 2), (1, 1)
@@ -166,9 +166,12 @@ def _parts():
         first.start_at(v)
         return deep(first).elbo(two)
 
-    yield "GPLayer.start_at", Door(started, O[:2], "exact", ("filters",))
-    directions = lambda v: mean_functions.pca(v, 2).A.numpy()  # noqa: E731
-    yield "pca X", Door(directions, X, "alone", ("X",))
+    yield (
+        "GPLayer.start_at",
+        Door(started, np.array([[1.0, 0.3], [0.3, -0.4]]), "exact", ("filters",)),
+    )
+    directions = lambda v: deep(layer(mean_function=mean_functions.pca(v, 2))).elbo(two)  # noqa: E731
+    yield "pca X", Door(directions, X, "alone", ("X", "mean_function"))
     images = lambda v: built(v).elbo(two)  # noqa: E731
     yield (
         "deep_convolutional X",
