@@ -162,14 +162,12 @@ def _parts():
     yield "GPLayer q_mu", Door(q_mu, Z, "exact", ("q_mu[0]",))
 
     def started(v):
-        first = layer()
+        first = layer(num_latent_gps=3)
         first.start_at(v)
-        return deep(first).elbo(two)
+        return first.posterior().posterior.fused_predict_f(Z)
 
-    yield (
-        "GPLayer.start_at",
-        Door(started, np.array([[1.0, 0.3], [0.3, -0.4]]), "exact", ("filters",)),
-    )
+    filters = np.array([[1.0, 0.3, 0.2], [0.1, -0.4, 0.5]])
+    yield "GPLayer.start_at", Door(started, filters, "exact", ("filters",))
     directions = lambda v: deep(layer(mean_function=mean_functions.pca(v, 2))).elbo(two)  # noqa: E731
     yield "pca X", Door(directions, X, "alone", ("X", "mean_function"))
     images = lambda v: built(v).elbo(two)  # noqa: E731
