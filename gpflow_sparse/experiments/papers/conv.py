@@ -51,7 +51,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 # Twice as fast as "marginal" here, and closer to the model.
 _SHARED = {"sampling": "shared_inducing"}
 # Patch size, stride and channels of each layer.
-_TWO, _THREE = [[5, 2, 10], [4, 2, None]], [[5, 2, 10], [4, 1, 10], [3, 1, None]]
+_TWO, _THREE = [[5, 2, 10], [4, 2, None]], [[5, 2, 10], [4, 2, 10], [3, 1, None]]
 _OPTIONS["mnist-2"] = _OPTIONS["mnist-1"] | {
     "model": {"architecture": _TWO, **_SHARED},
     "batch_size": 64,
