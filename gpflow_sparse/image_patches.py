@@ -50,7 +50,7 @@ def glorot_filters(
     """
     Uniform filters ``[L, G]`` between plus and minus ``sqrt(6 / (h w (C + G)))``, each then scaled
     to a response of variance 1: Glorot and Bengio, "Understanding the difficulty of training deep
-    feedforward neural networks" (2010), eq. (16).
+    feedforward neural networks" (2010).
 
     :param rows: images ``[N, D]``.
     :param num_outputs: G.

@@ -32,7 +32,7 @@ def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) 
 def pca(X: Any, num_outputs: int) -> Linear:
     """
     The mean function of a hidden layer of Salimbeni and Deisenroth, "Doubly Stochastic Variational
-    Inference for Deep Gaussian Processes" (2017, arXiv:1705.08933), section 3: the identity; with
+    Inference for Deep Gaussian Processes" (2017, arXiv:1705.08933): the identity; with
     fewer outputs than inputs the top principal directions, with more the inputs and zeros.
 
     :param X: ``[N, D]``, inputs of the layer, of mean about zero: the map has no constant.

@@ -12,8 +12,9 @@ from gpflow_sparse.images import PatchGrid
 from gpflow_sparse.recomputation import Tensors, by_chunks
 from gpflow_sparse.stationary import covariance, weighted_sums
 
-# Numbers in the largest tensor of a chunk. Measured on two cores with 64 images of 576 patches, M =
-# 1000, float64: less than this is slower, more takes memory and no less time.
+# Numbers in the largest tensor of a chunk, of which the memory is a few times as many. Measured on
+# two cores with 64 images of 576 patches, M = 1000, float64: a gradient takes 211 to 221 ms for
+# anything from 0.6 to 10 million.
 _NUMBERS = 2_500_000
 
 

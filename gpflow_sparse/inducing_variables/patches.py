@@ -41,7 +41,7 @@ class Patches(PatchSet):
     :class:`~gpflow_sparse.kernels.Convolutional`.
 
     ``Kuu = k_g(Z, Z)``, without the kernel's weights; ``Kuf = c sum_p w_p k_g(Z, x^[p])``. Van der
-    Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes" (2017), section 3.
+    Wilk, Rasmussen and Hensman, "Convolutional Gaussian Processes" (2017).
     """
 
     def require_kernel(self, kernel: Any) -> Convolutional:

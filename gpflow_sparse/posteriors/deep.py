@@ -22,7 +22,7 @@ class DeepPosterior(SparsePosterior):
     Given draws of the hidden layers f is Gaussian, so what is predicted is a mixture of S Gaussians
     for every x: means are averaged, variances too and that of the means added, densities and class
     probabilities averaged. Salimbeni and Deisenroth, "Doubly Stochastic Variational Inference for
-    Deep Gaussian Processes" (2017, arXiv:1705.08933), section 4.
+    Deep Gaussian Processes" (2017, arXiv:1705.08933).
 
     The S draws are made from numbers that are the same at every call and for every x, so that a
     prediction is a function of x, whatever rows come with it. With ``full_cov`` hidden layers are
