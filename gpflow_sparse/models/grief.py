@@ -22,6 +22,7 @@ from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors.mixture import MixturePosterior
 from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
 from gpflow_sparse.rotation import rotated_log_density
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class GRIEF(WeightSpaceModel):
@@ -115,6 +116,7 @@ class GRIEF(WeightSpaceModel):
                 fixed=self._fixed(),
             )
 
+    @reads_parameters
     def elbo(self) -> tf.Tensor:
         """
         The collapsed bound on the log evidence of the whole kernel, with weights W ``k + phi^T (W -
@@ -127,6 +129,7 @@ class GRIEF(WeightSpaceModel):
 
         return self._guarded(bound)
 
+    @reads_parameters
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
         The log likelihood of the finite sum of functions, with the correction if ``objective`` is

@@ -15,6 +15,7 @@ from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
+from gpflow_sparse.step_lock import reads_parameters
 from gpflow_sparse.streaming import streamed_sum
 
 _BOUNDS = ("structured", "coupled", "tighter")
@@ -77,6 +78,7 @@ class SOLVEGPR(RegressionModel):
         self._require_all()
         self._require_data(self.data)
 
+    @reads_parameters
     def elbo(self) -> tf.Tensor:
         """
         The bound that ``bound`` names, for all rows: a scalar, in nats.
@@ -127,6 +129,7 @@ class SOLVEGPR(RegressionModel):
             tuple(tf.repeat(tf.cast(R, self.dtype)[None], self.num_latent_gps, 0) for R in factors),
         )
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> OrthogonalPosterior:
