@@ -13,6 +13,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow.keras import tf_keras
 from gpflow.models import InternalDataTrainingLossMixin
 
@@ -66,6 +67,7 @@ def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = F
     :param resume: go on from the checkpoints there.
     """
     start = time.perf_counter()
+    _make_deterministic(config.seed)
     model = build_model(config, dataset)
     print_progress(f"{title(config)}: started in {time.perf_counter() - start:.1f} s")
     if config.method in ("grief", "basis_gpr"):
@@ -107,7 +109,14 @@ def _fit(
         checkpoint_dir=folder / CHECKPOINTS / config.method,
         resume=resume,
         seed=config.seed,
+        deterministic=True,
     )
+
+
+def _make_deterministic(seed: int) -> None:
+    """The same command gives the same bits; draws outside of training follow the seed."""
+    tf.config.experimental.enable_op_determinism()
+    tf.random.set_seed(seed)
 
 
 def _fit_interpolation(
