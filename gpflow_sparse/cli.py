@@ -97,7 +97,7 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--natural-gradients", help="Step size on q; 0, as for conv-..., leaves q to Adam.")
 @_field("--baseline/--no-baseline", help="Train GPflow's SVGP with the same M beside it.")
 @_field("--float32/--float64", help="Precision.")
-@_field("--seed", help="Seed of everything.")
+@_field("--seed", help="Seed of everything: equal commands give equal bits.")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")
