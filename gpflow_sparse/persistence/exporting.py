@@ -15,6 +15,7 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
 from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name
 from gpflow_sparse.posteriors import SparsePosterior
 
@@ -179,12 +180,7 @@ def _input_dim(model: GPModel) -> int | None:
 
 
 def _require_replaceable(directory: str | os.PathLike) -> str | os.PathLike:
-    try:
-        folder = Path(directory).expanduser()
-    except TypeError as error:
-        raise ValueError(
-            f"directory must be a str or a Path, got {type(directory).__name__}."
-        ) from error
+    folder = files.as_path(directory, "directory")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"directory must name a folder, but {directory} is a file.")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "saved_model.pb").is_file():
