@@ -199,8 +199,8 @@ def _require_replaceable(folder: Path) -> None:
     foreign = next((name for name in _files_in(folder) if name not in known), None)
     if foreign is not None:
         raise ValueError(
-            f"directory must be new, empty or written by gs.export, but {folder} holds other files, "
-            f"such as {foreign}; choose another name."
+            f"directory must be new, empty or written by gs.export, but {folder} holds other "
+            f"files, such as {foreign}; choose another name."
         )
 
 
@@ -211,7 +211,7 @@ def _files_in(folder: Path) -> Iterator[str]:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Move a folder to where another may be, of which nothing is left, or which is at ``source``."""
+    """Move a folder to where another may be, which is removed or ends at ``source``."""
     if target.exists() and _exchange(source, target):
         return
     previous = _previous(target)
@@ -241,7 +241,7 @@ def _previous(target: Path) -> Path:
 
 
 def _restore(target: Path) -> None:
-    """Bring back what an export that was killed left aside, or clear it away if the new is there."""
+    """Bring back what a killed export left aside; remove it if the new export is in its place."""
     previous = _previous(target)
     if not previous.is_dir():
         return

@@ -114,6 +114,14 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
         raise ValueError(_damaged(path, "its header is incomplete")) from error
 
 
+def read_kind(path: str | os.PathLike) -> str | None:
+    """Of a checkpoint or a run's model; None for a file of :func:`gpflow_sparse.save` or others."""
+    try:
+        return _contents(path, with_arrays=False)[0].get("kind")
+    except (OSError, ValueError):
+        return None
+
+
 def require_model(path: str | os.PathLike, header: dict[str, str]) -> None:
     """:raises ValueError: if the file is a checkpoint of a training run."""
     if header.get("kind") == CHECKPOINT:

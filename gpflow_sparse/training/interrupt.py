@@ -15,8 +15,8 @@ class InterruptGuard:
     """
     Holds the first Ctrl-C back until the step in progress is done; a second one acts at once.
 
-    It does nothing outside of the main thread, where Python delivers no signals, nor where SIGINT is
-    ignored, as by nohup and in the background of a shell script, or handled by other than Python.
+    It does nothing outside of the main thread, where Python delivers no signals; nor where SIGINT
+    is ignored, as in the background of a shell script, or handled by other code than Python.
     """
 
     def __init__(self) -> None:
