@@ -87,6 +87,25 @@ def test_files_of_a_person_are_refused_by_name_before_training(run, here, no_tra
     assert contents(folder) == before
 
 
+def test_a_persons_record_beside_an_unfinished_run_is_refused(run, here, monkeypatch):
+    with monkeypatch.context() as patch:
+        failing_baseline(patch, KeyboardInterrupt())
+        assert run(*FIT, "--output", "new")[0] != 0
+    (here / "new" / "result.json").write_text('{"mine": 1}')
+    code, _, err = run(*FIT, "--output", "new", "--resume")
+    assert code == 1
+    assert "new/result.json was not written by gpflow-sparse fit" in err
+    assert (here / "new" / "result.json").read_text() == '{"mine": 1}'
+
+
+def test_a_report_in_the_place_of_a_file_is_refused_before_rows_are_scored(run, here, monkeypatch):
+    monkeypatch.setattr("gpflow_sparse.experiments.evaluation.evaluate", None)
+    for page in ("my.csv", "my.csv/page"):
+        code, _, err = run("evaluate", "--model", "run", "--report", page)
+        assert code == 1
+        assert "Not a directory" in err
+
+
 def test_a_saved_model_is_not_replaced_even_if_it_was_loaded_from_the_run(run, here, no_training):
     path = here / "run" / "model.safetensors"
     gs.save(gs.load(path), path)

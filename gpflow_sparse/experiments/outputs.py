@@ -1,6 +1,5 @@
-"""Which files a command wrote: only these are replaced or removed."""
+"""Which files a command wrote: only these are replaced or removed. No TensorFlow."""
 
-import contextlib
 import errno
 import os
 from collections.abc import Iterable, Iterator
@@ -15,9 +14,7 @@ from gpflow_sparse.experiments.config import (
     RECORD,
     read_record,
 )
-from gpflow_sparse.experiments.methods import METHODS
 from gpflow_sparse.persistence import files
-from gpflow_sparse.training.checkpoints import remove_checkpoints
 
 # Who wrote a file: in the header of a model, in the text block of a PNG, in the head of a page.
 FIT = "gpflow-sparse fit"
@@ -71,27 +68,18 @@ def is_unfinished(folder: Path) -> bool:
     return False
 
 
-def finished(folder: Path) -> dict[str, Any]:
+def recorded(folder: Path) -> dict[str, Any] | None:
     """
-    The configuration of the finished run in a folder.
+    The configuration in the record of a run, None if there is no record.
 
-    :raises ValueError: if the file in the place of its record is none.
+    :raises ValueError: if there is something else in its place.
     """
+    if not os.path.lexists(folder / RECORD):
+        return None
     try:
         return dict(read_record(folder)[1]["config"])
-    except ValueError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"{foreign(folder / RECORD, FIT)} ({error})") from error
-
-
-def clear_checkpoints(folder: Path) -> None:
-    """Remove what a run does not need once it is complete; last the note that it is not."""
-    checkpoints = folder / CHECKPOINTS
-    for method in METHODS:
-        remove_checkpoints(checkpoints / method)
-    for path in (*checkpoints.glob(files.TEMPORARY), checkpoints / CONFIG):
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # a person's files are in it
-        checkpoints.rmdir()
 
 
 def require_table(output: Path, model: Path, data: Path) -> None:
@@ -106,19 +94,23 @@ def require_table(output: Path, model: Path, data: Path) -> None:
     """
     if output.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(output))
-    parents = output.resolve().parents
-    existing = next(parent for parent in parents if parent.exists())
-    if not existing.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+    require_folder(output.parent)
     if not output.exists():
         return
     inputs = {"data": data, "the model": model / MODEL if model.is_dir() else model}
     for what, path in inputs.items():
         if path.exists() and output.samefile(path):
             raise ValueError(f"output must be another file than {what}, got {output}.")
-    for folder in (model, model.parent, *parents):
+    for folder in (model, model.parent, *output.resolve().parents):
         if any(output.samefile(path) for path in _files_of_run(folder)):
             raise ValueError(f"output must be another file than those of a run, got {output}.")
+
+
+def require_folder(folder: Path) -> None:
+    """:raises NotADirectoryError: if it is a file, or would have to be made in one."""
+    existing = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
 
 
 def _files_of_run(folder: Path) -> Iterator[Path]:

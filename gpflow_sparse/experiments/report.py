@@ -49,9 +49,11 @@ def require_writable(directory: Path | str, num_classes: int | None) -> None:
 
     :raises ValueError: if matplotlib is not installed, or the folder has a file of one of the
         report's names that is of no report.
+    :raises NotADirectoryError: if the folder is a file, or would be in one.
     """
     _panel()
     folder = Path(directory)
+    outputs.require_folder(folder)
     names = _REGRESSION if num_classes is None else _CLASSIFICATION
     outputs.require_own(folder, (*names, _PAGE), outputs.REPORT)
     # which names no writer, but comes with a page that does

@@ -1,5 +1,6 @@
 """One run from configuration to a folder of results, and back."""
 
+import contextlib
 import dataclasses
 import json
 import platform
@@ -38,6 +39,7 @@ from gpflow_sparse.experiments.methods import BASELINES, METHODS, SAMPLED_METHOD
 from gpflow_sparse.models import SoftKI
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import save_as
+from gpflow_sparse.training.checkpoints import remove_checkpoints
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 # Of the hyperparameters beside sampled functions.
@@ -79,10 +81,11 @@ def run(
             trained.append(train(baseline, dataset, folder, resume=resume))
             record = summary(config, dataset, trained)
         except Exception as error:  # of whatever kind: it is not worth the model
-            print_progress(f"{title(baseline)} failed, and the run goes on without it: {error}")
-            record["results"].append({"title": title(baseline), "error": str(error)})
+            reason = str(error).split("\n")[0] or type(error).__name__
+            print_progress(f"{title(baseline)} failed, and the run goes on without it: {reason}")
+            record["results"].append({"title": title(baseline), "error": reason})
         _keep_record(folder, record)
-    outputs.clear_checkpoints(folder)
+    _clear_checkpoints(folder)
     return trained, record
 
 
@@ -203,6 +206,7 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
     note = folder / CHECKPOINTS / CONFIG
     mine = dataclasses.asdict(config)
     unfinished = _read(note) if outputs.is_unfinished(folder) else None
+    recorded = outputs.recorded(folder)
     outputs.require_own(folder, (MODEL, *(config.pictures if plot else ())), outputs.FIT)
     if unfinished is not None:  # a baseline may be left out, or added, on the way
         unfinished["baseline"] = config.baseline
@@ -213,13 +217,12 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
                 f"--output, or delete {folder / CHECKPOINTS}."
             )
         _require_same(unfinished or {}, mine, f"the unfinished run in {folder}")
-    elif (folder / RECORD).is_file():
-        finished = outputs.finished(folder)
+    elif recorded is not None:
         if unfinished is not None:
-            finished["baseline"] = config.baseline
+            recorded["baseline"] = config.baseline
         elif resume:
             raise ValueError(f"the run in {folder} is complete: nothing to resume.")
-        _require_same(finished, mine, f"the finished run in {folder}")
+        _require_same(recorded, mine, f"the finished run in {folder}")
     files.write_text(note, json.dumps({"written_by": outputs.FIT, "config": mine}))
 
 
@@ -274,6 +277,17 @@ def summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[st
 def _keep_record(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     files.write_text(folder / RECORD, json.dumps(record) + "\n")
     return record
+
+
+def _clear_checkpoints(folder: Path) -> None:
+    """Remove what a run does not need once it is complete; last the note that it is not."""
+    checkpoints = folder / CHECKPOINTS
+    for method in METHODS:
+        remove_checkpoints(checkpoints / method)
+    for path in (*checkpoints.glob(files.TEMPORARY), checkpoints / CONFIG):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a person's files are in it
+        checkpoints.rmdir()
 
 
 def print_progress(text: str) -> None:
