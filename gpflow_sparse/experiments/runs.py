@@ -32,11 +32,13 @@ from gpflow_sparse.experiments.config import (
     MODEL,
     RECORD,
     RunConfig,
+    read_record,
 )
 from gpflow_sparse.experiments.evaluation import evaluate, predictor
 from gpflow_sparse.experiments.methods import METHODS, SAMPLED_METHODS
 from gpflow_sparse.models import SoftKI
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import read_json
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 # Of the hyperparameters beside sampled functions.
@@ -170,7 +172,8 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
         if (folder / RECORD).is_file():
             if resume:
                 raise ValueError(f"the run in {folder} is complete: nothing to resume.")
-            _require_same(_read(folder / RECORD)["config"], mine, f"the finished run in {folder}")
+            _, record = read_record(folder)
+            _require_same(record["config"], mine, f"the finished run in {folder}")
         files.write_text(note, json.dumps(mine))
         return
     if not resume:
@@ -178,14 +181,8 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
             f"an unfinished run is in {folder}: add --resume to go on with it, choose another "
             f"--output, or delete {folder / CHECKPOINTS}."
         )
-    _require_same(_read(note), mine, f"the unfinished run in {folder}")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): choose another --output.") from error
+    stored = read_json(note, RunConfig, "choose another --output")
+    _require_same(stored, mine, f"the unfinished run in {folder}")
 
 
 def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> None:

@@ -1,6 +1,8 @@
 """Checkpoints of a run on disk: each is one file, written aside and renamed into place."""
 
 import json
+import reprlib
+import sys
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import Between, parse_json
 from gpflow_sparse.training.state import Progress, Snapshot
 
 try:
@@ -19,6 +22,17 @@ except ImportError:  # Windows, where two runs in one folder are not told from e
 _PATTERN = "checkpoint-*.safetensors"
 # The one before is kept in case the newest is damaged.
 _KEPT = 2
+
+# Of the JSON record "run" in a checkpoint's header.
+_SCHEMA = {
+    "step": int,
+    "hooks": list,
+    "scale": Between(sys.float_info.min, 1.0),
+    "jitter": Between(sys.float_info.min, files.MAX_JITTER, or_null=True),
+    "recoveries": list[str],
+    "stopped": bool,
+    "settings": dict,
+}
 
 
 class CheckpointFolder:
@@ -117,12 +131,13 @@ class CheckpointFolder:
                 header, arrays = files.read(path)
                 if header.get("kind") != files.CHECKPOINT:
                     raise ValueError(f"{path} is no checkpoint.")
+                record = parse_json(header.get("run", ""), _SCHEMA, str(path), "delete it")
+                found = _unpack(record, arrays, path)
             except ValueError as error:
                 warnings.warn(f"{error} Looking for the one before.", stacklevel=4)
                 continue
-            record = json.loads(header["run"])
             _require_same(record["settings"], self._settings, path)
-            return _unpack(record, arrays)
+            return found
         if present:
             raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
         return None
@@ -154,12 +169,21 @@ def _require_same(
             _require_same(old, new, path, f"{name}.")
         elif old != new:
             raise ValueError(
-                f"{path} is of a run with {prefix}{name}={old}, this one has {prefix}{name}={new}: "
-                "resume with the same settings, or choose another folder."
+                f"{path} is of a run with {prefix}{name}={reprlib.repr(old)}, this one has "
+                f"{prefix}{name}={reprlib.repr(new)}: resume with the same settings, or choose "
+                "another folder."
             )
 
 
-def _unpack(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[Snapshot, Progress]:
+def _unpack(
+    record: dict[str, Any], arrays: dict[str, np.ndarray], path: Path
+) -> tuple[Snapshot, Progress]:
+    for name in ("elbo", "seconds"):
+        shape = arrays[name].shape if name in arrays else None
+        if shape != (record["step"],):
+            raise ValueError(
+                f"{path} is damaged: {name} must have {record['step']} entries, got {shape}."
+            )
     elbo, seconds = arrays.pop("elbo").tolist(), arrays.pop("seconds").tolist()
     names = ("step", "scale", "jitter", "recoveries", "stopped")
     progress = Progress(elbo=elbo, seconds=seconds, **{name: record[name] for name in names})
