@@ -34,7 +34,8 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, np.nda
     except zipfile.BadZipFile as error:
         raise ValueError(f"{path}: the .npz file is damaged: {error}; copy it again") from error
     except Exception as error:  # zipfile and NumPy raise many kinds for a damaged file
-        reason = str(error) or type(error).__name__
+        # the further lines of NumPy advise to allow pickles
+        reason = str(error).split("\n")[0] or type(error).__name__
         raise ValueError(f"{path}: not a readable .npz file of numbers: {reason}") from error
 
 

@@ -228,13 +228,14 @@ def _read_parquet(path: Path, target: str | None, columns: Sequence[str] | None)
         ) from error
     try:
         # runs of equal values are kept once, so that a small file may hold any number of rows
-        size = 8 * (found := parquet.read_metadata(path)).num_rows * found.num_columns
+        file = parquet.ParquetFile(path)
+        names = list(file.schema_arrow.names)
+        _check_names(path, names)
+        size = 8 * file.metadata.num_rows * len(names)
         limits.require_plausible_growth(path, size, "make it a .csv file")
-        table = parquet.read_table(path)
+        table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: not a readable .parquet file: {error}") from error
-    names = list(table.column_names)
-    _check_names(path, names)
     if 0 in table.shape:
         raise ValueError(f"{path}: no data; a table needs at least one row and one column")
     bad = _BadCells(columns)
@@ -276,9 +277,8 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
             f"{path}: every column needs a name in the header, column {unnamed} (from 1) "
             "has none; name it, or drop it if it is a saved row index"
         )
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        repeated = [name[:40] for name in repeated[:_MOST_LISTED]]
+    repeated = sorted(name[:40] for name, count in Counter(names).items() if count > 1)
+    if repeated := repeated[:_MOST_LISTED]:
         raise ValueError(f"{path}: column names must differ, {repeated} repeated; rename them")
 
 
