@@ -169,10 +169,15 @@ def _require_same(
             _require_same(old, new, path, f"{name}.")
         elif old != new:
             raise ValueError(
-                f"{path} is of a run with {prefix}{name}={reprlib.repr(old)}, this one has "
-                f"{prefix}{name}={reprlib.repr(new)}: resume with the same settings, or choose "
+                f"{path} is of a run with {prefix}{name}={_brief(old)}, this one has "
+                f"{prefix}{name}={_brief(new)}: resume with the same settings, or choose "
                 "another folder."
             )
+
+
+def _brief(value: Any) -> str:
+    """A setting for an error: escaped, and cut short however long or deep it is."""
+    return repr(value)[1:-1][:100] if isinstance(value, str) else reprlib.repr(value)
 
 
 def _unpack(
