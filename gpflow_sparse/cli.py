@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ def _chosen(*names: str) -> bool:
 @contextlib.contextmanager
 def _model_session(path: Path, device: str | None) -> Iterator[None]:
     """A session with the precision and the jitter that a saved model needs."""
-    header = read_header(path / MODEL if path.is_dir() else path)
+    header = read_header(path / MODEL if os.path.isdir(path) else path)
     with session(header["float"] == "float32", device, header["jitter"]):
         yield
 

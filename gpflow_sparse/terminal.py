@@ -70,10 +70,12 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
     """A table as wide as the terminal, or as wide as it needs in a pipe."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        # as Text, in which square brackets are no markup
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
     width = None if console.is_terminal else 160
     Console(width=width, highlight=False).print(table)
@@ -90,17 +92,24 @@ def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
         files.write_text(output, "\n".join(lines) + "\n")
 
 
+def printable(text: str) -> str:
+    """The text with escape sequences for what a terminal would obey; line ends stay."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
     """A user's mistake becomes one line and exit status 1; anything else keeps its traceback."""
     try:
         yield
     except (ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(printable(str(error))) from error
     except RuntimeError as error:
         if type(error).__name__ != "TrainingError":
             raise
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(printable(str(error))) from error
     except KeyboardInterrupt as error:
         if type(error).__name__ != "TrainingInterrupted":
             raise

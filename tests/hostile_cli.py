@@ -107,6 +107,92 @@ DOORS = {
 }
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def set_field(*keys: str | int, value: object = None) -> Callable[[dict], None]:
+    """A change of a record: the value at these keys, which is deleted if it becomes ``...``."""
+
+    def change(record: dict) -> None:
+        *path, last = keys
+        for key in path:
+            record = record[key]
+        record[last] = value
+        if value is ...:
+            del record[last]
+
+    return change
+
+
+# Changes of result.json, or its whole text, and a part of the message that must come.
+RECORDS: dict[str, tuple[Callable[[dict], None] | str, str]] = {
+    "empty": ("", "damaged"),
+    "deep": (DEEP, "nested too deeply"),
+    "deep field": ('{"config": ' + DEEP + "}", "nested too deeply"),
+    "list": ("[]", "it must hold an object, got []"),
+    "long integer": ('{"config": ' + "9" * 5000 + "}", "damaged"),
+    "no results": (set_field("results", value=...), "results must be present"),
+    "empty results": (set_field("results", value=[]), "results must be a list with an entry"),
+    "null results": (set_field("results"), "results must be a list with an entry, got None"),
+    "no title": (set_field("results", 0, "title", value=...), "results[0].title must be present"),
+    "null title": (set_field("results", 0, "title"), "results[0].title must be text, got None"),
+    "no dataset": (set_field("dataset", value=...), "dataset must be present"),
+    "no checksum": (set_field("dataset", "checksum", value=...), "dataset.checksum must be"),
+    "number as source": (set_field("dataset", "source", value=7), "dataset.source must be text"),
+    "null names": (set_field("dataset", "feature_names"), "dataset.feature_names must be"),
+    "names of numbers": (
+        set_field("dataset", "feature_names", value=[1, 2]),
+        "dataset.feature_names[0] must be text, got 1",
+    ),
+    "one name too few": (
+        set_field("dataset", "feature_names", value=["a"]),
+        "dataset.feature_names must be 2 different names",
+    ),
+    "one name twice": (
+        set_field("dataset", "feature_names", value=["a", "a"]),
+        "dataset.feature_names must be 2 different names",
+    ),
+    "null target": (set_field("dataset", "target_name"), "dataset.target_name must be text"),
+    "null config": (set_field("config"), "config must be an object, got None"),
+    "no config": (set_field("config", value=...), "config must be present"),
+    "unknown option": (set_field("config", "mine", value=1), "config must be known options"),
+    "text for a count": (set_field("config", "num_inducing", value="6"), "num_inducing must be an"),
+    "true for a count": (set_field("config", "num_steps", value=True), "num_steps must be an int"),
+    "huge count": (set_field("config", "seed", value=10**30), "config.seed must be an integer of"),
+    "list as method": (set_field("config", "method", value=[]), "config.method must be text"),
+    "unknown method": (set_field("config", "method", value="\x1b[2J"), "'\\x1b[2J'"),
+    "type1 of another": (
+        lambda record: record["config"].update(method="grief", inference="type1"),
+        "config.inference must be type2 for the SOLVEGP",
+    ),
+}
+
+
+def records() -> Iterator[tuple[str, str, str, str]]:
+    """
+    ``(kind, command, verdict, message)`` for damaged or forged records of the run that
+    :func:`matrix` left in the current folder.
+    """
+    runner = CliRunner()
+    path = Path("model/result.json")
+    good = path.read_text()
+    commands = {
+        "evaluate": [*DOORS["evaluate"], "--data", "good.csv"],
+        "predict": [*DOORS["predict"], "--data", "good.csv"],
+    }
+    for kind, (change, _) in RECORDS.items():
+        if isinstance(change, str):
+            path.write_text(change)
+        else:
+            record = json.loads(good)
+            change(record)
+            path.write_text(json.dumps(record))
+        for command, arguments in commands.items():
+            result = runner.invoke(main, arguments)
+            yield kind, command, verdict(result), result.stderr.split("Error: ")[-1].strip()
+    path.write_text(good)
+
+
 def verdict(result) -> str:
     """ "e", "ok", or what is wrong."""
     if result.exit_code == 0:

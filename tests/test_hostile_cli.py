@@ -1,11 +1,109 @@
 """Hostile files at the doors of the command line; see ``hostile_cli``."""
 
-from tests.hostile_cli import FILES, matrix
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpflow_sparse.cli import main
+from tests.hostile_cli import DEEP, DOORS, FILES, RECORDS, csv, matrix, records, table
 
 
-def test_files_are_refused_in_one_line_or_give_finite_results(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    found = list(matrix())
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The results for hostile tables, in a folder that keeps the trained model."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("hostile"))
+    yield list(matrix())
+    os.chdir(before)
+
+
+def error_of(*arguments):
+    """What a refused command prints after "Error: "."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1, result.output
+    assert isinstance(result.exception, SystemExit)
+    return result.stderr.split("Error: ")[-1]
+
+
+def test_files_are_refused_in_one_line_or_give_finite_results(found):
     assert len(FILES) > 25
     assert [entry for entry in found if entry[2] not in ("e", "ok")] == []
     assert sum(verdict == "ok" for *_, verdict, _ in found) > 15
+
+
+def test_damaged_records_are_refused_in_one_line_that_names_file_and_field(found):
+    refusals = list(records())
+    assert len(refusals) == 2 * len(RECORDS)
+    assert [entry for entry in refusals if entry[2] != "e"] == []
+    wrong = [m for kind, _, _, m in refusals if RECORDS[kind][1] not in m or "\n" in m]
+    assert wrong == []
+    assert all("result.json" in message for *_, message in refusals)
+
+
+def test_square_brackets_and_escapes_in_a_title_are_printed_as_they_are(found):
+    path = Path("model/result.json")
+    good = path.read_text()
+    record = json.loads(good)
+    record["results"][0]["title"] = "[/red] [bold]x \x1b[2J"
+    path.write_text(json.dumps(record))
+    result = CliRunner().invoke(main, [*DOORS["evaluate"], "--data", "good.csv"])
+    path.write_text(good)
+    assert result.exit_code == 0, result.output
+    assert "[/red] [bold]x \\x1b[2J" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DEEP, "config.json is damaged: nested too deeply; choose another --output"),
+        ("[1]", "config.json is damaged: it must hold an object, got [1]; choose another"),
+        ('{"num_steps": "x"}', "config.json is damaged: num_steps must be an integer"),
+    ],
+)
+def test_a_damaged_configuration_of_an_unfinished_run_is_refused(found, text, message):
+    folder = Path("unfinished/checkpoints")
+    (folder / "solvegp").mkdir(parents=True, exist_ok=True)
+    (folder / "solvegp" / "checkpoint-000000001.safetensors").touch()
+    (folder / "config.json").write_text(text)
+    arguments = [*DOORS["fit"][:-1], "unfinished", "--data", "good.csv", "--resume"]
+    assert message in error_of(*arguments)
+
+
+def test_a_damaged_record_of_a_finished_run_is_refused_by_another_fit(found):
+    shutil.copytree("model", "finished")
+    Path("finished/result.json").write_text("{}")
+    error = error_of(*DOORS["fit"][:-1], "finished", "--data", "good.csv")
+    assert "result.json is damaged: config must be present" in error
+
+
+def test_names_of_columns_reach_no_terminal_as_commands(found):
+    hostile = csv(table(), "\x1b[2Ja,\u202eb,z".encode().decode())
+    Path("escapes.csv").write_bytes(hostile)
+    lacking = error_of(*DOORS["predict"], "--data", "escapes.csv")
+    unknown = error_of(*DOORS["fit"][:-1], "escapes", "--data", "escapes.csv")
+    for error in (lacking, unknown):
+        assert "\\x1b[2Ja" in error
+        assert "\\u202eb" in error
+        assert "\x1b" not in error
+        assert "\u202e" not in error
+
+
+def test_thousands_of_missing_columns_are_named_in_part(found):
+    header = ",".join(f"c{i}" for i in range(5000))
+    Path("wide.csv").write_text(f"{header}\n{','.join('1' * 5000)}\n")
+    error = error_of(*DOORS["predict"], "--data", "wide.csv")
+    assert "lacks columns of the training data: a, b; it has c0, c1," in error
+    assert "c19, and 4980 more." in error
+
+
+@pytest.mark.parametrize("name", ["circle.csv", "x" * 300 + ".csv"])
+def test_circles_of_links_and_long_names_are_no_files(found, name):
+    if len(name) < 99 and not os.path.islink(name):
+        os.symlink(name, name)
+    assert "path must be a file, found none" in error_of(*DOORS["predict"], "--data", name)
+    assert "no saved model" in error_of("predict", "--model", name, "--data", "good.csv")

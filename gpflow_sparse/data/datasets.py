@@ -13,6 +13,7 @@ import numpy as np
 
 from gpflow_sparse.data import images, molecules
 from gpflow_sparse.data.download import ROOT_VARIABLE, fetch
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.npz import read_npz
 from gpflow_sparse.data.robot_arm import robot_arm
 
@@ -208,14 +209,14 @@ def _local_file(name: str, root: str | os.PathLike[str] | None) -> Path | None:
     folder = os.environ.get(ROOT_VARIABLE) if root is None else root
     if not folder:
         return None
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):
         origin = f"${ROOT_VARIABLE}" if root is None else "root"
         raise FileNotFoundError(f"{origin} must be a folder with data sets, got {folder}")
     # A name with separators would lead out of the folder; no data set has one.
     if Path(name).name != name:
         raise ValueError(_unknown_name(name))
     candidates = (Path(folder) / f"{name}.npz", Path(folder) / "uci" / f"{name}.npz")
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def _from_arrays(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dataset:
@@ -231,9 +232,11 @@ def _from_arrays(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dat
         raise ValueError(f"{name}: expected x [N,D] and y [N,1], got {X.shape} and {Y.shape}")
     if not (np.isfinite(X).all() and np.isfinite(Y).all()):
         raise ValueError(f"{name}: x and y must be finite, got NaN or infinity; clean the file")
-    features = tuple(map(str, arrays.get("columns", [f"x{i}" for i in range(X.shape[1])])))
-    if len(features) != X.shape[1]:
-        raise ValueError(f"{name}: columns must hold {X.shape[1]} names, got {len(features)}")
+    columns = np.asarray(arrays.get("columns", [f"x{i}" for i in range(X.shape[1])]))
+    features = tuple(map(str, columns.reshape(-1).tolist()))
+    if not len(features) == len(set(features)) == X.shape[1]:
+        got = f"{len(features)}: {listed(features)}"
+        raise ValueError(f"{name}: columns must hold {X.shape[1]} names, all different, got {got}")
     if "test_mask" not in arrays:
         return _permuted(name, X, Y, split, features, "y")
     mask = arrays["test_mask"]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from gpflow_sparse.data import limits
+from gpflow_sparse.data.limits import bounded_lines, listed, quoted
 from gpflow_sparse.data.npz import read_npz
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Table", "read_table"]
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
+_MOST_LISTED = 5
 _MISSING = frozenset({"", "na", "nan", "null", "?"})
 _ADVICE = {
     "text": "drop the column or encode it as numbers",
@@ -59,14 +62,18 @@ class _BadCells:
         self._found[column, kind] = (seen + count, first_row, sample)
 
     def raise_if_any(self, path: Path, names: Sequence[str]) -> None:
-        lines = [
-            f"  column {names[column]!r}: {count} {kind} cell{'s' * (count > 1)}, the first in row "
-            f"{row} ({content!r}); {_ADVICE[kind]}"
-            for (column, kind), (count, row, content) in sorted(self._found.items())
-            if self._columns is None or names[column] in self._columns
-        ]
-        if not lines:
+        wanted = set(names if self._columns is None else self._columns)
+        found = [item for item in sorted(self._found.items()) if names[item[0][0]] in wanted]
+        if not found:
             return
+        lines = [
+            f"  column {quoted(names[column])}: {count} {kind} cell{'s' * (count > 1)}, the first "
+            f"in row {row} ({quoted(content)}); {_ADVICE[kind]}"
+            for (column, kind), (count, row, content) in found[:_MOST_LISTED]
+        ]
+        if len(found) > len(lines):
+            count = len({column for (column, _), _ in found})
+            lines.append(f"  and {len(found) - len(lines)} more; {count} columns have bad cells")
         raise ValueError(f"{path}: every cell must be a finite number, but\n" + "\n".join(lines))
 
 
@@ -94,7 +101,7 @@ def read_table(
         included - or for an unknown target.
     """
     path = Path(path)
-    if not path.is_file():
+    if not os.path.isfile(path):  # False, not an error, for a circle of links or a long name
         raise FileNotFoundError(f"path must be a file, found none at {path}")
     name = path.name.lower()
     if name.endswith(_TEXT_SUFFIXES):
@@ -133,9 +140,11 @@ def _table_from_npz(path: Path) -> Table:
 
 def _read_text(path: Path, target: str | None, columns: Sequence[str] | None) -> Table:
     try:
+        if path.name.lower().endswith(".gz"):
+            limits.require_plausible_text(path)
         with _open_text(path) as file:
             values, names, has_header = _parse_rows(path, file, _BadCells(columns))
-    except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, OSError) as error:
         raise ValueError(f"{path}: not a readable text table: {error}; save it as UTF-8") from error
     if target is not None and not has_header and target not in names and target.isdecimal():
         target = f"c{int(target)}"
@@ -175,13 +184,13 @@ def _parse_rows(path: Path, file: TextIO, bad: _BadCells) -> tuple[np.ndarray, l
 
 def _nonblank_rows(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
     """Rows with their number from 1, blank lines counted as a spreadsheet counts them."""
-    first_line = file.readline()
+    first_line = next(bounded_lines(path, file), "")
     file.seek(0)
+    lines = bounded_lines(path, file)
     name = path.name.lower()
     delimiter = "\t" if name.endswith(".tsv") else max(",;\t", key=first_line.count)
-    lines: Iterator[str] = iter(file)
     if name.endswith(".txt") and delimiter not in first_line:
-        delimiter, lines = " ", (" ".join(line.split()) for line in file)
+        delimiter, lines = " ", (" ".join(line.split()) for line in lines)
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ", strict=True)
     return ((number, row) for number, row in enumerate(reader, start=1) if row)
 
@@ -218,11 +227,15 @@ def _read_parquet(path: Path, target: str | None, columns: Sequence[str] | None)
             'pip install "gpflow_sparse[parquet]"'
         ) from error
     try:
-        table = parquet.read_table(path)
+        # runs of equal values are kept once, so that a small file may hold any number of rows
+        file = parquet.ParquetFile(path)
+        names = list(file.schema_arrow.names)
+        _check_names(path, names)
+        size = 8 * file.metadata.num_rows * len(names)
+        limits.require_plausible_growth(path, size, "make it a .csv file")
+        table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: not a readable .parquet file: {error}") from error
-    names = list(table.column_names)
-    _check_names(path, names)
     if 0 in table.shape:
         raise ValueError(f"{path}: no data; a table needs at least one row and one column")
     bad = _BadCells(columns)
@@ -258,14 +271,14 @@ def _note_not_finite(values: np.ndarray, index: int, bad: _BadCells) -> None:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    unnamed = [i + 1 for i, name in enumerate(names) if not name]
+    unnamed = [i + 1 for i, name in enumerate(names) if not name][:_MOST_LISTED]
     if unnamed:
         raise ValueError(
-            f"{path}: every column needs a name in the header, column {unnamed} (from 1) has "
-            "none; name it, or drop it if it is a saved row index"
+            f"{path}: every column needs a name in the header, column {unnamed} (from 1) "
+            "has none; name it, or drop it if it is a saved row index"
         )
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
+    repeated = sorted(name[:40] for name, count in Counter(names).items() if count > 1)
+    if repeated := repeated[:_MOST_LISTED]:
         raise ValueError(f"{path}: column names must differ, {repeated} repeated; rename them")
 
 
@@ -278,7 +291,7 @@ def _split_target(
         close = difflib.get_close_matches(target, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(
-            f"target must be a column of {path}, got {target!r}{hint} Columns: {', '.join(names)}"
+            f"target must be a column of {path}, got {target!r}{hint} Columns: {listed(names)}"
         )
     if len(names) == 1:
         raise ValueError(f"{path}: no input columns are left beside the target {target!r}")

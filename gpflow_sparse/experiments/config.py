@@ -1,7 +1,7 @@
 """What a run is, as plain data; no TensorFlow."""
 
 import dataclasses
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from gpflow_sparse.experiments.methods import (
     SCHEDULES,
     SITE_ESTIMATORS,
 )
+from gpflow_sparse.persistence.schema import read_json
 
 # Points of the SVGP beside a model that has many more.
 _MOST_BASELINE = 512
@@ -267,23 +268,36 @@ class RunConfig:
         return dataclasses.replace(self, **changed)
 
 
+_REMEDY = "restore the file or train again into another folder"
+# Fields of result.json that are read again; it has others.
+_RECORD_SCHEMA = {
+    "config": RunConfig,
+    "dataset": {
+        "source": str,
+        "checksum": str,
+        "feature_names": [str],
+        "target_name": str,
+    },
+    "results": [{"title": str}],
+}
+
+
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     """
     The configuration and the record that an earlier run left in ``directory``.
 
     :raises FileNotFoundError: if the folder holds no run.
-    :raises ValueError: if the record is damaged.
+    :raises ValueError: if the record is damaged, naming file and field.
     """
     path = directory / RECORD
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
+    record = read_json(path, _RECORD_SCHEMA, _REMEDY)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
         # where the data file was, from wherever the folder is opened
-        config = {**record["config"], "data": record["dataset"]["source"]}
-        return RunConfig(**config), record
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"the run in {directory} is damaged: {error}") from error
+        return RunConfig(**{**record["config"], "data": record["dataset"]["source"]}), record
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error} To go on, {_REMEDY}.") from error
 
 
 def _require_choice(name: str, value: Any, choices: Any) -> None:

@@ -40,6 +40,7 @@ from gpflow_sparse.experiments.methods import BASELINES, METHODS, SAMPLED_METHOD
 from gpflow_sparse.models import SoftKI
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import save_as
+from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.training.checkpoints import remove_checkpoints
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
@@ -237,10 +238,8 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
 
 def _read(path: Path) -> dict[str, Any]:
     """Configuration in the note of an unfinished run."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))["config"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): choose another --output.") from error
+    schema = {"written_by": str, "config": RunConfig}
+    return dict(read_json(path, schema, "choose another --output")["config"])
 
 
 def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> None:

@@ -1,5 +1,6 @@
 """A trained model that was kept, the rows it is asked about, and its answers."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import numpy as np
 
 from gpflow_sparse import persistence
 from gpflow_sparse.data import Dataset, Standardizer, read_table
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.experiments.build import checksum, load_data, original_units
-from gpflow_sparse.experiments.config import MODEL, RunConfig, read_record
+from gpflow_sparse.experiments.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.experiments.evaluation import class_probabilities, predictor
 from gpflow_sparse.experiments.report import require_writable, write_report
+from gpflow_sparse.models import GRIEF
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ def model_file(path: Path) -> Path:
 
     :raises FileNotFoundError: if there is none.
     """
-    file = path / MODEL if path.is_dir() else path
-    if not file.is_file():
+    file = path / MODEL if os.path.isdir(path) else path
+    if not os.path.isfile(file):
         raise FileNotFoundError(
             f"no saved model at {path}: give a run folder of gpflow-sparse fit, or a file written "
             "by gpflow_sparse.save."
@@ -63,7 +66,7 @@ def open_model(path: Path) -> StoredModel:
     model = persistence.load(model_file(path))
     if not hasattr(model, "posterior"):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no posterior.")
-    if path.is_dir():
+    if os.path.isdir(path):
         config, record = read_record(path)
         info = record["dataset"]
         names: tuple[str, ...] | None = tuple(info["feature_names"])
@@ -77,9 +80,11 @@ def open_model(path: Path) -> StoredModel:
             f"the model in {path} has no standardizer: set model.standardizer (see "
             "gpflow_sparse.Standardizer) before saving, or use gpflow_sparse.load in Python."
         )
-    return StoredModel(
+    stored = StoredModel(
         model, title, scaler, _count_classes(model.likelihood), names, target, config, rows
     )
+    _require_match(path, stored)
+    return stored
 
 
 def load_run_data(stored: StoredModel) -> Dataset:
@@ -232,10 +237,32 @@ def _count_classes(likelihood: Any) -> int | None:
     return None
 
 
+def _require_match(path: Path, stored: StoredModel) -> None:
+    """
+    Refuse a record that cannot belong to the model beside it.
+
+    :raises ValueError: naming the record and the field.
+    """
+    names, config = stored.feature_names, stored.config
+    if names is None or config is None:
+        return
+    num_columns = int(stored.standardizer.x_mean.shape[0])
+    if len(names) != num_columns or len(set(names)) < len(names):
+        raise ValueError(
+            f"{path / RECORD} is damaged: dataset.feature_names must be {num_columns} different "
+            f"names, as many as the model has inputs, got {listed(names)}."
+        )
+    if config.inference == "type1" and not isinstance(stored.model, GRIEF):
+        raise ValueError(
+            f"{path / RECORD} is damaged: config.inference must be type2 for the "
+            f"{type(stored.model).__name__} beside it; only GRIEF has type1."
+        )
+
+
 def _require_columns(data: str, names: tuple[str, ...], present: tuple[str, ...]) -> None:
     missing = [name for name in names if name not in present]
     if missing:
         raise ValueError(
-            f"{data} lacks columns of the training data: {', '.join(missing)}; it has "
-            f"{', '.join(present)}."
+            f"{data} lacks columns of the training data: {listed(missing)}; it has "
+            f"{listed(present)}."
         )

@@ -28,6 +28,7 @@ class Decoder:
         self._started: set[int] = set()
         self._used: set[str] = set()
         self._nodes = 0
+        self._sizes: dict[int, int] = {}
         self._values: dict[str, Callable[[Any, int], Any]] = {
             "float": self._float,
             "list": self._items,
@@ -53,8 +54,8 @@ class Decoder:
         :param node: a JSON value.
         :raises ValueError: for a node that no encoder writes.
         """
-        self._nodes += 1
-        if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+        self._count(1)
+        if depth > MAX_DEPTH:
             raise ValueError("its description is too deep or too long")
         if node is None or isinstance(node, bool | int | float | str):
             return node
@@ -66,7 +67,7 @@ class Decoder:
     def require_all_used(self) -> None:
         """:raises ValueError: if an array of the file belongs to no object."""
         if unused := sorted(set(self._arrays) - self._used):
-            raise ValueError(f"its arrays {', '.join(unused[:3])} belong to nothing")
+            raise ValueError(f"its arrays {unused[:3]} belong to nothing")
 
     def _items(self, nodes: Any, depth: int) -> list[Any]:
         return [self.decode(node, depth) for node in _list(nodes)]
@@ -79,16 +80,26 @@ class Decoder:
     def _reference(self, index: Any, depth: int) -> Any:
         if type(index) is not int or not 0 <= index < len(self._objects):
             raise ValueError("its description refers to an object that is not there")
-        if index not in self._made:
+        if index in self._made:
+            # as often as it is used: TensorFlow Probability goes through shared parts anew
+            self._count(self._sizes.get(index, 0))
+        else:
             if index in self._started:
                 raise ValueError("its description has an object that is part of itself")
             self._started.add(index)
+            before = self._nodes
             node = self._objects[index]
             if node["kind"] == "assembled":
                 self._assemble(index, node, depth)
             else:
                 self._made[index] = _look_up(node["kind"], self._kinds)(node, depth)
+            self._sizes[index] = self._nodes - before
         return self._made[index]
+
+    def _count(self, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise ValueError("its description is too deep or too long")
 
     def _array(self, key: Any) -> np.ndarray:
         array = _look_up(key, self._arrays)

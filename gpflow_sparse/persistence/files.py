@@ -6,6 +6,7 @@ Knows nothing of models and does not import TensorFlow.
 import hashlib
 import json
 import os
+import reprlib
 import secrets
 import stat
 from pathlib import Path
@@ -15,11 +16,20 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from gpflow_sparse.persistence.schema import Between, parse_json
+
 FORMAT = "gpflow_sparse model"
 FORMAT_VERSION = 1
 CHECKPOINT = "checkpoint"  # the "kind" of a file of `training.fit`
 TEMPORARY = ".saving-*.tmp"
-_MAX_HEADER = 100_000_000  # bytes; safetensors reads no longer header
+_MAX_HEADER = 2**25  # bytes; the checksum of a longer one would take seconds
+_MAX_ARRAYS = 100_000
+MAX_JITTER = 1.0
+"""The largest jitter in a file; kernels of standardized data have variances of about one."""
+_FLOATS = ("float16", "float32", "float64")
+# JSON values in a model's header beside its tree.
+_HEADER = {"jitter": Between(0.0, MAX_JITTER), "versions": dict}
+_REMEDY = "copy or save it again"
 
 
 def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[str, str]) -> None:
@@ -37,7 +47,9 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[s
     if target.parent.exists() and not target.parent.is_dir():
         raise ValueError(f"path must lie in a folder, but {target.parent} is a file.")
     header = {**header, "format": FORMAT, "format_version": str(FORMAT_VERSION)}
-    _replace(target, safetensors.numpy.save(arrays, {**header, "sha256": digest(header, arrays)}))
+    content = safetensors.numpy.save(arrays, {**header, "sha256": digest(header, arrays)})
+    _require_bounded(path, int.from_bytes(content[:8], "little"), len(arrays))
+    _replace(target, content)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -103,15 +115,15 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
     """
     metadata, _ = _contents(path, with_arrays=False)
     require_model(path, metadata)
-    try:
-        versions = {str(name): str(text) for name, text in json.loads(metadata["versions"]).items()}
-        return {
-            "float": metadata["float"],
-            "jitter": float(metadata["jitter"]),
-            "versions": versions,
-        }
-    except (KeyError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(_damaged(path, "its header is incomplete")) from error
+    if metadata.get("float") not in _FLOATS:
+        got = reprlib.repr(metadata.get("float"))
+        raise ValueError(_damaged(path, f"float must be one of {', '.join(_FLOATS)}, got {got}"))
+    found = {
+        name: parse_json(metadata.get(name, "null"), kind, f"{name} of {path}", _REMEDY)
+        for name, kind in _HEADER.items()
+    }
+    versions = {name: str(text) for name, text in found["versions"].items()}
+    return {"float": metadata["float"], "jitter": float(found["jitter"]), "versions": versions}
 
 
 def read_kind(path: str | os.PathLike) -> str | None:
@@ -144,15 +156,20 @@ def _contents(
     path: str | os.PathLike, *, with_arrays: bool
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     file_path = as_path(path)
-    if not file_path.exists():
+    if not os.path.exists(file_path):
         raise FileNotFoundError(f"no saved model at {path}: there is no such file.")
-    if not file_path.is_file():
+    if not os.path.isfile(file_path):
         raise ValueError(f"path must name a file written by gs.save, but {path} is not a file.")
     try:
+        with open(file_path, "rb") as start:
+            length = int.from_bytes(start.read(8), "little")
+        if length < file_path.stat().st_size:  # else it is no safetensors file
+            _require_bounded(path, length)
         with safetensors.safe_open(str(file_path), framework="np") as file:
             metadata = file.metadata() or {}
             _require_version(path, metadata)
             names = file.keys() if with_arrays else ()
+            _require_bounded(path, length, len(names))
             return metadata, {name: file.get_tensor(name) for name in names}
     except (KeyboardInterrupt, SystemExit, _RefusedError):
         raise
@@ -162,6 +179,15 @@ def _contents(
 
 class _RefusedError(ValueError):
     """A refusal that is already worded for the user."""
+
+
+def _require_bounded(path: str | os.PathLike, header_bytes: int, num_arrays: int = 0) -> None:
+    """The same when writing and when reading, so that whatever is saved can be loaded."""
+    if header_bytes > _MAX_HEADER or num_arrays > _MAX_ARRAYS:
+        raise _RefusedError(
+            f"{path} has a header of {header_bytes} bytes and {num_arrays} arrays, and a model "
+            f"file has at most {_MAX_HEADER} and {_MAX_ARRAYS}; keep many numbers in one array."
+        )
 
 
 def _require_version(path: str | os.PathLike, metadata: dict[str, str]) -> None:
@@ -193,7 +219,7 @@ def _foreign(path: str | os.PathLike) -> str:
 
 
 def _damaged(path: str | os.PathLike, how: str) -> str:
-    return f"{path} is truncated or damaged: {how}; copy or save it again."
+    return f"{path} is truncated or damaged: {how}; {_REMEDY}."
 
 
 def as_path(path: str | os.PathLike, name: str = "path") -> Path:

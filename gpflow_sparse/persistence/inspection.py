@@ -19,6 +19,7 @@ from gpflow_sparse.models.anchors import Anchors
 from gpflow_sparse.models.fitted_weights import FittedWeights
 from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.models.orthogonal import OrthogonalModel
+from gpflow_sparse.persistence.files import MAX_JITTER
 
 _KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Function}
 
@@ -75,8 +76,8 @@ def _require_options(model: GuardedModel) -> None:
     if num_data is not None:
         _require(_is_count(num_data), "model.num_data must be None or a positive count", num_data)
     jitter = getattr(model, "jitter", None)
-    sound = jitter is None or (isinstance(jitter, Real) and 0.0 < float(jitter) < np.inf)
-    _require(sound, "model.jitter must be None or a positive number", jitter)
+    sound = jitter is None or (isinstance(jitter, Real) and 0.0 < float(jitter) <= MAX_JITTER)
+    _require(sound, f"model.jitter must be None or a positive number up to {MAX_JITTER:g}", jitter)
     if hasattr(model, "whiten"):
         _require(isinstance(model.whiten, bool), "model.whiten must be a bool", model.whiten)
     if model.standardizer is not None:

@@ -137,11 +137,13 @@ def assembled_class(name: str, classes: Iterable[type]) -> type:
     if len(exact or namesakes) == 1:
         return (exact or namesakes)[0]
     if namesakes:
-        raise ValueError(f"it uses the class {name[:200]}, and classes holds several of that name")
+        raise ValueError(
+            f"it uses the class {name[:200]!r}, and classes holds several of that name"
+        )
     if own:
         raise ValueError(
-            f"it uses the class {name[:200]}, which is not part of gpflow_sparse; pass "
-            f"gs.load(path, classes=[{short[:200]}])"
+            f"it uses the class {name[:200]!r}, which is not part of gpflow_sparse; pass "
+            f"gs.load(path, classes=[{repr(short[:200])[1:-1]}])"
         )
     raise ValueError(
         f"it names {name[:200]!r}, which is no known class; a newer gpflow_sparse or GPflow may "

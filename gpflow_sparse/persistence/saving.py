@@ -24,7 +24,7 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     :param model: any GPflow model.
     :param path: the file itself; missing folders are made.
     :raises ValueError: naming the part of the model that a file cannot hold, such as a lambda; then
-        nothing is written.
+        nothing is written; or if the file cannot be written.
     """
     save_as(None, model, path)
 
@@ -37,6 +37,12 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
     """
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
+    if not gpflow.default_jitter() <= files.MAX_JITTER:
+        raise ValueError(
+            f"model cannot be saved under GPflow's default jitter of {gpflow.default_jitter():g}: "
+            f"the largest in a file is {files.MAX_JITTER:g}; call "
+            "gpflow.config.set_default_jitter."
+        )
     encoder = Encoder()
     tree = encoder.encode_model(model)
     _require_reversible(tree, encoder)
@@ -53,7 +59,13 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
     }
     if kind is not None:
         header["kind"] = kind
-    files.write(path, encoder.arrays, header)
+    try:
+        files.write(path, encoder.arrays, header)
+    except OSError as error:
+        raise ValueError(
+            f"path must be a file that can be written, got {os.fspath(path)[:300]}: "
+            f"{error.strerror or error}; nothing was saved."
+        ) from error
 
 
 def _require_reversible(tree: str, encoder: Encoder) -> None:

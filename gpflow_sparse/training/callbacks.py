@@ -9,6 +9,7 @@ from gpflow.monitor import Monitor, MonitorTaskGroup
 from gpflow.monitor.base import MonitorTask
 
 from gpflow_sparse.checks import require_count
+from gpflow_sparse.persistence.schema import require_type
 
 
 class FitState(NamedTuple):
@@ -22,6 +23,8 @@ class FitState(NamedTuple):
 
 
 Callback = Callable[[FitState], Any]
+# Of EarlyStopping, in a checkpoint.
+_MEMORY = {"best": float | None, "stale": int, "recent": list[float]}
 
 
 class EarlyStopping:
@@ -80,7 +83,12 @@ class EarlyStopping:
         return {"best": best, "stale": self._stale, "recent": self._recent}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take up what :meth:`get_state` returned."""
+        """
+        Take up what :meth:`get_state` returned.
+
+        :raises ValueError: for anything else.
+        """
+        require_type(state, _MEMORY, "the memory of EarlyStopping", "start the run anew")
         self.best = -np.inf if state["best"] is None else state["best"]
         self._stale = state["stale"]
         self._recent = list(state["recent"])

@@ -4,6 +4,8 @@ import contextlib
 import errno
 import json
 import re
+import reprlib
+import sys
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import Between, parse_json
 from gpflow_sparse.training.state import Progress, Snapshot
 
 try:
@@ -25,6 +28,17 @@ _LOCK = ".lock"
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 # The one before is kept in case the newest is damaged.
 _KEPT = 2
+
+# Of the JSON record "run" in a checkpoint's header.
+_SCHEMA = {
+    "step": int,
+    "hooks": list,
+    "scale": Between(sys.float_info.min, 1.0),
+    "jitter": Between(sys.float_info.min, files.MAX_JITTER, or_null=True),
+    "recoveries": list[str],
+    "stopped": bool,
+    "settings": dict,
+}
 
 
 class CheckpointFolder:
@@ -130,12 +144,13 @@ class CheckpointFolder:
                 header, arrays = files.read(path)
                 if header.get("kind") != files.CHECKPOINT:
                     raise ValueError(f"{path} is no checkpoint.")
+                record = parse_json(header.get("run", ""), _SCHEMA, str(path), "delete it")
+                found = _unpack(record, arrays, path)
             except ValueError as error:
                 warnings.warn(f"{error} Looking for the one before.", stacklevel=4)
                 continue
-            record = json.loads(header["run"])
             _require_same(record["settings"], self._settings, path)
-            return _unpack(record, arrays)
+            return found
         if present:
             raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
         return None
@@ -186,12 +201,26 @@ def _require_same(
             _require_same(old, new, path, f"{name}.")
         elif old != new:
             raise ValueError(
-                f"{path} is of a run with {prefix}{name}={old}, this one has {prefix}{name}={new}: "
-                "resume with the same settings, or choose another folder."
+                f"{path} is of a run with {prefix}{name}={_brief(old)}, this one has "
+                f"{prefix}{name}={_brief(new)}: resume with the same settings, or choose "
+                "another folder."
             )
 
 
-def _unpack(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[Snapshot, Progress]:
+def _brief(value: Any) -> str:
+    """A setting for an error: escaped, and cut short however long or deep it is."""
+    return repr(value)[1:-1][:100] if isinstance(value, str) else reprlib.repr(value)
+
+
+def _unpack(
+    record: dict[str, Any], arrays: dict[str, np.ndarray], path: Path
+) -> tuple[Snapshot, Progress]:
+    for name in ("elbo", "seconds"):
+        shape = arrays[name].shape if name in arrays else None
+        if shape != (record["step"],):
+            raise ValueError(
+                f"{path} is damaged: {name} must have {record['step']} entries, got {shape}."
+            )
     elbo, seconds = arrays.pop("elbo").tolist(), arrays.pop("seconds").tolist()
     names = ("step", "scale", "jitter", "recoveries", "stopped")
     progress = Progress(elbo=elbo, seconds=seconds, **{name: record[name] for name in names})

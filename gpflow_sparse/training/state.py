@@ -94,8 +94,15 @@ class RunState:
             value = snapshot.variables.get(name)
             variable.assign(np.zeros(variable.shape) if value is None else value)
         for hook, memory in zip(self.hooks, snapshot.hooks, strict=True):
-            if memory is not None:
+            if memory is None:
+                continue
+            try:
                 hook.set_state(memory)
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"the checkpoint holds nothing that {type(hook).__name__}.set_state can take "
+                    f"({error!r}): resume with the same callbacks, or start anew."
+                ) from error
 
     def _variables(self) -> dict[str, Any]:
         found = named_variables(self.model)

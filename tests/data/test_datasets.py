@@ -348,7 +348,7 @@ IMAGES = {
         (GOOD | {"test_mask": MASK[:9]}, r"test_mask must be boolean \[10,K\], got bool \(9, 10\)"),
         (GOOD | {"test_mask": MASK.astype(int)}, "test_mask must be boolean"),
         (GOOD | {"test_mask": MASK[:, :0]}, "split must be below 0"),
-        (GOOD | {"columns": np.array(["a"])}, "columns must hold 2 names, got 1"),
+        (GOOD | {"columns": np.array(["a"])}, "columns must hold 2 names, all different, got 1"),
         ({"x": ROWS[:1, :2], "y": ROWS[:1, 2:]}, "at least 2 rows"),
         (GOOD | {"x": np.array([[{}]])}, "not a readable .npz file"),
         ({k: v for k, v in IMAGES.items() if k != "y_test"}, r"\['y_test'\] missing"),

@@ -225,6 +225,23 @@ def object_without(key):
     return change
 
 
+def shared_chain(depth):
+    """A transform in which each part consists of the part before, twice."""
+
+    def change(tree, arrays):
+        parameter = next(o for o in tree["objects"] if o["kind"] == "parameter")
+        kinds = {"kind": "constructed", "class": "tfp.bijectors.Exp", "arguments": {}}
+        tree["objects"].append(kinds)
+        for _ in range(depth):
+            part = {"ref": len(tree["objects"]) - 1}
+            arguments = {"bijectors": {"list": [part, part]}}
+            chain = {"kind": "constructed", "class": "tfp.bijectors.Chain", "arguments": arguments}
+            tree["objects"].append(chain)
+        parameter["transform"] = {"ref": len(tree["objects"]) - 1}
+
+    return change
+
+
 def unused_array(tree, arrays):
     arrays["extra"] = np.ones(3)
 
@@ -244,6 +261,8 @@ def unused_array(tree, arrays):
         circle,
         huge_shape,
         unused_array,
+        shared_chain(16),
+        shared_chain(40),
         object_without("kind"),
         object_without("data"),
         object_without("attributes"),
@@ -293,6 +312,10 @@ def drop_kernel(tree, arrays):
         (set_attribute("num_latent_gps", 0), r"model\.num_latent_gps must be a positive count"),
         (set_attribute("whiten", "no"), r"model\.whiten must be a bool"),
         (set_attribute("jitter", -1.0), r"model\.jitter must be None or a positive number"),
+        (
+            set_attribute("jitter", 1e300),
+            r"model\.jitter must be None or a positive number up to 1",
+        ),
         (set_attribute("standardizer", 3), r"model\.standardizer must be a Standardizer"),
         (reverse_q, r"model\.q_mu must have shape \(5, 2\)"),
         (set_attribute("q_mu", {"tuple": []}), r"model\.q_mu must have 2 entries"),
@@ -351,6 +374,90 @@ def test_the_lists_of_names_are_sound():
         assert name.startswith(("gpflow.", "gpflow_sparse."))
     assert names.assembled_classes()["gpflow_sparse.models.SOLVEGP"] is gs.models.SOLVEGP
     assert tfp.bijectors.Inline not in names.constructed_classes().values()
+
+
+def test_parts_that_are_shared_a_few_times_are_loaded(saved):
+    model = gs.load(forged(saved, shared_chain(4)))
+    names = [parameter.transform.name for parameter in model.parameters]
+    assert sum(name.startswith("chain_of_chain_of_chain") for name in names) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("jitter", "1e300", r"jitter of .* must hold a number from 0 to 1, got 1e\+300"),
+        ("jitter", "-1", "must hold a number from 0 to 1, got -1"),
+        ("jitter", "1e999", "must hold a number from 0 to 1, got inf"),
+        ("jitter", "NaN", "must hold a number from 0 to 1, got nan"),
+        ("jitter", "[" * 100_000, "nested too deeply"),
+        ("float", "banana", "float must be one of float16, float32, float64, got 'banana'"),
+        ("float", "\x1b[2J", r"got '\\x1b\[2J'"),
+        ("versions", "[1]", r"versions of .* must hold an object, got \[1\]"),
+        ("versions", "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_settings_of_the_header_are_checked(saved, name, text, message):
+    header, arrays = files.read(saved)
+    files.write(saved, arrays, {**header, name: text})
+    refused(saved, message)
+    with pytest.raises(ValueError, match=message):
+        gs.persistence.read_header(saved)
+
+
+def test_a_default_jitter_that_no_file_may_have_is_refused_when_saving(tmp_path):
+    with (
+        gpflow.config.as_context(gpflow.config.Config(jitter=2.0)),
+        pytest.raises(ValueError, match=r"default jitter of 2: the largest in a file is 1"),
+    ):
+        gs.save(zoo.svgp(), tmp_path / "model")
+
+
+def test_too_many_arrays_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    arrays = {str(i): np.zeros(1, np.uint8) for i in range(30_000)}
+    header = {"format": files.FORMAT, "format_version": "1"}
+    path = tmp_path / "many"
+    path.write_bytes(safetensors.numpy.save(arrays, header))
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    monkeypatch.setattr(files, "_MAX_ARRAYS", 29_999)
+    refused(path, f"has a header of {length} bytes and 30000 arrays, and a model file has at most")
+    monkeypatch.setattr(files, "_MAX_HEADER", length - 1)
+    monkeypatch.setattr(safetensors, "safe_open", None)
+    refused(path, f"has a header of {length} bytes and 0 arrays")
+    with pytest.raises(ValueError, match="30000 arrays, and a model file has at most"):
+        files.write(tmp_path / "more", arrays, {})
+    assert not (tmp_path / "more").exists()
+
+
+def test_text_of_a_file_reaches_no_terminal_as_commands(saved):
+    hostile = "\x1b[2J:\x1b]0;Kernel\x07"
+    with pytest.raises(ValueError) as caught:
+        gs.load(forged(saved, set_class(hostile)))
+    assert "\x1b" not in str(caught.value)
+    assert "\\x1b]0;Kernel" in str(caught.value)
+
+    def name_array(tree, arrays):
+        arrays["\x1b[2J"] = np.ones(3)
+
+    gs.save(zoo.svgp(), saved)
+    with pytest.raises(ValueError, match=r"its arrays \['\\x1b\[2J'\] belong to nothing"):
+        gs.load(forged(saved, name_array))
+
+
+@pytest.mark.parametrize("name", ["circle", "x" * 300])
+def test_a_circle_of_links_or_a_long_name_is_no_saved_model(tmp_path, name):
+    path = tmp_path / name
+    if name == "circle":
+        path.symlink_to(path)
+    for read in (gs.load, files.read_header):
+        with pytest.raises(FileNotFoundError, match="there is no such file"):
+            read(path)
+
+
+@pytest.mark.parametrize("place", ["x" * 300, "circle/model", "/proc/model", "/proc/new/model"])
+def test_a_place_where_no_file_can_be_is_refused_in_one_sentence(tmp_path, place):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(ValueError, match=r"^path must [^\n]*$"):
+        gs.save(zoo.svgp(), tmp_path / place)
 
 
 def test_a_checkpoint_is_told_from_a_model(tmp_path):

@@ -6,6 +6,10 @@ from pathlib import Path
 
 from gpflow_sparse.experiments.papers.spec import PaperRun, Record
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import parse_json
+
+# Fields that every paper's records have.
+_SCHEMA = {"row": str, "dataset": str, "split": int, "status": str}
 
 
 def read_records(run: PaperRun) -> list[Record]:
@@ -19,14 +23,12 @@ def read_records(run: PaperRun) -> list[Record]:
         return []
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        source, remedy = f"line {number} of {path}", "delete it to run its row again"
+        record = parse_json(line, _SCHEMA, source, remedy)
         try:
-            record = dict(json.loads(line))
             mismatch = run.paper.mismatch(run, record)
-            key_of(record), record["status"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"line {number} of {path} is damaged ({error!r}): delete it to run its row again."
-            ) from error
+            raise ValueError(f"{source} is damaged ({error!r}): {remedy}.") from error
         if mismatch:
             raise ValueError(f"{path} {mismatch}, or choose another --output.")
         records.append(record)

@@ -1,0 +1,74 @@
+"""Limits on what a file may do to memory, and on how much of it an error repeats."""
+
+import gzip
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+# A compressed file may grow to this many bytes, or by this factor, whichever is more. Tables of
+# measurements shrink to a third or a tenth; the deflate method can reach a factor of 1,032.
+_SMALL = 2**24
+_MOST_GROWTH = 100
+_MOST_CHARACTERS = 2**24  # of a line: more than a million columns
+_MOST_NAMES = 20
+
+
+class TooLargeError(ValueError):
+    """A file that would take more memory or time than its size lets one expect."""
+
+
+def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
+    """
+    Refuse a compressed file that is small on disk and huge in memory.
+
+    :param size: bytes when decompressed.
+    :param remedy: how to give the same numbers without compression.
+    :raises TooLargeError: naming the file and the limit.
+    """
+    packed = os.path.getsize(path)
+    limit = max(_SMALL, _MOST_GROWTH * packed)
+    if size > limit:
+        raise TooLargeError(
+            f"{path}: its {packed} compressed bytes hold {size} or more, and at most {limit} are "
+            f"read; if they are sound, {remedy}"
+        )
+
+
+def require_plausible_text(path: Path) -> None:
+    """
+    Decompress a .gz file piece by piece, which takes far less time than parsing it.
+
+    :raises TooLargeError: at once when it exceeds the limit.
+    """
+    size = 0
+    with gzip.open(path, "rb") as file:
+        while piece := file.read(2**20):
+            size += len(piece)
+            require_plausible_growth(path, size, "decompress it first")
+
+
+def bounded_lines(path: Path, file: TextIO) -> Iterator[str]:
+    """
+    The lines of a text file.
+
+    :raises TooLargeError: for a line too long for memory.
+    """
+    while line := file.readline(_MOST_CHARACTERS):
+        if len(line) == _MOST_CHARACTERS:
+            raise TooLargeError(
+                f"{path}: a line has {_MOST_CHARACTERS} characters or more, which is no table"
+            )
+        yield line
+
+
+def quoted(text: str) -> str:
+    """Text from a file, cut short, with escape sequences for all that a terminal would obey."""
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def listed(values: Sequence[Any]) -> str:
+    """The first values for an error, names quoted where they are not plain, and a count."""
+    texts = [v if str(v).isprintable() and len(str(v)) <= 40 else quoted(v) for v in values]
+    shown = ", ".join(map(str, texts[:_MOST_NAMES]))
+    return shown if len(texts) <= _MOST_NAMES else f"{shown}, and {len(texts) - _MOST_NAMES} more"
