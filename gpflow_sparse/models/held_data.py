@@ -57,6 +57,17 @@ def columns(data: HeldData) -> tuple[int, int]:
         ) from error
 
 
+def count_rows(X: Any) -> int:
+    """Rows of an array, or of a finite ``tf.data.Dataset`` of batches, which is read once."""
+    if not isinstance(X, tf.data.Dataset):
+        return len(X)
+
+    def add(total: tf.Tensor, *batch: Any) -> tf.Tensor:
+        return total + tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
+
+    return int(X.reduce(tf.zeros([], tf.int64), add))
+
+
 def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
     """
     Rows of X, evenly over all of them; a data set is read once.
