@@ -20,9 +20,9 @@ def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
     ``data`` as a model keeps it.
 
     :param data: ``(X [N, D], Y [N, P])``. Arrays become tensors. A ``tf.Variable`` or
-        ``gpflow.Parameter`` stays what it is: :func:`read` gives its present values. Memory maps (``np.load(path,
-        mmap_mode="r")``) stay on disk and become a data set, as does a ``tf.data.Dataset`` of
-        batches ``(X, Y)``, which must be finite and the same in every pass.
+        ``gpflow.Parameter`` stays what it is: :func:`read` gives its present values. Memory maps
+        (``np.load(path, mmap_mode="r")``) stay on disk and become a data set, as does a
+        ``tf.data.Dataset`` of batches ``(X, Y)``, which must be finite and the same in every pass.
     :param batches: whether the model can read its data in passes.
     :param copy: whether arrays in memory become tensors; if not they are read like files, for a
         model that does not keep them.

@@ -191,7 +191,7 @@ def test_bounds_over_pairs_count_the_assigned_rows(monkeypatch):
     compiled = model.training_loss_closure()
     compiled()
     assign(held, NEW)
-    with pytest.raises(ValueError, match="takes at most 20 rows.*data has 29"):
+    with pytest.raises(ValueError, match=r"takes at most 20 rows.*data has 29"):
         model.elbo()
     with pytest.raises(tf.errors.InvalidArgumentError, match="takes at most 20 rows"):
         compiled()
