@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from gpflow_sparse import linalg
 from gpflow_sparse.collapsed import RowSums
+from gpflow_sparse.posteriors.draws import stack, unstack
 from gpflow_sparse.quadrature import Quadrature
 from gpflow_sparse.rotation import Rotation, coefficient_moments
 from gpflow_sparse.type_one import weighted_factor
@@ -118,18 +119,20 @@ class WeightedComponents(Components):
         )
 
     def draw(self, chosen: np.ndarray, generator: np.random.Generator) -> tf.Tensor:
-        """O(p^3) for each."""
-        return tf.stack([self._draw_one(int(c), generator) for c in chosen])
-
-    def _draw_one(self, component: int, generator: np.random.Generator) -> tf.Tensor:
-        """``W^1/2 L^-T (c + xi)`` with c as in the moments and ``xi ~ N(0, I)``, ``[p, P]``."""
+        """``W^1/2 L^-T (c + xi)``, c as in the moments, ``xi ~ N(0, I)``; O(p^3) a component."""
         assert self.weights is not None
-        noise, weights = self.noise[component], self.weights[component]
-        L = weighted_factor(self._sums, noise, weights)
-        roots = tf.sqrt(weights)[:, None]
-        c = linalg.solve_triangular(L, roots * self._sums.Ae) / noise  # [p, P]
-        drawn = c + generator.normal(size=c.shape)
-        return roots * linalg.solve_triangular(L, drawn, adjoint=True)
+        shape = (len(chosen), *self._sums.Ae.shape)
+        found, xi = np.empty(shape), generator.normal(size=shape)
+        for component in np.unique(chosen):
+            noise, weights = self.noise[component], self.weights[component]
+            L = weighted_factor(self._sums, noise, weights)
+            roots = tf.sqrt(weights)[:, None]
+            c = linalg.solve_triangular(L, roots * self._sums.Ae) / noise  # [p, P]
+            here = chosen == component
+            columns = stack(c + xi[here])  # [p, C' P]
+            solved = roots * linalg.solve_triangular(L, columns, adjoint=True)
+            found[here] = unstack(solved, (int(here.sum()), shape[2]))
+        return tf.constant(found)
 
     def _moments_of_one(
         self, A: tf.Tensor, noise: tf.Tensor, weights: tf.Tensor

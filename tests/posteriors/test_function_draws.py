@@ -299,7 +299,7 @@ def deep():
         GPLayer(matern(), OrthogonalInducingVariables(rng.normal(size=(5, D))), num_latent_gps=2),
         GPLayer(matern(), NeighborInducingPoints(rng.normal(size=(6, 2)), 3), num_latent_gps=P),
     ]
-    model = DeepGP(layers, gpflow.likelihoods.Gaussian(), num_prediction_samples=3000)
+    model = DeepGP(layers, gpflow.likelihoods.Gaussian(), num_prediction_samples=1000)
     for variable in model.trainable_variables:
         if "q_" in variable.name or variable.shape.rank == 2:
             variable.assign_add(0.2 * rng.normal(size=variable.shape))
@@ -307,9 +307,9 @@ def deep():
 
 
 def test_functions_of_a_deep_model_have_its_moments():
-    """Within 5 standard errors of 80 draws and 3,000 predictions; and they are functions."""
+    """Within 5 standard errors of 40 draws and 1,000 predictions; and they are functions."""
     posterior, X = deep().posterior(), inputs(4)
-    draws = posterior.sample_functions(80, num_features=16, seed=4)
+    draws = posterior.sample_functions(40, num_features=16, seed=4)
     values = draws(X).numpy()
     require_moments(values, *(part.numpy() for part in posterior.predict_f(X)))
     np.testing.assert_allclose(draws(X[1:3]), values[:, 1:3], atol=1e-10)
