@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.layer import LayerPosterior
 
 
-class DrawnByLayer:
+class DrawnByLayer(SparsePosterior):
     """The part of :class:`~gpflow_sparse.posteriors.DeepPosterior` that draws functions."""
 
     layers: tuple[LayerPosterior, ...]
-    input_dim: int | None
 
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator

@@ -16,7 +16,7 @@ from gpflow_sparse.posteriors.layer import LayerPosterior
 Moments = tuple[tf.Tensor, tf.Tensor]
 
 
-class DeepPosterior(DrawnByLayer, SparsePosterior):
+class DeepPosterior(DrawnByLayer):
     """
     ``f = f_L(f_{L-1}(... f_1(x)))``, each layer with a posterior of its own.
 

@@ -1,4 +1,4 @@
-"""Functions drawn with neighbors, with a basis and what it leaves, from mixtures and deep models."""
+"""Functions drawn with neighbors, of a basis and its residual, of mixtures, of deep models."""
 
 import gpflow
 import numpy as np
