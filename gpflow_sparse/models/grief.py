@@ -114,6 +114,7 @@ class GRIEF(WeightSpaceModel):
                 self._row_sums(),
                 rotated=reweighted == "rotated",
                 fixed=self._fixed(),
+                data=self.data,
             )
 
     @reads_parameters
@@ -154,9 +155,9 @@ class GRIEF(WeightSpaceModel):
         changed = self.basis.refresh()
         if self.weights is None:
             return changed
-        changed = changed or not self._statistics.is_current(self._fixed())
+        changed = changed or not self._statistics.is_current(self._fixed(), self.data)
         if changed:
-            self._statistics.update(self._row_sums(), self._fixed())
+            self._statistics.update(self._row_sums(), self._fixed(), self.data)
             self.weights.assign(np.ones(self.basis.num_basis))
         return changed
 
@@ -296,4 +297,4 @@ class GRIEF(WeightSpaceModel):
         if hasattr(self, "_statistics"):  # once it is built
             require_statistics(self._statistics, self.reweighted, self.weights)
             if self._statistics is not None:
-                self._statistics.require_current(self._fixed())
+                self._statistics.require_current(self._fixed(), self.data)

@@ -10,12 +10,13 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow_sparse import checks, random_draws
 from gpflow_sparse.blocks import root
 from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.composed import DrawnByLayer
 from gpflow_sparse.posteriors.layer import LayerPosterior
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 
 
-class DeepPosterior(SparsePosterior):
+class DeepPosterior(DrawnByLayer):
     """
     ``f = f_L(f_{L-1}(... f_1(x)))``, each layer with a posterior of its own.
 
