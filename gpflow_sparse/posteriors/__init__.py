@@ -18,6 +18,9 @@ from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.sites import SitePosterior
 
+# registers what it has for GPflow's wrapper; nothing in it is called by name
+import gpflow_sparse.posteriors.shared  # isort: skip  # noqa: F401
+
 __all__ = [
     "BasisPosterior",
     "CellPosterior",
