@@ -35,6 +35,7 @@ FLOORS = {
     "stationary": 1,
     "hyperparameters": 1,
     "initialization": 1,
+    "gaussian_averages": 0,
     "likelihoods": 1,
     "mean_functions": 1,
     "neighborhoods": 1,
