@@ -16,6 +16,7 @@ from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods.utils import inv_probit
 from gpflow.quadrature import GaussianQuadrature
 
+from gpflow_sparse._names import offer
 from gpflow_sparse.checks import as_array, require_count
 from gpflow_sparse.gaussian_averages import (
     deviation,
@@ -33,6 +34,8 @@ __all__ = [
     "TrapezoidQuadrature",
     "is_log_concave",
 ]
+
+offer(__name__, __all__)
 
 
 class TrapezoidQuadrature(GaussianQuadrature):

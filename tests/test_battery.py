@@ -303,6 +303,26 @@ def test_a_deep_copy_is_equal_and_independent(member):
 
 
 @every_model
+def test_a_model_says_what_it_is_in_one_line(member):
+    model = member.build(num_data=N)
+    text = repr(model)
+    assert "\n" not in text
+    assert text.startswith(
+        f"{type(model).__name__}(kernel={type(model.kernel).__name__}, likelihood="
+    )
+    assert f"likelihood={type(model.likelihood).__name__}, " in text
+    assert f"num_latent_gps={int(model.num_latent_gps)}" in text
+    assert text.endswith(f"num_data={N})")
+    if hasattr(model, "inducing_variable"):
+        sizes = getattr(model.inducing_variable, "sizes", int(model.inducing_variable.num_inducing))
+        assert f"num_inducing={sizes}, " in text
+    if hasattr(model, "basis"):
+        assert f"num_basis={model.basis.num_basis}, " in text
+    model.kernel = gpflow.kernels.White()
+    assert repr(model).startswith(f"{type(model).__name__}(kernel=White, ")
+
+
+@every_model
 def test_the_summary_lists_every_parameter(member, capsys):
     model = member.build()
     print_summary(model)

@@ -1,5 +1,6 @@
 """How we maximize: one loop, its steps, its callbacks."""
 
+from gpflow_sparse._names import offer
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
@@ -23,3 +24,5 @@ __all__ = [
     "fit_in_rounds",
     "natural_step",
 ]
+
+offer(__name__, __all__)
