@@ -47,7 +47,7 @@ def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
 
 def _closest(module: str, name: str) -> str | None:
     """The public name most like ``name``, case and underscores aside; the module's own first."""
-    spelled = {}
+    spelled: dict[str, str] = {}
     for owner, names in sorted(_public_names().items(), key=lambda item: item[0] == module):
         spelled |= {_plain(known): f"{owner}.{known}" for known in names}
     found = difflib.get_close_matches(_plain(name), spelled, n=1, cutoff=0.75)

@@ -92,7 +92,7 @@ def log_normal_student_t(d: tf.Tensor, v: tf.Tensor, s: tf.Tensor, nu: float) ->
         that is larger (nu from 0.5 to 1000, s from 1e-3 to 5 and v up to 25, measured).
     """
     alpha = 0.5 * nu
-    low, high = _range(*map(tf.stop_gradient, (d, v, s)), nu)
+    low, high = _range(tf.stop_gradient(d), tf.stop_gradient(v), tf.stop_gradient(s), nu)
     u, h = _nodes(low, high)
     variance = v + tf.square(s) * tf.exp(-u)
     constant = alpha * math.log(alpha) - alpha - math.lgamma(alpha) - 0.5 * math.log(2.0 * math.pi)

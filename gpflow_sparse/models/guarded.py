@@ -57,9 +57,9 @@ class GuardedModel(GPModel):
         """What :meth:`__repr__` says about sizes; None where there is nothing to say."""
         data = getattr(self, "data", None)
         held = data[0].shape[0] if isinstance(data, tuple) else None
-        sizes: dict[str, Any] = {
-            "num_layers": len(self.layers) if hasattr(self, "layers") else None
-        }
+        sizes: dict[str, Any] = {}
+        if hasattr(self, "layers"):
+            sizes["num_layers"] = len(self.layers)
         with suppress(ValueError):  # parts of another kind may have been assigned
             inducing = getattr(self, "inducing_variable", None)
             rows = (getattr(inducing, "shape", None) or [None])[0]

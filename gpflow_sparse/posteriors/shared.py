@@ -38,7 +38,7 @@ _KERNELS = (
 _WRAPPERS = (FallbackSharedIndependentInducingVariables, SharedIndependentInducingVariables)
 
 
-def _register(kernel_kind: type[Kernel], wrapper: type, stock: Callable[..., Any]) -> None:
+def _register(kernel_kind: Any, wrapper: type, stock: Callable[..., Any]) -> None:
     @get_posterior_class.register(kernel_kind, wrapper)
     def _posterior_class(kernel: Kernel, wrapped: Any) -> Callable[..., Any]:
         inner = wrapped.inducing_variable
@@ -49,11 +49,15 @@ def _register(kernel_kind: type[Kernel], wrapper: type, stock: Callable[..., Any
 
 
 # all are looked up before the first is replaced: between the two, some pairs are ambiguous
-_STOCK = [(*pair, get_posterior_class.dispatch(*pair)) for pair in product(_KERNELS, _WRAPPERS)]
+_STOCK = [
+    (*pair, get_posterior_class.dispatch_or_raise(*pair)) for pair in product(_KERNELS, _WRAPPERS)
+]
 for _kernel, _wrapper, _posterior in _STOCK:
     _register(_kernel, _wrapper, _posterior)
 
-_stock_prior_kl = gpflow.kullback_leiblers.prior_kl.dispatch(_WRAPPERS[0], Kernel, object, object)
+_stock_prior_kl = gpflow.kullback_leiblers.prior_kl.dispatch_or_raise(
+    _WRAPPERS[0], Kernel, object, object
+)
 
 
 @gpflow.kullback_leiblers.prior_kl.register(_WRAPPERS[0], Kernel, object, object)
