@@ -4,41 +4,36 @@ Names are loaded on first use (PEP 562): importing the package, and asking the c
 help, does not import TensorFlow.
 """
 
-import importlib
 from typing import Any
 
+from gpflow_sparse import _names
 from gpflow_sparse._version import __version__
 
-_MODULES = (
-    "bases",
-    "data",
-    "inducing_variables",
-    "initialization",
-    "kernels",
-    "likelihoods",
-    "mean_functions",
-    "models",
-    "persistence",
-    "posteriors",
-    "training",
-)
-_NAMES = {
+_LAZY = {
     "Standardizer": "gpflow_sparse.data.standardize",
+    "bases": "gpflow_sparse.bases",
+    "data": "gpflow_sparse.data",
+    "diagnosis": "gpflow_sparse.diagnosis",
     "diagnostics": "gpflow_sparse.diagnosis",
     "export": "gpflow_sparse.persistence",
+    "inducing_variables": "gpflow_sparse.inducing_variables",
+    "initialization": "gpflow_sparse.initialization",
+    "kernels": "gpflow_sparse.kernels",
+    "likelihoods": "gpflow_sparse.likelihoods",
     "load": "gpflow_sparse.persistence",
+    "mean_functions": "gpflow_sparse.mean_functions",
+    "models": "gpflow_sparse.models",
+    "persistence": "gpflow_sparse.persistence",
+    "posteriors": "gpflow_sparse.posteriors",
     "save": "gpflow_sparse.persistence",
+    "training": "gpflow_sparse.training",
 }
 
-__all__ = ["__version__", *_MODULES, *_NAMES]
+__all__ = ["Standardizer", "__version__", *list(_LAZY)[1:]]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"gpflow_sparse.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
-    raise AttributeError(f"module 'gpflow_sparse' has no attribute {name!r}")
+    return _names.attribute(__name__, _LAZY, name)
 
 
 def __dir__() -> list[str]:

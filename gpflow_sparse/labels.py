@@ -43,17 +43,17 @@ def require_computable(likelihood: likelihoods.Likelihood) -> None:
     """
     Refuse a likelihood that this TensorFlow cannot compute.
 
-    :raises ValueError: for ``Ordinal`` where the error function of infinity is NaN, as in float64
-        of TensorFlow 2.21 on a CPU: its first and last level would be NaN.
+    :raises ValueError: for GPflow's ``Ordinal`` where the error function of infinity is NaN, as in
+        float64 of TensorFlow 2.21 on a CPU: its first and last level would be NaN.
     """
-    if not isinstance(likelihood, likelihoods.Ordinal):
+    if getattr(type(likelihood), "_make_phi", None) is not likelihoods.Ordinal._make_phi:
         return
     with tf.init_scope():
         if np.isnan(tf.math.erf(tf.constant(np.inf, gpflow.default_float()))):
             raise ValueError(
-                "likelihood Ordinal is NaN at its first and last level, since this TensorFlow's "
-                f"erf(inf) is NaN in {np.dtype(gpflow.default_float()).name}. Use "
-                "gpflow.config.set_default_float(np.float32), or another TensorFlow."
+                "likelihood Ordinal of GPflow is NaN at its first and last level, since this "
+                f"TensorFlow's erf(inf) is NaN in {np.dtype(gpflow.default_float()).name}. Use "
+                "gs.likelihoods.Ordinal(bin_edges)."
             )
 
 

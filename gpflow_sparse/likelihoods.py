@@ -1,23 +1,41 @@
-"""Likelihoods that GPflow lacks, a quadrature for wide Gaussians, and which sites are log-concave.
+"""Likelihoods that GPflow lacks or computes less well, and which sites are log-concave.
 
 A site is one factor ``p(y_n | f_n)`` of a likelihood. Where its logarithm is concave in ``f``, an
 unbiased estimate of ``f`` in its place can only lower it (Jensen): bounds by sub-sampling rest on
 that.
 """
 
-import math
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from check_shapes import inherit_check_shapes
 from gpflow import likelihoods
 from gpflow.base import MeanAndVariance, TensorType
+from gpflow.likelihoods.utils import inv_probit
 from gpflow.quadrature import GaussianQuadrature
 
-from gpflow_sparse.checks import require_count
+from gpflow_sparse._names import offer
+from gpflow_sparse.checks import as_array, require_count
+from gpflow_sparse.gaussian_averages import (
+    deviation,
+    expected_student_t,
+    folded_mean,
+    log_normal_laplace,
+    log_normal_student_t,
+)
+
+__all__ = [
+    "BernoulliLogit",
+    "Laplace",
+    "Ordinal",
+    "StudentT",
+    "TrapezoidQuadrature",
+    "is_log_concave",
+]
+
+offer(__name__, __all__)
 
 
 class TrapezoidQuadrature(GaussianQuadrature):
@@ -58,8 +76,8 @@ class TrapezoidQuadrature(GaussianQuadrature):
         shape = tf.concat([[self.num_nodes], tf.ones(tf.rank(mean), tf.int32)], axis=0)
         Z = tf.reshape(tf.constant(z, mean.dtype), shape)  # [num_nodes, 1, ..., 1]
         W = tf.reshape(tf.constant(density / density.sum(), mean.dtype), shape)
-        deviation, _ = _deviation(tf.convert_to_tensor(var))
-        return mean + deviation * Z, W
+        spread, _ = deviation(tf.convert_to_tensor(var))
+        return mean + spread * Z, W
 
 
 class Laplace(likelihoods.ScalarLikelihood):
@@ -108,14 +126,14 @@ class Laplace(likelihoods.ScalarLikelihood):
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        expected = -tf.math.log(2.0 * self.scale) - _folded_mean(Y - Fmu, Fvar) / self.scale
+        expected = -tf.math.log(2.0 * self.scale) - folded_mean(Y - Fmu, Fvar) / self.scale
         return tf.reduce_sum(expected, axis=-1)
 
     @inherit_check_shapes
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        return tf.reduce_sum(_log_normal_laplace(Y - Fmu, Fvar, self.scale), axis=-1)
+        return tf.reduce_sum(log_normal_laplace(Y - Fmu, Fvar, self.scale), axis=-1)
 
 
 class BernoulliLogit(likelihoods.Bernoulli):
@@ -157,6 +175,81 @@ class BernoulliLogit(likelihoods.Bernoulli):
         return self._quadrature_reduction(log_density)
 
 
+class StudentT(likelihoods.StudentT):
+    """
+    GPflow's Student's t noise, with expectations that are accurate for any variance of ``f``.
+
+    GPflow integrates by 20 Gauss-Hermite nodes, which miss noise that is narrow beside the spread
+    of ``f``: ``docs/sharp-bits.md`` has errors of the log density up to .9 at a scale of .3 and 8.8
+    at .03, where f has a variance of 4. Here expectations are mixtures over scales
+    (``gpflow_sparse.gaussian_averages``), with errors below 1e-8 and finite gradients, also at
+    variance 0. They take 121 numbers for each entry of ``Y``, where GPflow takes 20.
+
+    :param scale: as in GPflow: a positive number, or a function of X.
+    :param df: degrees of freedom, a positive number; the variance of the noise is infinite up to 2.
+    :raises ValueError: for other ``df``.
+    """
+
+    def __init__(self, scale: Any = 1.0, df: float = 3.0, **kwargs: Any) -> None:
+        super().__init__(scale, _require_positive(df, "df"), **kwargs)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        if self.df <= 2.0:
+            return tf.fill(tf.shape(F), tf.constant(np.inf, F.dtype))
+        return super()._conditional_variance(X, F)
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        return tf.identity(Fmu), Fvar + self._conditional_variance(X, Fmu)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        expected = expected_student_t(Y - Fmu, Fvar, self._scale(X), self.df)
+        return tf.reduce_sum(expected, axis=-1)
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        log_density = log_normal_student_t(Y - Fmu, Fvar, self._scale(X), self.df)
+        return tf.reduce_sum(log_density, axis=-1)
+
+
+class Ordinal(likelihoods.Ordinal):
+    """
+    GPflow's ordinal likelihood, in float64 too: GPflow's evaluates ``erf`` at infinity, which in
+    float64 is NaN in some releases of TensorFlow. Elsewhere the probabilities are the same.
+    Expectations are by :class:`TrapezoidQuadrature`.
+
+    :param bin_edges: increasing values of ``f`` at which the level changes, one less than levels.
+    :raises ValueError: for edges that are no increasing numbers.
+    """
+
+    def __init__(self, bin_edges: Any, **kwargs: Any) -> None:
+        edges = as_array(bin_edges, "bin_edges", tf.as_dtype(gpflow.default_float()))
+        if edges.ndim != 1 or edges.size == 0 or not np.all(np.diff(edges, prepend=-np.inf) > 0.0):
+            raise ValueError(f"bin_edges must be a list of increasing numbers, got {bin_edges!r}.")
+        super().__init__(edges, **{"quadrature": TrapezoidQuadrature(), **kwargs})
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        levels = tf.broadcast_to(tf.cast(Y, tf.int32), tf.shape(F))
+        chosen = tf.gather(self._make_phi(F), tf.reshape(levels, [-1]), batch_dims=1)
+        return tf.math.log(tf.reshape(chosen, tf.shape(F)) + 1e-6)  # 1e-6 as in GPflow
+
+    def _make_phi(self, F: TensorType) -> tf.Tensor:
+        """Probability of each level, ``[number of entries of F, num_bins]``."""
+        below = inv_probit((self.bin_edges - tf.reshape(F, [-1, 1])) / self.sigma)
+        limit = tf.fill([tf.shape(below)[0], 1], tf.constant(1e-3, below.dtype))  # inv_probit(-inf)
+        below = tf.concat([limit, below, 1.0 - limit], axis=1)
+        return below[:, 1:] - below[:, :-1]
+
+
 def is_log_concave(likelihood: likelihoods.Likelihood) -> bool:
     """
     Whether ``log p(y | f)`` is known to be concave in ``f``, for every ``y``.
@@ -174,48 +267,6 @@ def is_log_concave(likelihood: likelihoods.Likelihood) -> bool:
     if isinstance(likelihood, likelihoods.Poisson | likelihoods.Exponential):
         return likelihood.invlink is tf.exp
     return False
-
-
-def _folded_mean(d: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """``E |x|`` for ``x ~ N(d, variance)``; ``|d|`` at variance 0, derivatives included."""
-    s, positive = _deviation(variance)
-    s = tf.where(positive, s, tf.ones_like(s))
-    t = d / s
-    spread = s * math.sqrt(2.0 / math.pi) * tf.exp(-0.5 * tf.square(t))
-    return tf.where(positive, spread + d * tf.math.erf(t * math.sqrt(0.5)), tf.abs(d))
-
-
-def _log_normal_laplace(d: tf.Tensor, variance: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """
-    Log density at ``d`` of the sum of a normal and a Laplace variable, both of mean 0.
-
-    With ``t = |d| / s`` and ``u = s / b`` it is ``1 / (2 b)`` times
-
-        exp(u^2 / 2 - u t) Phi(t - u)  +  exp(u^2 / 2 + u t) Phi(-t - u),
-
-    where ``exp(u^2 / 2 + u t) Phi(-t - u) = exp(-t^2 / 2) erfcx((t + u) / sqrt 2) / 2``, and so for
-    the first term if t < u: neither can overflow, and no large numbers cancel.
-    """
-    s, positive = _deviation(variance)
-    s = tf.where(positive, s, tf.ones_like(s))
-    t, u = tf.abs(d) / s, s / b
-    above = t > u
-    tail = -0.5 * tf.square(t) - math.log(2.0)
-    gap = (t - u) * math.sqrt(0.5)
-    # each form sees only arguments that it can take, or its gradient would be NaN where unused
-    log_Phi = tf.math.log1p(-0.5 * tf.math.erfc(tf.where(above, gap, tf.zeros_like(gap))))
-    log_erfcx = tf.math.log(tfp.math.erfcx(tf.where(above, tf.zeros_like(gap), -gap)))
-    near = tf.where(above, u * (0.5 * u - t) + log_Phi, tail + log_erfcx)
-    far = tail + tf.math.log(tfp.math.erfcx((t + u) * math.sqrt(0.5)))
-    mixed = tf.where(positive, tf.reduce_logsumexp([near, far], axis=0), -tf.abs(d) / b)
-    return mixed - tf.math.log(2.0 * b)
-
-
-def _deviation(variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Square root, 0 with gradient 0 where the variance is not positive; and where it is."""
-    positive = variance > 0.0
-    root = tf.sqrt(tf.where(positive, variance, tf.ones_like(variance)))
-    return tf.where(positive, root, tf.zeros_like(root)), positive
 
 
 def _require_positive(value: Any, name: str) -> float:

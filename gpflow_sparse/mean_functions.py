@@ -7,7 +7,12 @@ import numpy as np
 from gpflow.functions import Linear
 
 from gpflow_sparse import checks
+from gpflow_sparse._names import offer
 from gpflow_sparse.images import require_sizes
+
+__all__ = ["identity_convolution", "pca"]
+
+offer(__name__, __all__)
 
 
 def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) -> Linear:

@@ -302,6 +302,25 @@ def test_a_deep_copy_is_equal_and_independent(member):
     assert np.abs(copy.predict_f(XNEW)[0] - before).max() > 1e-3
 
 
+@our_models
+def test_a_model_says_what_it_is_in_one_line(member):
+    model = member.build()
+    text = repr(model)
+    kernel, likelihood = type(model.kernel).__name__, type(model.likelihood).__name__
+    assert "\n" not in text
+    assert text.startswith(f"{type(model).__name__}(kernel={kernel}, likelihood={likelihood}, ")
+    assert f"num_latent_gps={int(model.num_latent_gps)}" in text
+    rows = model.num_data if hasattr(model, "num_data") else N
+    assert (f", num_data={rows})" in text) == (rows is not None)
+    if hasattr(model, "inducing_variable"):
+        sizes = getattr(model.inducing_variable, "sizes", int(model.inducing_variable.num_inducing))
+        assert f"num_inducing={sizes}, " in text
+    if hasattr(model, "basis"):
+        assert f"num_basis={model.basis.num_basis}, " in text
+    model.kernel = gpflow.kernels.White()
+    assert repr(model).startswith(f"{type(model).__name__}(kernel=White, ")
+
+
 @every_model
 def test_the_summary_lists_every_parameter(member, capsys):
     model = member.build()

@@ -6,12 +6,15 @@ import pytest
 import tensorflow as tf
 from gpflow import likelihoods
 from gpflow.quadrature import NDiagGHQuadrature
+from scipy import special
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.likelihoods import (
     BernoulliLogit,
     Laplace,
+    Ordinal,
+    StudentT,
     TrapezoidQuadrature,
     is_log_concave,
 )
@@ -166,6 +169,167 @@ def test_logit_integrates_by_trapezoids(rng):
     np.testing.assert_allclose(value, expected, rtol=1e-12)
 
 
+SCALES, VARIANCES, DISTANCES = (1e-3, 0.1, 2.0), (1e-4, 1.0, 25.0), (0.0, 0.5, 3.0, 30.0)
+
+
+@pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
+@pytest.mark.parametrize("df", [0.5, 2.1, 4.0, 30.0, 1000.0])
+def test_student_t_is_adaptive_quadrature(df):
+    """GPflow's misses by .04 at scale .3, df 4, mean .5, variance 1 and y = 0: -1.0573."""
+    grid = [
+        (0.5, v, 0.5 + d, s)
+        for v in VARIANCES
+        for d in DISTANCES
+        for s in SCALES
+        if d**2 < 30.0**2 * v
+    ]
+    if df == 4.0:
+        grid.append((0.5, 1.0, 0.0, 0.3))
+    for m, v, y, s in grid:
+        expected = oracle.student_t_averages(m, v, y, s, df)
+        arguments = (np.array([[m]]), np.array([[v]]), np.array([[y]]))
+        site = StudentT(s, df)
+        got = [
+            float(method(None, *arguments)[0])
+            for method in (site.variational_expectations, site.predict_log_density)
+        ]
+        np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-8, err_msg=f"{(m, v, y, s)}")
+    if df == 4.0:
+        np.testing.assert_allclose(got[1], -1.0999918565737, rtol=1e-12)
+        stock = likelihoods.StudentT(s, df).predict_log_density(None, *arguments)
+        np.testing.assert_allclose(stock, [-1.0573], atol=1e-4)
+
+
+def test_one_degree_of_freedom_is_voigts_profile():
+    for d, v, s in ((0.0, 25.0, 1e-3), (0.5, 1.0, 0.3), (8.0, 1.0, 1e-2), (30.0, 1.0, 1e-3)):
+        density = special.wofz((d + 1j * s) / np.sqrt(2 * v)).real / np.sqrt(2 * np.pi * v)
+        value = StudentT(s, 1.0).predict_log_density(
+            None, np.zeros((1, 1)), np.array([[v]]), np.array([[d]])
+        )
+        np.testing.assert_allclose(value, [np.log(density)], rtol=1e-9)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-8, 1.0, 1e4])
+@pytest.mark.parametrize("d", [0.0, 0.3, -1e3])
+def test_student_t_has_the_derivatives_of_its_values(d, variance):
+    """Also at variance 0, where that in the variance is half the second derivative in f."""
+    for name in ("variational_expectations", "predict_log_density"):
+
+        def value(m, v, s, name=name):
+            site = StudentT()
+            site.scale = s
+            return getattr(site, name)(None, m[None], v[None], np.array([d]))
+
+        at = [0.2, variance, 0.4]
+        _, slopes = gradients(value, *at)
+        assert np.isfinite(slopes).all()
+        for i, slope in enumerate(slopes):
+            step = 1e-5 * max(1.0, abs(at[i])) if i != 1 or variance > 1e-6 else 1e-7
+            ends = [[x + sign * step * (i == j) for j, x in enumerate(at)] for sign in (1, -1)]
+            if ends[1][1] < 0.0:
+                ends[1] = at
+            high, low = (gradients(value, *end)[0] for end in ends)
+            change = (high - low) / (ends[0][i] - ends[1][i])
+            np.testing.assert_allclose(slope, change, rtol=2e-5, atol=2e-6)
+    site = StudentT(0.4)
+    for method in (site.variational_expectations, site.predict_log_density):
+        exact = method(None, np.full((1, 1), 0.2), np.zeros((1, 1)), np.array([[d]]))
+        expected = oracle.student_t_log_prob(0.2, d, 0.4, 3.0)
+        np.testing.assert_allclose(exact, [expected], rtol=1e-9, atol=1e-9)
+
+
+def test_student_t_of_several_outputs_and_of_inputs(rng):
+    (m, v), Y, X = moments(rng), rng.normal(size=(N, P)), rng.uniform(0.2, 1.0, size=(N, 1))
+    site = StudentT(scale=gpflow.functions.Linear(), df=5.0)
+    for name, which in (("variational_expectations", 0), ("predict_log_density", 1)):
+        scale = np.broadcast_to(X, (N, P))
+        value = getattr(site, name)(X, m, v, Y)
+        expected = each(
+            lambda m, v, y, s, which=which: oracle.student_t_averages(m, v, y, s, 5.0)[which],
+            m,
+            v,
+            Y,
+            scale,
+        )
+        np.testing.assert_allclose(value, expected, rtol=1e-9)
+    mean, variance = site.predict_mean_and_var(X, m, v)
+    np.testing.assert_array_equal(mean, m)
+    np.testing.assert_allclose(variance, v + X**2 * 5.0 / 3.0, rtol=1e-13)
+
+
+def test_student_t_with_few_degrees_of_freedom_has_infinite_variance(rng):
+    m, v = moments(rng)
+    assert np.isposinf(StudentT(df=2.0).predict_mean_and_var(None, m, v)[1]).all()
+    assert np.isposinf(StudentT(df=1.0).conditional_variance(None, m)).all()
+    for df in (0.0, -1.0, np.inf, "3", True):
+        with pytest.raises(ValueError, match="df must be one positive number"):
+            StudentT(df=df)
+
+
+EDGES = np.array([-0.5, 0.3, 1.0])
+
+
+def ordinal_probabilities(f, sigma=1.0):
+    """GPflow's: the normal distribution function, kept between .001 and .999."""
+    ends = np.concatenate([[-np.inf], EDGES, [np.inf]])
+    below = 1e-3 + 0.998 * special.ndtr((ends - np.asarray(f)[..., None]) / sigma)
+    return np.diff(below, axis=-1)
+
+
+def test_ordinal_is_its_definition_in_double_precision(rng):
+    """GPflow's is NaN at both end levels: erf(inf) is NaN in float64 of some TensorFlows."""
+    site, F = Ordinal(EDGES), 2.0 * rng.normal(size=(N, P))
+    site.sigma.assign(0.7)
+    Y, p = rng.integers(0, 4, size=(N, P)), ordinal_probabilities(F, 0.7)
+    chosen = np.take_along_axis(p, Y[..., None], axis=-1)[..., 0]
+    expected = np.log(chosen + 1e-6).sum(axis=-1)
+    np.testing.assert_allclose(site.log_prob(None, F, Y.astype(float)), expected, rtol=1e-12)
+    mean = p @ np.arange(4)
+    np.testing.assert_allclose(site.conditional_mean(None, F), mean, rtol=1e-12)
+    variance = p @ np.arange(4) ** 2 - mean**2
+    np.testing.assert_allclose(site.conditional_variance(None, F), variance, rtol=1e-10)
+    m, v = moments(rng, 0.3)
+
+    def expected_log(m, v, y):
+        log = lambda f: np.log(ordinal_probabilities(f, 0.7)[..., int(y)] + 1e-6)  # noqa: E731
+        return oracle.expectation(log, m, v)
+
+    value = site.variational_expectations(None, m, v, Y.astype(float))
+    np.testing.assert_allclose(value, each(expected_log, m, v, Y), rtol=1e-8)
+
+
+def test_ordinal_is_gpflows_in_single_precision(rng):
+    arguments = [a.astype(np.float32) for a in (*moments(rng), rng.integers(0, 4, size=(N, P)))]
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        stock = likelihoods.Ordinal(EDGES)
+        mine = Ordinal(EDGES, quadrature=stock.quadrature)
+        for name in ("variational_expectations", "predict_log_density"):
+            value, expected = (getattr(site, name)(None, *arguments) for site in (mine, stock))
+            np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_ordinal_models_train_in_double_precision_and_gpflows_is_refused(rng):
+    X = rng.uniform(-2.0, 2.0, size=(40, 1))
+    Y = np.digitize(np.sin(2.0 * X), EDGES).astype(float)
+    assert set(np.unique(Y)) == {0.0, 1.0, 2.0}
+    built = model(Ordinal(EDGES), X)
+    history = gs.training.fit(
+        built, (X, Y), num_steps=60, optimizer=gs.training.adam(0.05), progress=False
+    )
+    assert history.elbo[-1] > history.elbo[0] + 3.0
+    with pytest.raises(ValueError, match="Y must hold integer levels from 0 to 3"):
+        built.elbo((X, Y + 2.5))
+    if np.isnan(tf.math.erf(tf.constant(np.inf, tf.float64))):
+        with pytest.raises(ValueError, match=r"Use gs\.likelihoods\.Ordinal\(bin_edges\)"):
+            model(likelihoods.Ordinal(EDGES), X)
+
+
+@pytest.mark.parametrize("edges", [[], [1.0, 0.0], [[0.0, 1.0]], [0.0, np.nan], 3.0, [0.0, 0.0]])
+def test_edges_that_do_not_increase_are_refused(edges):
+    with pytest.raises(ValueError, match="bin_edges must be a list of increasing numbers"):
+        Ordinal(edges)
+
+
 MEANS = np.linspace(-30.0, 30.0, 121)[:, None]
 RULES = {
     "GH20": lambda: NDiagGHQuadrature(1, 20),
@@ -260,6 +424,7 @@ SITES = {
     "exponential": (likelihoods.Exponential, True),
     "exponential softplus": (lambda: likelihoods.Exponential(invlink=tf.nn.softplus), False),
     "student": (likelihoods.StudentT, False),
+    "our student": (StudentT, False),
     "softmax": (lambda: likelihoods.Softmax(3), False),
     "multiclass": (lambda: likelihoods.MultiClass(3), False),
     "switched": (lambda: likelihoods.SwitchedLikelihood([likelihoods.Gaussian()]), False),
@@ -308,7 +473,7 @@ def test_labels_are_zero_and_one(rng):
         built.elbo((X, 2.0 * Y - 1.0))
 
 
-@pytest.mark.parametrize("make", [Laplace, BernoulliLogit])
+@pytest.mark.parametrize("make", [Laplace, BernoulliLogit, StudentT])
 def test_models_with_these_sites_train_and_are_saved(rng, make, tmp_path):
     X, Y = data(rng, make())
     built = model(make(), X)
@@ -319,13 +484,13 @@ def test_models_with_these_sites_train_and_are_saved(rng, make, tmp_path):
     gs.save(built, tmp_path / "model.gps")
     loaded = gs.load(tmp_path / "model.gps")
     assert type(loaded.likelihood) is make
-    assert is_log_concave(loaded.likelihood)
+    assert is_log_concave(loaded.likelihood) == is_log_concave(make())
     for mine, other in zip(built.predict_y(X), loaded.predict_y(X), strict=True):
         np.testing.assert_array_equal(mine, other)
     np.testing.assert_array_equal(built.elbo((X, Y)), loaded.elbo((X, Y)))
 
 
-@pytest.mark.parametrize("make", [Laplace, BernoulliLogit])
+@pytest.mark.parametrize("make", [Laplace, BernoulliLogit, StudentT])
 def test_single_precision(rng, make):
     (m, v), Y = moments(rng), labels(rng)
     exact = make()

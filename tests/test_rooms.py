@@ -14,6 +14,7 @@ NAME = PACKAGE.name
 FLOORS = {
     "__init__": 9,  # the names a user types, loaded on first use
     "_version": 0,
+    "_names": 0,
     "linalg": 0,
     "counters": 0,
     "random_draws": 0,
@@ -37,6 +38,7 @@ FLOORS = {
     "stationary": 1,
     "hyperparameters": 1,
     "initialization": 1,
+    "gaussian_averages": 0,
     "likelihoods": 1,
     "mean_functions": 1,
     "neighborhoods": 1,

@@ -1,5 +1,6 @@
 """Finite bases ``phi(x)``, with which a Gaussian process is a weighted sum of m functions."""
 
+from gpflow_sparse._names import offer
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions
@@ -26,3 +27,5 @@ __all__ = [
     "is_product_kernel",
     "percentile_grid",
 ]
+
+offer(__name__, __all__)

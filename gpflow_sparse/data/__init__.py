@@ -5,6 +5,7 @@ Only :class:`Standardizer` needs TensorFlow, so it is imported on first use (PEP
 
 from typing import TYPE_CHECKING, Any
 
+from gpflow_sparse._names import attribute
 from gpflow_sparse.data import metrics
 from gpflow_sparse.data.datasets import Dataset, DatasetInfo, list_datasets, load
 from gpflow_sparse.data.robot_arm import robot_arm
@@ -27,11 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Standardizer":
-        from gpflow_sparse.data.standardize import Standardizer
-
-        return Standardizer
-    raise AttributeError(f"module 'gpflow_sparse.data' has no attribute {name!r}")
+    return attribute(__name__, {"Standardizer": "gpflow_sparse.data.standardize"}, name)
 
 
 def __dir__() -> list[str]:

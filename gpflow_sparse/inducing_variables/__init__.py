@@ -1,5 +1,6 @@
 """Where we look at ``f``. Importing this package registers its posteriors with GPflow."""
 
+from gpflow_sparse._names import offer
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
@@ -18,3 +19,5 @@ __all__ = [
     "OrthogonalInducingVariables",
     "Patches",
 ]
+
+offer(__name__, __all__)

@@ -5,6 +5,8 @@ one more, a set with another set. Register a pair by
 ``@Kuv.register(FirstSet, SecondSet, gpflow.kernels.Kernel)``.
 """
 
+from typing import Any
+
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingVariables
@@ -26,6 +28,26 @@ def _patches_patches(
     first: InducingPatches, second: InducingPatches, kernel: Convolutional
 ) -> tf.Tensor:
     return kernel.base_kernel(first.Z, second.Z)  # [M1, M2]
+
+
+def refuse_joint_covariances(kind: type[InducingVariables], model: str) -> None:
+    """
+    Make GPflow's ``Kuu`` and ``Kuf`` refuse inducing variables whose approximation is made by their
+    posterior: from joint covariances, ``SGPR`` and GPflow's wrappers for several outputs would
+    compute the dense model instead.
+
+    :param model: the model of this package for ``kind``.
+    """
+
+    def refuse(inducing_variable: InducingVariables, kernel: Kernel, *_: Any, **__: Any) -> Any:
+        raise ValueError(
+            f"{kind.__name__} has no joint Kuu and Kuf, which SGPR, conditional() of wrapped "
+            "inducing variables and SeparateIndependentInducingVariables need. Pass it as it is, "
+            f"without a wrapper, to {model}, gpflow.models.SVGP or gpflow.conditionals.conditional."
+        )
+
+    Kuu.register(kind, Kernel)(refuse)
+    Kuf.register(kind, Kernel, object)(refuse)
 
 
 def needs_jitter(inducing_set: InducingVariables) -> bool:

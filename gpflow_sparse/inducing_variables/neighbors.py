@@ -12,6 +12,7 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import IsotropicStationary, Kernel
 
 from gpflow_sparse import checks
+from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
 from gpflow_sparse.neighbors import HostSearch, largest, nearest
 from gpflow_sparse.stationary import local_covariances
 
@@ -248,6 +249,9 @@ def _no_prior_kl(
         "prior_kl needs the rows of a batch for NeighborInducingPoints, since every row has "
         "neighbors of its own, and this model has none to give: take gs.models.SWSGP."
     )
+
+
+refuse_joint_covariances(NeighborInducingPoints, "gs.models.SWSGP")
 
 
 def _as_indices(value: Any) -> tuple[int, ...]:

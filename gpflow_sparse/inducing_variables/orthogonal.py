@@ -9,7 +9,8 @@ from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingV
 from gpflow.kernels import Kernel
 
 from gpflow_sparse import checks
-from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches
+from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
+from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches, PatchSet
 
 
 class OrthogonalInducingVariables(InducingVariables):
@@ -75,9 +76,9 @@ class OrthogonalInducingVariables(InducingVariables):
         return next((_rows_and_columns(s)[1] for s in points), None)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """``(M + M2 + ..., D, 1)``."""
-        return (sum(self.sizes), _rows_and_columns(self.sets[0])[1], 1)
+    def shape(self) -> tuple[int, int | None, int]:
+        """``(M + M2 + ..., D, 1)``; D is None where the sets hold no inputs of ``f``."""
+        return (sum(self.sizes), self.input_dim, 1)
 
     def require_kernel(self, kernel: Kernel) -> None:
         """:raises ValueError: for a kernel that a set cannot go with, where sets say so."""
@@ -100,7 +101,8 @@ def require_orthogonal(inducing_variable: Any) -> OrthogonalInducingVariables:
 
 
 def _rows_and_columns(inducing_set: InducingVariables) -> tuple[int, int]:
-    rows, columns = (inducing_set.shape or (None, None))[:2]
+    patches = isinstance(inducing_set, PatchSet)  # their shape leaves the length of a patch out
+    rows, columns = (inducing_set.Z.shape if patches else inducing_set.shape or (None, None))[:2]
     if rows is None or columns is None:
         raise ValueError(f"an inducing set needs a known shape [M, D], got {inducing_set.shape}.")
     return rows, columns
@@ -148,3 +150,6 @@ def _prior_kl(
         kernel, inducing_variable, q_mu, q_sqrt, whiten=whiten, precompute_cache=None
     )
     return posterior.prior_kl()
+
+
+refuse_joint_covariances(OrthogonalInducingVariables, "gs.models.SOLVEGP")

@@ -30,9 +30,9 @@ class PatchSet(InducingVariables):
         return tf.shape(self.Z)[0]
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """``(M, L, 1)``."""
-        return (*self.Z.shape, 1)
+    def shape(self) -> tuple[int, None, int]:
+        """``(M, None, 1)``: GPflow holds the second number against the columns of X."""
+        return (self.Z.shape[0], None, 1)
 
 
 class Patches(PatchSet):

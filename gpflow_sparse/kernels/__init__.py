@@ -1,5 +1,6 @@
 """What ``f`` is: kernels that GPflow does not have, for any GPflow model."""
 
+from gpflow_sparse._names import offer
 from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, Filled, SoftKI
 from gpflow_sparse.kernels.convolutional import TICK, Convolutional
 from gpflow_sparse.kernels.product import product_of
@@ -14,3 +15,5 @@ __all__ = [
     "SoftKI",
     "product_of",
 ]
+
+offer(__name__, __all__)

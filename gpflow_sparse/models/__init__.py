@@ -1,10 +1,11 @@
 """What we maximize: one file per method, one ``elbo`` for all of them in ``base.py``."""
 
+from gpflow_sparse._names import offer
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
 from gpflow_sparse.models.conv_layer import ConvLayer
 from gpflow_sparse.models.deep import DeepGP
-from gpflow_sparse.models.deep_convolutional import TABLE_5, ConvSpec, deep_convolutional
+from gpflow_sparse.models.deep_convolutional import ConvSpec, deep_convolutional
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.models.odvgp import ODVGP
@@ -23,7 +24,6 @@ __all__ = [
     "SOLVEGP",
     "SOLVEGPR",
     "SWSGP",
-    "TABLE_5",
     "BasisGPR",
     "BasisSVGP",
     "ConvLayer",
@@ -34,3 +34,5 @@ __all__ = [
     "VariationalModel",
     "deep_convolutional",
 ]
+
+offer(__name__, __all__)

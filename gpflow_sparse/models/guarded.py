@@ -1,6 +1,7 @@
 """The prediction side of every model: GPflow's public methods behind our guards."""
 
 from abc import abstractmethod
+from contextlib import suppress
 from typing import Any
 
 import gpflow
@@ -46,6 +47,28 @@ class GuardedModel(GPModel):
         self.jitter: float | None = None
         # set it where X and Y were standardized; then it is saved and checkpointed with the model
         self.standardizer: Any = None
+
+    def __repr__(self) -> str:
+        """One line: the class, its kernel and likelihood, and the sizes that are known."""
+        parts = [f"{n}={type(getattr(self, n, None)).__name__}" for n in ("kernel", "likelihood")]
+        parts += [f"{name}={size}" for name, size in self._sizes().items() if size is not None]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _sizes(self) -> dict[str, Any]:
+        """What :meth:`__repr__` says about sizes; None where there is nothing to say."""
+        data = getattr(self, "data", None)
+        held = data[0].shape[0] if isinstance(data, tuple) else None
+        sizes: dict[str, Any] = {}
+        if hasattr(self, "layers"):
+            sizes["num_layers"] = len(self.layers)
+        with suppress(ValueError):  # parts of another kind may have been assigned
+            inducing = getattr(self, "inducing_variable", None)
+            rows = (getattr(inducing, "shape", None) or [None])[0]
+            sizes["num_inducing"] = getattr(inducing, "sizes", rows)
+            sizes["num_basis"] = getattr(getattr(self, "basis", None), "num_basis", None)
+        sizes["num_latent_gps"] = getattr(self, "num_latent_gps", None)
+        sizes["num_data"] = getattr(self, "num_data", held)
+        return sizes
 
     @abstractmethod
     def posterior(

@@ -3,20 +3,22 @@
 Only :func:`read_header` does without TensorFlow, so the others are imported on first use (PEP 562).
 """
 
-import importlib
 from typing import Any
 
+from gpflow_sparse._names import attribute
 from gpflow_sparse.persistence.files import read_header
 
-_ROOMS = {"export": "exporting", "load": "loading", "save": "saving"}
+_LAZY = {
+    "export": "gpflow_sparse.persistence.exporting",
+    "load": "gpflow_sparse.persistence.loading",
+    "save": "gpflow_sparse.persistence.saving",
+}
 
 __all__ = ["export", "load", "read_header", "save"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return getattr(importlib.import_module(f"{__name__}.{_ROOMS[name]}"), name)
-    raise AttributeError(f"module 'gpflow_sparse.persistence' has no attribute {name!r}")
+    return attribute(__name__, _LAZY, name)
 
 
 def __dir__() -> list[str]:

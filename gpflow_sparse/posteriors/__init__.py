@@ -1,6 +1,8 @@
 """What we believe about ``f``. Each posterior is registered with GPflow at the foot of its file."""
 
-from gpflow_sparse.posteriors.base import SparsePosterior, cache_type
+from gpflow_sparse._names import offer
+from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.base import cache_type as cache_type
 from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.posteriors.cells import CellPosterior
 from gpflow_sparse.posteriors.chevron import ChevronPosterior
@@ -8,15 +10,16 @@ from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
 from gpflow_sparse.posteriors.deep import DeepPosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.layer import LayerPosterior
-from gpflow_sparse.posteriors.multioutput import (
-    MultioutputPosterior,
-    latent_kernels,
-    mixed,
-    require_latent_kernels,
-)
+from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
+from gpflow_sparse.posteriors.multioutput import latent_kernels as latent_kernels
+from gpflow_sparse.posteriors.multioutput import mixed as mixed
+from gpflow_sparse.posteriors.multioutput import require_latent_kernels as require_latent_kernels
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.sites import SitePosterior
+
+# registers what it has for GPflow's wrapper; nothing in it is called by name
+import gpflow_sparse.posteriors.shared  # isort: skip  # noqa: F401
 
 __all__ = [
     "BasisPosterior",
@@ -31,8 +34,6 @@ __all__ = [
     "OrthogonalPosterior",
     "SitePosterior",
     "SparsePosterior",
-    "cache_type",
-    "latent_kernels",
-    "mixed",
-    "require_latent_kernels",
 ]
+
+offer(__name__, __all__)

@@ -276,8 +276,16 @@ class _MultioutputNeighborPosterior(MultioutputPosterior):
         q_mu: Any,
         q_sqrt: Any,
         whiten: bool = False,
+        mean_function: MeanFunction | None = None,
         **options: Any,
     ) -> None:
         super().__init__(
-            kernel, inducing_variable, q_mu, q_sqrt, whiten, part=NeighborPosterior, **options
+            kernel,
+            inducing_variable,
+            q_mu,
+            q_sqrt,
+            whiten,
+            mean_function,
+            part=NeighborPosterior,
+            **options,
         )

@@ -258,9 +258,9 @@ def _split_mean(q_mu: tf.Tensor, sizes: Sequence[int]) -> tuple[tf.Tensor, ...]:
 def _split_sqrt(q_sqrt: tf.Tensor | None, sizes: Sequence[int]) -> tuple[tf.Tensor | None, ...]:
     if q_sqrt is None:
         return (None,) * len(sizes)
-    if q_sqrt.shape.rank == 2:  # standard deviations [M', P]
-        return tuple(tf.linalg.diag(tf.transpose(s)) for s in tf.split(q_sqrt, sizes, axis=0))
     dense = tf.convert_to_tensor(q_sqrt)
+    if dense.shape.rank == 2:  # standard deviations [M', P]
+        return tuple(tf.linalg.diag(tf.transpose(s)) for s in tf.split(dense, sizes, axis=0))
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return tuple(
         dense[:, end - size : end, end - size : end] for size, end in zip(sizes, ends, strict=True)

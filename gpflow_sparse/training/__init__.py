@@ -1,11 +1,12 @@
 """How we maximize: one loop, its steps, its callbacks."""
 
+from gpflow_sparse._names import offer
 from gpflow_sparse.step_lock import between_steps
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.training.interrupt import TrainingInterrupted
-from gpflow_sparse.training.optimizers import adam, natural_step
+from gpflow_sparse.training.optimizers import NaturalGradients, adam, natural_step
 from gpflow_sparse.training.rounds import fit_in_rounds
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam, SparseSGD
 
@@ -13,6 +14,7 @@ __all__ = [
     "EarlyStopping",
     "FitState",
     "History",
+    "NaturalGradients",
     "SparseAdagrad",
     "SparseAdam",
     "SparseSGD",
@@ -24,3 +26,5 @@ __all__ = [
     "fit_in_rounds",
     "natural_step",
 ]
+
+offer(__name__, __all__)

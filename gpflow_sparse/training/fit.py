@@ -16,7 +16,7 @@ from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.feed import Feed, data_guard, open_feed
 from gpflow_sparse.training.identity import describe_run
 from gpflow_sparse.training.loop import TrainingLoop
-from gpflow_sparse.training.optimizers import adam
+from gpflow_sparse.training.optimizers import NaturalGradients, adam
 from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
 
@@ -202,10 +202,11 @@ def _require_gamma(natural_gradients: Any) -> float:
 
 
 def _require_optimizer(optimizer: Any) -> Any:
-    if isinstance(optimizer, gpflow.optimizers.NaturalGradient):
+    if isinstance(optimizer, gpflow.optimizers.NaturalGradient | NaturalGradients):
         raise ValueError(
             "optimizer must be a Keras optimizer or a sparse one of gs.training; for natural "
-            "gradients pass natural_gradients=gamma."
+            "gradients pass natural_gradients=gamma, or call gs.training.NaturalGradients(gamma) "
+            "in a loop of your own."
         )
     if isinstance(optimizer, type) or not hasattr(optimizer, "apply_gradients"):
         raise ValueError(

@@ -1,6 +1,6 @@
 """Steps that Keras does not have, and the Adam that the training loop uses by default."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
@@ -128,13 +128,23 @@ def natural_pairs(model: gpflow.models.GPModel) -> tuple[tuple[Parameter, Parame
         if isinstance(q_mu, Parameter)
         else getattr(model, "variational_parameters", ())
     )
-    full = all(isinstance(R.transform, bijectors.FillTriangular) for _, R in pairs)
-    if not pairs or not full:
+    if not pairs or not all(map(_is_full, pairs)):
         raise ValueError(
-            "natural_gradients needs a model with full covariances q_sqrt [P, M, M]; "
-            f"{type(model).__name__} has none. Use natural_gradients=False."
+            "natural gradients need a model with full covariances q_sqrt [P, M, M]; "
+            f"{type(model).__name__} has none. Use natural_gradients=False in fit, or an optimizer "
+            "of Keras alone."
         )
     return pairs
+
+
+def _is_full(pair: Any) -> bool:
+    """Whether it is a ``(q_mu, q_sqrt)`` of parameters, the second lower triangular."""
+    return (
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and all(isinstance(part, Parameter) for part in pair)
+        and isinstance(pair[1].transform, bijectors.FillTriangular)
+    )
 
 
 def natural_update(
@@ -161,3 +171,65 @@ def move_pair(pair: tuple[Parameter, Parameter], update: tuple[tf.Tensor, tf.Ten
     """Assign what :func:`natural_update` returned."""
     for parameter, value in zip(pair, update, strict=True):
         parameter.unconstrained_variable.assign(value)
+
+
+class NaturalGradients:
+    """
+    Natural-gradient steps on every ``(q_mu, q_sqrt)`` pair of a model at once, for a training loop
+    of your own; ``fit(..., natural_gradients=gamma)`` takes the same steps in its own.
+
+    Unlike ``gpflow.optimizers.NaturalGradient`` it takes pairs of different sizes in one call, from
+    one evaluation of the loss, and a ``q_sqrt`` with negative numbers on its diagonal, as L-BFGS
+    may leave it. On other pairs the two take the same step. For GPflow's models and those of this
+    package with full covariances; what a step computes, and its cost, see :func:`natural_step`.
+    The pairs move whether or not they are set trainable.
+    """
+
+    def __init__(self, gamma: float = 0.1) -> None:
+        """
+        :param gamma: step size; 1 solves a conjugate problem with one pair in one step.
+        :raises ValueError: unless it is a finite number of at least 0.
+        """
+        self.gamma = require_rate(gamma, "gamma")
+
+    def minimize(self, loss_closure: Callable[[], tf.Tensor], model_or_pairs: Any) -> None:
+        """
+        Take one step, eagerly or inside ``tf.function``.
+
+        :param loss_closure: such as ``model.training_loss_closure(data)``.
+        :param model_or_pairs: a model, all of whose pairs move (of a ``DeepGP``, those of the last
+            layer); or a list of ``(q_mu, q_sqrt)`` parameters, ``[M, P]`` and ``[P, M, M]`` each,
+            such as ``model.variational_parameters``.
+        :raises ValueError: for models without full covariances, for anything else that is no pair,
+            and for a loss that does not depend on the pairs.
+        :raises FactorizationError: if the gradients are not finite; then nothing moves.
+        """
+        pairs = _require_pairs(model_or_pairs)
+        variables = [part.unconstrained_variable for pair in pairs for part in pair]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = loss_closure()
+        gradients = tape.gradient(loss, variables)
+        if any(gradient is None for gradient in gradients):
+            raise ValueError(
+                "loss_closure must compute the loss from the q_mu and q_sqrt of every pair; got a "
+                "loss without a gradient for one of them. Pass the pairs of the model in the loss."
+            )
+        updates = [
+            natural_update(pair, (gradients[2 * i], gradients[2 * i + 1]), self.gamma)
+            for i, pair in enumerate(pairs)
+        ]
+        for pair, update in zip(pairs, updates, strict=True):
+            move_pair(pair, update)
+
+
+def _require_pairs(value: Any) -> Sequence[tuple[Parameter, Parameter]]:
+    if isinstance(value, gpflow.models.BayesianModel):
+        return natural_pairs(value)
+    if not isinstance(value, Sequence) or not value or not all(map(_is_full, value)):
+        raise ValueError(
+            "model_or_pairs must be a model, or a list of pairs (q_mu, q_sqrt) of parameters with "
+            "full covariances q_sqrt [P, M, M], such as model.variational_parameters or "
+            f"[(model.q_mu, model.q_sqrt)]; got {type(value).__name__}."
+        )
+    return value

@@ -140,29 +140,6 @@ def test_a_pair_of_sets_nobody_registered_raises():
         model.predict_f(Z)
 
 
-def test_there_is_no_joint_kuu_or_kuf_that_would_make_it_plain_svgp():
-    """The approximation lives in the posterior; with these, wrappers would lose it in silence."""
-    made, kernel = OrthogonalInducingVariables(Z, V), gpflow.kernels.Matern52()
-    with pytest.raises(NotImplementedError):
-        gpflow.covariances.Kuu(made, kernel)
-    with pytest.raises(NotImplementedError):
-        gpflow.covariances.Kuf(made, kernel, Z)
-    with pytest.raises(NotImplementedError):
-        gpflow.models.SGPR((Z, Z[:, :1]), kernel, made).elbo()
-
-
-@pytest.mark.parametrize("name", list(MULTIOUTPUT_KERNELS))
-def test_wrapping_for_a_multioutput_kernel_is_refused(name):
-    wrapped = SharedIndependentInducingVariables(OrthogonalInducingVariables(Z, V))
-    model = gpflow.models.SVGP(
-        multioutput_kernel(name), gpflow.likelihoods.Gaussian(), wrapped, num_latent_gps=2
-    )
-    Y = np.zeros((4, 2))
-    for call in (lambda: model.predict_f(Z), model.posterior, lambda: model.elbo((Z, Y))):
-        with pytest.raises((NotImplementedError, ValueError)):
-            call()
-
-
 @pytest.mark.parametrize("name", list(MULTIOUTPUT_KERNELS))
 def test_multioutput_kernels_inside_one_another_are_refused_by_the_model_and_by_stock_svgp(name):
     made = OrthogonalInducingVariables(Z, V)

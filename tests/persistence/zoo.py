@@ -8,7 +8,13 @@ from gpflow import functions, inducing_variables, kernels, likelihoods, models
 
 from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier, SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
-from gpflow_sparse.likelihoods import BernoulliLogit, Laplace, TrapezoidQuadrature
+from gpflow_sparse.likelihoods import (
+    BernoulliLogit,
+    Laplace,
+    Ordinal,
+    StudentT,
+    TrapezoidQuadrature,
+)
 from gpflow_sparse.models import SWSGP, BasisGPR, BasisSVGP
 from tests import battery
 
@@ -163,6 +169,8 @@ LIKELIHOODS = {  # and the number of latent functions
     "gaussian_mc": (likelihoods.GaussianMC, 1),
     "student_t": (lambda: likelihoods.StudentT(scale=0.5, df=4.0), 1),
     "laplace": (lambda: Laplace(0.5), 1),
+    "our_student_t": (lambda: StudentT(0.3, df=4.0), 1),
+    "our_ordinal": (lambda: Ordinal([-0.5, 0.5]), 1),
     "exponential": (lambda: likelihoods.Exponential(invlink=tf.nn.softplus), 1),
     "gamma": (likelihoods.Gamma, 1),
     "gamma_of_x": (lambda: likelihoods.Gamma(shape=functions.Constant(2.0)), 1),

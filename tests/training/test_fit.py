@@ -266,7 +266,7 @@ def test_data_that_do_not_fit_are_refused_before_the_first_step():
             fit(model, (X, Y[:1]), num_steps=1)
     with pytest.raises(ValueError, match=r"X must have 1 column\(s\)"):
         fit(solvegp(), (np.hstack([X, X]), Y), num_steps=1)
-    with pytest.raises(ValueError, match=r"natural_gradients needs a model with full covariances"):
+    with pytest.raises(ValueError, match=r"natural gradients need a model with full covariances"):
         fit(
             gpflow.models.GPR((X, Y), gpflow.kernels.Matern52()),
             num_steps=1,

@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
+import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.linalg import FactorizationError
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.training import adam, natural_step
+from gpflow_sparse.training import NaturalGradients, adam, natural_step
 from gpflow_sparse.training.optimizers import move_pair, natural_pairs, natural_update
 
 N, M, P = 15, 5, 2
@@ -137,9 +138,174 @@ def test_models_without_full_covariances_are_refused(rng):
     exact = gpflow.models.GPR((X, Y), kernel)
     for model in (diagonal, exact):
         name = type(model).__name__
-        message = rf"full covariances.*{name} has none\. Use natural_gradients=False"
+        message = rf"full covariances.*{name} has none\. Use natural_gradients=False in fit"
         with pytest.raises(ValueError, match=message):
             natural_pairs(model)
+
+
+def two_sets(rng, sizes=(3, 5), whiten=True):
+    """SOLVE-GP with a q away from its prior."""
+    points = np.linspace(-2.0, 2.0, sum(sizes))[:, None]
+    return SOLVEGP(
+        gpflow.kernels.Matern52(),
+        gpflow.likelihoods.Gaussian(0.2),
+        OrthogonalInducingVariables(points[: sizes[0]], points[sizes[0] :]),
+        num_latent_gps=P,
+        whiten=whiten,
+        q_mu=[rng.normal(size=(m, P)) for m in sizes],
+        q_sqrt=[0.2 * np.tril(rng.normal(size=(P, m, m))) + np.eye(m) for m in sizes],
+    )
+
+
+def values(pairs):
+    return [np.asarray(part) for pair in pairs for part in pair]
+
+
+def test_natural_gradients_of_size_one_land_on_the_optimum(rng):
+    """Of a Gaussian likelihood with one set, also where Keras's optimizers left other signs."""
+    X, Y = data(rng)
+    for signs in (np.ones(M), np.array([1.0, -1.0, -1.0, 1.0, -1.0])):
+        model = stock(rng)
+        model.q_sqrt.assign(model.q_sqrt * signs)  # of columns: the same covariance
+        gs.training.NaturalGradients(1.0).minimize(model.training_loss_closure((X, Y)), model)
+        points = gpflow.inducing_variables.InducingPoints(model.inducing_variable.Z)
+        best = gpflow.models.SGPR((X, Y), model.kernel, points, noise_variance=0.2)
+        np.testing.assert_allclose(model.elbo((X, Y)), best.elbo(), rtol=1e-8)
+        for mine, expected in zip(model.predict_f(X), best.predict_f(X), strict=True):
+            np.testing.assert_allclose(mine, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_natural_gradients_equal_gpflows_where_it_takes_all_pairs(rng, whiten):
+    X, Y = data(rng)
+    model = two_sets(rng, (4, 4), whiten)
+    other = gpflow.utilities.deepcopy(model)
+    NaturalGradients(0.3).minimize(model.training_loss_closure((X, Y)), model)
+    gpflow.optimizers.NaturalGradient(0.3).minimize(
+        other.training_loss_closure((X, Y)), other.variational_parameters
+    )
+    got, expected = values(model.variational_parameters), values(other.variational_parameters)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_natural_gradients_of_unequal_sizes_come_from_one_evaluation(rng):
+    """GPflow's optimizer refuses these pairs; ours moves each from the same gradients."""
+    X, Y = data(rng)
+    model = two_sets(rng)
+    expected = [one_step(model, pair, (X, Y), 0.3) for pair in model.variational_parameters]
+    calls = []
+
+    def loss():
+        calls.append(None)
+        return model.training_loss((X, Y))
+
+    NaturalGradients(0.3).minimize(loss, model.variational_parameters)
+    assert len(calls) == 1
+    for mine, theirs in zip(values(model.variational_parameters), values(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_natural_gradients_go_on_after_l_bfgs(rng):
+    """Which leaves negative numbers on the diagonals: those of stock SVGP fail in GPflow's."""
+    X, Y = data(rng)
+    model = two_sets(rng, whiten=False)
+    for _, q_sqrt in model.variational_parameters:
+        q_sqrt.assign(q_sqrt * np.where(np.arange(q_sqrt.shape[-1]) % 2, -1.0, 1.0))
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure((X, Y)), model.trainable_variables, options={"maxiter": 5}
+    )
+    diagonals = [np.diagonal(R, axis1=1, axis2=2) for _, R in model.variational_parameters]
+    assert all((diagonal < 0.0).any() for diagonal in diagonals)
+    same = gpflow.utilities.deepcopy(model)
+    for (_, R), diagonal in zip(same.variational_parameters, diagonals, strict=True):
+        R.assign(R * np.sign(diagonal)[:, None, :])
+    np.testing.assert_allclose(same.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-12)
+    before = model.elbo((X, Y))
+    for each in (model, same):
+        NaturalGradients(0.5).minimize(each.training_loss_closure((X, Y)), each)
+    assert model.elbo((X, Y)) > before
+    np.testing.assert_allclose(same.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-10)
+
+
+def deep(rng, X):
+    def layer(outputs):
+        return gs.models.GPLayer(gpflow.kernels.Matern52(), X[:4] + 0.01, num_latent_gps=outputs)
+
+    likelihood = gpflow.likelihoods.Gaussian(0.2)
+    return gs.models.DeepGP([layer(1), layer(P)], likelihood, num_data=N, seed=0)
+
+
+def basis_svgp(rng, X):
+    basis = gs.bases.RandomFourier(gpflow.kernels.SquaredExponential(), 6)
+    likelihood = gpflow.likelihoods.Gaussian(0.2)
+    return gs.models.BasisSVGP(basis, likelihood, num_data=N, num_latent_gps=P)
+
+
+def odvgp(rng, X):
+    sets = OrthogonalInducingVariables(X[:4], X[4:7])
+    likelihood = gpflow.likelihoods.Gaussian(0.2)
+    return gs.models.ODVGP(gpflow.kernels.Matern52(), likelihood, sets, num_latent_gps=P)
+
+
+MODELS = {
+    "svgp": lambda rng, X: stock(rng),
+    "solvegp": lambda rng, X: two_sets(rng),
+    "odvgp": odvgp,
+    "basis_svgp": basis_svgp,
+    "deep": deep,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_natural_gradients_improve_every_model_and_compile(rng, name):
+    X, Y = data(rng)
+    model = MODELS[name](rng, X)
+    closure = model.training_loss_closure((X, Y), compile=False)
+    before, optimizer = closure(), NaturalGradients()
+    step = tf.function(lambda: optimizer.minimize(closure, model), autograph=False)
+    for _ in range(5):
+        step()
+    assert closure() < before - 0.1
+
+
+def test_natural_gradients_move_the_hidden_layers_that_they_are_given(rng):
+    X, Y = data(rng)
+    model = deep(rng, X)
+    pairs = [pair for layer in model.layers for pair in layer.variational_parameters]
+    for q_mu, _ in pairs:  # at its prior, the last layer says nothing about the hidden one
+        q_mu.assign(rng.normal(size=q_mu.shape))
+    before = values(pairs)
+    NaturalGradients().minimize(model.training_loss_closure((X, Y)), pairs)
+    for mine, old in zip(values(pairs), before, strict=True):
+        assert np.abs(mine - old).max() > 1e-6
+
+
+def test_natural_gradients_refuse_what_they_cannot_move(rng):
+    X, Y = data(rng)
+    model, other = stock(rng), stock(rng)
+    closure = model.training_loss_closure((X, Y))
+    diagonal = gpflow.models.SVGP(model.kernel, model.likelihood, X[:4], q_diag=True)
+    before = values([(model.q_mu, model.q_sqrt)])
+    for given, message in (
+        (diagonal, r"natural gradients need a model with full covariances.*SVGP has none"),
+        ([(diagonal.q_mu, diagonal.q_sqrt)], r"model_or_pairs must be a model, or a list of pairs"),
+        ((model.q_mu, model.q_sqrt), r"or a list of pairs.*\[\(model.q_mu, model.q_sqrt\)\]"),
+        ([], r"or a list of pairs.*got list"),
+        ([(other.q_mu, other.q_sqrt)], r"loss_closure must compute the loss from the q_mu"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            NaturalGradients().minimize(closure, given)
+    with pytest.raises(FactorizationError, match="natural-gradient step"):
+        NaturalGradients().minimize(lambda: np.nan * closure(), model)
+    for mine, old in zip(values([(model.q_mu, model.q_sqrt)]), before, strict=True):
+        np.testing.assert_array_equal(mine, old)
+    for gamma in (-0.1, np.nan, True, "1"):
+        with pytest.raises(ValueError, match="gamma must be a number of at least 0"):
+            NaturalGradients(gamma)
+    for optimizer in (NaturalGradients(), gpflow.optimizers.NaturalGradient(0.1)):
+        with pytest.raises(ValueError, match=r"call gs\.training\.NaturalGradients\(gamma\)"):
+            gs.training.fit(model, (X, Y), num_steps=1, optimizer=optimizer, progress=False)
 
 
 def rate(optimizer, step):

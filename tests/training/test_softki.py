@@ -99,7 +99,7 @@ def test_held_out_rows_need_a_posterior():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"natural_gradients": 0.1}, "natural_gradients needs .*SoftKI has none"),
+        ({"natural_gradients": 0.1}, "natural gradients need .*SoftKI has none"),
         ({"batch_size": 7, "num_data": None}, "num_data=None, but batches of 7"),
         ({"batch_size": 7, "num_data": 7}, "num_data=7, but batches of 7 are drawn from 60"),
     ],

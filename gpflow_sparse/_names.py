@@ -1,0 +1,79 @@
+"""The public names of the package: what ``dir`` lists, and hints for names that are misspelled.
+
+Nothing here imports TensorFlow: the names of other modules are read from their sources.
+"""
+
+import ast
+import difflib
+import functools
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = __name__.rpartition(".")[0]
+_ROOT = Path(__file__).parent
+
+
+def offer(module: str, names: Sequence[str]) -> None:
+    """
+    Let ``dir(module)`` list ``names`` alone, and an unknown attribute be answered with a hint.
+
+    :param module: ``__name__`` of the module.
+    :param names: its ``__all__``.
+    """
+    target: Any = sys.modules[module]
+    target.__dir__ = lambda: sorted(names)
+    target.__getattr__ = functools.partial(attribute, module, {})
+
+
+def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
+    """
+    What ``__getattr__`` of a module returns (PEP 562).
+
+    :param lazy: names that are imported on first use, each with the module that has it; a module
+        itself by its own name.
+    :raises AttributeError: for any other name, with the public name that is closest to it.
+    """
+    if name in lazy:
+        found = importlib.import_module(lazy[name])
+        return found if lazy[name] == f"{module}.{name}" else getattr(found, name)
+    hint = None if name.startswith("_") else _closest(module, name)
+    raise AttributeError(
+        f"module {module!r} has no attribute {name!r}" + (f"; did you mean {hint}?" if hint else "")
+    )
+
+
+def _closest(module: str, name: str) -> str | None:
+    """The public name most like ``name``, case and underscores aside; the module's own first."""
+    spelled: dict[str, str] = {}
+    for owner, names in sorted(_public_names().items(), key=lambda item: item[0] == module):
+        spelled |= {_plain(known): f"{owner}.{known}" for known in names}
+    found = difflib.get_close_matches(_plain(name), spelled, n=1, cutoff=0.75)
+    return spelled[found[0]] if found else None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+@functools.cache
+def _public_names() -> dict[str, list[str]]:
+    """``__all__`` of every public module, models last, so that they win over namesakes."""
+    own = [name for name in sys.modules[_PACKAGE].__all__ if not name.startswith("_")]
+    found = {_PACKAGE: own}
+    for name in sorted(own, key="models".__eq__):
+        for path in (_ROOT / name / "__init__.py", _ROOT / f"{name}.py"):
+            if path.is_file():
+                found[f"{_PACKAGE}.{name}"] = _listed(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _listed(source: str) -> list[str]:
+    values = (
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    return [name for value in values for name in ast.literal_eval(value)]
