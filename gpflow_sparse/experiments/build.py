@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,13 @@ def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.K
     if dataset.num_classes is not None or not config.num_subset:
         return kernel, 0.1
     num_rows = min(config.num_subset, len(X))
-    noise = initialization.subset_hyperparameters(X, Y, kernel, num_rows=num_rows, seed=config.seed)
+    try:
+        noise = initialization.subset_hyperparameters(
+            X, Y, kernel, num_rows=num_rows, seed=config.seed
+        )
+    except ValueError as error:
+        warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
+        return kernel, 0.1
     return kernel, max(noise, _NOISE_FLOOR)
 
 
