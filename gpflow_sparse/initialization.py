@@ -278,8 +278,9 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     """
     Lengthscales at which a typical pair of rows is about one unit apart, in O(D max_rows^2).
 
-    Each is the column's median absolute difference (its standard deviation if that is 0) times
-    sqrt(D), because squared differences add up over columns; a constant column takes 1.
+    Each is the column's median absolute difference (its standard deviation if that is 0, and at
+    least a thousandth of that) times sqrt(D), because squared differences add up over columns; a
+    constant column takes 1.
 
     :param max_rows: the most rows whose pairs are looked at, drawn at random from a larger X.
     :param seed: seed of that draw.
@@ -293,6 +294,8 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     lengthscales = np.ones(X.shape[1])
     for column in np.flatnonzero(np.ptp(X, axis=0) > 0.0):
         distances = pdist(rows[:, column : column + 1]) if len(rows) > 1 else np.zeros(1)
-        typical = np.median(distances) or np.std(X[:, column])
+        spread = np.std(X[:, column])
+        # in shorter lengthscales, distances between outliers would be all rounding
+        typical = max(np.median(distances) or spread, 1e-3 * spread)
         lengthscales[column] = typical * np.sqrt(X.shape[1])
     return lengthscales

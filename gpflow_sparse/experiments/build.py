@@ -199,8 +199,7 @@ def _with_neighbors(
     Z: np.ndarray,
     dataset: Dataset,
 ) -> SWSGP:
-    """Started from the data: unwhitened means are slow to learn from zero."""
-    model = SWSGP(
+    return SWSGP(
         kernel,
         likelihood,
         NeighborInducingPoints(Z, min(config.num_neighbors, len(Z))),
@@ -209,8 +208,6 @@ def _with_neighbors(
         num_latent_gps=int(likelihood.latent_dim or 1),
         num_data=len(dataset.train[0]),
     )
-    model.start_from_sites(*dataset.train)
-    return model
 
 
 def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
