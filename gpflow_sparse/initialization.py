@@ -278,9 +278,8 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     """
     Lengthscales at which a typical pair of rows is about one unit apart, in O(D max_rows^2).
 
-    Each is the column's median absolute difference (its standard deviation if that is 0, and at
-    least a thousandth of that) times sqrt(D), because squared differences add up over columns; a
-    constant column takes 1.
+    Each is the column's median absolute difference (its standard deviation if that is 0, at least a
+    thousandth of it) times sqrt(D), as squared differences add up; a constant column takes 1.
 
     :param max_rows: the most rows whose pairs are looked at, drawn at random from a larger X.
     :param seed: seed of that draw.

@@ -15,8 +15,8 @@ from gpflow_sparse import noise_profile as profiles
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.models.fitted_weights import FittedWeights
 from gpflow_sparse.models import held_out as held_out_rows
+from gpflow_sparse.models.fitted_weights import FittedWeights
 from gpflow_sparse.models.held_data import HeldData, columns, hold
 from gpflow_sparse.models.minibatch import MinibatchModel
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
@@ -150,13 +150,13 @@ class SoftKI(MinibatchModel):
 
         :param X: ``[N, D]``, an array or a memory map; or a ``tf.data.Dataset`` of ``(X, Y)``.
         :param Y: ``[N, P]``; None with a data set.
-        :param refit_noise: whether to first set ``likelihood.variance`` to the value with the highest
-            evidence of all rows, for the rest as it is: one more eigendecomposition, O(m^3). If
-            these are the rows of the last `training.fit`, as many in the same order, and it has
-            kept some back, the value is that of the rows kept back if it is larger, as it should
-            be: on the default data of the command line the 95 % intervals hold 94 % of test rows
-            so, 85 % if the noise comes from the training rows. By default if that variance is
-            trainable; False leaves it as it is, as in the paper.
+        :param refit_noise: whether to set ``likelihood.variance`` first, to the value with the
+            highest evidence of all rows for the rest as it is: one more eigendecomposition, O(m^3).
+            If X and Y are the data of the last `training.fit`, in the same order, the evidence of
+            the rows that it kept back decides instead, unless its value is smaller: on the default
+            data of the command line the 95 % intervals hold 94 % of test rows so, 85 % if the noise
+            comes from all rows. None, the default, sets the variance if it is trainable; False
+            leaves it as it is, as in the paper.
         :raises ValueError: for data that do not fit the model.
         """
         if refit_noise is None:

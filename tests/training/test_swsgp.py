@@ -80,7 +80,7 @@ def run(model, source=None, **options):
 
 def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
     """In the graph; by a tree, a batch ahead or not; from memory."""
-    expected = run(swsgp())
+    expected = run(swsgp(start="prior"))
     monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
     ahead, late, here = [], [], threading.local()
     query, find_ahead = NeighborIndex.query, HostSearch.find_ahead
@@ -96,13 +96,13 @@ def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
 
     monkeypatch.setattr(NeighborIndex, "query", counted)
     monkeypatch.setattr(HostSearch, "find_ahead", counted_ahead)
-    found = {"ahead": run(swsgp())}
+    found = {"ahead": run(swsgp(start="prior"))}
     assert ahead == [16] * 10
     assert late.count(16) < 8  # the first batch, and those before which lengthscales have moved
     del ahead[:]
-    found["remembered"] = run(swsgp(inducing={"num_remembered": 40}))
+    found["remembered"] = run(swsgp(start="prior", inducing={"num_remembered": 40}))
     monkeypatch.setattr(Ahead, "of", lambda model, feed: None)
-    found["neither"] = run(swsgp())
+    found["neither"] = run(swsgp(start="prior"))
     assert not ahead
     for got in found.values():
         assert got[0] == expected[0]
@@ -195,7 +195,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"covariance": "dense"}], ids=["diag", "dense"])
 def test_a_run_that_cannot_be_cured_moves_nothing(options):
-    model = swsgp(**options)
+    model = swsgp(start="prior", **options)
     model.update_neighbors(data()[0])
     before = bits(model)
     with pytest.warns(UserWarning, match="of the step size"):  # noqa: SIM117
