@@ -8,14 +8,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import component_checks
+from gpflow_sparse import component_checks, linalg
 from gpflow_sparse.checks import require_count, require_data, require_seed
 
 Array = np.ndarray
 
 # The fit keeps a lengthscale within this factor of where it starts, up and down, and the noise
-# variance above this fraction of it. Squared distances in shorter lengthscales are all rounding,
-# and no factorization of covariances succeeds after that.
+# variance above this fraction of it. In lengthscales much shorter than typical distances, squared
+# distances are all rounding, and no covariance can be factorized.
 _LENGTHSCALE_FACTOR, _NOISE_FRACTION = 100.0, 1e-3
 _FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
 
@@ -37,8 +37,8 @@ def subset_hyperparameters(
     Every positive parameter without a prior of its own gets a log-normal one for this fit, around
     where it starts and one e-fold wide: a linear trend or an irrelevant column would otherwise send
     variance and lengthscales to infinity. Without a prior of its own, a lengthscale also stays
-    within a factor of 100 of its start, and the noise variance above a thousandth of its start.
-    Start the lengthscales from ``median_lengthscales``.
+    within a factor of 100 (29 in float32) of its start, and the noise variance above a thousandth
+    of its start. Start the lengthscales from ``median_lengthscales``.
 
     Rows outside of the subset, at least a fifth of all and at most ``num_rows``, decide whether the
     result is written: if the fitted GP, given the subset, predicts them with a lower mean log
@@ -107,7 +107,8 @@ def _tether(model: gpflow.models.GPR) -> list[tuple[float, float]]:
             continue
         parameter.prior = tfp.distributions.LogNormal(np.log(start), start.dtype.type(1.0))
         if id(parameter) in scales:
-            limits = (start / _LENGTHSCALE_FACTOR, start * _LENGTHSCALE_FACTOR)
+            factor = min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype))
+            limits = (start / factor, start * factor)
         elif parameter is model.likelihood.variance:
             limits = (start * _NOISE_FRACTION, np.full_like(start, np.inf))
         else:
