@@ -98,9 +98,8 @@ def build_swsgp(X: np.ndarray, config: Config) -> gs.models.SWSGP:
 
 
 def train_swsgp(data: Arrays, config: Config) -> gs.models.SWSGP:
-    """From one pass over the rows; then steps, and the best q where they have led."""
+    """Steps from one pass over the rows, and the best q where they have led."""
     model = build_swsgp(data[0], config)
-    model.start_from_sites(*data)
     options = {"batch_size": config.batch_size, "seed": config.seed, "progress": False}
     gs.training.fit(model, data, num_steps=config.num_steps, **options)
     model.update_posterior(*data)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks, component_checks
+from gpflow_sparse import checks, component_checks, linalg
 from gpflow_sparse._names import offer
 from gpflow_sparse.hyperparameters import subset_hyperparameters
 
@@ -295,8 +295,8 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     """
     Lengthscales at which a typical pair of rows is about one unit apart, in O(D max_rows^2).
 
-    Each is the column's median absolute difference (its standard deviation if that is 0) times
-    sqrt(D), because squared differences add up over columns; a constant column takes 1.
+    Each is the column's median absolute difference (its standard deviation if that is 0; at least
+    the largest deviation / 6.7e4, / 29 in float32) times sqrt(D), as squares add up; else 1.
 
     :param max_rows: the most rows whose pairs are looked at, drawn at random from a larger X.
     :param seed: seed of that draw.
@@ -308,8 +308,10 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     X = _matrix(X, "X")
     rows = _generator(seed).permutation(X)[: checks.require_count(max_rows, "max_rows")]
     lengthscales = np.ones(X.shape[1])
+    radius = linalg.largest_radius(tf.as_dtype(gpflow.default_float()))
     for column in np.flatnonzero(np.ptp(X, axis=0) > 0.0):
         distances = pdist(rows[:, column : column + 1]) if len(rows) > 1 else np.zeros(1)
-        typical = np.median(distances) or np.std(X[:, column])
+        values = X[:, column] - np.mean(X[:, column])
+        typical = max(np.median(distances) or np.std(values), np.abs(values).max() / radius)
         lengthscales[column] = typical * np.sqrt(X.shape[1])
     return lengthscales

@@ -9,6 +9,7 @@ solves are split over columns, and the gradient is written by hand.
 
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 from gpflow.config import default_jitter
 
@@ -37,6 +38,14 @@ def relative_jitter(dtype: tf.DType, at_least: float | None = None) -> float:
     :param at_least: a larger fraction that one model asks for.
     """
     return max(1e-6 if dtype == tf.float64 else 1e-4, default_jitter(), at_least or 0.0)
+
+
+def largest_radius(dtype: tf.DType) -> float:
+    """
+    The largest distance of inputs from their mean, in lengthscales, at which squared distances from
+    differences of squares still have rounding errors below the jitter: 29 in float32.
+    """
+    return float((relative_jitter(dtype) / np.finfo(dtype.as_numpy_dtype).eps) ** 0.5)
 
 
 def jitter(diagonal: tf.Tensor, at_least: float | None = None) -> tf.Tensor:

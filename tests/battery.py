@@ -227,7 +227,8 @@ def settle(model):
     """What follows from the parameters and is kept, for the parameters as they are now."""
     kind = model.dtype.as_numpy_dtype if isinstance(model, SoftKI | SWSGP) else None
     if isinstance(model, SoftKI):
-        model.fit_posterior(inputs().astype(kind), reals(model.num_latent_gps)().astype(kind))
+        rows = inputs().astype(kind), reals(model.num_latent_gps)().astype(kind)
+        model.fit_posterior(*rows, refit_noise=False)
     if isinstance(model, SWSGP):
         model.update_neighbors(inputs().astype(kind))
     return model

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -206,8 +207,7 @@ def _with_neighbors(
     Z: np.ndarray,
     dataset: Dataset,
 ) -> SWSGP:
-    """Started from the data: unwhitened means are slow to learn from zero."""
-    model = SWSGP(
+    return SWSGP(
         kernel,
         likelihood,
         NeighborInducingPoints(Z, min(config.num_neighbors, len(Z))),
@@ -216,8 +216,6 @@ def _with_neighbors(
         num_latent_gps=int(likelihood.latent_dim or 1),
         num_data=len(dataset.train[0]),
     )
-    model.start_from_sites(*dataset.train)
-    return model
 
 
 def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
@@ -269,7 +267,13 @@ def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.K
     if dataset.num_classes is not None or not config.num_subset:
         return kernel, 0.1
     num_rows = min(config.num_subset, len(X))
-    noise = initialization.subset_hyperparameters(X, Y, kernel, num_rows=num_rows, seed=config.seed)
+    try:
+        noise = initialization.subset_hyperparameters(
+            X, Y, kernel, num_rows=num_rows, seed=config.seed
+        )
+    except ValueError as error:
+        warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
+        return kernel, 0.1
     return kernel, max(noise, _NOISE_FLOOR)
 
 

@@ -110,10 +110,10 @@ def train(
         history = training.fit_in_rounds(model, num_rounds=-(-config.num_steps // 10))
         if config.inference == "type1":
             model = with_weights(config, model)
-    elif config.method == "softki":
-        history = _fit_interpolation(model, config, dataset, folder, resume=resume)
     else:
         history = _fit(model, config, dataset, folder, resume=resume)
+    if isinstance(model, SoftKI):
+        model.fit_posterior(*dataset.train)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
     test = original_units(dataset, dataset.test)
@@ -155,25 +155,6 @@ def _make_deterministic(seed: int) -> None:
     """The same command gives the same bits; draws outside of training follow the seed."""
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(seed)
-
-
-def _fit_interpolation(
-    model: SoftKI, config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool
-) -> training.History:
-    """
-    Train on nine tenths of the rows, take the noise from the others, condition on all: points learn
-    their rows by heart, whose noise then looks too small.
-    """
-    X, Y = dataset.train
-    order = np.random.default_rng(config.seed).permutation(len(X))
-    held_out, rest = np.split(order, [max(1, len(X) // 10)])
-    model.num_data = len(rest)
-    part = dataclasses.replace(dataset, train=(X[rest], Y[rest]))
-    history = _fit(model, config, part, folder, resume=resume)
-    model.fit_posterior(X[held_out], Y[held_out], refit_noise=True)
-    model.fit_posterior(X, Y)
-    model.num_data = len(X)
-    return history
 
 
 def _optimizer(config: RunConfig) -> Any:

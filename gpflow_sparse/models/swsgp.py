@@ -91,6 +91,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         q_mu: Any = None,
         q_sqrt: Any = None,
         whiten: bool = False,
+        start: str = "sites",
     ) -> None:
         """
         :param kernel: single-output, shared by all latent functions; or SharedIndependent,
@@ -104,17 +105,21 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         :param num_latent_gps: number of latent functions; None as in
             :class:`~gpflow_sparse.models.VariationalModel`.
         :param num_data: number of training rows N, so that a minibatch counts for all of them.
-        :param q_mu: starting means ``[M, L]``; zero by default.
+        :param q_mu: starting means ``[M, L]``; zero by default, see ``start``.
         :param q_sqrt: starting standard deviations ``[M, L]``; for "dense" lower factors ``[L, M,
             M]``; for "low_rank" a pair, ``[M, L]`` and ``[L, M, R]``. By default the prior for
             "dense", O(M^3); else the independent variables closest to it as far as the 16 points
             nearest to each tell, O(M 16^3).
         :param whiten: must be False.
+        :param start: "sites": before its first step, ``training.fit`` calls
+            :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
+            or the means are no longer zero. "prior": it trains q from where it is.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
         iv = swsgp_options.require_inducing(inducing_variable)
         swsgp_options.require_objective(covariance, kl_weighting, union, iv)
+        checks.require_choice(start, "start", ("sites", "prior"))
         if isinstance(kernel, MultioutputKernel):
             require_latent_kernels(kernel)
         super().__init__(
@@ -128,6 +133,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         component_checks.require_dtype(iv, "inducing_variable", gpflow.default_float())
         self.inducing_variable = iv
         self.covariance, self.kl_weighting, self.union = covariance, kl_weighting, union
+        self.start = start if q_mu is None and q_sqrt is None else "prior"
         mean, scales, factors = swsgp_options.starting_q(self, covariance, rank, q_mu, q_sqrt)
         self.q_mu = tf.Variable(mean)
         self.q_log_scale = None if scales is None else tf.Variable(np.log(scales))

@@ -1,11 +1,12 @@
 """What a model with neighbors can set without an optimizer."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
 
 from gpflow_sparse.models.swsgp_optimum import optimal_q, require_conjugate
 from gpflow_sparse.models.swsgp_sites import (
@@ -24,6 +25,8 @@ class ClosedForms:
     mean_function: Any
     q_mu: tf.Variable
     q_log_scale: tf.Variable | None
+    num_data: Any
+    start: str
     _require_usage: Callable[[], None]
 
     def update_posterior(self, X: Any, Y: Any = None) -> None:
@@ -54,6 +57,7 @@ class ClosedForms:
         "low_rank" only means and, of "low_rank", the diagonal.
 
         Training starts much closer than from zero means: unwhitened means are slow to learn.
+        `training.fit` calls this before the first step unless the model has ``start="prior"``.
 
         :param X: as :meth:`update_posterior`; any likelihood.
         :raises ValueError: for data that do not fit the model.
@@ -63,6 +67,26 @@ class ClosedForms:
         self.q_mu.assign(means)
         if self.q_log_scale is not None:
             self.q_log_scale.assign(np.log(scales))
+
+    def start_training(self, data: Any) -> None:
+        """
+        :meth:`start_from_sites` if the model is to start so and its means are still zero; else
+        nothing. `training.fit` calls it before the first step of a run.
+
+        :param data: as `training.fit` was given them. Of a data set that may be endless, the first
+            ``num_data`` rows are read.
+        """
+        mixed = isinstance(self.kernel, LinearCoregionalization)
+        if self.start != "sites" or mixed or bool(tf.reduce_any(self.q_mu != 0.0)):
+            return
+        if isinstance(data, tf.data.Dataset):
+            if int(data.cardinality()) < 0:
+                data = data.unbatch().take(int(self.num_data)).batch(1024)
+            data = (data,)
+        try:
+            self.start_from_sites(*data)
+        except ValueError as error:  # of rows too that no step may come to read
+            warnings.warn(f"training starts from the prior: {error}", stacklevel=2)
 
     def fit_sites(self, X: Any, Y: Any = None) -> SitePosterior:
         """

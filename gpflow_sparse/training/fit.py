@@ -185,8 +185,11 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
         return None
     if data is None:
         raise ValueError(f"data is needed: {type(model).__name__} does not hold its data.")
-    feed = open_feed(data, batch_size, seed, data_guard(model))
-    _require_num_data(model, feed)
+    rows = model.keep_back(data, seed) if hasattr(model, "keep_back") else data
+    if rows is not data and batch_size is not None:  # of all rows, until some are kept back
+        batch_size = min(checks.require_count(batch_size, "batch_size"), len(rows[0]))
+    feed = open_feed(rows, batch_size, seed, data_guard(model))
+    _require_num_data(model, feed, feed.num_rows if rows is data else len(data[0]))
     return feed
 
 
@@ -239,17 +242,21 @@ def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | N
     return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
 
 
-def _require_num_data(model: gpflow.models.GPModel, feed: Feed) -> None:
-    """Minibatches count for all the data only if the model knows how many rows there are."""
+def _require_num_data(model: gpflow.models.GPModel, feed: Feed, num_rows: int | None) -> None:
+    """
+    Minibatches count for all the data only if the model knows how many rows there are.
+
+    :param num_rows: of the data, those kept back from training too.
+    """
     if not hasattr(model, "num_data"):
         return
-    if feed.num_rows is None:
+    if num_rows is None:
         if model.num_data is None:
             raise ValueError("the model needs num_data, the number of rows behind the dataset.")
     elif (feed.batch_size != feed.num_rows or model.num_data is not None) and (
-        model.num_data is None or int(model.num_data) != feed.num_rows
+        model.num_data is None or int(model.num_data) != num_rows
     ):
         raise ValueError(
             f"the model has num_data={model.num_data}, but batches of {feed.batch_size} are drawn "
-            f"from {feed.num_rows} rows: build it with num_data={feed.num_rows}."
+            f"from {num_rows} rows: build it with num_data={num_rows}."
         )

@@ -192,6 +192,8 @@ class TrainingLoop:
         due = step % self._epoch == 0 if self._epoch else step == 0
         if due and self._feed is not None and hasattr(self._model, "prepare_data"):
             self._prepare(step, lambda: self._model.prepare_data(self._data))
+        if step == 0 and self._feed is not None and hasattr(self._model, "start_training"):
+            self._prepare(step, lambda: self._model.start_training(self._data))
 
     def _prepare(self, step: int, prepare: Callable[[], None]) -> None:
         try:

@@ -45,8 +45,8 @@ def test_a_killed_run_ends_with_the_same_bits(build, tmp_path):
 
 def test_what_is_fixed_stays_fixed_and_training_ends_a_posterior():
     model = softki()
-    model.fit_posterior(*data())
     gpflow.set_trainable(model.likelihood.variance, False)
+    model.fit_posterior(*data())
     gpflow.set_trainable(model.basis.temperature, False)
     fit(model, data(), num_steps=5, batch_size=16, progress=False)
     np.testing.assert_allclose(model.likelihood.variance, 0.1, rtol=1e-14)
@@ -118,3 +118,47 @@ def test_scipy_finds_a_better_model_on_all_rows():
         model.training_loss_closure(data()), model.trainable_variables, options={"maxiter": 15}
     )
     assert float(model.elbo(data())) > before + 10.0
+
+
+def test_the_noise_comes_from_rows_that_training_has_kept_back(monkeypatch):
+    X, Y = data()
+    seen, elbo = [], SoftKI.elbo
+    monkeypatch.setattr(SoftKI, "elbo", lambda self, rows: seen.append(rows[0]) or elbo(self, rows))
+    model = softki()
+    fit(model, (X, Y), num_steps=5, batch_size=N, progress=False, seed=3)
+    kept, rest = np.split(np.random.default_rng(3).permutation(N), [N // 10])
+    np.testing.assert_array_equal(seen[0], X[np.sort(rest)])
+    found = []
+    for rows in (kept, np.arange(N)):
+        copy = softki()  # of the same parameters, but without rows that were kept back
+        for mine, trained in zip(copy.parameters, model.parameters, strict=True):
+            mine.assign(trained)
+        copy.fit_posterior(X[rows], Y[rows])
+        found.append(copy.likelihood.variance.numpy())
+    assert found[0] > 1.05 * found[1]
+    model.fit_posterior(X, Y)
+    np.testing.assert_allclose(model.likelihood.variance, found[0], rtol=1e-6)
+    model.fit_posterior(np.concatenate([X, X]), np.concatenate([Y, Y]))  # other rows
+    assert model.likelihood.variance.numpy() < found[1]
+
+
+def test_nothing_is_kept_back_or_refitted_if_told_so():
+    X, Y = data()
+    literal, default = softki(held_out=0.0), softki()
+    for model in (literal, default):
+        history = fit(model, (X, Y), num_steps=1, batch_size=N, progress=False)
+        expected = softki().elbo((X, Y)).numpy()
+        assert (abs(history.elbo[0] - expected) < 1e-9) == (model is literal)
+    before = literal.likelihood.variance.numpy()
+    literal.fit_posterior(X, Y, refit_noise=False)
+    assert literal.likelihood.variance.numpy() == before
+    gpflow.set_trainable(default.likelihood.variance, False)
+    before = default.likelihood.variance.numpy()
+    default.fit_posterior(X, Y)
+    assert default.likelihood.variance.numpy() == before
+
+
+@pytest.mark.parametrize("held_out", [1.0, -0.1, True, "0.1", np.nan])
+def test_the_fraction_held_out_is_one(held_out):
+    with pytest.raises(ValueError, match="held_out must be a fraction from 0 to below 1"):
+        softki(held_out=held_out)

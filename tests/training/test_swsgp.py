@@ -80,7 +80,7 @@ def run(model, source=None, **options):
 
 def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
     """In the graph; by a tree, a batch ahead or not; from memory."""
-    expected = run(swsgp())
+    expected = run(swsgp(start="prior"))
     monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
     ahead, late, here = [], [], threading.local()
     query, find_ahead = NeighborIndex.query, HostSearch.find_ahead
@@ -96,13 +96,13 @@ def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
 
     monkeypatch.setattr(NeighborIndex, "query", counted)
     monkeypatch.setattr(HostSearch, "find_ahead", counted_ahead)
-    found = {"ahead": run(swsgp())}
+    found = {"ahead": run(swsgp(start="prior"))}
     assert ahead == [16] * 10
     assert late.count(16) < 8  # the first batch, and those before which lengthscales have moved
     del ahead[:]
-    found["remembered"] = run(swsgp(inducing={"num_remembered": 40}))
+    found["remembered"] = run(swsgp(start="prior", inducing={"num_remembered": 40}))
     monkeypatch.setattr(Ahead, "of", lambda model, feed: None)
-    found["neither"] = run(swsgp())
+    found["neither"] = run(swsgp(start="prior"))
     assert not ahead
     for got in found.values():
         assert got[0] == expected[0]
@@ -195,7 +195,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"covariance": "dense"}], ids=["diag", "dense"])
 def test_a_run_that_cannot_be_cured_moves_nothing(options):
-    model = swsgp(**options)
+    model = swsgp(start="prior", **options)
     model.update_neighbors(data()[0])
     before = bits(model)
     with pytest.warns(UserWarning, match="of the step size"):  # noqa: SIM117
@@ -313,3 +313,51 @@ def test_options_that_do_not_go_together_are_named(options, words):
     model = swsgp(num_data=options.pop("num_data", N))
     with pytest.raises(ValueError, match=words):
         run(model, num_steps=2, **options)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tf.data", "endless"])
+def test_training_starts_from_sites_once(kind):
+    X, Y = data()
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    source = {"arrays": (X, Y), "tf.data": rows, "endless": rows.repeat()}[kind]
+    expected, model = swsgp(), swsgp()
+    expected.start_from_sites(X, Y)
+    model.update_neighbors(X)
+    fixed = {"optimizer": SparseSGD(0.0), "batch_size": 16 if kind == "arrays" else None}
+    run(model, source, num_steps=1, **fixed)
+    assert np.abs(model.q_mu).max() > 0.1
+    np.testing.assert_allclose(model.q_mu, expected.q_mu, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(model.q_log_scale, expected.q_log_scale, rtol=1e-10)
+    model.q_mu.assign(np.full((M, 1), 0.5))
+    run(model, source, num_steps=1, **fixed)
+    np.testing.assert_array_equal(model.q_mu, np.full((M, 1), 0.5))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"start": "prior"}, {"q_mu": np.zeros((M, 1))}, {"q_sqrt": np.ones((M, 1))}],
+    ids=["told so", "q_mu given", "q_sqrt given"],
+)
+def test_training_does_not_start_from_sites_where_q_is_given(options):
+    model = swsgp(**options)
+    assert model.start == "prior"
+    before = model.q_mu.numpy(), model.q_log_scale.numpy()
+    run(model, num_steps=1, optimizer=SparseSGD(0.0))
+    np.testing.assert_array_equal(model.q_mu, before[0])
+    np.testing.assert_array_equal(model.q_log_scale, before[1])
+
+
+def test_a_start_that_fails_is_the_prior(monkeypatch):
+    def fail(*_):
+        raise linalg.FactorizationError("K_I failed.")
+
+    monkeypatch.setattr(SWSGP, "start_from_sites", fail)
+    model = swsgp()
+    with pytest.warns(UserWarning, match="training starts from the prior: K_I failed"):
+        run(model, num_steps=1, optimizer=SparseSGD(0.0))
+    np.testing.assert_array_equal(model.q_mu, np.zeros((M, 1)))
+
+
+def test_another_start_is_refused():
+    with pytest.raises(ValueError, match="start must be"):
+        swsgp(start="zero")

@@ -105,6 +105,7 @@ def build_model(
         noise_variance=noise,
         objective=options["objective"],
         num_data=len(X),
+        held_out=0.0,
         **weights,
     )
     gpflow.set_trainable(model.basis.temperature, options["learn_temperature"])
@@ -129,7 +130,7 @@ def _watch(
 ) -> float:
     """RMSE; the model of SoftKI first needs its posterior."""
     if isinstance(model, SoftKI):
-        model.fit_posterior(*data)
+        model.fit_posterior(*data, refit_noise=False)
     return metrics.rmse(watched[1], model.predict_f(watched[0])[0].numpy().astype(np.float64))
 
 
@@ -141,7 +142,7 @@ def _score_softki(
     the re-fitted noise and the prior variance filled up to the kernel's.
     """
     start = time.perf_counter()
-    model.fit_posterior(*data)
+    model.fit_posterior(*data, refit_noise=False)
     seconds = time.perf_counter() - start
     as_trained = _score(model, dataset)
     model.fit_posterior(*data, refit_noise=True)
