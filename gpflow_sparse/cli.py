@@ -16,7 +16,6 @@ from gpflow_sparse.experiments.commands import bench
 from gpflow_sparse.experiments.config import MODEL, MOST_LAYERS, RunConfig
 from gpflow_sparse.experiments.memory import memory_estimate
 from gpflow_sparse.experiments.methods import (
-    BASELINES,
     BASES,
     COVARIANCES,
     IMAGE_METHODS,
@@ -33,7 +32,14 @@ from gpflow_sparse.experiments.methods import (
 )
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.session import session
-from gpflow_sparse.terminal import clear_errors, print_results, print_table, write_csv
+from gpflow_sparse.terminal import (
+    HomePath,
+    HomeText,
+    clear_errors,
+    print_results,
+    print_table,
+    write_csv,
+)
 
 _DEFAULTS = RunConfig()
 
@@ -51,7 +57,11 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 
 
 @main.command()
-@_field("--data", help="Data set by name (see `datasets`), or a csv, npz or parquet file.")
+@_field(
+    "--data",
+    type=HomeText(),
+    help="Data set by name (see `datasets`), or a csv, npz or parquet file.",
+)
 @_field("--target", help="Column of the file to predict.")
 @_field("--task", type=click.Choice(["regression", "classification"]), help="For a file.")
 @_field("--split", help="Which train/test split.")
@@ -98,8 +108,8 @@ def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
 @_field("--natural-gradients", help="Step size on q; 0, as for conv-..., leaves q to Adam.")
 @_field("--baseline/--no-baseline", help="Train GPflow's SVGP with the same M beside it.")
 @_field("--float32/--float64", help="Precision.")
-@_field("--seed", help="Seed of everything.")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder of results.")
+@_field("--seed", help="Seed of everything: equal commands give equal bits.")
+@click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")
 @click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
@@ -113,25 +123,24 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         config = _configured(fields)
         import numpy as np
 
-        from gpflow_sparse.experiments import build, runs
+        from gpflow_sparse.experiments import build, plots, runs
 
         dataset = build.load_data(config)
         if not _chosen("num_inducing", "num_orthogonal"):
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
-        runs.prepare_folder(folder, config, resume=resume)
+        if plot and not plots.can_draw():
+            plot = False
+            click.echo(f"no pictures will be drawn: {plots.NEEDED}.", err=True)
+        runs.prepare_folder(folder, config, resume=resume, plot=plot)
         _announce(config, dataset)
-        trained = [runs.train(config, dataset, folder, resume=resume)]
-        if config.baseline and config.method not in BASELINES:
-            trained.append(runs.train(config.as_baseline(), dataset, folder, resume=resume))
-        record = runs.summary(config, dataset, trained)
-        runs.save_run(folder, record, trained[0].model)
-        if plot:
-            _draw(folder, config, dataset, trained)
+        trained, record = runs.run(config, dataset, folder, resume=resume)
         print_results(record["results"], dataset.num_classes)
         click.echo(f"results in {folder}", err=True)
         click.echo(json.dumps(record))
+        if plot:
+            _draw(folder, config, dataset, trained)
 
 
 def _model_options(command: Any) -> Any:
@@ -140,7 +149,7 @@ def _model_options(command: Any) -> Any:
         click.option(
             "--model",
             "path",
-            type=click.Path(path_type=Path),
+            type=HomePath(),
             required=True,
             help="A run folder of `fit`, or a file written by gpflow_sparse.save.",
         ),
@@ -159,17 +168,17 @@ def _model_options(command: Any) -> Any:
 
 @main.command()
 @_model_options
-@click.option("--data", required=True, help="csv, npz or parquet file with the input columns.")
-@click.option("--output", type=click.Path(path_type=Path), help="csv file; default the terminal.")
+@click.option("--data", type=HomeText(), required=True, help="csv, npz or parquet file of inputs.")
+@click.option("--output", type=HomePath(), help="csv file; default the terminal.")
 def predict(
     path: Path, chunk_size: int, device: str | None, data: str, output: Path | None
 ) -> None:
     """Predict new rows with a trained model, in original units, as csv."""
     with clear_errors(), _model_session(path, device):
-        from gpflow_sparse.experiments import stored
+        from gpflow_sparse.experiments import outputs, stored
 
-        if output is not None and output.resolve() == Path(data).resolve():
-            raise ValueError("output must be another file than data.")
+        if output is not None:
+            outputs.require_table(output, path, Path(data))
         model = stored.open_model(path)
         X = stored.read_inputs(model, data)
         names, values = stored.predict_table(model, X, chunk_size)
@@ -180,9 +189,9 @@ def predict(
 
 @main.command()
 @_model_options
-@click.option("--data", help="A file with the columns of the training data; default the test rows.")
+@click.option("--data", type=HomeText(), help="A file with those columns; default the test rows.")
 @click.option("--target", help="Column of the file to compare with; default that of training.")
-@click.option("--report", type=click.Path(path_type=Path), help="Folder for a page of diagnostics.")
+@click.option("--report", type=HomePath(), help="Folder for a page of diagnostics.")
 def evaluate(
     path: Path,
     chunk_size: int,
@@ -197,6 +206,8 @@ def evaluate(
         from gpflow_sparse.experiments.evaluation import evaluate as score
 
         model = stored.open_model(path)
+        if report is not None:
+            stored.require_reportable(report, model)
         X, Y = stored.read_pairs(model, data, target)
         classes = model.num_classes
         metrics, predictions = score(

@@ -104,7 +104,7 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     :param M: number of centers, at most the number of distinct rows of X.
     :param kernel: its `lengthscales` (one, or one per column) scale the columns; without a kernel,
         or when it reads only some of the columns, distances are those of X as it is.
-    :param seed: the same seed gives the same centers, to the rounding of sums over threads.
+    :param seed: the same seed gives the same centers.
     :return: distinct centers Z [M, D].
     :raises ValueError: X is not a finite matrix, or has fewer than M distinct rows.
     """
@@ -121,7 +121,22 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     else:
         model = MiniBatchKMeans(M, n_init=1, batch_size=_BATCH_ROWS, random_state=seed)
     model.fit(rows, sample_weight=weights.astype(np.float64))
-    return _distinct_centers(model.cluster_centers_, rows) * scale
+    centers = _weighted_means(rows, weights, model.labels_, model.cluster_centers_)
+    return _distinct_centers(centers, rows) * scale
+
+
+def _weighted_means(rows: Array, weights: Array, labels: Array, centers: Array) -> Array:
+    """
+    One more Lloyd update of ``centers [M, D]``, which sums in the order of the rows.
+
+    scikit-learn adds up over threads in the order in which they end, so that its centers differ in
+    the last bits from call to call.
+    """
+    totals = np.bincount(labels, weights, minlength=len(centers))  # [M]
+    sums = [np.bincount(labels, weights * column, minlength=len(centers)) for column in rows.T]
+    occupied = totals > 0.0
+    means = np.stack(sums, axis=1) / np.where(occupied, totals, 1.0)[:, None]
+    return np.where(occupied[:, None], means, centers)
 
 
 def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> Array:

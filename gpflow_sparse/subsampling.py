@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from gpflow_sparse import random_draws
+
 # Where an estimated variance is cut off: below, the square root in a quadrature has no slope.
 _LEAST_VARIANCE = 1e-10
 # The cipher that shuffles indices is not uniform over small ranges with TensorFlow's 4 rounds
@@ -25,15 +27,16 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
     """
     Different integers from 0 to ``size - 1``, ``[num_drawn]``, every subset as likely as another.
 
-    O(num_drawn) for any size: no permutation is made. From TensorFlow's global generator; all of
-    them come in order, without a random number. XLA has no kernel for this operation.
+    O(num_drawn) for any size: no permutation is made. All of them come in order, without a random
+    number. XLA has no kernel for this operation.
     """
     if not tf.is_tensor(num_drawn) and num_drawn == size:
         return tf.range(size)
-    limits = {"minval": tf.int32.min, "maxval": tf.int32.max}
-    seed = tf.random.uniform([3], dtype=tf.int32, **limits)
     return tf.raw_ops.RandomIndexShuffle(
-        index=tf.range(num_drawn), seed=seed, max_index=tf.constant(size - 1), rounds=_ROUNDS
+        index=tf.range(num_drawn),
+        seed=random_draws.integers([3]),
+        max_index=tf.constant(size - 1),
+        rounds=_ROUNDS,
     )
 
 

@@ -9,9 +9,44 @@ from typing import Any, NoReturn
 
 import click
 
+from gpflow_sparse.persistence import files
+
+
+class HomePath(click.Path):
+    """A path option in which "~" is the home folder, also where a shell does not expand it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """:raises click.BadParameter: for the home folder of an unknown user."""
+        return super().convert(_expanded(value, self, param, ctx), param, ctx)
+
+
+class HomeText(click.ParamType):
+    """The name of a data set, or a path as in :class:`HomePath`, as text."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """:raises click.BadParameter: for the home folder of an unknown user."""
+        return str(_expanded(value, self, param, ctx)) if value.startswith("~") else value
+
+
+def _expanded(
+    value: Any,
+    kind: click.ParamType,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> Path:
+    try:
+        return files.as_path(value)
+    except ValueError as error:
+        kind.fail(str(error), param, ctx)
+
 
 def print_results(results: list[dict[str, Any]], num_classes: int | None) -> None:
-    """A table of models and their metrics."""
+    """A table of models and their metrics; those of a baseline that failed are not there."""
     names = {
         "rmse": "RMSE",
         "error_rate": "error rate",
@@ -24,7 +59,10 @@ def print_results(results: list[dict[str, Any]], num_classes: int | None) -> Non
         "seconds": "seconds",
     }
     shown = [name for name in names if name in results[0]]
-    rows = [(r["title"], *(f"{r[name]:.4g}" for name in shown)) for r in results]
+    rows = [
+        (r["title"], *(f"{r[name]:.4g}" if name in r else "failed" for name in shown))
+        for r in results
+    ]
     print_table(("model", *(names[name] for name in shown)), rows)
 
 
@@ -51,8 +89,7 @@ def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
     if output is None:
         click.echo("\n".join(lines))
     else:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        files.write_text(output, "\n".join(lines) + "\n")
 
 
 def printable(text: str) -> str:

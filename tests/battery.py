@@ -409,7 +409,7 @@ MEMBERS = {
         reals(3),
         guarded=False,
     ),
-    "basis_svgp": Member(basis_svgp(grid(), P=2), reals(2), drawable=False, xla=1e-4),
+    "basis_svgp": Member(basis_svgp(grid(), P=2), reals(2), xla=1e-4),
     "basis_svgp_finite": Member(
         basis_svgp(grid(), keep_residual=False), reals(1), degenerate=True, xla=1e-4
     ),
@@ -417,7 +417,6 @@ MEMBERS = {
     "basis_svgp_bernoulli": Member(
         basis_svgp(grid(), likelihood=gpflow.likelihoods.Bernoulli),
         labels,
-        drawable=False,
         xla=1e-4,
     ),
     "qsgp": Member(qsgp(fourier, P=2), reals(2)),
@@ -432,23 +431,19 @@ MEMBERS = {
         qsgp(fourier, likelihood=BernoulliLogit, site_estimator="strict"), labels
     ),
     "rvm": Member(rvm, reals(1)),
-    "swsgp": Member(swsgp(P=2), reals(2), prior=False, one_kl=False, drawable=False),
+    "swsgp": Member(swsgp(P=2), reals(2), prior=False, one_kl=False),
     "swsgp_dense": Member(
         swsgp(covariance="dense", points={"global_indices": [5, 0]}),
         reals(1),
         one_kl=False,
-        drawable=False,
     ),
     "swsgp_low_rank": Member(
         swsgp(P=2, covariance="low_rank", rank=2),
         reals(2),
         prior=False,
         one_kl=False,
-        drawable=False,
     ),
-    "swsgp_chain": Member(
-        swsgp(kl_weighting="chain"), reals(1), prior=False, averages=False, drawable=False
-    ),
+    "swsgp_chain": Member(swsgp(kl_weighting="chain"), reals(1), prior=False, averages=False),
     "swsgp_union": Member(
         swsgp(union=6),
         reals(1),
@@ -456,7 +451,6 @@ MEMBERS = {
         one_kl=False,
         averages=False,
         shared=True,
-        drawable=False,
         xla=None,
     ),
     "swsgp_bernoulli": Member(
@@ -464,11 +458,8 @@ MEMBERS = {
         labels,
         prior=False,
         one_kl=False,
-        drawable=False,
     ),
-    "swsgp_separate": Member(
-        swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False, drawable=False
-    ),
+    "swsgp_separate": Member(swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False),
     "stock_svgp": Member(solvegp(model=gpflow.models.SVGP, P=2), reals(2), guarded=False),
     "solvegp_patches": Member(
         on_images(convolutional, pixels, P=2), reals(2), drawable=False, xla=None
@@ -480,7 +471,6 @@ MEMBERS = {
         deep(orthogonal_layer, lambda: top_layer(2)),
         reals(2),
         float32=False,
-        drawable=False,
         xla=None,
         deep=True,
         mixture=True,
@@ -489,14 +479,11 @@ MEMBERS = {
         deep(neighbor_layer),
         reals(1),
         prior=False,
-        drawable=False,
         xla=None,
         deep=True,
         mixture=True,
     ),
-    "deep_basis": Member(
-        deep(basis_layer), reals(1), drawable=False, xla=None, deep=True, mixture=True
-    ),
+    "deep_basis": Member(deep(basis_layer), reals(1), xla=None, deep=True, mixture=True),
     "deep_convolution": Member(
         deep(
             convolution_layer,

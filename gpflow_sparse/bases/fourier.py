@@ -210,6 +210,34 @@ def standard_frequencies(
     return frequencies
 
 
+def draw_frequencies(
+    kernel: kernels.Kernel, count: int, num_columns: int, generator: np.random.Generator
+) -> np.ndarray:
+    """
+    Draws from the spectral density of a kernel with the lengthscales that it has.
+
+    That of a Product is the density of a sum of independent frequencies, one of each part; a
+    Constant has the frequency 0.
+
+    :param num_columns: D of the inputs; columns that the kernel does not read have the frequency 0.
+    :return: ``[count, D]``, float64.
+    :raises ValueError: for other kernels, see :func:`spectral_degrees`.
+    """
+    found = np.zeros((count, num_columns))
+    if type(kernel) is kernels.Product:
+        return sum(
+            (draw_frequencies(part, count, num_columns, generator) for part in kernel.kernels),
+            found,
+        )
+    if type(kernel) is kernels.Constant:
+        return found
+    degrees = spectral_degrees(kernel)
+    columns = np.arange(num_columns)[kernel.active_dims]
+    drawn = standard_frequencies(degrees, count, len(columns), generator)
+    np.add.at(found.T, columns, (drawn / np.asarray(kernel.lengthscales)).T)
+    return found
+
+
 def spectral_degrees(kernel: Any) -> float:
     """
     Degrees of freedom of the multivariate Student's t that is a kernel's spectral density;

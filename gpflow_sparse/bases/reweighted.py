@@ -63,6 +63,13 @@ class ReweightedBasis(FiniteBasis):
         """Of the basis inside; weights and rotation stay, whatever functions they are then of."""
         return self.basis.refresh()
 
+    def unweighted(self, coefficients: tf.Tensor) -> tf.Tensor:
+        """The same functions in terms of the basis inside: its coefficients, ``[..., m, P]``."""
+        scaled = tf.sqrt(tf.cast(self.weights, coefficients.dtype))[:, None] * coefficients
+        if self.rotation is None:
+            return scaled
+        return tf.linalg.matmul(tf.cast(self.rotation, scaled.dtype), scaled)
+
     @property
     def numbers_per_row(self) -> int:
         return self.basis.numbers_per_row + self.num_basis

@@ -15,6 +15,7 @@ from gpflow_sparse.experiments.build_basis import basis_model
 from gpflow_sparse.experiments.build_images import image_model, image_shape
 from gpflow_sparse.experiments.config import RunConfig
 from gpflow_sparse.experiments.methods import BASIS_METHODS, IMAGE_METHODS
+from gpflow_sparse.experiments.row_checks import require_range, require_ranges
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
@@ -37,15 +38,20 @@ def load_data(config: RunConfig) -> Dataset:
 
     For methods of images all pixels of a channel have one mean and one scale.
 
-    :raises ValueError: if the file's columns cannot be used, or labels are not integers.
+    :raises ValueError: if the file's columns cannot be used, labels are not integers, or a number
+        of a training or test row is too large to compute with.
     """
     if not Path(config.data).suffix:
-        return _standardized(config, load(config.data, split=config.split))
+        dataset = _standardized(config, load(config.data, split=config.split))
+        require_ranges(dataset, config.data, gpflow.default_float())
+        return dataset
     if config.target is None and Path(config.data).suffix != ".npz":
         raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
     table = read_table(config.data, target=config.target)
     if table.Y is None:
         raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
+    target_name = table.target_name or "y"
+    require_range(config.data, (*table.feature_names, target_name), (table.X, table.Y))
     rows = np.random.default_rng(config.split).permutation(len(table.X))
     num_test = max(1, len(rows) // 10)
     train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
@@ -54,10 +60,12 @@ def load_data(config: RunConfig) -> Dataset:
         train=(table.X[train], table.Y[train]),
         test=(table.X[test], table.Y[test]),
         feature_names=table.feature_names,
-        target_name=table.target_name or "y",
+        target_name=target_name,
         num_classes=_count_classes(table.Y) if config.task == "classification" else None,
     )
-    return _standardized(config, dataset)
+    dataset = _standardized(config, dataset)
+    require_ranges(dataset, config.data, gpflow.default_float(), (train, test))
+    return dataset
 
 
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:

@@ -14,7 +14,7 @@ from gpflow_sparse.experiments import step_commands
 from gpflow_sparse.experiments.papers import PAPERS
 from gpflow_sparse.experiments.step_commands import split_list, whole_numbers
 from gpflow_sparse.session import session
-from gpflow_sparse.terminal import clear_errors, print_table, stopped
+from gpflow_sparse.terminal import HomePath, clear_errors, print_table, stopped
 
 
 @click.group()
@@ -46,7 +46,7 @@ def bench() -> None:
 @click.option("--num-support", default=500, help="qsgp: support rows.")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=HomePath(file_okay=False),
     help="qsgp: folder for the table and a picture.",
 )
 @click.option("--surface", is_flag=True, help="swsgp: inputs near a surface of 3 dimensions.")
@@ -175,7 +175,7 @@ def grief(device: str | None, **sizes: int) -> None:
 @click.option("--splits", default="", show_default="all", help="Which splits, with commas.")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=HomePath(file_okay=False),
     show_default="benchmarks-NAME",
     help="Folder of results.",
 )

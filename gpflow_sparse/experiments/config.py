@@ -31,6 +31,8 @@ RECORD = "result.json"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
+# What a run draws; the others than the first are of ``IMAGE_METHODS``.
+PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 
 
 _POSITIVE = (
@@ -214,6 +216,11 @@ class RunConfig:
             )
         height, width, channels = map(int, (*parts, "1")[:3])
         return height, width, channels
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """Names of the files that a run draws."""
+        return PICTURES if self.method in IMAGE_METHODS else PICTURES[:1]
 
     @property
     def on_grid(self) -> bool:

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gpflow_sparse.experiments.plots import draw_confusion, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gpflow_sparse.experiments import outputs
+from gpflow_sparse.experiments.plots import draw_confusion, new_figure, save_figure
 
 # Patches of a set that are drawn, and images; in squares.
 _PATCHES_ACROSS, _IMAGES_ACROSS = 10, 5
@@ -74,7 +72,7 @@ def plot_patches(
         _show(axis, tiles(_to_unit(_visible(shown)), _PATCHES_ACROSS))
         first = f", first {len(shown)} of {len(patches)}" if len(shown) < len(patches) else ""
         axis.set_title(f"{title}{first}", fontsize=9)
-    _write(figure, path)
+    save_figure(figure, path, outputs.FIT)
 
 
 def plot_confusion(path: Path, Y: np.ndarray, run: Any) -> None:
@@ -91,7 +89,7 @@ def plot_confusion(path: Path, Y: np.ndarray, run: Any) -> None:
     draw_confusion(axis, Y, run.predictions["probabilities"])
     accuracy = 100.0 * (1.0 - run.metrics["error_rate"])
     axis.set_title(f"{run.title}\n{accuracy:.2f} % of {len(Y)} right")
-    _write(figure, path)
+    save_figure(figure, path, outputs.FIT)
 
 
 def plot_uncertain(
@@ -126,7 +124,7 @@ def plot_uncertain(
         P, label = probabilities[row], int(Y[row, 0])
         text = f"{first}: {P[first]:.2f}  {second}: {P[second]:.2f}\ntrue: {label}"
         axis.set_title(text, fontsize=8, color="black" if first == label else "C3")
-    _write(figure, path)
+    save_figure(figure, path, outputs.FIT)
 
 
 def most_uncertain(probabilities: np.ndarray, count: int) -> np.ndarray:
@@ -160,8 +158,3 @@ def _to_unit(pictures: np.ndarray) -> np.ndarray:
 def _show(axis: Any, picture: np.ndarray) -> None:
     axis.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
     axis.axis("off")
-
-
-def _write(figure: "Figure", path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)

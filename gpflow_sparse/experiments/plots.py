@@ -1,14 +1,20 @@
 """Pictures of a run; matplotlib is imported when one is drawn."""
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpflow_sparse.experiments import outputs
+from gpflow_sparse.persistence import files
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from gpflow_sparse.experiments.runs import Trained
+
+NEEDED = 'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]"'
 
 
 def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_name: str) -> None:
@@ -37,8 +43,23 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
             )
             axis.set_xlabel(f"predicted {target_name}", parse_math=False)
             axis.set_ylabel(f"measured {target_name}", parse_math=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    save_figure(figure, path, outputs.FIT)
+
+
+def save_figure(figure: "Figure", path: Path, writer: str) -> None:
+    """Write a PNG that names the command that wrote it, see :mod:`outputs`."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130, metadata={"Software": writer})
+    files.write_bytes(path, content.getvalue())
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    try:
+        new_figure(1.0, 1.0)
+    except ValueError:
+        return False
+    return True
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -49,9 +70,7 @@ def new_figure(width: float, height: float) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError(
-            'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]", or --no-plot.'
-        ) from error
+        raise ValueError(f"{NEEDED}, or --no-plot.") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 

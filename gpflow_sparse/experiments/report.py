@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 from scipy import stats
 
 from gpflow_sparse.data import metrics
-from gpflow_sparse.experiments.plots import draw_confusion
+from gpflow_sparse.experiments import outputs
+from gpflow_sparse.experiments.plots import draw_confusion, save_figure
+from gpflow_sparse.persistence import files
 
 _BINS = 20
 # Of a list of numbers, such as the center of a region, as many are shown on the page.
@@ -35,6 +38,29 @@ _ABOUT = {
 }
 
 
+_PAGE, _NUMBERS = "index.html", "diagnostics.json"
+_REGRESSION = ("pit.png", "coverage.png", "residuals.png")
+_CLASSIFICATION = ("reliability.png", "confusion.png")
+
+
+def require_writable(directory: Path | str, num_classes: int | None) -> None:
+    """
+    Look at what :func:`write_report` needs, before there is anything to report.
+
+    :raises ValueError: if matplotlib is not installed, or the folder has a file of one of the
+        report's names that is of no report.
+    :raises NotADirectoryError: if the folder is a file, or would be in one.
+    """
+    _panel()
+    folder = Path(directory)
+    outputs.require_folder(folder)
+    names = _REGRESSION if num_classes is None else _CLASSIFICATION
+    outputs.require_own(folder, (*names, _PAGE), outputs.REPORT)
+    # which names no writer, but comes with a page that does
+    if os.path.lexists(folder / _NUMBERS) and not (folder / _PAGE).is_file():
+        raise outputs.foreign(folder / _NUMBERS, outputs.REPORT)
+
+
 def write_report(
     directory: Path | str,
     *,
@@ -51,7 +77,7 @@ def write_report(
 
     The page needs no script and nothing from outside the folder.
 
-    :param directory: made if need be; files of these names are replaced.
+    :param directory: made if need be; files of an earlier report are replaced.
     :param title: heading of the page, such as the method and its sizes.
     :param diagnostics: what :func:`gpflow_sparse.diagnostics` returned, usually for training rows.
     :param Y: outputs ``[N, 1]`` of the rows predicted, in original units, or integer labels.
@@ -61,8 +87,10 @@ def write_report(
     :param num_classes: None for regression.
     :param target_name: what ``Y`` is, for the axes.
     :return: path of ``index.html``.
-    :raises ValueError: if matplotlib is not installed, or arrays do not match.
+    :raises ValueError: if matplotlib is not installed, arrays do not match, or a file of one of
+        these names is of no report.
     """
+    require_writable(directory, num_classes)
     pictures = (
         _regression(Y, predictions["mean"], predictions["variance"], target_name)
         if num_classes is None
@@ -71,14 +99,12 @@ def write_report(
     if diagnostics["calibration"] is None:  # such as counts: no Gaussian, no such intervals
         pictures = {name: pictures[name] for name in pictures if name == "residuals.png"}
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, figure in pictures.items():
-        figure.savefig(folder / name, dpi=130)
-    text = json.dumps(diagnostics, indent=1, allow_nan=False)
-    (folder / "diagnostics.json").write_text(text + "\n", encoding="utf-8")
-    page = folder / "index.html"
-    text = _page(title, diagnostics, scores, list(pictures), target_name, len(Y))
-    page.write_text(text, encoding="utf-8")
+        save_figure(figure, folder / name, outputs.REPORT)
+    page = folder / _PAGE
+    numbers = json.dumps(diagnostics, indent=1, allow_nan=False)
+    files.write_text(page, _page(title, diagnostics, scores, list(pictures), target_name, len(Y)))
+    files.write_text(folder / _NUMBERS, numbers + "\n")
     return page
 
 
@@ -89,7 +115,7 @@ def _regression(
     z = (np.asarray(Y) - mean) / np.sqrt(variance)
     levels = np.linspace(0.05, 0.95, 19)
     observed = metrics.coverage_curve(Y, mean, variance, levels)
-    pictures = {name: _panel() for name in ("pit.png", "coverage.png", "residuals.png")}
+    pictures = {name: _panel() for name in _REGRESSION}
     axes = {name: figure.axes[0] for name, figure in pictures.items()}
     _draw_pit(axes["pit.png"], values)
     _draw_diagonal(axes["coverage.png"], levels, observed, "nominal coverage", "observed coverage")
@@ -120,7 +146,7 @@ def _classification(Y: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
         if count:  # shown, because a bin of few points says little
             axis.annotate(str(count), (x, y), (4, 4), textcoords="offset points", fontsize=8)
     draw_confusion(confusion.axes[0], np.asarray(Y).reshape(-1, 1), probabilities)
-    return {"reliability.png": reliability, "confusion.png": confusion}
+    return dict(zip(_CLASSIFICATION, (reliability, confusion), strict=True))
 
 
 def _panel() -> Any:
@@ -175,6 +201,7 @@ def _page(
     few = ": too few to judge calibration by" if num_rows < _FEW else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{heading}</title>
+<meta name="generator" content="{outputs.REPORT}">
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body><h1>{heading}: {target}</h1>
 <h2>Advice</h2>{f"<ul>{items}</ul>" if items else "<p>Nothing stands out.</p>"}

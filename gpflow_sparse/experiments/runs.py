@@ -1,9 +1,9 @@
 """One run from configuration to a folder of results, and back."""
 
+import contextlib
 import dataclasses
 import json
 import platform
-import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -13,11 +13,13 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow.keras import tf_keras
 from gpflow.models import InternalDataTrainingLossMixin
 
-from gpflow_sparse import persistence, training
+from gpflow_sparse import training
 from gpflow_sparse.data import Dataset
+from gpflow_sparse.experiments import outputs
 from gpflow_sparse.experiments.build import (
     build_model,
     checksum,
@@ -32,13 +34,14 @@ from gpflow_sparse.experiments.config import (
     MODEL,
     RECORD,
     RunConfig,
-    read_record,
 )
 from gpflow_sparse.experiments.evaluation import evaluate, predictor
-from gpflow_sparse.experiments.methods import METHODS, SAMPLED_METHODS
+from gpflow_sparse.experiments.methods import BASELINES, METHODS, SAMPLED_METHODS
 from gpflow_sparse.models import SoftKI
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.saving import save_as
 from gpflow_sparse.persistence.schema import read_json
+from gpflow_sparse.training.checkpoints import remove_checkpoints
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 # Of the hyperparameters beside sampled functions.
@@ -59,15 +62,48 @@ class Trained:
     """Wall time of the training loop, compilation included."""
 
 
-def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = False) -> Trained:
+def run(
+    config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool
+) -> tuple[list[Trained], dict[str, Any]]:
+    """
+    Train the model and its baseline, and keep the model and the record in a prepared folder.
+
+    The model is kept before it is scored, and its record before the baseline is trained. A baseline
+    that fails is reported, and the run is complete without it.
+
+    :param dataset: standardized.
+    :param folder: after :func:`prepare_folder`.
+    :return: what was trained, and the record.
+    """
+    trained = [train(config, dataset, folder, resume=resume, keep=True)]
+    record = _keep_record(folder, summary(config, dataset, trained))
+    if config.baseline and config.method not in BASELINES:
+        baseline = config.as_baseline()
+        try:
+            trained.append(train(baseline, dataset, folder, resume=resume))
+            record = summary(config, dataset, trained)
+        except Exception as error:  # of whatever kind: it is not worth the model
+            reason = str(error).split("\n")[0] or type(error).__name__
+            print_progress(f"{title(baseline)} failed, and the run goes on without it: {reason}")
+            record["results"].append({"title": title(baseline), "error": reason})
+        _keep_record(folder, record)
+    _clear_checkpoints(folder)
+    return trained, record
+
+
+def train(
+    config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = False, keep: bool = False
+) -> Trained:
     """
     Build, train and score one model.
 
     :param dataset: standardized.
     :param folder: of the run; checkpoints go into it until the run is complete.
     :param resume: go on from the checkpoints there.
+    :param keep: save the model in the folder before it is scored.
     """
     start = time.perf_counter()
+    _make_deterministic(config.seed)
     model = build_model(config, dataset)
     print_progress(f"{title(config)}: started in {time.perf_counter() - start:.1f} s")
     if config.method in ("grief", "basis_gpr"):
@@ -78,6 +114,8 @@ def train(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = F
         history = _fit_interpolation(model, config, dataset, folder, resume=resume)
     else:
         history = _fit(model, config, dataset, folder, resume=resume)
+    if keep:
+        save_as(outputs.FIT, model, folder / MODEL)
     test = original_units(dataset, dataset.test)
     scores, predictions = evaluate(
         predictor(model, config.inference), scaler_of(dataset), *test, dataset.num_classes
@@ -109,7 +147,14 @@ def _fit(
         checkpoint_dir=folder / CHECKPOINTS / config.method,
         resume=resume,
         seed=config.seed,
+        deterministic=True,
     )
+
+
+def _make_deterministic(seed: int) -> None:
+    """The same command gives the same bits; draws outside of training follow the seed."""
+    tf.config.experimental.enable_op_determinism()
+    tf.random.set_seed(seed)
 
 
 def _fit_interpolation(
@@ -160,29 +205,41 @@ def _adagrad(config: RunConfig) -> Any:
     return training.SparseAdagrad(_decayed(config), dense=dense)
 
 
-def prepare_folder(folder: Path, config: RunConfig, *, resume: bool) -> None:
+def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool = True) -> None:
     """
-    Make sure that a run neither overwrites an unfinished one nor goes on with another.
+    Make sure that a run replaces and removes only what a run wrote, does not start on top of an
+    unfinished one, and does not go on with another.
 
-    :raises ValueError: saying which option to add or to change.
+    :param plot: whether pictures will be drawn.
+    :raises ValueError: naming the file that no run wrote, or saying which option to add or change.
     """
     note = folder / CHECKPOINTS / CONFIG
     mine = dataclasses.asdict(config)
-    if not any(note.parent.glob("*/checkpoint-*")):
-        if (folder / RECORD).is_file():
-            if resume:
-                raise ValueError(f"the run in {folder} is complete: nothing to resume.")
-            _, record = read_record(folder)
-            _require_same(record["config"], mine, f"the finished run in {folder}")
-        files.write_text(note, json.dumps(mine))
-        return
-    if not resume:
-        raise ValueError(
-            f"an unfinished run is in {folder}: add --resume to go on with it, choose another "
-            f"--output, or delete {folder / CHECKPOINTS}."
-        )
-    stored = read_json(note, RunConfig, "choose another --output")
-    _require_same(stored, mine, f"the unfinished run in {folder}")
+    unfinished = _read(note) if outputs.is_unfinished(folder) else None
+    recorded = outputs.recorded(folder)
+    outputs.require_own(folder, (MODEL, *(config.pictures if plot else ())), outputs.FIT)
+    if unfinished is not None:  # a baseline may be left out, or added, on the way
+        unfinished["baseline"] = config.baseline
+    if any(note.parent.glob("*/checkpoint-*")):
+        if not resume:
+            raise ValueError(
+                f"an unfinished run is in {folder}: add --resume to go on with it, choose another "
+                f"--output, or delete {folder / CHECKPOINTS}."
+            )
+        _require_same(unfinished or {}, mine, f"the unfinished run in {folder}")
+    elif recorded is not None:
+        if unfinished is not None:
+            recorded["baseline"] = config.baseline
+        elif resume:
+            raise ValueError(f"the run in {folder} is complete: nothing to resume.")
+        _require_same(recorded, mine, f"the finished run in {folder}")
+    files.write_text(note, json.dumps({"written_by": outputs.FIT, "config": mine}))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Configuration in the note of an unfinished run."""
+    schema = {"written_by": str, "config": RunConfig}
+    return dict(read_json(path, schema, "choose another --output")["config"])
 
 
 def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> None:
@@ -225,12 +282,20 @@ def summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[st
     }
 
 
-def save_run(directory: Path, record: dict[str, Any], model: gpflow.models.GPModel) -> None:
-    """Write the model, then the record that says that the run is complete."""
-    directory.mkdir(parents=True, exist_ok=True)
-    persistence.save(model, directory / MODEL)
-    files.write_text(directory / RECORD, json.dumps(record) + "\n")
-    shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
+def _keep_record(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    files.write_text(folder / RECORD, json.dumps(record) + "\n")
+    return record
+
+
+def _clear_checkpoints(folder: Path) -> None:
+    """Remove what a run does not need once it is complete; last the note that it is not."""
+    checkpoints = folder / CHECKPOINTS
+    for method in METHODS:
+        remove_checkpoints(checkpoints / method)
+    for path in (*checkpoints.glob(files.TEMPORARY), checkpoints / CONFIG):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a person's files are in it
+        checkpoints.rmdir()
 
 
 def print_progress(text: str) -> None:

@@ -15,7 +15,7 @@ from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.experiments.build import checksum, load_data, original_units
 from gpflow_sparse.experiments.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.experiments.evaluation import class_probabilities, predictor
-from gpflow_sparse.experiments.report import write_report
+from gpflow_sparse.experiments.report import require_writable, write_report
 from gpflow_sparse.models import GRIEF
 
 
@@ -176,6 +176,15 @@ def predict_table(
     return names, np.column_stack(list(columns.values()))
 
 
+def require_reportable(directory: Path, stored: StoredModel) -> None:
+    """
+    :raises ValueError: if :func:`report` would refuse the model or the folder.
+    """
+    if hasattr(stored.model, "layers"):
+        raise ValueError("a report is of models of one layer; leave --report out.")
+    require_writable(directory, stored.num_classes)
+
+
 def report(
     directory: Path,
     stored: StoredModel,
@@ -193,10 +202,10 @@ def report(
     :param scores: what :func:`gpflow_sparse.experiments.evaluation.evaluate` returned for them.
     :param predictions: likewise.
     :return: path of the page.
-    :raises ValueError: for a deep model, whose inputs its last kernel does not see.
+    :raises ValueError: for a deep model, whose inputs its last kernel does not see, or a folder
+        with other files.
     """
-    if hasattr(stored.model, "layers"):
-        raise ValueError("a report is of models of one layer; leave --report out.")
+    require_reportable(directory, stored)
     scored = diagnostics(stored.model, stored.standardizer.transform(*pairs))
     try:
         found = diagnostics(stored.model, load_run_data(stored).train)

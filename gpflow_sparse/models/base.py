@@ -5,6 +5,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse import component_checks
 from gpflow_sparse.models.minibatch import MinibatchModel
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class VariationalModel(MinibatchModel):
@@ -17,6 +18,7 @@ class VariationalModel(MinibatchModel):
     A subclass provides :meth:`posterior` and holds what the posterior needs.
     """
 
+    @reads_parameters
     def prior_kl(self) -> tf.Tensor:
         """KL from the variational distribution to the prior, a scalar; at least zero."""
         self._require_parts(self.input_dim, self.dtype)
@@ -27,6 +29,7 @@ class VariationalModel(MinibatchModel):
         component_checks.require_finite_result(self, "the KL divergence", kl)
         return kl
 
+    @reads_parameters
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         Evidence lower bound, or its unbiased estimate from a minibatch if ``num_data`` is set.

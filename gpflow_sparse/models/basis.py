@@ -21,6 +21,7 @@ from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class BasisGPR(WeightSpaceModel):
@@ -53,6 +54,7 @@ class BasisGPR(WeightSpaceModel):
             data, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
         )
 
+    @reads_parameters
     def elbo(self) -> tf.Tensor:
         """The :meth:`log_marginal_likelihood`, which is not a bound but the evidence itself."""
         return self.log_marginal_likelihood()
@@ -136,6 +138,7 @@ class BasisSVGP(VariationalModel):
         """The basis that the weights belong to."""
         return require_features(self.inducing_variable).basis
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasisPosterior:

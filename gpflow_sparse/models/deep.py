@@ -17,6 +17,7 @@ from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.deep_options import as_noise, require_layers, require_options
 from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.posteriors import DeepPosterior, cache_type
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class DeepGP(VariationalModel):
@@ -112,6 +113,7 @@ class DeepGP(VariationalModel):
         """
         return self._last.variational_parameters
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> DeepPosterior:
@@ -126,6 +128,7 @@ class DeepGP(VariationalModel):
             precompute_cache=cache,
         )
 
+    @reads_parameters
     def elbo(
         self, data: tuple[tf.Tensor, tf.Tensor], eps: Sequence[Any] | None = None
     ) -> tf.Tensor:
@@ -167,6 +170,7 @@ class DeepGP(VariationalModel):
         mean, var = (tf.transpose(tf.reshape(m, shape), [1, 0, 2]) for m in (mean, var))
         return mean, var
 
+    @reads_parameters
     def predict_f_samples(
         self,
         Xnew: tf.Tensor,

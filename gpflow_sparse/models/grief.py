@@ -22,6 +22,7 @@ from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors.mixture import MixturePosterior
 from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
 from gpflow_sparse.rotation import rotated_log_density
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class GRIEF(WeightSpaceModel):
@@ -113,8 +114,10 @@ class GRIEF(WeightSpaceModel):
                 self._row_sums(),
                 rotated=reweighted == "rotated",
                 fixed=self._fixed(),
+                data=self.data,
             )
 
+    @reads_parameters
     def elbo(self) -> tf.Tensor:
         """
         The collapsed bound on the log evidence of the whole kernel, with weights W ``k + phi^T (W -
@@ -127,6 +130,7 @@ class GRIEF(WeightSpaceModel):
 
         return self._guarded(bound)
 
+    @reads_parameters
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
         The log likelihood of the finite sum of functions, with the correction if ``objective`` is
@@ -151,9 +155,9 @@ class GRIEF(WeightSpaceModel):
         changed = self.basis.refresh()
         if self.weights is None:
             return changed
-        changed = changed or not self._statistics.is_current(self._fixed())
+        changed = changed or not self._statistics.is_current(self._fixed(), self.data)
         if changed:
-            self._statistics.update(self._row_sums(), self._fixed())
+            self._statistics.update(self._row_sums(), self._fixed(), self.data)
             self.weights.assign(np.ones(self.basis.num_basis))
         return changed
 
@@ -293,4 +297,4 @@ class GRIEF(WeightSpaceModel):
         if hasattr(self, "_statistics"):  # once it is built
             require_statistics(self._statistics, self.reweighted, self.weights)
             if self._statistics is not None:
-                self._statistics.require_current(self._fixed())
+                self._statistics.require_current(self._fixed(), self.data)

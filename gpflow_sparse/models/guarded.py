@@ -13,6 +13,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse import checks, component_checks, labels
 from gpflow_sparse.posteriors import SparsePosterior
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class GuardedModel(GPModel):
@@ -76,6 +77,7 @@ class GuardedModel(GPModel):
         """Float type of the parameters."""
         return gpflow.default_float()
 
+    @reads_parameters
     def predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -98,6 +100,7 @@ class GuardedModel(GPModel):
         component_checks.require_finite_result(self, "the prediction", mean, cov)
         return mean, cov
 
+    @reads_parameters
     def predict_f_samples(
         self,
         Xnew: tf.Tensor,
@@ -122,6 +125,7 @@ class GuardedModel(GPModel):
         samples = super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
         return _require_drawn(samples)
 
+    @reads_parameters
     def predict_y(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -132,6 +136,7 @@ class GuardedModel(GPModel):
         component_checks.require_finite_result(self, "the prediction", mean, var)
         return mean, var
 
+    @reads_parameters
     def predict_log_density(
         self,
         data: tuple[tf.Tensor, tf.Tensor],

@@ -1,15 +1,16 @@
-"""What a model that holds its data holds: tensors, or batches that are read in every pass."""
+"""The data of a model that holds them: tensors, variables, or batches read in every pass."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import checks
 from gpflow_sparse.streaming import read_in_blocks
 
-HeldData = Any  # (X [N, D], Y [N, P]) tensors, or a tf.data.Dataset of such
+HeldData = Any  # (X [N, D], Y [N, P]) tensors or variables, or a tf.data.Dataset of tensors
 # Numbers in one block of a file on the way into memory: 8 MiB of float64.
 _FILE_BLOCK = 2**20
 
@@ -18,9 +19,10 @@ def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
     """
     ``data`` as a model keeps it.
 
-    :param data: ``(X [N, D], Y [N, P])``. Arrays become tensors. Memory maps (``np.load(path,
-        mmap_mode="r")``) stay on disk and become a data set, as does a ``tf.data.Dataset`` of
-        batches ``(X, Y)``, which must be finite and the same in every pass.
+    :param data: ``(X [N, D], Y [N, P])``. Arrays become tensors. A ``tf.Variable`` or
+        ``gpflow.Parameter`` stays what it is: :func:`read` gives its present values. Memory maps
+        (``np.load(path, mmap_mode="r")``) stay on disk and become a data set, as does a
+        ``tf.data.Dataset`` of batches ``(X, Y)``, which must be finite and the same in every pass.
     :param batches: whether the model can read its data in passes.
     :param copy: whether arrays in memory become tensors; if not they are read like files, for a
         model that does not keep them.
@@ -38,7 +40,59 @@ def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
     X, Y = checks.require_data(data)
     checks.require_range(X, "X")
     checks.require_range(Y, "Y")
-    return X, Y
+    return variable_or(X, data[0], "X"), variable_or(Y, data[1], "Y")
+
+
+def variable_or(tensor: tf.Tensor, given: Any, name: str) -> Any:
+    """``given`` if it is a variable, else the tensor that it has become."""
+    if not _live([given]):
+        return tensor
+    if given.shape.rank != 2 or given.shape[1] is None:
+        raise ValueError(
+            f"{name} must be a variable with a known number of columns, got shape {given.shape}; "
+            f"make it tf.Variable({name}, shape=[None, {tensor.shape[1]}])."
+        )
+    return given
+
+
+def read(data: HeldData, dtype: tf.DType) -> HeldData:
+    """
+    The rows as they are now: variables become tensors, and their values are checked again.
+
+    :param data: as :func:`hold` returned them; tensors and data sets are returned as they are.
+    :param dtype: of the tensors that variables become.
+    :raises ValueError: for values that are not finite, and X and Y with different numbers of rows,
+        eagerly and while tracing; assigned later, when the graph runs, they raise
+        ``tf.errors.InvalidArgumentError``.
+    """
+    if not _live(data):
+        return data
+    if not tf.executing_eagerly():
+        with tf.init_scope():  # the present values, for a plain ValueError
+            if tf.executing_eagerly():
+                read(data, dtype)
+    X, Y = checks.require_data(data, dtype=dtype)
+    checks.require_range(X, "X")
+    checks.require_range(Y, "Y")
+    if not tf.executing_eagerly():
+        tf.debugging.assert_positive(tf.shape(X)[0], "X must have at least one row")
+    return checks.require_finite_in_graph(X, "X"), checks.require_finite_in_graph(Y, "Y")
+
+
+def fingerprint(data: HeldData) -> tf.Tensor:
+    """
+    A hash of the present values of the variables in ``data``, uint8 ``[8]`` for each; ``[0]`` for
+    data that cannot be assigned. O(N D), also in a graph.
+    """
+    parts = [tf.fingerprint(tf.reshape(part, [1, -1]))[0] for part in _live(data)]
+    return tf.concat([tf.zeros([0], tf.uint8), *parts], axis=0)
+
+
+def are_same(first: HeldData, second: HeldData) -> bool:
+    """Whether both are the same objects, whatever the values of variables are."""
+    if isinstance(first, tf.data.Dataset) or isinstance(second, tf.data.Dataset):
+        return first is second
+    return all(a is b for a, b in zip(first, second, strict=True))
 
 
 def columns(data: HeldData) -> tuple[int, int]:
@@ -55,6 +109,17 @@ def columns(data: HeldData) -> tuple[int, int]:
             "data must be (X [N, D], Y [N, P]) as when the model was made, got "
             f"{type(data).__name__}; make a new model."
         ) from error
+
+
+def count_rows(X: Any) -> int:
+    """Rows of an array, or of a finite ``tf.data.Dataset`` of batches, which is read once."""
+    if not isinstance(X, tf.data.Dataset):
+        return len(X) if hasattr(X, "__len__") else int(tf.shape(X)[0])  # a variable has no length
+
+    def add(total: tf.Tensor, *batch: Any) -> tf.Tensor:
+        return total + tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
+
+    return int(X.reduce(tf.zeros([], tf.int64), add))
 
 
 def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
@@ -76,6 +141,13 @@ def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
             kept = [np.concatenate(kept)[::2]]
             count = len(kept[0])
     return np.concatenate(kept).astype(np.float64)
+
+
+def _live(data: HeldData) -> list[Any]:
+    """The parts of ``data`` whose values can be assigned."""
+    if isinstance(data, tf.data.Dataset):
+        return []
+    return [part for part in data if isinstance(part, tf.Variable | gpflow.Parameter)]
 
 
 def _require_files(data: Any) -> tuple[np.ndarray, np.ndarray]:

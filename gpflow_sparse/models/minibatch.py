@@ -12,6 +12,7 @@ from gpflow.models import ExternalDataTrainingLossMixin
 
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.models.held_data import variable_or
 
 
 class MinibatchModel(GuardedModel, ExternalDataTrainingLossMixin):
@@ -64,7 +65,8 @@ class MinibatchModel(GuardedModel, ExternalDataTrainingLossMixin):
         """
         A function of nothing that returns the training loss, as GPflow's optimizers want it.
 
-        :param data: ``(X [N, D], Y [N, P])``, or an iterator over a ``tf.data.Dataset``.
+        :param data: ``(X [N, D], Y [N, P])``, or an iterator over a ``tf.data.Dataset``. Arrays are
+            copied; a ``tf.Variable`` is read at every call.
         :param compile: wrap the loss in ``tf.function``.
         :raises ValueError: as :meth:`elbo`, when made: a compiled loss cannot look at values.
         """
@@ -77,7 +79,9 @@ class MinibatchModel(GuardedModel, ExternalDataTrainingLossMixin):
                 "data must be arrays or iter(tf.data.Dataset): a compiled closure would freeze the "
                 f"first batch of a {type(data).__name__}."
             )
-        return super().training_loss_closure(self._require_data(data), compile=compile)
+        X, Y = self._require_data(data)
+        live = variable_or(X, data[0], "X"), variable_or(Y, data[1], "Y")  # read at every call
+        return super().training_loss_closure(live, compile=compile)
 
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         X, Y = super()._require_data(data)

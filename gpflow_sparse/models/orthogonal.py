@@ -26,6 +26,7 @@ from gpflow_sparse.posteriors import (
     latent_kernels,
     require_latent_kernels,
 )
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class OrthogonalModel(VariationalModel):
@@ -91,6 +92,7 @@ class OrthogonalModel(VariationalModel):
         """Class of the single-output posterior, and its arguments beyond those that all share."""
         return OrthogonalPosterior, {}
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> SparsePosterior:

@@ -22,6 +22,7 @@ from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp_covariance import best_covariance
 from gpflow_sparse.models.qsgp_step import SubsampledStep
 from gpflow_sparse.posteriors import ChevronPosterior, cache_type
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class QSGP(SubsampledStep, VariationalModel):
@@ -177,6 +178,7 @@ class QSGP(SubsampledStep, VariationalModel):
         D = None if self.q_columns is None else tf.convert_to_tensor(self.q_columns)
         return Tail(self.q_mu[self.num_head :], tf.convert_to_tensor(self.q_log_scale), D)
 
+    @reads_parameters
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         Estimate of the evidence lower bound from a batch and two fresh draws of functions.
@@ -216,6 +218,7 @@ class QSGP(SubsampledStep, VariationalModel):
         qsgp_options.require_all_functions(self)
         return super().training_loss_closure(data, compile=compile)
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> ChevronPosterior:

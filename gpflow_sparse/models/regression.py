@@ -20,6 +20,10 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
     """
     A GPflow model that holds its data, once, and has one noise variance.
 
+    Arrays are copied. A ``tf.Variable(X, shape=[None, D])`` is shared: what is assigned to it, with
+    any number of rows, counts at the next evaluation, compiled or not. It is set to be not
+    trainable.
+
     A subclass provides :meth:`elbo` and :meth:`posterior`.
     """
 
@@ -43,6 +47,9 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
             num_latent_gps=columns(held)[1],
         )
         self.data = held
+        rows = tf.Module()  # an optimizer must not move variables that hold the data
+        rows.data = held
+        gpflow.set_trainable(rows, False)
 
     @abstractmethod
     def elbo(self) -> tf.Tensor:

@@ -8,7 +8,7 @@ from gpflow.functions import MeanFunction
 
 from gpflow_sparse import checks, collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis
-from gpflow_sparse.models.held_data import HeldData
+from gpflow_sparse.models.held_data import HeldData, read
 from gpflow_sparse.streaming import streamed_sum
 
 Tensors = Sequence[tf.Tensor]
@@ -30,6 +30,7 @@ def streamed(
     :param statistics: of ``X [n, D]`` and the errors of the prior mean ``[n, P]``, both in
         ``dtype``, and what the basis precomputes; see :func:`gpflow_sparse.streaming.streamed_sum`.
     """
+    data = read(data, dtype)
 
     def of_block(blocks: Tensors, tables: Tensors) -> Any:
         X, Y = (tf.cast(part, dtype) for part in blocks)

@@ -10,7 +10,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import batch_evidence, checks, collapsed, component_checks
+from gpflow_sparse import batch_evidence, checks, collapsed, component_checks, random_draws
 from gpflow_sparse import noise_profile as profiles
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.inducing_variables import BasisFeatures
@@ -21,6 +21,7 @@ from gpflow_sparse.models.minibatch import MinibatchModel
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
 from gpflow_sparse.models.row_streaming import row_sums
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
+from gpflow_sparse.step_lock import reads_parameters
 
 _OBJECTIVES = ("exact", "pseudo")
 _PROBES = ("rademacher", "gaussian")
@@ -106,6 +107,7 @@ class SoftKI(MinibatchModel):
         self.weights = FittedWeights(self.basis.num_basis, self.num_latent_gps, self.dtype)
         self._require_parts(self.input_dim)
 
+    @reads_parameters
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         ``log p(Y)`` of the rows at hand, times ``num_data / batch``: the log evidence if they are
@@ -154,6 +156,7 @@ class SoftKI(MinibatchModel):
         component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         self.weights.update(mean, factor, self._fitted_parts())
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasisPosterior:
@@ -197,8 +200,8 @@ class SoftKI(MinibatchModel):
             return None
         shape = [tf.shape(X)[0], self.num_probes]
         if self.probes == "gaussian":
-            return tf.random.normal(shape, dtype=X.dtype)
-        return 2.0 * tf.cast(tf.random.uniform(shape, 0, 2, tf.int32), X.dtype) - 1.0
+            return random_draws.normal(shape, X.dtype)
+        return random_draws.rademacher(shape, X.dtype)
 
     def _refit_noise(self, sums: collapsed.RowSums) -> None:
         parameter = noise_parameter(self.likelihood)

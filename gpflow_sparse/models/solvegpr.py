@@ -12,9 +12,11 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse import collapsed, component_checks, linalg
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
+from gpflow_sparse.models.held_data import count_rows, read
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
+from gpflow_sparse.step_lock import reads_parameters
 from gpflow_sparse.streaming import streamed_sum
 
 _BOUNDS = ("structured", "coupled", "tighter")
@@ -77,6 +79,7 @@ class SOLVEGPR(RegressionModel):
         self._require_all()
         self._require_data(self.data)
 
+    @reads_parameters
     def elbo(self) -> tf.Tensor:
         """
         The bound that ``bound`` names, for all rows: a scalar, in nats.
@@ -127,6 +130,7 @@ class SOLVEGPR(RegressionModel):
             tuple(tf.repeat(tf.cast(R, self.dtype)[None], self.num_latent_gps, 0) for R in factors),
         )
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> OrthogonalPosterior:
@@ -175,7 +179,7 @@ class SOLVEGPR(RegressionModel):
             num_latent_gps=self.num_latent_gps,
             q_mu=q_mu,
             q_sqrt=q_sqrt,
-            num_data=self.data[0].shape[0] if num_data is None else num_data,
+            num_data=count_rows(self.data[0]) if num_data is None else num_data,
         )
         model.jitter, model.standardizer = self.jitter, standardizer
         return model
@@ -195,7 +199,7 @@ class SOLVEGPR(RegressionModel):
     def _require_all(self) -> None:
         """At every door: each part can be assigned at any time."""
         self._require_parts(self.input_dim, self.dtype)
-        _require_bound(self.bound, self.data[0].shape[0])
+        _require_bound(self.bound, self.data[0])
 
     def _features(self, X: tf.Tensor) -> tf.Tensor:
         """``A = chol(K([Z; O; ...]))^-1 k([Z; O; ...], X) [M', n]`` by block elimination."""
@@ -220,31 +224,31 @@ class SOLVEGPR(RegressionModel):
 
         columns = sum(self.inducing_variable.sizes)
         block_rows = max(_ROWS_PER_COLUMN * columns, _BLOCK_NUMBERS // columns)
-        return collapsed.RowSums(*streamed_sum(sums, self.data, block_rows=block_rows))
+        data = read(self.data, self.dtype)
+        return collapsed.RowSums(*streamed_sum(sums, data, block_rows=block_rows))
 
     def _bound_over_pairs(self) -> tf.Tensor:
         """The bound "coupled" or "tighter"."""
-        X, Y = self.data
+        X, Y = read(self.data, self.dtype)
         sizes, noise = self.inducing_variable.sizes, self._noise()
         inner = sizes[0] if self.bound == "coupled" else sum(sizes)
         A = tf.cast(self._features(X), tf.float64)
         sums = self._sums_of(X, Y, A)
         L = collapsed.inner_factor(sums, noise, inner)
         P = linalg.solve_triangular(L, A[:inner]) / tf.sqrt(noise)  # [inner, N]
-        return collapsed.tighter_bound(sums, noise, inner, self._projected_trace(P))
+        return collapsed.tighter_bound(sums, noise, inner, self._projected_trace(P, X))
 
-    def _projected_trace(self, P: tf.Tensor) -> tf.Tensor:
+    def _projected_trace(self, P: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """``tr(P Kff P^T)`` for ``P [inner, N]``, by blocks of rows of ``Kff``."""
-        X = self.data[0]
-        num_rows = X.shape[0]
 
         def traces(blocks: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             (rows, X_block), (PT,) = blocks, tensors
             Kff = tf.cast(self.kernel(X_block, X), tf.float64)  # [n, N]
             return [tf.reduce_sum(tf.linalg.matmul(Kff, PT) * tf.gather(PT, rows))]
 
-        block_rows = max(1, 2 * _BLOCK_NUMBERS // num_rows)
-        data = (tf.range(num_rows), X)
+        # the number of rows of a variable is not known while tracing
+        block_rows = max(1, 2 * _BLOCK_NUMBERS // (X.shape[0] or _MAX_PAIRED_ROWS))
+        data = (tf.range(tf.shape(X)[0]), X)
         (trace,) = streamed_sum(traces, data, (tf.transpose(P),), block_rows=block_rows)
         return trace
 
@@ -273,11 +277,21 @@ class CollapsedPosterior(OrthogonalPosterior):
         """They fit by construction; looking would take a pass over the data."""
 
 
-def _require_bound(bound: Any, num_rows: int) -> None:
+def _require_bound(bound: Any, X: Any) -> None:
+    """:param X: of the data, a tensor or a variable."""
     if not (isinstance(bound, str) and bound in _BOUNDS):
         raise ValueError(f"bound must be one of {', '.join(_BOUNDS)}; got {bound!r}.")
-    if bound != "structured" and num_rows > _MAX_PAIRED_ROWS:
-        raise ValueError(
-            f"bound={bound!r} takes at most {_MAX_PAIRED_ROWS} rows, since it looks at all pairs "
-            f"of rows, O(N^2 M) time; data has {num_rows}. Use bound='structured', or fewer rows."
-        )
+    if bound == "structured":
+        return
+    limit = (
+        f"bound={bound!r} takes at most {_MAX_PAIRED_ROWS} rows, since it looks at all pairs of "
+        "rows, O(N^2 M) time"
+    )
+    num_rows = X.shape[0]
+    if num_rows is None:  # of a variable; as it is now, and again when the graph runs
+        with tf.init_scope():
+            num_rows = count_rows(X)
+        if not tf.executing_eagerly():
+            tf.debugging.assert_less_equal(tf.shape(X)[0], _MAX_PAIRED_ROWS, limit)
+    if num_rows > _MAX_PAIRED_ROWS:
+        raise ValueError(f"{limit}; data has {num_rows}. Use bound='structured', or fewer rows.")

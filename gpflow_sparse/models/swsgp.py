@@ -27,6 +27,7 @@ from gpflow_sparse.posteriors import (
     require_latent_kernels,
 )
 from gpflow_sparse.posteriors.neighbor import require_not_whitened
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
@@ -159,6 +160,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
     def dtype(self) -> tf.DType:
         return getattr(getattr(self, "q_mu", None), "dtype", gpflow.default_float())
 
+    @reads_parameters
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         What is maximized, or its unbiased estimate from a minibatch if ``num_data`` is set; with
@@ -177,6 +179,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         component_checks.require_finite_result(self, "the elbo", elbo)
         return elbo
 
+    @reads_parameters
     def prior_kl(self, X: Any = None) -> tf.Tensor:
         """
         What the elbo takes off its expectations.
@@ -209,6 +212,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         self._require_usage()
         return super().training_loss_closure(data, compile=compile)
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> SparsePosterior:

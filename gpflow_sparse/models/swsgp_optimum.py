@@ -11,6 +11,7 @@ from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
 
 from gpflow_sparse.models import swsgp_options
+from gpflow_sparse.models.held_data import count_rows
 from gpflow_sparse.posteriors import latent_kernels
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
 
@@ -87,6 +88,8 @@ def _of_rows(
     place, columns = latent
     s2 = model.likelihood.variance
     rows = max(1, _ENTRIES // model.inducing_variable.num_neighbors**2)
+    needed = model.kl_weighting == "paper" and model.num_data is None  # a block is not all the data
+    num_rows = count_rows(X) if needed else None
     for x, y in swsgp_options.blocks_of_data(model, X, Y, rows):
         errors = (y - model.mean_function(x))[:, columns]
         neighbors = model.inducing_variable.neighbors(x, terms.kernel)
@@ -94,7 +97,7 @@ def _of_rows(
         if model.kl_weighting == "chain":
             w = tf.zeros_like(x[:, 0])
         else:
-            w = model._kl_weights(x, neighbors, place)
+            w = model._kl_weights(x, neighbors, place, num_rows)
         matrices = a[:, :, None] * a[:, None, :] / s2 + w[:, None, None] * inverse
         precisions = tf.square(a) / s2 + w[:, None] * tf.linalg.diag_part(inverse)
         vectors = a[:, :, None] * errors[:, None, :] / s2

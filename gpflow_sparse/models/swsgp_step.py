@@ -255,11 +255,18 @@ class NeighborStep(SparseModel):
                 total += tf.reduce_sum(chain)
         return total
 
-    def _kl_weights(self, X: tf.Tensor, neighbors: tf.Tensor, place: int) -> tf.Tensor:
-        """``w_i [n]``."""
+    def _kl_weights(
+        self, X: tf.Tensor, neighbors: tf.Tensor, place: int, num_rows: int | None = None
+    ) -> tf.Tensor:
+        """
+        ``w_i [n]``.
+
+        :param num_rows: rows in all if the model has no ``num_data``; None for those of X.
+        """
         if self.kl_weighting == "paper":
             batch = tf.shape(X)[0]
-            num_data = batch if self.num_data is None else self.num_data
+            total = batch if num_rows is None else num_rows
+            num_data = total if self.num_data is None else self.num_data
             return tf.fill([batch], 1.0 / tf.cast(num_data, X.dtype))
         counts = tf.gather(self.usage[:, place], neighbors)  # [n, H]
         return tf.reduce_mean(1.0 / tf.maximum(tf.cast(counts, X.dtype), 1.0), axis=1)

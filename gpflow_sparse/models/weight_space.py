@@ -17,6 +17,7 @@ from gpflow_sparse.models.held_data import columns
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.row_streaming import row_sums
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
+from gpflow_sparse.step_lock import reads_parameters
 
 
 class WeightSpaceModel(RegressionModel):
@@ -52,6 +53,7 @@ class WeightSpaceModel(RegressionModel):
         """The kernel of f in predictions, and the basis that its weights belong to."""
         return self.kernel, self.basis
 
+    @reads_parameters
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
         ``log N(Y | mean, Phi Phi^T + noise I)``, of the finite sum of functions alone: a scalar, in
@@ -84,6 +86,7 @@ class WeightSpaceModel(RegressionModel):
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
 
+    @reads_parameters
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasisPosterior:

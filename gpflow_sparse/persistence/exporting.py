@@ -1,9 +1,10 @@
 """Export predictions for programs that have TensorFlow and nothing else."""
 
+import ctypes
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
 from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name
 from gpflow_sparse.posteriors import SparsePosterior
 
 # What calls back into the Python that made the graph.
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
+# Lists the files of an export, itself included; the SavedModel format keeps this folder for others.
+_WRITTEN = "assets.extra/gpflow_sparse.txt"
+# Of Linux's renameat2: paths are relative to the working directory; exchange the two.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 Predictors = tuple[tf.Module, Callable[..., Moments], Callable[..., Moments]]
@@ -39,19 +45,24 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
     default jitter of now is part of the export.
 
     :param model: any GPflow model.
-    :param directory: a folder that is not there yet, is empty, or holds a SavedModel, which is then
-        replaced as a whole.
+    :param directory: a folder that is not there yet, is empty, or holds an export and nothing else.
+        An export is replaced as a whole: in one step on Linux; elsewhere a kill may leave it aside,
+        under the name ".exporting-NAME-previous", from where the next export to ``directory``
+        brings it back.
     :raises ValueError: if the model is none, predicts by Python outside of its graph, or the folder
         holds anything else.
     """
     if not isinstance(model, GPModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
-    target = Path(os.path.realpath(_require_replaceable(directory)))
+    target = Path(os.path.realpath(files.as_path(directory, "directory")))
+    _restore(target)
+    _require_replaceable(target)
     module, functions = _exported(model)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".exporting-{secrets.token_hex(6)}")
     try:
         tf.saved_model.save(module, str(temporary), signatures=functions)
+        files.write_text(temporary / _WRITTEN, "\n".join([_WRITTEN, *_files_in(temporary)]))
         _replace(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -178,26 +189,32 @@ def _input_dim(model: GPModel) -> int | None:
     return int(inducing.Z.shape[-1]) if type(inducing) is InducingPoints else None
 
 
-def _require_replaceable(directory: str | os.PathLike) -> str | os.PathLike:
-    try:
-        folder = Path(directory).expanduser()
-    except TypeError as error:
-        raise ValueError(
-            f"directory must be a str or a Path, got {type(directory).__name__}."
-        ) from error
+def _require_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"directory must name a folder, but {directory} is a file.")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "saved_model.pb").is_file():
+        raise ValueError(f"directory must name a folder, but {folder} is a file.")
+    if not folder.is_dir():
+        return
+    written = folder / _WRITTEN
+    known = written.read_text(encoding="utf-8").splitlines() if written.is_file() else []
+    foreign = next((name for name in _files_in(folder) if name not in known), None)
+    if foreign is not None:
         raise ValueError(
-            f"directory must be new, empty or a SavedModel, but {directory} holds other files; "
-            "choose another name."
+            f"directory must be new, empty or written by gs.export, but {folder} holds other "
+            f"files, such as {foreign}; choose another name."
         )
-    return folder
+
+
+def _files_in(folder: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield Path(parent, name).relative_to(folder).as_posix()
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Two renames: a folder that is not empty cannot be replaced in one."""
-    previous = source.with_name(source.name + "-previous")
+    """Move a folder to where another may be, which is removed or ends at ``source``."""
+    if target.exists() and _exchange(source, target):
+        return
+    previous = _previous(target)
     if target.exists():
         target.rename(previous)
     try:
@@ -207,3 +224,29 @@ def _replace(source: Path, target: Path) -> None:
             previous.rename(target)
         raise
     shutil.rmtree(previous, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders in one step; False where the system or the file system cannot."""
+    exchange = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    paths = (os.fsencode(first), os.fsencode(second))
+    return exchange is not None and not exchange(
+        _AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE
+    )
+
+
+def _previous(target: Path) -> Path:
+    """Where an old export is while the new one takes its place."""
+    return target.with_name(f".exporting-{target.name}-previous")
+
+
+def _restore(target: Path) -> None:
+    """Bring back what a killed export left aside; remove it if the new export is in its place."""
+    previous = _previous(target)
+    if not previous.is_dir():
+        return
+    _require_replaceable(previous)
+    if target.exists():
+        shutil.rmtree(previous)
+    else:
+        previous.rename(target)

@@ -8,6 +8,7 @@ import json
 import os
 import reprlib
 import secrets
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[s
     :param header: texts by name.
     :raises ValueError: if the path is, or lies in, something that cannot be a file or folder.
     """
-    target = Path(os.path.realpath(_as_path(path)))
+    target = Path(os.path.realpath(as_path(path)))
     if target.exists() and not target.is_file():
         raise ValueError(f"path must name a file, but {path} is a folder or a device; add a name.")
     if target.parent.exists() and not target.parent.is_dir():
@@ -52,15 +53,31 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[s
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Write a text file as a whole or not at all."""
-    _replace(_as_path(path), text.encode())
+    """As :func:`write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | os.PathLike, content: bytes) -> None:
+    """
+    Write a file as a whole or not at all; a device or a pipe is written to.
+
+    :param path: missing folders are made, a symbolic link is followed.
+    """
+    target = Path(os.path.realpath(as_path(path)))
+    if not target.exists() or target.is_file():
+        _replace(target, content)
+    else:
+        target.write_bytes(content)
 
 
 def _replace(target: Path, content: bytes) -> None:
+    """An existing file keeps its permissions, which the new one has before its content."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(TEMPORARY.replace("*", secrets.token_hex(6)))
     try:
         with open(temporary, "xb") as file:
+            if target.exists():
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -109,6 +126,14 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
     return {"float": metadata["float"], "jitter": float(found["jitter"]), "versions": versions}
 
 
+def read_kind(path: str | os.PathLike) -> str | None:
+    """Of a checkpoint or a run's model; None for a file of :func:`gpflow_sparse.save` or others."""
+    try:
+        return _contents(path, with_arrays=False)[0].get("kind")
+    except (OSError, ValueError):
+        return None
+
+
 def require_model(path: str | os.PathLike, header: dict[str, str]) -> None:
     """:raises ValueError: if the file is a checkpoint of a training run."""
     if header.get("kind") == CHECKPOINT:
@@ -130,7 +155,7 @@ def digest(header: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
 def _contents(
     path: str | os.PathLike, *, with_arrays: bool
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    file_path = _as_path(path)
+    file_path = as_path(path)
     if not os.path.exists(file_path):
         raise FileNotFoundError(f"no saved model at {path}: there is no such file.")
     if not os.path.isfile(file_path):
@@ -197,8 +222,19 @@ def _damaged(path: str | os.PathLike, how: str) -> str:
     return f"{path} is truncated or damaged: {how}; {_REMEDY}."
 
 
-def _as_path(path: str | os.PathLike) -> Path:
+def as_path(path: str | os.PathLike, name: str = "path") -> Path:
+    """
+    ``path`` with "~" expanded.
+
+    :param name: of the argument, for the message.
+    :raises ValueError: for what is no path, or starts with "~" and the name of no user.
+    """
     try:
         return Path(path).expanduser()
     except TypeError as error:
-        raise ValueError(f"path must be a str or a Path, got {type(path).__name__}.") from error
+        raise ValueError(f"{name} must be a str or a Path, got {type(path).__name__}.") from error
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name} {str(path)!r} names the home folder of an unknown user; write ./~ for a name "
+            "that starts with ~."
+        ) from error

@@ -26,6 +26,15 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     :raises ValueError: naming the part of the model that a file cannot hold, such as a lambda; then
         nothing is written; or if the file cannot be written.
     """
+    save_as(None, model, path)
+
+
+def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
+    """
+    As :func:`save`, with a note in the header.
+
+    :param kind: what ``files.read_kind`` shall find there.
+    """
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
     if not gpflow.default_jitter() <= files.MAX_JITTER:
@@ -48,6 +57,8 @@ def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
         "float": float_name(model),
         "jitter": repr(gpflow.default_jitter()),
     }
+    if kind is not None:
+        header["kind"] = kind
     try:
         files.write(path, encoder.arrays, header)
     except OSError as error:

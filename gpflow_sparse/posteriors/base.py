@@ -11,9 +11,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from gpflow_sparse import checks, component_checks
-from gpflow_sparse.bases.fourier import require_num_features
 from gpflow_sparse.blocks import Block, joint, marginals
-from gpflow_sparse.posteriors.draws import FunctionDraws, make_generator
+from gpflow_sparse.posteriors.draws import FunctionDraws, require_arguments
 
 
 class SparsePosterior(AbstractPosterior):
@@ -111,7 +110,11 @@ class SparsePosterior(AbstractPosterior):
         Their mean and covariance are those of :meth:`predict_f` with ``full_cov``, whatever
         ``num_features``; :class:`~gpflow_sparse.posteriors.draws.FunctionDraws` says why, and
         what ``num_features`` does change. Wilson et al., "Efficiently Sampling Functions from
-        Gaussian Process Posteriors" (2020, arXiv:2002.09309).
+        Gaussian Process Posteriors" (2020, arXiv:2002.09309). Two exceptions: with neighbors, mean
+        and variance at each x are those of :meth:`predict_f` without ``full_cov``, see
+        :class:`~gpflow_sparse.posteriors.NeighborPosterior`; and functions of a deep posterior are
+        composed of fresh draws of all layers, while :meth:`predict_f` averages over a few frozen
+        draws of the hidden ones.
 
         Time O(M^3 + M^2 S P + M S P num_features D), memory O(M^2 + S P (num_features D + M)) with
         M inducing points in all: once, after which a point costs O(S P (num_features D + M)).
@@ -121,18 +124,12 @@ class SparsePosterior(AbstractPosterior):
         :param seed: from 0 to 2^32 - 1; None draws one from TensorFlow's global generator, so that
             ``tf.random.set_seed`` decides.
         :return: a function of ``X [N, D]`` that returns ``[S, N, P]``, mean function included.
-        :raises ValueError: for a kernel other than SquaredExponential, Matern12, Matern32 and
-            Matern52; for inducing variables that are not points; inside ``tf.function``, where only
-            calls of the result belong; for parameters that are not finite.
+        :raises ValueError: for a kernel other than SquaredExponential, Matern12, Matern32, Matern52
+            and products of these; for inducing variables that are neither points nor weights of a
+            basis; inside ``tf.function``, where only calls of the result belong; for parameters
+            that are not finite.
         """
-        checks.require_count(num_samples, "num_samples")
-        require_num_features(num_features)
-        if not tf.executing_eagerly():
-            raise ValueError(
-                "sample_functions must be called outside of tf.function; call what it returns "
-                "inside."
-            )
-        generator = make_generator(seed)
+        generator = require_arguments(num_samples, num_features, seed)
         self._require_kernel(self.input_dim)
         component_checks.require_sound(self)
         with component_checks.blame(self):

@@ -9,11 +9,13 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
+from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
-from gpflow_sparse.kernels import Basis
+from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws, WeightPaths
+from gpflow_sparse.posteriors.residual import ResidualPaths
 
 
 class BasisPosterior(SparsePosterior):
@@ -118,13 +120,12 @@ class BasisPosterior(SparsePosterior):
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
-        """Draws of the weights; exact, so ``num_features`` has no part in it."""
+        """Draws of the weights, and of what the basis leaves of the kernel, if that is in f."""
         basis = self.X_data.basis
-        if not isinstance(self.kernel, Basis):
+        if isinstance(self.kernel, Filled):
             raise ValueError(
-                "functions can be drawn from the weights alone: this posterior also has the prior "
-                f"of {type(self.kernel).__name__} that the basis leaves. Take kernels.Basis(basis) "
-                "as the kernel (GRIEF: objective='likelihood'), or draw values: predict_f_samples."
+                "functions cannot be drawn with prior_deficit: kernels.Filled adds noise that is "
+                "independent at every input, which no function has. Draw values: predict_f_samples."
             )
         m, R = self._q()
         shape = (num_samples, *m.shape)
@@ -132,7 +133,12 @@ class BasisPosterior(SparsePosterior):
         if R is not None:
             drawn = tf.constant(generator.normal(size=shape), dtype=m.dtype)
             weights = weights + tf.einsum("pij,sjp->sip", R, drawn)
-        return FunctionDraws([WeightPaths(basis, weights)], self.mean_function, self.input_dim)
+        if isinstance(self.kernel, Basis):
+            return FunctionDraws([WeightPaths(basis, weights)], self.mean_function, self.input_dim)
+        if isinstance(basis, ReweightedBasis):
+            basis, weights = basis.basis, basis.unweighted(weights)
+        paths = ResidualPaths(basis, weights, num_features, generator)
+        return FunctionDraws([paths], self.mean_function, self.input_dim)
 
     def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
         if isinstance(self.kernel, Basis):  # from the features that are there already

@@ -8,6 +8,7 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from gpflow_sparse import checks
 from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
 from gpflow_sparse.stationary import local_cross_covariances
@@ -84,6 +85,13 @@ class CellPosterior(SparsePosterior):
     @property
     def _terms(self) -> NeighborTerms:
         return NeighborTerms(self.kernel, self.X_data, self.jitter)
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        """As of the posterior it was made from, with the neighbors of the row's cell."""
+        sizes = (num_samples, num_features)
+        return self._posterior._draw_functions(*sizes, generator, by_cell=True)
 
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False

@@ -10,7 +10,7 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from gpflow_sparse import linalg
+from gpflow_sparse import linalg, random_draws
 from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
@@ -167,7 +167,7 @@ class DecoupledPosterior(SparsePosterior):
         alpha, K = tf.convert_to_tensor(self._alpha), self._cross_sets()
         columns = tf.range(self.X_data.sizes[1])
         if num_columns is not None:
-            columns = tf.random.shuffle(columns)[:num_columns]
+            columns = random_draws.permuted(columns)[:num_columns]
         chosen = tf.gather(alpha, columns)  # alpha_J  [s, P]
         Kuj = tf.gather(K, columns, axis=1)  # [M, s]
         *bs, block = self._project([tf.linalg.matmul(K, alpha), tf.linalg.matmul(Kuj, chosen), F])

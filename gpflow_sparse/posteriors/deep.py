@@ -7,15 +7,16 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from gpflow_sparse import checks
+from gpflow_sparse import checks, random_draws
 from gpflow_sparse.blocks import root
 from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.composed import DrawnByLayer
 from gpflow_sparse.posteriors.layer import LayerPosterior
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 
 
-class DeepPosterior(SparsePosterior):
+class DeepPosterior(DrawnByLayer):
     """
     ``f = f_L(f_{L-1}(... f_1(x)))``, each layer with a posterior of its own.
 
@@ -93,7 +94,7 @@ class DeepPosterior(SparsePosterior):
         """Fresh numbers for :meth:`sampled_marginals_and_kl` at ``X [N, D]``."""
         rows = tf.shape(X)[0] if X.shape[0] is None else X.shape[0]
         return [
-            tf.random.normal([rows, num_samples, size], dtype=X.dtype) for size in self.noise_sizes
+            random_draws.normal([rows, num_samples, size], X.dtype) for size in self.noise_sizes
         ]
 
     def frozen_noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
@@ -136,17 +137,17 @@ class DeepPosterior(SparsePosterior):
         caches = self._caches()
         if full_cov:
             shapes = [[num_samples, *tail] for tail in self._joint_shapes(X)]
-            noise = [tf.random.normal(shape, dtype=X.dtype) for shape in shapes]
+            noise = [random_draws.normal(shape, X.dtype) for shape in shapes]
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S or 1, N, D_L]
             last = self.layers[-1]
             shape = [num_samples, tf.shape(X)[0], last.num_outputs]
-            eps = tf.random.normal(shape, dtype=X.dtype)
+            eps = random_draws.normal(shape, X.dtype)
             return last.draw_together(caches[-1], inputs, eps)
         inputs = self._propagate(caches[:-1], X, self.noise(X, num_samples))
         mean, var = self._last(caches[-1], inputs, False, False)
         mean, var = (tf.reshape(m, [tf.shape(X)[0], -1, m.shape[-1]]) for m in (mean, var))
         shape = [tf.shape(X)[0], num_samples, mean.shape[-1]]
-        drawn = mean + root(var) * tf.random.normal(shape, dtype=mean.dtype)
+        drawn = mean + root(var) * random_draws.normal(shape, mean.dtype)
         return tf.transpose(drawn, [1, 0, 2])
 
     def _conditional_fused(

@@ -10,6 +10,7 @@ from gpflow.functions import MeanFunction
 
 from gpflow_sparse import checks, component_checks
 from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.bases.fourier import require_num_features
 from gpflow_sparse.chevron import tail_projections
 
 # Numbers in the largest tensor of one block of rows: 16 MiB in float64, and a few such at a time.
@@ -137,6 +138,21 @@ class ColumnPaths(tf.Module):
             lambda indices: self.basis(X, indices), 0, [self._weights], tf.shape(X)[0]
         )
         return unstack(values, self.shape)
+
+
+def require_arguments(num_samples: Any, num_features: Any, seed: Any) -> np.random.Generator:
+    """
+    The generator of ``sample_functions``, whose arguments these are.
+
+    :raises ValueError: for arguments that are none, and inside ``tf.function``.
+    """
+    checks.require_count(num_samples, "num_samples")
+    require_num_features(num_features)
+    if not tf.executing_eagerly():
+        raise ValueError(
+            "sample_functions must be called outside of tf.function; call what it returns inside."
+        )
+    return make_generator(seed)
 
 
 def make_generator(seed: int | None) -> np.random.Generator:

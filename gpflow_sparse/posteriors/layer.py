@@ -98,17 +98,17 @@ class LayerPosterior(tf.Module):
         :param noise: standard normal, ``[S, N p, G]``.
         :return: ``[S, N, p G]``
         """
-        rows = self._rows(X)  # [S, N, p, L]
+        rows = self.rows(X)  # [S, N, p, L]
         together = tf.reshape(rows, [1, tf.shape(X)[0], -1, rows.shape[-1]])
         drawn = self._draw_jointly(cache, together, noise[None])
         return tf.reshape(drawn, [-1, tf.shape(X)[1], self.output_dim])
 
-    def _rows(self, X: tf.Tensor) -> tf.Tensor:
-        """``[..., p, L]`` for inputs ``[..., D]``."""
+    def rows(self, X: tf.Tensor) -> tf.Tensor:
+        """The rows of each input, ``[..., p, L]`` for inputs ``[..., D]``."""
         return X[..., None, :] if self.grid is None else self.grid.patches(X)
 
     def _draw(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor, sampling: str) -> tf.Tensor:
-        rows = self._rows(X)  # [n, S, p, L]
+        rows = self.rows(X)  # [n, S, p, L]
         shape = [tf.shape(X)[0], noise.shape[1], self.output_dim]
         split = tf.reshape(
             noise[..., : self.output_dim], [-1, noise.shape[1], self.num_rows, self.num_outputs]

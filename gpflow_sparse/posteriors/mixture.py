@@ -1,123 +1,24 @@
 """What type-I inference believes about ``f``: a mixture of Gaussian processes."""
 
-import abc
 import math
 from collections.abc import Callable
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 
-from gpflow_sparse import checks, component_checks, linalg
+from gpflow_sparse import checks, component_checks
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.collapsed import RowSums
-from gpflow_sparse.posteriors.draws import in_blocks
-from gpflow_sparse.quadrature import Quadrature
-from gpflow_sparse.rotation import Rotation, coefficient_moments
-from gpflow_sparse.type_one import weighted_factor
-
-
-class Components(tf.Module, metaclass=abc.ABCMeta):
-    """Gaussian processes, one for each of S values of the unknowns, in float64."""
-
-    def __init__(self, log_weights: tf.Tensor, noise: tf.Tensor, num_outputs: int) -> None:
-        """
-        :param log_weights: logarithms of the components' probabilities, ``[S]``.
-        :param noise: their noise variances, ``[S]``.
-        """
-        super().__init__()
-        self.log_weights = log_weights
-        self.noise = noise
-        self.num_outputs = num_outputs
-        self.weights: tf.Tensor | None = None
-        """Sampled weights of basis functions, ``[S, p]``; None where they are integrated out."""
-
-    @abc.abstractmethod
-    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Of every component at n inputs.
-
-        :param A: features ``[p, n]``, float64.
-        :return: means ``[S, n, P]``, and variances ``[S, n, P]`` or ``[S, n, 1]``.
-        """
-
-
-class RotatedComponents(Components):
-    """Weights on rotated functions: independent coefficients. O(S p) numbers are kept."""
-
-    def __init__(
-        self,
-        rotated: Rotation,
-        log_weights: tf.Tensor,
-        noise: tf.Tensor,
-        means: tf.Tensor,
-        variances: tf.Tensor,
-    ) -> None:
-        """
-        :param means: of the coefficients, ``[S, p, P]``.
-        :param variances: of the same, ``[S, p, P]`` or ``[S, p, 1]``.
-        """
-        super().__init__(log_weights, noise, rotated.num_outputs)
-        self._V = rotated.V
-        self._means, self._variances = means, variances
-
-    @classmethod
-    def sampled(
-        cls, rotated: Rotation, noise: tf.Tensor, weights: tf.Tensor
-    ) -> "RotatedComponents":
-        """Equally probable samples of the noise ``[S]`` and the weights ``[S, p]``."""
-        means, variances = coefficient_moments(rotated, noise, weights)
-        components = cls(rotated, _equal(noise), noise, means, variances[..., None])
-        components.weights = weights
-        return components
-
-    @classmethod
-    def integrated(cls, rotated: Rotation, result: Quadrature) -> "RotatedComponents":
-        """Noise variances ``[J]`` of a quadrature, the weights integrated out."""
-        return cls(rotated, result.log_weights, result.noise, result.means, result.variances)
-
-    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        rotated = tf.linalg.matmul(A, self._V, transpose_a=True)  # [n, p]
-        return rotated @ self._means, tf.square(rotated) @ self._variances
-
-
-class WeightedComponents(Components):
-    """
-    Weights on the features: every component has a p x p factor, made when it is needed, for S p^2
-    numbers may be too many. O(S p^2 (p + n)) for each block of n rows.
-    """
-
-    def __init__(self, sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> None:
-        """
-        :param noise: equally probable samples ``[S]``.
-        :param weights: the samples' weights, ``[S, p]``.
-        """
-        super().__init__(_equal(noise), noise, int(sums.Ae.shape[1]))
-        self.weights = weights
-        self._sums = sums
-
-    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        def of_one(part: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-            return self._moments_of_one(A, *part)
-
-        return tf.map_fn(
-            # AutoGraph would rewrite all that is called, at every call
-            tf.autograph.experimental.do_not_convert(of_one),
-            (self.noise, self.weights),
-            fn_output_signature=(A.dtype, A.dtype),
-            parallel_iterations=1,
-        )
-
-    def _moments_of_one(
-        self, A: tf.Tensor, noise: tf.Tensor, weights: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        L = weighted_factor(self._sums, noise, weights)
-        roots = tf.sqrt(weights)[:, None]
-        c = linalg.solve_triangular(L, roots * self._sums.Ae) / noise  # [p, P]
-        C = linalg.solve_triangular(L, roots * A)  # [p, n]
-        variance = tf.reduce_sum(tf.square(C), axis=0)
-        return tf.linalg.matmul(C, c, transpose_a=True), variance[:, None]
+from gpflow_sparse.posteriors.components import Components
+from gpflow_sparse.posteriors.draws import (
+    FunctionDraws,
+    WeightPaths,
+    in_blocks,
+    require_arguments,
+)
+from gpflow_sparse.posteriors.residual import ResidualPaths
 
 
 class MixturePosterior(tf.Module):
@@ -126,8 +27,8 @@ class MixturePosterior(tf.Module):
 
     Its mean is the mean of the components' means; its variance the mean of their variances plus the
     variance of their means; its density the mean of their densities. There is no covariance between
-    inputs, nor are there draws. Basis and mean function are kept as they were when it was made. It
-    is no model, and is not saved as one: keep the model, and the seed.
+    inputs, but functions can be drawn. Basis and mean function are kept as they were when it was
+    made. It is no model, and is not saved as one: keep the model, and the seed.
     """
 
     def __init__(
@@ -239,6 +140,35 @@ class MixturePosterior(tf.Module):
         component_checks.require_finite_result(self, "the log density", result)
         return tf.cast(result, X.dtype)
 
+    def sample_functions(
+        self, num_samples: int, *, num_features: int = 1024, seed: int | None = None
+    ) -> FunctionDraws:
+        """
+        Functions drawn from the mixture, to be evaluated anywhere: for each a component by its
+        probability, and then a draw from that. Mean and variance at each input are those of
+        :meth:`predict_f`. Where the weights are integrated out, a component's coefficients are
+        drawn from the Gaussian of their moments, as for :meth:`predict_log_density`.
+
+        Time O(S p^2) for weights on rotated functions, O(S p^3) for weights on features; with a
+        residual also that of its draws, see
+        :class:`~gpflow_sparse.posteriors.residual.ResidualPaths`.
+
+        :param num_samples: S.
+        :param num_features: random Fourier features of each draw of the residual, even.
+        :param seed: as of :meth:`gpflow_sparse.posteriors.SparsePosterior.sample_functions`.
+        :return: a function of ``X [N, D]`` that returns ``[S, N, P]``, mean function included.
+        :raises ValueError: for arguments that are none, inside ``tf.function``, and with a residual
+            for kernels without random Fourier features.
+        """
+        generator = require_arguments(num_samples, num_features, seed)
+        shares = np.exp(self.log_weights.numpy())
+        chosen = generator.choice(len(shares), size=num_samples, p=shares / shares.sum())
+        weights = tf.cast(self._components.draw(chosen, generator), self.basis.dtype)
+        paths: Any = WeightPaths(self.basis, weights)
+        if self.residual:
+            paths = ResidualPaths(self.basis, weights, num_features, generator)
+        return FunctionDraws([paths], self.mean_function, self.basis.input_dim)
+
     def _predict(self, Xnew: Any, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         X = self._require_inputs(Xnew)
         shares = tf.exp(self.log_weights)[:, None, None]  # [S, 1, 1]
@@ -288,7 +218,3 @@ class MixturePosterior(tf.Module):
         if self.mean_function is None:
             return tf.zeros_like(like)
         return component_checks.require_mean(self.mean_function(X), like, self.mean_function)
-
-
-def _equal(noise: tf.Tensor) -> tf.Tensor:
-    return tf.fill(tf.shape(noise), -tf.math.log(tf.cast(tf.size(noise), noise.dtype)))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
@@ -12,6 +13,8 @@ from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.neighborhoods import Products, Rows
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
+from gpflow_sparse.posteriors.draws import FunctionDraws
+from gpflow_sparse.posteriors.local_paths import NeighborPaths
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
 
@@ -26,6 +29,11 @@ class NeighborPosterior(SparsePosterior):
     so that their means and variances depend on the company they are in: section 4.5 of Tran,
     Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
     Information".
+
+    Functions drawn (:meth:`sample_functions`) see at every x its own neighbors, ``f(x) = f_prior(x)
+    + a(x)^T (u_I - f_prior(Z_I))`` with one draw of u for each function. Their mean and variance
+    are those of :meth:`predict_f` without ``full_cov``; their covariance between two rows is not
+    that of ``full_cov``, where each row sees the neighbors of both, unless H = M.
     """
 
     def __init__(
@@ -110,6 +118,20 @@ class NeighborPosterior(SparsePosterior):
 
     def _rows(self) -> Rows:
         return as_rows(self._q_mu, self._q_sqrt)
+
+    def _draw_functions(
+        self,
+        num_samples: int,
+        num_features: int,
+        generator: np.random.Generator,
+        *,
+        by_cell: bool = False,
+    ) -> FunctionDraws:
+        """:param by_cell: a row sees the neighbors of its nearest point in place of its own."""
+        options: Any = {"jitter": self.jitter, "by_cell": by_cell}
+        shape, parts = (num_samples, num_features), (self.kernel, self.X_data, self._rows())
+        paths = NeighborPaths(*parts, *shape, generator, **options)
+        return FunctionDraws([paths], self.mean_function, self.input_dim)
 
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False

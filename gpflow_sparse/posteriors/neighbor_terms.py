@@ -51,6 +51,10 @@ class NeighborTerms:
         mean = tf.linalg.matvec(tf.gather(q.mean, rows), a, transpose_a=True)
         return mean, residual[:, None] + q.variances(rows, a)
 
+    def weights(self, X: tf.Tensor, neighbors: tf.Tensor) -> tf.Tensor:
+        """``a = K_I^-1 k_I  [n, H]``, whose sum with u_I is the mean of f given u_I."""
+        return neighborhoods.weights(*self._covariances(X, neighbors))[0]
+
     def inverse(self, X: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """``a = K_I^-1 k_I  [n, H]`` and ``K_I^-1  [n, H, H]``."""
         K, k, _ = self._covariances(X, neighbors)
@@ -96,7 +100,7 @@ class NeighborTerms:
         own = tf.where(exists, tf.linalg.diag_part(K), tf.ones_like(k))
         K = tf.linalg.set_diag(K * mask[:, :, None] * mask[:, None, :], own)
         a, residual = neighborhoods.weights(K, k * mask, diagonal)
-        return a, residual + self._nugget
+        return a, residual + self.nugget
 
     def union(self, X: tf.Tensor, active: tf.Tensor, q: Rows, rows: tf.Tensor) -> "Union":
         """
@@ -115,7 +119,7 @@ class NeighborTerms:
         return self._factor(tf.convert_to_tensor(self._inducing_variable.Z))
 
     def _factor(self, Z: tf.Tensor) -> tf.Tensor:
-        K = linalg.add_jitter(covariance(self.kernel, Z), self._nugget)
+        K = linalg.add_jitter(covariance(self.kernel, Z), self.nugget)
         return linalg.cholesky(K, "K_A (covariance of the active inducing points)")
 
     def _covariances(
@@ -123,10 +127,10 @@ class NeighborTerms:
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         Z = tf.gather(tf.convert_to_tensor(self._inducing_variable.Z), places)  # [n, H, D]
         K, k, diagonal = local_covariances(self.kernel, X, Z)
-        return linalg.add_jitter(K, self._nugget), k, diagonal
+        return linalg.add_jitter(K, self.nugget), k, diagonal
 
     @functools.cached_property
-    def _nugget(self) -> tf.Tensor:
+    def nugget(self) -> tf.Tensor:
         """Jitter of every point, the same in every set that it is in: a part of the prior of u."""
         Z = tf.convert_to_tensor(self._inducing_variable.Z)
         if isinstance(self.kernel, Stationary):

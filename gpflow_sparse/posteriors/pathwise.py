@@ -16,7 +16,7 @@ from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
 from gpflow_sparse import block_elimination
-from gpflow_sparse.bases.fourier import spectral_degrees, standard_frequencies
+from gpflow_sparse.bases.fourier import draw_frequencies
 from gpflow_sparse.posteriors.draws import in_blocks, stack, unstack
 
 
@@ -40,22 +40,22 @@ class PriorPaths(tf.Module):
         generator: np.random.Generator,
     ) -> None:
         """
-        :param kernel: its hyperparameters are copied.
+        :param kernel: SquaredExponential, Matern12, Matern32, Matern52 or a Product of such; its
+            hyperparameters are copied.
         :param shape: ``(S, P)``.
         :param num_columns: D of the inputs, of which the kernel may read some.
         :raises ValueError: for a kernel without random Fourier features.
         """
         super().__init__()
-        degrees = spectral_degrees(kernel)
+        self.num_cosines = num_features // 2
+        size = (*shape, self.num_cosines)
+        drawn = draw_frequencies(kernel, math.prod(size), num_columns, generator)
+        frequencies = np.swapaxes(drawn.reshape(*size, num_columns), -1, -2)  # [S, P, D, F]
         self.kernel = gpflow.utilities.freeze(kernel)
         self.shape = shape
-        self.num_cosines = num_features // 2
-        variance = tf.convert_to_tensor(self.kernel.variance)
-        self.dtype = variance.dtype
-        active = self.kernel.slice(tf.zeros([1, num_columns], self.dtype), None)[0].shape[-1]
-        size = (*shape, self.num_cosines)
-        drawn = standard_frequencies(degrees, math.prod(size), active, generator)
-        frequencies = np.swapaxes(drawn.reshape(*size, active), -1, -2)  # [S, P, D, F]
+        self.dtype = next(p.dtype for p in kernel.parameters if p.dtype.is_floating)
+        origin = tf.zeros([1, num_columns], self.dtype)
+        variance = self.kernel(origin, full_cov=False)[0]  # the same everywhere
         self._frequencies = tf.constant(frequencies, dtype=self.dtype)
         phases = generator.uniform(0.0, 2.0 * math.pi, size=size)
         self._phases = tf.constant(phases[..., None, :], dtype=self.dtype)  # [S, P, 1, F]
@@ -71,10 +71,15 @@ class PriorPaths(tf.Module):
         """How many numbers a row of X takes in the largest tensor on the way."""
         return math.prod(self.shape) * self.num_cosines
 
+    @property
+    def cosines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Frequencies ``w [S, P, D, F]``, phases ``b [S, P, F]`` and amplitudes ``[S, P, F]``."""
+        phases = self._phases[:, :, 0]
+        return self._frequencies.numpy(), phases.numpy(), self._amplitudes.numpy()
+
     def evaluate(self, X: tf.Tensor) -> tf.Tensor:
         """As a call, all rows at once."""
-        inputs = self.kernel.scale(self.kernel.slice(X, None)[0])  # [N, D], lengthscales now 1
-        angles = tf.linalg.matmul(inputs, self._frequencies) + self._phases  # [S, P, N, F]
+        angles = tf.linalg.matmul(X, self._frequencies) + self._phases  # [S, P, N, F]
         values = tf.linalg.matvec(tf.cos(angles), self._amplitudes)  # [S, P, N]
         return tf.linalg.matrix_transpose(values)
 

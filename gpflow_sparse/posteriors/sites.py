@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
@@ -10,6 +11,8 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow_sparse import checks, linalg
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
+from gpflow_sparse.posteriors.draws import FunctionDraws
+from gpflow_sparse.posteriors.local_paths import SitePaths
 from gpflow_sparse.posteriors.neighbor_terms import marginals_in_blocks
 from gpflow_sparse.stationary import covariance, local_covariances
 
@@ -102,6 +105,17 @@ class SitePosterior(SparsePosterior):
         L = linalg.cholesky(B, "I + T^1/2 K_I T^1/2 (sites of the neighbors of a row)")
         solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
         return roots, L, roots * solved
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        """
+        With one draw of the noise of every site for each function. Moments are those of
+        ``predict_f`` without ``full_cov``, see :class:`NeighborPosterior`.
+        """
+        sites, shape = (self.targets, self.precisions), (num_samples, num_features)
+        paths = SitePaths(self.kernel, self.X_data, sites, *shape, generator)
+        return FunctionDraws([paths], self.mean_function, self.input_dim)
 
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False

@@ -8,12 +8,12 @@ from gpflow.functions import MeanFunction
 from gpflow_sparse import checks, sampling
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.collapsed import RowSums
-from gpflow_sparse.posteriors.mixture import (
+from gpflow_sparse.posteriors.components import (
     Components,
-    MixturePosterior,
     RotatedComponents,
     WeightedComponents,
 )
+from gpflow_sparse.posteriors.mixture import MixturePosterior
 from gpflow_sparse.quadrature import quadrature
 from gpflow_sparse.rotation import Rotation
 from gpflow_sparse.type_one import (

@@ -1,5 +1,6 @@
 """How we maximize: one loop, its steps, its callbacks."""
 
+from gpflow_sparse.step_lock import between_steps
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
@@ -18,6 +19,7 @@ __all__ = [
     "TrainingError",
     "TrainingInterrupted",
     "adam",
+    "between_steps",
     "fit",
     "fit_in_rounds",
     "natural_step",

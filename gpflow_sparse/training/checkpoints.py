@@ -1,6 +1,9 @@
 """Checkpoints of a run on disk: each is one file, written aside and renamed into place."""
 
+import contextlib
+import errno
 import json
+import re
 import reprlib
 import sys
 import warnings
@@ -19,7 +22,10 @@ try:
 except ImportError:  # Windows, where two runs in one folder are not told from each other
     fcntl = None  # type: ignore[assignment]
 
-_PATTERN = "checkpoint-*.safetensors"
+_NAME = re.compile(r"checkpoint-\d{9,}\.safetensors")
+_LOCK = ".lock"
+# What a held lock is reported as; any other error means that this file system has no locks.
+_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 # The one before is kept in case the newest is damaged.
 _KEPT = 2
 
@@ -45,9 +51,9 @@ class CheckpointFolder:
             if it holds checkpoints and ``resume`` is false.
         """
         try:
-            self.path = Path(directory).expanduser()
+            self.path = files.as_path(Path(directory), "checkpoint_dir")
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115, held until the run leaves
+            self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115, held until the run leaves
         except (TypeError, OSError) as error:
             raise ValueError(
                 f"checkpoint_dir must be a folder to write to, got {directory!r}: {error}."
@@ -64,9 +70,16 @@ class CheckpointFolder:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise ValueError(
-                    f"another run is writing to checkpoint_dir {self.path}: choose another folder."
-                ) from error
+                if error.errno in _HELD:
+                    raise ValueError(
+                        f"another run is writing to checkpoint_dir {self.path}: choose another "
+                        "folder."
+                    ) from error
+                warnings.warn(
+                    f"checkpoint_dir {self.path} cannot be locked ({error}): do not start a second "
+                    "run in it before this one has ended.",
+                    stacklevel=5,
+                )
         present = self._files()
         if present and not resume:
             raise ValueError(
@@ -143,7 +156,26 @@ class CheckpointFolder:
         return None
 
     def _files(self) -> list[Path]:
-        return sorted(self.path.glob(_PATTERN), reverse=True)
+        return sorted(_checkpoints_in(self.path), reverse=True)
+
+
+def remove_checkpoints(directory: Path) -> None:
+    """
+    Remove what :class:`CheckpointFolder` wrote, and the folder if nothing else is in it.
+
+    :param directory: need not be there.
+    """
+    for path in (*_checkpoints_in(directory), *directory.glob(files.TEMPORARY)):
+        path.unlink(missing_ok=True)
+    lock = directory / _LOCK
+    with contextlib.suppress(OSError):  # the folder is not there, or not empty
+        if lock.stat().st_size == 0:
+            lock.unlink()
+        directory.rmdir()
+
+
+def _checkpoints_in(directory: Path) -> list[Path]:
+    return [p for p in directory.glob("checkpoint-*") if _NAME.fullmatch(p.name)]
 
 
 def _as_text(record: dict[str, Any]) -> str:

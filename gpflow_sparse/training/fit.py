@@ -97,9 +97,14 @@ def fit(
     :param resume: go on from the newest checkpoint of ``checkpoint_dir``; start if there is none.
         Everything but the number of steps must be as it was. A ``tf.data.Dataset`` is read up to
         its place, and comes in the same order only if its own shuffling is seeded.
-    :param seed: order of the rows, and of random draws if ``deterministic``.
-    :param deterministic: a run that is killed and resumed ends with the same bits. Turns on
-        TensorFlow's op determinism and sets its global seed, both for the whole process.
+    :param seed: of the order of the rows and of what the model draws: step ``k`` draws from
+        ``(seed, k)``, whatever else the process draws. Some of GPflow's likelihoods, such as
+        ``Softmax``, draw by stateful operations; these follow ``seed`` too, but go on from step to
+        step.
+    :param deterministic: equal runs end with the same bits, one that is killed and resumed too.
+        Turns on TensorFlow's op determinism for the whole process, and with it sets TensorFlow's
+        global seed, without which nothing could be drawn any more. A step whose likelihood has
+        stateful draws is traced again every ``checkpoint_every`` steps.
     :param progress: draw a progress bar if standard error is a terminal.
     :return: the history, steps before a resumption included.
     :raises ValueError: for data or options that do not fit the model, before the first step; for a
@@ -124,6 +129,7 @@ def fit(
     }
     if deterministic:
         tf.config.experimental.enable_op_determinism()
+        tf.random.set_seed(int(seed))
     if checkpoint_dir is not None:
         settings |= describe_run(model, feed, optimizer)
     with _open_checkpoints(checkpoint_dir, settings, resume) as checkpoints:

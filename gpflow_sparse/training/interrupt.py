@@ -15,7 +15,8 @@ class InterruptGuard:
     """
     Holds the first Ctrl-C back until the step in progress is done; a second one acts at once.
 
-    Outside of the main thread, where Python delivers no signals, it does nothing.
+    It does nothing outside of the main thread, where Python delivers no signals; nor where SIGINT
+    is ignored, as in the background of a shell script, or handled by other code than Python.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,8 @@ class InterruptGuard:
 
     def __enter__(self) -> "InterruptGuard":
         if threading.current_thread() is threading.main_thread():
+            if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
+                return self
             self._previous = signal.signal(signal.SIGINT, self._hold)
         return self
 

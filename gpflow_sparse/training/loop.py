@@ -9,7 +9,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import linalg
+from gpflow_sparse import linalg, random_draws
+from gpflow_sparse.step_lock import between_steps
 from gpflow_sparse.training.ahead import Ahead
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
@@ -18,7 +19,7 @@ from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.interrupt import InterruptGuard, TrainingInterrupted
 from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
-from gpflow_sparse.training.step import Step, compile_step, draws_random_numbers
+from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
 
 _MOST_FAILURES = 3
 _SHORTER = 0.5
@@ -66,7 +67,7 @@ class TrainingLoop:
         self._pending: Snapshot | None = None
         self._tried: list[str] = []
         self._jitter_then = getattr(model, "jitter", None)
-        self._random = False
+        self._stateful_draws = False
         self._step = self._compile()
         self._ahead = Ahead.of(model, feed)
 
@@ -109,20 +110,23 @@ class TrainingLoop:
                     self._advance(start, bar)
                 elif self._verify():
                     break
-        # random draws are repeated from multiples of `every` only: resume from the last of them
-        if complete or not (self._deterministic and self._random):
+        # stateful draws are repeated from multiples of `every` only: resume from the last of them
+        if complete or not (self._deterministic and self._stateful_draws):
             self._keep()
         if interrupt.requested:
             raise TrainingInterrupted(self._how_to_go_on(total, complete))
 
     def _compile(self) -> Step:
-        if self._deterministic:
-            # a graph's random draws start anew when it is traced, from this seed
-            seeds = np.random.SeedSequence([self._seed, self.progress.step])
-            tf.random.set_seed(int(seeds.generate_state(1)[0]))
         self._fresh = True
+        # a graph's stateful draws start anew when it is traced, from this seed
+        seeds = np.random.SeedSequence([self._seed, self.progress.step])
         return compile_step(
-            self._model, self._feed, self._optimizer, self._gamma, self.progress.scale
+            self._model,
+            self._feed,
+            self._optimizer,
+            self._gamma,
+            self.progress.scale,
+            int(seeds.generate_state(1)[0]),
         )
 
     def _advance(self, start: float, bar: FitProgress) -> None:
@@ -130,7 +134,7 @@ class TrainingLoop:
         if step % self._every == 0 and (self._good is None or self._good.step < step):
             self._prepare_data(step)
             self._pending = self._state.take(step)
-            if self._random and not self._fresh:
+            if self._stateful_draws and not self._fresh:
                 self._step = self._compile()
         loss = self._evaluate(step, move=True)
         if loss is None:
@@ -156,16 +160,17 @@ class TrainingLoop:
 
     def _evaluate(self, step: int, *, move: bool) -> float | None:
         """The loss of a step, or None if a number was not finite."""
-        arguments = (tf.constant(move), *self._arguments(step))
+        arguments = (tf.constant(move), self._seed_of(step), *self._arguments(step))
         if move and self._feed is not None and hasattr(self._model, "prepare_step"):
             lookup = self._feed.lookup
             self._prepare(
-                step, lambda: self._model.prepare_step(step, lambda: lookup(*arguments[1:]))
+                step, lambda: self._model.prepare_step(step, lambda: lookup(*arguments[2:]))
             )
         if self._ahead is not None and move:
             self._ahead.begin(step + 1)
         try:
-            loss, finite = self._step(*arguments)
+            with between_steps(self._model):
+                loss, finite = self._step(*arguments)
         except (tf.errors.InvalidArgumentError, linalg.FactorizationError):
             return None
         except tf.errors.ResourceExhaustedError as error:
@@ -174,9 +179,13 @@ class TrainingLoop:
                 "points."
             ) from error
         if self._fresh and self._deterministic:
-            self._random = draws_random_numbers(self._step, arguments)
+            self._stateful_draws = has_stateful_draws(self._step, arguments)
         self._fresh = False
         return float(loss) if bool(finite) else None
+
+    def _seed_of(self, step: int) -> tf.Tensor:
+        """The seed ``[2]`` of what the model draws in a step."""
+        return tf.constant([self._seed, step], tf.int64)
 
     def _prepare_data(self, step: int) -> None:
         """At the first snapshot of each epoch, so that a look at all rows costs no more than it."""
@@ -186,7 +195,8 @@ class TrainingLoop:
 
     def _prepare(self, step: int, prepare: Callable[[], None]) -> None:
         try:
-            prepare()
+            with between_steps(self._model), random_draws.seeded(self._seed_of(step)):
+                prepare()
         except linalg.FactorizationError as error:
             raise TrainingError(
                 f"step {step + 1}: {str(error).rstrip('.')}; {self._go_back()}."
@@ -218,7 +228,8 @@ class TrainingLoop:
         :raises TrainingError: if nothing is left to change, or it has not helped.
         """
         batch = None if self._feed is None else self._feed.lookup(*self._arguments(step))
-        found = diagnose(self._model, batch, self.progress.scale * self._gamma)
+        with random_draws.seeded(self._seed_of(step)):  # what the step drew, drawn again
+            found = diagnose(self._model, batch, self.progress.scale * self._gamma)
         text = f"step {step + 1}: {found.text.rstrip('.')}; {self._go_back()}"
         given_up = found.hopeless or len(self._tried) + 1 >= _MOST_FAILURES
         cures = "" if given_up else self._cures(found)
@@ -240,7 +251,8 @@ class TrainingLoop:
         self._pending = None
         if self._good is None:
             return "nothing has moved"
-        self._state.put(self._good)
+        with between_steps(self._model):
+            self._state.put(self._good)
         self.progress.back_to(self._good.step)
         return f"the model is back at step {self._good.step}"
 

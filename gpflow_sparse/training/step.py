@@ -1,12 +1,14 @@
 """One training step, compiled: it moves everything or, if a number is not finite, nothing."""
 
+import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
 import tensorflow as tf
 
+from gpflow_sparse import random_draws
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import (
     apply_scaled,
@@ -15,8 +17,9 @@ from gpflow_sparse.training.optimizers import (
     natural_update,
 )
 
-# Kernels whose draws follow a counter that lives outside of every checkpoint.
-_RANDOM_OPS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
+# Operations whose draws follow a counter that no checkpoint holds.
+_STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
+_STATELESS_DRAWS = ("RandomIndexShuffle",)
 
 # Which variables an optimizer has seen: Keras itself fails obscurely on others.
 _BUILT_FOR: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
@@ -30,18 +33,22 @@ def compile_step(
     optimizer: Any,
     gamma: float,
     scale: float = 1.0,
+    graph_seed: int = 0,
 ) -> Step:
     """
-    ``step(move, *arguments)``: the loss of the batch, and whether all numbers were finite.
+    ``step(move, seed, *arguments)``: the loss of the batch, and whether it and its gradients were
+    finite.
 
     Parameters and optimizer move only if ``move`` is true and the loss, all gradients and all
-    natural steps are finite.
+    natural steps are finite. ``seed``, two integers, decides what the model draws.
 
     :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
     :param scale: fraction of each step that is taken, by the optimizer and on q alike.
+    :param graph_seed: seed of the draws by TensorFlow's stateful operations, which only some of
+        GPflow's likelihoods use; they advance from call to call and start again with a new trace.
     """
     if feed is not None and hasattr(model, "sparse_step"):
-        return _compile_sparse_step(model, feed, optimizer, gamma, scale)
+        return _compile_sparse_step(model, feed, optimizer, gamma, scale, graph_seed)
     pairs = natural_pairs(model) if gamma else ()
     q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
     q_refs = {variable.ref() for variable in q}
@@ -51,8 +58,10 @@ def compile_step(
     _build(optimizer, variables)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def step(move: tf.Tensor, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+    def step(
+        move: tf.Tensor, seed: tf.Tensor, *arguments: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        with _seeded(seed, graph_seed), tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*variables, *q])
             loss = model.training_loss(*(() if feed is None else (feed.lookup(*arguments),)))
         gradients = tape.gradient(loss, [*variables, *q])
@@ -78,7 +87,7 @@ def compile_step(
 
 
 def _compile_sparse_step(
-    model: Any, feed: Feed, optimizer: Any, gamma: float, scale: float
+    model: Any, feed: Feed, optimizer: Any, gamma: float, scale: float, graph_seed: int
 ) -> Step:
     """The step of a model that moves only some rows of its long variables, and guards itself."""
     if gamma:
@@ -94,8 +103,11 @@ def _compile_sparse_step(
     optimizer.build(model.long_variables, model.small_variables)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def step(move: tf.Tensor, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return model.sparse_step(feed.lookup(*arguments), optimizer, move=move, scale=scale)
+    def step(
+        move: tf.Tensor, seed: tf.Tensor, *arguments: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        with _seeded(seed, graph_seed):
+            return model.sparse_step(feed.lookup(*arguments), optimizer, move=move, scale=scale)
 
     return step
 
@@ -116,11 +128,20 @@ def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
         optimizer.build(variables)
 
 
-def draws_random_numbers(step: Step, arguments: Sequence[Any]) -> bool:
-    """Whether the compiled step, called like this, draws random numbers."""
+@contextlib.contextmanager
+def _seeded(seed: tf.Tensor, graph_seed: int) -> Iterator[None]:
+    """What is traced in this block draws from these seeds, see :func:`compile_step`."""
+    tf.compat.v1.set_random_seed(graph_seed)  # of the graph being traced, not of the process
+    with random_draws.seeded(seed):
+        yield
+
+
+def has_stateful_draws(step: Step, arguments: Sequence[Any]) -> bool:
+    """Whether the compiled step, called like this, draws by TensorFlow's stateful operations."""
     definition = step.get_concrete_function(*arguments).graph.as_graph_def()  # type: ignore[attr-defined]
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
-    return any(node.op.startswith(_RANDOM_OPS) for node in nodes)
+    operations = {node.op for node in nodes} - set(_STATELESS_DRAWS)
+    return any(name.startswith(_STATEFUL_DRAWS) for name in operations)
 
 
 def _all_finite(tensors: Sequence[Any]) -> tf.Tensor:

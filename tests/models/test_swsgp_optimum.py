@@ -67,13 +67,19 @@ def test_a_mean_function_is_taken_off(weighting):
 
 
 @every_weighting
-def test_rows_are_streamed(weighting, monkeypatch):
+@pytest.mark.parametrize("known", [True, False], ids=["num_data", "no num_data"])
+@pytest.mark.parametrize("as_dataset", [False, True], ids=["arrays", "data set"])
+def test_rows_are_streamed(weighting, known, as_dataset, monkeypatch):
+    """In blocks of 5 of 40 rows as all at once, whether or not the model knows their number."""
     model, X, Y = fitted(weighting)
-    expected = model.q_mu.numpy(), model.q_sqrt.numpy()
-    monkeypatch.setattr("gpflow_sparse.models.swsgp_optimum._ENTRIES", 3 * H**2)
-    model.update_posterior(X, Y)
+    expected = model.q_mu.numpy(), model.q_sqrt.numpy(), model.elbo((X, Y))
+    monkeypatch.setattr("gpflow_sparse.models.swsgp_optimum._ENTRIES", 5 * H**2)
+    model.num_data = 40 if known else None
+    batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(7)
+    model.update_posterior(*((batches,) if as_dataset else (X, Y)))
     np.testing.assert_allclose(model.q_mu, expected[0], rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.q_sqrt, expected[1], rtol=1e-10)
+    np.testing.assert_allclose(model.elbo((X, Y)), expected[2], rtol=1e-10)
 
 
 def test_points_that_no_row_sees_stay_as_they_are():

@@ -1,6 +1,8 @@
 """An export predicts what the model predicts, where nothing but TensorFlow can be imported."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -197,3 +199,86 @@ def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path
     with pytest.raises(ValueError, match="model must be a GPflow model, got OrthogonalInducing"):
         gs.export(first.inducing_variable, tmp_path / "other")
     assert (tmp_path / "notes.json").exists()
+
+
+class KilledError(BaseException):
+    """Ends an export at once, as a kill does; not caught with other errors."""
+
+
+def predictions_of(folder):
+    loaded = tf.saved_model.load(str(folder))  # has to outlive the call
+    return loaded.predict_f(zoo.inputs())[0].numpy()
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_an_export_that_is_killed_leaves_the_old_one_or_the_new_one(
+    exchange, tmp_path, monkeypatch
+):
+    path = tmp_path / "model"
+    first, second = (battery.perturb(battery.MEMBERS["solvegp"].build(), seed=s) for s in (1, 2))
+    gs.export(first, path)
+    old, done = predictions_of(path), []
+    real = Path.rename
+
+    def kill_between_renames(source, target):
+        if done:
+            raise KilledError
+        done.append(source)
+        return real(source, target)
+
+    def full(*_, **__):
+        raise OSError("no space left")
+
+    if not exchange:
+        monkeypatch.setattr(exporting, "_exchange", lambda *_: False)
+    monkeypatch.setattr(Path, "rename", kill_between_renames)
+    if exchange:  # one operation of the file system: there is no second rename to be killed before
+        gs.export(second, path)
+        assert not done
+        np.testing.assert_allclose(predictions_of(path), second.predict_f(zoo.inputs())[0])
+    else:
+        with pytest.raises(KilledError):
+            gs.export(second, path)
+        assert not path.exists()
+        monkeypatch.setattr(Path, "rename", real)
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+            patch.setattr(tf.saved_model, "save", full)
+            gs.export(second, path)
+        np.testing.assert_array_equal(predictions_of(path), old)
+        gs.export(second, path)
+        np.testing.assert_allclose(predictions_of(path), second.predict_f(zoo.inputs())[0])
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_was_killed_after_its_last_rename_is_cleared_away(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    model = battery.MEMBERS["solvegp"].build()
+    monkeypatch.setattr(exporting, "_exchange", lambda *_: False)
+    gs.export(model, path)
+    shutil.copytree(path, tmp_path / ".exporting-model-previous")
+    gs.export(model, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "variables/notes.txt", ".hidden", "a/b/c"])
+def test_an_export_with_a_persons_files_in_it_is_refused_by_name(name, tmp_path):
+    model = battery.MEMBERS["solvegp"].build()
+    gs.export(model, tmp_path / "model")
+    notes = tmp_path / "model" / name
+    notes.parent.mkdir(parents=True, exist_ok=True)
+    notes.write_text("mine")
+    with pytest.raises(ValueError, match=rf"holds other files, such as {name};"):
+        gs.export(model, tmp_path / "model")
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    gs.export(model, tmp_path / "model")
+
+
+def test_a_saved_model_of_another_program_is_refused(tmp_path):
+    module = tf.Module()
+    module.f = tf.function(lambda x: x, input_signature=[tf.TensorSpec([], tf.float64)])
+    tf.saved_model.save(module, str(tmp_path / "theirs"))
+    before = (tmp_path / "theirs" / "saved_model.pb").read_bytes()
+    with pytest.raises(ValueError, match="holds other files"):
+        gs.export(battery.MEMBERS["solvegp"].build(), tmp_path / "theirs")
+    assert (tmp_path / "theirs" / "saved_model.pb").read_bytes() == before

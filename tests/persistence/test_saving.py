@@ -12,6 +12,7 @@ import tensorflow_probability as tfp
 import gpflow_sparse as gs
 from gpflow_sparse.models import GRIEF, BasisGPR
 from gpflow_sparse.persistence import files
+from gpflow_sparse.training import fit
 from tests import battery
 from tests.hostile_doors import on_disk
 from tests.persistence import zoo
@@ -140,6 +141,68 @@ def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
     gs.save(zoo.svgp(), tmp_path / "model")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("other", "model")]
     assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("write", ["model", "text", "bytes"])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
+def test_a_file_that_is_replaced_keeps_its_permissions(write, mode, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(mode)
+    if write == "model":
+        gs.save(zoo.svgp(), path)
+    elif write == "text":
+        files.write_text(path, "new")
+    else:
+        files.write_bytes(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert path.read_bytes() != b"old"
+
+
+def test_the_content_is_never_readable_by_more_than_the_file_it_replaces(tmp_path, monkeypatch):
+    path, seen = tmp_path / "file", []
+    path.write_text("old")
+    path.chmod(0o600)
+    real = os.fsync
+
+    def look(number):
+        (temporary,) = tmp_path.glob(files.TEMPORARY)
+        seen.append(stat.S_IMODE(temporary.stat().st_mode))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", look)
+    files.write_text(path, "secret")
+    assert seen == [0o600]
+
+
+def test_texts_are_written_through_links_and_to_devices(tmp_path):
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    files.write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    files.write_text(tmp_path / "pipe", "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda path: gs.save(zoo.svgp(), path),
+        lambda path: gs.load(path),
+        lambda path: gs.export(zoo.svgp(), path),
+        lambda path: fit(
+            zoo.svgp(), (np.eye(100, zoo.D), np.eye(100, 1)), num_steps=1, checkpoint_dir=path
+        ),
+    ],
+)
+def test_the_home_folder_of_an_unknown_user_is_one_sentence(use):
+    with pytest.raises(ValueError, match=r"~nosuchuser/x.* names the home folder of an unknown"):
+        use("~nosuchuser/x")
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])

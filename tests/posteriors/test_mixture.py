@@ -9,11 +9,8 @@ from scipy.special import logsumexp
 from gpflow_sparse import collapsed, quadrature, rotation, sampling, type_one
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.posteriors import draws
-from gpflow_sparse.posteriors.mixture import (
-    MixturePosterior,
-    RotatedComponents,
-    WeightedComponents,
-)
+from gpflow_sparse.posteriors.components import RotatedComponents, WeightedComponents
+from gpflow_sparse.posteriors.mixture import MixturePosterior
 from tests.oracles import grief_type_one as oracle
 
 N, D, M, S, P = 15, 2, 6, 4, 2

@@ -1,5 +1,6 @@
 """A run that is stopped, at any moment, goes on as if nothing had happened."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -18,8 +19,14 @@ from gpflow.keras import tf_keras
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.persistence import files
-from gpflow_sparse.training import EarlyStopping, TrainingInterrupted, adam, fit
-from gpflow_sparse.training.checkpoints import CheckpointFolder
+from gpflow_sparse.training import (
+    EarlyStopping,
+    TrainingInterrupted,
+    adam,
+    checkpoints,
+    fit,
+)
+from gpflow_sparse.training.checkpoints import CheckpointFolder, remove_checkpoints
 from gpflow_sparse.training.identity import describe_run
 from gpflow_sparse.training.state import named_variables
 
@@ -334,6 +341,46 @@ def test_a_second_run_in_the_folder_is_refused_and_does_no_harm(tmp_path):
         assert not (tmp_path / ".saving-1.tmp").exists()
 
 
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_warned_of_and_training_goes_on(code, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(checkpoints.fcntl, "flock", fail)
+    with (
+        pytest.warns(match=r"cannot be locked \(.*\): do not start a second run in it"),
+        CheckpointFolder(tmp_path, {}, resume=False),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("code", [errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES])
+def test_a_lock_that_is_held_means_another_run(code, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(checkpoints.fcntl, "flock", fail)
+    with pytest.raises(ValueError, match="another run is writing"):
+        CheckpointFolder(tmp_path, {}, resume=False)
+
+
+def test_files_of_a_person_in_a_checkpoint_folder_are_kept(tmp_path):
+    """Names that resemble those of checkpoints, and the name of the lock."""
+    notes = {"checkpoint-best.safetensors": "1", "checkpoint-1.safetensors": "2", ".lock": "3"}
+    for name, text in notes.items():
+        (tmp_path / name).write_text(text)
+    fit(solvegp(), data(), num_steps=4, checkpoint_dir=tmp_path, checkpoint_every=1)
+    assert {name: (tmp_path / name).read_text() for name in notes} == notes
+    assert len(list(tmp_path.glob("checkpoint-0*"))) == 2
+    remove_checkpoints(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(notes)
+    for name in notes:
+        (tmp_path / name).unlink()
+    fit(solvegp(), data(), num_steps=1, checkpoint_dir=tmp_path)
+    remove_checkpoints(tmp_path)
+    assert not tmp_path.exists()
+
+
 def test_a_full_disk_is_warned_of_and_training_goes_on(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
@@ -436,6 +483,17 @@ def test_it_trains_outside_of_the_main_thread():
     thread.start()
     thread.join()
     assert done[0].num_steps == 2
+
+
+def test_a_sigint_that_the_parent_ignores_stays_ignored():
+    """As in the background of a shell script: Ctrl-C there is meant for the foreground."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        history = fit(solvegp(), data(), num_steps=4, callbacks=[press_ctrl_c(2)])
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert history.num_steps == 4
 
 
 _RUN = """

@@ -1,7 +1,6 @@
 """One row of a stepwise paper, trained within a budget of time and scored."""
 
 import dataclasses
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from gpflow_sparse.experiments.build import original_units, scaler_of
 from gpflow_sparse.experiments.evaluation import evaluate
 from gpflow_sparse.experiments.papers.budget import DoesNotFitError, duration, require_time
 from gpflow_sparse.experiments.runs import print_progress
+from gpflow_sparse.training import checkpoints
 
 # Steps after which the time of a row is foreseen; the first, which compiles, is not counted.
 _PROBE = 8
@@ -119,8 +119,8 @@ def _train_and_score(plan: Plan, dataset: Dataset, deadline: float) -> dict[str,
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Delete a row's checkpoints, and the folders above them once they are empty."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Delete a row's checkpoints, and its folder and those above it once they are empty."""
+    checkpoints.remove_checkpoints(folder)
     for parent in (folder.parent, folder.parent.parent):
         if parent.is_dir() and not any(parent.iterdir()):
             parent.rmdir()

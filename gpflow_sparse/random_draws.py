@@ -1,0 +1,84 @@
+"""Random draws that repeat: a block of code draws from a seed of its own.
+
+TensorFlow's generators advance with every draw of the process, so that what one model draws
+depends on whatever else has run. Inside of :func:`seeded`, the draws of this module depend on the
+given seed and on their order in the block alone: the training loop gives each step a seed made of
+the seed of the run and the number of the step, so that a step can be repeated by itself, from a
+checkpoint or beside another training run in a thread. Outside of such a block,
+``tf.random.set_seed`` decides, as in all of TensorFlow.
+
+The algorithm is named in each draw (Philox), because TensorFlow's default depends on the device.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+
+_ALGORITHM = "philox"
+
+
+class _Sequence:
+    """The seeds of the successive draws of one block."""
+
+    def __init__(self, seed: tf.Tensor) -> None:
+        self._seed, self._count = seed, 0
+
+    def next_seed(self) -> tf.Tensor:
+        place, self._count = tf.constant(self._count, self._seed.dtype), self._count + 1
+        return tf.random.experimental.stateless_fold_in(self._seed, place, alg=_ALGORITHM)
+
+
+# Of the thread that runs or traces the block: other threads have no sequence, or one of their own.
+_CURRENT: ContextVar[_Sequence | None] = ContextVar("gpflow_sparse_draws", default=None)
+
+
+@contextlib.contextmanager
+def seeded(seed: Any) -> Iterator[None]:
+    """
+    Draw from ``seed`` in this block, in this thread, eagerly or while tracing.
+
+    The draws are counted while the block is traced: a block must not be entered once and then draw
+    in the body of a TensorFlow loop, whose iterations would all draw the same.
+
+    :param seed: two integers, or an int32 or int64 tensor ``[2]`` that may change between the calls
+        of a compiled function.
+    """
+    token = _CURRENT.set(_Sequence(tf.convert_to_tensor(seed)))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def next_seed() -> tf.Tensor:
+    """The seed ``[2]`` of the next draw, for TensorFlow's stateless operations."""
+    sequence = _CURRENT.get()
+    if sequence is not None:
+        return sequence.next_seed()
+    return tf.random.uniform([2], tf.int32.min, tf.int32.max, dtype=tf.int32)
+
+
+def normal(shape: Any, dtype: tf.DType) -> tf.Tensor:
+    """Standard normal draws of this shape."""
+    return tf.random.stateless_normal(shape, next_seed(), dtype=dtype, alg=_ALGORITHM)
+
+
+def rademacher(shape: Any, dtype: tf.DType) -> tf.Tensor:
+    """Draws that are -1 or 1 with equal probability."""
+    bits = tf.random.stateless_uniform(shape, next_seed(), 0, 2, tf.int32, alg=_ALGORITHM)
+    return 2.0 * tf.cast(bits, dtype) - 1.0
+
+
+def integers(shape: Any) -> tf.Tensor:
+    """Uniform draws of all int32 numbers."""
+    seed = next_seed()
+    return tf.random.stateless_uniform(shape, seed, None, None, tf.int32, alg=_ALGORITHM)
+
+
+def permuted(values: tf.Tensor) -> tf.Tensor:
+    """The rows of ``values`` in random order."""
+    seed = next_seed()
+    return tf.random.experimental.stateless_shuffle(values, seed, alg=_ALGORITHM)

@@ -1,0 +1,273 @@
+"""Data given as ``tf.Variable`` and assigned later, as GPflow documents it."""
+
+import copy
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import GRIEF, SOLVEGP, SOLVEGPR, BasisGPR, BasisSVGP, SoftKI
+from gpflow_sparse.training import fit_in_rounds
+
+D, P = 2, 2
+GRID = [np.linspace(-2.0, 2.0, 5)] * D
+
+
+def rows(count, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, D))
+    return X, np.sin(X @ np.ones((D, P))) + 0.1 * rng.normal(size=(count, P))
+
+
+OLD, NEW, XNEW = rows(13, 0), rows(29, 1), rows(7, 2)[0]
+
+
+def variables(data):
+    return tuple(tf.Variable(part, shape=[None, part.shape[1]]) for part in data)
+
+
+def assign(held, data):
+    for variable, value in zip(held, data, strict=True):
+        variable.assign(value)
+
+
+def linear():
+    return gpflow.functions.Linear(np.full((D, P), 0.3), np.full(P, 0.1))
+
+
+def kernel():
+    return gpflow.kernels.SquaredExponential(variance=1.3, lengthscales=[0.7, 1.1])
+
+
+def solvegpr(data, bound="structured"):
+    points = np.random.default_rng(3).normal(size=(7, D))
+    sets = OrthogonalInducingVariables(points[:4], points[4:])
+    return SOLVEGPR(data, kernel(), sets, mean_function=linear(), noise_variance=0.2, bound=bound)
+
+
+def grief(data, **options):
+    return GRIEF(
+        data,
+        kernel(),
+        num_eigenfunctions=20,
+        grid=GRID,
+        mean_function=linear(),
+        noise_variance=0.2,
+        **options,
+    )
+
+
+BUILDERS = {
+    "solvegpr": solvegpr,
+    "solvegpr coupled": lambda data: solvegpr(data, "coupled"),
+    "solvegpr tighter": lambda data: solvegpr(data, "tighter"),
+    "basis_gpr": lambda data: BasisGPR(
+        data, gs.bases.RandomFourier(kernel(), 10), mean_function=linear(), noise_variance=0.2
+    ),
+    "grief": grief,
+    "grief likelihood": lambda data: grief(data, objective="likelihood"),
+    "grief corrected": lambda data: grief(data, objective="corrected"),
+}
+every_model = pytest.mark.parametrize("build", BUILDERS.values(), ids=list(BUILDERS))
+
+
+def loss_and_gradients(closure, model):
+    with tf.GradientTape() as tape:
+        loss = closure()
+    return [loss, *tape.gradient(loss, model.trainable_variables)]
+
+
+def require_equal(model, closure, fresh):
+    for got, expected in zip(
+        [*loss_and_gradients(closure, model), model.elbo(), *model.predict_f(XNEW)],
+        [*loss_and_gradients(fresh.training_loss, fresh), fresh.elbo(), *fresh.predict_f(XNEW)],
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@every_model
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled before"])
+def test_assigned_rows_count_at_the_next_evaluation(build, compiled):
+    """Another number of rows: value, gradient and predictions of a model built on those."""
+    held = variables(OLD)
+    model = build(held)
+    closure = model.training_loss_closure(compile=compiled)
+    require_equal(model, closure, build(OLD))
+    for data in (NEW, OLD):
+        assign(held, data)
+        require_equal(model, closure, build(data))
+
+
+@every_model
+def test_what_follows_from_the_rows_follows(build):
+    """The posterior once updated, conversions, a saved and a copied model; none trains the data."""
+    held = variables(OLD)
+    model = build(held)
+    posterior = model.posterior()
+    assign(held, NEW)
+    fresh = build(NEW)
+    posterior.update_cache()
+    np.testing.assert_allclose(posterior.predict_f(XNEW)[0], fresh.predict_f(XNEW)[0], atol=1e-12)
+    convert = "to_solvegp" if isinstance(model, SOLVEGPR) else "to_svgp"
+    if not (isinstance(model, GRIEF) and model.objective == "corrected"):
+        converted = getattr(model, convert)()
+        assert converted.num_data == len(NEW[0])
+        np.testing.assert_allclose(
+            converted.predict_f(XNEW)[0], fresh.predict_f(XNEW)[0], atol=1e-10
+        )
+    assert len(model.trainable_variables) == len(fresh.trainable_variables)
+    copied = copy.deepcopy(model)
+    assign(held, OLD)
+    np.testing.assert_allclose(copied.elbo(), fresh.elbo(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["solvegpr", "basis_gpr", "grief"])
+def test_a_loaded_model_follows_its_own_variables(name, tmp_path):
+    model = BUILDERS[name](variables(OLD))
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    np.testing.assert_allclose(loaded.elbo(), model.elbo(), rtol=1e-12)
+    assign(loaded.data, NEW)
+    np.testing.assert_allclose(loaded.elbo(), BUILDERS[name](NEW).elbo(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["solvegpr", "grief"])
+def test_optimizers_train_on_the_assigned_rows(name):
+    held = variables(OLD)
+    models = [BUILDERS[name](held), BUILDERS[name](NEW)]
+    assign(held, NEW)
+    for model in models:
+        gpflow.optimizers.Scipy().minimize(
+            model.training_loss, model.trainable_variables, options={"maxiter": 3}
+        )
+        fit_in_rounds(model, num_rounds=1, num_iterations=2, progress=False)
+    np.testing.assert_allclose(models[0].elbo(), models[1].elbo(), rtol=1e-9)
+    np.testing.assert_array_equal(held[0], NEW[0])
+
+
+def with_nan(data):
+    X = data[0].copy()
+    X[1, 0] = np.nan
+    return X, data[1]
+
+
+WRONG = {
+    "nan": (with_nan(NEW), "X must be finite", "finite"),
+    "rows": ((NEW[0], NEW[1][:-1]), "same number of rows, got 29 and 28", "same number of rows"),
+    "empty": ((NEW[0][:0], NEW[1][:0]), "X is empty", "at least one row"),
+    "size": ((1e200 * NEW[0], NEW[1]), "X must be smaller", "squares"),
+}
+
+
+@pytest.mark.parametrize("name", ["solvegpr", "solvegpr coupled", "basis_gpr", "grief"])
+@pytest.mark.parametrize(("data", "message", "in_graph"), WRONG.values(), ids=list(WRONG))
+def test_assigned_rows_are_checked(name, data, message, in_graph):
+    held = variables(OLD)
+    model = BUILDERS[name](held)
+    compiled, late = (model.training_loss_closure() for _ in range(2))
+    compiled()
+    assign(held, data)
+    for call in (model.elbo, model.training_loss, lambda: model.predict_f(XNEW), late):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=in_graph):
+        compiled()
+
+
+def test_a_variable_without_columns_is_refused():
+    X, Y = (tf.Variable(part, shape=tf.TensorShape(None)) for part in OLD)
+    with pytest.raises(ValueError, match=r"tf\.Variable\(X, shape=\[None, 2\]\)"):
+        solvegpr((X, Y))
+
+
+def test_bounds_over_pairs_count_the_assigned_rows(monkeypatch):
+    monkeypatch.setattr("gpflow_sparse.models.solvegpr._MAX_PAIRED_ROWS", 20)
+    held = variables(OLD)
+    model = solvegpr(held, "coupled")
+    compiled = model.training_loss_closure()
+    compiled()
+    assign(held, NEW)
+    with pytest.raises(ValueError, match=r"takes at most 20 rows.*data has 29"):
+        model.elbo()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="takes at most 20 rows"):
+        compiled()
+
+
+@pytest.mark.parametrize("reweighted", ["original", "rotated"])
+@pytest.mark.parametrize("kind", ["variables", "arrays", "saved"])
+def test_fixed_sums_are_refused_once_the_rows_have_changed(reweighted, kind, tmp_path):
+    """They are read once; `refresh_basis` reads them again. Also for other arrays."""
+    model = grief(OLD if kind == "arrays" else variables(OLD), reweighted=reweighted)
+    if kind == "saved":
+        gs.save(model, tmp_path / "model")
+        model = gs.load(tmp_path / "model")
+    compiled = tf.function(model.elbo, autograph=False)
+    np.testing.assert_allclose(compiled(), grief(OLD, reweighted=reweighted).elbo(), rtol=1e-10)
+    assert not model.refresh_basis()
+    if kind == "arrays":
+        model.data = tuple(tf.constant(part) for part in NEW)
+    else:
+        assign(model.data, NEW)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="data have been assigned"):
+            compiled()
+    calls = (model.elbo, lambda: model.predict_f(XNEW), model.training_loss_closure())
+    for call in (*calls, lambda: model.sample_posterior(1)):
+        with pytest.raises(ValueError, match=r"data have been assigned .* refresh_basis"):
+            call()
+    assert model.refresh_basis()
+    fresh = grief(NEW, reweighted=reweighted)
+    np.testing.assert_allclose(model.elbo(), fresh.elbo(), rtol=1e-10)
+    np.testing.assert_allclose(model.predict_f(XNEW), fresh.predict_f(XNEW), rtol=1e-8)
+    if kind != "arrays":
+        np.testing.assert_allclose(compiled(), fresh.elbo(), rtol=1e-10)
+
+
+MINIBATCH = {
+    "solvegp": lambda: SOLVEGP(
+        kernel(),
+        gpflow.likelihoods.Gaussian(0.2),
+        OrthogonalInducingVariables(XNEW),
+        num_latent_gps=P,
+    ),
+    "basis_svgp": lambda: BasisSVGP(
+        gs.bases.RandomFourier(kernel(), 10), gpflow.likelihoods.Gaussian(0.2), num_latent_gps=P
+    ),
+    "softki": lambda: SoftKI(kernel(), XNEW, num_latent_gps=P, noise_variance=0.2),
+}
+
+
+@pytest.mark.parametrize("build", MINIBATCH.values(), ids=list(MINIBATCH))
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_closures_of_given_variables_follow_them(build, compiled):
+    model, held = build(), variables(OLD)
+    closure = model.training_loss_closure(held, compile=compiled)
+    np.testing.assert_allclose(closure(), model.training_loss(OLD), rtol=1e-12)
+    assign(held, NEW)
+    np.testing.assert_allclose(closure(), model.training_loss(NEW), rtol=1e-12)
+
+
+def test_methods_that_read_all_rows_once_take_variables():
+    held = variables(NEW)
+    softki, same = MINIBATCH["softki"](), MINIBATCH["softki"]()
+    softki.fit_posterior(*held)
+    same.fit_posterior(*NEW)
+    np.testing.assert_allclose(softki.predict_f(XNEW), same.predict_f(XNEW), rtol=1e-12)
+    neighbors = gs.inducing_variables.NeighborInducingPoints(XNEW, 3)
+    models = [
+        gs.models.SWSGP(
+            kernel(),
+            gpflow.likelihoods.Gaussian(0.2),
+            neighbors,
+            num_latent_gps=P,
+            kl_weighting="paper",
+        )
+        for _ in range(2)
+    ]
+    for model, data in zip(models, (held, NEW), strict=True):
+        model.update_posterior(*data)
+    np.testing.assert_allclose(models[0].q_mu, models[1].q_mu, rtol=1e-12)
+    assert held[0].trainable

@@ -1,0 +1,431 @@
+"""What commands write: only their own files are replaced, and no result is lost."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import gpflow_sparse as gs
+from gpflow_sparse import training
+from gpflow_sparse.cli import main
+from gpflow_sparse.experiments import outputs, plots, runs, stored
+from tests.test_cli import (
+    SMALL,
+    last_json,
+    numbers,
+    read_csv,
+    save_poisson,
+    write_csv,
+    write_images,
+)
+from tests.test_cli import run as run  # a fixture
+
+FIT = ["fit", "--data", "my.csv", "--target", "price", *SMALL, "--num-steps", "3"]
+ALONE = ["--no-baseline", "--no-plot"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a table and a run on it, baseline and picture included; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_csv(folder / "my.csv", numbers(np.random.default_rng(20)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner().invoke(main, [*FIT, "--output", "run"], catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.fixture
+def here(finished, tmp_path):
+    """A copy of ``finished`` in the working folder of ``run``."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    def train(*_, **__):
+        raise AssertionError("training began")
+
+    monkeypatch.setattr(runs, "build_model", train)
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("checkpoints/mine", "checkpoints/config.json", "checkpoints/solvegp/notes.txt"),
+        *("checkpoints/checkpoint-000000100.safetensors", "model.safetensors", "result.json"),
+        *("checkpoints/solvegp/checkpoint-000000100.safetensors", "predictions.png"),
+    ],
+)
+def test_files_of_a_person_are_refused_by_name_before_training(run, here, no_training, name, begun):
+    """In a folder without a run, and in one that holds a finished run."""
+    folder = here / ("run" if begun else "new")
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"model": "mine"}')
+    before = contents(folder)
+    code, _, err = run(*FIT, "--output", folder.name)
+    assert code == 1
+    assert f"{folder.name}/{name} was not written by gpflow-sparse fit" in err
+    assert contents(folder) == before
+
+
+def test_a_persons_record_beside_an_unfinished_run_is_refused(run, here, monkeypatch):
+    with monkeypatch.context() as patch:
+        failing_baseline(patch, KeyboardInterrupt())
+        assert run(*FIT, "--output", "new")[0] != 0
+    (here / "new" / "result.json").write_text('{"mine": 1}')
+    code, _, err = run(*FIT, "--output", "new", "--resume")
+    assert code == 1
+    assert "new/result.json was not written by gpflow-sparse fit" in err
+    assert (here / "new" / "result.json").read_text() == '{"mine": 1}'
+
+
+def test_a_report_in_the_place_of_a_file_is_refused_before_rows_are_scored(run, here, monkeypatch):
+    monkeypatch.setattr("gpflow_sparse.experiments.evaluation.evaluate", None)
+    for page in ("my.csv", "my.csv/page"):
+        code, _, err = run("evaluate", "--model", "run", "--report", page)
+        assert code == 1
+        assert "Not a directory" in err
+
+
+def test_a_saved_model_is_not_replaced_even_if_it_was_loaded_from_the_run(run, here, no_training):
+    path = here / "run" / "model.safetensors"
+    gs.save(gs.load(path), path)
+    before = path.read_bytes()
+    for option in ([], ["--resume"]):
+        code, _, err = run(*FIT, "--output", "run", *option)
+        assert code == 1
+        assert "run/model.safetensors was not written by gpflow-sparse fit" in err
+    assert path.read_bytes() == before
+
+
+def test_checkpoints_of_training_fit_are_refused(run, here, no_training):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = gpflow.models.SVGP(gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(), X[:5])
+    for place in ("checkpoints", "checkpoints/solvegp"):
+        folder = here / place.replace("/", "-") / place
+        training.fit(model, (X, X[:, :1]), num_steps=1, checkpoint_dir=folder)
+        before = contents(folder)
+        code, _, err = run(*FIT, "--output", str(here / place.replace("/", "-")))
+        assert code == 1
+        assert "was not written by gpflow-sparse fit" in err
+        assert contents(folder) == before
+
+
+def test_other_files_stay_and_the_same_run_again_replaces_its_own(run, here):
+    (here / "run" / "notes.txt").write_text("mine")
+    (here / "run" / "model.safetensors").chmod(0o600)
+    before = contents(here / "run")
+    code, _, err = run(*FIT, "--output", "run")
+    assert code == 0, err
+    after = contents(here / "run")
+    assert set(after) == set(before)
+    assert after["notes.txt"] == b"mine"
+    assert (here / "run" / "model.safetensors").stat().st_mode & 0o777 == 0o600
+
+
+def test_files_that_are_put_among_the_checkpoints_meanwhile_stay(run, here, monkeypatch):
+    real = runs.evaluate
+
+    def evaluate(*arguments):
+        (here / "new" / "checkpoints" / "solvegp" / "notes.txt").write_text("mine")
+        (here / "new" / "checkpoints" / "checkpoint-000000001.safetensors").write_text("mine")
+        return real(*arguments)
+
+    monkeypatch.setattr(runs, "evaluate", evaluate)
+    assert run(*FIT, *ALONE, "--output", "new")[0] == 0
+    assert sorted(contents(here / "new")) == [
+        *("checkpoints/checkpoint-000000001.safetensors", "checkpoints/solvegp/notes.txt"),
+        *("model.safetensors", "result.json"),
+    ]
+
+
+def failing_baseline(monkeypatch, error):
+    real = runs.build_model
+
+    def build_model(config, dataset):
+        if config.method == "svgp":
+            raise error
+        return real(config, dataset)
+
+    monkeypatch.setattr(runs, "build_model", build_model)
+
+
+@pytest.mark.parametrize("kind", [training.TrainingError, ValueError, MemoryError])
+def test_a_baseline_that_fails_is_reported_and_costs_nothing(run, here, monkeypatch, kind):
+    failing_baseline(monkeypatch, kind("Kuu is not positive definite"))
+    code, out, err = run(*FIT, "--output", "new")
+    assert code == 0, err
+    assert "SVGP(12) failed, and the run goes on without it: Kuu is not positive definite" in err
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("SVGP")] == ["failed"]
+    record = last_json(out)
+    ours, svgp = record["results"]
+    assert svgp == {"title": "SVGP(12)", "error": "Kuu is not positive definite"}
+    assert json.loads((here / "new" / "result.json").read_text()) == record
+    scored = last_json(run("evaluate", "--model", "new")[1])
+    np.testing.assert_allclose(scored["rmse"], ours["rmse"])
+    assert (here / "new" / "predictions.png").is_file()
+    assert not (here / "new" / "checkpoints").exists()
+    for option in ([], ["--no-baseline"]):
+        code, _, err = run(*FIT, "--output", "new", "--resume", *option)
+        assert code == 1
+        assert "the run in new is complete: nothing to resume" in err
+
+
+def test_a_run_that_ends_during_its_baseline_is_usable_and_goes_on(run, here, monkeypatch):
+    with monkeypatch.context() as patch:
+        failing_baseline(patch, KeyboardInterrupt())
+        assert run(*FIT, "--output", "new")[0] != 0
+    shutil.copytree(here / "new", here / "alone")
+    (result,) = json.loads((here / "new" / "result.json").read_text())["results"]
+    scored = last_json(run("evaluate", "--model", "new")[1])
+    np.testing.assert_allclose(scored["rmse"], result["rmse"])
+    code, _, err = run(*FIT, "--output", "new")
+    assert code == 1
+    assert "an unfinished run is in new: add --resume" in err
+    code, _, err = run(*FIT, "--output", "new", "--resume", "--kernel", "matern12")
+    assert code == 1
+    assert "kernel='matern52', this one 'matern12'" in err
+    titles = {"new": ["SOLVE-GP(12+8)", "SVGP(12)"], "alone": ["SOLVE-GP(12+8)"]}
+    for folder, option in (("new", []), ("alone", ["--no-baseline"])):
+        code, out, err = run(*FIT, "--output", folder, "--resume", *option)
+        assert code == 0, err
+        record = last_json(out)
+        assert [r["title"] for r in record["results"]] == titles[folder]
+        assert record["config"]["baseline"] == (folder == "new")
+        assert not (here / folder / "checkpoints").exists()
+
+
+def test_a_model_that_cannot_be_scored_is_kept(run, here, monkeypatch):
+    def fail(*_, **__):
+        raise training.TrainingError("no scores")
+
+    monkeypatch.setattr(runs, "evaluate", fail)
+    assert run(*FIT, *ALONE, "--output", "new")[0] == 1
+    write_csv(here / "x.csv", ["0,1"], "width,height")
+    code, out, err = run("predict", "--model", "new/model.safetensors", "--data", "x.csv")
+    assert code == 0, err
+    assert np.isfinite(read_csv(out)["mean"]).all()
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+
+def test_without_matplotlib_a_run_says_so_first_and_is_complete(run, here, no_matplotlib):
+    code, out, err = run(*FIT, "--no-baseline", "--output", "new")
+    assert code == 0
+    said = err.index('no pictures will be drawn: drawing needs matplotlib: python -m pip install "')
+    assert said < err.index("training and 8 test rows")
+    assert len(last_json(out)["results"]) == 1
+    assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]
+
+
+def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
+    run, here, no_matplotlib, monkeypatch
+):
+    monkeypatch.setattr("gpflow_sparse.experiments.evaluation.evaluate", None)
+    code, _, err = run("evaluate", "--model", "run", "--report", "page")
+    assert code == 1
+    assert "a report needs matplotlib" in err
+
+
+OUTPUTS = {
+    "run/model.safetensors": "the model",
+    "run/result.json": "those of a run",
+    "run/predictions.png": "those of a run",
+    "other/result.json": "those of a run",
+    "other/model.safetensors": "those of a run",
+    "begun/checkpoints/config.json": "those of a run",
+    "begun/checkpoints/solvegp/checkpoint-000000003.safetensors": "those of a run",
+    "my.csv": "data",
+    "hard.csv": "data",
+    "soft.csv": "data",
+    "hard.json": "those of a run",
+    "./run/../run/result.json": "those of a run",
+}
+
+
+@pytest.mark.parametrize("model", ["run", "run/model.safetensors"])
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_predictions_do_not_replace_what_they_are_made_from(run, here, monkeypatch, output, model):
+    shutil.copytree(here / "run", here / "other")
+    note = here / "begun" / "checkpoints" / "config.json"
+    checkpoint = here / "begun/checkpoints/solvegp/checkpoint-000000003.safetensors"
+    checkpoint.parent.mkdir(parents=True)
+    note.write_text("{}")
+    checkpoint.write_text("")
+    os.link(here / "my.csv", here / "hard.csv")
+    os.link(here / "run" / "result.json", here / "hard.json")
+    (here / "soft.csv").symlink_to(here / "my.csv")
+    monkeypatch.setattr(stored, "open_model", None)  # refused before that
+    before = contents(here)
+    code, _, err = run("predict", "--model", model, "--data", "my.csv", "--output", output)
+    assert code == 1
+    assert f"output must be another file than {OUTPUTS[output]}" in err
+    assert contents(here) == before
+
+
+def test_predictions_are_replaced_also_in_the_folder_of_the_run(run, here):
+    (here / "run" / "p.csv").write_text("old")
+    (here / "run" / "p.csv").chmod(0o640)
+    code, _, err = run("predict", "--model", "run", "--data", "my.csv", "--output", "run/p.csv")
+    assert code == 0, err
+    assert len(read_csv((here / "run" / "p.csv").read_text())["mean"]) == 80
+    assert (here / "run" / "p.csv").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("name", ["index.html", "pit.png", "coverage.png", "diagnostics.json"])
+def test_a_report_replaces_only_a_report(run, here, monkeypatch, name):
+    (here / "page").mkdir()
+    (here / "page" / name).write_text("<p>mine</p>")
+    with monkeypatch.context() as patch:
+        patch.setattr("gpflow_sparse.experiments.evaluation.evaluate", None)
+        code, _, err = run("evaluate", "--model", "run", "--report", "page")
+    assert code == 1
+    assert f"page/{name} was not written by gpflow-sparse evaluate --report" in err
+    assert contents(here / "page") == {name: b"<p>mine</p>"}
+
+
+def test_a_report_is_replaced_by_the_next_and_leaves_other_files(run, here):
+    (here / "page").mkdir()
+    (here / "page" / "notes.txt").write_text("mine")
+    for _ in range(2):
+        code, _, err = run("evaluate", "--model", "run", "--report", "page")
+        assert code == 0, err
+    assert (here / "page" / "notes.txt").read_text() == "mine"
+
+
+def test_a_report_does_not_replace_pictures_of_a_run_nor_the_other_way_round(tmp_path):
+    writers = (outputs.FIT, outputs.REPORT)
+    for writer in writers:
+        plots.save_figure(plots.new_figure(1.0, 1.0), tmp_path / "confusion.png", writer)
+        assert [outputs.is_by(tmp_path / "confusion.png", w) for w in writers] == [
+            w == writer for w in writers
+        ]
+
+
+def test_every_picture_of_images_is_known_as_one_of_the_run(run, rng, tmp_path):
+    write_images(tmp_path / "my.npz", rng)
+    options = ["--data", "my.npz", "--task", "classification", "--method", "conv-svgp"]
+    options += ["--num-inducing", "5", "--num-steps", "2", "--output", "run"]
+    for _ in range(2):
+        code, _, err = run("fit", *options)
+        assert code == 0, err
+    (tmp_path / "run" / "uncertain.png").write_text("mine")
+    code, _, err = run("fit", *options)
+    assert code == 1
+    assert "run/uncertain.png was not written by gpflow-sparse fit" in err
+
+
+ROWS = 60
+
+
+def spoiled(column, value, row):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(ROWS, 3))
+    values[row, "abc".index(column)] = value
+    return [",".join(map(repr, line.tolist())) for line in values]
+
+
+@pytest.mark.parametrize(
+    ("part", "column", "value", "options"),
+    [
+        ("test", "a", 1e300, []),
+        ("test", "b", -1e160, []),
+        ("test", "c", 1e300, []),
+        ("test", "a", 1e30, ["--float32"]),  # in a training row, standardization makes it small
+        ("train", "a", 1e300, []),
+        ("train", "c", -1e160, []),
+    ],
+)
+def test_rows_whose_squares_overflow_are_named_before_training(
+    run, tmp_path, no_training, part, column, value, options
+):
+    order = np.random.default_rng(0).permutation(ROWS)  # the last tenth is for testing
+    row = int(order[-1] if part == "test" else order[0])
+    write_csv(tmp_path / "my.csv", spoiled(column, value, row), "a,b,c")
+    code, _, err = run("fit", "--data", "my.csv", "--target", "c", *SMALL, *options)
+    assert code == 1
+    assert f"row {row + 1} of my.csv" in err
+    assert f"in column '{column}'" in err
+    assert not (tmp_path / "gpflow-sparse-runs").exists()
+
+
+def test_test_rows_of_a_named_data_set_are_looked_at(run, tmp_path, no_training, monkeypatch):
+    values = np.random.default_rng(0).normal(size=(ROWS, 3))
+    values[7, 1] = 1e200
+    mask = np.arange(ROWS)[:, None] >= 5
+    np.savez(tmp_path / "mine.npz", x=values[:, :2], y=values[:, 2:], test_mask=mask)
+    monkeypatch.setenv("GPFLOW_SPARSE_DATA", str(tmp_path))
+    code, _, err = run("fit", "--data", "mine", *SMALL)
+    assert code == 1
+    assert "row 3 of the test part of mine" in err
+    assert "in column 'x1'" in err
+
+
+def test_every_path_option_knows_the_home_folder(run, here, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    shutil.copytree(here / "run", home / "run")
+    shutil.copy(here / "my.csv", home)
+    monkeypatch.setenv("HOME", str(home))
+    fit = ["fit", "--data=~/my.csv", *FIT[3:], *ALONE]
+    commands = [
+        [*fit, "--output=~/new"],
+        ["predict", "--model=~/new", "--data=~/my.csv", "--output=~/p.csv"],
+        ["evaluate", "--model=~/new", "--data=~/my.csv", "--report=~/page"],
+    ]
+    for command in commands:
+        code, _, err = run(*command)
+        assert code == 0, err
+    assert {"new", "p.csv", "page"} <= {path.name for path in home.iterdir()}
+    assert not list(tmp_path.glob("~*"))
+    assert not list(Path.cwd().glob("~*"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fit", "--data=~nosuchuser/x.csv"],
+        ["fit", "--output=~nosuchuser/x"],
+        ["predict", "--model=~nosuchuser/x", "--data=my.csv"],
+        ["predict", "--model=run", "--data=~nosuchuser/x.csv"],
+        ["predict", "--model=run", "--data=my.csv", "--output=~nosuchuser/x"],
+        ["evaluate", "--model=run", "--data=~nosuchuser/x.csv"],
+        ["evaluate", "--model=run", "--report=~nosuchuser/x"],
+        ["bench", "paper", "solvegp", "--output=~nosuchuser/x"],
+        ["bench", "step", "qsgp", "--output=~nosuchuser/x"],
+    ],
+)
+def test_the_home_folder_of_an_unknown_user_is_one_sentence(run, here, command):
+    code, _, err = run(*command)
+    assert code == 2
+    assert "names the home folder of an unknown user" in err
+    assert "Traceback" not in err
+
+
+def test_a_poisson_model_predicts_into_a_device(run, tmp_path):
+    save_poisson(tmp_path / "model")
+    write_csv(tmp_path / "r.csv", ["1,2", "0,1"], "width,height")
+    arguments = ["--model", "model", "--data", "r.csv", "--output", os.devnull]
+    assert run("predict", *arguments)[0] == 0
+    assert not Path(os.devnull).is_file()
