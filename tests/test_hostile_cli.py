@@ -60,16 +60,20 @@ def test_square_brackets_and_escapes_in_a_title_are_printed_as_they_are(found):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (DEEP, "config.json is damaged: nested too deeply; choose another --output"),
-        ("[1]", "config.json is damaged: it must hold an object, got [1]; choose another"),
-        ('{"num_steps": "x"}', "config.json is damaged: num_steps must be an integer"),
+        (f'"config": {DEEP}', "config.json is damaged: nested too deeply; choose another --output"),
+        (
+            '"config": [1]',
+            "config.json is damaged: config must be an object, got [1]; choose another",
+        ),
+        ('"more": 1', "config.json is damaged: config must be present, got"),
+        ('"config": {"num_steps": "x"}', "config.json is damaged: config.num_steps must be an int"),
     ],
 )
 def test_a_damaged_configuration_of_an_unfinished_run_is_refused(found, text, message):
     folder = Path("unfinished/checkpoints")
     (folder / "solvegp").mkdir(parents=True, exist_ok=True)
     (folder / "solvegp" / "checkpoint-000000001.safetensors").touch()
-    (folder / "config.json").write_text(text)
+    (folder / "config.json").write_text(f'{{"written_by": "gpflow-sparse fit", {text}}}')
     arguments = [*DOORS["fit"][:-1], "unfinished", "--data", "good.csv", "--resume"]
     assert message in error_of(*arguments)
 
@@ -99,6 +103,16 @@ def test_thousands_of_missing_columns_are_named_in_part(found):
     error = error_of(*DOORS["predict"], "--data", "wide.csv")
     assert "lacks columns of the training data: a, b; it has c0, c1," in error
     assert "c19, and 4980 more." in error
+
+
+@pytest.mark.parametrize("output", ["circle", "circle/a", "x" * 300])
+def test_results_in_a_circle_of_links_or_under_a_long_name_are_refused_in_one_line(found, output):
+    if not os.path.islink("circle"):
+        os.symlink("circle", "circle")
+    assert "\n" not in error_of(*DOORS["fit"][:-1], output, "--data", "good.csv").strip()
+    if output != "circle":
+        arguments = [*DOORS["predict"], "--data", "good.csv", "--output", f"{output}.csv"]
+        assert "\n" not in error_of(*arguments).strip()
 
 
 @pytest.mark.parametrize("name", ["circle.csv", "x" * 300 + ".csv"])

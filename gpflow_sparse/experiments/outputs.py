@@ -101,14 +101,17 @@ def require_table(output: Path, model: Path, data: Path) -> None:
     for what, path in inputs.items():
         if path.exists() and output.samefile(path):
             raise ValueError(f"output must be another file than {what}, got {output}.")
-    for folder in (model, model.parent, *output.resolve().parents):
+    for folder in (model, model.parent, *Path(os.path.realpath(output)).parents):
         if any(output.samefile(path) for path in _files_of_run(folder)):
             raise ValueError(f"output must be another file than those of a run, got {output}.")
 
 
 def require_folder(folder: Path) -> None:
     """:raises NotADirectoryError: if it is a file, or would have to be made in one."""
-    existing = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    # realpath, since Path.resolve raises RuntimeError for a circle of links before Python 3.13
+    existing = next(
+        path for path in (folder, *Path(os.path.realpath(folder)).parents) if path.exists()
+    )
     if not existing.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
 
