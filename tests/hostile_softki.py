@@ -202,6 +202,11 @@ ARGUMENTS = {
         lambda v: count_or_none(v) and v != 10**30,
     ),
     "SoftKI num_data": Argument(lambda v: softki(num_data=v), "num_data", num_data),
+    "SoftKI held_out": Argument(
+        lambda v: softki(held_out=v),
+        "held_out",
+        lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool) and 0 <= v < 1,
+    ),
     "SoftKI.elbo data": Argument(MODEL.elbo, "data", never),
     "SoftKI.training_loss_closure data": Argument(MODEL.training_loss_closure, "data", never),
     "SoftKI.training_loss_closure compile": Argument(
@@ -212,7 +217,9 @@ ARGUMENTS = {
         lambda v: softki().fit_posterior(X, v), "Y", never, ("data",)
     ),
     "SoftKI.fit_posterior refit_noise": Argument(
-        lambda v: softki().fit_posterior(X, Y, refit_noise=v), "refit_noise", flag
+        lambda v: softki().fit_posterior(X, Y, refit_noise=v),
+        "refit_noise",
+        lambda v: v is None or flag(v),
     ),
     "SoftKI.posterior precompute_cache": Argument(MODEL.posterior, "precompute_cache", none),
     "SoftKI.predict_f full_cov": Argument(lambda v: FILLED.predict_f(X, v), "full_cov", flag),

@@ -159,6 +159,7 @@ ARGUMENTS = {
         lambda v: SWSGP(kernel(), likelihoods.Gaussian(), v), "inducing_variable", never
     ),
     "SWSGP covariance": Argument(lambda v: swsgp(covariance=v), "covariance", never),
+    "SWSGP start": Argument(lambda v: swsgp(start=v), "start", never),
     "SWSGP kl_weighting": Argument(lambda v: swsgp(kl_weighting=v), "kl_weighting", never),
     "SWSGP union": Argument(lambda v: swsgp(union=v), "union", lambda v: v is None or few(v)),
     "SWSGP rank": Argument(

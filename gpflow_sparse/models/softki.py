@@ -165,6 +165,7 @@ class SoftKI(MinibatchModel):
             refit_noise = noise_parameter(self.likelihood).trainable
         checks.require_flag(refit_noise, "refit_noise")
         data = self._require_rows(X, Y)
+        component_checks.require_sound(self)
         with component_checks.blame(self):
             sums = row_sums(self.basis, data, self.mean_function, self.dtype)
             if refit_noise:
@@ -264,6 +265,7 @@ class SoftKI(MinibatchModel):
         checks.require_choice(self.objective, "objective", _OBJECTIVES)
         checks.require_choice(self.probes, "probes", _PROBES)
         checks.require_count(self.num_probes, "num_probes")
+        held_out_rows.require_fraction(self.held_out)
 
 
 def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
