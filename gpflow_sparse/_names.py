@@ -1,4 +1,4 @@
-"""The public names of the package: what ``dir`` lists, and hints for names that are misspelled.
+"""The public names of the package: what ``dir`` lists, hints for misspellings, modules that moved.
 
 Nothing here imports TensorFlow: the names of other modules are read from their sources.
 """
@@ -7,13 +7,53 @@ import ast
 import difflib
 import functools
 import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 _PACKAGE = __name__.rpartition(".")[0]
 _ROOT = Path(__file__).parent
+# Modules that were at the root of the package in version 0.1, by the folder that has them now.
+_MOVED = {
+    "numerics": "linalg block_elimination streaming recomputation neighbors counters",
+    "validation": "checks component_checks labels",
+    "covariances": "stationary patch_sums",
+    "inference": """batch_evidence blocks chevron collapsed neighborhoods noise_profile quadrature
+        rotation sampling subsampling type_one""",
+    "initialization": "hyperparameters image_patches",
+}
+_NEW_PLACES = {
+    f"{_PACKAGE}.{name}": f"{_PACKAGE}.{folder}.{name}"
+    for folder, names in _MOVED.items()
+    for name in names.split()
+} | {f"{_PACKAGE}.images": f"{_PACKAGE}.covariances.patch_grids"}
+
+
+class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports of modules by the names they had, each with a deprecation warning."""
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _NEW_PLACES:
+            return None
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        new = _NEW_PLACES[module.__name__]
+        warnings.warn(f"{module.__name__} is now {new}", DeprecationWarning, stacklevel=2)
+        found = importlib.import_module(new)
+        module.__dict__["__getattr__"] = functools.partial(getattr, found)
+        module.__dict__["__all__"] = [name for name in dir(found) if name[0] != "_"]
+
+
+sys.meta_path.append(_MovedModules())
 
 
 def offer(module: str, names: Sequence[str]) -> None:

@@ -12,10 +12,11 @@ import click
 from click.core import ParameterSource
 
 from gpflow_sparse._version import __version__
-from gpflow_sparse.experiments.commands import bench
-from gpflow_sparse.experiments.config import MODEL, MOST_LAYERS, RunConfig
-from gpflow_sparse.experiments.memory import memory_estimate
-from gpflow_sparse.experiments.methods import (
+from gpflow_sparse.bench.commands import bench
+from gpflow_sparse.bench.memory import memory_estimate
+from gpflow_sparse.persistence import read_header
+from gpflow_sparse.runs.config import MODEL, MOST_LAYERS, RunConfig
+from gpflow_sparse.runs.methods import (
     BASES,
     COVARIANCES,
     IMAGE_METHODS,
@@ -30,9 +31,8 @@ from gpflow_sparse.experiments.methods import (
     SCHEDULES,
     SITE_ESTIMATORS,
 )
-from gpflow_sparse.persistence import read_header
-from gpflow_sparse.session import session
-from gpflow_sparse.terminal import (
+from gpflow_sparse.runs.session import session
+from gpflow_sparse.runs.terminal import (
     HomePath,
     HomeText,
     clear_errors,
@@ -123,7 +123,8 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         config = _configured(fields)
         import numpy as np
 
-        from gpflow_sparse.experiments import build, plots, runs
+        from gpflow_sparse.runs import build, plots
+        from gpflow_sparse.runs import training as runs
 
         dataset = build.load_data(config)
         if not _chosen("num_inducing", "num_orthogonal"):
@@ -175,7 +176,7 @@ def predict(
 ) -> None:
     """Predict new rows with a trained model, in original units, as csv."""
     with clear_errors(), _model_session(path, device):
-        from gpflow_sparse.experiments import outputs, stored
+        from gpflow_sparse.runs import outputs, stored
 
         if output is not None:
             outputs.require_table(output, path, Path(data))
@@ -202,8 +203,8 @@ def evaluate(
 ) -> None:
     """Score a trained model on its test rows, or on the rows of a file."""
     with clear_errors(), _model_session(path, device):
-        from gpflow_sparse.experiments import stored
-        from gpflow_sparse.experiments.evaluation import evaluate as score
+        from gpflow_sparse.runs import stored
+        from gpflow_sparse.runs.evaluation import evaluate as score
 
         model = stored.open_model(path)
         if report is not None:
@@ -275,7 +276,7 @@ def _configured(fields: dict[str, Any]) -> RunConfig:
 
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
     """Predictions of the test rows, and, of images, what was learned and what is hard."""
-    from gpflow_sparse.experiments import build, image_plots, plots
+    from gpflow_sparse.runs import build, image_plots, plots
 
     X, Y = build.original_units(dataset, dataset.test)
     plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name)

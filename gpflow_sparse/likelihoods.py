@@ -17,14 +17,14 @@ from gpflow.likelihoods.utils import inv_probit
 from gpflow.quadrature import GaussianQuadrature
 
 from gpflow_sparse._names import offer
-from gpflow_sparse.checks import as_array, require_count
-from gpflow_sparse.gaussian_averages import (
+from gpflow_sparse.inference.gaussian_averages import (
     deviation,
     expected_student_t,
     folded_mean,
     log_normal_laplace,
     log_normal_student_t,
 )
+from gpflow_sparse.validation.checks import as_array, require_count
 
 __all__ = [
     "BernoulliLogit",
@@ -182,8 +182,8 @@ class StudentT(likelihoods.StudentT):
     GPflow integrates by 20 Gauss-Hermite nodes, which miss noise that is narrow beside the spread
     of ``f``: ``docs/sharp-bits.md`` has errors of the log density up to .9 at a scale of .3 and 8.8
     at .03, where f has a variance of 4. Here expectations are mixtures over scales
-    (``gpflow_sparse.gaussian_averages``), with errors below 1e-8 and finite gradients, also at
-    variance 0. They take 121 numbers for each entry of ``Y``, where GPflow takes 20.
+    (``gpflow_sparse.inference.gaussian_averages``), with errors below 1e-8 and finite gradients,
+    also at variance 0. They take 121 nodes for each entry of ``Y``, where GPflow takes 20.
 
     :param scale: as in GPflow: a positive number, or a function of X.
     :param df: degrees of freedom, a positive number; the variance of the noise is infinite up to 2.

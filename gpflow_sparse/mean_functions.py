@@ -6,9 +6,9 @@ import gpflow
 import numpy as np
 from gpflow.functions import Linear
 
-from gpflow_sparse import checks
 from gpflow_sparse._names import offer
-from gpflow_sparse.images import require_sizes
+from gpflow_sparse.covariances.patch_grids import require_sizes
+from gpflow_sparse.validation import checks
 
 __all__ = ["identity_convolution", "pca"]
 

@@ -9,8 +9,8 @@ from gpflow import kernels, likelihoods
 
 from gpflow_sparse import initialization
 from gpflow_sparse.bases import Hybrid, KernelDictionary, RandomFourier
-from gpflow_sparse.hyperparameters import subset_hyperparameters
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.initialization.hyperparameters import subset_hyperparameters
 from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR
 from gpflow_sparse.training import EarlyStopping, adam, fit
 from tests.hostile import Verdict, judge

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse import initialization
-from gpflow_sparse.hyperparameters import subset_hyperparameters
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.initialization.hyperparameters import subset_hyperparameters
 from gpflow_sparse.models import SOLVEGP, SOLVEGPR
 from gpflow_sparse.training import EarlyStopping, fit
 

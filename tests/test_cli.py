@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 import gpflow_sparse as gs
+from gpflow_sparse.bench.papers import runner, stepwise_runner
 from gpflow_sparse.cli import main
-from gpflow_sparse.experiments.papers import runner, stepwise_runner
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "15", "--num-subset", "60"]
 
@@ -331,7 +331,7 @@ def test_an_interrupted_run_of_rounds_starts_again_and_one_of_steps_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(gs.training, "fit_in_rounds", interrupt)
-        patch.setattr("gpflow_sparse.experiments.runs.evaluate", interrupt)
+        patch.setattr("gpflow_sparse.runs.training.evaluate", interrupt)
         for method in whole:
             code, _, _ = run("fit", *options, "--method", method, "--output", f"{method}-2")
             assert code != 0
@@ -446,7 +446,7 @@ def test_options_that_do_not_go_with_sampled_functions(run, options, message):
 
 
 def test_the_step_benchmark_of_qsgp(run, tmp_path, monkeypatch):
-    from gpflow_sparse.experiments import qsgp_costs, qsgp_memory, qsgp_sizes
+    from gpflow_sparse.bench import qsgp_costs, qsgp_memory, qsgp_sizes
 
     monkeypatch.setattr(qsgp_costs, "_NUM_BASIS", 20)
     monkeypatch.setattr(qsgp_costs, "_NUM_DATA", 60)

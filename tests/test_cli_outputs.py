@@ -14,7 +14,8 @@ from click.testing import CliRunner
 import gpflow_sparse as gs
 from gpflow_sparse import training
 from gpflow_sparse.cli import main
-from gpflow_sparse.experiments import outputs, plots, runs, stored
+from gpflow_sparse.runs import outputs, plots, stored
+from gpflow_sparse.runs import training as runs
 from tests.test_cli import (
     SMALL,
     last_json,
@@ -99,7 +100,7 @@ def test_a_persons_record_beside_an_unfinished_run_is_refused(run, here, monkeyp
 
 
 def test_a_report_in_the_place_of_a_file_is_refused_before_rows_are_scored(run, here, monkeypatch):
-    monkeypatch.setattr("gpflow_sparse.experiments.evaluation.evaluate", None)
+    monkeypatch.setattr("gpflow_sparse.runs.evaluation.evaluate", None)
     for page in ("my.csv", "my.csv/page"):
         code, _, err = run("evaluate", "--model", "run", "--report", page)
         assert code == 1
@@ -243,7 +244,7 @@ def test_without_matplotlib_a_run_says_so_first_and_is_complete(run, here, no_ma
 def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
     run, here, no_matplotlib, monkeypatch
 ):
-    monkeypatch.setattr("gpflow_sparse.experiments.evaluation.evaluate", None)
+    monkeypatch.setattr("gpflow_sparse.runs.evaluation.evaluate", None)
     code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
     assert "a report needs matplotlib" in err
@@ -299,7 +300,7 @@ def test_a_report_replaces_only_a_report(run, here, monkeypatch, name):
     (here / "page").mkdir()
     (here / "page" / name).write_text("<p>mine</p>")
     with monkeypatch.context() as patch:
-        patch.setattr("gpflow_sparse.experiments.evaluation.evaluate", None)
+        patch.setattr("gpflow_sparse.runs.evaluation.evaluate", None)
         code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
     assert f"page/{name} was not written by gpflow-sparse evaluate --report" in err

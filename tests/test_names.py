@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import gpflow_sparse as gs
+from gpflow_sparse import _names
 
 API = (Path(__file__).parent.parent / "docs" / "api.md").read_text()
 MODULES = [name for name in gs.__all__ if name.islower() and inspect.ismodule(getattr(gs, name))]
@@ -136,3 +137,16 @@ def test_a_hint_needs_no_tensorflow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("did you mean gpflow_sparse.models.SOLVEGP?")
+
+
+def test_modules_that_moved_are_found_under_their_old_names():
+    for old, new in _names._NEW_PLACES.items():
+        sys.modules.pop(old, None)
+        with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+            found = importlib.import_module(old)
+        there = importlib.import_module(new)
+        public = [name for name in dir(there) if not name.startswith("_")]
+        assert public
+        assert all(getattr(found, name) is getattr(there, name) for name in public)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("gpflow_sparse.nowhere")

@@ -8,7 +8,7 @@ import gpflow
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks, component_checks
+from gpflow_sparse.validation import checks, component_checks
 
 
 class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
@@ -54,7 +54,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     def features(self, X: Any, precomputed: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
         """
         The whitened form, one row per function: ``A [m, N]`` with ``f(X) = A^T w``, ``w ~ N(0,
-        I)``. The layout of ``gpflow_sparse.blocks`` and ``gpflow_sparse.collapsed``.
+        I)``. The layout of ``gpflow_sparse.inference.blocks`` and ``.collapsed``.
 
         :param X: ``[N, D]``.
         :param precomputed: what :meth:`precompute` returned; None computes it.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import linalg
 from gpflow_sparse.bases.product import ProductFactors
+from gpflow_sparse.numerics import linalg
 
 # Entries of a unit eigenvector below this, relative to its largest, may be rounding.
 _CLEAR = 1e-6

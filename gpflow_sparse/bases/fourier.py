@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow import kernels
 
-from gpflow_sparse import checks, component_checks, counters
 from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.numerics import counters
+from gpflow_sparse.validation import checks, component_checks
 
 # Degrees of freedom of the Student's t that the frequencies follow, 2 nu for a Matern kernel of
 # smoothness nu; infinitely many make a normal.
@@ -38,10 +39,11 @@ class RandomFourier(FiniteBasis):
     ``N(0, I)``. Rahimi and Recht, "Random Features for Large-Scale Kernel Machines" (2007), whose
     algorithm 1 has the pairs.
 
-    Frequencies belong to ``(seed, index)``: they are a hash (see :mod:`gpflow_sparse.counters`),
-    made for unit lengthscales whenever they are wanted, so none is stored and ``m = 1e7`` costs
-    nothing until its columns are asked for. Variance, lengthscales and ``active_dims`` are read
-    from the kernel at every call; gradients reach the first two.
+    Frequencies belong to ``(seed, index)``: they are a hash (see
+    :mod:`gpflow_sparse.numerics.counters`), made for unit lengthscales whenever they are wanted, so
+    none is stored and ``m = 1e7`` costs nothing until its columns are asked for. Variance,
+    lengthscales and ``active_dims`` are read from the kernel at every call; gradients reach the
+    first two.
     """
 
     def __init__(
@@ -138,8 +140,9 @@ def hashed_frequencies(
 ) -> tf.Tensor:
     """
     Draws from the spectral density of a kernel with unit lengthscales that belong to
-    ``(seed, index)``, in O(k D): lanes 0 to D - 1 of :func:`gpflow_sparse.counters.normals` over
-    the root of the mean square of the next ``degrees`` lanes.
+    ``(seed, index)``, in O(k D): lanes 0 to D - 1 of
+    :func:`gpflow_sparse.numerics.counters.normals` over the root of the mean square of the next
+    ``degrees`` lanes.
 
     :param degrees: see :func:`spectral_degrees`.
     :param indices: ``[k]``, of int64.

@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks
 from gpflow_sparse.bases import grids, search
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.eigensystems import Eigensystem, eigensystem
 from gpflow_sparse.bases.product import ProductFactors
+from gpflow_sparse.validation import checks
 
 # Below this share of the prior variance, models are warned that the basis is another kernel.
 _EXPLAINED = 0.9

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import checks
+from gpflow_sparse.validation import checks
 
 
 def percentile_grid(column: Any, num_points: int) -> np.ndarray:

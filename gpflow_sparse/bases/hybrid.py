@@ -7,11 +7,11 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import linalg
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier, spectral_degrees
 from gpflow_sparse.bases.kernel_dictionary import require_places
-from gpflow_sparse.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.numerics import linalg
 
 
 class Hybrid(FiniteBasis):

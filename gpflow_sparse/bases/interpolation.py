@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks
 from gpflow_sparse.bases.grids import require_nodes
 from gpflow_sparse.bases.product import ProductFactors
+from gpflow_sparse.validation import checks
 
 _MAX_ROWS = 5_000
 

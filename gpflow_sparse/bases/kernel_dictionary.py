@@ -9,9 +9,10 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel, MultioutputKernel
 
-from gpflow_sparse import checks, component_checks, linalg
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation import checks, component_checks
 
 
 class KernelDictionary(FiniteBasis):

@@ -7,9 +7,10 @@ import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gpflow_sparse import checks, component_checks, linalg
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation import checks, component_checks
 
 # K takes 8 N^2 bytes: 3.2 GB at 20,000 rows.
 _MAX_ROWS = 20_000

@@ -13,7 +13,7 @@ import tensorflow as tf
 from gpflow import kernels
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import component_checks
+from gpflow_sparse.validation import component_checks
 
 # Of one column these are products for want of another factor; of more they read a distance.
 _RADIAL = (

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 
-from gpflow_sparse import checks
 from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.validation import checks
 
 
 class ReweightedBasis(FiniteBasis):

@@ -8,10 +8,11 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks, linalg
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.kernel_dictionary import require_places, require_single
-from gpflow_sparse.stationary import covariance, quadratic
+from gpflow_sparse.covariances.stationary import covariance, quadratic
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation import checks
 
 # Squared distances in units of the temperature below which two points are the same: the gradient
 # of a root has no limit at 0.

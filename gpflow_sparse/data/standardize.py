@@ -6,7 +6,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import checks
+from gpflow_sparse.validation import checks
 
 __all__ = ["Standardizer"]
 

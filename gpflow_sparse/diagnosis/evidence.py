@@ -8,14 +8,15 @@ import tensorflow as tf
 from gpflow.kernels import Kernel
 from gpflow.models import ExternalDataTrainingLossMixin
 
-from gpflow_sparse import collapsed, linalg
-from gpflow_sparse.chevron import MOST_DENSE
 from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise, input_kernel
+from gpflow_sparse.inference import collapsed
+from gpflow_sparse.inference.chevron import MOST_DENSE
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import QSGP, SoftKI, VariationalModel
 from gpflow_sparse.models.regression import RegressionModel, noise_variance
 from gpflow_sparse.models.row_streaming import row_sums
+from gpflow_sparse.numerics import linalg
 
 # Most rows of which the exact Gaussian process is computed: O(N^3) time.
 MAX_EXACT_ROWS = 2000
@@ -86,7 +87,8 @@ def prior_errors(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
 
 def collapsed_bound(projection: Projection, errors: tf.Tensor, noise: float) -> float:
     """
-    The best bound these inducing inputs allow; see :func:`gpflow_sparse.collapsed.collapsed_bound`.
+    The best bound these inducing inputs allow; see
+    :func:`gpflow_sparse.inference.collapsed.collapsed_bound`.
 
     :param errors: ``Y - m(X) [N, P]``, the same that the projection was made with.
     """
@@ -99,7 +101,7 @@ def factorization_gap(
 ) -> float:
     """
     What the best q with independent inducing sets falls short of the collapsed bound; see
-    :func:`gpflow_sparse.collapsed.factorization_gap`.
+    :func:`gpflow_sparse.inference.collapsed.factorization_gap`.
 
     :param errors: ``Y - m(X) [N, P]``.
     :param sizes: of the inducing sets; with one set there is no gap.

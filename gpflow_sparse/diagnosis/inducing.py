@@ -11,8 +11,6 @@ from gpflow.inducing_variables import InducingPatches, InducingPoints
 from gpflow.kernels import Kernel, MultioutputKernel
 from scipy.spatial import cKDTree
 
-from gpflow_sparse import linalg
-from gpflow_sparse.block_elimination import block_cholesky, block_solve
 from gpflow_sparse.diagnosis.parameters import column_lengthscales
 from gpflow_sparse.inducing_variables import (
     Kuv,
@@ -21,6 +19,8 @@ from gpflow_sparse.inducing_variables import (
     Patches,
 )
 from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.block_elimination import block_cholesky, block_solve
 
 _OF_ONE_FUNCTION = (InducingPoints, InducingPatches, Patches, LocatedPatches)
 # Rows that are looked at together: what bounds the memory next to M^2.
@@ -71,7 +71,7 @@ def nystrom_of(model: Any) -> Nystrom:
     Factor the covariance of all inducing variables, with the model's own jitter; time O(M^3).
 
     :raises UnavailableError: for a model whose inducing variables are none, or not values of ``f``.
-    :raises FactorizationError: see :func:`gpflow_sparse.linalg.cholesky`.
+    :raises FactorizationError: see :func:`gpflow_sparse.numerics.linalg.cholesky`.
     """
     kernel, inducing = getattr(model, "kernel", None), getattr(model, "inducing_variable", None)
     sets = inducing.sets if isinstance(inducing, OrthogonalInducingVariables) else (inducing,)

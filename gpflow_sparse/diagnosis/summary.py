@@ -10,7 +10,6 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import MultioutputKernel
 from gpflow.models import GPModel
 
-from gpflow_sparse import checks, linalg
 from gpflow_sparse.diagnosis import evidence
 from gpflow_sparse.diagnosis.advice import advice
 from gpflow_sparse.diagnosis.calibration import calibration, predict_rows, regional, split_regions
@@ -29,6 +28,8 @@ from gpflow_sparse.diagnosis.parameters import (
 )
 from gpflow_sparse.models import ODVGP
 from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation import checks
 
 
 def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str, Any]:

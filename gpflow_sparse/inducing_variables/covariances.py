@@ -13,7 +13,7 @@ from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingV
 from gpflow.kernels import Convolutional, Kernel
 from gpflow.utilities import Dispatcher
 
-from gpflow_sparse.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance
 
 Kuv = Dispatcher("Kuv")
 

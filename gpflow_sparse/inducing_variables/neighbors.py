@@ -11,10 +11,10 @@ from gpflow import Parameter
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import IsotropicStationary, Kernel
 
-from gpflow_sparse import checks
+from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
-from gpflow_sparse.neighbors import HostSearch, largest, nearest
-from gpflow_sparse.stationary import local_covariances
+from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest
+from gpflow_sparse.validation import checks
 
 # Up to here distances to all points, in the graph, take no longer than a tree outside of it.
 _MOST_IN_GRAPH = 4096

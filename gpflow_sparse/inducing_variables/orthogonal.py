@@ -8,9 +8,9 @@ import tensorflow as tf
 from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
 from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches, PatchSet
+from gpflow_sparse.validation import checks
 
 
 class OrthogonalInducingVariables(InducingVariables):

@@ -8,9 +8,10 @@ from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import checks, linalg
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.kernels.convolutional import TICK, Convolutional
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation import checks
 
 
 class PatchSet(InducingVariables):

@@ -7,10 +7,10 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel, MultioutputKernel
 
-from gpflow_sparse import checks, component_checks
-from gpflow_sparse.images import PatchGrid, make_grid
-from gpflow_sparse.patch_sums import cross_sums, own_sums
-from gpflow_sparse.stationary import covariance
+from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
+from gpflow_sparse.covariances.patch_sums import cross_sums, own_sums
+from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.validation import checks, component_checks
 
 
 class Convolutional(Kernel):

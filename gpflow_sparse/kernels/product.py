@@ -6,7 +6,7 @@ import gpflow
 import numpy as np
 from gpflow.kernels import Kernel, Product
 
-from gpflow_sparse import checks
+from gpflow_sparse.validation import checks
 
 
 def product_of(kind: type[Kernel], lengthscales: Any, variance: float = 1.0) -> Kernel:

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import linalg
 from gpflow_sparse.bases import FiniteBasis
-from gpflow_sparse.chevron import Tail, tail_projections
-from gpflow_sparse.subsampling import Anchor
+from gpflow_sparse.inference.chevron import Tail, tail_projections
+from gpflow_sparse.inference.subsampling import Anchor
+from gpflow_sparse.numerics import linalg
 
 # Relative change of a hyperparameter at which what is known becomes too old to be of use.
 _MOVED = 0.05
@@ -136,7 +136,7 @@ class Anchors(tf.Module):
         :param Phi: the functions of both draws at the rows, ``[p, k]``.
         :param vectors: the tail's vectors of both draws, ``[k, Q]``.
         :param scale: functions in the tail over functions drawn.
-        :param W: see :class:`~gpflow_sparse.subsampling.Anchor`.
+        :param W: see :class:`~gpflow_sparse.inference.subsampling.Anchor`.
         """
         first, second = (
             scale * tf.linalg.matmul(part, v) for part, v in zip(Phi, vectors, strict=True)

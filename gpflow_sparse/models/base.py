@@ -3,9 +3,9 @@
 import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import component_checks
 from gpflow_sparse.models.minibatch import MinibatchModel
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class VariationalModel(MinibatchModel):

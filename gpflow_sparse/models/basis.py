@@ -12,16 +12,17 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
-from gpflow_sparse import checks, collapsed
 from gpflow_sparse.bases import FiniteBasis, ReweightedBasis
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.inducing_variables.basis_features import require_features, require_own_kernel
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class BasisGPR(WeightSpaceModel):

@@ -4,7 +4,7 @@ from typing import Any
 
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.images import PatchGrid, make_grid
+from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
 from gpflow_sparse.models.layers import GPLayer
 
 

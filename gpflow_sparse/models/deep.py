@@ -12,12 +12,12 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.deep_options import as_noise, require_layers, require_options
 from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.posteriors import DeepPosterior, cache_type
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class DeepGP(VariationalModel):

@@ -10,13 +10,16 @@ import tensorflow as tf
 from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.likelihoods import Likelihood
 
-from gpflow_sparse import checks, linalg
-from gpflow_sparse.image_patches import glorot_filters, patch_centers, random_locations
-from gpflow_sparse.images import PatchGrid, make_grid
+from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
 from gpflow_sparse.inducing_variables import (
     LocatedPatches,
     OrthogonalInducingVariables,
     Patches,
+)
+from gpflow_sparse.initialization.image_patches import (
+    glorot_filters,
+    patch_centers,
+    random_locations,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models.conv_layer import ConvLayer
@@ -24,7 +27,9 @@ from gpflow_sparse.models.deep import DeepGP
 from gpflow_sparse.models.guarded import require_kind
 from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import OrthogonalPosterior
+from gpflow_sparse.validation import checks
 
 # Images that inducing patches are taken from.
 _NUM_IMAGES = 1000

@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from gpflow_sparse import checks
 from gpflow_sparse.models.conv_layer import ConvLayer
 from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.posteriors.layer import SAMPLING
+from gpflow_sparse.validation import checks
 
 
 def require_layers(layers: Any) -> tuple[GPLayer, ...]:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import gpflow
 import tensorflow as tf
 
-from gpflow_sparse import chevron, subsampling
-from gpflow_sparse.chevron import Head, Tail
-from gpflow_sparse.subsampling import Anchor, Pair
+from gpflow_sparse.inference import chevron, subsampling
+from gpflow_sparse.inference.chevron import Head, Tail
+from gpflow_sparse.inference.subsampling import Anchor, Pair
 
 
 class Drawn(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import gpflow
 import tensorflow as tf
 
-from gpflow_sparse.collapsed import RowSums
+from gpflow_sparse.inference.collapsed import RowSums
+from gpflow_sparse.inference.rotation import Rotation, rotate
 from gpflow_sparse.models.held_data import HeldData, are_same, fingerprint
 from gpflow_sparse.models.snapshot import Snapshot
-from gpflow_sparse.rotation import Rotation, rotate
 
 _STALE = (
     "kernel or mean_function has other parameters than when the data were read, or the basis other "

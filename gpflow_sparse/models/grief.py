@@ -10,8 +10,9 @@ from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
+from gpflow_sparse.inference import collapsed
+from gpflow_sparse.inference.rotation import rotated_log_density
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.basis import BasisSVGP, to_svgp
 from gpflow_sparse.models.fixed_statistics import FixedStatistics
@@ -21,8 +22,8 @@ from gpflow_sparse.models.row_streaming import Tensors, streamed
 from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors.mixture import MixturePosterior
 from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
-from gpflow_sparse.rotation import rotated_log_density
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class GRIEF(WeightSpaceModel):
@@ -252,7 +253,7 @@ class GRIEF(WeightSpaceModel):
         return density - 0.5 * self.num_latent_gps * log_noises
 
     def _corrected_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
-        """Streamed :func:`gpflow_sparse.collapsed.corrected_row_sums`."""
+        """Streamed :func:`gpflow_sparse.inference.collapsed.corrected_row_sums`."""
 
         def sums(X: tf.Tensor, errors: tf.Tensor, tables: Tensors) -> list[tf.Tensor]:
             A, diagonal = self.basis.features(X, tables), self._kernel_diagonal(X)

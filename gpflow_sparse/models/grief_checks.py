@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gpflow_sparse import checks
 from gpflow_sparse.models.fixed_statistics import FixedStatistics
+from gpflow_sparse.validation import checks
 
 _OBJECTIVES = ("bound", "likelihood", "corrected")
 _REWEIGHTED = (None, "original", "rotated")

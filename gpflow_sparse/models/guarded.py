@@ -12,9 +12,9 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import checks, component_checks, labels
 from gpflow_sparse.posteriors import SparsePosterior
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import checks, component_checks, labels
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class GuardedModel(GPModel):

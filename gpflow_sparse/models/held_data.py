@@ -7,8 +7,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import checks
-from gpflow_sparse.streaming import read_in_blocks
+from gpflow_sparse.numerics.streaming import read_in_blocks
+from gpflow_sparse.validation import checks
 
 HeldData = Any  # (X [N, D], Y [N, P]) tensors or variables, or a tf.data.Dataset of tensors
 # Numbers in one block of a file on the way into memory: 8 MiB of float64.

@@ -9,8 +9,7 @@ from gpflow.functions import Function, MeanFunction, Zero
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
 
-from gpflow_sparse import checks, component_checks
-from gpflow_sparse.images import PatchGrid
+from gpflow_sparse.covariances.patch_grids import PatchGrid
 from gpflow_sparse.inducing_variables import (
     BasisFeatures,
     NeighborInducingPoints,
@@ -29,6 +28,7 @@ from gpflow_sparse.posteriors import (
     require_latent_kernels,
 )
 from gpflow_sparse.posteriors.layer import LayerPosterior
+from gpflow_sparse.validation import checks, component_checks
 
 Inducing = OrthogonalInducingVariables | NeighborInducingPoints | BasisFeatures
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from gpflow_sparse import subsampling
+from gpflow_sparse.inference import subsampling
 from gpflow_sparse.models.estimates import Drawn
 
 
@@ -17,9 +17,10 @@ def elbo(
     drawn: Sequence[Drawn],
 ) -> tf.Tensor:
     """
-    Unbiased, with the variance that :func:`~gpflow_sparse.subsampling.gaussian_expectations` does
-    without: y in one of two factors, and sums over functions that count only where both draws (for
-    the covariance: all three) meet. O(k^2) for k drawn functions, diagonal covariance.
+    Unbiased, with the variance that
+    :func:`~gpflow_sparse.inference.subsampling.gaussian_expectations` does without: y in one of two
+    factors, and sums over functions that count only where both draws (for the covariance: all
+    three) meet. O(k^2) for k drawn functions, diagonal covariance.
 
     :param draws: i, j and r of the paper, ``[k]`` each.
     """

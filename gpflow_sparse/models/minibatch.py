@@ -10,9 +10,9 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import ExternalDataTrainingLossMixin
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.models.held_data import variable_or
+from gpflow_sparse.validation import checks, component_checks
 
 
 class MinibatchModel(GuardedModel, ExternalDataTrainingLossMixin):

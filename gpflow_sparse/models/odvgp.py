@@ -8,10 +8,10 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from gpflow_sparse import checks
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.orthogonal import OrthogonalModel
 from gpflow_sparse.posteriors import DecoupledPosterior, SparsePosterior
+from gpflow_sparse.validation import checks
 
 
 class ODVGP(OrthogonalModel):

@@ -13,7 +13,6 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
-from gpflow_sparse import checks
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
@@ -26,7 +25,8 @@ from gpflow_sparse.posteriors import (
     latent_kernels,
     require_latent_kernels,
 )
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class OrthogonalModel(VariationalModel):

@@ -12,9 +12,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.bases import FiniteBasis
-from gpflow_sparse.chevron import Head, Tail
+from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import qsgp_options
 from gpflow_sparse.models.anchors import Anchors
@@ -22,7 +21,8 @@ from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp_covariance import best_covariance
 from gpflow_sparse.models.qsgp_step import SubsampledStep
 from gpflow_sparse.posteriors import ChevronPosterior, cache_type
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class QSGP(SubsampledStep, VariationalModel):
@@ -34,8 +34,8 @@ class QSGP(SubsampledStep, VariationalModel):
     sampling ``batch_size`` rows and twice ``basis_batch_size`` functions estimates it, and its
     gradient, without bias for Gaussian noise. Evans and Nair, "Quadruply Stochastic Gaussian
     Processes" (2020), theorems 1 and 2, in the forms with less variance that
-    ``gpflow_sparse.subsampling`` and ``docs/methods.md`` explain; other likelihoods by their
-    theorem 3, corrected.
+    ``gpflow_sparse.inference.subsampling`` and ``docs/methods.md`` explain; other likelihoods by
+    their theorem 3, corrected.
 
     The covariance factor is ``C = [[B, 0], [D, diag(c)]]``. The first h functions, the *head*, are
     taken in every step and have a dense B; the rest, the *tail*, is sampled.

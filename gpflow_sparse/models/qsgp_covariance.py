@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from gpflow_sparse import chevron
-from gpflow_sparse.streaming import streamed_sum
+from gpflow_sparse.inference import chevron
+from gpflow_sparse.numerics.streaming import streamed_sum
 
 
 def best_covariance(model: Any, X: tf.Tensor) -> tuple[Any, Any, tf.Tensor]:

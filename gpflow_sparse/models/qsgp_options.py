@@ -6,10 +6,11 @@ import gpflow
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Likelihood
 
-from gpflow_sparse import checks, component_checks, likelihoods
+from gpflow_sparse import likelihoods
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models.anchors import Anchors, trained_hyperparameters
+from gpflow_sparse.validation import checks, component_checks
 
 _COVARIANCES = ("diag", "block", "chevron")
 _REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")

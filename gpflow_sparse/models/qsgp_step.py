@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian
 
-from gpflow_sparse import chevron, component_checks, subsampling
-from gpflow_sparse.chevron import Head, Tail
+from gpflow_sparse.inference import chevron, subsampling
+from gpflow_sparse.inference.chevron import Head, Tail
+from gpflow_sparse.inference.subsampling import Anchor, Pair
 from gpflow_sparse.models import estimates, literal
 from gpflow_sparse.models.anchors import Anchors, trained_hyperparameters
 from gpflow_sparse.models.estimates import Batch, Drawn, Functions
 from gpflow_sparse.models.sparse_model import SparseModel, Touched
-from gpflow_sparse.subsampling import Anchor, Pair
+from gpflow_sparse.validation import component_checks
 
 Draws = Sequence[tf.Tensor]
 """Two draws of functions that do not know of each other ("literal" takes a third): places in the

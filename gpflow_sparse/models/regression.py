@@ -11,9 +11,9 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.models import InternalDataTrainingLossMixin
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.models.guarded import GuardedModel
 from gpflow_sparse.models.held_data import columns, hold
+from gpflow_sparse.validation import checks, component_checks
 
 
 class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):

@@ -6,10 +6,11 @@ from typing import Any
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 
-from gpflow_sparse import checks, collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.models.held_data import HeldData, read
-from gpflow_sparse.streaming import streamed_sum
+from gpflow_sparse.numerics.streaming import streamed_sum
+from gpflow_sparse.validation import checks, component_checks
 
 Tensors = Sequence[tf.Tensor]
 # Numbers that the features of one block make on their way, 64 MiB of float64; its fewest rows.
@@ -28,7 +29,8 @@ def streamed(
     parameters.
 
     :param statistics: of ``X [n, D]`` and the errors of the prior mean ``[n, P]``, both in
-        ``dtype``, and what the basis precomputes; see :func:`gpflow_sparse.streaming.streamed_sum`.
+        ``dtype``, and what the basis precomputes; see
+        :func:`gpflow_sparse.numerics.streaming.streamed_sum`.
     """
     data = read(data, dtype)
 
@@ -52,7 +54,7 @@ def row_sums(
     kernel_diagonal: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> collapsed.RowSums:
     """
-    :func:`gpflow_sparse.collapsed.row_sums` of a basis over all rows.
+    :func:`gpflow_sparse.inference.collapsed.row_sums` of a basis over all rows.
 
     :param kernel_diagonal: ``k(x, x) [n]`` of the kernel whose bound is sought; None for a finite
         sum, which leaves nothing.

@@ -10,10 +10,10 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import batch_evidence, checks, collapsed, component_checks, random_draws
-from gpflow_sparse import noise_profile as profiles
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.inducing_variables import BasisFeatures
+from gpflow_sparse.inference import batch_evidence, collapsed
+from gpflow_sparse.inference import noise_profile as profiles
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.models import held_out as held_out_rows
 from gpflow_sparse.models.fitted_weights import FittedWeights
@@ -21,8 +21,10 @@ from gpflow_sparse.models.held_data import HeldData, columns, hold
 from gpflow_sparse.models.minibatch import MinibatchModel
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
 from gpflow_sparse.models.row_streaming import row_sums
+from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 _OBJECTIVES = ("exact", "pseudo")
 _PROBES = ("rademacher", "gaussian")

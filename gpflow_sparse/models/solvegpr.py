@@ -9,15 +9,17 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import collapsed, component_checks, linalg
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.models.held_data import count_rows, read
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.solvegp import SOLVEGP
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.streaming import streamed_sum
 from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
-from gpflow_sparse.step_lock import reads_parameters
-from gpflow_sparse.streaming import streamed_sum
+from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 _BOUNDS = ("structured", "coupled", "tighter")
 # Most rows for the bounds that look at all pairs of rows: O(N^2 M) time, O(N M) memory.
@@ -39,7 +41,8 @@ class SOLVEGPR(RegressionModel):
 
     - "structured": the bound of :class:`SOLVEGP` with the best q, eq. (30) of Shi, Titsias and
       Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
-      arXiv:1910.10596v5), rearranged so that no N x N matrix appears (``gpflow_sparse.collapsed``).
+      arXiv:1910.10596v5), rearranged so that no N x N matrix appears
+      (``gpflow_sparse.inference.collapsed``).
       Time O(N (M + M2)^2), and memory O((M + M2)^2) and that of one block of rows, gradients
       included, for any N. More than one orthogonal set is ours.
     - "coupled": as "structured", but ``u`` may depend on the residual process, ``q(u | f_perp,

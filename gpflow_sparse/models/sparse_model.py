@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import checks
+from gpflow_sparse.validation import checks
 
 
 class Touched(NamedTuple):

@@ -9,13 +9,13 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.utilities import positive, triangular
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import (
     NeighborInducingPoints,
     OrthogonalInducingVariables,
 )
 from gpflow_sparse.models.swsgp_options import closest_scales
 from gpflow_sparse.posteriors import OrthogonalPosterior, latent_kernels
+from gpflow_sparse.validation import checks, component_checks
 
 
 def prior_factors(owner: Any) -> list[Any]:

@@ -11,7 +11,6 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import swsgp_options
 from gpflow_sparse.models.base import VariationalModel
@@ -27,7 +26,8 @@ from gpflow_sparse.posteriors import (
     require_latent_kernels,
 )
 from gpflow_sparse.posteriors.neighbor import require_not_whitened
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):

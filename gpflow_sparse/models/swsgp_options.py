@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models.held_data import hold
 from gpflow_sparse.posteriors import latent_kernels
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
+from gpflow_sparse.validation import checks, component_checks
 
 _COVARIANCES = ("diag", "dense", "low_rank")
 _WEIGHTINGS = ("usage", "paper", "chain")

@@ -6,10 +6,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import LinearCoregionalization
 
+from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import swsgp_options
 from gpflow_sparse.posteriors import SitePosterior, latent_kernels
-from gpflow_sparse.stationary import local_covariances
 
 _ROWS = 4096
 

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel
 
-from gpflow_sparse import component_checks, subsampling
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.inference import subsampling
+from gpflow_sparse.inference.neighborhoods import Rows
 from gpflow_sparse.models import swsgp_options
 from gpflow_sparse.models.sparse_model import SparseModel, Touched, gradients_of
-from gpflow_sparse.neighborhoods import Rows
 from gpflow_sparse.posteriors import latent_kernels, mixed
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
+from gpflow_sparse.validation import component_checks
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 # Numbers in the neighborhoods of one block of inducing points.

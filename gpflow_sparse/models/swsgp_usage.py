@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import component_checks
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import swsgp_options
 from gpflow_sparse.posteriors import latent_kernels
+from gpflow_sparse.validation import component_checks
 
 
 class _Counted(NamedTuple):

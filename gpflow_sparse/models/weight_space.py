@@ -9,15 +9,16 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse import collapsed, component_checks
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inducing_variables import BasisFeatures
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.held_data import columns
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.row_streaming import row_sums
 from gpflow_sparse.posteriors import BasisPosterior, cache_type
-from gpflow_sparse.step_lock import reads_parameters
+from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.step_lock import reads_parameters
 
 
 class WeightSpaceModel(RegressionModel):

@@ -10,9 +10,9 @@ from gpflow.kernels import MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
-from gpflow_sparse import checks, component_checks
-from gpflow_sparse.blocks import Block, joint, marginals
+from gpflow_sparse.inference.blocks import Block, joint, marginals
 from gpflow_sparse.posteriors.draws import FunctionDraws, require_arguments
+from gpflow_sparse.validation import checks, component_checks
 
 
 class SparsePosterior(AbstractPosterior):

@@ -10,8 +10,8 @@ from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
 from gpflow_sparse.bases import ReweightedBasis
-from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
+from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws, WeightPaths

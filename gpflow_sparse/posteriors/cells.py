@@ -6,12 +6,12 @@ import numpy as np
 import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from gpflow_sparse import checks
+from gpflow_sparse.covariances.stationary import local_cross_covariances
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
-from gpflow_sparse.stationary import local_cross_covariances
+from gpflow_sparse.validation import checks
 
 # Numbers in the matrices of one block of cells.
 _BLOCK = 2**21

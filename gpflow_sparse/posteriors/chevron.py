@@ -7,11 +7,12 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from gpflow_sparse import chevron, linalg, streaming
 from gpflow_sparse.bases import FiniteBasis
-from gpflow_sparse.chevron import Head, Tail
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
+from gpflow_sparse.inference import chevron
+from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.kernels import Basis
+from gpflow_sparse.numerics import linalg, streaming
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
 from gpflow_sparse.posteriors.draws import ColumnPaths, FunctionDraws
 
@@ -22,7 +23,7 @@ _BLOCK_ROWS = 2048
 class ChevronPosterior(SparsePosterior):
     """
     ``f = phi(x)^T w``, ``q(w) = N(mu, C C^T)``, ``C = [[B, 0], [D, diag(c)]]``; see
-    ``gpflow_sparse.chevron``.
+    ``gpflow_sparse.inference.chevron``.
 
     Time O(N m (1 + h) L) and that of the basis, with ``full_cov`` O(N^2 m L); memory bounded in m
     but for the weights themselves. A cached posterior keeps them as they were.

@@ -5,12 +5,12 @@ import abc
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import linalg
-from gpflow_sparse.collapsed import RowSums
+from gpflow_sparse.inference.collapsed import RowSums
+from gpflow_sparse.inference.quadrature import Quadrature
+from gpflow_sparse.inference.rotation import Rotation, coefficient_moments
+from gpflow_sparse.inference.type_one import weighted_factor
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.draws import stack, unstack
-from gpflow_sparse.quadrature import Quadrature
-from gpflow_sparse.rotation import Rotation, coefficient_moments
-from gpflow_sparse.type_one import weighted_factor
 
 
 class Components(tf.Module, metaclass=abc.ABCMeta):

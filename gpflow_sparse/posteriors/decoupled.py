@@ -10,19 +10,19 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from gpflow_sparse import linalg, random_draws
-from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
     set_covariance,
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.pathwise import require_points
-from gpflow_sparse.stationary import covariance
 
 
 class DecoupledPosterior(SparsePosterior):
@@ -72,7 +72,7 @@ class DecoupledPosterior(SparsePosterior):
         :param q_sqrt: ``q_sqrt [P, M, M]`` of the base set, lower triangular; the only entry.
         :param whiten: ``mu`` and ``q_sqrt`` are relative to ``Luu``; ``alpha`` is as above.
         :param num_columns: columns drawn for the KL of each ``marginals_and_kl``; None for all.
-        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.linalg.jitter`.
+        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.numerics.linalg.jitter`.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         mu, self._alpha = q_mu

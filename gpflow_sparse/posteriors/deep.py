@@ -7,11 +7,12 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
-from gpflow_sparse import checks, random_draws
-from gpflow_sparse.blocks import root
+from gpflow_sparse.inference.blocks import root
+from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.composed import DrawnByLayer
 from gpflow_sparse.posteriors.layer import LayerPosterior
+from gpflow_sparse.validation import checks
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.bases.fourier import require_num_features
-from gpflow_sparse.chevron import tail_projections
+from gpflow_sparse.inference.chevron import tail_projections
+from gpflow_sparse.validation import checks, component_checks
 
 # Numbers in the largest tensor of one block of rows: 16 MiB in float64, and a few such at a time.
 _BLOCK = 2**21

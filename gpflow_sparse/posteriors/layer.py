@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from gpflow_sparse import linalg
-from gpflow_sparse.blocks import draws, root
-from gpflow_sparse.images import PatchGrid
+from gpflow_sparse.covariances.patch_grids import PatchGrid
+from gpflow_sparse.inference.blocks import draws, root
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.recomputation import Tensors, by_chunks
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.recomputation import Tensors, by_chunks
 
 SAMPLING = ("marginal", "shared_inducing", "joint")
 # Numbers in the largest tensor of a chunk.

@@ -7,13 +7,13 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import linalg
+from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.neighborhoods import Rows
+from gpflow_sparse.inference.neighborhoods import Rows
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.draws import in_blocks
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
 from gpflow_sparse.posteriors.pathwise import PriorPaths
-from gpflow_sparse.stationary import local_covariances
 
 
 class LocalPaths(tf.Module, metaclass=abc.ABCMeta):

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.posteriors.components import Components
 from gpflow_sparse.posteriors.draws import (
@@ -19,6 +18,7 @@ from gpflow_sparse.posteriors.draws import (
     require_arguments,
 )
 from gpflow_sparse.posteriors.residual import ResidualPaths
+from gpflow_sparse.validation import checks, component_checks
 
 
 class MixturePosterior(tf.Module):

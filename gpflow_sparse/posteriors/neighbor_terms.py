@@ -7,12 +7,13 @@ from typing import NamedTuple
 import tensorflow as tf
 from gpflow.kernels import Kernel, Stationary
 
-from gpflow_sparse import linalg, neighborhoods
+from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.neighborhoods import Local, Products, Rows
+from gpflow_sparse.inference import neighborhoods
+from gpflow_sparse.inference.neighborhoods import Local, Products, Rows
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import spread_outputs
 from gpflow_sparse.posteriors.draws import in_blocks
-from gpflow_sparse.stationary import covariance, local_covariances
 
 
 class NeighborTerms:

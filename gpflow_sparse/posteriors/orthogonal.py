@@ -9,8 +9,6 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
-from gpflow_sparse import block_elimination, component_checks, linalg
-from gpflow_sparse.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
@@ -18,9 +16,12 @@ from gpflow_sparse.inducing_variables.covariances import (
     set_covariance,
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.numerics import block_elimination, linalg
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.pathwise import PriorPaths, condition, require_points
+from gpflow_sparse.validation import component_checks
 
 Moments = list[tuple[tf.Tensor, tf.Tensor | None]]
 
@@ -61,7 +62,7 @@ class OrthogonalPosterior(SparsePosterior):
         :param q_sqrt: one lower triangular ``[P, M_b, M_b]`` per set; or stacked as stock SVGP
             holds it, ``[P, M', M']`` (only its diagonal blocks count) or ``[M', P]`` standard
             deviations; or None for a fixed mean.
-        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.linalg.jitter`.
+        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.numerics.linalg.jitter`.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._refuse_multioutput()

@@ -15,8 +15,8 @@ from gpflow.covariances import Kuf
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
-from gpflow_sparse import block_elimination
 from gpflow_sparse.bases.fourier import draw_frequencies
+from gpflow_sparse.numerics import block_elimination
 from gpflow_sparse.posteriors.draws import in_blocks, stack, unstack
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import linalg
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, KernelDictionary
 from gpflow_sparse.bases.product import ProductFactors
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.draws import WeightPaths
 from gpflow_sparse.posteriors.pathwise import PriorPaths
 

@@ -5,18 +5,12 @@ from typing import Any
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 
-from gpflow_sparse import checks, sampling
 from gpflow_sparse.bases import FiniteBasis
-from gpflow_sparse.collapsed import RowSums
-from gpflow_sparse.posteriors.components import (
-    Components,
-    RotatedComponents,
-    WeightedComponents,
-)
-from gpflow_sparse.posteriors.mixture import MixturePosterior
-from gpflow_sparse.quadrature import quadrature
-from gpflow_sparse.rotation import Rotation
-from gpflow_sparse.type_one import (
+from gpflow_sparse.inference import sampling
+from gpflow_sparse.inference.collapsed import RowSums
+from gpflow_sparse.inference.quadrature import quadrature
+from gpflow_sparse.inference.rotation import Rotation
+from gpflow_sparse.inference.type_one import (
     Prior,
     lognormal_from_mode_variance,
     rotated_log_posterior,
@@ -24,6 +18,13 @@ from gpflow_sparse.type_one import (
     weighted_log_posterior,
     weights_and_noise,
 )
+from gpflow_sparse.posteriors.components import (
+    Components,
+    RotatedComponents,
+    WeightedComponents,
+)
+from gpflow_sparse.posteriors.mixture import MixturePosterior
+from gpflow_sparse.validation import checks
 
 METHODS = ("mala", "hmc", "nuts", "quadrature")
 _SAMPLERS = {"mala": sampling.mala, "hmc": sampling.hmc, "nuts": sampling.nuts}

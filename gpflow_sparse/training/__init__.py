@@ -1,7 +1,6 @@
 """How we maximize: one loop, its steps, its callbacks."""
 
 from gpflow_sparse._names import offer
-from gpflow_sparse.step_lock import between_steps
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
@@ -9,6 +8,7 @@ from gpflow_sparse.training.interrupt import TrainingInterrupted
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, natural_step
 from gpflow_sparse.training.rounds import fit_in_rounds
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam, SparseSGD
+from gpflow_sparse.validation.step_lock import between_steps
 
 __all__ = [
     "EarlyStopping",

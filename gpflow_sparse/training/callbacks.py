@@ -8,8 +8,8 @@ import numpy as np
 from gpflow.monitor import Monitor, MonitorTaskGroup
 from gpflow.monitor.base import MonitorTask
 
-from gpflow_sparse.checks import require_count
 from gpflow_sparse.persistence.schema import require_type
+from gpflow_sparse.validation.checks import require_count
 
 
 class FitState(NamedTuple):

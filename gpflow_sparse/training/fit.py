@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
-from gpflow_sparse import checks
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.feed import Feed, data_guard, open_feed
@@ -19,6 +18,7 @@ from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import NaturalGradients, adam
 from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
+from gpflow_sparse.validation import checks
 
 _DEFAULT_GAMMA = 0.1
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 from gpflow.covariances import Kuu
 from gpflow.inducing_variables import InducingPoints
 
-from gpflow_sparse import linalg
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.training.feed import data_guard
 from gpflow_sparse.training.optimizers import natural_pairs, natural_update
 from gpflow_sparse.training.state import named_variables

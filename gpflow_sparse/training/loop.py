@@ -9,8 +9,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import linalg, random_draws
-from gpflow_sparse.step_lock import between_steps
+from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.training.ahead import Ahead
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
@@ -20,6 +19,7 @@ from gpflow_sparse.training.interrupt import InterruptGuard, TrainingInterrupted
 from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
+from gpflow_sparse.validation.step_lock import between_steps
 
 _MOST_FAILURES = 3
 _SHORTER = 0.5

@@ -10,8 +10,8 @@ from gpflow import Parameter
 from gpflow.keras import tf_keras
 from tensorflow_probability import bijectors
 
-from gpflow_sparse import linalg
-from gpflow_sparse.checks import require_count
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation.checks import require_count
 
 
 def adam(

@@ -7,10 +7,10 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse import checks, component_checks
 from gpflow_sparse.training.fit import History
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.training.progress import FitProgress
+from gpflow_sparse.validation import checks, component_checks
 
 
 def fit_in_rounds(

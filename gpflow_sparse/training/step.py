@@ -8,7 +8,7 @@ from typing import Any
 import gpflow
 import tensorflow as tf
 
-from gpflow_sparse import random_draws
+from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import (
     apply_scaled,

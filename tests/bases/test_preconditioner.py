@@ -9,7 +9,7 @@ from scipy.sparse.linalg import LinearOperator
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions
 from gpflow_sparse.bases.preconditioner import conjugate_gradients, grief_preconditioner
-from gpflow_sparse.linalg import FactorizationError
+from gpflow_sparse.numerics.linalg import FactorizationError
 
 
 def squared_exponential():

@@ -12,7 +12,7 @@ from gpflow.utilities import deepcopy, set_trainable
 
 from gpflow_sparse.inducing_variables import neighbors
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.neighbors import NeighborIndex
+from gpflow_sparse.numerics.neighbors import NeighborIndex
 from tests.oracles import swsgp as oracle
 
 M, N, H = 60, 25, 7
@@ -36,7 +36,7 @@ def outside(monkeypatch):
             built.append(len(Z))
             super().__init__(Z)
 
-    monkeypatch.setattr("gpflow_sparse.neighbors.NeighborIndex", Counted)
+    monkeypatch.setattr("gpflow_sparse.numerics.neighbors.NeighborIndex", Counted)
     return built
 
 

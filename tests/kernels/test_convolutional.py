@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
 
-from gpflow_sparse import patch_sums
+from gpflow_sparse.covariances import patch_sums
 from gpflow_sparse.inducing_variables import Kuv, LocatedPatches, Patches
 from gpflow_sparse.kernels import TICK, Convolutional
 from tests.oracles import convolutional as oracle

@@ -8,14 +8,14 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.image_patches import (
+from gpflow_sparse.covariances.patch_grids import make_grid
+from gpflow_sparse.inducing_variables import LocatedPatches, Patches
+from gpflow_sparse.initialization.image_patches import (
     glorot_filters,
     patch_centers,
     random_locations,
     random_patches,
 )
-from gpflow_sparse.images import make_grid
-from gpflow_sparse.inducing_variables import LocatedPatches, Patches
 from gpflow_sparse.models import SOLVEGP, ConvLayer, ConvSpec, DeepGP, deep_convolutional
 from tests.oracles import convolutional as oracle
 

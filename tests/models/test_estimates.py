@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.chevron import Head, Tail
+from gpflow_sparse.inference.chevron import Head, Tail
+from gpflow_sparse.inference.subsampling import Anchor, printed_control_variate
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
 from gpflow_sparse.models import estimates
 from gpflow_sparse.models.estimates import Batch, Drawn, Functions
-from gpflow_sparse.subsampling import Anchor, printed_control_variate
 from tests.oracles import qsgp, qsgp_sites
 
 M, MT, N, P, L = 5, 2, 4, 3, 2

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse import linalg
 from gpflow_sparse.models import BasisSVGP, SoftKI, row_streaming
+from gpflow_sparse.numerics import linalg
 from tests.oracles import softki as oracle
 
 N, M, D, NOISE = 30, 7, 2, 0.05

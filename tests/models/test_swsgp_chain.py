@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from gpflow.kullback_leiblers import gauss_kl
 
-from gpflow_sparse import subsampling
+from gpflow_sparse.inference import subsampling
 from tests.models import test_swsgp as base
 from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, L, M, N, build, rows, spread
 from tests.oracles import swsgp as oracle

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse import chevron
+from gpflow_sparse.inference import chevron
 from tests.models.test_qsgp import MODELS, build, close, dictionary, factor, places
 from tests.oracles import qsgp
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse import checks
 from gpflow_sparse.training.feed import RowBatches, data_guard, open_feed
+from gpflow_sparse.validation import checks
 
 
 def pairs(N=10):

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse import linalg
-from gpflow_sparse.checks import require_data
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.training import TrainingError, adam, fit
 from gpflow_sparse.training.feed import open_feed
 from gpflow_sparse.training.guard import diagnose
 from gpflow_sparse.training.state import named_variables
 from gpflow_sparse.training.step import compile_step
+from gpflow_sparse.validation.checks import require_data
 
 N = 40
 

@@ -8,8 +8,8 @@ from gpflow.keras import tf_keras
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.linalg import FactorizationError
 from gpflow_sparse.models import SOLVEGP
+from gpflow_sparse.numerics.linalg import FactorizationError
 from gpflow_sparse.training import NaturalGradients, adam, natural_step
 from gpflow_sparse.training.optimizers import move_pair, natural_pairs, natural_update
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from gpflow_sparse import linalg
 from gpflow_sparse.models import SoftKI
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.training import EarlyStopping, TrainingError, adam, fit
 from gpflow_sparse.training.guard import diagnose
 from tests.training.test_checkpoints import N, bits, data, stopped_and_resumed, undisturbed

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from gpflow_sparse import linalg
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, neighbors
 from gpflow_sparse.models import SWSGP
-from gpflow_sparse.neighbors import HostSearch, NeighborIndex
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.neighbors import HostSearch, NeighborIndex
 from gpflow_sparse.training import (
     SparseAdam,
     SparseSGD,

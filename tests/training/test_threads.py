@@ -6,8 +6,8 @@ import time
 import gpflow
 import numpy as np
 
-from gpflow_sparse.step_lock import between_steps
 from gpflow_sparse.training import fit
+from gpflow_sparse.validation.step_lock import between_steps
 from tests.training.test_checkpoints import data, solvegp
 
 

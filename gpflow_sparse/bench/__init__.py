@@ -1,0 +1,1 @@
+"""Benchmarks and the papers' tables; nothing is imported here."""

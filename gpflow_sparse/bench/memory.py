@@ -1,0 +1,55 @@
+"""How much memory a run will need; no TensorFlow."""
+
+from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.methods import BASIS_METHODS, IMAGE_METHODS, SAMPLED_METHODS
+
+# Numbers of the largest tensor that is made of patches at a time.
+_TABLE = 4_000_000
+
+
+def memory_estimate(
+    config: RunConfig, num_data: int, input_dim: int, num_latent_gps: int = 1
+) -> int:
+    """
+    Bytes a training run needs beyond TensorFlow itself, to within a factor of two.
+
+    Data, plus Adam's three copies and the gradient of all parameters, plus the live tensors of a
+    step: about ten of size M' x M' for the factor and its gradient, and for the batch about ten of
+    size M' x n, two of them per output, M' = M + M2. ODVGP factors and multiplies Kuu alone, and
+    has a few tensors of size M2 x (M + n + s), s its columns. With a basis of m functions, about
+    twelve of size m x m, and the features of a block of rows. With functions that are sampled, two
+    numbers for each and the memory of both, or as many more as there are dense columns, and about
+    eight of the size of a step's functions at its rows. With neighbors, two numbers for each point
+    and the memory of both, and about fifteen of H x H for each row. Of images, for each layer,
+    about ten M' x M', six of each set and output, and eight tables of some patches and all of M'.
+    """
+    size = 4 if config.float32 else 8
+    total, batch = sum(config.sizes), min(config.batch_size, num_data)
+    if config.method in SAMPLED_METHODS:
+        head = config.num_inducing if config.basis == "hybrid" else config.num_dense_columns or 0
+        columns = 2 + (head if config.covariance == "chevron" else 0)
+        held = 2 * columns * total * num_latent_gps + 4 * head**2
+        drawn = head + 2 * min(config.basis_batch_size, total)
+        rows = batch + config.num_support
+        return int(size * (num_data * (input_dim + 1) + held + 8 * rows * drawn))
+    if config.method in BASIS_METHODS:
+        block = 0 if config.method == "basis_svgp" else 4 * 2**23
+        features = max(block, 4 * total * batch * num_latent_gps)
+        return int(size * (num_data * (input_dim + 1) + 12 * total**2 * num_latent_gps + features))
+    if config.method == "swsgp":
+        H = min(config.num_neighbors, total)
+        held = total * (input_dim + 8 * num_latent_gps)
+        return int(size * (num_data * (input_dim + 1) + held + 15 * batch * H**2))
+    if config.method in IMAGE_METHODS:
+        squares = sum(m * m for m in config.sizes)
+        layer = 10 * total**2 + 6 * num_latent_gps * squares
+        table = min(_TABLE, batch * input_dim * total)
+        return int(size * (num_data * (input_dim + 1) + config.num_layers * (layer + 8 * table)))
+    parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
+    factored = config.num_inducing if config.method == "odvgp" else total
+    step = 10 * factored**2 + (8 + 2 * num_latent_gps) * factored * batch
+    if config.method == "odvgp":
+        columns = config.num_columns or config.num_orthogonal
+        step += 4 * config.num_orthogonal * (config.num_inducing + batch + columns)
+        parameters -= num_latent_gps * config.num_orthogonal**2 / 2
+    return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))

@@ -1,0 +1,1 @@
+"""Gaussian algebra that several methods share."""

@@ -1,0 +1,170 @@
+"""A whitened sparse posterior is a list of independent Gaussian blocks.
+
+SVGP is one block, SOLVE-GP two, a finite basis with standard normal weights one whose residual is
+zero. Marginals, joint distribution and KL are the same few lines for all of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from gpflow_sparse.numerics import linalg
+
+
+class Block(NamedTuple):
+    """One independent whitened Gaussian, and how strongly each input feels it."""
+
+    A: tf.Tensor
+    """``[..., M, N]``: covariance of the whitened variables with ``f``, such as ``Luu^-1 Kuf``."""
+    q_mu: tf.Tensor
+    """``[M, P]``: mean of the whitened variables."""
+    q_sqrt: tf.Tensor | None
+    """``[P, M, M]``: lower factor of their covariance; None where they are fixed at the mean."""
+
+
+def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and variance of ``f`` at each input.
+
+        mean = sum_b A_b^T m_b
+        var  = [k(x, x) - sum_b |A_b|^2]  +  sum_b |R_b^T A_b|^2
+
+    The bracket is a Nystrom residual, at least zero but for rounding: it is formed first and
+    clipped, so the variance cannot turn negative. Time O(N sum_b M_b^2 P).
+
+    :param Kff_diag: prior variances, ``[N]``.
+    :param blocks: with ``A [M_b, N]``.
+    :return: mean ``[N, P]`` and variance ``[N, P]``, prior mean and noise excluded.
+    """
+    mean, explained, spread = zip(*(_moments(block) for block in blocks), strict=True)
+    residual = tf.maximum(Kff_diag - tf.add_n(explained), 0.0)
+    return tf.add_n(mean), residual[:, None] + tf.add_n(spread)
+
+
+def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and covariance of ``f`` at all inputs together; leading batch dimensions are allowed.
+
+        cov = k(X, X) - sum_b A_b^T A_b + sum_b A_b^T R_b R_b^T A_b
+
+    Time O(N^2 sum_b M_b P).
+
+    :param Kff: prior covariance, ``[..., N, N]``.
+    :param blocks: with ``A [..., M_b, N]``.
+    :return: mean ``[..., N, P]`` and covariance ``[..., P, N, N]``.
+    """
+    residual = Kff
+    for block in blocks:
+        residual = residual - tf.linalg.matmul(block.A, block.A, transpose_a=True)
+    mean = _mean(blocks)
+    num_outputs = tf.shape(mean)[-1]
+    cov = tf.repeat(residual[..., None, :, :], num_outputs, axis=-3)
+    for block in blocks:
+        if block.q_sqrt is not None:
+            A = block.A[..., None, :, :]  # [..., 1, M, N]
+            RA = tf.linalg.matmul(block.q_sqrt, A, transpose_a=True)  # R^T A  [..., P, M, N]
+            cov = cov + tf.linalg.matmul(RA, RA, transpose_a=True)
+    return mean, cov
+
+
+def draws(
+    Kff_diag: tf.Tensor,
+    blocks: Sequence[Block],
+    noise: tf.Tensor,
+    block_noise: Sequence[tf.Tensor],
+) -> tf.Tensor:
+    """
+    Functions that are drawn once for a group of inputs, but for a residual of each input's own.
+
+        f = sum_b A_b^T (m_b + R_b eps_b) + sqrt(k(x, x) - sum_b |A_b|^2) eps
+
+    Covariances within a group are those of :func:`joint` in all that q says, and zero in the
+    residual. Time O(S P sum_b (M_b^2 + N M_b)) for N inputs in a group.
+
+    :param Kff_diag: prior variances ``[..., N]``.
+    :param blocks: with ``A [..., M_b, N]`` and factors.
+    :param noise: standard normal, ``[..., N, P]``; leading axes broadcast against the others'.
+    :param block_noise: standard normal, one ``[..., M_b, P]`` for each block.
+    :return: ``[..., N, P]``, prior mean excluded.
+    """
+    residual, f = Kff_diag, tf.zeros([], noise.dtype)
+    for block, eps in zip(blocks, block_noise, strict=True):
+        residual = residual - tf.reduce_sum(tf.square(block.A), axis=-2)
+        f = f + tf.linalg.matmul(block.A, _drawn(block, eps), transpose_a=True)
+    return f + root(residual)[..., None] * noise
+
+
+def _drawn(block: Block, eps: tf.Tensor) -> tf.Tensor:
+    """``m + R eps [..., M, P]``."""
+    if block.q_sqrt is None:
+        return block.q_mu + tf.zeros_like(eps)
+    M, P = eps.shape[-2:]
+    columns = tf.transpose(tf.reshape(eps, [-1, M, P]), [2, 1, 0])  # [P, M, n]
+    # one matmul: the gradient of an einsum over all axes takes sixty times as long
+    spread = tf.transpose(tf.linalg.matmul(block.q_sqrt, columns), [2, 1, 0])
+    return block.q_mu + tf.reshape(spread, tf.shape(eps))
+
+
+def root(variances: tf.Tensor) -> tf.Tensor:
+    """Standard deviations; of what rounding left below zero, zero with no gradient."""
+    least = 1e-18 if variances.dtype == tf.float64 else 1e-12
+    return tf.sqrt(tf.maximum(variances, tf.constant(least, variances.dtype)))
+
+
+def kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> tf.Tensor:
+    """
+    KL[ N(q_mu, q_sqrt q_sqrt^T) || N(0, I) ], summed over outputs.
+
+        KL = ( ||R||_F^2 + ||m||^2 - dim ) / 2 - sum log |diag R|
+
+    :param q_mu: ``[M, P]``.
+    :param q_sqrt: lower triangular, ``[P, M, M]``.
+    :return: scalar.
+    """
+    return _kl_from_standard_normal(tf.convert_to_tensor(q_mu), tf.convert_to_tensor(q_sqrt))
+
+
+@tf.custom_gradient
+def _kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
+    """By hand, because TensorFlow spreads the gradient of a diagonal over a matrix of zeros."""
+    dim = tf.cast(tf.size(q_mu), q_mu.dtype)
+    diagonal = tf.linalg.diag_part(q_sqrt)
+    squares = tf.reduce_sum(tf.square(q_sqrt)) + tf.reduce_sum(tf.square(q_mu))
+    kl = 0.5 * (squares - dim) - tf.reduce_sum(tf.math.log(tf.abs(diagonal)))
+
+    def gradient(dkl: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        dR = tf.linalg.set_diag(dkl * q_sqrt, dkl * (diagonal - 1.0 / diagonal))
+        return dkl * q_mu, dR
+
+    return kl, gradient
+
+
+def _mean(blocks: Sequence[Block]) -> tf.Tensor:
+    return tf.add_n([tf.linalg.matmul(b.A, b.q_mu, transpose_a=True) for b in blocks])
+
+
+def _moments(block: Block) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """``A^T m [N, P]``, ``|A|^2 [N]`` and ``|R^T A|^2 [N, P]``."""
+    if block.q_sqrt is None:
+        mean = _mean([block])
+        return mean, tf.reduce_sum(tf.square(block.A), axis=-2), tf.zeros_like(mean)
+    return _gaussian_moments(*block)
+
+
+@tf.custom_gradient
+def _gaussian_moments(A: tf.Tensor, q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
+    """By hand, because TensorFlow's gradient does not know that ``q_sqrt`` is half zeros."""
+    RA = linalg.lower_matmul(q_sqrt, A[None], adjoint=True)  # R^T A  [P, M, N]
+    mean = tf.linalg.matmul(A, q_mu, transpose_a=True)
+    explained = tf.reduce_sum(tf.square(A), axis=-2)
+    spread = tf.transpose(tf.reduce_sum(tf.square(RA), axis=-2))
+
+    def gradient(dmean: tf.Tensor, dexplained: tf.Tensor, dspread: tf.Tensor) -> Any:
+        dRA = RA * (2.0 * tf.transpose(dspread)[:, None, :])  # [P, M, N]
+        dA = tf.linalg.matmul(q_mu, dmean, transpose_b=True) + A * (2.0 * dexplained)
+        dA = dA + tf.reduce_sum(linalg.lower_matmul(q_sqrt, dRA), axis=0)
+        dR = linalg.lower_outer(A[None], dRA)  # [P, M, M]
+        return dA, tf.linalg.matmul(A, dmean), tf.linalg.band_part(dR, -1, 0)
+
+    return (mean, explained, spread), gradient

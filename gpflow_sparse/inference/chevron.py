@@ -1,0 +1,219 @@
+"""Gaussian weights whose covariance has a factor with few dense columns.
+
+    q(w) = N(mu, C C^T),        C = [[B, 0], [D, diag(c)]]
+
+The first h weights are the *head*, the others the *tail*. B is lower triangular; where D is zero
+the covariance is a dense block and a diagonal; where h is zero it is a diagonal. L latent functions
+have weights of their own.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from gpflow_sparse.numerics import linalg
+
+Columns = Callable[[tf.Tensor], tf.Tensor]
+"""From indices of functions ``[k]`` to ``Phi [N, k]``."""
+Sums = Sequence[tf.Tensor]
+
+# Up to here a square matrix over all functions is made.
+MOST_DENSE = 4096
+# Numbers in the largest tensor of one chunk of functions: 32 MiB in float32, 64 in float64.
+_CHUNK_NUMBERS = 2**23
+
+
+class Head(NamedTuple):
+    """q of the head."""
+
+    mu: tf.Tensor
+    """``[h, L]``."""
+    B: tf.Tensor
+    """``[L, h, h]``, lower triangular."""
+
+
+class Tail(NamedTuple):
+    """q of some weights of the tail."""
+
+    mu: tf.Tensor
+    """``[k, L]``."""
+    log_c: tf.Tensor
+    """``[k, L]``."""
+    D: tf.Tensor | None
+    """``[k, L, h]``; None for zero."""
+
+
+def chunk_size(num_rows: Any) -> Any:
+    """How many functions at a time, so that those of N rows take bounded memory."""
+    if isinstance(num_rows, int):
+        return max(1, _CHUNK_NUMBERS // max(num_rows, 1))
+    return tf.maximum(1, _CHUNK_NUMBERS // tf.maximum(num_rows, 1))
+
+
+def head_vectors(head: Head) -> tf.Tensor:
+    """Mean and columns of the head side by side, ``[h, L (1 + h)]``: means, then by latent."""
+    L, h = head.B.shape[:2]
+    return tf.concat([head.mu, tf.reshape(tf.transpose(head.B, [1, 0, 2]), [h, L * h])], axis=1)
+
+
+def tail_vectors(tail: Tail) -> tf.Tensor:
+    """The same of the tail, ``[k, L (1 + h)]``; without D its mean alone, ``[k, L]``."""
+    if tail.D is None:
+        return tail.mu
+    L, h = tail.D.shape[1:]
+    return tf.concat([tail.mu, tf.reshape(tail.D, [-1, L * h])], axis=1)
+
+
+def add_projections(head: tf.Tensor, tail: tf.Tensor) -> tf.Tensor:
+    """``[n, L (1 + h)]`` of the head plus ``[n, L]`` or ``[n, L (1 + h)]`` of the tail."""
+    return head + tf.pad(tail, [[0, 0], [0, head.shape[1] - tail.shape[1]]])
+
+
+def split_projections(projections: tf.Tensor, num_latent: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """``[n, L (1 + h)]`` as the mean ``[n, L]`` and the dense columns ``[n, L, h]``."""
+    L = num_latent
+    h = projections.shape[1] // L - 1
+    rows = tf.shape(projections)[0]  # -1 would be wrong where h is zero
+    return projections[:, :L], tf.reshape(projections[:, L:], [rows, L, h])
+
+
+def head_kl(head: Head, precision: tf.Tensor) -> tf.Tensor:
+    """
+    The head's part of ``KL[q(w) || N(0, diag(precision)^-1)]``, a scalar.
+
+        1/2 sum_i [ s_i (mu_i^2 + sum_r B_ir^2) - log s_i - 2 log |B_ii| - 1 ]
+
+    :param precision: s, ``[h]``.
+    """
+    squares = tf.square(head.mu) + tf.transpose(tf.reduce_sum(tf.square(head.B), axis=-1))
+    logs = 2.0 * tf.math.log(tf.abs(tf.linalg.diag_part(head.B)))  # [L, h]
+    s = precision[:, None]
+    return 0.5 * tf.reduce_sum(s * squares - tf.math.log(s) - tf.transpose(logs) - 1.0)
+
+
+def tail_kl(tail: Tail, precision: tf.Tensor, *, with_mean: bool = True) -> tf.Tensor:
+    """
+    What each weight of the tail adds to the KL, ``[k]``.
+
+        1/2 [ s_i (mu_i^2 + sum_r D_ir^2 + c_i^2) - log s_i - 2 log c_i - 1 ]
+
+    :param precision: s, ``[k]``, the diagonal of the prior precision.
+    :param with_mean: without ``s_i mu_i^2 - log s_i``, where the precision is no diagonal and
+        ``mu^T S mu`` is counted elsewhere.
+    """
+    s = precision[:, None]
+    squares = tf.exp(2.0 * tail.log_c)
+    if tail.D is not None:
+        squares = squares + tf.reduce_sum(tf.square(tail.D), axis=-1)
+    terms = s * squares - 2.0 * tail.log_c - 1.0
+    if with_mean:
+        terms = terms + s * tf.square(tail.mu) - tf.math.log(s)
+    return 0.5 * tf.reduce_sum(terms, axis=1)
+
+
+def lower_factor_of_inverse(A: tf.Tensor) -> tf.Tensor:
+    """
+    Lower triangular G with ``G G^T = A^-1``, ``A [m, m]``; O(m^3).
+
+    Column r of G is ``A[r:, r:]^-1 e_1`` over the root of its first element: what each column of a
+    chevron is at its best, whichever other columns are dense. The reversal of rows and columns
+    turns the upper factor of the inverse into a lower one.
+    """
+    reversed_factor = linalg.cholesky(tf.reverse(A, [0, 1]), "the precision of the weights")
+    eye = tf.eye(tf.shape(A)[0], dtype=A.dtype)
+    inverse = linalg.solve_triangular(reversed_factor, eye, adjoint=True)  # L^-T, upper
+    return tf.reverse(inverse, [0, 1])
+
+
+def moments(
+    columns: Columns,
+    head: Head,
+    tail: Tail,
+    num_rows: tf.Tensor,
+    *,
+    full_cov: bool,
+    chunk: Any = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and (co)variance of ``phi(x)^T w``, some functions at a time.
+
+    Time O(N m (1 + h) L), with ``full_cov`` O(N^2 m L); memory O(N (chunk + h L)) and the result.
+
+    :param num_rows: N.
+    :param chunk: how many functions of the tail at a time; None for :func:`chunk_size`.
+    :return: mean ``[N, L]``, and variance ``[N, L]`` or covariance ``[L, N, N]``.
+    """
+    L, h = head.B.shape[:2]
+    head_Phi = columns(tf.range(h)) if h else tf.zeros([num_rows, 0], dtype=head.mu.dtype)
+    projections = tf.linalg.matmul(head_Phi, head_vectors(head))  # [N, L (1 + h)]
+    shape = tf.stack([L, num_rows, num_rows]) if full_cov else tf.stack([num_rows, L])
+    spread = tf.zeros(shape, dtype=head.mu.dtype)
+
+    present = [part for part in tail if part is not None]
+
+    def add(Phi: tf.Tensor, parts: Sums, sums: Sums) -> Sums:
+        part = Tail(parts[0], parts[1], None if tail.D is None else parts[2])
+        projected = tf.linalg.matmul(Phi, tail_vectors(part))
+        spread = sums[1] + _diagonal_spread(Phi, part.log_c, full_cov)
+        return add_projections(sums[0], projected), spread
+
+    chunk = chunk_size(num_rows) if chunk is None else chunk
+    projections, spread = _over_chunks(columns, h, present, chunk, add, (projections, spread))
+    mean, dense = split_projections(projections, L)
+    if full_cov:
+        P = tf.transpose(dense, [1, 0, 2])  # [L, N, h]
+        return mean, spread + tf.linalg.matmul(P, P, transpose_b=True)
+    return mean, spread + tf.reduce_sum(tf.square(dense), axis=-1)
+
+
+def tail_projections(
+    columns: Columns, num_head: int, weights: Sums, num_rows: tf.Tensor, *, chunk: Any = None
+) -> tf.Tensor:
+    """
+    ``Phi V`` over the whole tail, ``[N, Q]``; O(N m Q).
+
+    :param weights: V in parts side by side, ``[m - h, ...]`` each.
+    """
+    num_vectors = sum(math.prod(part.shape[1:]) for part in weights)
+
+    def add(Phi: tf.Tensor, parts: Sums, sums: Sums) -> Sums:
+        flat = [tf.reshape(part, [tf.shape(part)[0], -1]) for part in parts]
+        return (sums[0] + tf.linalg.matmul(Phi, tf.concat(flat, axis=1)),)
+
+    start = tf.zeros(tf.stack([num_rows, num_vectors]), dtype=weights[0].dtype)
+    chunk = chunk_size(num_rows) if chunk is None else chunk
+    return _over_chunks(columns, num_head, weights, chunk, add, (start,))[0]
+
+
+def _over_chunks(
+    columns: Columns,
+    num_head: int,
+    weights: Sums,
+    chunk: Any,
+    add: Callable[[tf.Tensor, Sums, Sums], Sums],
+    sums: Sums,
+) -> Sums:
+    """``sums = add(Phi of a chunk, the chunk's weights, sums)`` over all chunks of the tail."""
+    size = tf.shape(weights[0])[0]
+
+    def body(start: tf.Tensor, *sums: tf.Tensor) -> Sums:
+        stop = tf.minimum(start + chunk, size)
+        Phi = columns(num_head + tf.range(start, stop))  # [N, chunk]
+        more = add(Phi, [part[start:stop] for part in weights], sums)
+        kept = (tf.ensure_shape(a, b.shape) for a, b in zip(more, sums, strict=True))
+        return start + chunk, *kept
+
+    last = tf.while_loop(
+        lambda start, *_: start < size, body, (tf.constant(0), *sums), parallel_iterations=1
+    )
+    return last[1:]
+
+
+def _diagonal_spread(Phi: tf.Tensor, log_c: tf.Tensor, full_cov: bool) -> tf.Tensor:
+    """``Phi diag(c^2) Phi^T [L, N, N]`` or its diagonals ``[N, L]``."""
+    if not full_cov:
+        return tf.linalg.matmul(tf.square(Phi), tf.exp(2.0 * log_c))
+    scaled = Phi[None] * tf.exp(tf.transpose(log_c))[:, None, :]  # [L, N, chunk]
+    return tf.linalg.matmul(scaled, scaled, transpose_b=True)

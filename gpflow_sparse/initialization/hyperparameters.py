@@ -1,0 +1,149 @@
+"""Hyperparameters from an exact GP on a few rows."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.kernels import Kernel
+
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.checks import require_count, require_data, require_seed
+
+Array = np.ndarray
+
+# The fit keeps a lengthscale within this factor of where it starts, up and down, and the noise
+# variance above this fraction of it. In lengthscales much shorter than typical distances, squared
+# distances are all rounding, and no covariance can be factorized.
+_LENGTHSCALE_FACTOR, _NOISE_FRACTION = 100.0, 1e-3
+_FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
+
+
+def subset_hyperparameters(
+    X: Array,
+    Y: Array,
+    kernel: Kernel,
+    *,
+    num_rows: int = 1000,
+    noise_variance: float = 0.1,
+    max_iterations: int = 100,
+    seed: int = 0,
+    mean_function: gpflow.functions.MeanFunction | None = None,
+) -> float:
+    """
+    Fit an exact GP to a random subset of rows by L-BFGS and write what it finds into the kernel.
+
+    Every positive parameter without a prior of its own gets a log-normal one for this fit, around
+    where it starts and one e-fold wide: a linear trend or an irrelevant column would otherwise send
+    variance and lengthscales to infinity. Without a prior of its own, a lengthscale also stays
+    within a factor of 100 (29 in float32) of its start, and the noise variance above a thousandth
+    of its start. Start the lengthscales from ``median_lengthscales``.
+
+    Rows outside of the subset, at least a fifth of all and at most ``num_rows``, decide whether the
+    result is written: if the fitted GP, given the subset, predicts them with a lower mean log
+    density than the GP at the starting values, the kernel stays as it was and ``noise_variance`` is
+    returned.
+
+    :param Y: outputs [N, P].
+    :param kernel: the kernel to start from and to write to; only trainable parameters change.
+    :param num_rows: the most rows in the subset, which never has more than four fifths of all; an
+        iteration costs O(num_rows^3).
+    :param noise_variance: the noise variance to start from.
+    :param mean_function: a mean function, fitted and written like the kernel; zero without one.
+    :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
+    :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
+        a finite optimum; the kernel is as it was.
+    """
+    require_count(num_rows, "num_rows")
+    require_count(max_iterations, "max_iterations")
+    if not (isinstance(noise_variance, int | float | np.number) and 0.0 < noise_variance < np.inf):
+        raise ValueError(f"noise_variance must be positive, got {noise_variance!r}.")
+    X, Y = require_data((X, Y))
+    _require_parts(kernel, mean_function, X.shape[1], Y.shape[1])
+    order = np.random.default_rng(require_seed(seed)).permutation(len(X))
+    count = min(num_rows, len(X) - len(X) // 5)
+    data, others = (
+        tuple(tf.gather(values, rows) for values in (X, Y))
+        for rows in (order[:count], order[count : count + num_rows])
+    )
+    model = gpflow.models.GPR(data, kernel, mean_function, noise_variance=noise_variance)
+    # Fitted on a copy, so that a failed fit leaves the caller's kernel alone.
+    fitted = gpflow.utilities.deepcopy(model)
+    _maximize(fitted, max_iterations, _tether(fitted))
+    if len(others[0]) and _log_density(fitted, others) < _log_density(model, others):
+        return float(noise_variance)
+    for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
+        variable.assign(value)
+    return float(model.likelihood.variance.numpy())
+
+
+def _require_parts(kernel: Any, mean_function: Any, num_columns: int, num_outputs: int) -> None:
+    for name, value, kind in (
+        ("kernel", kernel, Kernel),
+        ("mean_function", mean_function, gpflow.functions.Function),
+    ):
+        if not (isinstance(value, kind) or (value is None and name == "mean_function")):
+            raise ValueError(
+                f"{name} must be a GPflow {kind.__name__}, got {type(value).__name__}."
+            )
+    component_checks.require_kernel(kernel, num_columns)
+    if mean_function is not None:
+        component_checks.require_mean_function(mean_function, num_columns, num_outputs)
+
+
+def _tether(model: gpflow.models.GPR) -> list[tuple[float, float]]:
+    """
+    Set priors around the starting values where there are none.
+
+    :return: bounds of every entry of the trainable variables, which are unconstrained.
+    """
+    found = gpflow.utilities.parameter_dict(model)
+    scales = {id(parameter) for path, parameter in found.items() if path.endswith(".lengthscales")}
+    bounds = {id(v): (np.full(v.shape, -np.inf), np.inf) for v in model.trainable_variables}
+    for parameter in model.trainable_parameters:
+        start, transform = parameter.numpy(), parameter.transform
+        if parameter.prior is not None or transform is None or not np.all(start > 0.0):
+            continue
+        parameter.prior = tfp.distributions.LogNormal(np.log(start), start.dtype.type(1.0))
+        if id(parameter) in scales:
+            factor = min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype))
+            limits = (start / factor, start * factor)
+        elif parameter is model.likelihood.variance:
+            limits = (start * _NOISE_FRACTION, np.full_like(start, np.inf))
+        else:
+            continue
+        bounds[id(parameter.unconstrained_variable)] = tuple(
+            transform.inverse(limit).numpy() for limit in limits
+        )
+    pairs = (np.broadcast_arrays(*bounds[id(v)]) for v in model.trainable_variables)
+    return [pair for low, high in pairs for pair in zip(low.flat, high.flat, strict=True)]
+
+
+def _maximize(
+    model: gpflow.models.GPR, max_iterations: int, bounds: list[tuple[float, float]]
+) -> None:
+    minimize, options = gpflow.optimizers.Scipy().minimize, {"maxiter": max_iterations}
+    try:
+        found = minimize(
+            model.training_loss, model.trainable_variables, bounds=bounds, options=options
+        )
+        finite = np.isfinite(found.fun) and np.all(np.isfinite(found.x))
+    except _FAILURES:
+        finite = False
+    if not finite:
+        raise ValueError(
+            "kernel: expected a finite optimum, got a failed factorization, NaN or infinity (its "
+            "values are kept). Standardize X and Y, raise noise_variance if rows repeat, or start "
+            "the lengthscales from median_lengthscales."
+        )
+
+
+def _log_density(model: gpflow.models.GPR, rows: tuple[tf.Tensor, tf.Tensor]) -> float:
+    """Mean log density of other rows than the model's; minus infinity if that fails."""
+    try:
+        value = float(tf.reduce_mean(model.predict_log_density(rows)))
+    except _FAILURES:
+        return -np.inf
+    return value if np.isfinite(value) else -np.inf

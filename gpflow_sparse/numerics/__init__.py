@@ -1,0 +1,1 @@
+"""Linear algebra and numerics without a word of Gaussian processes."""

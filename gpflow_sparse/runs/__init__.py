@@ -1,0 +1,1 @@
+"""What the commands `fit`, `predict` and `evaluate` run; nothing is imported here."""

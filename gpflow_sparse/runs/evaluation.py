@@ -1,0 +1,126 @@
+"""A trained model against held-out rows."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse.data import Standardizer, metrics
+from gpflow_sparse.validation import checks
+
+REGRESSION_METRICS = ("rmse", "nlpd", "crps", "coverage")
+CLASSIFICATION_METRICS = ("error_rate", "nlpd", "brier", "ece")
+_DEEP_ROWS = 256
+
+
+class CachedModel:
+    """
+    The predictions of a model for observations, from one posterior computed once.
+
+    A posterior that is no single Gaussian of each row, such as that of a deep model, says itself
+    how probable observations are: it averages densities over its draws, not moments of f. Its draws
+    of hidden layers take memory, so it is asked of some rows at a time.
+    """
+
+    _most_rows: int | None = None
+
+    def __init__(self, model: gpflow.models.GPModel) -> None:
+        if hasattr(model, "layers"):
+            self._most_rows = _DEEP_ROWS
+        self._likelihood = model.likelihood
+        self._num_latent_gps = model.num_latent_gps
+        self._posterior = model.posterior()
+
+    def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of new observations, as the model's own."""
+        if hasattr(self._posterior, "predict_y"):
+            parts = [self._posterior.predict_y(x, self._likelihood) for (x,) in self._split(X)]
+            mean, variance = zip(*parts, strict=True)
+            return tf.concat(mean, axis=0), tf.concat(variance, axis=0)
+        return self._likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
+
+    def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Log density per row, as the model's own."""
+        X, Y = checks.require_data(
+            data, likelihood=self._likelihood, num_latent_gps=self._num_latent_gps
+        )
+        checks.require_range(Y, "Y")
+        if hasattr(self._posterior, "predict_log_density"):
+            density = self._posterior.predict_log_density
+            parts = [density(pair, self._likelihood) for pair in self._split(X, Y)]
+            return tf.concat(parts, axis=0)
+        mean, variance = self._posterior.predict_f(X)
+        return self._likelihood.predict_log_density(X, mean, variance, Y)
+
+    def _split(self, *arrays: tf.Tensor) -> list[tuple[tf.Tensor, ...]]:
+        """Rows that may go through together."""
+        most = self._most_rows or len(arrays[0])
+        return [
+            tuple(array[i : i + most] for array in arrays) for i in range(0, len(arrays[0]), most)
+        ]
+
+
+def predictor(model: gpflow.models.GPModel, inference: str = "type2") -> Any:
+    """
+    What predicts for a run.
+
+    :param inference: "type1" integrates over weights and noise of a GRIEF model, by quadrature.
+    """
+    if inference == "type2":
+        return CachedModel(model)
+    return model.sample_posterior(method="quadrature")
+
+
+def evaluate(
+    model: Any,
+    standardizer: Standardizer,
+    X: np.ndarray,
+    Y: np.ndarray,
+    num_classes: int | None = None,
+    chunk_size: int = 4096,
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """
+    Metrics and predictions in original units.
+
+    :param model: trained on standardized data; a model, or a :func:`predictor`.
+    :param X: ``[N, D]``, original units.
+    :param Y: ``[N, 1]``, original units or integer labels.
+    :param num_classes: None for regression.
+    :param chunk_size: rows per call of the model; bounds the memory.
+    :return: metrics by name (regression: rmse, nlpd, crps, coverage of the central 95 %, and rmse
+        and nlpd of standardized outputs; classification: error_rate, nlpd, brier, ece), and the
+        predictions behind them (mean and variance, or probabilities).
+    """
+    cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
+    log_density = standardizer.predict_log_density(cached, X, Y, chunk_size)
+    mean, variance = standardizer.predict_y(cached, X, chunk_size)
+    nlpd = float(-np.mean(log_density))
+    if num_classes is None:
+        scores = {
+            "rmse": metrics.rmse(Y, mean),
+            "nlpd": nlpd,
+            "crps": metrics.crps(Y, mean, variance),
+            "coverage": metrics.coverage(Y, mean, variance),
+            "rmse_standardized": metrics.rmse(*map(standardizer.transform_outputs, (Y, mean))),
+            "nlpd_standardized": nlpd + standardizer.log_density_offset,
+        }
+        return _floats(scores), {"mean": mean, "variance": variance}
+    probabilities = class_probabilities(mean, num_classes)
+    scores = {
+        "error_rate": metrics.error_rate(Y, probabilities),
+        "nlpd": nlpd,
+        "brier": metrics.brier(Y, probabilities),
+        "ece": metrics.ece(Y, probabilities),
+    }
+    return _floats(scores), {"probabilities": probabilities}
+
+
+def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:
+    """Predicted means of labels as probabilities ``[N, C]`` that add up to one."""
+    P = np.concatenate([1.0 - mean, mean], axis=1) if num_classes == 2 else mean
+    return P / P.sum(axis=1, keepdims=True)
+
+
+def _floats(scores: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in scores.items()}

@@ -1,0 +1,268 @@
+"""A trained model that was kept, the rows it is asked about, and its answers."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+
+from gpflow_sparse import persistence
+from gpflow_sparse.data import Dataset, Standardizer, read_table
+from gpflow_sparse.data.limits import listed
+from gpflow_sparse.diagnosis import advice, diagnostics
+from gpflow_sparse.models import GRIEF
+from gpflow_sparse.runs.build import checksum, load_data, original_units
+from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
+from gpflow_sparse.runs.evaluation import class_probabilities, predictor
+from gpflow_sparse.runs.report import require_writable, write_report
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """What a run folder, or a file of ``gpflow_sparse.save``, holds."""
+
+    model: gpflow.models.GPModel
+    title: str
+    standardizer: Standardizer
+    num_classes: int | None
+    feature_names: tuple[str, ...] | None
+    """Names of the training columns; None if only the model was saved."""
+    target_name: str | None
+    config: RunConfig | None
+    """Of the run, or None."""
+    checksum: str | None
+    """Of the run's data, or None."""
+
+    @property
+    def predictor(self) -> Any:
+        """What predicts, as it did when the run was scored."""
+        return predictor(self.model, "type2" if self.config is None else self.config.inference)
+
+
+def model_file(path: Path) -> Path:
+    """
+    The file of the model that ``path`` means: itself, or the one in a run folder.
+
+    :raises FileNotFoundError: if there is none.
+    """
+    file = path / MODEL if os.path.isdir(path) else path
+    if not os.path.isfile(file):
+        raise FileNotFoundError(
+            f"no saved model at {path}: give a run folder of gpflow-sparse fit, or a file written "
+            "by gpflow_sparse.save."
+        )
+    return file
+
+
+def open_model(path: Path) -> StoredModel:
+    """
+    Load a model by its run folder or by its file.
+
+    :raises FileNotFoundError: if there is none.
+    :raises ValueError: if the files are damaged, or the model cannot be used alone.
+    """
+    model = persistence.load(model_file(path))
+    if not hasattr(model, "posterior"):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no posterior.")
+    if os.path.isdir(path):
+        config, record = read_record(path)
+        info = record["dataset"]
+        names: tuple[str, ...] | None = tuple(info["feature_names"])
+        target, title = info["target_name"], record["results"][0]["title"]
+        rows = info["checksum"]
+    else:
+        config, names, target, title, rows = None, None, None, type(model).__name__, None
+    scaler = getattr(model, "standardizer", None)
+    if scaler is None:
+        raise ValueError(
+            f"the model in {path} has no standardizer: set model.standardizer (see "
+            "gpflow_sparse.Standardizer) before saving, or use gpflow_sparse.load in Python."
+        )
+    stored = StoredModel(
+        model, title, scaler, _count_classes(model.likelihood), names, target, config, rows
+    )
+    _require_match(path, stored)
+    return stored
+
+
+def load_run_data(stored: StoredModel) -> Dataset:
+    """
+    The standardized data that the run was trained and tested on.
+
+    :raises ValueError: if there was no run, or its data file is gone or has changed since.
+    """
+    if stored.config is None:
+        raise ValueError("data is missing: a model file knows no test rows; give --data.")
+    try:
+        dataset = load_data(stored.config)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"the data file of the run, {stored.config.data}, is gone: give rows with --data."
+        ) from error
+    if checksum(dataset) != stored.checksum:
+        raise ValueError(
+            f"{stored.config.data} has changed since the run, so the test rows are not known any "
+            "more: give rows with --data."
+        )
+    return dataset
+
+
+def read_inputs(stored: StoredModel, data: str) -> np.ndarray:
+    """
+    The model's input columns of a file, ``[N, D]`` in original units.
+
+    By name if the names are known, whatever other columns there are; else all columns in order.
+
+    :raises ValueError: if columns are missing or hold anything but finite numbers.
+    """
+    names = stored.feature_names
+    if names is None or data.endswith(".npz"):
+        return read_table(data).X
+    table = read_table(data, columns=names)
+    _require_columns(data, names, table.feature_names)
+    return table.X[:, [table.feature_names.index(name) for name in names]]
+
+
+def read_pairs(
+    stored: StoredModel, data: str | None, target: str | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Rows to score, in original units: of a file, or the run's own test rows.
+
+    :param target: column to predict; None means the one of training.
+    :raises ValueError: if a column is missing, or the model has no run that knows its test rows.
+    """
+    if data is None:
+        dataset = load_run_data(stored)
+        return original_units(dataset, dataset.test)
+    target = target or stored.target_name
+    if target is None and not data.endswith(".npz"):
+        raise ValueError(f"target is missing: which column of {data} should be compared?")
+    names = stored.feature_names
+    columns = None if names is None or target is None else [*names, target]
+    table = read_table(data, target=target, columns=columns)
+    if table.Y is None:
+        raise ValueError(f"{data} has no array y to compare with.")
+    if names is None or data.endswith(".npz"):
+        return table.X, table.Y
+    _require_columns(data, names, table.feature_names)
+    return table.X[:, [table.feature_names.index(name) for name in names]], table.Y
+
+
+def predict_table(
+    stored: StoredModel, X: np.ndarray, chunk_size: int
+) -> tuple[list[str], np.ndarray]:
+    """
+    Predictions in original units as named columns.
+
+    :param chunk_size: rows per call of the model; bounds the memory and changes nothing else.
+    :return: names, and ``[N, number of columns]``: mean, standard deviation of an observation, and,
+        if the noise is Gaussian, the central 95 % interval; or the probability of each class and
+        the likeliest class.
+    """
+    mean, variance = stored.standardizer.predict_y(stored.predictor, X, chunk_size)
+    if stored.num_classes is not None:
+        P = class_probabilities(mean, stored.num_classes)
+        names = [f"probability_{c}" for c in range(stored.num_classes)]
+        return [*names, "class"], np.column_stack([P, P.argmax(axis=1)])
+    deviation = np.sqrt(variance)
+    suffixes = [""] if mean.shape[1] == 1 else [f"_{p}" for p in range(mean.shape[1])]
+    columns = {"mean": mean, "standard_deviation": deviation}
+    if isinstance(stored.model.likelihood, gpflow.likelihoods.Gaussian):
+        columns |= {"lower_95": mean - 1.96 * deviation, "upper_95": mean + 1.96 * deviation}
+    names = [f"{name}{suffix}" for name in columns for suffix in suffixes]
+    return names, np.column_stack(list(columns.values()))
+
+
+def require_reportable(directory: Path, stored: StoredModel) -> None:
+    """
+    :raises ValueError: if :func:`report` would refuse the model or the folder.
+    """
+    if hasattr(stored.model, "layers"):
+        raise ValueError("a report is of models of one layer; leave --report out.")
+    require_writable(directory, stored.num_classes)
+
+
+def report(
+    directory: Path,
+    stored: StoredModel,
+    pairs: tuple[np.ndarray, np.ndarray],
+    scores: dict[str, float],
+    predictions: dict[str, np.ndarray],
+) -> Path:
+    """
+    Write a page of diagnostics.
+
+    The bound and the hyperparameters are looked at on the training rows of the run, if they are
+    still there; everything about predictions on the rows scored.
+
+    :param pairs: the rows scored, in original units.
+    :param scores: what :func:`gpflow_sparse.runs.evaluation.evaluate` returned for them.
+    :param predictions: likewise.
+    :return: path of the page.
+    :raises ValueError: for a deep model, whose inputs its last kernel does not see, or a folder
+        with other files.
+    """
+    require_reportable(directory, stored)
+    scored = diagnostics(stored.model, stored.standardizer.transform(*pairs))
+    try:
+        found = diagnostics(stored.model, load_run_data(stored).train)
+        found |= {name: scored[name] for name in ("residual_variance", "calibration")}
+    except ValueError as error:
+        found = scored
+        found["notes"]["training rows"] = f"{error} All numbers are of the rows scored."
+    if stored.feature_names is not None:
+        for entry in found["hyperparameters"]["columns"] or []:
+            entry["column"] = stored.feature_names[entry["column"]]
+    found["advice"] = advice(found)
+    return write_report(
+        directory,
+        title=stored.title,
+        diagnostics=found,
+        Y=pairs[1],
+        predictions=predictions,
+        scores=scores,
+        num_classes=stored.num_classes,
+        target_name=stored.target_name or "y",
+    )
+
+
+def _count_classes(likelihood: Any) -> int | None:
+    if isinstance(likelihood, gpflow.likelihoods.Bernoulli):
+        return 2
+    if isinstance(likelihood, gpflow.likelihoods.MultiClass | gpflow.likelihoods.Softmax):
+        return int(likelihood.latent_dim or 0)
+    return None
+
+
+def _require_match(path: Path, stored: StoredModel) -> None:
+    """
+    Refuse a record that cannot belong to the model beside it.
+
+    :raises ValueError: naming the record and the field.
+    """
+    names, config = stored.feature_names, stored.config
+    if names is None or config is None:
+        return
+    num_columns = int(stored.standardizer.x_mean.shape[0])
+    if len(names) != num_columns or len(set(names)) < len(names):
+        raise ValueError(
+            f"{path / RECORD} is damaged: dataset.feature_names must be {num_columns} different "
+            f"names, as many as the model has inputs, got {listed(names)}."
+        )
+    if config.inference == "type1" and not isinstance(stored.model, GRIEF):
+        raise ValueError(
+            f"{path / RECORD} is damaged: config.inference must be type2 for the "
+            f"{type(stored.model).__name__} beside it; only GRIEF has type1."
+        )
+
+
+def _require_columns(data: str, names: tuple[str, ...], present: tuple[str, ...]) -> None:
+    missing = [name for name in names if name not in present]
+    if missing:
+        raise ValueError(
+            f"{data} lacks columns of the training data: {listed(missing)}; it has "
+            f"{listed(present)}."
+        )

@@ -1,0 +1,1 @@
+"""Checks of arrays, labels, components and arguments of public methods."""

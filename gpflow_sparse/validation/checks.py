@@ -1,0 +1,297 @@
+"""The guards at public doors: rank, finiteness, dtype, label sets, matching N, D and P.
+
+GPflow's own shape checks are off inside ``tf.function``, where a rank-1 ``Y`` broadcasts to N x N
+without a word; these guards are plain Python on static shapes and so hold when tracing too. Values
+(NaN, labels) can be looked at eagerly, and while tracing in arrays that the graph captures; of the
+arguments of a traced function only inputs for prediction are checked, when the graph runs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import likelihoods
+
+from gpflow_sparse.validation.labels import num_outputs, require_labels
+from gpflow_sparse.validation.labels import (
+    require_latents as require_latents,  # one door for all guards
+)
+
+_ROWS = "X and Y must have the same number of rows, got {} and {}."
+
+
+def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
+    """
+    A finite real tensor from arrays, lists of numbers, data frames or tensors.
+
+    :param value: what the caller passed.
+    :param name: the argument's name, for errors.
+    :param dtype: wanted float type; ``gpflow.default_float()`` by default. Numbers of another type
+        are cast.
+    :return: tensor of ``dtype``; its shape is not checked.
+    :raises ValueError: for objects, strings, ragged lists, sparse tensors, NaN or infinity.
+    """
+    dtype = tf.as_dtype(gpflow.default_float() if dtype is None else dtype)
+    if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
+        raise ValueError(f"{name} must be a dense array of numbers, got {type(value).__name__}.")
+    if not (tf.is_tensor(value) or isinstance(value, tf.Variable)):
+        value = as_array(value, name, dtype)
+    tensor = tf.convert_to_tensor(value)
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype == tf.bool):
+        raise ValueError(f"{name} must hold real numbers, got a tensor of {tensor.dtype.name}.")
+    tensor = tf.cast(tensor, dtype)
+    _require_finite(tensor, name)
+    return tensor
+
+
+def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
+    """
+    An array of real numbers, finite or not, from whatever NumPy can read.
+
+    :raises ValueError: for objects, strings, dates, ragged lists and masked entries.
+    """
+    if np.ma.is_masked(value):  # np.asarray would bring the hidden values back
+        raise ValueError(f"{name} has masked entries. Drop or fill these rows.")
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever the `__array__` of the caller's object raises
+        raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        kind = "Python objects" if array.dtype.kind == "O" else f"dtype {array.dtype}"
+        raise ValueError(
+            f"{name} must hold real numbers, got {kind}. Encode text and drop or fill missing "
+            f"entries, then convert with np.asarray({name}, dtype=float)."
+        )
+    # NumPy knows types that TensorFlow does not, such as long double
+    with np.errstate(over="ignore"):
+        return array.astype(dtype.as_numpy_dtype, copy=False)
+
+
+def require_matrix(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
+    """
+    ``value`` as a finite tensor ``[N, D]`` with at least one row.
+
+    :raises ValueError: see :func:`as_tensor`; and if the rank is not 2 or there is no row.
+    """
+    tensor = as_tensor(value, name, dtype)
+    if tensor.shape.rank is None:
+        raise ValueError(
+            f"{name} must be a matrix, but its rank is unknown while tracing: give the function an "
+            "input_signature of rank 2, or set_shape([None, None])."
+        )
+    if tensor.shape.rank != 2:
+        hint = f" Use {name}[:, None] for a single column." if tensor.shape.rank == 1 else ""
+        raise ValueError(f"{name} must be a matrix, got shape {_shape(tensor)}.{hint}")
+    _require_rows(tensor, name)
+    return tensor
+
+
+def require_inputs(
+    Xnew: Any, input_dim: int | None, dtype: tf.DType | None = None, name: str = "Xnew"
+) -> tf.Tensor:
+    """
+    Inputs for prediction, ``[..., N, D]``.
+
+    :param input_dim: expected D, or None where any D is right.
+    :raises ValueError: see :func:`as_tensor`; and if the rank is below 2, D does not match, or
+        there is no row.
+    """
+    tensor = as_tensor(Xnew, name, dtype)
+    if tensor.shape.rank is not None and tensor.shape.rank < 2:
+        raise ValueError(
+            f"{name} must have shape [..., N, D], got {_shape(tensor)}. "
+            f"Use {name}[:, None] if D = 1, {name}[None, :] for one input."
+        )
+    if tensor.shape.rank is not None:
+        _require_columns(tensor, input_dim, name)
+        _require_rows(tensor, name)
+    return tensor
+
+
+def require_data(
+    data: Any,
+    *,
+    input_dim: int | None = None,
+    likelihood: likelihoods.Likelihood | None = None,
+    num_latent_gps: int | None = None,
+    dtype: tf.DType | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    A pair ``(X [N, D], Y [N, P])`` that pairs up and that the likelihood can take.
+
+    :param data: tuple or list of two.
+    :param input_dim: expected D, or None where any D is right.
+    :param likelihood: decides P (see :func:`num_outputs`) and which values ``Y`` may take.
+    :param num_latent_gps: number of latent functions the likelihood will see.
+    :raises ValueError: naming the argument, what was expected, what came and what to do.
+    """
+    if not isinstance(data, Sequence) or isinstance(data, str) or len(data) != 2:
+        raise ValueError(
+            f"data must be a tuple (X [N, D], Y [N, P]), got {_describe_container(data)}."
+        )
+    X = require_matrix(data[0], "X", dtype)
+    Y = require_matrix(data[1], "Y", dtype)
+    _require_columns(X, input_dim, "X")
+    _require_equal(X.shape[0], Y.shape[0], tf.shape(X)[0], tf.shape(Y)[0], _ROWS)
+    if likelihood is not None:
+        columns = num_outputs(likelihood, num_latent_gps)
+        if columns is not None:
+            text = (
+                f"Y must have {columns} column(s) for {type(likelihood).__name__} with "
+                f"num_latent_gps={num_latent_gps}, got shape {_shape(Y)}."
+            )
+            _require_equal(Y.shape[1], columns, tf.shape(Y)[1], columns, text)
+        require_labels(likelihood, Y)
+        if isinstance(likelihood, likelihoods.Softmax):
+            Y = tf.cast(Y, tf.int64)  # the one likelihood of GPflow that refuses float labels
+    return X, Y
+
+
+def require_count(value: Any, name: str) -> int:
+    """
+    ``value`` as a positive integer.
+
+    :raises ValueError: for anything else, 10.0 and True included.
+    """
+    if not 1 <= require_whole(value, name, "a positive integer") < 2**63:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    return int(value)
+
+
+def require_whole(value: Any, name: str, kind: str = "an integer") -> int:
+    """
+    ``value`` as an integer of any size.
+
+    :param kind: what is wanted, for the error.
+    :raises ValueError: for anything else, 10.0 and True included.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    return int(value)
+
+
+def require_seed(value: Any, name: str = "seed") -> int:
+    """
+    ``value`` as a seed that NumPy, scikit-learn and TensorFlow all take.
+
+    :raises ValueError: unless it is an integer from 0 to 2^32 - 1.
+    """
+    kind = "an integer from 0 to 2^32 - 1"
+    if not 0 <= require_whole(value, name, kind) < 2**32:
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    return int(value)
+
+
+def require_flag(value: Any, name: str) -> None:
+    """
+    Refuse what is neither True nor False: ``"no"`` and ``[False]`` count as true in Python.
+
+    :raises ValueError: see above.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def require_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
+    """
+    Refuse what is not one of ``choices``, which are strings and None.
+
+    :raises ValueError: listing them.
+    """
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
+
+
+def require_range(tensor: tf.Tensor, name: str) -> None:
+    """
+    Refuse numbers whose squares overflow, where they are known (see the module).
+
+    :raises ValueError: naming the largest entry.
+    """
+    values = _known(tensor)
+    if values is None or not tensor.dtype.is_floating:
+        return
+    limit = tensor.dtype.max**0.5 / 1e3
+    with tf.init_scope():
+        # `.numpy()`, not `float`, which AutoGraph would turn back into a graph
+        if tf.reduce_max(tf.abs(values)).numpy() < limit:
+            return
+        sizes = np.abs(np.asarray(values))
+    where = tuple(int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
+    raise ValueError(
+        f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
+        f"{tensor.dtype.name}; its largest entry is {sizes.max():.3g}, at {where}. Drop that row, "
+        f"or standardize {name} (gpflow_sparse.Standardizer)."
+    )
+
+
+def require_finite_in_graph(tensor: tf.Tensor, name: str) -> tf.Tensor:
+    """
+    ``tensor``, which a traced function gets as an argument, watched for NaN, infinity and overflow.
+
+    :return: the same values; running the graph raises ``tf.errors.InvalidArgumentError`` with our
+        sentence if they, or their squares, are not finite.
+    """
+    if _known(tensor) is not None or not tensor.dtype.is_floating:
+        return tensor
+    message = f"{name} must be finite, and its squares too: drop or fill rows, and standardize"
+    with tf.control_dependencies([tf.debugging.check_numerics(tf.square(tensor), message)]):
+        return tf.identity(tensor)
+
+
+def _known(tensor: tf.Tensor) -> Any:
+    """The values, eagerly and of what a graph captures; None for an argument being traced."""
+    return tensor if tf.executing_eagerly() else tf.get_static_value(tensor)
+
+
+def _require_finite(tensor: tf.Tensor, name: str) -> None:
+    values = _known(tensor)
+    if values is None:
+        return
+    with tf.init_scope():
+        finite = tf.math.is_finite(values)
+        if bool(tf.reduce_all(finite)):
+            return
+        bad = np.argwhere(~finite.numpy())
+    where = ", ".join(str(tuple(int(i) for i in index)) for index in bad[:3])
+    raise ValueError(
+        f"{name} must be finite, but {len(bad)} of its {finite.shape.num_elements()} entries are "
+        f"NaN or infinite, the first at {where}. Drop or fill these rows."
+    )
+
+
+def _require_equal(
+    static: int | None, other: int | None, dynamic: Any, dynamic_other: Any, text: str
+) -> None:
+    """Compare two sizes while tracing where they are known, else when the graph runs."""
+    if static is None or other is None:
+        tf.debugging.assert_equal(dynamic, dynamic_other, message=text.split(", got")[0])
+    elif static != other:
+        raise ValueError(text.format(static, other))
+
+
+def _require_columns(tensor: tf.Tensor, input_dim: int | None, name: str) -> None:
+    if input_dim is not None and tensor.shape[-1] not in (None, input_dim):
+        raise ValueError(
+            f"{name} must have {input_dim} column(s), as the inducing inputs have; "
+            f"got shape {_shape(tensor)}."
+        )
+
+
+def _require_rows(tensor: tf.Tensor, name: str) -> None:
+    if tensor.shape.rank is not None and 0 in tensor.shape[-2:]:
+        raise ValueError(f"{name} is empty: shape {_shape(tensor)}.")
+
+
+def _shape(tensor: tf.Tensor) -> tuple[int | None, ...]:
+    return tuple(tensor.shape)
+
+
+def _describe_container(data: Any) -> str:
+    try:
+        return f"{type(data).__name__} of length {len(data)}"
+    except TypeError:
+        return type(data).__name__

@@ -1,0 +1,295 @@
+"""The guards on what a model is made of: kernel, mean function, values of parameters.
+
+GPflow lets a user assign any of these at any time, so they are looked at when a model is built and
+again at every door. What we do not know (a kernel of the user's own) passes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import functions, kernels
+
+from gpflow_sparse.numerics.linalg import FactorizationError
+
+_ARD_PARAMETERS = ("lengthscales", "period", "weight_variances")
+_POSITIVE = ("lengthscales", "period", "variance", "scale", "weights")
+
+
+def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -> None:
+    """
+    Refuse a kernel that cannot read inputs of ``num_columns`` columns, from static shapes alone.
+
+    :param num_columns: D; None where it is not known.
+    :param name: what the kernel is called in errors.
+    :raises ValueError: for ``active_dims`` that X does not have, an ARD parameter of a wrong
+        length, or an image of another size.
+    """
+    if num_columns is None:
+        return
+    if isinstance(kernel, kernels.Combination):
+        if isinstance(kernel, kernels.ChangePoints):
+            _num_active(kernel, num_columns, name)
+        for i, part in enumerate(kernel.kernels):
+            require_kernel(part, num_columns, f"{name}.kernels[{i}]")
+        return
+    if isinstance(kernel, kernels.SharedIndependent):
+        require_kernel(kernel.kernel, num_columns, f"{name}.kernel")
+        return
+    if hasattr(kernel, "basis"):  # of ours, over functions that know a kernel
+        require_kernel(kernel.basis.kernel, num_columns, f"{name}.basis.kernel")
+        return
+    if hasattr(kernel, "image_shape"):  # GPflow's Convolutional and ours, which are above this
+        _require_image(kernel, num_columns, name)
+        return
+    active = _num_active(kernel, num_columns, name)
+    _require_ard(kernel, active, num_columns, name)
+    if isinstance(kernel, kernels.Periodic):
+        _require_ard(kernel.base_kernel, active, num_columns, f"{name}.base_kernel")
+
+
+def require_mean_function(
+    function: Any, num_columns: int | None, num_latent_gps: int, name: str = "mean_function"
+) -> None:
+    """
+    Refuse one of GPflow's mean functions whose shapes fit neither the inputs nor the outputs.
+
+    :param num_columns: D; None where it is not known.
+    :raises ValueError: if it reads another number of columns than D, or returns neither one column
+        nor one per latent function.
+    """
+    if isinstance(function, functions.SwitchedFunction):
+        # the last column of X says which of them; they read the others
+        for i, part in enumerate(function.functions):
+            inner = None if num_columns is None else num_columns - 1
+            require_mean_function(part, inner, num_latent_gps, f"{name}.functions[{i}]")
+        return
+    for attribute in ("add_1", "add_2", "prod_1", "prod_2"):
+        if hasattr(function, attribute):
+            part = getattr(function, attribute)
+            require_mean_function(part, num_columns, num_latent_gps, f"{name}.{attribute}")
+    columns, outputs = _mean_function_sizes(function, num_columns)
+    if None not in (columns, num_columns) and columns != num_columns:
+        raise ValueError(
+            f"{name} ({type(function).__name__}) reads {columns} column(s), but X has "
+            f"{num_columns}; build it for {num_columns}, such as "
+            f"gpflow.functions.Linear(np.zeros(({num_columns}, {num_latent_gps})))."
+        )
+    if outputs not in (None, 1, num_latent_gps):
+        raise ValueError(
+            f"{name} ({type(function).__name__}) returns {outputs} column(s), expected 1 or "
+            f"num_latent_gps={num_latent_gps}; build it for that many."
+        )
+
+
+def require_mean(value: Any, latent_mean: tf.Tensor, function: Any) -> tf.Tensor:
+    """
+    What a mean function returned, which must not broadcast against ``latent_mean [..., N, P]``.
+
+    :raises ValueError: unless its static shape is ``[..., N, P]`` or ``[..., N, 1]``.
+    """
+    value = tf.convert_to_tensor(value)
+    wanted, found = latent_mean.shape, value.shape
+    if wanted.rank is None or found.rank is None:
+        return value
+    single = tf.TensorShape([*wanted[:-1], 1])
+    if not (found.is_compatible_with(wanted) or found.is_compatible_with(single)):
+        raise ValueError(
+            f"mean_function ({type(function).__name__}) must return [N, P] or [N, 1], here shape "
+            f"{tuple(wanted)}; it returned shape {tuple(found)}."
+        )
+    return value
+
+
+def require_dtype(module: tf.Module, name: str, dtype: tf.DType) -> None:
+    """
+    Refuse parameters of another float type than the model's.
+
+    :raises ValueError: naming the first such parameter.
+    """
+    wanted = tf.as_dtype(dtype)
+    for path, parameter in gpflow.utilities.parameter_dict(module).items():
+        if parameter.dtype.is_floating and parameter.dtype != wanted:
+            raise ValueError(
+                f"{name}{path} must be {wanted.name} as the model is, got {parameter.dtype.name}; "
+                f"build {name} anew after gpflow.config.set_default_float(np.{wanted.name})."
+            )
+
+
+def require_jitter(value: Any) -> None:
+    """
+    Refuse a relative jitter that is no finite number of at least zero.
+
+    :raises ValueError: see above; None, which leaves it to the float type, passes.
+    """
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if value is not None and not (number and 0.0 <= value < np.inf):
+        raise ValueError(f"jitter must be None or a number of at least 0, got {value!r}.")
+
+
+def require_sound(module: tf.Module, *, failed: bool = False) -> None:
+    """
+    Refuse parameters from which nothing finite can come. Reads every parameter of ``module``: meant
+    for after a failure, or for once per trace.
+
+    :param failed: a computation has failed, so that parameters at fault only there count too: a
+        variance of zero is fine in one term of a sum.
+    :raises ValueError: naming the parameter and its value, for NaN and infinity, for lengthscales
+        of zero; after a failure also for lengthscales, periods and variances that are not positive,
+        and for a zero on the diagonal of a ``q_sqrt``.
+    """
+    with tf.init_scope():  # while tracing, the values of now
+        if not tf.executing_eagerly():
+            return
+        for name, value in _values(module):
+            problem = _problem(name, value, failed)
+            if problem:
+                raise ValueError(problem)
+
+
+def require_finite_result(module: tf.Module, name: str, *results: tf.Tensor) -> None:
+    """
+    Where an eager result is not finite, say which parameter made it so.
+
+    A result that overflowed with all parameters in order passes: to an optimizer, infinity is the
+    fair answer to a step too far.
+
+    :raises ValueError: see :func:`require_sound`.
+    """
+    if tf.executing_eagerly() and not all(_all_finite(result) for result in results):
+        try:
+            require_sound(module, failed=True)
+        except ValueError as error:
+            raise ValueError(f"{name} is not finite: {error}") from None
+
+
+@contextmanager
+def blame(module: tf.Module) -> Iterator[None]:
+    """
+    Name the parameter of ``module`` at fault, if one is, when a factorization fails inside.
+
+    :raises FactorizationError: the one raised inside, or a clearer one.
+    """
+    try:
+        yield
+    except FactorizationError as error:
+        failure = str(error).split(":", maxsplit=1)[0]
+        try:
+            require_sound(module, failed=True)
+        except ValueError as cause:
+            raise FactorizationError(f"{failure}: {cause}") from None
+        raise
+
+
+def _num_active(kernel: Any, num_columns: int, name: str) -> int:
+    """How many columns the kernel reads."""
+    dims = getattr(kernel, "active_dims", None)
+    if dims is None:
+        return num_columns
+    if isinstance(dims, slice):
+        count = len(range(num_columns)[dims])
+        outside = count == 0
+    else:
+        dims = np.asarray(dims).reshape(-1)
+        count = len(dims)
+        outside = count == 0 or dims.min() < 0 or dims.max() >= num_columns
+    if outside:
+        raise ValueError(
+            f"{name}.active_dims must be columns of X, from 0 to {num_columns - 1}; got "
+            f"{dims if isinstance(dims, slice) else dims.tolist()}."
+        )
+    if isinstance(kernel, kernels.Coregion | kernels.ChangePoints) and count != 1:
+        raise ValueError(
+            f"{name} ({type(kernel).__name__}) reads one column, got {count}; pass "
+            "active_dims=[column], or X with one column."
+        )
+    return count
+
+
+def _require_ard(kernel: Any, active: int, num_columns: int, name: str) -> None:
+    """One number, or one per column that the kernel reads."""
+    if not type(kernel).__module__.startswith("gpflow."):  # of the user's own: may mean anything
+        return
+    # the variance of a linear kernel is one per column, that of a stationary one is a scalar
+    linear = isinstance(kernel, kernels.Linear)
+    if type(getattr(kernel, "variance", None)) in (int, float):
+        raise ValueError(
+            f"{name}.variance must be a gpflow.Parameter, got the number {kernel.variance}; use "
+            f"{name}.variance.assign, or gpflow.Parameter with a transform."
+        )
+    for attribute in (*_ARD_PARAMETERS, "variance") if linear else _ARD_PARAMETERS:
+        shape = _shape(getattr(kernel, attribute, 0.0))
+        if len(shape) > 1 or (shape and shape[0] not in (1, active, None)):
+            raise ValueError(
+                f"{name}.{attribute} must be one number or one per column the kernel reads, "
+                f"{active}; got shape {shape}. Build the kernel for X with {num_columns} column(s)."
+            )
+
+
+def _require_image(kernel: Any, num_columns: int, name: str) -> None:
+    # GPflow's keeps the channels apart
+    pixels = int(np.prod(kernel.image_shape)) * getattr(kernel, "colour_channels", 1)
+    if pixels != num_columns:
+        raise ValueError(
+            f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} numbers, but X has "
+            f"{num_columns} column(s); each row of X is one flattened image."
+        )
+
+
+def _mean_function_sizes(function: Any, num_columns: int | None) -> tuple[int | None, int | None]:
+    """Columns a mean function reads and returns; None where it does not matter or is not known."""
+    if type(function) is functions.Identity:
+        return None, num_columns
+    if type(function) is functions.Linear:
+        A, b = _shape(function.A), _shape(function.b)
+        columns = A[0] if len(A) == 2 else None
+        widths = [shape[-1] for shape in (A, b) if shape and shape[-1] is not None]
+        return columns, max(widths, default=None)
+    if type(function) is functions.Zero:
+        return None, function.output_dim
+    if type(function) is functions.Constant:
+        return None, (_shape(function.c) or (1,))[-1]
+    if type(function) is functions.Polynomial:
+        return _shape(function.powers)[1], _shape(function.w)[0]
+    return None, None
+
+
+def _shape(value: Any) -> tuple[int | None, ...]:
+    return tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+
+
+def _all_finite(value: tf.Tensor) -> bool:
+    return bool(tf.reduce_all(tf.math.is_finite(value)))
+
+
+def _values(module: tf.Module) -> Iterator[tuple[str, np.ndarray]]:
+    """Names as a user writes them, and values, of all parameters; of plain numbers in kernels."""
+    for path, parameter in gpflow.utilities.parameter_dict(module).items():
+        written = path.lstrip("._").replace("X_data.", "inducing_variable.")
+        yield written.replace("].posterior.", "]."), np.asarray(parameter)  # of a deep posterior
+    for part in module.submodules:
+        for attribute in _POSITIVE:
+            value = getattr(part, attribute, None) if isinstance(part, kernels.Kernel) else None
+            if isinstance(value, int | float | np.ndarray):
+                yield f"kernel.{attribute}", np.asarray(value, dtype=np.float64)
+
+
+def _problem(name: str, value: np.ndarray, failed: bool) -> str | None:
+    """What is wrong with the value of a parameter, in words; None if nothing is."""
+    if value.dtype.kind != "f" or value.size == 0:
+        return None
+    last = name.rsplit(".", 1)[-1]
+    if not np.isfinite(value).all():
+        found = value[~np.isfinite(value)].flat[0]
+        return f"{name} must be finite, but holds {found}; assign finite values."
+    positive = last in _POSITIVE if failed else last == "lengthscales"
+    if positive and (value.min() <= 0.0 if failed else not value.all()):
+        return f"{name} must be positive, but holds {value.min():g}; assign a positive value."
+    if failed and last.startswith("q_sqrt") and value.ndim == 3:
+        diagonal = np.diagonal(value, axis1=-2, axis2=-1)
+        if not diagonal.all():
+            return f"{name} has a zero on its diagonal; assign factors of full rank."
+    return None

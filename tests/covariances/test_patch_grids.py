@@ -1,0 +1,101 @@
+"""Patches of images: where they are, in which order, and what is no grid of patches."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
+from tests.oracles import convolutional as oracle
+
+GRIDS = {
+    "plain": ((6, 6, 1), (3, 3), 1),
+    "oblong": ((5, 8, 1), (2, 3), 1),
+    "channels": ((6, 5, 3), (3, 2), 1),
+    "stride": ((7, 9, 2), (3, 2), 2),
+    "stride_leaves_a_rest": ((8, 6, 1), (3, 3), 3),
+    "one_patch": ((4, 5, 2), (4, 5), 2),
+    "pixels": ((3, 4, 2), (1, 1), 1),
+}
+every_grid = pytest.mark.parametrize("geometry", GRIDS.values(), ids=list(GRIDS))
+
+
+def images(rng, geometry, count=3):
+    return rng.normal(size=(count, int(np.prod(geometry[0]))))
+
+
+@every_grid
+def test_patches_are_those_of_the_oracle_and_of_tensorflow(rng, geometry):
+    """Copies of pixels: equal to the last bit."""
+    image_shape, (h, w), stride = geometry
+    grid, X = make_grid(*geometry), images(rng, geometry)
+    found = grid.patches(tf.constant(X)).numpy()
+    np.testing.assert_array_equal(found, oracle.patches(X, image_shape, (h, w), stride))
+    cut = tf.image.extract_patches(
+        X.reshape(-1, *image_shape), [1, h, w, 1], [1, stride, stride, 1], [1, 1, 1, 1], "VALID"
+    )
+    np.testing.assert_array_equal(found, tf.reshape(cut, found.shape))
+    assert cut.shape[1:3] == grid.shape
+    assert found.shape == (3, grid.num_patches, grid.patch_length)
+    assert grid.num_pixels == X.shape[1]
+
+
+@every_grid
+def test_a_patch_times_a_filter_is_a_convolution(rng, geometry):
+    """The order inside a patch is that of a filter ``[h, w, C, outputs]``."""
+    image_shape, patch_shape, stride = geometry
+    grid, X = make_grid(*geometry), images(rng, geometry)
+    filters = rng.normal(size=(*patch_shape, image_shape[2], 2))
+    expected = tf.nn.conv2d(X.reshape(-1, *image_shape), filters, stride, "VALID")
+    found = grid.patches(tf.constant(X)).numpy() @ filters.reshape(-1, 2)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-13)
+
+
+@every_grid
+def test_locations_are_rows_and_columns_of_the_grid(geometry):
+    """In steps of the grid, so that the first is (0, 0) and the last (H' - 1, W' - 1)."""
+    grid = make_grid(*geometry)
+    np.testing.assert_array_equal(grid.locations(), oracle.locations(*geometry))
+    np.testing.assert_array_equal(grid.locations()[-1], np.subtract(grid.shape, 1))
+    assert grid.locations().dtype == np.float64
+
+
+def test_leading_axes_stay_and_gradients_count_the_patches_of_a_pixel(rng):
+    grid = make_grid((4, 5), (2, 3))
+    X = tf.constant(rng.normal(size=(2, 3, 20)))
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        cut = grid.patches(X)
+    for s in range(2):
+        np.testing.assert_array_equal(cut[s], oracle.patches(X[s].numpy(), (4, 5, 1), (2, 3)))
+    counts = np.bincount(grid.pixels().reshape(-1), minlength=20).astype(float)
+    assert counts.min() == 1.0  # the corners
+    assert counts.max() == 6.0
+    np.testing.assert_array_equal(tape.gradient(cut, X), np.broadcast_to(counts, X.shape))
+
+
+def test_two_numbers_are_an_image_of_one_channel():
+    assert make_grid((4, 5), (2, 3)) == PatchGrid((4, 5, 1), (2, 3), 1)
+    assert make_grid([4, np.int64(5), 3], np.array([2, 3]), 2) == PatchGrid((4, 5, 3), (2, 3), 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((28, (3, 3)), "image_shape must be a tuple"),
+        (((28,), (3, 3)), "image_shape must be a tuple"),
+        (((1, 28, 28, 1), (3, 3)), "image_shape must be a tuple"),
+        (((28, 0), (3, 3)), "image_shape"),
+        (((28, 28.5), (3, 3)), "image_shape"),
+        (((28, 28), 3), "patch_shape must be a tuple"),
+        (((28, 28), (3, 3, 1)), "patch_shape must be a tuple"),
+        (((28, 28), (3, -1)), "patch_shape"),
+        (((28, 28), (29, 3)), "fit into the image of 28 x 28 pixels, got 29 x 3"),
+        (((28, 28), (3, 29)), "fit into the image of 28 x 28 pixels, got 3 x 29"),
+        (((28, 28), (3, 3), 0), "stride"),
+        (((28, 28), (3, 3), 1.5), "stride"),
+        (((28, 28), (3, 3), (2, 2)), "stride"),
+    ],
+)
+def test_what_is_no_grid_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_grid(*arguments)

@@ -1,0 +1,320 @@
+"""The log evidence of a batch and its hand-written gradient, against dense n x n algebra."""
+
+import itertools
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.inference import batch_evidence
+from gpflow_sparse.numerics import linalg
+from tests.oracles import softki as oracle
+
+N, M, P, NOISE = 9, 5, 2, 0.3
+
+
+def problem(rows=N, size=M, outputs=P, seed=0):
+    """Weights ``W [N, m]``, a covariance ``K [m, m]`` and errors ``[N, P]``."""
+    rng = np.random.default_rng(seed)
+    W, root = rng.normal(size=(rows, size)), rng.normal(size=(size, size + 2))
+    return W, root @ root.T / size, rng.normal(size=(rows, outputs))
+
+
+def sigma(W, K, noise=NOISE):
+    return W @ K @ W.T + noise * np.eye(len(W))
+
+
+def value_and_gradients(W, K, errors, noise=NOISE, probes=None, dtype=tf.float64):
+    sources = [tf.constant(part, dtype) for part in (W, K, errors, noise)]
+    probes = None if probes is None else tf.constant(probes, dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        value = batch_evidence.log_density(*sources, probes)
+    return value, tape.gradient(value, sources)
+
+
+def dense_in_tensorflow(W, K, errors, noise=NOISE):
+    """Value and TensorFlow's own gradients of the n x n form."""
+    sources = [tf.constant(part, tf.float64) for part in (W, K, errors, noise)]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        W, K, errors, noise = sources
+        cov = tf.linalg.matmul(W @ K, W, transpose_b=True)
+        L = tf.linalg.cholesky(cov + noise * tf.eye(len(errors), dtype=tf.float64))
+        root = tf.linalg.triangular_solve(L, errors)
+        constant = len(errors) * np.log(2.0 * np.pi)
+        constant += 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+        value = -0.5 * (errors.shape[1] * constant + tf.reduce_sum(root**2))
+    return value, tape.gradient(value, sources)
+
+
+def signs(size):
+    return np.array(list(itertools.product([-1.0, 1.0], repeat=size)))
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("shape", [(9, 5), (4, 7), (1, 1), (6, 6)])
+@pytest.mark.parametrize("noise", [1e-3, 0.3, 50.0])
+def test_the_value_is_the_log_density_in_all_its_forms(shape, outputs, noise):
+    W, K, errors = problem(*shape, outputs)
+    got, _ = value_and_gradients(W, K, errors, noise)
+    dense, B = oracle.log_density_dense(W @ K @ W.T, errors, noise), oracle.whitened(W, K)
+    np.testing.assert_allclose(oracle.log_density_woodbury(B, errors, noise), dense, rtol=1e-9)
+    np.testing.assert_allclose(oracle.log_density_qr(B, errors, noise), dense, rtol=1e-9)
+    np.testing.assert_allclose(got, dense, rtol=1e-9)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("shape", [(9, 5), (4, 7), (1, 1), (6, 6), (30, 200)])
+@pytest.mark.parametrize("noise", [1e-2, 0.3, 50.0])
+def test_gradients_are_those_of_the_dense_form(shape, outputs, noise):
+    parts = problem(*shape, outputs)
+    value, gradients = value_and_gradients(*parts, noise)
+    expected, slopes = dense_in_tensorflow(*parts, noise)
+    np.testing.assert_allclose(value, expected, rtol=1e-10)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        scale = np.abs(slope).max()
+        np.testing.assert_allclose(gradient, slope, rtol=1e-8, atol=1e-10 * scale)
+
+
+def test_gradients_equal_central_differences_of_numpy():
+    parts = [*problem(), NOISE]
+    _, gradients = value_and_gradients(*parts)
+
+    def density(W, K, errors, noise):
+        return oracle.log_density_dense(W @ K @ W.T, errors, float(noise))
+
+    for k, gradient in enumerate(gradients):
+        expected = oracle.central_difference(
+            lambda part, k=k: density(*parts[:k], part, *parts[k + 1 :]), parts[k]
+        )
+        np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_the_residual_form_is_stationary_in_the_weights():
+    """An error in the posterior mean enters the quadratic term squared."""
+    W, K, errors = problem(outputs=1)
+    B = oracle.whitened(W, K)
+    H = np.eye(M) + B.T @ B / NOISE
+    v = np.linalg.solve(H, B.T @ errors) / NOISE
+    move = np.random.default_rng(1).normal(size=v.shape)
+
+    def quadratic(v):
+        return np.sum((errors - B @ v) ** 2) / NOISE + np.sum(v**2)
+
+    for step in (1e-1, 1e-2):
+        excess = quadratic(v + step * move) - quadratic(v)
+        np.testing.assert_allclose(excess, step**2 * (move.T @ H @ move)[0, 0], rtol=1e-8)
+
+
+@pytest.mark.parametrize("probes", [False, True])
+def test_an_upstream_factor_reaches_every_gradient(probes):
+    parts = problem()
+    drawn = np.random.default_rng(5).normal(size=(N, 3)) if probes else None
+    _, plain = value_and_gradients(*parts, NOISE, drawn)
+    sources = [tf.constant(part, tf.float64) for part in (*parts, NOISE)]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        value = -7.0 * batch_evidence.log_density(*sources, drawn)
+    for got, slope in zip(tape.gradient(value, sources), plain, strict=True):
+        np.testing.assert_allclose(got, -7.0 * slope, rtol=1e-10, atol=1e-12)
+
+
+def test_outputs_add_up():
+    W, K, errors = problem(outputs=3)
+    value, gradients = value_and_gradients(W, K, errors)
+    parts = [value_and_gradients(W, K, errors[:, [p]]) for p in range(3)]
+    np.testing.assert_allclose(value, sum(part[0] for part in parts), rtol=1e-12)
+    for k in (0, 1, 3):
+        np.testing.assert_allclose(
+            gradients[k], sum(part[1][k] for part in parts), rtol=1e-9, atol=1e-11
+        )
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_probes_along_all_axes_give_the_exact_gradient(outputs):
+    """``sqrt(n) e_k``, whose mean outer product is the identity itself."""
+    parts = problem(outputs=outputs)
+    value, exact = value_and_gradients(*parts)
+    got, gradients = value_and_gradients(*parts, NOISE, np.sqrt(N) * np.eye(N))
+    np.testing.assert_allclose(got, value, rtol=1e-13)
+    for gradient, slope in zip(gradients, exact, strict=True):
+        np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("count", [1, 4])
+def test_with_few_probes_it_is_the_gradient_of_the_pseudo_loss(outputs, count):
+    W, K, errors = problem(outputs=outputs)
+    probes = np.random.default_rng(5).normal(size=(N, count))
+    inverse = np.linalg.inv(sigma(W, K))
+    b0, b = inverse @ errors, inverse @ probes  # constants
+    value, gradients = value_and_gradients(W, K, errors, NOISE, probes)
+    np.testing.assert_allclose(
+        value, oracle.log_density_dense(W @ K @ W.T, errors, NOISE), rtol=1e-10
+    )
+
+    def surrogate(W, K, noise):
+        return oracle.surrogate(W @ K @ W.T, float(noise), b0, probes, b)
+
+    numeric = [
+        oracle.central_difference(lambda w: surrogate(w, K, NOISE), W),
+        oracle.central_difference(lambda k: surrogate(W, k, NOISE), K),
+        -b0,
+        oracle.central_difference(lambda s: surrogate(W, K, s), NOISE),
+    ]
+    # an entry of K and its mirror are one number: half of both slopes each
+    numeric[1] = 0.5 * (numeric[1] + numeric[1].T)
+    for gradient, slope in zip(gradients, numeric, strict=True):
+        np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-8 * np.abs(slope).max())
+    _, exact = value_and_gradients(W, K, errors)
+    for k in (0, 1):
+        assert np.abs(gradients[k] - exact[k]).max() > 0.05 * np.abs(exact[k]).max()
+
+
+def test_the_paper_prints_the_negative_of_the_gradient():
+    """Eqs. (19) and (21): half the trace minus half the quadratic; ascent goes the other way."""
+    W, K, errors = problem(outputs=1)
+    probes = np.sqrt(N) * np.eye(N)
+    inverse = np.linalg.inv(sigma(W, K))
+
+    def printed(noise):
+        cov = sigma(W, K, float(noise))
+        trace = np.mean(np.sum(probes * (cov @ inverse @ probes), axis=0))
+        b0 = inverse @ errors
+        return 0.5 * trace - 0.5 * np.sum(b0 * (cov @ b0))
+
+    _, gradients = value_and_gradients(W, K, errors)
+    got = oracle.central_difference(printed, NOISE)
+    np.testing.assert_allclose(got, -gradients[3], rtol=1e-8)
+
+
+def moments_by_enumeration(points, chances):
+    """Of all gradients, for one probe, over a finite distribution of it."""
+    parts = problem(rows=points.shape[1], size=3, outputs=1)
+    drawn = [value_and_gradients(*parts, NOISE, probe[:, None])[1] for probe in points]
+    each = [np.array([part[k] for part in drawn]) for k in range(4)]
+    means = [np.tensordot(chances, part, 1) for part in each]
+    spread = chances @ (each[3] - means[3]) ** 2  # of the slope by the noise, a trace
+    _, exact = value_and_gradients(*parts)
+    return means, spread, exact, np.linalg.inv(sigma(*parts[:2]))
+
+
+def test_over_all_signs_the_gradient_is_exact_and_its_variance_as_derived():
+    points = signs(6)
+    means, spread, exact, inverse = moments_by_enumeration(points, np.full(64, 1.0 / 64.0))
+    for mean, slope in zip(means, exact, strict=True):
+        np.testing.assert_allclose(mean, slope, rtol=1e-9, atol=1e-11)
+    expected = oracle.hutchinson_trace_variance(inverse, "rademacher") / 4.0
+    np.testing.assert_allclose(spread, expected, rtol=1e-9)
+    assert expected < oracle.hutchinson_trace_variance(inverse, "gaussian") / 4.0
+
+
+def test_over_normal_probes_too():
+    """Three nodes for every coordinate integrate the fourth moments of a normal exactly."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+    points = np.array(list(itertools.product(nodes, repeat=5)))
+    chances = np.array(list(itertools.product(weights / weights.sum(), repeat=5))).prod(axis=1)
+    means, spread, exact, inverse = moments_by_enumeration(points, chances)
+    for mean, slope in zip(means, exact, strict=True):
+        np.testing.assert_allclose(mean, slope, rtol=1e-9, atol=1e-11)
+    expected = oracle.hutchinson_trace_variance(inverse, "gaussian") / 4.0
+    np.testing.assert_allclose(spread, expected, rtol=1e-9)
+
+
+def test_probes_of_unit_length_lose_the_trace():
+    """As the paper prints it the trace is an n-th of itself."""
+    W, K, errors = problem(outputs=1)
+    full, unit = (
+        value_and_gradients(W, K, errors, NOISE, scale * np.eye(N))[1][3]
+        for scale in (np.sqrt(N), 1.0)
+    )
+    quadratic = 0.5 * np.sum(np.linalg.solve(sigma(W, K), errors) ** 2)
+    np.testing.assert_allclose(unit - quadratic, (full - quadratic) / N, rtol=1e-9)
+
+
+def interpolation(lengthscale, temperature):
+    """256 rows between 64 points of three columns, as float32 has them."""
+    rng = np.random.default_rng(3)
+    X, Z = rng.normal(size=(256, 3)), rng.normal(size=(64, 3))
+    K = oracle.with_jitter(oracle.matern32(Z, Z, 1.0, lengthscale), 1e-4)
+    errors = np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=(256, 1))
+    parts = oracle.weights(X, Z, temperature), K, errors
+    return [part.astype(np.float32).astype(float) for part in parts]
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-1])
+@pytest.mark.parametrize("probes", [None, 8])
+@pytest.mark.parametrize("temperature", [0.2, 1.0])
+@pytest.mark.parametrize("lengthscale", [0.8, 5.0])
+def test_float32_has_the_value_and_gradients_of_float64(lengthscale, temperature, probes, noise):
+    parts = interpolation(lengthscale, temperature)
+    assert np.linalg.cond(parts[1]) < 1e6
+    noise = float(np.float32(noise))
+    if probes is not None:
+        probes = np.sign(np.random.default_rng(1).normal(size=(256, probes)))
+    value, gradients = value_and_gradients(*parts, noise, probes)
+    single, slopes = value_and_gradients(*parts, noise, probes, tf.float32)
+    assert single.dtype == tf.float32
+    np.testing.assert_allclose(single, value, rtol=1e-5)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        error = np.linalg.norm(slope.numpy() - gradient) / np.linalg.norm(gradient)
+        assert error < 1e-4
+
+
+@pytest.mark.parametrize("probes", [False, True])
+def test_compiled_with_unknown_rows_as_eagerly(probes):
+    parts = problem()
+    drawn = np.random.default_rng(5).normal(size=(N, 3))
+    value, gradients = value_and_gradients(*parts, NOISE, drawn if probes else None)
+    shapes = [None, M], [M, M], [None, None], [None, None]
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(shape, tf.float64) for shape in shapes], autograph=False
+    )
+    def call(W, K, errors, drawn):
+        sources = [W, K, errors, tf.constant(NOISE, tf.float64)]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            value = batch_evidence.log_density(*sources, drawn if probes else None)
+        return value, tape.gradient(value, sources)
+
+    compiled, slopes = call(*parts, drawn)
+    np.testing.assert_allclose(compiled, value, rtol=1e-12)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_reach_what_weights_and_covariance_are_made_of():
+    """Chained with TensorFlow's own gradients."""
+    rng = np.random.default_rng(2)
+    X, Z, errors = rng.normal(size=(9, 2)), rng.normal(size=(4, 2)), rng.normal(size=(9, 2))
+    kernel = gpflow.kernels.SquaredExponential(1.3, [0.8, 1.1])
+
+    def parts():
+        K = kernel(Z) + 1e-6 * tf.eye(4, dtype=tf.float64)
+        return tf.nn.softmax(kernel(X, Z)), K
+
+    variables, noise = kernel.trainable_variables, tf.constant(NOISE, tf.float64)
+    with tf.GradientTape() as tape:
+        value = batch_evidence.log_density(*parts(), tf.constant(errors), noise)
+    for variable, slope in zip(variables, tape.gradient(value, variables), strict=True):
+        start = variable.numpy()
+
+        def moved(point, variable=variable):
+            variable.assign(point)
+            W, K = (part.numpy() for part in parts())
+            return oracle.log_density_dense(W @ K @ W.T, errors, NOISE)
+
+        numeric = oracle.central_difference(moved, start)
+        variable.assign(start)
+        np.testing.assert_allclose(slope, numeric, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("which", "words"), [(0, "I . L"), (1, "Kzz")])
+def test_the_matrix_that_cannot_be_factored_is_named(which, words):
+    parts = [tf.constant(part, tf.float64) for part in (*problem(), NOISE)]
+    parts[which] *= np.nan if which == 0 else -1.0
+    with pytest.raises(linalg.FactorizationError, match=words):
+        batch_evidence.log_density(*parts)

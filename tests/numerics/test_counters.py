@@ -1,0 +1,115 @@
+"""The hash, bit for bit against uint64, and its numbers against the laws they should follow."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from gpflow_sparse.numerics import counters
+from tests.oracles import counters as oracle
+
+INDICES = np.array([0, 1, 2, 7, 12345, 10_000_000, 2**31, 2**40 + 3, 2**62])
+SEEDS = (0, 1, 2, 2**31, 2**32 - 1)
+
+
+def test_the_oracle_is_splitmix64():
+    """The outputs for seed 1234567 that are published to check implementations by."""
+    expected = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    assert oracle.stream(1234567, np.arange(5)).tolist() == expected
+
+
+@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_uniforms_are_those_of_the_oracle_to_the_bit(seed, how):
+    def both(indices):
+        return tuple(
+            counters.uniforms(seed, indices, 5, dtype, 3) for dtype in (tf.float64, tf.float32)
+        )
+
+    if how != "eager":
+        both = tf.function(both, autograph=False, jit_compile=how == "xla")
+    double, single = both(tf.constant(INDICES))
+    lanes = np.arange(3, 8)
+    np.testing.assert_array_equal(double, oracle.uniforms(seed, INDICES, lanes))
+    expected = oracle.uniforms(seed, INDICES, lanes, bits=23)
+    np.testing.assert_array_equal(single.numpy().astype(np.float64), expected)
+    assert single.dtype == tf.float32
+
+
+def test_normals_are_quantiles_of_the_uniforms():
+    for dtype, bits, tolerance in ((tf.float64, 52, 1e-12), (tf.float32, 23, 2e-6)):
+        got = counters.normals(3, tf.range(2000), 4, dtype, first_lane=2)
+        expected = oracle.normals(3, np.arange(2000), np.arange(2, 6), bits)
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_the_ends_of_the_interval_are_left_out():
+    """The largest and the smallest word, which a seed would have to be searched for."""
+    for dtype, bits in counters._BITS.items():
+        ends = (tf.cast(tf.constant([0, 2**bits - 1], tf.int64), dtype) + 0.5) * 2.0**-bits
+        assert 0.0 < ends[0] < ends[1] < 1.0
+        assert np.isfinite(tf.math.ndtri(ends)).all()
+        assert np.abs(tf.math.ndtri(ends)).max() == pytest.approx(
+            5.29 if bits == 23 else 8.21, abs=0.01
+        )
+
+
+def test_numbers_belong_to_seed_index_and_lane():
+    whole = counters.normals(9, tf.range(100), 6, tf.float64).numpy()
+    rows = [99, 3, 3, 50]
+    for kind in (tf.int32, tf.int64):
+        part = counters.normals(9, tf.constant(rows, kind), 2, tf.float64, first_lane=4)
+        np.testing.assert_array_equal(part, whole[rows, 4:])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_normals_are_standard_normal_and_independent(seed, dtype):
+    """Moments within 4.5 standard errors; correlations of lanes, of neighbors in index and seed."""
+    count, lanes = 100_000, 6
+    z = counters.normals(seed, tf.range(count), lanes, dtype).numpy().astype(np.float64)
+    other = seed + 1 if seed < 2**32 - 1 else seed - 1
+    after = counters.normals(other, tf.range(count), lanes, dtype).numpy().astype(np.float64)
+    bound = 4.5 / np.sqrt(count)
+    assert np.abs(z.mean(axis=0)).max() < bound
+    assert np.abs((z**2).mean(axis=0) - 1.0).max() < bound * np.sqrt(2.0)
+    assert np.abs((z**3).mean(axis=0)).max() < bound * np.sqrt(15.0)
+    assert np.abs((z**4).mean(axis=0) - 3.0).max() < bound * np.sqrt(96.0)
+    across = z.T @ z / count
+    assert np.abs(across[np.triu_indices(lanes, 1)]).max() < bound
+    for shift in (1, 2, 3):
+        assert np.abs(z[shift:].T @ z[:-shift] / count).max() < bound
+    # and in the seed, shifted or not: an index is not a seed under another name
+    for first, second in ((z, after), (z[1:], after[:-1]), (z[:-1], after[1:])):
+        assert np.abs(first.T @ second / count).max() < bound
+    for lane in z.T:
+        assert stats.kstest(lane, stats.norm.cdf).pvalue > 1e-3
+
+
+def test_all_bits_of_a_word_are_fair():
+    """Every bit as often 0 as 1, and every two of them as often alike as not."""
+    words = oracle.words(5, np.arange(4000), np.arange(4)).ravel()
+    bits = (words[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+    signs = 2.0 * bits.astype(np.float64) - 1.0
+    bound = 5.0 / np.sqrt(len(words))
+    assert np.abs(signs.mean(axis=0)).max() < bound
+    pairs = signs.T @ signs / len(words) - np.eye(64)
+    assert np.abs(pairs).max() < bound
+
+
+def test_seeds_give_unrelated_streams():
+    """No number of any of 400 seeds, neighbors and far apart, is met again in another."""
+    seeds = [*range(200), *range(2**32 - 200, 2**32)]
+    starts = np.concatenate([oracle.words(s, np.arange(64), [0, 1]).ravel() for s in seeds])
+    assert len(np.unique(starts)) == len(starts)
+    first = np.array(
+        [counters.normals(s, tf.constant([0]), 1, tf.float64).numpy()[0, 0] for s in seeds]
+    )
+    assert stats.kstest(first, stats.norm.cdf).pvalue > 1e-3
+    assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 4.5 / np.sqrt(len(first))

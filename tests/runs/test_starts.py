@@ -1,0 +1,170 @@
+"""Starting hyperparameters on tables with integer, collinear, repeated and heavy-tailed columns."""
+
+import warnings
+
+import gpflow
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gpflow_sparse.cli import main
+from gpflow_sparse.initialization import (
+    hyperparameters,
+    median_lengthscales,
+    subset_hyperparameters,
+)
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
+
+TABULAR = [method for method in METHODS if method not in IMAGE_METHODS]
+
+
+def repeated_measurements(num_visits, seed=0, num_subjects=42, num_signals=16):
+    """
+    Visits of each subject over half a year: X ``[., 4 + num_signals]`` holds the number of the
+    subject, age, a binary column, time in days, and skewed signals with correlations up to .99; y
+    is piecewise linear in time for each subject.
+    """
+    rng = np.random.default_rng(seed)
+    i = np.repeat(np.arange(num_subjects), num_visits)
+    age = rng.integers(36, 86, num_subjects)[i]
+    binary = rng.integers(0, 2, num_subjects)[i]
+    week = np.tile(np.arange(num_visits) // 6, num_subjects)
+    time = 7.0 * week + rng.uniform(-0.5, 0.5, len(i)) + rng.uniform(0.0, 5.0, num_subjects)[i]
+    factors = rng.standard_normal((len(i), 3)) + 0.5 * rng.standard_normal((num_subjects, 3))[i]
+    loads = np.zeros((3, num_signals))
+    signal = np.arange(num_signals)
+    loads[np.where(signal % 4 == 0, signal % 3, 0), signal] = 1.0
+    noise = 0.1 * rng.standard_normal((len(i), num_signals))
+    signals = np.exp(0.6 * (factors @ loads + noise)) * 10.0 ** rng.uniform(-4.0, 0.0, num_signals)
+    base, *slopes = rng.normal(size=(3, num_subjects)) * [[10.0], [5.0], [5.0]]
+    early, late = np.minimum(time, 90.0) / 90.0, np.maximum(time - 90.0, 0.0) / 90.0
+    y = base[i] + slopes[0][i] * early + slopes[1][i] * late
+    return np.column_stack([i + 1, age, binary, time, signals]), y[:, None]
+
+
+def standardized(X, Y):
+    return (X - X.mean(0)) / X.std(0), (Y - Y.mean(0)) / Y.std(0)
+
+
+def test_the_fit_of_repeated_measurements_stays_within_its_bounds():
+    """Without bounds, lengthscales of the subject and of the binary column ran to 1e-20."""
+    X, Y = standardized(*repeated_measurements(6, num_signals=4))
+    start = median_lengthscales(X)
+    kernel = gpflow.kernels.Matern52(lengthscales=start)
+    noise = subset_hyperparameters(X, Y, kernel, num_rows=150, max_iterations=40)
+    ratio = kernel.lengthscales.numpy() / start
+    assert not np.allclose(ratio, 1.0)
+    assert ratio.min() > 0.0099
+    assert ratio.max() < 101.0
+    assert noise > 0.99e-4
+    assert np.linalg.eigvalsh(kernel(X).numpy())[0] > -1e-10
+
+
+def test_a_fit_that_predicts_other_rows_worse_is_not_written(monkeypatch):
+    X, Y = standardized(*repeated_measurements(6))
+    kernel = gpflow.kernels.Matern52(lengthscales=median_lengthscales(X))
+
+    def spoil(model, *_):
+        model.kernel.variance.assign(1e-3)
+
+    monkeypatch.setattr(hyperparameters, "_maximize", spoil)
+    assert subset_hyperparameters(X, Y, kernel, num_rows=100, noise_variance=0.2) == 0.2
+    assert kernel.variance.numpy() == 1.0
+    monkeypatch.setattr(hyperparameters, "_log_density", lambda *_: 0.0)
+    subset_hyperparameters(X, Y, kernel, num_rows=100)
+    np.testing.assert_allclose(kernel.variance, 1e-3)
+
+
+def test_a_prior_of_the_user_is_not_bounded():
+    X = np.random.default_rng(0).uniform(size=(60, 1))
+    kernel = gpflow.kernels.Matern52(lengthscales=100.0)
+    kernel.lengthscales.prior = hyperparameters.tfp.distributions.LogNormal(
+        np.log(0.3), np.float64(0.1)
+    )
+    subset_hyperparameters(X, np.sin(6.0 * X), kernel)
+    assert 0.2 < kernel.lengthscales.numpy() < 0.5
+
+
+@pytest.mark.parametrize(("kind", "radius"), [(np.float64, 6.7e4), (np.float32, 29.0)])
+def test_no_outlier_is_farther_away_than_precision_allows(kind, radius):
+    column = np.random.default_rng(0).standard_cauchy(200) ** 5
+    with gpflow.config.as_context(gpflow.config.Config(float=kind)):
+        found = median_lengthscales(column[:, None])
+    np.testing.assert_allclose(np.abs(column - column.mean()).max() / found, radius, rtol=5e-3)
+
+
+def write_table(path, X, Y):
+    header = ",".join([*(f"c{i}" for i in range(X.shape[1])), "y"])
+    np.savetxt(path, np.column_stack([X, Y]), "%.10g", ",", header=header, comments="")
+
+
+def fit_table(folder, X, Y, method, *options):
+    """Run the command line with five steps; return its exit code and what it wrote to stderr."""
+    write_table(folder / "table.csv", X, Y)
+    arguments = ["fit", "--data", str(folder / "table.csv"), "--target", "y", "--method", method]
+    arguments += ["--num-steps", "5", "--no-baseline", "--no-plot", "--output", str(folder / "run")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = CliRunner().invoke(main, [*arguments, *options])
+    return found.exit_code, found.stderr
+
+
+def test_a_failed_fit_of_the_start_does_not_end_a_run(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("no optimum")
+
+    monkeypatch.setattr(hyperparameters, "_maximize", fail)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    code, error = fit_table(tmp_path, X, np.sin(X[:, :1]), "svgp")
+    assert (code, "Traceback" in error) == (0, False), error
+
+
+def test_repeated_measurements_can_be_fitted(tmp_path):
+    """Cvv could not be factorized in the first step: lengthscales of the start ran to 1e-20."""
+    options = ["--num-inducing", "40", "--num-orthogonal", "40", "--num-subset", "150"]
+    X, Y = repeated_measurements(6, num_signals=4)
+    code, error = fit_table(tmp_path, X, Y, "solvegp", *options)
+    assert (code, "Traceback" in error) == (0, False), error
+
+
+def columns():
+    """Tables of 120 rows whose last column is the target."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(120, 2))
+    y = np.sin(base[:, 0]) + 0.1 * rng.normal(size=120)
+    rare, event = np.zeros(120), np.zeros(120)
+    rare[7], event[[7, 50]] = 1.0, (1.0, 2.0)
+    heavy = rng.standard_cauchy((120, 2)) ** 3
+    integers = np.column_stack([rng.integers(0, top, 120) for top in (2, 3, 50)])
+    return {
+        "binary": (np.column_stack([base, integers[:, 0]]), y),
+        "integers": (integers, y),
+        "constant in the subset": (np.column_stack([base, rare]), y),
+        "duplicated": (np.column_stack([base, base]), y),
+        "linear copy": (np.column_stack([base, 1e3 * base[:, 0] - 7.0]), y),
+        "heavy tails": (np.column_stack([base, heavy]), y),
+        "heavy tails alone": (heavy, y),
+        "repeated rows": (np.repeat(base[:30], 4, axis=0), y),
+        "linear target": (base, base @ [1.0, 2.0]),
+        "target constant in the subset": (base, event),
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "precision"),
+    [*((table, "--float64") for table in columns()), ("heavy tails", "--float32")],
+)
+@pytest.mark.parametrize("method", TABULAR)
+@pytest.mark.nightly
+def test_every_method_finishes_on_awkward_columns(tmp_path, method, table, precision):
+    code, error = fit_table(tmp_path, *columns()[table], method, "--num-subset", "60", precision)
+    assert (code, "Traceback" in error) == (0, False), error
+
+
+@pytest.mark.parametrize("method", TABULAR)
+@pytest.mark.nightly
+def test_every_method_finishes_on_repeated_measurements(tmp_path, method):
+    """Training with the defaults failed: lengthscales of the start ran to 1e-20."""
+    code, error = fit_table(tmp_path, *repeated_measurements(12), method)
+    assert (code, "Traceback" in error) == (0, False), error

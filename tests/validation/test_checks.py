@@ -1,0 +1,416 @@
+"""The guards: what they take, what they refuse, and that the message says what to do."""
+
+import gpflow
+import numpy as np
+import pytest
+import scipy.sparse
+import tensorflow as tf
+from gpflow import likelihoods
+
+from gpflow_sparse.validation import checks
+
+N, D = 6, 2
+
+
+class Frame:
+    """What NumPy sees of a data frame."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype=dtype)
+
+
+def pair(P=1):
+    return np.linspace(-1.0, 1.0, N * D).reshape(N, D), np.linspace(0.0, 1.0, N * P).reshape(N, P)
+
+
+def guard_eagerly(X, Y, **options):
+    return checks.require_data((X, Y), **options)
+
+
+def guard_while_tracing(X, Y, **options):
+    """X and Y as arguments of a ``tf.function``: only static shapes are known."""
+
+    @tf.function(autograph=False)
+    def traced(X, Y):
+        return checks.require_data((X, Y), **options)
+
+    return traced(tf.constant(X), tf.constant(Y))
+
+
+both_modes = pytest.mark.parametrize("guard", [guard_eagerly, guard_while_tracing])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[1, 2], [3, 4]],
+        ((1.0, 2.0), (3.0, 4.0)),
+        np.array([[1, 2], [3, 4]]),
+        np.array([[1, 2], [3, 4]], dtype=np.uint8),
+        np.array([[1, 2], [3, 4]], dtype=np.float32),
+        np.array([[1, 2], [3, 4]], dtype=np.float16),
+        np.asfortranarray([[1.0, 2.0], [3.0, 4.0]]),
+        Frame([[1, 2], [3, 4]]),
+        tf.constant([[1, 2], [3, 4]]),
+        tf.constant([[1, 2], [3, 4]], dtype=tf.float32),
+        tf.Variable([[1.0, 2.0], [3.0, 4.0]]),
+        gpflow.Parameter([[1.0, 2.0], [3.0, 4.0]]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_numbers_in_any_container_become_float64(value):
+    for tensor in (
+        checks.as_tensor(value, "X"),
+        checks.require_matrix(value, "X"),
+        checks.require_inputs(value, 2),
+        *checks.require_data((value, value), input_dim=2),
+    ):
+        assert tensor.dtype == tf.float64
+        np.testing.assert_array_equal(tensor, [[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_booleans_become_zeros_and_ones():
+    np.testing.assert_array_equal(checks.as_tensor([[True], [False]], "Y"), [[1.0], [0.0]])
+
+
+def test_pandas_frames_are_taken():
+    pandas = pytest.importorskip("pandas", reason="pandas is not a requirement of the package")
+    frame = pandas.DataFrame({"a": [1, 2], "b": [3.0, 4.0]})
+    np.testing.assert_array_equal(checks.require_matrix(frame, "X"), [[1.0, 3.0], [2.0, 4.0]])
+    with pytest.raises(ValueError, match=r"X must hold real numbers.*Encode text"):
+        checks.require_matrix(pandas.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"]}), "X")
+
+
+def test_the_wanted_type_follows_gpflow_or_the_argument(float_type):
+    assert checks.as_tensor([1.0], "x").dtype == tf.as_dtype(float_type)
+    assert checks.as_tensor([1.0], "x", tf.float32).dtype == tf.float32
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.array([[1.0, None]], dtype=object), r"X must hold real numbers, got Python objects"),
+        (np.array([["a", "b"]]), r"X must hold real numbers.*np\.asarray\(X, dtype=float\)"),
+        ([["a", "b"]], r"X must hold real numbers.*Encode text"),
+        ([[b"a"]], r"X must hold real numbers"),
+        (np.array([["2020-01-01"]], dtype="datetime64[D]"), r"X must hold real numbers.*datetime"),
+        (np.array([[1.0 + 2.0j]]), r"X must hold real numbers.*complex128"),
+        (tf.constant([[1.0 + 2.0j]]), r"X must hold real numbers.*complex128"),
+        (tf.constant([["a"]]), r"X must hold real numbers.*string"),
+        ([[1.0, 2.0], [3.0]], r"X must be a rectangular array of numbers"),
+        (None, r"X must hold real numbers"),
+        (tf.sparse.from_dense([[1.0, 0.0]]), r"X must be a dense array.*SparseTensor"),
+        (tf.ragged.constant([[1.0], [2.0, 3.0]]), r"X must be a dense array.*RaggedTensor"),
+        (scipy.sparse.eye(3), r"X must hold real numbers"),
+    ],
+    ids=[
+        "objects",
+        "strings",
+        "list_of_strings",
+        "bytes",
+        "dates",
+        "complex",
+        "complex_tensor",
+        "string_tensor",
+        "ragged_list",
+        "none",
+        "sparse_tensor",
+        "ragged_tensor",
+        "scipy_sparse",
+    ],
+)
+def test_what_is_not_an_array_of_real_numbers_is_refused(value, message):
+    with pytest.raises(ValueError, match=message):
+        checks.as_tensor(value, "X")
+    with pytest.raises(ValueError, match=message):
+        checks.require_data((value, np.zeros((2, 1))))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_refused_with_their_place(bad):
+    X, Y = pair()
+    X[4, 1] = X[5, 0] = Y[3, 0] = bad
+    with pytest.raises(ValueError, match=r"X must be finite.*2 of its 12 .*\(4, 1\), \(5, 0\)"):
+        checks.require_data((X, Y))
+    with pytest.raises(ValueError, match=r"Y must be finite.*1 of its 6 .*\(3, 0\)\. Drop or fill"):
+        checks.require_data((pair()[0], tf.constant(Y)))
+    with pytest.raises(ValueError, match=r"Xnew must be finite"):
+        checks.require_inputs(X, D)
+    with pytest.raises(ValueError, match=r"Z must be finite"):
+        checks.require_matrix(tf.Variable(X), "Z")
+
+
+def test_masked_entries_are_refused_and_a_mask_of_nothing_passes():
+    values = np.array([[1.0], [2.0]])
+    with pytest.raises(ValueError, match=r"Y has masked entries\. Drop or fill"):
+        checks.as_tensor(np.ma.masked_array(values, [[False], [True]]), "Y")
+    np.testing.assert_array_equal(checks.as_tensor(np.ma.masked_array(values), "Y"), values)
+
+
+def test_a_number_too_large_for_float32_is_refused_as_infinite():
+    with pytest.raises(ValueError, match=r"X must be finite"):
+        checks.as_tensor([[1e39]], "X", tf.float32)
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("X_shape", "Y_shape", "message"),
+    [
+        ((N, D), (N,), r"Y must be a matrix, got shape \(6,\)\. Use Y\[:, None\]"),
+        ((N,), (N, 1), r"X must be a matrix, got shape \(6,\)\. Use X\[:, None\]"),
+        ((N, D), (), r"Y must be a matrix, got shape \(\)"),
+        ((N, D), (N, 1, 1), r"Y must be a matrix, got shape \(6, 1, 1\)"),
+        ((2, N, D), (N, 1), r"X must be a matrix, got shape \(2, 6, 2\)"),
+        ((N, D), (1, 1), r"X and Y must have the same number of rows, got 6 and 1"),
+        ((N, D), (N - 1, 1), r"X and Y must have the same number of rows, got 6 and 5"),
+        ((N, D + 1), (N, 1), r"X must have 2 column\(s\).*got shape \(6, 3\)"),
+        ((0, D), (0, 1), r"X is empty: shape \(0, 2\)"),
+        ((N, 0), (N, 1), r"X is empty: shape \(6, 0\)"),
+        ((N, D), (0, 1), r"Y is empty: shape \(0, 1\)"),
+        ((N, D), (N, 0), r"Y is empty: shape \(6, 0\)"),
+        ((N, D), (N, 2), r"Y must have 1 column\(s\) for Gaussian with num_latent_gps=1"),
+    ],
+)
+def test_shapes_that_do_not_pair_up_are_refused(guard, X_shape, Y_shape, message):
+    options = {"input_dim": D, "likelihood": likelihoods.Gaussian(), "num_latent_gps": 1}
+    with pytest.raises(ValueError, match=message):
+        guard(np.zeros(X_shape), np.zeros(Y_shape), **options)
+
+
+@both_modes
+def test_what_pairs_up_passes_unchanged(guard):
+    X, Y = pair(P=3)
+    got = guard(X, Y, input_dim=D, likelihood=likelihoods.Gaussian(), num_latent_gps=3)
+    np.testing.assert_array_equal(got[0], X)
+    np.testing.assert_array_equal(got[1], Y)
+
+
+def test_unknown_static_shapes_pass_while_tracing():
+    """Sizes are compared when the graph runs; good values come through."""
+    likelihood = likelihoods.Gaussian()
+
+    @tf.function(
+        autograph=False,
+        input_signature=[tf.TensorSpec([None, None], t) for t in (tf.float64, tf.float32)],
+    )
+    def traced(X, Y):
+        data = checks.require_data((X, Y), input_dim=D, likelihood=likelihood, num_latent_gps=1)
+        return (*data, checks.require_inputs(X, D))
+
+    X, Y = pair()
+    for got, expected in zip(traced(X, Y.astype(np.float32)), (X, Y, X), strict=True):
+        assert got.dtype == tf.float64
+        np.testing.assert_allclose(got, expected, rtol=1e-7)  # Y came through float32
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((2, N, 1)), "got ndarray of length 2"),
+        (np.zeros((N, D)), "got ndarray of length 6"),
+        ((np.zeros((N, D)),), "got tuple of length 1"),
+        ((np.zeros((N, D)),) * 3, "got tuple of length 3"),
+        ("XY", "got str of length 2"),
+        (None, "got NoneType"),
+        ({"X": 1, "Y": 2}, "got dict of length 2"),
+    ],
+)
+def test_data_that_is_not_a_pair_is_refused(data, message):
+    with pytest.raises(
+        ValueError, match=r"data must be a tuple \(X \[N, D\], Y \[N, P\]\), " + message
+    ):
+        checks.require_data(data)
+
+
+def test_a_list_of_two_is_a_pair():
+    X, Y = pair()
+    np.testing.assert_array_equal(checks.require_data([X, Y])[1], Y)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((N,), r"Xnew must have shape \[\.\.\., N, D\], got \(6,\)\. Use Xnew\[:, None\] if D = 1"),
+        ((), r"Xnew must have shape \[\.\.\., N, D\], got \(\)"),
+        ((N, D + 1), r"Xnew must have 2 column\(s\), as the inducing inputs have"),
+        ((3, N, D + 1), r"Xnew must have 2 column\(s\).*got shape \(3, 6, 3\)"),
+        ((0, D), r"Xnew is empty"),
+        ((3, 0, D), r"Xnew is empty"),
+    ],
+)
+def test_inputs_of_a_wrong_shape_are_refused(traced, shape, message):
+    def guard(X):
+        return checks.require_inputs(X, D)
+
+    call = tf.function(guard, autograph=False) if traced else guard
+    with pytest.raises(ValueError, match=message):
+        call(tf.zeros(shape, tf.float64))
+
+
+def test_inputs_may_have_leading_batch_dimensions(rng):
+    X = rng.normal(size=(3, 4, N, D))
+    np.testing.assert_array_equal(checks.require_inputs(X, D), X)
+    np.testing.assert_array_equal(checks.require_inputs(X, None), X)
+
+
+def heteroskedastic():
+    return likelihoods.HeteroskedasticTFPConditional()
+
+
+def switched():
+    return likelihoods.SwitchedLikelihood([likelihoods.Gaussian(), likelihoods.StudentT()])
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "num_latent_gps", "columns"),
+    [
+        (likelihoods.Gaussian(), 1, 1),
+        (likelihoods.Gaussian(), 3, 3),
+        (likelihoods.Gaussian(), None, None),
+        (likelihoods.Bernoulli(), 2, 2),
+        (likelihoods.MultiClass(4), 4, 1),
+        (likelihoods.Softmax(4), 4, 1),
+        (heteroskedastic(), 2, 1),
+        (switched(), 1, 2),
+        (switched(), None, None),
+    ],
+)
+def test_the_number_of_outputs_follows_the_likelihood(likelihood, num_latent_gps, columns):
+    assert checks.num_outputs(likelihood, num_latent_gps) == columns
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("likelihood", "num_latent_gps", "columns", "good"),
+    [
+        (likelihoods.Gaussian(), 2, 1, 2),
+        (likelihoods.MultiClass(3), 3, 3, 1),
+        (likelihoods.Softmax(3), 3, 3, 1),
+        (heteroskedastic(), 2, 2, 1),
+        (switched(), 1, 1, 2),
+    ],
+    ids=["gaussian", "multiclass", "softmax", "heteroskedastic", "switched"],
+)
+def test_y_must_have_as_many_columns_as_the_likelihood_sees(
+    guard, likelihood, num_latent_gps, columns, good
+):
+    X, _ = pair()
+    options = {"likelihood": likelihood, "num_latent_gps": num_latent_gps}
+    name = type(likelihood).__name__
+    with pytest.raises(ValueError, match=rf"Y must have {good} column\(s\) for {name}"):
+        guard(X, np.zeros((N, columns)), **options)
+    np.testing.assert_array_equal(guard(X, np.zeros((N, good)), **options)[1], np.zeros((N, good)))
+
+
+def test_a_likelihood_that_fixes_its_latent_functions_refuses_another_number():
+    with pytest.raises(ValueError, match=r"num_latent_gps must be 10.*pass num_latent_gps=10"):
+        checks.require_latents(likelihoods.MultiClass(10), 1)
+    with pytest.raises(ValueError, match=r"num_latent_gps must be 2.*HeteroskedasticTFPCond"):
+        checks.require_latents(heteroskedastic(), 1)
+    for likelihood, count in ((likelihoods.Softmax(3), 3), (likelihoods.Gaussian(), 7)):
+        checks.require_latents(likelihood, count)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "P", "wrong", "message"),
+    [
+        (likelihoods.Bernoulli(), 1, -1.0, r"labels 0 or 1 \(not -1 and 1\) for Bernoulli"),
+        (likelihoods.Bernoulli(), 1, 2.0, r"labels 0 or 1"),
+        (likelihoods.Bernoulli(), 1, 0.5, r"labels 0 or 1"),
+        (likelihoods.MultiClass(3), 3, 3.0, r"integer class labels from 0 to 2 for MultiClass"),
+        (likelihoods.MultiClass(3), 3, -1.0, r"integer class labels from 0 to 2"),
+        (likelihoods.MultiClass(3), 3, 0.5, r"integer class labels from 0 to 2"),
+        (likelihoods.Softmax(3), 3, 3.0, r"integer class labels from 0 to 2 for Softmax"),
+        (likelihoods.Ordinal(np.array([0.0, 1.0])), 1, 3.0, r"integer levels from 0 to 2"),
+        (likelihoods.Poisson(), 1, -1.0, r"counts 0, 1, 2, \.\.\. for Poisson"),
+        (likelihoods.Poisson(), 1, 0.25, r"counts"),
+        (likelihoods.Exponential(), 1, -0.5, r"non-negative numbers for Exponential"),
+        (likelihoods.Gamma(), 1, 0.0, r"positive numbers for Gamma"),
+        (likelihoods.Beta(), 1, 0.0, r"numbers inside \(0, 1\) for Beta"),
+        (likelihoods.Beta(), 1, 1.0, r"numbers inside \(0, 1\)"),
+    ],
+)
+def test_values_outside_the_support_are_refused_with_an_example(likelihood, P, wrong, message):
+    X, _ = pair()
+    inside = 0.5 if isinstance(likelihood, likelihoods.Beta) else 1.0
+    Y = np.full((N, 1), inside)
+    options = {"likelihood": likelihood, "num_latent_gps": P}
+    np.testing.assert_array_equal(checks.require_data((X, Y), **options)[1], Y)
+    Y[[1, 4]] = wrong
+    expected = rf"Y must hold {message}.*2 other value\(s\), such as {wrong:g}\. Recode Y"
+    with pytest.raises(ValueError, match=expected.replace("such as -", r"such as \-")) as caught:
+        checks.require_data((X, Y), **options)
+    assert f"such as {wrong:g}." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "P", "values"),
+    [
+        (likelihoods.Bernoulli(), 1, [0, 1, 1, 0, 1, 0]),
+        (likelihoods.MultiClass(3), 3, [0, 1, 2, 0, 1, 2]),
+        (likelihoods.Ordinal(np.array([0.0, 1.0])), 1, [0, 1, 2, 0, 1, 2]),
+        (likelihoods.Poisson(), 1, [0, 1, 50, 3, 2, 1000]),
+        (likelihoods.Exponential(), 1, [0, 0.5, 1, 2, 3, 4]),
+        (likelihoods.Gamma(), 1, [1e-12, 0.5, 1, 2, 3, 4]),
+        (likelihoods.Beta(), 1, [1e-12, 0.5, 0.9, 0.99, 0.999, 1 - 1e-12]),
+        (likelihoods.StudentT(), 1, [-1e6, 0, 0.5, 1, 2, 3]),
+    ],
+)
+def test_values_inside_the_support_pass(likelihood, P, values):
+    Y = np.array(values, dtype=float)[:, None]
+    options = {"likelihood": likelihood, "num_latent_gps": P}
+    np.testing.assert_array_equal(checks.require_data((pair()[0], Y), **options)[1], Y)
+
+
+def test_the_index_of_a_switched_likelihood_is_checked_and_its_values_are_not():
+    X, reals = pair()
+    index = np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0])[:, None]
+    options = {"likelihood": switched(), "num_latent_gps": 1}
+    Y = np.hstack([reals - 5.3, index])
+    np.testing.assert_array_equal(checks.require_data((X, Y), **options)[1], Y)
+    Y[2, 1] = 2.0
+    with pytest.raises(ValueError, match=r"Y must hold an index from 0 to 1 in the last column"):
+        checks.require_data((X, Y), **options)
+
+
+@both_modes
+def test_softmax_labels_become_integers(guard):
+    """GPflow's Softmax refuses float labels; every other likelihood wants floats."""
+    X, labels = pair()[0], np.arange(float(N))[:, None] % 3
+    Y = guard(X, labels, likelihood=likelihoods.Softmax(3), num_latent_gps=3)[1]
+    assert Y.dtype == tf.int64
+    np.testing.assert_array_equal(Y, labels)
+    Y = guard(X, labels, likelihood=likelihoods.MultiClass(3), num_latent_gps=3)[1]
+    assert Y.dtype == tf.float64
+
+
+@pytest.mark.parametrize(
+    ("X_shape", "Y_shape", "Y", "message"),
+    [
+        ([None, 2], [None, 1], np.zeros((1, 1)), "same number of rows"),
+        ([None, 2], [None, None], np.zeros((6, 3)), r"1 column\(s\) for Gaussian"),
+    ],
+)
+def test_sizes_unknown_while_tracing_are_compared_when_the_graph_runs(X_shape, Y_shape, Y, message):
+    signature = [tf.TensorSpec(X_shape, tf.float64), tf.TensorSpec(Y_shape, tf.float64)]
+    likelihood = likelihoods.Gaussian()
+
+    @tf.function(input_signature=signature)
+    def rows(X, Y):
+        X, Y = checks.require_data((X, Y), likelihood=likelihood, num_latent_gps=1)
+        return tf.shape(X)[0]
+
+    assert rows(np.zeros((6, 2)), np.zeros((6, 1))) == 6
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        rows(np.zeros((6, 2)), Y)
+
+
+def test_an_unknown_rank_is_refused_while_tracing():
+    signature = [tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec(None, tf.float64)]
+    function = tf.function(lambda X, Y: checks.require_data((X, Y)), input_signature=signature)
+    with pytest.raises(ValueError, match="Y must be a matrix, but its rank is unknown"):
+        function(np.zeros((6, 2)), np.zeros(6))
