@@ -29,7 +29,10 @@ class Snapshot(tf.Module):
     def take(self, modules: Sequence[tf.Module]) -> None:
         """Of these modules, as their variables are now."""
         self._signature = _signature(modules)
-        self._values.assign(_values(modules))
+        values = _values(modules)
+        if not self._values.shape.is_compatible_with(values.shape):  # a deep copy: of a fixed shape
+            self._values = tf.Variable(values, trainable=False, shape=[None])
+        self._values.assign(values)
 
     @property
     def is_taken(self) -> bool:

@@ -652,3 +652,13 @@ def test_second_derivatives_are_those_of_dense_regression():
     h = 1e-4
     expected = (value_at(h) - 2.0 * value_at(0.0) + value_at(-h)) / h**2
     np.testing.assert_allclose(outer.gradient(slope, temperature), expected, rtol=1e-4)
+
+
+def test_a_deep_copy_can_be_fitted():
+    """TensorFlow copies a variable of unknown shape as one of the shape that its value has."""
+    model, copy = build(), gpflow.utilities.deepcopy(build())
+    for each in (model, copy):
+        each.fit_posterior(*data(), refit_noise=False)
+    Xnew = inputs(5, seed=8)
+    for ours, theirs in zip(copy.predict_f(Xnew), model.predict_f(Xnew), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
