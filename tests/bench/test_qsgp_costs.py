@@ -109,9 +109,7 @@ def test_scaled_gradients_are_exact_on_average(problem, rng):
     for _ in range(600):
         gradient, counts = (part.numpy() for part in step(*data))
         assert counts.sum() == 6
-        for i in np.flatnonzero(
-            counts
-        ):  # once for each draw that took i
+        for i in np.flatnonzero(counts):  # once for each draw that took i
             found[i] += [gradient[i] * 2 * 3 / (8 * counts[i])] * int(counts[i])
     for values, target in zip(found, exact, strict=True):
         assert abs(np.mean(values) - target) < 5.0 * np.std(values) / np.sqrt(len(values))
