@@ -57,6 +57,7 @@ def test_other_arguments_are_refused_clearly():
     assert bad(arguments()) == []
 
 
+@pytest.mark.nightly
 def test_arguments_of_training_are_refused_clearly():
     assert bad(arguments(TRAINING)) == []
 

@@ -90,6 +90,7 @@ def test_more_features_come_closer_to_the_kernel_and_closer_than_features_alone(
     assert few < 0.5 * plain
 
 
+@pytest.mark.nightly
 def test_the_covariance_is_the_kernel_on_average_over_seeds():
     products = np.stack(
         [phi @ phi.T for phi in (basis(seed=seed)(X).numpy() for seed in range(400))]

@@ -45,6 +45,7 @@ def test_the_table_has_the_memory_beyond_the_weights():
     ]
 
 
+@pytest.mark.nightly
 def test_memory_is_that_of_a_process_of_its_own():
     found = qsgp_memory.step_memory(1000, SIZES, float32=True, num_steps=1)
     np.testing.assert_allclose(found.held, 4 * 1000 * 4 / 2**20)

@@ -55,6 +55,7 @@ def test_the_step_benchmark_on_the_command_line():
         assert f"{wrong} is" in result.output
 
 
+@pytest.mark.nightly
 def test_memory_is_that_of_a_process_of_its_own():
     command = ["bench", "posterior", "softki", "--num-rows", "3000", "--num-inducing", "20"]
     result = CliRunner().invoke(main, [*command, "--input-dim", "4", "--float32"])

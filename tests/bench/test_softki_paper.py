@@ -106,6 +106,7 @@ def test_every_kind_of_row_runs(tmp_path, name, key):
     assert np.size(record["lengthscales"]) == (2 if record["config"]["ard"] else 1)
 
 
+@pytest.mark.nightly
 def test_noise_and_temperature_are_fixed_or_learned_as_the_row_says(tmp_path):
     records = run(tiny("softki"), tmp_path, datasets=("protein",))
     found = {record["row"]: record for record in records}
@@ -158,6 +159,7 @@ def test_predictions_are_those_of_a_dense_gp(models):
     np.testing.assert_allclose(scores["nlpd_as_trained"], nlpd, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_row_goes_on_with_its_curve(tmp_path, monkeypatch):
     paper, chosen = tiny("softki"), {"rows": ("tied",), "datasets": ("kin40k",)}
     whole = run(paper, tmp_path / "whole", **chosen)[0]

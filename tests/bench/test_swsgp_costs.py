@@ -114,6 +114,7 @@ def test_the_step_benchmark_on_the_command_line(small):
     assert "--memory is for swsgp, conv, not for solvegp." in result.output
 
 
+@pytest.mark.nightly
 def test_memory_is_that_of_a_process_of_its_own(monkeypatch, tmp_path):
     sizes = {"num_inducing": 300, "num_neighbors": 5, "batch_size": 8, "input_dim": 3}
     found = swsgp_memory.neighbor_memory(**sizes, float32=True, num_steps=1)

@@ -246,6 +246,7 @@ def test_two_classes(monkeypatch):
     assert parity.train[0].max() <= 1.0
 
 
+@pytest.mark.nightly
 def test_joint_predictions_of_all_kinds(joint, tmp_path):
     records = run(tiny("swsgp_union"), tmp_path)
     found = {record["row"]: record for record in records}

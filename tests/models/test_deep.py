@@ -523,6 +523,7 @@ def test_the_last_layer_takes_natural_gradients(rng):
     np.testing.assert_allclose(model.elbo(data), after, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_frozen_draws_let_line_searches_work(rng):
     model = gaussian(two_layers(rng, images=False), seed=0)
     X = rng.normal(size=(20, D))

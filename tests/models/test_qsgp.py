@@ -628,6 +628,7 @@ def test_cheap_steps_reach_the_exact_posterior_mean(reduction):
     assert error < tolerance * np.std(expected)
 
 
+@pytest.mark.nightly
 def test_a_dictionary_at_the_data_reaches_the_exact_mean():
     """Near: its precision is ill-conditioned. At its weights: to the digits of the solver."""
     rng = np.random.default_rng(3)

@@ -345,6 +345,7 @@ def test_other_likelihoods_equal_stock_svgp_on_the_union(rng, likelihood, P, Y):
         assert np.shape(a) == np.shape(b)
 
 
+@pytest.mark.nightly
 def test_scipy_and_gpflows_own_natural_gradients_raise_the_bound(rng):
     X, Y = data(rng)
     model = build(sets(rng))

@@ -300,6 +300,7 @@ def test_large_blocks_can_be_differentiated_again_and_again():
     np.testing.assert_allclose(second[0], first[0], rtol=1e-12)
 
 
+@pytest.mark.nightly
 def test_scipy_and_fit_improve_every_bound(rng):
     rows, inducing = data(rng), sets(rng)
     for bound in BOUNDS:

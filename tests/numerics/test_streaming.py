@@ -134,6 +134,7 @@ def test_blocks_cover_every_row_once_and_none_is_empty_or_too_large():
         assert all(1 <= len(block) <= BLOCK for block in seen)
 
 
+@pytest.mark.nightly
 def test_the_gradient_keeps_no_block_alive():
     """What a block computes is gone before the next one, and computed anew when it is needed."""
     scale, alive, peak = tf.Variable(1.0), weakref.WeakSet(), []

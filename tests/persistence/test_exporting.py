@@ -101,6 +101,7 @@ print("loaded", len(sys.argv) - 2)
 """
 
 
+@pytest.mark.nightly
 def test_exports_agree_where_only_tensorflow_can_be_imported(tmp_path):
     expected = {}
     for name in EXPORTED:

@@ -77,6 +77,7 @@ print("loaded", len(zoo.BUILDERS))
 """
 
 
+@pytest.mark.nightly
 def test_another_process_loads_every_model_and_predicts_the_same(tmp_path):
     expected = {}
     for name, build in zoo.BUILDERS.items():
