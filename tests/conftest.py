@@ -11,6 +11,7 @@ import pytest
 # tests and every test some models. The nightly tier takes them all.
 THINNED = {
     "test_battery.py": 5,
+    "test_fingerprints.py": 8,
     "test_hostile.py": 6,
     "test_hostile_bases.py": 6,
     "test_hostile_deep.py": 6,

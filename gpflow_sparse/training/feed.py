@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from gpflow.kernels import LinearCoregionalization
 
 from gpflow_sparse.validation import checks
 
@@ -184,11 +185,14 @@ def data_guard(model: Any) -> Callable[[Any], Data]:
     if own is not None:
         return own
 
+    kernel = getattr(model, "kernel", None)
+    mixing = isinstance(kernel, LinearCoregionalization)  # Y has a column for each mixture
+
     def guard(data: Any) -> Data:
         return checks.require_data(
             data,
             likelihood=getattr(model, "likelihood", None),
-            num_latent_gps=getattr(model, "num_latent_gps", None),
+            num_latent_gps=kernel.W.shape[0] if mixing else getattr(model, "num_latent_gps", None),
         )
 
     return guard

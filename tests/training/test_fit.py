@@ -10,6 +10,7 @@ from gpflow.monitor import ExecuteCallback, MonitorTaskGroup
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.training import EarlyStopping, History, TrainingError, adam, fit
+from tests.battery import MEMBERS
 
 N = 40
 
@@ -343,3 +344,10 @@ def test_gpflows_own_models_also_learn_which_matrix_failed():
     stock.kernel = Indefinite(within=5.0)
     with pytest.raises(TrainingError, match=r"step 1: Cholesky factorization of Kuu"):
         fit(stock, data(), num_steps=3)
+
+
+def test_gpflows_models_that_mix_outputs_are_trained():
+    """Y has a column for each output of the kernel, not for each latent function."""
+    member = MEMBERS["stock_svgp_mixed"]
+    history = fit(member.build(len(member.data[0])), member.data, num_steps=5, progress=False)
+    assert history.elbo[-1] > history.elbo[0]
