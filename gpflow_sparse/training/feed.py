@@ -186,13 +186,12 @@ def data_guard(model: Any) -> Callable[[Any], Data]:
         return own
 
     kernel = getattr(model, "kernel", None)
-    mixing = isinstance(kernel, LinearCoregionalization)  # Y has a column for each mixture
+    num_outputs = getattr(model, "num_latent_gps", None)
+    if isinstance(kernel, LinearCoregionalization):  # Y has a column for each mixture
+        num_outputs = kernel.W.shape[0]
 
     def guard(data: Any) -> Data:
-        return checks.require_data(
-            data,
-            likelihood=getattr(model, "likelihood", None),
-            num_latent_gps=kernel.W.shape[0] if mixing else getattr(model, "num_latent_gps", None),
-        )
+        likelihood = getattr(model, "likelihood", None)
+        return checks.require_data(data, likelihood=likelihood, num_latent_gps=num_outputs)
 
     return guard
