@@ -13,8 +13,12 @@ import click
 from gpflow_sparse.bench import step_commands
 from gpflow_sparse.bench.papers import PAPERS
 from gpflow_sparse.bench.step_commands import split_list, whole_numbers
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
+
+# Methods of which `bench calls` has a small model.
+_TRACED = tuple(method for method in METHODS if method not in IMAGE_METHODS)
 
 
 @click.group()
@@ -152,6 +156,27 @@ def grief(device: str | None, **sizes: int) -> None:
         rows += [(name.replace("_", " "), f"{value:.4g}") for name, value in costs.items()]
         print_table(("what", "value"), rows)
         click.echo(json.dumps(dict(rows)))
+
+
+@bench.command()
+@click.argument("methods", nargs=-1, metavar="[METHOD]...", type=click.Choice(_TRACED))
+@click.option("--list", "listed", is_flag=True, help="Print every function, indented by depth.")
+def calls(methods: tuple[str, ...], listed: bool) -> None:
+    """Count files and functions that a prediction of METHOD runs.
+
+    The second eager predict_f of a small model; all methods where none is given. Functions are
+    those of this package, for svgp those of GPflow, without comprehensions and lambdas.
+    """
+    with clear_errors(), session(False, None):
+        from gpflow_sparse.bench.calls import prediction_calls
+
+        found = {method: prediction_calls(method) for method in methods or _TRACED}
+        for made in found.values() if listed else ():
+            click.echo("\n".join(made.listing()))
+        counts = {m: (c.num_files, len(c.functions), c.depth) for m, c in found.items()}
+        header = ("method", "files", "functions", "depth")
+        print_table(header, [(m, *map(str, values)) for m, values in counts.items()])
+        click.echo(json.dumps([dict(zip(header, (m, *c), strict=True)) for m, c in counts.items()]))
 
 
 @bench.command()

@@ -1,0 +1,49 @@
+"""The count of functions that a call runs, and the command that prints it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpflow_sparse.bench import calls
+from gpflow_sparse.cli import main
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
+
+
+def inner(x):
+    return sum(y for y in [x, x])
+
+
+def outer():
+    return inner(1) + (lambda: inner(2))()
+
+
+def test_functions_are_counted_once_and_comprehensions_and_lambdas_not_at_all():
+    found = calls.trace_calls(outer, Path(__file__).parent)
+    assert list(found.functions.values()) == [1, 2]
+    assert (found.num_files, found.depth) == (1, 2)
+    first, second = found.listing()
+    assert first.startswith(f"{Path(__file__).name}:")
+    assert first.endswith(" outer")
+    assert second.startswith("  ")
+    assert second.endswith(" inner x2")
+    assert calls.trace_calls(outer, Path(__file__).parent / "none").functions == {}
+
+
+@pytest.mark.parametrize("method", list(calls.MODELS))
+def test_a_prediction_of_every_method_is_traced(method):
+    found = calls.prediction_calls(method)
+    names = {name for _, name, _ in found.functions}
+    assert any(name.split(".")[-1] == "predict_f" for name in names)
+    assert 2 <= found.num_files <= len(found.functions)
+
+
+def test_the_command_prints_counts_and_the_list():
+    assert {*calls.MODELS} == {*METHODS} - {*IMAGE_METHODS}
+    result = CliRunner().invoke(main, ["bench", "calls", "svgp", "--list"])
+    assert result.exit_code == 0, result.output
+    assert "models/svgp.py" in result.stdout
+    (row,) = json.loads(result.stdout.splitlines()[-1])
+    assert row["method"] == "svgp"
+    assert row["files"] <= row["functions"]
