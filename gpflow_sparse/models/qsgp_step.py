@@ -1,7 +1,7 @@
 """What a step of a sub-sampled model draws, reads and computes."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -10,10 +10,10 @@ from gpflow.likelihoods import Gaussian
 from gpflow_sparse.inference import chevron, subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.subsampling import Anchor, Pair
-from gpflow_sparse.models import estimates, literal
+from gpflow_sparse.models import estimates, literal, rowwise
 from gpflow_sparse.models.anchors import Anchors, trained_hyperparameters
 from gpflow_sparse.models.estimates import Batch, Drawn, Functions
-from gpflow_sparse.models.sparse_model import SparseModel, Touched
+from gpflow_sparse.models.rowwise import RowUpdate
 from gpflow_sparse.validation import component_checks
 
 Draws = Sequence[tf.Tensor]
@@ -21,7 +21,7 @@ Draws = Sequence[tf.Tensor]
 tail, ``[k]`` each."""
 
 
-class SubsampledStep(SparseModel):
+class SubsampledStep(abc.ABC):
     """The part of :class:`~gpflow_sparse.models.QSGP` that sees a draw and not all functions."""
 
     likelihood: Any
@@ -37,6 +37,9 @@ class SubsampledStep(SparseModel):
     q_block: Any
     q_log_scale: tf.Variable
     q_columns: tf.Variable | None
+    trainable_variables: Sequence[tf.Variable]
+    _require_data: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
+    default_optimizer = "adagrad"
 
     @property
     @abc.abstractmethod
@@ -63,6 +66,34 @@ class SubsampledStep(SparseModel):
         return tuple(found)
 
     @property
+    def small_variables(self) -> list[tf.Variable]:
+        """All trainable variables but the long ones."""
+        long = {variable.ref() for variable in self.long_variables}
+        return [v for v in self.trainable_variables if v.ref() not in long]
+
+    def sparse_step(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        optimizer: Any,
+        *,
+        move: Any = True,
+        scale: float = 1.0,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        One training step on the batch ``(X [n, D], Y [n, P])``; see
+        :func:`gpflow_sparse.models.rowwise.sparse_step`.
+        """
+        update = self._row_update(*self._require_data(data))
+        return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
+
+    def step_gradients(
+        self, data: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, rowwise.Gradients]:
+        """The loss and the gradients of a step; see ``rowwise.step_gradients``."""
+        update = self._row_update(*self._require_data(data))
+        return rowwise.step_gradients(update, self.small_variables)
+
+    @property
     def _trains_precision(self) -> bool:
         """Whether the prior's precision is moved by gradients."""
         return self.basis.precision == "diagonal" and self.basis.log_precision.trainable
@@ -72,7 +103,7 @@ class SubsampledStep(SparseModel):
         size, count = self.num_tail, self.basis_batch_size
         return [subsampling.draw_indices(size, count) for _ in range(number)]
 
-    def _touch(self, X: tf.Tensor, Y: tf.Tensor) -> Touched:
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> RowUpdate:
         draws = self._draw()
         taken, places = tf.unique(tf.concat(draws, axis=0))
         whole = tf.concat([tf.range(self.num_head), self.num_head + taken], axis=0)
@@ -92,7 +123,7 @@ class SubsampledStep(SparseModel):
         def moved(changes: Sequence[tf.Tensor]) -> None:
             self._follow(changes, taken, places, seen[0])
 
-        return Touched(rows, loss, moved)
+        return RowUpdate(rows, loss, moved)
 
     def _from_rows(
         self, values: Sequence[tf.Tensor], whole: tf.Tensor, places: tf.Tensor

@@ -9,8 +9,8 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import Rows
-from gpflow_sparse.models import swsgp_options
-from gpflow_sparse.models.sparse_model import SparseModel, Touched, gradients_of
+from gpflow_sparse.models import rowwise, swsgp_options
+from gpflow_sparse.models.rowwise import RowUpdate
 from gpflow_sparse.posteriors import latent_kernels, mixed
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
 from gpflow_sparse.validation import component_checks
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
         return Seen(*(None if part is None else places(part) for part in self))
 
 
-class NeighborStep(SparseModel):
+class NeighborStep:
     """The part of :class:`~gpflow_sparse.models.SWSGP` that sees some inducing points of many."""
 
     default_optimizer = "adam"
@@ -62,6 +62,7 @@ class NeighborStep(SparseModel):
     q_log_scale: tf.Variable | None
     q_factor: tf.Variable | None
     _weight: Callable[[tf.Tensor, tf.DType], tf.Tensor]
+    _require_data: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
 
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """Nothing: see :meth:`prepare_data`."""
@@ -88,9 +89,37 @@ class NeighborStep(SparseModel):
         )
 
     @property
+    def small_variables(self) -> list[tf.Variable]:
+        """All trainable variables but the long ones."""
+        long = {variable.ref() for variable in self.long_variables}
+        return [v for v in self.trainable_variables if v.ref() not in long]
+
+    def sparse_step(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        optimizer: Any,
+        *,
+        move: Any = True,
+        scale: float = 1.0,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        One training step on the batch ``(X [n, D], Y [n, P])``; see
+        :func:`gpflow_sparse.models.rowwise.sparse_step`.
+        """
+        update = self._row_update(*self._require_data(data))
+        return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
+
+    def step_gradients(
+        self, data: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, rowwise.Gradients]:
+        """The loss and the gradients of a step; see ``rowwise.step_gradients``."""
+        update = self._row_update(*self._require_data(data))
+        return rowwise.step_gradients(update, self.small_variables)
+
+    @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:  # type: ignore[override]
         """Without the counts of users, which are no parameters, even if all is set trainable."""
-        found = super().trainable_variables
+        found = super().trainable_variables  # type: ignore[misc]
         return tuple(variable for variable in found if variable is not self.usage)
 
     @property
@@ -132,7 +161,7 @@ class NeighborStep(SparseModel):
             return subsampling.draw_indices(num_inducing, min(X.shape[0], num_inducing))
         return subsampling.draw_indices(num_inducing, tf.minimum(tf.shape(X)[0], num_inducing))
 
-    def _touch(self, X: tf.Tensor, Y: tf.Tensor) -> Touched:
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> RowUpdate:
         seen = self._look(X)
         existing = [one.existing() for one in seen]
         parts = [part for one in existing for part in one if part is not None]
@@ -146,7 +175,7 @@ class NeighborStep(SparseModel):
             elbo = self._objective(X, Y, seen, self._rows(values, taken), rows)
             return -(elbo + self.log_prior_density())  # type: ignore[attr-defined]
 
-        return Touched([(v, taken) for v in self.long_variables], loss, lambda changes: None)
+        return RowUpdate([(v, taken) for v in self.long_variables], loss)
 
     def natural_step(self, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0.1) -> tf.Tensor:
         """
@@ -171,9 +200,9 @@ class NeighborStep(SparseModel):
         X, Y = self._require_data(data)
         assert self.q_log_scale is not None
         with component_checks.blame(self):  # type: ignore[arg-type]
-            touched = self._touch(X, Y)
-            loss, (by_mean, by_log_scale), _ = gradients_of(touched, [])
-        taken = touched.rows[0][1]
+            update = self._row_update(X, Y)
+            loss, (by_mean, by_log_scale), _ = update.gradients([])
+        taken = update.rows[0][1]
         weights = tf.gather(self._summed_weights(X), taken)
         log_scale = tf.gather(self.q_log_scale, taken)
         # d/dlog sigma = 2 s d/ds

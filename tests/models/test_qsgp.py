@@ -256,7 +256,7 @@ def step_gradients(model, batch, all_draws):
     @tf.function(autograph=False)
     def step(*draws):
         model._draw = lambda: list(draws)
-        touched = model._touch(*(tf.constant(part) for part in batch))
+        touched = model._row_update(*(tf.constant(part) for part in batch))
         values = [tf.gather(variable, rows) for variable, rows in touched.rows]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values, *small])

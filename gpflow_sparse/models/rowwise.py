@@ -1,0 +1,118 @@
+"""Training steps that update some rows of long variables and leave the other rows as they are.
+
+A model with row-wise updates has ``long_variables``, ``small_variables`` (all other trainable
+variables), ``default_optimizer`` ("adagrad" or "adam", which `training.fit` takes by itself),
+``prepare_step(step, data)`` (work of a step outside of compiled code), optionally
+``prepare_data(data)`` (work on all rows, before step 0 and about once an epoch), and
+``sparse_step`` and ``step_gradients``, which pass its :class:`RowUpdate` to the functions here.
+Neither a gradient nor anything else of the size of a long variable is ever made.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse.validation import checks
+
+Gradients = list[tuple[tf.Tensor, tf.Variable]]
+
+
+class RowUpdate(NamedTuple):
+    """The rows that a training step reads and moves, and its loss as a function of them."""
+
+    rows: Sequence[tuple[tf.Variable, tf.Tensor]]
+    """Long variables, each with the indices ``[u]`` of its rows, none of them twice."""
+    loss: Callable[[Sequence[tf.Tensor]], tf.Tensor]
+    """From the values of these rows."""
+    after: Callable[[Sequence[tf.Tensor]], None] | None = None
+    """Called with the changes of these rows, once an optimizer has moved them."""
+
+    def gradients(
+        self, small_variables: Sequence[tf.Variable]
+    ) -> tuple[tf.Tensor, list[tf.Tensor], Gradients]:
+        """The loss, its gradients at the rows, and those of the small variables that have one."""
+        values = [tf.gather(variable, indices) for variable, indices in self.rows]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([*values, *small_variables])
+            loss = self.loss(values)
+        found = tape.gradient(loss, [*values, *small_variables])
+        of_rows = [
+            # that of a gathered tensor is IndexedSlices in turn, as small as the rows are
+            tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient, value in zip(found, values, strict=False)
+        ]
+        others = zip(found[len(values) :], small_variables, strict=True)
+        return loss, of_rows, [(gradient, v) for gradient, v in others if gradient is not None]
+
+
+def sparse_step(
+    update: RowUpdate,
+    small_variables: Sequence[tf.Variable],
+    optimizer: Any,
+    *,
+    move: Any = True,
+    scale: float = 1.0,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    One training step: everything moves or, if the loss or a gradient is not finite, nothing.
+
+    :param optimizer: one of ``gpflow_sparse.training``'s optimizers for rows.
+    :param move: false to evaluate only.
+    :param scale: fraction of the step that is taken.
+    :return: the loss, and whether it and all gradients were finite.
+    :raises ValueError: for another kind of optimizer, or another ``move`` or ``scale``.
+    """
+    if not hasattr(optimizer, "move_rows"):
+        raise ValueError(
+            "optimizer must be a sparse one, such as gs.training.SparseAdagrad(0.1): others "
+            f"move all rows in every step; got {type(optimizer).__name__}."
+        )
+    _require_move(move)
+    _require_scale(scale)
+    loss, of_rows, of_small = update.gradients(small_variables)
+    results = [loss, *of_rows, *(gradient for gradient, _ in of_small)]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in results])
+    optimizer.build([variable for variable, _ in update.rows], small_variables)
+
+    def apply() -> tf.Tensor:
+        changes = [
+            optimizer.move_rows(variable, indices, gradient, scale)
+            for (variable, indices), gradient in zip(update.rows, of_rows, strict=True)
+        ]
+        optimizer.move_dense(of_small, scale)
+        optimizer.advance()
+        if update.after is not None:
+            update.after(changes)
+        return tf.constant(True)
+
+    tf.cond(tf.logical_and(move, finite), apply, lambda: tf.constant(False))
+    return loss, finite
+
+
+def step_gradients(
+    update: RowUpdate, small_variables: Sequence[tf.Variable]
+) -> tuple[tf.Tensor, Gradients]:
+    """The loss, and gradients with the variables that they, or rows of them, belong to."""
+    loss, of_rows, of_small = update.gradients(small_variables)
+    variables = [variable for variable, _ in update.rows]
+    return loss, [*zip(of_rows, variables, strict=True), *of_small]
+
+
+def _require_move(move: Any) -> None:
+    """:raises ValueError: unless it is True, False, or a tensor that is one of them."""
+    if not tf.is_tensor(move):
+        checks.require_flag(move, "move")
+    elif move.dtype != tf.bool or move.shape.rank != 0:
+        raise ValueError(
+            f"move must be True, False or a scalar bool tensor, got {move.dtype.name} of shape "
+            f"{tuple(move.shape)}."
+        )
+
+
+def _require_scale(scale: Any) -> None:
+    """:raises ValueError: unless it is a number from 0 to 1."""
+    number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
+    if not (number and 0.0 <= scale <= 1.0):
+        raise ValueError(f"scale must be a number from 0 to 1, got {scale!r}.")
