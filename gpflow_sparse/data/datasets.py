@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpflow_sparse.data import images, molecules
-from gpflow_sparse.data.download import ROOT_VARIABLE, fetch
+from gpflow_sparse.data import images
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.npz import read_npz
 from gpflow_sparse.data.robot_arm import robot_arm
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "DatasetInfo", "list_datasets", "load"]
 
+ROOT_VARIABLE = "GPFLOW_SPARSE_DATA"
+"""The environment variable that names the folder of local files."""
+
 UCI_URL = (
     "https://raw.githubusercontent.com/treforevans/uci_datasets/"
     "f0737523712fe66a1640e4b980b927e8490b58eb/uci_datasets"
@@ -30,6 +33,10 @@ MNIST_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.n
 MNIST_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR10_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+
+# The authors' address, by https, since there are no checksums. Unverified: nothing has been
+# downloaded from it yet.
+MD22_URL = "https://www.quantum-machine.org/gdml/repo/datasets"
 
 # Rows and input columns of the sets in uci_registry.txt.
 # fmt: off
@@ -44,6 +51,13 @@ _UCI = {
     "pumadyn32nm": (8192, 32), "servo": (167, 4), "skillcraft": (3338, 19),
     "slice": (53500, 385), "sml": (4137, 26), "solar": (1066, 10), "song": (515345, 90),
     "stock": (536, 11), "tamielectric": (45781, 3), "wine": (1599, 11), "yacht": (308, 6),
+}
+# Rows and atoms of the molecules of MD22. Chmiela et al., "Accurate global machine learning force
+# fields for molecules with hundreds of atoms", Science Advances 9 (2023).
+MD22 = {
+    "md22_Ac-Ala3-NHMe": (85109, 42), "md22_DHA": (69753, 56), "md22_stachyose": (27272, 87),
+    "md22_AT-AT": (20001, 60), "md22_AT-AT-CG-CG": (10153, 118),
+    "md22_buckyball-catcher": (6102, 148), "md22_double-walled_nanotube": (5032, 370),
 }
 # fmt: on
 
@@ -103,7 +117,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What :func:`list_datasets` knows of a data set without opening it.
+    """Size and origin of a data set that :func:`load` can obtain.
 
     :param name: the name to load it by.
     :param num_data: the number of rows, training and test together.
@@ -131,9 +145,9 @@ def list_datasets() -> list[DatasetInfo]:
         DatasetInfo("robot_arm", 5000, 8, "regression", "generated"),
     ]
     uci = [DatasetInfo(name, *size, "regression", "download") for name, size in _UCI.items()]
-    others += [
-        DatasetInfo(name, num_data, 3 * num_atoms, "regression", "download")
-        for name, (num_data, num_atoms) in molecules.MD22.items()
+    uci += [
+        DatasetInfo(name, N, 3 * atoms, "regression", "download")
+        for name, (N, atoms) in MD22.items()
     ]
     return sorted(uci + others, key=lambda info: info.name)
 
@@ -151,8 +165,8 @@ def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) 
     regression sets of github.com/treforevans/uci_datasets with their ten published splits, MNIST
     as Keras distributes it, and the binary version of CIFAR-10. The molecules of MD22 (energies in
     kcal/mol from positions in Angstrom) have no known checksum, of which a warning is given, and
-    come by https from an address that is not verified either, see ``data/molecules.py``. They are
-    split like files without a mask; a local file of such a name is the published one, with R and E.
+    come from an address that is not verified either. They are split like files without a mask; a
+    local file of such a name is the published one, with R and E.
 
     :param name: one of :func:`list_datasets`, or the name of a local file without ".npz".
     :param split: which train/test split, from 0.
@@ -165,30 +179,25 @@ def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) 
     if isinstance(split, bool) or not isinstance(split, (int, np.integer)) or split < 0:
         raise ValueError(f"split must be an integer of at least 0, got {split!r}")
     local = _local_file(name, root)
-    if name in molecules.MD22:
-        path = local or fetch(f"{molecules.MD22_URL}/{name}.npz", None, "md22")
-        X, Y = molecules.read_md22(path)
-        columns = molecules.position_names(X.shape[1])
+    if name in MD22:
+        path = local or _fetch(f"{MD22_URL}/{name}.npz", None, "md22")
+        X, Y = _read_md22(path)
+        columns = tuple(f"atom_{i // 3}_{'xyz'[i % 3]}_angstrom" for i in range(X.shape[1]))
         return _permuted(name, X, Y, split, columns, "energy_kcal_per_mol")
     if local is not None:
         return _from_arrays(name, read_npz(local), split)
-    return _obtain(name, split)
-
-
-def _obtain(name: str, split: int) -> Dataset:
-    """Generate, download, or take from the cache."""
     if name == "robot_arm":
         X, Y = robot_arm(num_data=5000, seed=split)
-        joints = tuple(f"joint_{i}_radians" for i in range(X.shape[1]))
-        return _permuted(name, X, Y, split, joints, "distance_meters")
+        columns = tuple(f"joint_{i}_radians" for i in range(X.shape[1]))
+        return _permuted(name, X, Y, split, columns, "distance_meters")
     if name == "digits":
-        X, Y, pixels = images.read_digits()
-        found = _permuted(name, X, Y, split, pixels, "label", num_classes=10)
+        X, Y, columns = images.read_digits()
+        found = _permuted(name, X, Y, split, columns, "label", num_classes=10)
         return dataclasses.replace(found, image_shape=(8, 8, 1))
     if name == "mnist":
-        return _from_images(name, read_npz(fetch(MNIST_URL, MNIST_SHA256, name)), split)
+        return _from_images(name, read_npz(_fetch(MNIST_URL, MNIST_SHA256, name)), split)
     if name == "cifar10":
-        archive = fetch(CIFAR10_URL, CIFAR10_SHA256, name)
+        archive = _fetch(CIFAR10_URL, CIFAR10_SHA256, name)
         return _from_images(name, images.read_cifar10(archive), split)
     if name in _UCI:
         return _from_arrays(name, _fetch_uci(name), split)
@@ -279,6 +288,23 @@ def _from_images(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dat
     return Dataset(name, train, test, pixels, "label", num_classes=10, image_shape=shape)
 
 
+def _read_md22(path: Path) -> Pair:
+    """X [N,3A] and Y [N,1] from positions R [N,A,3] and energies E [N] or [N,1] of an .npz file."""
+    arrays = read_npz(path, ("R", "E"))
+    if sorted(arrays) != ["E", "R"]:
+        raise ValueError(f"{path}: expected the arrays R and E, got {sorted(arrays)} of them")
+    R, E = arrays["R"], arrays["E"]
+    if R.dtype.kind != "f" or E.dtype.kind != "f":
+        raise ValueError(f"{path}: R and E must be floating, got {R.dtype} and {E.dtype}")
+    if R.ndim != 3 or R.shape[2] != 3 or E.shape not in ((len(R),), (len(R), 1)):
+        raise ValueError(
+            f"{path}: expected R [N,A,3] and E [N] or [N,1], got {R.shape} and {E.shape}"
+        )
+    if not (np.isfinite(R).all() and np.isfinite(E).all()):
+        raise ValueError(f"{path}: R and E must be finite, got NaN or infinity")
+    return R.reshape(len(R), -1).astype(np.float64), E.reshape(-1, 1).astype(np.float64)
+
+
 def _registry() -> dict[str, str | None]:
     """SHA-256 by path; None where it is not known."""
     text = resources.files("gpflow_sparse.data").joinpath("uci_registry.txt").read_text()
@@ -291,10 +317,31 @@ def _fetch_uci(name: str) -> dict[str, np.ndarray]:
 
     def read(file_name: str) -> np.ndarray:
         sha256 = registry[f"uci_datasets/{name}/{file_name}"]
-        path = fetch(f"{UCI_URL}/{name}/{file_name}", sha256, f"uci/{name}")
+        path = _fetch(f"{UCI_URL}/{name}/{file_name}", sha256, f"uci/{name}")
         return np.loadtxt(path, delimiter=",", ndmin=2)
 
     data = read("data.csv.gz")
     if f"uci_datasets/{name}/data1.csv.gz" in registry:
         data = np.concatenate([data, read("data1.csv.gz")])
     return {"x": data[:, :-1], "y": data[:, -1:], "test_mask": read("test_mask.csv.gz") != 0}
+
+
+def _fetch(url: str, sha256: str | None, folder: str) -> Path:
+    """A file that is downloaded once into a folder of pooch's cache, and checked on every use."""
+    import pooch
+
+    cache, file_name = Path(pooch.os_cache("gpflow_sparse")) / folder, url.rsplit("/", 1)[-1]
+    if sha256 is None:
+        warnings.warn(f"{url} has no known checksum: the file could not be verified", stacklevel=2)
+    try:
+        return Path(pooch.retrieve(url, known_hash=sha256, fname=file_name, path=cache))
+    except OSError as error:
+        raise ValueError(
+            f"could not download {url} into {cache}: {error}. Without a network, pass root= or set "
+            f"{ROOT_VARIABLE} to a folder that holds the data set as NAME.npz"
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"the file at {url} does not have the expected SHA-256 {sha256}, so it was not kept; "
+            "try again later, or pass root= with a copy that you trust"
+        ) from error

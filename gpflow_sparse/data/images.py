@@ -1,4 +1,4 @@
-"""Image classification sets: pixels as rows, labels as integers."""
+"""Data sets of images with classes: pixels as rows, labels as integers."""
 
 import math
 import tarfile
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 ImageShape = tuple[int, int, int]
-"""Height H, width W and channels C; a row holds H W C numbers, rows first, channels last."""
+"""Height H, width W and channels C; a row of data holds H W C pixel values, channels last."""
 
 IMAGE_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -52,15 +52,15 @@ def split_images(
 
 
 def shape_of_images(images: np.ndarray) -> ImageShape:
-    """Of arrays that :func:`split_images` takes: [N,H,W] has one channel."""
+    """Height, width and channels of images [N,H,W] (one channel) or [N,H,W,C]."""
     height, width, channels = (*images.shape[1:], 1)[:3]
     return height, width, channels
 
 
 def image_shape_of(num_columns: int) -> ImageShape:
-    """The square images that rows of so many numbers can be: gray, or of three colors.
+    """The shape of square images, gray or of three colors, from the length of a row.
 
-    :raises ValueError: if the number is neither a square nor three times one.
+    :raises ValueError: if the length is neither a square nor three times one.
     """
     for channels in (1, 3):
         side = math.isqrt(num_columns // channels)
@@ -114,15 +114,13 @@ def read_cifar10(path: Path) -> dict[str, np.ndarray]:
                 f"{path.name}: {name} must hold records of {_CIFAR_RECORD} bytes, got {len(raw)} "
                 "bytes; delete the file and load again"
             )
+    arrays = {}
     test = members.pop("test_batch.bin")
-    x_train, y_train = _cifar_records(b"".join(members.values()))
-    x_test, y_test = _cifar_records(test)
-    return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
-
-
-def _cifar_records(raw: bytes) -> tuple[np.ndarray, np.ndarray]:
-    records = np.frombuffer(raw, dtype=np.uint8).reshape(-1, _CIFAR_RECORD)
-    return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]
+    for part, raw in (("train", b"".join(members.values())), ("test", test)):
+        records = np.frombuffer(raw, dtype=np.uint8).reshape(-1, _CIFAR_RECORD)
+        arrays[f"x_{part}"] = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        arrays[f"y_{part}"] = records[:, 0]
+    return arrays
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:

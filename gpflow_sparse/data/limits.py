@@ -1,8 +1,8 @@
-"""Limits on what a file may do to memory, and on how much of it an error repeats."""
+"""Limits on the memory that reading a file takes, and on the text from it in error messages."""
 
 import gzip
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -37,9 +37,9 @@ def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
 
 def require_plausible_text(path: Path) -> None:
     """
-    Decompress a .gz file piece by piece, which takes far less time than parsing it.
+    Refuse a .gz file of text that is huge in memory, long before it is parsed.
 
-    :raises TooLargeError: at once when it exceeds the limit.
+    :raises TooLargeError: naming the file and the limit.
     """
     size = 0
     with gzip.open(path, "rb") as file:
@@ -48,27 +48,27 @@ def require_plausible_text(path: Path) -> None:
             require_plausible_growth(path, size, "decompress it first")
 
 
-def bounded_lines(path: Path, file: TextIO) -> Iterator[str]:
+def bounded_line(path: Path, file: TextIO) -> str:
     """
-    The lines of a text file.
+    The next line of a text file, empty at its end.
 
-    :raises TooLargeError: for a line too long for memory.
+    :raises TooLargeError: for a line too long for a table.
     """
-    while line := file.readline(_MOST_CHARACTERS):
-        if len(line) == _MOST_CHARACTERS:
-            raise TooLargeError(
-                f"{path}: a line has {_MOST_CHARACTERS} characters or more, which is no table"
-            )
-        yield line
+    line = file.readline(_MOST_CHARACTERS)
+    if len(line) == _MOST_CHARACTERS:
+        raise TooLargeError(
+            f"{path}: a line has {_MOST_CHARACTERS} characters or more, which is no table"
+        )
+    return line
 
 
 def quoted(text: str) -> str:
-    """Text from a file, cut short, with escape sequences for all that a terminal would obey."""
+    """Text from a file in quotes, cut short, with control characters escaped."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def listed(values: Sequence[Any]) -> str:
-    """The first values for an error, names quoted where they are not plain, and a count."""
+    """The first 20 values and the number of others, names quoted where they are not plain."""
     texts = [v if str(v).isprintable() and len(str(v)) <= 40 else quoted(v) for v in values]
     shown = ", ".join(map(str, texts[:_MOST_NAMES]))
     return shown if len(texts) <= _MOST_NAMES else f"{shown}, and {len(texts) - _MOST_NAMES} more"

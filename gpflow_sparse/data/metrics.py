@@ -1,9 +1,16 @@
 """Scores of predictive means, variances, and class probabilities, in NumPy.
 
-Shapes must match exactly: a mean [N,1] against outputs [N] is refused, because broadcasting the
-two would silently score an N x N table. For several outputs P the negative log density of a point
+Regression: `Y` are observed outputs [N,P] or [N]; `mean` and `variance`, of exactly the same shape
+(a mean [N,1] against outputs [N] would broadcast to an N x N table), are predicted means and
+variances of observations, noise included. For several outputs P the negative log density of a point
 is the sum over its outputs, which are taken as independent; every other regression score is the
 average over all N * P entries.
+
+Classification: `labels` are integers in range(C), [N] or [N,1]; `probabilities` [N,C] are predicted
+probabilities of the classes.
+
+Every function raises ValueError for other shapes, no points, NaN or infinity, for variances that
+are not positive, and for probabilities that are negative or do not sum to 1.
 """
 
 from typing import NamedTuple
@@ -32,10 +39,7 @@ _SUM_TOLERANCE = 1e-3
 def rmse(Y: np.ndarray, mean: np.ndarray) -> float:
     """Root mean squared error.
 
-    :param Y: observed outputs [N,P] or [N].
-    :param mean: predicted means, the shape of `Y`.
     :return: the error in the units of `Y`; 0 is perfect.
-    :raises ValueError: for unequal shapes, no points, NaN, or infinity.
     """
     Y, mean = _same_shape(Y=Y, mean=mean)
     return float(np.sqrt(np.mean((Y - mean) ** 2)))
@@ -44,12 +48,7 @@ def rmse(Y: np.ndarray, mean: np.ndarray) -> float:
 def nlpd(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
     """Mean negative log predictive density under a Gaussian, in nats per point.
 
-    :param Y: observed outputs [N,P] or [N].
-    :param mean: predicted means, the shape of `Y`.
-    :param variance: predicted variances of the observations (noise included), the shape of `Y`.
     :return: the average over points of the sum over outputs; smaller is better.
-    :raises ValueError: for unequal shapes, no points, NaN, infinity, or a variance that is not
-        positive.
     """
     Y, mean, variance = _gaussian(Y, mean, variance)
     log_density = -0.5 * (np.log(2 * np.pi * variance) + (Y - mean) ** 2 / variance)
@@ -62,11 +61,7 @@ def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
     With :math:`z = (y - \mu) / \sigma` it is
     :math:`\sigma\,(z\,(2\Phi(z) - 1) + 2\phi(z) - 1 / \sqrt\pi)`.
 
-    :param Y: observed outputs [N,P] or [N].
-    :param mean: predicted means, the shape of `Y`.
-    :param variance: predicted variances of the observations, the shape of `Y`.
     :return: the average over all entries, in the units of `Y`; smaller is better.
-    :raises ValueError: as for :func:`nlpd`.
     """
     Y, mean, variance = _gaussian(Y, mean, variance)
     std = np.sqrt(variance)
@@ -78,12 +73,8 @@ def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
 def coverage(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float = 0.95) -> float:
     """Fraction of outputs inside the central Gaussian prediction interval.
 
-    :param Y: observed outputs [N,P] or [N].
-    :param mean: predicted means, the shape of `Y`.
-    :param variance: predicted variances of the observations, the shape of `Y`.
     :param level: the probability of the interval, in (0, 1).
     :return: a fraction in [0, 1]; a calibrated model comes close to `level`.
-    :raises ValueError: as for :func:`nlpd`, or for a level outside (0, 1).
     """
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level!r}; 95 % is 0.95")
@@ -97,12 +88,8 @@ def coverage_curve(
 ) -> np.ndarray:
     """The :func:`coverage` of several central intervals.
 
-    :param Y: observed outputs [N,P] or [N].
-    :param mean: predicted means, the shape of `Y`.
-    :param variance: predicted variances of the observations, the shape of `Y`.
     :param levels: probabilities of the intervals [L], each in (0, 1).
     :return: fractions [L]; those of a calibrated model come close to `levels`.
-    :raises ValueError: as for :func:`coverage`.
     """
     return np.array([coverage(Y, mean, variance, float(level)) for level in levels])
 
@@ -114,11 +101,7 @@ def pit(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     values are uniform on [0, 1]: mean 1/2, variance 1/12. Too many near 0 and 1 mean intervals that
     are too narrow, too many near 1/2 intervals that are too wide, a slope means a bias.
 
-    :param Y: observed outputs [N,P] or [N].
-    :param mean: predicted means, the shape of `Y`.
-    :param variance: predicted variances of the observations, the shape of `Y`.
     :return: values in [0, 1], the shape of `Y`.
-    :raises ValueError: as for :func:`nlpd`.
     """
     Y, mean, variance = _gaussian(Y, mean, variance)
     return np.asarray(stats.norm.cdf((Y - mean) / np.sqrt(variance)))
@@ -141,10 +124,7 @@ def ks_uniform(values: np.ndarray) -> float:
 def error_rate(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Fraction of points whose most probable class is not their label.
 
-    :param labels: integers in range(C), [N] or [N,1].
-    :param probabilities: predicted class probabilities [N,C]; of equal ones the first counts.
-    :return: a fraction in [0, 1].
-    :raises ValueError: for labels or probabilities that are not as described.
+    :return: a fraction in [0, 1]; of equal probabilities the first counts.
     """
     labels, probabilities = _classes(labels, probabilities)
     return float(np.mean(probabilities.argmax(axis=1) != labels))
@@ -155,10 +135,7 @@ def brier(labels: np.ndarray, probabilities: np.ndarray) -> float:
 
     For two classes this is twice the score that looks at one class only.
 
-    :param labels: integers in range(C), [N] or [N,1].
-    :param probabilities: predicted class probabilities [N,C].
     :return: the average over points, in [0, 2]; smaller is better.
-    :raises ValueError: for labels or probabilities that are not as described.
     """
     labels, probabilities = _classes(labels, probabilities)
     one_hot = np.eye(probabilities.shape[1])[labels]
@@ -168,12 +145,9 @@ def brier(labels: np.ndarray, probabilities: np.ndarray) -> float:
 def ece(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> float:
     """Expected calibration error of the top class.
 
-    :param labels: integers in range(C), [N] or [N,1].
-    :param probabilities: predicted class probabilities [N,C].
     :param num_bins: the number of equal-width bins (lower, upper] of the top probability.
     :return: the average over bins, weighted by their points, of the distance between accuracy and
         mean top probability, in [0, 1].
-    :raises ValueError: for labels or probabilities that are not as described, or no bins.
     """
     bins = reliability(labels, probabilities, num_bins)
     filled = bins.num_points > 0
@@ -182,8 +156,7 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> fl
 
 
 class Reliability(NamedTuple):
-    """How often the top class is right, by how probable it was said to be; see
-    :func:`reliability`."""
+    """Accuracy of the top class by its predicted probability; see :func:`reliability`."""
 
     num_points: np.ndarray
     """Points per bin [B], integers."""
@@ -196,11 +169,8 @@ class Reliability(NamedTuple):
 def reliability(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> Reliability:
     """Accuracy against confidence, in equal-width bins (lower, upper] of the top probability.
 
-    :param labels: integers in range(C), [N] or [N,1].
-    :param probabilities: predicted class probabilities [N,C].
     :param num_bins: the number of bins B.
     :return: counts, mean confidences and accuracies; in a calibrated model the last two agree.
-    :raises ValueError: for labels or probabilities that are not as described, or no bins.
     """
     if num_bins < 1 or int(num_bins) != num_bins:
         raise ValueError(f"num_bins must be an integer of at least 1, got {num_bins!r}")

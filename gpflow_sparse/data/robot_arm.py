@@ -29,14 +29,14 @@ def link_geometry(num_links: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def tip_position(angles: np.ndarray) -> np.ndarray:
-    r"""Forward kinematics: where the tip is for each row of joint angles.
+    r"""Positions of the tip for rows of joint angles (forward kinematics).
 
     With :math:`R_z, R_x` rotations, link :math:`i` maps a point :math:`p` of its own frame to the
     frame before it by :math:`R_z(\theta_i)\,((a_i, 0, d_i)^T + R_x(\alpha_i)\,p)`; the tip is the
     origin of the last frame. See :func:`link_geometry` for the constants.
 
     :param angles: joint angles in radians [N, num_links]; column 0 is the joint at the base.
-    :return: Cartesian tip positions in meters in the base frame [N, 3].
+    :return: positions in meters in the frame of the base [N, 3].
     :raises ValueError: unless `angles` is a finite matrix with at least one column.
     """
     angles = np.asarray(angles, dtype=np.float64)
@@ -67,7 +67,7 @@ def robot_arm(
     angle_range: float = np.pi / 2,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distances between the tip of an all-revolute arm in space and a fixed target point.
+    """Distances between the tip of a robot arm of rotating joints and a fixed target point.
 
     The arm reaches 1 m when stretched out (:func:`link_geometry`), and the target is
     :data:`TARGET`. This is the kind of simulator behind the kin8nm and kin40k data sets; it is not

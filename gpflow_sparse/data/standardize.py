@@ -51,9 +51,8 @@ class Standardizer(tf.Module):
         :param X: training inputs [N,D].
         :param Y: training outputs [N,P]; None for classification, whose labels stay untouched.
         :param num_channels: C, if rows are images with channels last: one mean and one scale for
-            all pixels of a channel, so that the same patch is the same numbers wherever it is in
-            the image; None for a mean and a scale of each column.
-        :return: the fitted standardizer.
+            all pixels of a channel, so that equal patches at different places of an image stay
+            equal; None for a mean and a scale of each column.
         :raises ValueError: for wrong shapes, no rows, NaN, or infinity.
         """
         X = _matrix(X, "X", "D")
@@ -70,7 +69,6 @@ class Standardizer(tf.Module):
         """Standardize inputs.
 
         :param X: inputs in original units [N,D].
-        :return: standardized inputs [N,D].
         :raises ValueError: for a D other than at fitting, NaN, or infinity.
         """
         X = _matrix(X, "X", "D", len(self.x_mean.numpy()))
@@ -80,20 +78,14 @@ class Standardizer(tf.Module):
         """Standardize outputs; class labels (fitted with `Y=None`) are returned as they are.
 
         :param Y: outputs in original units [N,P].
-        :return: standardized outputs [N,P].
         :raises ValueError: for a P other than at fitting, NaN, or infinity.
         """
-        if self.y_mean is None or self.y_scale is None:
-            return _matrix(Y, "Y", "P")
-        Y = _matrix(Y, "Y", "P", len(self.y_mean.numpy()))
-        return (Y - self.y_mean.numpy()) / self.y_scale.numpy()
+        Y, mean, scale = self._outputs(Y)
+        return (Y - mean) / scale
 
     def transform(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Standardize inputs and outputs of the same rows.
+        """Standardize inputs [N,D] and outputs [N,P] of the same rows.
 
-        :param X: inputs in original units [N,D].
-        :param Y: outputs in original units [N,P].
-        :return: standardized inputs [N,D] and outputs [N,P].
         :raises ValueError: for wrong shapes, NaN, or infinity.
         """
         X, Y = self.transform_inputs(X), self.transform_outputs(Y)
@@ -101,16 +93,12 @@ class Standardizer(tf.Module):
         return X, Y
 
     def inverse_outputs(self, Y: np.ndarray) -> np.ndarray:
-        """Bring standardized outputs back to original units.
+        """Bring standardized outputs [N,P] back to original units.
 
-        :param Y: standardized outputs [N,P].
-        :return: outputs in original units [N,P].
         :raises ValueError: for a P other than at fitting, NaN, or infinity.
         """
-        if self.y_mean is None or self.y_scale is None:
-            return _matrix(Y, "Y", "P")
-        Y = _matrix(Y, "Y", "P", len(self.y_mean.numpy()))
-        return self.y_mean.numpy() + self.y_scale.numpy() * Y
+        Y, mean, scale = self._outputs(Y)
+        return mean + scale * Y
 
     def inverse_mean_variance(
         self, mean: np.ndarray, variance: np.ndarray
@@ -122,19 +110,26 @@ class Standardizer(tf.Module):
         :return: means in the units of the outputs and variances in their squares, each [N,P].
         :raises ValueError: for a P other than at fitting, unequal shapes, NaN, or infinity.
         """
-        mean = self.inverse_outputs(mean)
+        mean, shift, scale = self._outputs(mean)
         variance = _matrix(variance, "variance", "P")
         if variance.shape != mean.shape:
             raise ValueError(
                 f"variance must have the shape of mean, {mean.shape}, got {variance.shape}; "
                 "pass marginal variances, not a full covariance"
             )
-        return mean, variance if self.y_scale is None else self.y_scale.numpy() ** 2 * variance
+        return shift + scale * mean, scale**2 * variance
+
+    def _outputs(self, Y: np.ndarray) -> tuple[np.ndarray, Any, Any]:
+        """Outputs [N,P] after their checks, and their mean and scale [P]; 0 and 1 for labels."""
+        if self.y_mean is None or self.y_scale is None:
+            return _matrix(Y, "Y", "P"), 0.0, 1.0
+        mean, scale = self.y_mean.numpy(), self.y_scale.numpy()
+        return _matrix(Y, "Y", "P", len(mean)), mean, scale
 
     @property
     def log_density_offset(self) -> float:
-        """What to add to a log density of standardized outputs, summed over the P outputs, to have
-        it in original units: minus the sum of the logarithms of `y_scale` (0 for labels)."""
+        """Log density in original units less that of standardized outputs, summed over the P
+        outputs: minus the sum of the logarithms of `y_scale` (0 for labels)."""
         return 0.0 if self.y_scale is None else float(-np.sum(np.log(self.y_scale.numpy())))
 
     def predict_y(
@@ -177,22 +172,23 @@ class Standardizer(tf.Module):
 
 
 def _statistics(mean: np.ndarray, scale: np.ndarray, name: str) -> tuple[tf.Variable, tf.Variable]:
-    shift, factor = _statistic(mean, f"{name}_mean"), _statistic(scale, f"{name}_scale")
+    variables = []
+    for value, key in ((mean, f"{name}_mean"), (scale, f"{name}_scale")):
+        value = checks.as_array(value, key, tf.float64)
+        if value.ndim != 1 or value.size == 0 or not np.isfinite(value).all():
+            raise ValueError(f"{key} must be a finite vector, got shape {value.shape}: {value}")
+        variables.append(tf.Variable(value, trainable=False, dtype=tf.float64, name=key))
+    shift, factor = variables
+    if factor.numpy().min() <= 0:
+        raise ValueError(
+            f"{name}_scale must be positive, its smallest value is {factor.numpy().min():g}"
+        )
     if shift.shape != factor.shape:
         raise ValueError(
             f"{name}_mean and {name}_scale must have the same length, got {shift.shape[0]} and "
             f"{factor.shape[0]}"
         )
     return shift, factor
-
-
-def _statistic(value: np.ndarray, name: str) -> tf.Variable:
-    value = checks.as_array(value, name, tf.float64)
-    if value.ndim != 1 or value.size == 0 or not np.isfinite(value).all():
-        raise ValueError(f"{name} must be a finite vector, got shape {value.shape}: {value}")
-    if name.endswith("scale") and value.min(initial=1.0) <= 0:
-        raise ValueError(f"{name} must be positive, its smallest value is {value.min():g}")
-    return tf.Variable(value, trainable=False, dtype=tf.float64, name=name)
 
 
 def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

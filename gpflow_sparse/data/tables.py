@@ -1,36 +1,40 @@
-"""A user's own table: CSV, NumPy, or Parquet files of numbers."""
+"""Tables of numbers in CSV, NumPy and Parquet files, read by pandas.
 
-import csv
+A file becomes a data frame of cells as they are in the file, whose index holds row numbers; the
+frame becomes a matrix of finite numbers, or one error that names every cell in the way.
+"""
+
+import contextlib
 import difflib
+import functools
 import gzip
-import math
 import os
+import re
 import zlib
-from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpflow_sparse.data import limits
-from gpflow_sparse.data.limits import bounded_lines, listed, quoted
+from gpflow_sparse.data.limits import listed, quoted
 from gpflow_sparse.data.npz import read_npz
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pandas as pd
 
 __all__ = ["Table", "read_table"]
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
 _MOST_LISTED = 5
 _MISSING = frozenset({"", "na", "nan", "null", "?"})
-_ADVICE = {
-    "text": "drop the column or encode it as numbers",
-    "missing": "drop or fill the rows",
+_REMEDIES = {
     "infinite": "drop or fix the rows",
+    "missing": "drop or fill the rows",
+    "text": "drop the column or encode it as numbers",
 }
 
 
@@ -48,33 +52,6 @@ class Table:
     Y: np.ndarray | None
     feature_names: tuple[str, ...]
     target_name: str | None
-
-
-class _BadCells:
-    """Cells that are no finite number, collected so that one error names every column."""
-
-    def __init__(self, columns: Sequence[str] | None = None) -> None:
-        self._columns = columns
-        self._found: dict[tuple[int, str], tuple[int, int, str]] = {}
-
-    def add(self, column: int, kind: str, row: int, content: str, count: int = 1) -> None:
-        seen, first_row, sample = self._found.get((column, kind), (0, row, content))
-        self._found[column, kind] = (seen + count, first_row, sample)
-
-    def raise_if_any(self, path: Path, names: Sequence[str]) -> None:
-        wanted = set(names if self._columns is None else self._columns)
-        found = [item for item in sorted(self._found.items()) if names[item[0][0]] in wanted]
-        if not found:
-            return
-        lines = [
-            f"  column {quoted(names[column])}: {count} {kind} cell{'s' * (count > 1)}, the first "
-            f"in row {row} ({quoted(content)}); {_ADVICE[kind]}"
-            for (column, kind), (count, row, content) in found[:_MOST_LISTED]
-        ]
-        if len(found) > len(lines):
-            count = len({column for (column, _), _ in found})
-            lines.append(f"  and {len(found) - len(lines)} more; {count} columns have bad cells")
-        raise ValueError(f"{path}: every cell must be a finite number, but\n" + "\n".join(lines))
 
 
 def read_table(
@@ -104,17 +81,23 @@ def read_table(
     if not os.path.isfile(path):  # False, not an error, for a circle of links or a long name
         raise FileNotFoundError(f"path must be a file, found none at {path}")
     name = path.name.lower()
-    if name.endswith(_TEXT_SUFFIXES):
-        return _read_text(path, target, columns)
     if name.endswith(".npz"):
-        return _table_from_npz(path)
-    if name.endswith(".parquet"):
-        return _read_parquet(path, target, columns)
-    expected = ", ".join((*_TEXT_SUFFIXES, ".npz", ".parquet"))
-    raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
+        frame = _read_arrays(path)
+        target = next((name for name in frame.columns if name in ("y", "Y")), None)
+        columns = None
+    elif name.endswith(".parquet"):
+        frame = _read_parquet(path)
+    elif name.endswith(_TEXT_SUFFIXES):
+        frame = _read_text(path)
+    else:
+        expected = ", ".join((*_TEXT_SUFFIXES, ".npz", ".parquet"))
+        raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
+    return _split_target(path, _finite_numbers(path, frame, columns), list(frame.columns), target)
 
 
-def _table_from_npz(path: Path) -> Table:
+def _read_arrays(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
     arrays = read_npz(path)
     pair = next((keys for keys in (("x", "y"), ("X", "Y")) if keys[0] in arrays), None)
     if pair is None:
@@ -124,100 +107,17 @@ def _table_from_npz(path: Path) -> Table:
     Y = Y[:, None] if Y.ndim == 1 else Y
     if X.dtype.kind not in "biuf" or Y.dtype.kind not in "biuf":
         raise ValueError(f"{path}: {pair} must be numbers, got {X.dtype} and {Y.dtype}")
-    has_target = pair[1] in arrays
-    if X.ndim != 2 or 0 in X.shape or Y.shape != (len(X), int(has_target)):
+    num_targets = int(pair[1] in arrays)
+    if X.ndim != 2 or 0 in X.shape or Y.shape != (len(X), num_targets):
         raise ValueError(
             f"{path}: expected {pair[0]} [N,D] and {pair[1]} [N,1], got {X.shape} and {Y.shape}"
         )
-    names = [f"{pair[0]}{i}" for i in range(X.shape[1])] + [pair[1]] * has_target
+    names = [f"{pair[0]}{i}" for i in range(X.shape[1])] + [pair[1]] * num_targets
     values = np.concatenate([X, Y], axis=1).astype(np.float64)
-    bad = _BadCells()
-    for column, cells in enumerate(values.T):
-        _note_not_finite(cells, column, bad)
-    bad.raise_if_any(path, names)
-    return _split_target(path, values, names, pair[1] if has_target else None)
+    return pd.DataFrame(values, columns=names, index=range(1, len(X) + 1))
 
 
-def _read_text(path: Path, target: str | None, columns: Sequence[str] | None) -> Table:
-    try:
-        if path.name.lower().endswith(".gz"):
-            limits.require_plausible_text(path)
-        with _open_text(path) as file:
-            values, names, has_header = _parse_rows(path, file, _BadCells(columns))
-    except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{path}: not a readable text table: {error}; save it as UTF-8") from error
-    if target is not None and not has_header and target not in names and target.isdecimal():
-        target = f"c{int(target)}"
-    return _split_target(path, values, names, target)
-
-
-def _open_text(path: Path) -> TextIO:
-    # utf-8-sig also drops the byte order mark that spreadsheets write.
-    if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return open(path, encoding="utf-8-sig", newline="")
-
-
-def _parse_rows(path: Path, file: TextIO, bad: _BadCells) -> tuple[np.ndarray, list[str], bool]:
-    rows = _nonblank_rows(path, file)
-    first_number, first = next(rows, (0, []))
-    if not first:
-        raise ValueError(f"{path}: the file is empty; a table needs at least one row of numbers")
-    has_header = any(_parse_cell(cell)[1] == "text" for cell in first)
-    names = [cell.strip() for cell in first] if has_header else [f"c{i}" for i in range(len(first))]
-    _check_names(path, names)
-    values = array("d")
-    if not has_header:
-        values.extend(_parse_row(first_number, first, bad))
-    for number, row in rows:
-        if len(row) != len(names):
-            raise ValueError(
-                f"{path}: row {number} has {len(row)} cells, expected {len(names)} as in row "
-                f"{first_number}; fix the row or its separators"
-            )
-        values.extend(_parse_row(number, row, bad))
-    bad.raise_if_any(path, names)
-    if not values:
-        raise ValueError(f"{path}: no data rows after the header; a table needs at least one")
-    return np.array(values).reshape(-1, len(names)), names, has_header
-
-
-def _nonblank_rows(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """Rows with their number from 1, blank lines counted as a spreadsheet counts them."""
-    first_line = next(bounded_lines(path, file), "")
-    file.seek(0)
-    lines = bounded_lines(path, file)
-    name = path.name.lower()
-    delimiter = "\t" if name.endswith(".tsv") else max(",;\t", key=first_line.count)
-    if name.endswith(".txt") and delimiter not in first_line:
-        delimiter, lines = " ", (" ".join(line.split()) for line in lines)
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ", strict=True)
-    return ((number, row) for number, row in enumerate(reader, start=1) if row)
-
-
-def _parse_row(number: int, row: list[str], bad: _BadCells) -> list[float]:
-    parsed = [_parse_cell(cell) for cell in row]
-    for column, (_, kind) in enumerate(parsed):
-        if kind:
-            bad.add(column, kind, number, row[column])
-    return [value for value, _ in parsed]
-
-
-def _parse_cell(cell: str) -> tuple[float, str]:
-    """The value and an empty text, or NaN and what is wrong with the cell."""
-    try:
-        value = float(cell)
-    except ValueError:
-        return math.nan, "missing" if cell.strip().lower() in _MISSING else "text"
-    # Python reads 1_000 as a number; in a table it is more likely a code.
-    if "_" in cell:
-        return math.nan, "text"
-    if math.isfinite(value):
-        return value, ""
-    return value, "missing" if math.isnan(value) else "infinite"
-
-
-def _read_parquet(path: Path, target: str | None, columns: Sequence[str] | None) -> Table:
+def _read_parquet(path: Path) -> "pd.DataFrame":
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -226,51 +126,157 @@ def _read_parquet(path: Path, target: str | None, columns: Sequence[str] | None)
             f"{path}: reading .parquet needs pyarrow ({error}); "
             'pip install "gpflow_sparse[parquet]"'
         ) from error
+    import pandas as pd
+
     try:
         # runs of equal values are kept once, so that a small file may hold any number of rows
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
-        _check_names(path, names)
+        _require_distinct(path, names)
         size = 8 * file.metadata.num_rows * len(names)
         limits.require_plausible_growth(path, size, "make it a .csv file")
-        table = file.read()
+        frame = file.read().to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: not a readable .parquet file: {error}") from error
-    if 0 in table.shape:
+    if 0 in frame.shape:
         raise ValueError(f"{path}: no data; a table needs at least one row and one column")
-    bad = _BadCells(columns)
-    values = np.stack([_arrow_column(c, i, bad) for i, c in enumerate(table.columns)], axis=1)
-    bad.raise_if_any(path, names)
-    return _split_target(path, values, names, target)
+    return frame.set_index(pd.RangeIndex(1, len(frame) + 1))
 
 
-def _arrow_column(column: "pa.ChunkedArray", index: int, bad: _BadCells) -> np.ndarray:
-    """One column as float64; cells that are no finite number are noted in `bad`."""
-    import pyarrow as pa
+def _read_text(path: Path) -> "pd.DataFrame":
+    import pandas as pd
 
-    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    is_number = any(is_kind(column.type) for is_kind in kinds)
-    null = column.is_null().to_numpy()
-    for row in np.flatnonzero(null)[:1]:
-        bad.add(index, "missing", int(row) + 1, "null", count=int(null.sum()))
-    if not is_number:
-        for row in np.flatnonzero(~null)[:1]:
-            sample = str(column[int(row)].as_py())
-            bad.add(index, "text", int(row) + 1, sample, count=int((~null).sum()))
-    if not is_number or null.any():
-        return np.full(len(column), np.nan)
-    values = column.to_numpy().astype(np.float64)
-    _note_not_finite(values, index, bad)
-    return values
+    try:
+        if path.name.lower().endswith(".gz"):
+            limits.require_plausible_text(path)
+        separator, num_blank = _separator(path)
+        options = {"sep": separator, "header": None, "skipinitialspace": True}
+        options |= {"encoding": "utf-8-sig", "keep_default_na": False}
+        read = functools.partial(pd.read_csv, path, **options)
+        first = read(dtype=str, engine="python", nrows=1, skiprows=num_blank).iloc[0].to_list()
+        is_header = any(np.isnan(_number(cell)) and not _is_missing(cell) for cell in first)
+        names = [c.strip() for c in first] if is_header else [f"c{i}" for i in range(len(first))]
+        _require_distinct(path, names)
+        with contextlib.suppress(ValueError):  # of a cell that is no number, or an incomplete row
+            # a third of the time and of the memory that texts take
+            skip = num_blank + is_header
+            frame = read(dtype=float, float_precision="round_trip", skiprows=skip)
+            if frame.shape[1] == len(names) and np.isfinite(frame.to_numpy()).all():
+                return frame.set_axis(names, axis=1)
+        frame = _read_cells(path, read, num_blank).set_axis(names, axis=1).iloc[int(is_header) :]
+    except limits.TooLargeError:
+        raise
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(
+            f"{path}: the file is empty; a table needs at least one row of numbers"
+        ) from error
+    except (UnicodeError, pd.errors.ParserError, EOFError, zlib.error, OSError) as error:
+        raise ValueError(f"{path}: not a readable text table: {error}; save it as UTF-8") from error
+    if not len(frame):
+        raise ValueError(f"{path}: no data rows after the header; a table needs at least one")
+    return frame
 
 
-def _note_not_finite(values: np.ndarray, index: int, bad: _BadCells) -> None:
-    for kind, found in (("missing", np.isnan(values)), ("infinite", np.isinf(values))):
-        for row in np.flatnonzero(found)[:1]:
-            bad.add(index, kind, int(row) + 1, str(values[row]), count=int(found.sum()))
+def _separator(path: Path) -> tuple[str, int]:
+    """What separates the cells of the first row, and the number of blank lines above it."""
+    name = path.name.lower()
+    # utf-8-sig also drops the byte order mark that spreadsheets write.
+    with (gzip.open if name.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
+        num_blank, first = 0, limits.bounded_line(path, file)
+        while first == "\n":
+            num_blank, first = num_blank + 1, limits.bounded_line(path, file)
+    separator = "\t" if name.endswith(".tsv") else max(",;\t", key=first.count)
+    if name.endswith(".txt") and separator not in first:
+        separator = r"\s+"
+    return separator, num_blank
 
 
-def _check_names(path: Path, names: Sequence[str]) -> None:
+def _read_cells(path: Path, read: Callable[..., "pd.DataFrame"], num_blank: int) -> "pd.DataFrame":
+    """All cells as texts; the index holds row numbers, blank lines counted as spreadsheets do."""
+    import pandas as pd
+
+    wrong = "{}: row {} has {} cells, expected {} as in row {}; fix the row or its separators"
+    first = num_blank + 1
+    try:
+        # of the two engines the one that tells a cell that is not there from an empty one
+        frame = read(dtype=str, engine="python", skip_blank_lines=False, skiprows=num_blank)
+    except pd.errors.ParserError as error:
+        found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+        if found is None:
+            raise
+        expected, row, num_cells = found.groups()
+        raise ValueError(wrong.format(path, row, num_cells, expected, first)) from error
+    frame = frame.set_axis(range(first, first + len(frame)), axis=0)
+    absent = frame.isna().to_numpy()
+    blank = absent[:, 1:].all(axis=1) & (frame[0].fillna("") == "").to_numpy()
+    short = np.flatnonzero(absent.any(axis=1) & ~blank)
+    if len(short):
+        num_cells, expected = int((~absent[short[0]]).sum()), frame.shape[1]
+        raise ValueError(wrong.format(path, frame.index[short[0]], num_cells, expected, first))
+    return frame[~blank]
+
+
+def _number(cell: str) -> float:
+    """The value of a cell to the last digit, NaN for text."""
+    try:
+        # Python reads 1_000 as a number; in a table it is more likely a code.
+        return np.nan if "_" in cell else float(cell)
+    except ValueError:
+        return np.nan
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in _MISSING
+
+
+def _finite_numbers(path: Path, frame: "pd.DataFrame", columns: Sequence[str] | None) -> np.ndarray:
+    """
+    The cells as float64 ``[N, number of columns]``.
+
+    :param columns: the only columns whose cells must be finite numbers; None for all.
+    :raises ValueError: naming columns, kinds and counts of other cells, and the first of each.
+    """
+    values, found = np.empty(frame.shape), []
+    for i, name in enumerate(frame.columns):
+        values[:, i], kinds = _parse(frame[name])
+        if columns is None or name in columns:
+            found += [(name, kind, np.flatnonzero(rows)) for kind, rows in kinds.items()]
+    found = [(name, kind, rows) for name, kind, rows in found if len(rows)]
+    if not found:
+        return values
+    lines = []
+    for name, kind, rows in found[:_MOST_LISTED]:
+        cell = str(frame[name].iloc[rows[0]])
+        lines.append(
+            f"  column {quoted(name)}: {len(rows)} {kind} cell{'s' * (len(rows) > 1)}, the first "
+            f"in row {frame.index[rows[0]]} ({quoted('null' if cell == '<NA>' else cell)}); "
+            f"{_REMEDIES[kind]}"
+        )
+    if len(found) > len(lines):
+        count = len({name for name, *_ in found})
+        lines.append(f"  and {len(found) - len(lines)} more; {count} columns have bad cells")
+    raise ValueError(f"{path}: every cell must be a finite number, but\n" + "\n".join(lines))
+
+
+def _parse(cells: "pd.Series") -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Values of a column as float64, NaN for text; and for each kind of bad cell, where it is."""
+    from pandas.api import types
+
+    missing = cells.isna().to_numpy()
+    if types.is_object_dtype(cells):
+        values = np.array([_number(cell) for cell in cells])
+        missing |= np.array([_is_missing(cell) for cell in cells])
+        text = np.isnan(values) & ~missing
+    elif types.is_numeric_dtype(cells) or types.is_bool_dtype(cells):
+        values = cells.to_numpy(np.float64, na_value=np.nan)
+        missing |= np.isnan(values)
+        text = np.zeros_like(missing)
+    else:  # dates, lists and other types of Parquet
+        values, text = np.full(len(cells), np.nan), ~missing
+    return values, {"infinite": np.isinf(values), "missing": missing, "text": text}
+
+
+def _require_distinct(path: Path, names: Sequence[str]) -> None:
     unnamed = [i + 1 for i, name in enumerate(names) if not name][:_MOST_LISTED]
     if unnamed:
         raise ValueError(
@@ -282,11 +288,11 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         raise ValueError(f"{path}: column names must differ, {repeated} repeated; rename them")
 
 
-def _split_target(
-    path: Path, values: np.ndarray, names: Sequence[str], target: str | None
-) -> Table:
+def _split_target(path: Path, values: np.ndarray, names: list[str], target: str | None) -> Table:
     if target is None:
         return Table(values, None, tuple(names), None)
+    if target.isdecimal() and names == [f"c{i}" for i in range(len(names))]:
+        target = f"c{int(target)}"
     if target not in names:
         close = difflib.get_close_matches(target, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
@@ -295,6 +301,6 @@ def _split_target(
         )
     if len(names) == 1:
         raise ValueError(f"{path}: no input columns are left beside the target {target!r}")
-    index = list(names).index(target)
+    index = names.index(target)
     features = tuple(name for name in names if name != target)
     return Table(np.delete(values, index, axis=1), values[:, [index]], features, target)

@@ -24,7 +24,6 @@ from gpflow_sparse.data import (
     images,
     list_datasets,
     load,
-    molecules,
     robot_arm,
 )
 
@@ -246,13 +245,13 @@ def test_a_molecule_is_downloaded_with_a_warning_and_only_positions_and_energies
     content = io.BytesIO()
     np.savez(content, **molecule())
     server.put("md22_AT-AT.npz", content.getvalue())
-    monkeypatch.setattr(molecules, "MD22_URL", server.url)
+    monkeypatch.setattr(datasets, "MD22_URL", server.url)
     with pytest.warns(UserWarning, match=r"md22_AT-AT\.npz has no known checksum"):
         check_molecule(load("md22_AT-AT", split=2), molecule(), 2)
 
 
 def test_the_address_of_molecules_is_https() -> None:
-    assert molecules.MD22_URL.startswith("https://www.quantum-machine.org/")
+    assert datasets.MD22_URL.startswith("https://www.quantum-machine.org/")
 
 
 def test_a_local_molecule_has_energies_in_a_column_or_not(tmp_path: Path) -> None:
@@ -432,7 +431,7 @@ def test_the_listing_has_every_set_of_the_registry_with_its_size() -> None:
     listing = {info.name: info for info in list_datasets()}
     names = {path.split("/")[1] for path in datasets._registry()}
     others = {"cifar10", "digits", "mnist", "robot_arm"}
-    assert names | others | set(molecules.MD22) == set(listing)
+    assert names | others | set(datasets.MD22) == set(listing)
     assert len(listing) == 47
     assert (listing["md22_AT-AT"].num_data, listing["md22_AT-AT"].input_dim) == (20001, 180)
     assert (listing["kin40k"].num_data, listing["kin40k"].input_dim) == (40000, 8)

@@ -145,7 +145,7 @@ def test_statistics_given_by_hand_are_checked() -> None:
 
 
 def test_importing_the_data_package_does_not_import_tensorflow() -> None:
-    heavy = {"tensorflow", "gpflow", "sklearn", "pooch", "pyarrow"}
+    heavy = {"tensorflow", "gpflow", "sklearn", "pooch", "pyarrow", "pandas"}
     code = f"import sys, gpflow_sparse.data; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -74,6 +74,26 @@ def test_common_separators_and_line_ends_read_the_same(
     assert table.feature_names == ("a",)
 
 
+def test_numbers_are_read_to_the_last_digit_beside_text_and_without_it(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(200, 3)) * 10.0 ** np.arange(-9, 9, 6)
+    lines = [",".join(map(repr, row.tolist())) for row in values]
+    path = write(tmp_path / "a.csv", "\n".join(["a,b,c", *lines]))
+    assert_array_equal(read_table(path).X, values)
+    path = write(tmp_path / "b.csv", "\n".join(["a,b,c,d", *(f"{line},red" for line in lines)]))
+    table = read_table(path, target="c", columns=["a", "b", "c"])
+    assert_array_equal(table.X[:, :2], values[:, :2])
+    assert np.isnan(table.X[:, 2]).all()
+    assert_array_equal(table.Y[:, 0], values[:, 2])
+
+
+def test_blank_lines_count_above_the_header_and_between_rows(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="row 6 has 1 cells, expected 2 as in row 3"):
+        read_table(write(tmp_path / "a.csv", "\n\na,b\n1,2\n\n3\n"))
+    assert_array_equal(read_table(write(tmp_path / "a.csv", "\n\na,b\n1,2\n\n3,4\n")).X[1], [3, 4])
+    with pytest.raises(ValueError, match="'b': 1 text cell, the first in row 5"):
+        read_table(write(tmp_path / "a.csv", "\na,b\n1,2\n\n3,True\n"))
+
+
 def test_a_compressed_csv_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
