@@ -19,6 +19,7 @@ THINNED = {
     "test_hostile_sparse.py": 6,
     "test_hostile_swsgp.py": 6,
     "test_round_trip.py": 6,
+    "test_stored.py": 6,
     "test_variable_data.py": 4,
     "test_basis.py": 3,
     "test_qsgp.py": 3,

@@ -150,10 +150,13 @@ class Decoder:
         if isinstance(made, tf.Module) and node["name"] is not None:
             tf.Module.__init__(made, name=_require(node["name"], str))
         self._made[index] = made  # before its attributes, which may refer to it
+        decoded: dict[str, Any] = {}
         for name, part in attributes.items():
-            names.require_attribute(kind, name)
             own = name == "conditional_distribution" and closure is not None
-            setattr(made, name, closure if own else self.decode(part, depth))
+            decoded[name] = closure if own else self.decode(part, depth)
+        for name, value in names.attributes_today(kind, decoded).items():
+            names.require_attribute(kind, name)
+            setattr(made, name, value)
 
 
 def _loc_scale_closure(likelihood: Any, node: Any) -> Callable[..., Any] | None:

@@ -166,7 +166,7 @@ class Encoder:
             if isinstance(value, tf.Module) and names.is_bookkeeping(attribute):
                 continue
             distribution = _loc_scale_distribution(value, attribute, item)
-            attributes[attribute] = (
+            attributes[names.attribute_in_files(kind, attribute)] = (
                 self.encode(item, where, depth + 1)
                 if distribution is None
                 else {"loc_scale": names.class_name(distribution)}

@@ -1,6 +1,9 @@
-"""What a model file may name: classes and functions from fixed public lists, and nothing else.
+"""The names of classes, attributes and functions in model files.
 
-A file is never a reason to import anything: a name is looked up in these tables, or refused.
+A file may name what is in these tables and nothing else, so that reading one imports nothing that
+it asks for. The name of a class or attribute in files never changes, whatever it is called in the
+code: a rename is one line in ``RENAMED_CLASSES`` or ``RENAMED_ATTRIBUTES``, files go on being
+written with the old name, and both older and newer versions of the package can read them.
 """
 
 import functools
@@ -18,6 +21,15 @@ import tensorflow_probability as tfp
 from gpflow.quadrature.base import GaussianQuadrature
 
 from gpflow_sparse.data.standardize import Standardizer
+
+# Renamed classes: the name in files, and the public name or "module:Name" of the class today.
+RENAMED_CLASSES: dict[str, str] = {}
+# Renamed attributes by the name of their class today, which also holds for its subclasses: the name
+# in files, and the name today; None for an attribute that is no longer kept.
+RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}
+# For a change that is no rename, by the name of the class today: from the attributes of an older
+# file, as objects by their names today, to the attributes of today.
+UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _NAMESPACES = (
     "gpflow.functions",
@@ -107,12 +119,18 @@ def assembled_classes() -> dict[str, type]:
     for room in (f"gpflow_sparse.{room}" for room in _ROOMS):
         if importlib.util.find_spec(room) is not None:
             found |= _classes(room, _modules(room))
-    return found
+    renamed = {name: _renamed_class(today, found) for name, today in RENAMED_CLASSES.items()}
+    return renamed | found | renamed  # in this order, which is that of `class_name`, and with these
+
+
+def _renamed_class(today: str, known: dict[str, type]) -> type:
+    module, _, name = today.partition(":")
+    return getattr(importlib.import_module(module), name) if name else known[today]
 
 
 def class_name(kind: type) -> str:
-    """The public name of a class, or ``module:qualname`` for a class of the user's."""
-    for table in (constructed_classes(), assembled_classes()):
+    """The name of a class in files, or ``module:qualname`` for a class of the user's."""
+    for table in (constructed_classes(), assembled_classes()):  # the names in older files first
         for name, known in table.items():
             if known is kind:
                 return name
@@ -149,6 +167,48 @@ def assembled_class(name: str, classes: Iterable[type]) -> type:
         f"it names {name[:200]!r}, which is no known class; a newer gpflow_sparse or GPflow may "
         "have it"
     )
+
+
+def attribute_in_files(kind: type, name: str) -> str:
+    """The name in files of an attribute of a class."""
+    for renamed in _tables_of(kind, RENAMED_ATTRIBUTES):
+        for in_files, today in renamed.items():
+            if today == name:
+                return in_files
+    return name
+
+
+def attributes_today(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes by their names in a file as attributes by the names that the class has today."""
+    for renamed in _tables_of(kind, RENAMED_ATTRIBUTES):
+        names = {name: renamed.get(name, name) for name in attributes}
+        attributes = {today: attributes[name] for name, today in names.items() if today is not None}
+    for upgrade in _tables_of(kind, UPGRADES):
+        attributes = upgrade(attributes)
+    return attributes
+
+
+def _tables_of(kind: type, tables: dict[str, Any]) -> list[Any]:
+    own = [base for base in kind.__mro__ if base.__module__.startswith("gpflow_sparse.")]
+    return [tables[base.__name__] for base in own if base.__name__ in tables]
+
+
+def variable_in_files(model: tf.Module, path: Iterable[Any]) -> str:
+    """
+    The name in checkpoints of a variable of a model.
+
+    :param path: attributes and places that lead to it from the model.
+    """
+    part: Any = model
+    found = ["model"]
+    for key in path:
+        if isinstance(part, tf.Module):
+            found.append(attribute_in_files(type(part), key))
+            part = getattr(part, key)
+        else:
+            found.append(str(key))
+            part = part[key]
+    return ".".join(found)
 
 
 def can_assemble(kind: type) -> bool:

@@ -9,6 +9,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse.persistence import names
+
 
 @dataclass
 class Progress:
@@ -112,6 +114,6 @@ class RunState:
 
 
 def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
-    """All variables of a model by the path of attributes that leads to them."""
+    """All variables of a model by the path that leads to them, as checkpoints name it."""
     leaves = model._flatten(predicate=lambda leaf: isinstance(leaf, tf.Variable), with_path=True)
-    return {".".join(["model", *map(str, path)]): variable for path, variable in leaves}
+    return {names.variable_in_files(model, path): variable for path, variable in leaves}

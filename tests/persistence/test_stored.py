@@ -1,0 +1,83 @@
+"""Files of version 0.1 load with the code of today, and models predict what they did."""
+
+import json
+import tarfile
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.persistence import names
+from gpflow_sparse.training.state import named_variables
+from tests.persistence import stored, zoo
+
+EXPECTED = json.loads((stored.FIXTURES / stored.EXPECTED).read_text())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored")
+    with tarfile.open(stored.FIXTURES / stored.ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def assert_expected(parts, name):
+    for part, old in zip(parts, EXPECTED[name]["values"], strict=True):
+        np.testing.assert_allclose(part, old, rtol=1e-10, atol=1e-10)
+
+
+def of_kind(kind):
+    return [name for name in EXPECTED if name.startswith(kind)]
+
+
+def test_every_model_of_the_archive_loads(files):
+    for name in of_kind("models/"):
+        assert isinstance(gs.load(files / name), gpflow.models.BayesianModel)
+
+
+@pytest.mark.parametrize("name", of_kind("models/"))
+def test_a_stored_model_predicts_what_it_did(name, files):
+    model, X = gs.load(files / name), np.array(EXPECTED[name]["X"])
+    assert_expected(zoo.predictions(model, X), name)
+
+
+@pytest.mark.parametrize("name", of_kind("runs/"))
+def test_a_stored_checkpoint_is_resumed(name, files):
+    """The steps after it are those that an unbroken run of the old code took."""
+    model = stored.train(name.partition("/")[2], files / name, 4, resume=True)
+    assert_expected(zoo.predictions(model, np.array(EXPECTED[name]["X"])), name)
+
+
+def test_a_stored_export_predicts_what_it_did(files):
+    exported, X = tf.saved_model.load(str(files / "export")), np.array(EXPECTED["export"]["X"])
+    assert_expected([*exported.predict_f(X), *exported.predict_y(X)], "export")
+
+
+def test_a_rename_is_one_line_in_the_table(files, monkeypatch, tmp_path):
+    """A class and its attributes as they may be called tomorrow, in the code but not in files."""
+    path = files / "models/battery.odvgp"
+    old = gs.load(path)
+    kind = type(old)
+    renamed = type("DecoupledGP", (kind,), {"__module__": kind.__module__})
+    monkeypatch.setattr(f"{kind.__module__}.DecoupledGP", renamed, raising=False)
+    classes = {"gpflow_sparse.models.ODVGP": f"{kind.__module__}:DecoupledGP"}
+    attributes = {"DecoupledGP": {"num_data": "num_rows", "jitter": None, "whiten": "white"}}
+    upgrades = {"DecoupledGP": lambda found: found | {"num_data": found["num_rows"]}}
+    monkeypatch.setattr(names, "RENAMED_CLASSES", classes)
+    monkeypatch.setattr(names, "RENAMED_ATTRIBUTES", attributes)
+    monkeypatch.setattr(names, "UPGRADES", upgrades)
+    monkeypatch.setattr(names, "assembled_classes", names.assembled_classes.__wrapped__)
+    new = gs.load(path)
+    assert type(new) is renamed
+    assert (new.num_rows, new.num_data, new.white) == (old.num_data, old.num_data, old.whiten)
+    assert not {"jitter", "whiten"} & vars(new).keys()
+    assert names.class_name(renamed) == "gpflow_sparse.models.ODVGP"
+    assert names.attribute_in_files(renamed, "num_rows") == "num_data"
+    # and so are the variables of a checkpoint
+    attributes["DecoupledGP"] = {"prior_covariance": "kernel"}
+    found, expected = named_variables(new), named_variables(old)
+    assert "model.prior_covariance.lengthscales._pretransformed_input" in found
+    assert [name.replace("prior_covariance", "kernel") for name in found] == list(expected)
