@@ -24,7 +24,7 @@ _MOVED = {
     "numerics": "linalg block_elimination streaming recomputation neighbors counters",
     "validation": "checks component_checks labels",
     "covariances": "stationary patch_sums",
-    "inference": """batch_evidence blocks chevron collapsed neighborhoods noise_profile quadrature
+    "inference": """batch_evidence blocks chevron collapsed neighborhoods quadrature
         rotation sampling subsampling type_one""",
     "initialization": "hyperparameters image_patches",
 }
@@ -32,7 +32,14 @@ _NEW_PLACES = {
     f"{_PACKAGE}.{name}": f"{_PACKAGE}.{folder}.{name}"
     for folder, names in _MOVED.items()
     for name in names.split()
-} | {f"{_PACKAGE}.images": f"{_PACKAGE}.covariances.patch_grids"}
+} | {
+    f"{_PACKAGE}.{old}": f"{_PACKAGE}.{new}"
+    for old, new in {
+        "images": "covariances.patch_grids",
+        "noise_profile": "inference.rotation",
+        "inference.noise_profile": "inference.rotation",
+    }.items()
+}
 
 
 class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -20,17 +20,21 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from scipy.optimize import minimize_scalar
 
 from gpflow_sparse.inference.collapsed import RowSums
 
 # Directions with less than this share of the largest s^2 count as zero on the data. The sums know
 # s^2 with absolute error of about 1e-16 of the largest only.
 _NEGLIGIBLE = 1e-13
+# Noise variances, a constant ratio apart, among which the best is looked for.
+_NOISES = 200
 
 
 class Rotation(NamedTuple):
-    """The features' sums over rows in the basis that makes them orthogonal, in float64."""
+    """Sums over rows of features rotated to be orthogonal on the data, in float64."""
 
     V: tf.Tensor
     """Directions, the columns of an orthogonal matrix ``[p, p]``, by descending ``s^2``."""
@@ -62,10 +66,10 @@ def rotate(sums: RowSums) -> Rotation:
     """
     values, V = tf.linalg.eigh(sums.AAT)  # ascending
     values, V = tf.reverse(values, [0]), tf.reverse(V, [1])
-    seen = values > _NEGLIGIBLE * values[0]
-    squares = tf.where(seen, values, 0.0)
+    positive = values > _NEGLIGIBLE * values[0]
+    squares = tf.where(positive, values, 0.0)
     projections = tf.linalg.matmul(V, sums.Ae, transpose_a=True)  # [p, P]
-    projections = tf.where(seen[:, None], projections, 0.0)
+    projections = tf.where(positive[:, None], projections, 0.0)
     energies = tf.math.divide_no_nan(tf.reduce_sum(tf.square(projections), axis=1), squares)
     tail = tf.maximum(sums.squares - tf.reduce_sum(energies), 0.0)
     return Rotation(V, squares, projections, energies, tail, sums.num_rows)
@@ -103,7 +107,7 @@ def rotated_log_density(rotation: Rotation, noise: tf.Tensor, weights: tf.Tensor
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             fit = energies / tf.square(D)
             at_weights = 0.5 * s2 * (fit - num_outputs / D)
-            # 1 / D - 1 / noise, which is 0 where the data do not see the function
+            # 1 / D - 1 / noise, which is 0 for functions that are zero on the data
             log_det = count / noise - num_outputs * tf.reduce_sum(weights * s2 / D, -1) / noise
             at_noise = 0.5 * (tail / tf.square(noise) + tf.reduce_sum(fit, axis=-1) - log_det)
             return upstream * at_noise, upstream[..., None] * at_weights
@@ -126,6 +130,26 @@ def best_weights(rotation: Rotation, noise: tf.Tensor) -> tf.Tensor:
     excess = tf.maximum(rotation.energies / rotation.num_outputs - noise, 0.0)
     best = tf.math.divide_no_nan(excess, rotation.squares)
     return tf.where(rotation.squares > 0.0, best, 1.0)
+
+
+def best_noise(rotation: Rotation, lowest: float) -> float:
+    """
+    The noise variance of the largest likelihood with unit weights, from ``lowest`` to the mean
+    square of the errors: the best of 200 values a constant ratio apart, refined between its
+    neighbors. Time O(p) for each value.
+    """
+    mean_square = (rotation.tail + tf.reduce_sum(rotation.energies)) / rotation.num_rows
+    highest = max(2.0 * lowest, float(mean_square) / rotation.num_outputs)
+    grid = np.linspace(math.log(lowest), math.log(highest), _NOISES)
+    ones = tf.ones_like(rotation.squares)
+
+    def loss(log_noise: float) -> float:
+        noise = tf.constant(math.exp(log_noise), tf.float64)
+        return -float(rotated_log_density(rotation, noise, ones))
+
+    best = int(np.argmin([loss(value) for value in grid]))
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, _NOISES - 1)]
+    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
 
 
 def coefficient_moments(

@@ -17,12 +17,13 @@ from gpflow_sparse.inference import rotation
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.numerics import linalg
 
-# Diagonal of what stands in for a factor that does not exist; those that exist have at least 1.
+# Diagonal of the matrix returned in place of a Cholesky factor that does not exist; diagonals of
+# factors that exist are at least 1.
 _FAILED = 0.5
 
 
 class LogNormal(NamedTuple):
-    """A positive number whose logarithm is ``N(mu, sd^2)``."""
+    """The log-normal distribution: the logarithm is ``N(mu, sd^2)``."""
 
     mu: float
     sd: float
@@ -34,7 +35,7 @@ class LogNormal(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Independent priors: one for every weight, one for the noise variance."""
+    """Independent log-normal priors of every weight and of the noise variance."""
 
     weights: LogNormal
     noise: LogNormal
@@ -42,7 +43,7 @@ class Prior(NamedTuple):
 
 def lognormal_from_mode_variance(mode: float, variance: float) -> LogNormal:
     """
-    The log-normal distribution with this mode and this variance, both of the number itself.
+    The log-normal distribution with a given mode and variance.
 
     ``t = exp(sd^2)`` solves ``t^3 (t - 1) = variance / mode^2``; Newton's method on the logarithm
     of this, from below, where it converges monotonically. Relative error below 1e-12.
@@ -75,43 +76,34 @@ def log_prior(prior: Prior, x: tf.Tensor) -> tf.Tensor:
     return total
 
 
-def rotated_log_posterior(
-    rotated: rotation.Rotation, prior: Prior
+def log_posterior(
+    sums: RowSums | rotation.Rotation, prior: Prior
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """
-    The log density of ``x`` and the data with weights on rotated functions; O(p).
+    The joint log density of ``x = (log w, log noise)`` and the data.
 
-    :return: a function from ``[C, p + 1]`` to ``[C]``.
+    :param sums: of the features, for weights on them, O(p^3) per value; or their rotation, for
+        weights on rotated functions, O(p).
+    :return: a function from ``[C, p + 1]`` to ``[C]``; with weights on features minus infinity
+        where the weights are so large, or the noise so small, that B has no Cholesky factor.
     """
 
-    def log_posterior(x: tf.Tensor) -> tf.Tensor:
-        values = tf.exp(x)
-        likelihood = rotation.rotated_log_density(rotated, values[..., -1], values[..., :-1])
+    def density(x: tf.Tensor) -> tf.Tensor:
+        weights, noise = tf.exp(x[..., :-1]), tf.exp(x[..., -1])
+        if isinstance(sums, rotation.Rotation):
+            likelihood = rotation.rotated_log_density(sums, noise, weights)
+        else:
+            likelihood = weighted_log_density(sums, noise, weights)
         return likelihood + log_prior(prior, x)
 
-    return log_posterior
-
-
-def weighted_log_posterior(sums: RowSums, prior: Prior) -> Callable[[tf.Tensor], tf.Tensor]:
-    """
-    The log density of ``x`` and the data with weights on the features; O(p^3).
-
-    :return: a function from ``[C, p + 1]`` to ``[C]``; minus infinity where the weights are so
-        large, or the noise so small, that the density cannot be computed.
-    """
-
-    def log_posterior(x: tf.Tensor) -> tf.Tensor:
-        values = tf.exp(x)
-        return weighted_log_density(sums, values[..., -1], values[..., :-1]) + log_prior(prior, x)
-
-    return log_posterior
+    return density
 
 
 def start_and_scales(
     prior: Prior, sums: RowSums | rotation.Rotation, num_chains: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Where chains start, and the scale of every coordinate of ``x``.
+    Starting point of Markov chains, and the scale of every coordinate of ``x``.
 
     The start is the mode of the prior over ``(w, noise)``. A weight is known from the data to
     within about one coordinate's worth of information, so its scale is its prior's; the log noise
@@ -206,7 +198,7 @@ def _weighted_precision(sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> 
 
 
 def _factor_if_any(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Factors, and which of them exist: samplers try impossible values."""
+    """Cholesky factors, and which of them exist: samplers propose weights without one."""
     eye = tf.eye(B.shape[-1], dtype=B.dtype)
     L = linalg.cholesky_or(
         B, lambda: tf.broadcast_to(_FAILED**2 * eye, tf.shape(B)), "I + W A A^T / noise"

@@ -13,7 +13,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.inference import batch_evidence, collapsed
-from gpflow_sparse.inference import noise_profile as profiles
+from gpflow_sparse.inference.rotation import best_noise, rotate
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.models import held_out as held_out_rows
 from gpflow_sparse.models.fitted_weights import FittedWeights
@@ -232,7 +232,7 @@ class SoftKI(MinibatchModel):
             parts.append(row_sums(self.basis, data, self.mean_function, self.dtype))
         parameter = noise_parameter(self.likelihood)
         lowest = gpflow.config.default_likelihood_positive_minimum()  # where parameters end
-        value = max(profiles.profile(part).best_noise(1.001 * lowest) for part in parts)
+        value = max(best_noise(rotate(part), 1.001 * lowest) for part in parts)
         scale = self.likelihood.variance is None
         parameter.assign(tf.fill(parameter.shape, value**0.5 if scale else value))
 

@@ -12,10 +12,9 @@ from gpflow_sparse.inference.quadrature import quadrature
 from gpflow_sparse.inference.rotation import Rotation
 from gpflow_sparse.inference.type_one import (
     Prior,
+    log_posterior,
     lognormal_from_mode_variance,
-    rotated_log_posterior,
     start_and_scales,
-    weighted_log_posterior,
     weights_and_noise,
 )
 from gpflow_sparse.posteriors.components import (
@@ -79,13 +78,8 @@ def type_one_posterior(
         return MixturePosterior(basis, components, log_evidence=result.log_evidence, **rest)
     checks.require_count(num_chains, "num_chains")
     start, scales = start_and_scales(prior, sums, num_chains)
-    log_posterior = (
-        rotated_log_posterior(sums, prior)
-        if isinstance(sums, Rotation)
-        else weighted_log_posterior(sums, prior)
-    )
     samples = _SAMPLERS[method](
-        log_posterior,
+        log_posterior(sums, prior),
         start,
         scales,
         num_samples=num_samples,

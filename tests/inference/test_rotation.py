@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from gpflow_sparse.inference import collapsed, rotation
 from tests.oracles import grief_type_one as oracle
+from tests.oracles import softki
 
 N, NOISE = 12, 0.3
 
@@ -199,3 +200,87 @@ def test_it_compiles_with_parameters_of_gpflow():
     x = np.concatenate([np.ravel(v.numpy()) for v in variables])
     expected = oracle.differences(at, x)
     np.testing.assert_allclose(np.concatenate([np.ravel(s) for s in slopes]), expected, rtol=1e-6)
+
+
+# ---- the best noise variance
+
+
+def noisy_problem(rows=40, size=6, outputs=1, noise=0.1, seed=0):
+    """Features ``A [m, N]``, and errors that are a combination of them plus noise."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(size, rows)) * np.linspace(0.05, 1.0, size)[:, None]
+    f = A.T @ rng.normal(size=(size, outputs))
+    return A, f + np.sqrt(noise) * rng.normal(size=(rows, outputs))
+
+
+def densities(found, noises):
+    """Log densities with unit weights at every noise variance."""
+    noises = np.atleast_1d(noises)
+    ones = np.ones((len(noises), len(found.squares)))
+    return rotation.rotated_log_density(found, *tensors(noises, ones)).numpy()
+
+
+SHAPES = {"tall": (40, 6), "wide": (5, 9), "square": (7, 7), "one": (1, 1)}
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.04, 1.0, 300.0])
+def test_unit_weights_give_the_dense_log_density_at_every_noise(shape, outputs, noise):
+    A, errors = noisy_problem(*shape, outputs)
+    got = densities(rotated(A.T, errors), noise)
+    expected = softki.log_density_dense(A.T @ A, errors, noise)
+    # where rows are fewer than features, |e|^2 - projections is a difference of equals
+    np.testing.assert_allclose(got, expected, rtol=1e-9 if noise > 1e-5 else 1e-6)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("noise", [1e-4, 0.03, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_noise_is_the_best_of_a_fine_grid(noise, outputs, seed):
+    A, errors = noisy_problem(outputs=outputs, noise=noise, seed=seed)
+    got = rotated(A.T, errors)
+    best = rotation.best_noise(got, 1e-6)
+    values = np.exp(np.linspace(np.log(1e-6), np.log(np.mean(errors**2)), 4001))
+    dense = densities(got, values)
+    assert abs(np.log(best / values[np.argmax(dense)])) < 1.5 * np.log(values[1] / values[0])
+    assert densities(got, best)[0] >= max(dense) - 1e-9 * abs(max(dense))
+    assert 0.3 * noise < best < 3.0 * noise
+
+
+def test_the_best_noise_of_pure_noise_is_its_variance():
+    """Features that explain nothing: the maximizer is the mean square itself."""
+    A, errors = noisy_problem()
+    got = rotated(1e-9 * A.T, errors)
+    np.testing.assert_allclose(rotation.best_noise(got, 1e-6), np.mean(errors**2), rtol=1e-4)
+
+
+def test_the_best_noise_of_exact_features_is_the_lowest_allowed():
+    A, errors = noisy_problem(noise=0.0)
+    assert rotation.best_noise(rotated(A.T, errors), 1e-4) == pytest.approx(1e-4, rel=0.1)
+    assert rotation.best_noise(rotated(A.T, 0.0 * errors), 1e-4) == pytest.approx(1e-4, rel=0.1)
+
+
+@pytest.mark.parametrize("size", [0.8, 1.0, 1.2, 1.5])
+def test_the_highest_of_two_maxima_is_found(size):
+    """
+    Half of the errors are tiny and have no feature, half are larger than their features are: one
+    maximum fits the ones, another the others.
+    """
+    rng = np.random.default_rng(7)
+    axes = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    A = np.sqrt(0.1) * axes[:, :10].T
+    errors = axes @ np.repeat([[np.sqrt(size)], [0.01]], 10, axis=0)
+    got = rotated(A.T, errors)
+    values = np.exp(np.linspace(np.log(1e-6), np.log(np.mean(errors**2)), 2001))
+    dense = densities(got, values)
+    peaks = np.flatnonzero((dense[1:-1] > dense[:-2]) & (dense[1:-1] > dense[2:])) + 1
+    assert len(peaks) == 2
+    best = rotation.best_noise(got, 1e-6)
+    assert (best > 0.01) == (dense[peaks[1]] > dense[peaks[0]]) == (size > 1.0)
+    assert densities(got, best)[0] >= dense.max() - 1e-9
+
+
+def test_errors_of_zero_have_a_finite_density():
+    A, _ = noisy_problem()
+    assert np.isfinite(densities(rotated(A.T, np.zeros((40, 1))), 1e-6)).all()

@@ -82,30 +82,6 @@ def test_a_skewed_target_keeps_its_moments():
     np.testing.assert_allclose(numbers.var(), shape, rtol=0.08)
 
 
-def test_the_step_of_one_chain_is_the_algorithm_by_hand():
-    """One step from the start, with the random numbers that the seed gives."""
-    step = 0.7
-    position = tf.constant([[0.3, -0.2], [1.5, 0.4]], tf.float64)
-    target = sampling._value_and_gradient(lambda z: -tf.reduce_sum(z**4, axis=1), 0.0, 1.0)
-    state = sampling._State(position, *target(position))
-    t = tf.constant(4, tf.int64)
-    moved, probability = sampling._mala_step(target, state, tf.constant(step, tf.float64), 9, t)
-    x = position.numpy()
-    xi = tf.random.stateless_normal([2, 2], [9, 8], dtype=tf.float64).numpy()
-    uniform = tf.random.stateless_uniform([2], [9, 9], dtype=tf.float64).numpy()
-
-    def log_q(to, frm):
-        return -np.sum((to - frm - 0.5 * step**2 * -4 * frm**3) ** 2, axis=1) / (2 * step**2)
-
-    y = x + 0.5 * step**2 * -4 * x**3 + step * xi
-    ratio = np.sum(x**4, axis=1) - np.sum(y**4, axis=1) + log_q(x, y) - log_q(y, x)
-    np.testing.assert_allclose(probability, np.minimum(1.0, np.exp(ratio)), rtol=1e-12)
-    expected = np.where((uniform < np.exp(ratio))[:, None], y, x)
-    np.testing.assert_allclose(moved.position, expected, rtol=1e-12)
-    np.testing.assert_allclose(moved.value, -np.sum(expected**4, axis=1), rtol=1e-12)
-    np.testing.assert_allclose(moved.gradient, -4.0 * expected**3, rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_proposals_without_a_density_are_refused(name):
     def half(z):  # a half normal: nothing below 0

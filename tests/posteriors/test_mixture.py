@@ -205,7 +205,7 @@ def test_from_a_quadrature():
     assert exact.acceptance is None
     np.testing.assert_array_equal(exact.log_evidence, result.log_evidence)
     start, scales = type_one.start_and_scales(prior, rotated, 40)
-    target = type_one.rotated_log_posterior(rotated, prior)
+    target = type_one.log_posterior(rotated, prior)
     samples = sampling.mala(target, start, scales, num_samples=60, num_burnin=300, thin=10)
     w, noise = type_one.weights_and_noise(samples.values)
     sampled = MixturePosterior(
@@ -242,7 +242,7 @@ def test_samples_of_weights_on_features_agree_with_a_grid():
         type_one.lognormal_from_mode_variance(0.3, 0.04),
     )
     start, scales = type_one.start_and_scales(prior, sums, 40)
-    target = type_one.weighted_log_posterior(sums, prior)
+    target = type_one.log_posterior(sums, prior)
     samples = sampling.mala(target, start, scales, num_samples=20, num_burnin=300, thin=10)
     w, noise = type_one.weights_and_noise(samples.values)
     got = MixturePosterior(basis, WeightedComponents(sums, noise, w), residual=False)
