@@ -38,6 +38,11 @@ _NEW_PLACES = {
         "images": "covariances.patch_grids",
         "noise_profile": "inference.rotation",
         "inference.noise_profile": "inference.rotation",
+        "bases.eigensystems": "bases.grid_eigenfunctions",
+        "bases.grids": "bases.product",
+        "bases.interpolation": "bases.product",
+        "bases.reweighted": "bases.grid_eigenfunctions",
+        "bases.search": "bases.grid_eigenfunctions",
     }.items()
 }
 

@@ -3,14 +3,15 @@
 from gpflow_sparse._names import offer
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier
-from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions
-from gpflow_sparse.bases.grids import percentile_grid
+from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions, ReweightedBasis
 from gpflow_sparse.bases.hybrid import Hybrid
-from gpflow_sparse.bases.interpolation import interpolated_covariance
 from gpflow_sparse.bases.kernel_dictionary import KernelDictionary
 from gpflow_sparse.bases.preconditioner import conjugate_gradients, grief_preconditioner
-from gpflow_sparse.bases.product import is_product_kernel
-from gpflow_sparse.bases.reweighted import ReweightedBasis
+from gpflow_sparse.bases.product import (
+    interpolated_covariance,
+    is_product_kernel,
+    percentile_grid,
+)
 from gpflow_sparse.bases.soft_interpolation import SoftInterpolation
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What every finite basis is: m functions whose weighted sum is a Gaussian process."""
+"""Finite bases: m functions whose weighted sum is a Gaussian process."""
 
 import abc
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from gpflow_sparse.validation import checks, component_checks
 
 class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     """
-    Functions ``phi(x) [m]`` of which ``f(x) = phi(x)^T w`` is made, ``w ~ N(0, S^-1)``.
+    Functions ``phi(x) [m]`` whose weighted sum is ``f(x) = phi(x)^T w``, ``w ~ N(0, S^-1)``.
 
     S is the prior precision, see :meth:`prior_precision`. Where it is the identity the basis is
     *whitened*, and ``basis(X) basis(X')^T`` approximates ``k(X, X')``. :meth:`features` is the
-    whitened form of any basis, and all that models of all m functions ask for; those that take some
-    functions at a time call the basis and ask for the entries of S. A subclass provides
+    whitened form of any basis, which models of all m functions use; models of some functions at a
+    time call the basis and read entries of S. A subclass provides
     :meth:`_columns` and sets ``kernel`` and ``num_basis``; one that is not whitened sets
     ``precision`` and overrides :meth:`_features` and :meth:`_precision_diagonal`, and
     :meth:`_prior_precision` if S is dense.
@@ -29,11 +29,11 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     num_basis: int
     """m, the number of functions."""
     precision: str = "identity"
-    """What the prior precision S of the weights is: "identity", "diagonal" or "dense". It never
-    changes once the basis is made."""
+    """Structure of the prior precision S of the weights: "identity", "diagonal" or "dense"; fixed
+    when the basis is made."""
     num_leading: int = 0
-    """How many functions, the first ones, belong in every subset of them: a model that takes some
-    functions at a time always takes these."""
+    """Number of the first functions that every subset of functions includes, in models that take
+    some functions at a time."""
     is_projection: bool = False
     """Whether ``k(x, x') - phi(x)^T phi(x')`` is a covariance for any inputs: the functions are
     orthonormal in the function space of k, so that ``w`` are linear functionals of ``f ~ k``."""
@@ -41,10 +41,10 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     def __call__(self, X: Any, indices: Any = None) -> tf.Tensor:
         """
         :param X: ``[N, D]``.
-        :param indices: which functions, integers ``[k]`` from 0 to m - 1; all by default. No other
+        :param indices: of the functions, integers ``[k]`` from 0 to m - 1; all by default. No other
             column is computed.
         :return: ``[N, m]`` or ``[N, k]``.
-        :raises ValueError: for inputs or indices that are none, or of another D.
+        :raises ValueError: for inputs of another rank or D, not finite, and indices out of range.
         """
         X = self._require_inputs(X)
         if indices is not None:
@@ -57,20 +57,20 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         I)``. The layout of ``gpflow_sparse.inference.blocks`` and ``.collapsed``.
 
         :param X: ``[N, D]``.
-        :param precomputed: what :meth:`precompute` returned; None computes it.
+        :param precomputed: the result of :meth:`precompute`; None computes it.
         """
         X = self._require_inputs(X)
         return self._features(X, self.precompute() if precomputed is None else precomputed)
 
     def precompute(self) -> tuple[tf.Tensor, ...]:
-        """What :meth:`features` needs that is the same for all X; gradients flow through it."""
+        """Tensors of :meth:`features` that are the same for all X; gradients flow through them."""
         return ()
 
     def refresh(self) -> bool:
         """
         Choose the functions anew for the kernel as it is now, where there is a choice.
 
-        :return: whether they have changed; never, unless a subclass says otherwise.
+        :return: whether they have changed; False unless a subclass overrides this.
         """
         return False
 
@@ -79,8 +79,8 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         Rows ``i [k]`` and columns ``j [l]`` of the prior precision S of the weights, all by
         default. No other entry is computed.
 
-        :return: ``[k, l]``; of the identity, unless a subclass says otherwise.
-        :raises ValueError: for indices that are none.
+        :return: ``[k, l]``, of the identity unless a subclass overrides this.
+        :raises ValueError: for indices that are not integers from 0 to m - 1.
         """
         return self._prior_precision(self._require_chosen(i, "i"), self._require_chosen(j, "j"))
 
@@ -88,13 +88,13 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         """
         The diagonal of the prior precision S, ``[m]``, or the entries ``indices [k]`` of it alone.
 
-        :raises ValueError: for indices that are none.
+        :raises ValueError: for indices that are not integers from 0 to m - 1.
         """
         return self._precision_diagonal(self._require_chosen(indices, "indices"))
 
     @property
     def numbers_per_row(self) -> int:
-        """About how many numbers :meth:`features` makes on its way for one row of X."""
+        """Approximate number of elements that :meth:`features` computes for one row of X."""
         return self.num_basis
 
     @property
@@ -105,24 +105,23 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     @property
     def dtype(self) -> tf.DType:
         """Float type of the functions, which is that of the kernel."""
-        types = (p.dtype for p in self.kernel.parameters if p.dtype.is_floating)
-        return tf.as_dtype(next(types, gpflow.default_float()))
+        return float_type(self.kernel)
 
     @abc.abstractmethod
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """:meth:`__call__` behind the guards."""
+        """:meth:`__call__` of checked inputs."""
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
-        """:meth:`features` behind the guards."""
+        """:meth:`features` of checked inputs."""
         return tf.transpose(self._columns(X, None))
 
     def _prior_precision(self, i: tf.Tensor, j: tf.Tensor) -> tf.Tensor:
-        """:meth:`prior_precision` behind the guards, for ``i [k]`` and ``j [l]`` of int64."""
+        """:meth:`prior_precision` for checked ``i [k]`` and ``j [l]`` of int64."""
         diagonal = self._precision_diagonal(i)[:, None]  # [k, 1]
         return tf.where(i[:, None] == j[None, :], diagonal, tf.zeros_like(diagonal))
 
     def _precision_diagonal(self, indices: tf.Tensor) -> tf.Tensor:
-        """:meth:`precision_diagonal` behind the guards, for ``indices [k]`` of int64."""
+        """:meth:`precision_diagonal` for checked ``indices [k]`` of int64."""
         return tf.ones(tf.shape(indices), self.dtype)
 
     def _require_chosen(self, indices: Any, name: str) -> tf.Tensor:
@@ -141,6 +140,12 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         checks.require_range(X, "X")
         component_checks.require_kernel(self.kernel, X.shape[1])
         return X
+
+
+def float_type(kernel: Kernel) -> tf.DType:
+    """Float type of the parameters of a kernel; GPflow's default for a kernel without any."""
+    types = (p.dtype for p in kernel.parameters if p.dtype.is_floating)
+    return tf.as_dtype(next(types, gpflow.default_float()))
 
 
 def _require_indices(value: Any, num_basis: int, name: str = "indices") -> tf.Tensor:

@@ -1,21 +1,187 @@
-"""GRIEF: the leading eigenfunctions of a product kernel on a Cartesian grid of any size."""
+"""GRIEF: the leading eigenfunctions of a product kernel on a Cartesian grid of any size.
+
+One-dimensional eigensystems of each column, the search for the largest products of their
+eigenvalues, and the basis of products of their eigenfunctions; then the same with other weights.
+"""
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow import Parameter
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.bases import grids, search
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.bases.eigensystems import Eigensystem, eigensystem
-from gpflow_sparse.bases.product import ProductFactors
+from gpflow_sparse.bases.product import ProductFactors, make_grid
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
 
-# Below this share of the prior variance, models are warned that the basis is another kernel.
+# Below this share of the prior variance the basis warns that it is another kernel.
 _EXPLAINED = 0.9
+# Entries of a unit eigenvector below this, relative to its largest, may be rounding.
+_CLEAR = 1e-6
+# Logarithms are compared as integers, in units of 1e-9: exact sums, so that ties are ties.
+_RESOLUTION = 1e9
+
+
+class Eigensystem(NamedTuple):
+    """Eigensystem of ``k_i`` on the nodes of one column, in float64, largest eigenvalue first."""
+
+    log_eigenvalues: tf.Tensor
+    """``[m]``; ``-inf`` where the eigenvalue is lost to rounding."""
+    table: tf.Tensor
+    """``[m, m]``: ``k_i(x, nodes) table`` are the scaled eigenfunctions at x; columns of lost
+    eigenvalues are zero."""
+
+
+def eigensystem(
+    factors: ProductFactors, column: int, nodes: np.ndarray, shares: np.ndarray | None
+) -> Eigensystem:
+    """
+    Eigenvalues and scaled eigenvectors ``q / sqrt(lam)`` of ``K = k_i(nodes, nodes)``.
+
+    With shares ``omega`` the matrix is ``D^1/2 K D^1/2``, ``D = m diag(omega)``, and ``D^1/2 q``
+    takes the place of q: its spectrum is that of the measure that omega stands for. The computed
+    eigenvalues of a smooth kernel carry an absolute error of about ``eps`` times the largest, and a
+    third of them may be negative: only those above ``m eps`` times the largest are kept, and no
+    gradient passes through the root of the others. Gradients reach the parameters of the kernel by
+    the perturbation formula over all eigenvectors, the lost ones included. Time O(m^3).
+
+    :param shares: ``[m]``, positive, with sum 1; None for the matrix as it is.
+    """
+    size = len(nodes)
+    u = tf.constant(nodes, tf.float64)
+    K = factors.factor(column, u, u)
+    K = linalg.require_finite(
+        0.5 * (K + tf.transpose(K)),
+        f"The covariance of column {column} on the grid must be finite, look at the parameters of "
+        "the kernel: its lengthscales may be NaN or have underflowed to zero",
+    )
+    roots = None if shares is None else tf.constant(np.sqrt(size * shares), tf.float64)
+    if roots is not None:
+        K = roots[:, None] * K * roots[None, :]
+    ascending, vectors = tf.linalg.eigh(K)
+    lam, Q = tf.reverse(ascending, [0]), _with_signs(tf.reverse(vectors, [1]))
+    kept = tf.stop_gradient(lam > size * factors.precision(column, tf.float64) * lam[0])
+    safe = tf.where(kept, lam, tf.ones_like(lam))  # no division by zero, nor its gradient
+    table = tf.where(kept, Q / tf.sqrt(safe), tf.zeros_like(Q))
+    if roots is not None:
+        table = roots[:, None] * table
+    nothing = tf.constant(-np.inf, tf.float64)
+    return Eigensystem(tf.where(kept, tf.math.log(safe), nothing), table)
+
+
+def _with_signs(Q: tf.Tensor) -> tf.Tensor:
+    """
+    Eigenvectors with signs such that the last entry above rounding is positive.
+
+    The sign of a computed eigenvector differs between compilers and may flip as a parameter moves,
+    which would change the meaning of a trained weight. The j-th eigenvector of the usual kernels
+    crosses zero j times and never at the end of the grid (they are totally positive), so this sign
+    does not change with the parameters.
+    """
+    sizes = tf.abs(Q)
+    clear = sizes > _CLEAR * tf.reduce_max(sizes, axis=0)
+    from_end = tf.argmax(tf.reverse(tf.cast(clear, tf.int32), [0]), axis=0, output_type=tf.int32)
+    last = tf.shape(Q)[0] - 1 - from_end
+    chosen = tf.one_hot(last, tf.shape(Q)[0], axis=0, dtype=Q.dtype)  # [m, m]
+    return Q * tf.stop_gradient(tf.sign(tf.reduce_sum(chosen * Q, axis=0)))
+
+
+def top_products(log_spectra: Sequence[np.ndarray], count: int) -> np.ndarray:
+    r"""
+    Indices of the ``count`` largest products ``prod_i lam_i[index_i]``, largest first.
+
+    Exact: dropping a prefix takes ``count`` better ones, each of which beats it with the same
+    suffix. Ties, which equal grids and lengthscales make massively, are broken by the smaller index
+    in lexicographic order, so the result does not depend on rounding. Evans and Nair, "Scalable
+    Gaussian Processes with Grid-Structured Eigenfunctions" (2018), algorithm 1, whose indices
+    assume lists of one length and whose logarithms assume positive numbers.
+
+    Time O(count sum_i m_i).
+
+    :param log_spectra: ``log lam_i [m_i]``, each in descending order; ``-inf`` at its end marks
+        products that do not exist.
+    :return: indices ``[min(count, all that exist), d]``.
+    """
+    values = np.zeros(1, np.int64)
+    parents: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
+    for spectrum in _as_integers(log_spectra):
+        if len(values) == count:
+            # all of these with the leading entry are `count` products already
+            spectrum = spectrum[spectrum >= values.min() - values.max()]
+        products = (values[:, None] + spectrum[None, :]).ravel()
+        kept = _largest(products, count)  # prefixes in lexicographic order, and so are these
+        values = products[kept]
+        parents.append(kept // len(spectrum))
+        columns.append(kept % len(spectrum))
+    rows = np.argsort(-values, kind="stable")
+    indices = np.empty((len(rows), len(columns)), np.int32)
+    for i in range(len(columns) - 1, -1, -1):
+        indices[:, i] = columns[i][rows]
+        rows = parents[i][rows]
+    return indices
+
+
+def whole_groups(log_spectra: Sequence[np.ndarray], count: int) -> int:
+    """
+    The most products, at most ``count``, that can be taken without cutting through a tie.
+
+    :return: from 0 (the largest products tie, more than ``count`` of them) to ``count``.
+    """
+    indices = top_products(log_spectra, count + 1)
+    if len(indices) <= count:
+        return len(indices)
+    spectra = _as_integers(log_spectra)
+    values = sum(spectrum[indices[:, i]] for i, spectrum in enumerate(spectra))
+    steps = np.flatnonzero(np.diff(values))  # a group ends here
+    return int(steps[-1]) + 1 if len(steps) else 0
+
+
+def prefix_plan(indices: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """
+    Order of multiplications that makes all products with every distinct prefix multiplied once.
+
+    :param indices: ``[p, d]``.
+    :return: for each of the d factors ``(parent, column)``: the products up to it are ``previous[
+        parent] * factor[column]``; the last ones in the order of ``indices``.
+    """
+    num_products, num_factors = indices.shape
+    order = np.lexsort(indices.T[::-1])
+    rows = indices[order]
+    prefixes = np.zeros(num_products, np.int32)  # number of each row's prefix so far
+    fresh = np.zeros(num_products, bool)
+    fresh[0] = True
+    plan = []
+    for i in range(num_factors - 1):
+        fresh[1:] |= rows[1:, i] != rows[:-1, i]
+        first = np.flatnonzero(fresh)
+        plan.append((prefixes[first], rows[first, i].astype(np.int32)))
+        prefixes = (np.cumsum(fresh) - 1).astype(np.int32)
+    parent = np.empty(num_products, np.int32)
+    parent[order] = prefixes
+    plan.append((parent, indices[:, -1].astype(np.int32)))
+    return plan
+
+
+def _as_integers(log_spectra: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Logarithms relative to the leading entry, in whole units; infinite ones left out."""
+    kept = [np.asarray(s)[np.isfinite(s)] for s in log_spectra]
+    return [np.rint((s - s[0]) * _RESOLUTION).astype(np.int64) for s in kept]
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the ``count`` largest values in ascending order; of ties, the first ones."""
+    if len(values) <= count:
+        return np.arange(len(values))
+    threshold = np.partition(values, len(values) - count)[len(values) - count]
+    above = np.flatnonzero(values > threshold)
+    ties = np.flatnonzero(values == threshold)[: count - len(above)]
+    return np.sort(np.concatenate([above, ties]))
 
 
 class GridEigenfunctions(FiniteBasis):
@@ -70,40 +236,26 @@ class GridEigenfunctions(FiniteBasis):
             change which functions a truncated basis keeps, towards those of the data's
             distribution.
         :raises ValueError: for a kernel that is not a product, naming the part; for X or nodes that
-            are not finite; for counts that are none.
+            are not finite; for counts that are not positive.
         """
         super().__init__()
         checks.require_count(num_eigenfunctions, "num_eigenfunctions")
-        columns = None if X is None else checks.require_matrix(X, "X", tf.float64).numpy().T
-        if grid is None:
-            if columns is None:
-                raise ValueError("X is needed for the nodes: give X, or grid.")
-            nodes = [grids.percentile_grid(c, points_per_dimension) for c in columns]
-        else:
-            parts = _per_column(grid, "grid")
-            nodes = [grids.require_nodes(c, f"grid[{i}]") for i, c in enumerate(parts)]
-            if columns is not None and len(nodes) != len(columns):
-                raise ValueError(
-                    f"grid must have nodes for each of the {len(columns)} columns of X, got "
-                    f"{len(nodes)}."
-                )
         self.kernel = kernel
-        self.grid: tuple[np.ndarray, ...] = tuple(nodes)
-        """Nodes of each column, float64."""
-        self.grid_weights = _shares(grid_weights, columns, nodes)
-        """Their weights; None without."""
-        self._used = ProductFactors(kernel, len(nodes)).columns
+        grid, self.grid_weights = make_grid(X, points_per_dimension, grid, grid_weights)
+        self.grid: tuple[np.ndarray, ...] = grid
+        """Nodes of each column, float64; ``grid_weights`` are their weights, None without."""
+        self._used = ProductFactors(kernel, len(grid)).columns
         if not self._used:
             raise ValueError(
                 f"kernel must read a column of X; {type(kernel).__name__} is constant."
             )
-        indices = search.top_products(self._spectra(), num_eigenfunctions)
+        indices = top_products(self._spectra(), num_eigenfunctions)
         self.num_basis = len(indices)
         self.indices = tf.Variable(indices, trainable=False, name="indices")
-        """Which eigenfunctions, ``[p, d]``: one-dimensional indices for the columns in use."""
+        """One-dimensional indices of each eigenfunction in the columns in use, ``[p, d]``."""
         self._plan = [
             tuple(tf.Variable(part, trainable=False, shape=[None]) for part in step)
-            for step in search.prefix_plan(indices)
+            for step in prefix_plan(indices)
         ]
         self._warn_of_lost_variance()
 
@@ -123,12 +275,18 @@ class GridEigenfunctions(FiniteBasis):
         if not tf.executing_eagerly():
             raise ValueError("refresh must be called outside of tf.function.")
         spectra = self._spectra()
-        found = search.top_products(spectra, self.num_basis)
-        indices = np.concatenate([found, self._nothing(spectra, self.num_basis - len(found))])
+        found = top_products(spectra, self.num_basis)
+        # the index of an eigenfunction lost to rounding, which is zero, in place of missing ones
+        lost = np.zeros([1, len(spectra)], np.int32)
+        for i, spectrum in enumerate(spectra):
+            if not lost.any() and not np.isfinite(spectrum).all():
+                lost[0, i] = np.flatnonzero(~np.isfinite(spectrum))[0]
+        missing = self.num_basis - len(found)
+        indices = np.concatenate([found, np.repeat(lost, missing, axis=0)])
         if np.array_equal(indices, self.indices.numpy()):
             return False
         self.indices.assign(indices)
-        for variables, step in zip(self._plan, search.prefix_plan(indices), strict=True):
+        for variables, step in zip(self._plan, prefix_plan(indices), strict=True):
             for variable, part in zip(variables, step, strict=True):
                 variable.assign(part)
         self._warn_of_lost_variance()
@@ -158,7 +316,7 @@ class GridEigenfunctions(FiniteBasis):
         eigenvalues. Equal grids and lengthscales in several columns make such groups; a basis that
         cuts one keeps an arbitrary part of it.
         """
-        return search.whole_groups(self._spectra(), self.num_basis)
+        return whole_groups(self._spectra(), self.num_basis)
 
     def fraction_outside(self, X: Any) -> float:
         """The share of rows of ``X [N, D]`` outside of the grid, where all functions decay."""
@@ -238,16 +396,6 @@ class GridEigenfunctions(FiniteBasis):
     def _spectra(self) -> list[np.ndarray]:
         return [system.log_eigenvalues.numpy() for system in self._systems()]
 
-    def _nothing(self, spectra: list[np.ndarray], count: int) -> np.ndarray:
-        """``count`` times the index of an eigenfunction that does not exist, and so is zero."""
-        row = np.zeros([1, len(spectra)], np.int32)
-        for i, spectrum in enumerate(spectra):
-            lost = np.flatnonzero(~np.isfinite(spectrum))
-            if len(lost):
-                row[0, i] = lost[0]
-                break
-        return np.repeat(row, count, axis=0)
-
     def _warn_of_lost_variance(self) -> None:
         share = self.explained_variance()
         if share < _EXPLAINED:
@@ -259,35 +407,89 @@ class GridEigenfunctions(FiniteBasis):
             )
 
 
-def _per_column(value: Any, name: str) -> list[Any]:
-    try:
-        return list(value)
-    except TypeError:
-        raise ValueError(
-            f"{name} must be a sequence, one array per column, got {type(value).__name__}."
-        ) from None
+class ReweightedBasis(FiniteBasis):
+    """
+    ``sqrt(w_j) (V^T phi(x))_j``: the functions of another basis, rotated by V, with prior variances
+    w in place of 1.
 
+    Without V its kernel is eq. (11) of Evans and Nair, "Scalable Gaussian Processes with
+    Grid-Structured Eigenfunctions" (2018). With V it is another family of kernels: a diagonal in
+    rotated coordinates is none in the old ones, except for ``w = 1``, which is the basis itself
+    either way (an orthogonal V).
+    """
 
-def _shares(
-    value: Any, columns: np.ndarray | None, nodes: list[np.ndarray]
-) -> tuple[np.ndarray, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        if value != "data" or columns is None:
-            raise ValueError(
-                f'grid_weights must be None, "data" (with X), or arrays; got {value!r}'
-                + (" without X." if columns is None else ".")
-            )
-        pairs = zip(columns, nodes, strict=True)
-        return tuple(grids.nearest_shares(column, n) for column, n in pairs)
-    value = _per_column(value, "grid_weights")
-    if len(value) != len(nodes):
-        raise ValueError(
-            f"grid_weights must have weights for each of the {len(nodes)} columns, got "
-            f"{len(value)}."
-        )
-    return tuple(
-        grids.require_shares(shares, len(n), f"grid_weights[{i}]")
-        for i, (shares, n) in enumerate(zip(value, nodes, strict=True))
-    )
+    def __init__(self, basis: FiniteBasis, weights: Any, rotation: Any = None) -> None:
+        """
+        :param basis: m functions.
+        :param weights: w ``[m]``, positive; an array or a ``gpflow.Parameter``, which it shares.
+        :param rotation: V ``[m, m]``, orthogonal; None for the identity.
+        :raises ValueError: for weights that are not m positive numbers, or another shape of V.
+        """
+        super().__init__()
+        if not isinstance(basis, FiniteBasis):
+            raise ValueError(f"basis must be a finite basis, got {type(basis).__name__}.")
+        self.basis = basis
+        self.kernel = basis.kernel
+        self.num_basis = basis.num_basis
+        self.num_leading = basis.num_leading if rotation is None else 0
+        if not isinstance(weights, Parameter):
+            tensor = checks.as_tensor(weights, "weights")
+            checks.require_range(tensor, "weights")
+            values = tensor.numpy()
+            if not (values >= np.finfo(values.dtype).tiny).all():  # TensorFlow flushes less to 0
+                raise ValueError(f"weights must be positive, but the smallest is {values.min():g}.")
+            weights = Parameter(values, transform=gpflow.utilities.positive())
+        if rotation is not None and not isinstance(rotation, tf.Variable):
+            rotation = checks.as_tensor(rotation, "rotation")
+        m = self.num_basis
+        for name, value, shape in (("weights", weights, (m,)), ("rotation", rotation, (m, m))):
+            if value is not None and tuple(value.shape) != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {tuple(value.shape)}.")
+        self.weights = weights
+        self.rotation = rotation
+
+    def precompute(self) -> tuple[tf.Tensor, ...]:
+        """Precomputed tensors of the basis inside."""
+        return self.basis.precompute()
+
+    def refresh(self) -> bool:
+        """Choose the functions of the basis inside anew; weights and rotation stay."""
+        return self.basis.refresh()
+
+    def unweighted(self, coefficients: tf.Tensor) -> tf.Tensor:
+        """Coefficients of the basis inside for those of this one, ``[..., m, P]``."""
+        scaled = tf.sqrt(tf.cast(self.weights, coefficients.dtype))[:, None] * coefficients
+        if self.rotation is None:
+            return scaled
+        return tf.linalg.matmul(tf.cast(self.rotation, scaled.dtype), scaled)
+
+    @property
+    def numbers_per_row(self) -> int:
+        return self.basis.numbers_per_row + self.num_basis
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.basis.input_dim
+
+    def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
+        A = self.basis._features(X, precomputed)
+        if self.rotation is not None:
+            A = tf.linalg.matmul(tf.cast(self.rotation, A.dtype), A, transpose_a=True)
+        return tf.sqrt(tf.cast(self.weights, A.dtype))[:, None] * A
+
+    def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        roots = tf.sqrt(tf.cast(self.weights, X.dtype))
+        if indices is not None:
+            roots = tf.gather(roots, indices)
+        if self.rotation is None:
+            return self._inner(X, indices) * roots
+        V = tf.cast(self.rotation, X.dtype)
+        V = V if indices is None else tf.gather(V, indices, axis=1)
+        return tf.linalg.matmul(self._inner(X, None), V) * roots
+
+    def _inner(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """Whitened functions of the basis inside; all of them, if it is not whitened itself."""
+        if self.basis.precision == "identity":
+            return self.basis._columns(X, indices)
+        columns = tf.transpose(self.basis._features(X, self.basis.precompute()))
+        return columns if indices is None else tf.gather(columns, indices, axis=1)

@@ -1,21 +1,21 @@
-"""Kernels that are products over input columns: which ones are, and their one-dimensional factors.
+"""Products of one-dimensional kernels: their factors, grids, and interpolation from a grid.
 
-``k(x, z) = variance prod_i k_i(x_i, z_i)`` with ``k_i(t, t) = 1``. What is not known to be such a
-product is refused by name; a kernel of the user's own is looked at numerically.
+``k(x, z) = variance prod_i k_i(x_i, z_i)`` with ``k_i(t, t) = 1``. A kernel that is not known to be
+such a product is refused by name; a kernel class of the user's own is tested numerically.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow import kernels
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.validation import component_checks
+from gpflow_sparse.bases.base import float_type
+from gpflow_sparse.validation import checks, component_checks
 
-# Of one column these are products for want of another factor; of more they read a distance.
+# Radial kernels: products if they read one column; of more columns they read one distance.
 _RADIAL = (
     kernels.Exponential,
     kernels.Matern12,
@@ -27,10 +27,12 @@ _RADIAL = (
 _TOLERANCE = 1e-9  # relative, of the four-point identity in float64
 _NUM_POINTS = 16
 _DISTANCES = 10.0 ** np.arange(-4, 5)
+# Rows of an interpolated covariance, whose memory is quadratic in them.
+_MAX_ROWS = 5_000
 
 
 class ProductFactors:
-    """The factors of a product kernel, read from the kernel as it is at every call."""
+    """One-dimensional factors of a product kernel, evaluated at its present parameters."""
 
     def __init__(self, kernel: Kernel, num_columns: int) -> None:
         """
@@ -51,13 +53,13 @@ class ProductFactors:
             _require_product_leaf(leaf, columns, num_columns)
         self._num_columns = num_columns
         self.columns = tuple(
-            sorted({i for leaf, columns in self._leaves if not _is_constant(leaf) for i in columns})
+            sorted({i for leaf, read in self._leaves for i in read if not _is_constant(leaf)})
         )
         """The input columns that the kernel reads."""
 
     def variance(self) -> tf.Tensor:
         """``k(x, x)``, a scalar."""
-        origin = tf.zeros([1, self._num_columns], _dtype(self._leaves[0][0]))
+        origin = tf.zeros([1, self._num_columns], float_type(self._leaves[0][0]))
         values = [leaf(origin, full_cov=False)[0] for leaf, _ in self._leaves]
         return tf.reduce_prod(tf.stack(values))
 
@@ -68,20 +70,32 @@ class ProductFactors:
         In the float type of ``t``; see :meth:`precision`.
         """
         center = 0.5 * (tf.reduce_min(u) + tf.reduce_max(u))  # stationary: a shift is nothing
-        parts = [
-            _leaf_factor(leaf, columns, column, t - center, u - center, self._num_columns)
-            for leaf, columns in self._leaves
-            if column in columns and not _is_constant(leaf)
-        ]
-        product = parts[0]
-        for part in parts[1:]:
-            product = product * part
+        product = None
+        for leaf, columns in self._leaves:
+            if column in columns and not _is_constant(leaf):
+                part = self._leaf_factor(leaf, columns, column, t - center, u - center)
+                product = part if product is None else product * part
         return product
+
+    def _leaf_factor(
+        self, leaf: Kernel, columns: tuple[int, ...], column: int, t: tf.Tensor, u: tf.Tensor
+    ) -> tf.Tensor:
+        """``[n, m]`` of one kernel of the product that reads ``columns``."""
+        if type(leaf) is kernels.SquaredExponential:
+            # a number of Python's would be cast by way of float32
+            scales = tf.cast(tf.convert_to_tensor(leaf.lengthscales, dtype_hint=t.dtype), t.dtype)
+            scale = scales[columns.index(column)] if scales.shape.rank else scales
+            return tf.exp(-0.5 * tf.square((t[:, None] - u[None, :]) / scale))
+        # all other columns at the same value: their factors are 1
+        dtype = float_type(leaf)
+        axis = tf.one_hot([column], self._num_columns, dtype=dtype)  # [1, D]
+        values = leaf(tf.cast(t, dtype)[:, None] * axis, tf.cast(u, dtype)[:, None] * axis)
+        return tf.cast(values / leaf(tf.zeros_like(axis), full_cov=False), t.dtype)
 
     def precision(self, column: int, dtype: tf.DType) -> float:
         """Machine epsilon of :meth:`factor` in ``dtype``: some kernels compute in their own."""
         types = [dtype] + [
-            _dtype(leaf)
+            float_type(leaf)
             for leaf, columns in self._leaves
             if column in columns and type(leaf) is not kernels.SquaredExponential
         ]
@@ -90,7 +104,7 @@ class ProductFactors:
 
 def is_product_kernel(kernel: Kernel, num_columns: int, *, seed: int = 0) -> bool:
     """
-    Whether a kernel looks like a product over columns of stationary factors, at random points.
+    Whether a kernel equals a product over columns of stationary factors at random points.
 
     The four-point identity ``k(x, z) k(a, b)^(D-1) = prod_i k(a with x_i, b with z_i)``, here with
     ``a = b = x``, holds for products only; and ``k(x, x)`` must not depend on x, nor ``k(x, z)`` on
@@ -103,7 +117,7 @@ def is_product_kernel(kernel: Kernel, num_columns: int, *, seed: int = 0) -> boo
 
 
 def _is_product_at(kernel: Kernel, X: np.ndarray, Z: np.ndarray, shift: np.ndarray) -> bool:
-    dtype = _dtype(kernel)
+    dtype = float_type(kernel)
     tolerance = _TOLERANCE if dtype == tf.float64 else 1e-3
 
     def paired(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -118,27 +132,6 @@ def _is_product_at(kernel: Kernel, X: np.ndarray, Z: np.ndarray, shift: np.ndarr
     pairs = ((anchor, anchor[0]), (paired(X + shift, Z + shift), whole), (product, whole))
     small = 1e-3 * tolerance * np.abs(anchor).max()
     return all(np.allclose(a, b, rtol=tolerance, atol=small) for a, b in pairs)
-
-
-def _leaf_factor(
-    leaf: Kernel,
-    columns: tuple[int, ...],
-    column: int,
-    t: tf.Tensor,
-    u: tf.Tensor,
-    num_columns: int,
-) -> tf.Tensor:
-    if type(leaf) is kernels.SquaredExponential:
-        # a number of Python's would be cast by way of float32
-        lengthscales = tf.cast(tf.convert_to_tensor(leaf.lengthscales, dtype_hint=t.dtype), t.dtype)
-        if lengthscales.shape.rank:
-            lengthscales = lengthscales[columns.index(column)]
-        return tf.exp(-0.5 * tf.square((t[:, None] - u[None, :]) / lengthscales))
-    # all other columns at the same place: their factors are 1
-    dtype = _dtype(leaf)
-    axis = tf.one_hot([column], num_columns, dtype=dtype)  # [1, D]
-    values = leaf(tf.cast(t, dtype)[:, None] * axis, tf.cast(u, dtype)[:, None] * axis)
-    return tf.cast(values / leaf(tf.zeros_like(axis), full_cov=False), t.dtype)
 
 
 def _leaves(kernel: Kernel) -> Iterator[Kernel]:
@@ -177,10 +170,10 @@ def _not_a_product(leaf: Kernel, what: str, hint: str) -> str:
 
 
 def _looks_like_a_product(leaf: Kernel, num_columns: int) -> bool:
-    if isinstance(leaf, gpflow.kernels.MultioutputKernel):
+    if isinstance(leaf, kernels.MultioutputKernel):
         return False
     with tf.init_scope():
-        # in a graph the values are not to be had; the basis looked when it was made
+        # values are unknown in a graph; the basis has tested the kernel when it was made
         return not tf.executing_eagerly() or is_product_kernel(leaf, num_columns)
 
 
@@ -188,6 +181,206 @@ def _is_constant(leaf: Kernel) -> bool:
     return type(leaf) is kernels.Constant
 
 
-def _dtype(kernel: Any) -> tf.DType:
-    types = (p.dtype for p in kernel.parameters if p.dtype.is_floating)
-    return tf.as_dtype(next(types, gpflow.default_float()))
+def make_grid(
+    X: Any, points_per_dimension: int, grid: Any, grid_weights: Any
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...] | None]:
+    """
+    Nodes of every column in float64, and their weights; see ``GridEigenfunctions``.
+
+    :raises ValueError: for nodes or weights of a wrong kind or number, and without X or grid.
+    """
+    columns = None if X is None else checks.require_matrix(X, "X", tf.float64).numpy().T
+    if grid is not None:
+        parts = enumerate(_per_column(grid, "grid"))
+        nodes = tuple(require_nodes(part, f"grid[{i}]") for i, part in parts)
+    elif columns is not None:
+        nodes = tuple(percentile_grid(column, points_per_dimension) for column in columns)
+    else:
+        raise ValueError("X is needed for the nodes: give X, or grid.")
+    if columns is not None and len(nodes) != len(columns):
+        raise ValueError(
+            f"grid must have nodes for each of the {len(columns)} columns of X, got {len(nodes)}."
+        )
+    if grid_weights is None:
+        return nodes, None
+    if isinstance(grid_weights, str):
+        if grid_weights != "data" or columns is None:
+            raise ValueError(
+                f'grid_weights must be None, "data" (with X), or arrays; got {grid_weights!r}'
+                + (" without X." if columns is None else ".")
+            )
+        pairs = zip(columns, nodes, strict=True)
+        return nodes, tuple(nearest_shares(column, part) for column, part in pairs)
+    shares = _per_column(grid_weights, "grid_weights")
+    if len(shares) != len(nodes):
+        raise ValueError(
+            f"grid_weights must have weights for each of the {len(nodes)} columns, got "
+            f"{len(shares)}."
+        )
+    return nodes, tuple(
+        require_shares(part, len(nodes[i]), f"grid_weights[{i}]") for i, part in enumerate(shares)
+    )
+
+
+def _per_column(value: Any, name: str) -> list[Any]:
+    try:
+        return list(value)
+    except TypeError:
+        raise ValueError(
+            f"{name} must be a sequence, one array per column, got {type(value).__name__}."
+        ) from None
+
+
+def percentile_grid(column: Any, num_points: int) -> np.ndarray:
+    """
+    Nodes at evenly spaced quantiles of a column, sorted and distinct.
+
+    With at most ``num_points`` distinct values the nodes are those values; a constant column has
+    one node. Where quantiles coincide (a column that is mostly zeros), distinct values that are not
+    among them take the places of the repeats, evenly over their ranks.
+
+    Such grids in every column follow the product of the marginal distributions of the data, not
+    their joint one.
+
+    :param column: ``[N]``, finite.
+    :return: ``[m]``, float64, m at most ``num_points``.
+    :raises ValueError: for anything but finite numbers, or a count that is not positive.
+    """
+    checks.require_count(num_points, "num_points")
+    values = _require_column(column, "column")
+    distinct = np.unique(values)
+    if len(distinct) <= num_points:
+        return distinct
+    nodes = np.unique(np.quantile(values, np.linspace(0.0, 1.0, num_points)))
+    missing = num_points - len(nodes)
+    unused = np.setdiff1d(distinct, nodes, assume_unique=True)
+    ranks = np.linspace(0.0, len(unused) - 1.0, missing).round().astype(int)
+    return np.union1d(nodes, unused[ranks])
+
+
+def nearest_shares(column: Any, nodes: np.ndarray) -> np.ndarray:
+    """
+    The share of a column that is nearest to each node; a node with nothing near counts one row.
+
+    :param nodes: ``[m]``, sorted.
+    :return: ``[m]``, positive, with sum 1.
+    """
+    values = _require_column(column, "column")
+    middles = 0.5 * (nodes[1:] + nodes[:-1])
+    counts = np.bincount(np.searchsorted(middles, values), minlength=len(nodes))
+    counts = np.maximum(counts, 1)
+    return counts / counts.sum()
+
+
+def require_nodes(value: Any, name: str) -> np.ndarray:
+    """
+    ``value`` as nodes of one column.
+
+    :raises ValueError: unless it is finite numbers ``[m]``, sorted and distinct.
+    """
+    nodes = _require_column(value, name)
+    if np.any(np.diff(nodes) <= 0.0):
+        raise ValueError(f"{name} must be sorted and distinct: use np.unique.")
+    return nodes
+
+
+def require_shares(value: Any, num_nodes: int, name: str) -> np.ndarray:
+    """
+    ``value`` as weights of ``num_nodes`` nodes, scaled to sum 1.
+
+    :raises ValueError: unless it is that many positive finite numbers.
+    """
+    weights = _require_column(value, name)
+    if len(weights) != num_nodes or np.any(weights <= 0.0):
+        raise ValueError(
+            f"{name} must be {num_nodes} positive numbers, one per node; got {len(weights)}"
+            + (f", the smallest {weights.min():g}." if len(weights) else ".")
+        )
+    return weights / weights.sum()
+
+
+def _require_column(value: Any, name: str) -> np.ndarray:
+    column = checks.as_array(value, name, tf.float64)
+    if column.ndim != 1 or column.size == 0 or not np.isfinite(column).all():
+        raise ValueError(
+            f"{name} must be a vector of finite numbers, got shape {column.shape}"
+            + (" with NaN or infinity." if column.ndim == 1 and column.size else ".")
+        )
+    return column
+
+
+def interpolated_covariance(
+    kernel: Kernel, grid: Sequence[Any], X: Any, X2: Any = None
+) -> tf.Tensor:
+    """
+    ``E K_UU E2^T``: the kernel on a full grid U, interpolated linearly in every column.
+
+    Structured kernel interpolation (Wilson and Nickisch, 2015) keeps all ``prod m_i`` grid points
+    and so is confined to few columns. Here a product kernel and weights that are products, too,
+    make it the elementwise product over columns of ``E_i K_i E2_i^T``, so that any number of
+    columns will do and the grid is never formed: Evans and Nair, "Scalable Gaussian Processes with
+    Grid-Structured Eigenfunctions" (2018), section 4.2 with theorem 2.
+
+    Time O(N N2 sum_i m_i) and memory O(N N2), for which reason it refuses many rows. Gradients
+    reach the kernel's parameters. Between nodes a distance h apart the error falls with h^2, for
+    kernels that are smooth at zero distance.
+
+    :param kernel: a product over columns of stationary kernels.
+    :param grid: for every column of X its nodes ``[m_i]``, sorted and distinct; one node is right
+        for a constant column. Inputs beyond the first or last node are moved to it.
+    :param X: ``[N, D]``, N at most 5,000.
+    :param X2: ``[N2, D]``, likewise; None for X itself.
+    :return: ``[N, N2]``.
+    :raises ValueError: for a kernel that is not a product, another number of columns, bad nodes or
+        inputs, or too many rows.
+    """
+    X = checks.require_matrix(X, "X")
+    inputs = [X] if X2 is None else [X, checks.require_matrix(X2, "X2")]
+    if isinstance(grid, str) or not isinstance(grid, Sequence):
+        raise ValueError(
+            "grid must be a tuple or list of arrays [m_i], one per column of X, got "
+            f"{type(grid).__name__}."
+        )
+    nodes = [require_nodes(part, f"grid[{i}]") for i, part in enumerate(grid)]
+    for name, part in zip(("X", "X2"), inputs, strict=False):
+        _require_rows(part, name, len(nodes))
+    factors = ProductFactors(kernel, len(nodes))
+    K = tf.cast(factors.variance(), X.dtype)
+    for i in factors.columns:
+        u = tf.constant(nodes[i], X.dtype)
+        E = [interpolation_weights(u, part[:, i]) for part in inputs]  # [N, m_i], [N2, m_i]
+        right = tf.linalg.matmul(factors.factor(i, u, u), E[-1], transpose_b=True)  # [m_i, N2]
+        K = K * tf.linalg.matmul(E[0], right)  # [N, N2]
+    return tf.broadcast_to(K, [tf.shape(inputs[0])[0], tf.shape(inputs[-1])[0]])
+
+
+def interpolation_weights(nodes: tf.Tensor, column: tf.Tensor) -> tf.Tensor:
+    """
+    Linear interpolation as a matrix: ``g(column)`` is nearly ``E g(nodes)``, exactly for a line.
+
+    :param nodes: ``[m]``, increasing.
+    :param column: ``[N]``; beyond the nodes the value at the nearest one is taken.
+    :return: ``[N, m]``: at most two weights in a row, of at least 0, with sum 1.
+    """
+    size = nodes.shape[0]
+    if size == 1:
+        return tf.ones_like(column)[:, None]
+    inside = tf.clip_by_value(column, nodes[0], nodes[-1])
+    right = tf.clip_by_value(tf.searchsorted(nodes, inside, side="right"), 1, size - 1)
+    left_node, right_node = tf.gather(nodes, right - 1), tf.gather(nodes, right)
+    share = ((inside - left_node) / (right_node - left_node))[:, None]
+    left_weight = (1.0 - share) * tf.one_hot(right - 1, size, dtype=nodes.dtype)
+    return left_weight + share * tf.one_hot(right, size, dtype=nodes.dtype)
+
+
+def _require_rows(X: tf.Tensor, name: str, num_columns: int) -> None:
+    if X.shape[1] != num_columns:
+        raise ValueError(
+            f"{name} must have as many columns as grid has entries, {num_columns}; got shape "
+            f"{tuple(X.shape)}."
+        )
+    if X.shape[0] is not None and X.shape[0] > _MAX_ROWS:
+        raise ValueError(
+            f"{name} must have at most {_MAX_ROWS} rows, got {X.shape[0]}: the covariance is a "
+            "full matrix, quadratic in the rows; use GridEigenfunctions for more."
+        )

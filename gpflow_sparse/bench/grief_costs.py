@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.bases import GridEigenfunctions
-from gpflow_sparse.bases.grids import percentile_grid
-from gpflow_sparse.bases.search import top_products
+from gpflow_sparse.bases.grid_eigenfunctions import top_products
+from gpflow_sparse.bases.product import percentile_grid
 from gpflow_sparse.bench.steps import alternate
 from gpflow_sparse.models import GRIEF, BasisGPR
 

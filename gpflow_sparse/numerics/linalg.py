@@ -102,7 +102,7 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
 
     @tf.custom_gradient
     def factor(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        L = _require_finite(_recursive_cholesky(matrix), matrix, name)
+        L = _checked(_recursive_cholesky(matrix), matrix, name)
 
         def gradient(dL: tf.Tensor) -> tf.Tensor:
             P = half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)  [..., M, M]
@@ -133,7 +133,7 @@ def cholesky_or(matrix: tf.Tensor, fallback: Callable[[], tf.Tensor], name: str)
     def repaired() -> tf.Tensor:
         return tf.where(good, L, _recursive_cholesky(fallback()))
 
-    return _require_finite(tf.cond(tf.reduce_all(good), lambda: L, repaired), matrix, name)
+    return _checked(tf.cond(tf.reduce_all(good), lambda: L, repaired), matrix, name)
 
 
 def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Tensor:
@@ -216,24 +216,37 @@ def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
     return tf.concat([upper, tf.concat([left, bottom], axis=-1)], axis=-2)
 
 
-def _require_finite(L: tf.Tensor, matrix: tf.Tensor, name: str) -> tf.Tensor:
+def require_finite(matrix: tf.Tensor, message: str) -> tf.Tensor:
+    """
+    The matrix itself, if all its entries are finite.
+
+    :raises FactorizationError: eagerly; inside ``tf.function`` the same message comes as
+        ``tf.errors.InvalidArgumentError``.
+    """
+    if not tf.executing_eagerly():
+        return tf.debugging.check_numerics(matrix, message)
+    if not bool(tf.reduce_all(tf.math.is_finite(matrix))):
+        raise FactorizationError(f"{message}.")
+    return matrix
+
+
+def _checked(L: tf.Tensor, matrix: tf.Tensor, name: str) -> tf.Tensor:
+    """A Cholesky factor, if it is finite; else an error with the likely causes."""
     message = (
         f"Cholesky factorization of {name} failed: it is not positive definite in {L.dtype.name}. "
         "Likely causes: NaN or infinity in the data or in a parameter; duplicated or nearly "
         "coinciding inducing points; a lengthscale far larger than the spread of the data; too "
-        "little jitter (raise it with gpflow.config.set_default_jitter), above all in float32."
+        "little jitter (raise it with gpflow.config.set_default_jitter), above all in float32"
     )
-    if not tf.executing_eagerly():
-        return tf.debugging.check_numerics(L, message)
-    if bool(tf.reduce_all(tf.math.is_finite(L))):
-        return L
-    if not bool(tf.reduce_all(tf.math.is_finite(matrix))):
-        message = (
+    if tf.executing_eagerly() and not bool(tf.reduce_all(tf.math.is_finite(L))):
+        cause = (
             f"Cholesky factorization of {name} failed: it holds NaN or infinity. Likely causes: "
-            "NaN, infinity or numbers beyond the range of "
-            f"{L.dtype.name} in a parameter of the kernel or in the inducing inputs."
+            f"NaN, infinity or values beyond the range of {L.dtype.name} in a parameter of the "
+            "kernel or in the inducing inputs"
         )
-    raise FactorizationError(message)
+        require_finite(matrix, cause)
+        raise FactorizationError(f"{message}.")
+    return L if tf.executing_eagerly() else require_finite(L, f"{message}.")
 
 
 def solve_right(X: tf.Tensor, L: tf.Tensor) -> tf.Tensor:

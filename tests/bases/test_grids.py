@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpflow_sparse.bases.grids import (
+from gpflow_sparse.bases.product import (
     nearest_shares,
     percentile_grid,
     require_nodes,

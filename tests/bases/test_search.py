@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpflow_sparse.bases.search import prefix_plan, top_products, whole_groups
+from gpflow_sparse.bases.grid_eigenfunctions import prefix_plan, top_products, whole_groups
 from tests.oracles.grief import top_p_brute_force
 
 
