@@ -1,5 +1,6 @@
-"""The README's snippets run as they stand, and reach what they claim to show."""
+"""The code of the README and of the methods' pages runs; the README's results are good."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -7,29 +8,40 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-README = Path(__file__).parents[1] / "README.md"
+import gpflow_sparse as gs
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = sorted(path for path in (ROOT / "docs" / "methods").glob("*.md") if path.stem != "index")
+DEFAULT_TIER = {"basis", "odvgp"}  # the other pages are nightly
 
 
-def snippets() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def snippets(path: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def run(index, names):
-    exec(compile(snippets()[index], f"README snippet {index}", "exec"), names)
+def run(code, names):
+    exec(compile(code, "snippet", "exec"), names)
     return names
 
 
+def reduced(code: str) -> str:
+    """The same code with two training steps, and a fiftieth of every size of 100 and more."""
+    code = re.sub(r"\b(num_steps|num_rounds)=\d+", r"\1=2", code)
+    return re.sub(r"(?<![\w.])\d[\d_]{2,}(?![\w.])", lambda m: str(max(8, int(m[0]) // 50)), code)
+
+
 @pytest.mark.parametrize(("index", "limit"), [(0, 0.3), (2, 0.2)])
-def test_a_snippet_runs_and_its_last_number_is_good(capsys, index, limit):
+def test_a_snippet_of_the_readme_runs_and_its_last_number_is_good(capsys, index, limit):
     """Regression: RMSE against a standard deviation of 1; digits: error rate against 0.9."""
-    run(index, {})
+    run(snippets(README)[index], {})
     printed = float(capsys.readouterr().out.split(":")[-1])
     assert 0.0 <= printed < limit
 
 
 def test_the_model_of_the_first_snippet_is_kept_by_the_second(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run(1, run(0, {}))
+    names = run(snippets(README)[1], run(snippets(README)[0], {}))
     Xnew = names["data"].test[0][:5]
     np.testing.assert_array_equal(
         names["again"].predict_f(Xnew)[0], names["model"].predict_f(Xnew)[0]
@@ -37,6 +49,35 @@ def test_the_model_of_the_first_snippet_is_kept_by_the_second(tmp_path, monkeypa
     exported = tf.saved_model.load(str(tmp_path / "arm"))
     mean, _ = exported.predict_f(Xnew)
     np.testing.assert_allclose(mean, names["mean"][:5], atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page.stem,
+            marks=[] if page.stem in DEFAULT_TIER else [pytest.mark.nightly],
+        )
+        for page in PAGES
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # few functions, few steps
+def test_the_code_of_a_methods_page_runs(page, tmp_path, monkeypatch):
+    """All snippets of a page one after the other, with few rows, small sizes and two steps."""
+    load = gs.data.load
+
+    def few_rows(name, **options):
+        data = load(name, **options)
+        train, test = (tuple(array[:200] for array in pair) for pair in (data.train, data.test))
+        return dataclasses.replace(data, train=train, test=test)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gs.data, "load", few_rows)
+    names = {}
+    for code in snippets(page):
+        run(reduced(code), names)
+    assert names
 
 
 def test_the_readme_names_the_two_commands():

@@ -34,8 +34,8 @@ class QSGP(SubsampledStep, VariationalModel):
     sampling ``batch_size`` rows and twice ``basis_batch_size`` functions estimates it, and its
     gradient, without bias for Gaussian noise. Evans and Nair, "Quadruply Stochastic Gaussian
     Processes" (2020), theorems 1 and 2, in the forms with less variance that
-    ``gpflow_sparse.inference.subsampling`` and ``docs/methods.md`` explain; other likelihoods by
-    their theorem 3, corrected.
+    ``gpflow_sparse.inference.subsampling`` and ``docs/methods/qsgp.md`` explain; other likelihoods
+    by their theorem 3, corrected.
 
     The covariance factor is ``C = [[B, 0], [D, diag(c)]]``. The first h functions, the *head*, are
     taken in every step and have a dense B; the rest, the *tail*, is sampled.
@@ -87,7 +87,7 @@ class QSGP(SubsampledStep, VariationalModel):
         :param covariance: see above; None for "block" with a basis whose leading functions belong
             in every step, and "diag" with others.
         :param num_dense_columns: h; None for the number of leading functions of the basis.
-        :param variance_reduction: of the gradients, see ``docs/methods.md``. "anchored": each
+        :param variance_reduction: of the gradients, see ``docs/methods/qsgp.md``. "anchored": each
             projection is corrected by what is known exactly at the support rows. "eq3": the
             paper's control variate (Gaussian noise). "tracked": a batch is held for
             ``m / (2 k)`` steps, and known exactly (O(n m) at each change). "none". "literal": the

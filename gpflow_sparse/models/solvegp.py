@@ -24,8 +24,8 @@ class SOLVEGP(OrthogonalModel):
     at the prior, and allow more than one orthogonal set; ``docs/errata.md`` lists where the printed
     formulas are wrong.
 
-    Time per step on a batch of n rows: O(n (M + M2)^2 + (M + M2)^3); see ``docs/methods.md`` for
-    measured times.
+    Time per step on a batch of n rows: O(n (M + M2)^2 + (M + M2)^3); see
+    ``docs/methods/solvegp.md`` for measured times.
     """
 
     @property
