@@ -21,9 +21,9 @@ _PACKAGE = __name__.rpartition(".")[0]
 _ROOT = Path(__file__).parent
 # Modules that were at the root of the package in version 0.1, by the folder that has them now.
 _MOVED = {
-    "numerics": "linalg block_elimination streaming recomputation neighbors counters",
+    "numerics": "linalg block_elimination streaming neighbors counters",
     "validation": "checks component_checks labels",
-    "covariances": "stationary patch_sums",
+    "covariances": "stationary",
     "inference": """batch_evidence blocks chevron collapsed neighborhoods quadrature
         rotation sampling subsampling type_one""",
     "initialization": "hyperparameters image_patches",
@@ -37,6 +37,10 @@ _NEW_PLACES = {
     for old, new in {
         "images": "covariances.patch_grids",
         "noise_profile": "inference.rotation",
+        "recomputation": "numerics.streaming",
+        "numerics.recomputation": "numerics.streaming",
+        "patch_sums": "kernels.convolutional",
+        "covariances.patch_sums": "kernels.convolutional",
         "inference.noise_profile": "inference.rotation",
         "bases.eigensystems": "bases.grid_eigenfunctions",
         "bases.grids": "bases.product",

@@ -23,7 +23,7 @@ def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) 
     :param num_channels: C, channels of the image.
     :param num_outputs: G.
     :return: a function of patch rows ``[..., h w C]`` that returns ``[..., G]``, not trainable.
-    :raises ValueError: for numbers that are not positive.
+    :raises ValueError: for sizes that are not positive integers.
     """
     h, w = require_sizes(patch_shape, "patch_shape", (2,))
     C = checks.require_count(num_channels, "num_channels")
@@ -43,7 +43,7 @@ def pca(X: Any, num_outputs: int) -> Linear:
     :param X: ``[N, D]``, inputs of the layer, of mean about zero: the map has no constant.
     :param num_outputs: G.
     :return: a function of ``[..., D]`` that returns ``[..., G]``, not trainable.
-    :raises ValueError: for inputs that are no finite matrix.
+    :raises ValueError: for inputs that are not a finite matrix.
     """
     tensor = checks.require_matrix(X, "X")
     checks.require_range(tensor, "X")
@@ -55,7 +55,7 @@ def pca(X: Any, num_outputs: int) -> Linear:
     if len(rows) < G:
         raise ValueError(f"X must have at least {G} rows for {G} directions, got {len(rows)}.")
     directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:G]
-    # of either sign; chosen, so that the same data give the same map on any machine
+    # the sign is arbitrary; a rule, so that the same data give the same map on any machine
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
     return _fixed((directions * np.sign(largest)).T)
 

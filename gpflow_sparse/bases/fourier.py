@@ -72,7 +72,7 @@ class RandomFourier(FiniteBasis):
 
     @property
     def input_dim(self) -> int | None:
-        """D, once the basis has seen inputs of which the kernel reads all columns; else None."""
+        """D of earlier inputs if the kernel reads all their columns; else None."""
         return self._input_dim
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
@@ -95,10 +95,10 @@ class RandomFourier(FiniteBasis):
         """
         Chosen columns at several sets of inputs, each frequency hashed once.
 
-        :param places: ``X [N, D]`` each, checked by the caller.
-        :param indices: ``[k]``, likewise.
-        :param weights: ``[k]``, what to multiply the columns by; None for 1.
-        :return: ``[N, k]`` for each.
+        :param places: sets of inputs ``X [N, D]``, checked by the caller.
+        :param indices: ``[k]``, checked too.
+        :param weights: ``[k]``, factors of the columns; None for 1.
+        :return: ``[N, k]`` for each set.
         """
         inputs = [self._scaled_inputs(X) for X in places]
         W = self._frequencies(inputs[0], indices // 2)  # [k, D]
@@ -128,7 +128,7 @@ class RandomFourier(FiniteBasis):
         return self.kernel.scale(self.kernel.slice(X, None)[0])
 
     def _frequencies(self, inputs: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """For unit lengthscales, ``[m / 2, D]``, or the rows asked for."""
+        """Frequencies for unit lengthscales, ``[m / 2, D]``, or those at ``indices [k, D]``."""
         count = self.num_basis // 2
         make = orthogonal_frequencies if self.orthogonal else hashed_frequencies
         rows = tf.range(count, dtype=tf.int64) if indices is None else tf.cast(indices, tf.int64)
@@ -194,7 +194,7 @@ def _radial_factor(
 
 
 def _num_chi_square(degrees: float) -> int:
-    """How many squared normals make the chi-square."""
+    """Degrees of freedom of the chi-square variable, 0 for a normal."""
     return 0 if degrees == math.inf else int(degrees)
 
 

@@ -1,4 +1,4 @@
-"""Inducing points for what they explain of a kernel, random Fourier features for the rest."""
+"""A basis of inducing points, with random Fourier features for the rest of the kernel."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +21,8 @@ class Hybrid(FiniteBasis):
         column j < k:  (Kxu Luu^-T)_j,
         column k + j:  phi_j(x) - Kxu Kuu^-1 phi_j(Z).
 
-    Weights are ``N(0, I)``, so the prior covariance is ``Quu + R R^T``: what the points Z explain
-    of the kernel, exactly, and what they leave of it by random features, which is the kernel on
+    Weights are ``N(0, I)``, so the prior covariance is ``Quu + R R^T``: the part of the kernel that
+    the points Z explain, exactly, and the residual by random features, which is the kernel on
     average over seeds and close to it for many features or many points. At Z the residuals are
     zero up to the jitter. Ours: inducing points and random features are others', their sum is not.
 
@@ -102,6 +102,6 @@ class Hybrid(FiniteBasis):
         return Z, linalg.cholesky(Kuu, "Kuu")
 
     def _fourier(self) -> RandomFourier:
-        """With the kernel of this basis, should that have been assigned since."""
+        """The random features, for the present kernel of this basis, which can be assigned."""
         self.fourier.kernel = self.kernel
         return self.fourier

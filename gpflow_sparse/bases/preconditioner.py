@@ -1,4 +1,4 @@
-"""Linear systems in a whole covariance matrix, sped up by a finite basis that is close to it."""
+"""Conjugate gradients on a full covariance matrix, preconditioned by a finite basis."""
 
 from typing import Any
 

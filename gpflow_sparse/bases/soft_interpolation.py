@@ -1,4 +1,4 @@
-"""Soft kernel interpolation: a softmax over distances to learned points, as a finite basis."""
+"""SoftKI: soft kernel interpolation between learned points, as a finite basis."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -62,7 +62,7 @@ class SoftInterpolation(FiniteBasis):
         :param num_nearest: how many of the points nearest to a row have weight, at most m; None for
             all. It makes weights local, not steps cheaper.
         :raises ValueError: for a kernel or points that do not fit each other, a temperature that is
-            not positive or of another shape, and a tie to lengthscales that there are not.
+            not positive or of another shape, and ``tied`` for a kernel without lengthscales.
         """
         super().__init__()
         checks.require_flag(tied, "tied")
@@ -81,7 +81,7 @@ class SoftInterpolation(FiniteBasis):
         ``W [N, m]``, positive, rows adding up to 1; O(N m D).
 
         :param X: ``[N, D]``.
-        :raises ValueError: for inputs that are none, or of another D.
+        :raises ValueError: for inputs of another rank or D, or not finite.
         """
         return self._weights(self._require_inputs(X))
 
@@ -110,7 +110,7 @@ class SoftInterpolation(FiniteBasis):
         return 4 * self.num_basis
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """Columns of L for the indices, but all weights: every function needs every distance."""
+        """All weights times columns of L: every function depends on every distance."""
         (L,) = self.precompute()
         columns = L if indices is None else tf.gather(L, indices, axis=1)  # [m, k]
         return tf.linalg.matmul(self._weights(X), columns)
@@ -120,7 +120,7 @@ class SoftInterpolation(FiniteBasis):
         return linalg.lower_matmul(L, tf.transpose(self._weights(X)), adjoint=True)  # L^T W^T
 
     def _weights(self, X: tf.Tensor) -> tf.Tensor:
-        """:meth:`weights` behind the guards."""
+        """:meth:`weights` of checked inputs."""
         scale = self._scale()
         X, Z = (part / scale for part in self.kernel.slice(X, tf.convert_to_tensor(self.Z)))
         # the same shift on both sides changes nothing, so no gradient needs to know of it
@@ -129,7 +129,7 @@ class SoftInterpolation(FiniteBasis):
         return _softmax_of_distances(squares, self.num_nearest)
 
     def _scale(self) -> tf.Tensor:
-        """T, one number or one for each column that the kernel reads."""
+        """The temperature T, a scalar or one for each column that the kernel reads."""
         temperature = tf.convert_to_tensor(self.temperature)
         if not self.tied:
             return temperature
@@ -199,7 +199,7 @@ def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Ten
         def gradient(dW: tf.Tensor) -> tf.Tensor:
             weighted = W * dW
             slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
-            # of the root where it has one; nothing pulls on a point that equals the row
+            # the root has no gradient where a point equals the row
             return tf.where(squares > _SAME, slopes / (2.0 * logits), tf.zeros_like(slopes))
 
         return W, gradient

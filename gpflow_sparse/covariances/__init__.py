@@ -1,1 +1,1 @@
-"""Stationary covariance matrices in few passes; patches of images and sums over them."""
+"""Matrices of stationary kernels in few passes over memory; grids of image patches."""

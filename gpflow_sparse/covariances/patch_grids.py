@@ -1,4 +1,4 @@
-"""Where the patches of an image are. Geometry only: no kernel, no covariance."""
+"""Grids of the patches of an image: their positions, pixels and sizes."""
 
 from typing import Any, NamedTuple
 
@@ -12,8 +12,8 @@ class PatchGrid(NamedTuple):
     """
     All patches of an image that lie within it, ``stride`` pixels apart.
 
-    An image is a row of ``H W C`` numbers: rows of pixels first, channels last. A patch is a row of
-    ``L = h w C`` numbers in the same order, that of a ``conv2d`` filter ``[h, w, C]`` too.
+    An image is a row of ``H W C`` values: rows of pixels first, channels last. A patch is a row of
+    ``L = h w C`` values in the same order, that of a ``conv2d`` filter ``[h, w, C]`` too.
     """
 
     image_shape: tuple[int, int, int]
@@ -24,7 +24,7 @@ class PatchGrid(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """``(H', W')``: how many patches there are downward and across."""
+        """``(H', W')``: number of patches downward and across."""
         (height, width, _), (h, w) = self.image_shape, self.patch_shape
         return (height - h) // self.stride + 1, (width - w) // self.stride + 1
 
@@ -35,16 +35,16 @@ class PatchGrid(NamedTuple):
 
     @property
     def patch_length(self) -> int:
-        """L, the numbers in a patch."""
+        """L, the values in a patch."""
         return self.patch_shape[0] * self.patch_shape[1] * self.image_shape[2]
 
     @property
     def num_pixels(self) -> int:
-        """D, the numbers in an image."""
+        """D, the values in an image."""
         return int(np.prod(self.image_shape))
 
     def pixels(self) -> np.ndarray:
-        """Which numbers of an image each patch consists of: int32 ``[P, L]``."""
+        """Columns of an image that each patch consists of: int32 ``[P, L]``."""
         indices = np.arange(self.num_pixels, dtype=np.int32).reshape(self.image_shape)
         windows = np.lib.stride_tricks.sliding_window_view(  # type: ignore[call-overload]
             indices, self.patch_shape, axis=(0, 1)

@@ -1,4 +1,4 @@
-"""Where we look at ``f``. Importing this package registers its posteriors with GPflow."""
+"""Inducing variables. Importing this package registers its posteriors with GPflow."""
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
@@ -8,7 +8,7 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches
 
 # Last, and upward on purpose: stock `gpflow.models.SVGP` finds a posterior only once it is
-# registered, and the import above is all a user of that route writes.
+# registered, and users of that model import nothing else.
 import gpflow_sparse.posteriors  # isort: skip  # noqa: F401
 
 __all__ = [

@@ -61,7 +61,7 @@ def require_features(inducing_variable: Any) -> BasisFeatures:
 
 def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
     """
-    Refuse inducing variables of another kind, and a kernel for which ``Kuu = I`` is not true.
+    Refuse inducing variables of another kind, and a kernel for which ``Kuu`` is not the identity.
 
     :raises ValueError: saying which kernel to take.
     """

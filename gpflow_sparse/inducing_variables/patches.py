@@ -15,7 +15,7 @@ from gpflow_sparse.validation import checks
 
 
 class PatchSet(InducingVariables):
-    """What sets of patches have in common: M patches of L numbers."""
+    """Base class of sets of M patches of L values."""
 
     def __init__(self, Z: Any, name: str | None = None) -> None:
         """
@@ -32,7 +32,7 @@ class PatchSet(InducingVariables):
 
     @property
     def shape(self) -> tuple[int, None, int]:
-        """``(M, None, 1)``: GPflow holds the second number against the columns of X."""
+        """``(M, None, 1)``: GPflow compares the second with the columns of X."""
         return (self.Z.shape[0], None, 1)
 
 
@@ -46,7 +46,7 @@ class Patches(PatchSet):
     """
 
     def require_kernel(self, kernel: Any) -> Convolutional:
-        """:raises ValueError: for a kernel that these are no responses of."""
+        """:raises ValueError: for another kernel, or patches of another size."""
         own = isinstance(kernel, Convolutional) and not isinstance(kernel, TICK)
         _require(kernel, own, Convolutional, self.Z)
         return kernel
@@ -74,7 +74,7 @@ class LocatedPatches(PatchSet):
             )
 
     def require_kernel(self, kernel: Any) -> TICK:
-        """:raises ValueError: for a kernel that these are no responses of."""
+        """:raises ValueError: for another kernel, or patches of another size."""
         _require(kernel, isinstance(kernel, TICK), TICK, self.Z)
         return kernel
 
@@ -89,7 +89,7 @@ def _parameter(value: Any, name: str) -> gpflow.Parameter:
 
 
 def _require(kernel: Any, own: bool, wanted: type[Kernel], Z: tf.Tensor) -> None:
-    """:raises ValueError: unless the kernel is of the sort that these patches are for."""
+    """Refuse a kernel of another class, or for patches of another size."""
     if not own:
         other = "LocatedPatches(Z, locations)" if isinstance(kernel, TICK) else "inducing points"
         raise ValueError(

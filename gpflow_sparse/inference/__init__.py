@@ -1,1 +1,1 @@
-"""Gaussian algebra that several methods share."""
+"""Gaussian inference shared by several methods: blocks, bounds, rotations, samplers."""

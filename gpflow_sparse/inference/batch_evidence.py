@@ -1,4 +1,4 @@
-"""The log evidence of a batch of rows under an interpolated kernel, in the float type it comes in.
+"""The log evidence of a batch of rows under an interpolated kernel, in the float type of the batch.
 
 ``log N(e | 0, W K W^T + noise I)`` with weights ``W [N, m]`` and the covariance ``K [m, m]`` at the
 points between which they interpolate, for training by gradients. Its quadratic term is taken as
@@ -67,7 +67,7 @@ def log_density(
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             _, u_e, b_e = mine
-            share = -outputs * upstream  # what the slopes of log_det / 2 count for
+            share = -outputs * upstream  # factor of the slopes of log_det / 2
             if probes is None:
                 left, right, by_K, trace = _log_det_slopes(W, factors, noise, share)
             else:
@@ -121,8 +121,8 @@ def _log_det_slopes(
     W: tf.Tensor, factors: _Factors, noise: tf.Tensor, share: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """
-    ``share Sigma^-1 W K`` as a product ``left right^T``, ``share W^T Sigma^-1 W / 2`` and ``tr
-    Sigma^-1``.
+    Slopes of the log determinant: ``share Sigma^-1 W K`` as a product ``left right^T``, ``share W^T
+    Sigma^-1 W / 2`` and ``tr Sigma^-1``.
     """
     L, G, c = factors
     R = linalg.solve_triangular(c, tf.linalg.matrix_transpose(L))
@@ -137,7 +137,7 @@ def _log_det_slopes(
 def _estimated_slopes(
     W: tf.Tensor, K: tf.Tensor, probes: tf.Tensor, u: tf.Tensor, b: tf.Tensor, share: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Hutchinson's estimates of the same, from ``b_j [N, S]`` and ``u_j = K W^T b_j [m, S]``."""
+    """Hutchinson's estimates of :func:`_log_det_slopes`, from ``b [N, S]`` and ``u = K W^T b``."""
     count = tf.cast(tf.shape(probes)[1], W.dtype)
     weight = share / (2.0 * count)
     Wa, Wb = (tf.linalg.matmul(W, part, transpose_a=True) for part in (probes, b))

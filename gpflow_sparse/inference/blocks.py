@@ -13,7 +13,7 @@ from gpflow_sparse.numerics import linalg
 
 
 class Block(NamedTuple):
-    """One independent whitened Gaussian, and how strongly each input feels it."""
+    """Independent whitened Gaussian variables and their covariance with ``f`` at each input."""
 
     A: tf.Tensor
     """``[..., M, N]``: covariance of the whitened variables with ``f``, such as ``Luu^-1 Kuf``."""
@@ -75,12 +75,12 @@ def draws(
     block_noise: Sequence[tf.Tensor],
 ) -> tf.Tensor:
     """
-    Functions that are drawn once for a group of inputs, but for a residual of each input's own.
+    Draws of functions, shared by a group of inputs, plus an independent residual at each input.
 
         f = sum_b A_b^T (m_b + R_b eps_b) + sqrt(k(x, x) - sum_b |A_b|^2) eps
 
-    Covariances within a group are those of :func:`joint` in all that q says, and zero in the
-    residual. Time O(S P sum_b (M_b^2 + N M_b)) for N inputs in a group.
+    Covariances within a group are those of :func:`joint`, except for the residual, which is
+    independent. Time O(S P sum_b (M_b^2 + N M_b)) for N inputs in a group.
 
     :param Kff_diag: prior variances ``[..., N]``.
     :param blocks: with ``A [..., M_b, N]`` and factors.
@@ -107,7 +107,7 @@ def _drawn(block: Block, eps: tf.Tensor) -> tf.Tensor:
 
 
 def root(variances: tf.Tensor) -> tf.Tensor:
-    """Standard deviations; of what rounding left below zero, zero with no gradient."""
+    """Standard deviations; of variances below zero by rounding, zero with no gradient."""
     least = 1e-18 if variances.dtype == tf.float64 else 1e-12
     return tf.sqrt(tf.maximum(variances, tf.constant(least, variances.dtype)))
 

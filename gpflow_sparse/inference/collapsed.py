@@ -39,12 +39,11 @@ class RowSums(NamedTuple):
 
 def row_sums(A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor) -> RowSums:
     """
-    The sums over the rows at hand; time O(N M (M + P)).
+    Sums over some rows, which add up over all rows; time O(N M (M + P)).
 
     :param A: ``[M, N]``.
     :param errors: ``Y - m(X) [N, P]``.
-    :param Kff_diag: ``k(x, x) [N]``. Each row's residual is clipped at 0, where rounding may take
-        it.
+    :param Kff_diag: ``k(x, x) [N]``. Each row's residual is clipped at 0, because of rounding.
     """
     A, errors, Kff_diag = (tf.cast(part, tf.float64) for part in (A, errors, Kff_diag))
     residual = tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0)
@@ -61,8 +60,8 @@ def corrected_row_sums(
     A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor, noise: tf.Tensor
 ) -> tuple[RowSums, tf.Tensor]:
     """
-    For rows with noise of their own, ``noise + k(x, x) - |a|^2``: what the features leave, as if it
-    were independent.
+    Sums over rows whose noise variances are ``noise + k(x, x) - |a|^2``: the residual of the
+    features as independent noise.
 
     :return: the sums of rows divided by the root of their noise, for which :func:`log_density` and
         :func:`optimal_q` with noise 1 are right up to the sum of the logarithms of the noises,

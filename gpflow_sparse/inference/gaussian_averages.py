@@ -1,4 +1,5 @@
-"""Noise averaged over a Gaussian ``f``: expected log densities, and log densities of the sum.
+"""Laplace and Student's t noise, averaged over a Gaussian ``f``: expected log densities, and log
+densities of the sum.
 
 For Laplace noise both are in closed form. For Student's t noise they are mixtures over scales: with
 ``d = y - E[f]``, ``v = Var[f]``, scale ``s`` and ``nu`` degrees of freedom,
@@ -18,7 +19,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 _NODES = 121
-# Logarithm, up to its sign, of what is left out at both ends relative to the peak.
+# Minus the logarithm of the tails left out at both ends, relative to the peak.
 _NEGLIGIBLE = 27.0
 
 
@@ -117,7 +118,7 @@ def _nodes(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _range(d: tf.Tensor, v: tf.Tensor, s: tf.Tensor, nu: float) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Ends in ``u = log l`` of what counts in the density.
+    Ends in ``u = log l`` of the range in which the density is not negligible.
 
     Every mode is between ``log((nu + 1) / (nu + max(q, 1)))`` with ``q = d^2 / s^2``, where the
     prior of the scale and an outlier balance, and ``log(1 + 1 / nu)``. With ``t = d^2 / (4 nu v)``

@@ -1,4 +1,4 @@
-"""Type-I inference without sampling, for weights on rotated functions: one integral at a time.
+"""Type-I inference by quadrature, for weights on rotated functions: one integral for each weight.
 
 Given the noise variance the weights are independent a posteriori, so that there is one integral
 over each of them and one over the noise. Trapezoidal sums of smooth functions that vanish at both
@@ -23,8 +23,8 @@ _SPACING, _FINENESS, _REACH = 0.08, 0.5, 8.0
 _NOISE_NODES, _SEARCH_NODES, _LOG_NEGLIGIBLE = 61, 21, -40.0
 # No noise variance below e^this, whatever the prior and the data say: squares must not underflow.
 _LOWEST_LOG_NOISE = -300.0
-# Nodes of all weights together: 512 MiB, a few times.
-_MOST_NUMBERS = 2**26
+# Most nodes of all weights together: a few tensors of 512 MiB.
+_MOST_NODES = 2**26
 
 
 class Quadrature(NamedTuple):
@@ -43,7 +43,7 @@ class Quadrature(NamedTuple):
 
 
 class _Nodes(NamedTuple):
-    """Nodes over a weight: ``w [K]``, and their shares of the prior, as logarithms ``[K]``."""
+    """Nodes of the integral over a weight and logarithms of their prior probabilities."""
 
     weights: tf.Tensor
     log_shares: tf.Tensor
@@ -88,7 +88,8 @@ def quadrature(rotated: Rotation, prior: Prior) -> Quadrature:
 
 def _weight_nodes(rotated: Rotation, prior: LogNormal) -> _Nodes:
     """
-    In ``z = (log w - mu) / sd`` the posterior has its mode between those of prior and likelihood.
+    Nodes in ``z = (log w - mu) / sd``, where the posterior has its mode between those of prior and
+    likelihood.
 
     The likelihood's is ``w = rho^2 / (P s^2)`` at most. Towards 0 it rises by at most P / 2 per
     unit of log w, so that it pulls by ``sd P / 2`` at most; its curvature in log w is at most that.
@@ -101,7 +102,7 @@ def _weight_nodes(rotated: Rotation, prior: LogNormal) -> _Nodes:
     narrowest = (1.0 + 0.5 * prior.sd**2 * outputs) ** -0.5
     spacing = min(_SPACING, _FINENESS * narrowest)
     count = math.ceil((high - low) / spacing) + 1
-    if count * int(best.shape[0]) > _MOST_NUMBERS:
+    if count * int(best.shape[0]) > _MOST_NODES:
         raise ValueError(
             f"weight_prior is too sharp for quadrature, which would need {count} nodes for each of "
             f"{best.shape[0]} weights: give it a larger variance, or take method='nuts'."
@@ -145,7 +146,7 @@ def _coefficient_moments(
 
 def _bracket(rotated: Rotation, prior: LogNormal) -> tuple[float, float]:
     """
-    Where the log noise is, for certain.
+    An interval outside of which the posterior of the log noise is negligible.
 
     As a function of ``x = log noise`` the log likelihood rises by at most ``|e|^2 / (2 noise)`` and
     falls by at most ``N P / 2``; and it rises wherever ``noise < tail / (N P)``.
@@ -164,7 +165,7 @@ def _bracket(rotated: Rotation, prior: LogNormal) -> tuple[float, float]:
 def _noise_range(
     log_density: Callable[[np.ndarray], np.ndarray], low: float, high: float
 ) -> tuple[float, float]:
-    """The part of ``[low, high]`` in which the density counts, for a density with one peak."""
+    """The part of ``[low, high]`` in which a density with one peak is not negligible."""
     while True:
         x = np.linspace(low, high, _SEARCH_NODES)
         values = log_density(x)

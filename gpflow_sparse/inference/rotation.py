@@ -121,8 +121,8 @@ def best_weights(rotation: Rotation, noise: tf.Tensor) -> tf.Tensor:
     """
     The weights of the largest likelihood, ``max(0, rho^2 / P - noise) / s^2``.
 
-    A yardstick more than an estimator: p free weights fit the noise too. Functions that are zero on
-    the data, of which the likelihood says nothing, get the weight 1 of the kernel.
+    A reference rather than an estimator: p free weights fit the noise too. Functions that are zero
+    on the data, on which the likelihood does not depend, get the weight 1 of the kernel.
 
     :param noise: a scalar.
     :return: ``[p]``.

@@ -1,4 +1,4 @@
-"""Hyperparameters from an exact GP on a few rows."""
+"""Hyperparameters of a kernel, fitted with an exact Gaussian process on a few rows."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def subset_hyperparameters(
     model = gpflow.models.GPR(data, kernel, mean_function, noise_variance=noise_variance)
     # Fitted on a copy, so that a failed fit leaves the caller's kernel alone.
     fitted = gpflow.utilities.deepcopy(model)
-    _maximize(fitted, max_iterations, _tether(fitted))
+    _maximize(fitted, max_iterations, _set_priors(fitted))
     if len(others[0]) and _log_density(fitted, others) < _log_density(model, others):
         return float(noise_variance)
     for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
@@ -93,9 +93,9 @@ def _require_parts(kernel: Any, mean_function: Any, num_columns: int, num_output
         component_checks.require_mean_function(mean_function, num_columns, num_outputs)
 
 
-def _tether(model: gpflow.models.GPR) -> list[tuple[float, float]]:
+def _set_priors(model: gpflow.models.GPR) -> list[tuple[float, float]]:
     """
-    Set priors around the starting values where there are none.
+    Set log-normal priors around the starting values of parameters without a prior.
 
     :return: bounds of every entry of the trainable variables, which are unconstrained.
     """

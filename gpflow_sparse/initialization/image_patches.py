@@ -1,10 +1,10 @@
-"""Where inducing patches and filters start, from images as arrays."""
+"""Starting values of inducing patches and filters, from images as arrays."""
 
 import gpflow
 import numpy as np
 
 from gpflow_sparse.covariances.patch_grids import PatchGrid
-from gpflow_sparse.initialization import kmeans
+from gpflow_sparse.initialization.inducing_inputs import kmeans
 
 # Patches for each center.
 _PER_CENTER = 100

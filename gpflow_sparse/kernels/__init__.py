@@ -1,4 +1,4 @@
-"""What ``f`` is: kernels that GPflow does not have, for any GPflow model."""
+"""Kernels that GPflow does not have, for any GPflow model."""
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, Filled, SoftKI

@@ -1,4 +1,4 @@
-"""Any finite basis as a GPflow kernel."""
+"""GPflow kernels made of finite bases."""
 
 from typing import Any
 
@@ -78,8 +78,8 @@ class Filled(Kernel):
     ``phi(x)^T phi(x')`` plus independent noise at every x that restores the kernel's own variance:
     ``max(k(x, x) - |phi(x)|^2, 0)``.
 
-    For soft interpolation, say, which has less variance than its kernel between the points; what a
-    posterior makes of the finite sum far from the data is left as it is. As with GPflow's
+    For soft interpolation, say, which has less variance than its kernel between the points. It does
+    not bring the posterior of the finite sum back to the prior far from the data. As with GPflow's
     ``White``, only ``K(X)`` and ``K_diag(X)`` have that noise, no ``K(X, X2)`` has.
     """
 
@@ -111,7 +111,7 @@ class Filled(Kernel):
 class Corrected(Kernel):
     """
     ``k(x, x') + phi(x)^T (W - I) phi(x')``: a kernel whose leading functions have other weights,
-    and which is k in all that they leave out.
+    and whose residual is that of k.
 
     For a :class:`~gpflow_sparse.bases.ReweightedBasis` over a projection of k. It is a covariance
     for any weights, because ``k - phi^T phi`` is one. Ours: the re-weighted kernel of Evans and
@@ -120,7 +120,7 @@ class Corrected(Kernel):
 
     def __init__(self, basis: ReweightedBasis) -> None:
         """
-        :param basis: weights, and the projection that they are for.
+        :param basis: a projection with weights.
         :raises ValueError: for another basis, or one that does not project a kernel.
         """
         super().__init__()
@@ -143,7 +143,7 @@ class Corrected(Kernel):
         return prior + across(A, A2) - across(plain, plain2)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        """``[..., N]``; what the basis leaves of k is clipped at 0, where rounding may take it."""
+        """``[..., N]``; the residual of k is clipped at 0, because of rounding."""
         prior = self.basis.kernel(X, full_cov=False)
         A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
         residual = prior - tf.reduce_sum(tf.square(plain), axis=-2)
@@ -171,5 +171,5 @@ def batched_features(basis: FiniteBasis, X: tf.Tensor) -> tf.Tensor:
 
 
 def across(A: tf.Tensor, A2: tf.Tensor) -> tf.Tensor:
-    """``A^T A2`` over all pairs of leading axes, ``[..., N, ..., N2]``, as GPflow has it."""
+    """``A^T A2`` over all pairs of leading axes, ``[..., N, ..., N2]``, as in GPflow's kernels."""
     return tf.tensordot(tf.linalg.matrix_transpose(A), A2, [[-1], [-2]])

@@ -1,4 +1,4 @@
-"""Products of one-dimensional kernels, which is what GRIEF takes."""
+"""Products of one-dimensional kernels, the kernels that GRIEF takes."""
 
 from typing import Any
 

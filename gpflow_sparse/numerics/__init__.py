@@ -1,1 +1,1 @@
-"""Linear algebra and numerics without a word of Gaussian processes."""
+"""Linear algebra and numerics, independent of Gaussian processes."""

@@ -1,4 +1,4 @@
-"""Guarded, blocked, dense linear algebra; nothing here knows what a Gaussian process is.
+"""Checked, blocked, dense linear algebra.
 
 Two facts about TensorFlow shape this file. A failed ``tf.linalg.cholesky`` returns NaN without
 raising, so every factorization here is checked and the error names the matrix. And on a CPU one
@@ -24,7 +24,7 @@ _MIN_GROUP_WIDTH = 64
 
 
 class FactorizationError(ValueError):
-    """A matrix that should be positive definite is not; the message names it."""
+    """Failure of a factorization; the message names the matrix that is not positive definite."""
 
 
 def relative_jitter(dtype: tf.DType, at_least: float | None = None) -> float:
@@ -35,7 +35,7 @@ def relative_jitter(dtype: tf.DType, at_least: float | None = None) -> float:
     GPflow's fixed ``1e-6`` is too small in float32 (measured: squared exponential kernels fail from
     M = 200 on) and blind to the kernel's scale.
 
-    :param at_least: a larger fraction that one model asks for.
+    :param at_least: a larger fraction, set for one model.
     """
     return max(1e-6 if dtype == tf.float64 else 1e-4, default_jitter(), at_least or 0.0)
 
@@ -50,10 +50,10 @@ def largest_radius(dtype: tf.DType) -> float:
 
 def jitter(diagonal: tf.Tensor, at_least: float | None = None) -> tf.Tensor:
     """
-    What to add to a covariance so that it factors: :func:`relative_jitter` times its scale.
+    Jitter of a covariance, for its diagonal: :func:`relative_jitter` times its scale.
 
     :param diagonal: diagonal of the covariance, any shape; its mean is the scale.
-    :param at_least: a larger fraction that one model asks for.
+    :param at_least: a larger fraction, set for one model.
     :return: scalar of the same dtype.
     """
     relative = tf.constant(relative_jitter(diagonal.dtype, at_least), dtype=diagonal.dtype)
@@ -92,12 +92,12 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
 
     Time O(M^3 / 3) forward, about O(2 M^3) backward.
 
-    :param matrix: symmetric positive definite, ``[..., M, M]``; jitter is the caller's business.
-    :param name: what the matrix is called in the error.
+    :param matrix: symmetric positive definite, ``[..., M, M]``, jitter included.
+    :param name: of the matrix in the error.
     :return: ``[..., M, M]``, zeros above the diagonal.
     :raises FactorizationError: eagerly, if the factor is not finite. Inside ``tf.function`` the
         same message comes as ``tf.errors.InvalidArgumentError``; under XLA checks do not exist and
-        NaN flows on.
+        the factor is NaN.
     """
 
     @tf.custom_gradient
@@ -119,12 +119,12 @@ def cholesky_or(matrix: tf.Tensor, fallback: Callable[[], tf.Tensor], name: str)
     """
     Factor of each matrix of a batch, or of ``fallback()`` where it is not positive definite.
 
-    For matrices that are *meant* to be tried, such as the precision after a bold step. Not
+    For matrices that may fail in a correct run, such as the precision after a long step. Not
     differentiable.
 
     :param matrix: ``[..., M, M]``.
     :param fallback: makes a positive definite batch of the same shape; run only if needed.
-    :param name: what the matrix is called in the error, should the fallback fail too.
+    :param name: of the matrix in the error, should the fallback fail too.
     :return: ``[..., M, M]``.
     """
     L = _recursive_cholesky(matrix)
@@ -159,7 +159,7 @@ def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Ten
 
 def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
-    The lower triangle of ``A B^T``; above the diagonal are zeros or leftovers, not to be read.
+    The lower triangle of ``A B^T``; entries above the diagonal are undefined.
 
     :param A: ``[..., M, n]``.
     :param B: ``[..., M, n]``.

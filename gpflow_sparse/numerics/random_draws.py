@@ -1,4 +1,4 @@
-"""Random draws that repeat: a block of code draws from a seed of its own.
+"""Reproducible random draws: a block of code draws from its own seed.
 
 TensorFlow's generators advance with every draw of the process, so that what one model draws
 depends on whatever else has run. Inside of :func:`seeded`, the draws of this module depend on the

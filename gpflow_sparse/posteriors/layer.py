@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow_sparse.covariances.patch_grids import PatchGrid
 from gpflow_sparse.inference.blocks import draws, root
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.numerics.recomputation import Tensors, by_chunks
+from gpflow_sparse.numerics.streaming import Tensors, by_chunks
 from gpflow_sparse.posteriors.base import SparsePosterior
 
 SAMPLING = ("marginal", "shared_inducing", "joint")

@@ -10,6 +10,7 @@ from gpflow_sparse import initialization
 from gpflow_sparse.initialization import (
     greedy_orthogonal,
     greedy_variance,
+    inducing_inputs,
     kmeans,
     median_lengthscales,
     random_subset,
@@ -121,7 +122,7 @@ def test_kmeans_finds_separated_clusters():
 
 @pytest.mark.parametrize("limit", [np.inf, 0.0], ids=["lloyd", "mini-batches"])
 def test_kmeans_inertia_is_well_below_that_of_a_random_subset(limit, monkeypatch):
-    monkeypatch.setattr(initialization, "_LLOYD_LIMIT", limit)
+    monkeypatch.setattr(inducing_inputs, "_LLOYD_LIMIT", limit)
     X = make_inputs(3000)
     Z = kmeans(X, 50)
     assert len(np.unique(Z, axis=0)) == 50
@@ -179,7 +180,7 @@ def test_a_repeated_row_weighs_as_often_as_it_occurs():
 def test_repeated_centers_give_way_to_the_rows_farthest_away():
     rows = np.array([[0.0], [1.0], [2.0], [7.0], [5.0]])
     centers = np.array([[1.0], [1.0], [2.0], [2.0]])
-    distinct = initialization._distinct_centers(centers, rows)
+    distinct = inducing_inputs._distinct_centers(centers, rows)
     np.testing.assert_array_equal(np.sort(distinct, axis=0), [[1.0], [2.0], [5.0], [7.0]])
 
 

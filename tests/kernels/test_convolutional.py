@@ -6,9 +6,8 @@ import pytest
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
 
-from gpflow_sparse.covariances import patch_sums
 from gpflow_sparse.inducing_variables import Kuv, LocatedPatches, Patches
-from gpflow_sparse.kernels import TICK, Convolutional
+from gpflow_sparse.kernels import TICK, Convolutional, convolutional
 from tests.oracles import convolutional as oracle
 
 GRIDS = {
@@ -273,7 +272,7 @@ def assert_same_gradients(ours, naively, watched, tolerance=1e-10):
 def test_gradients_are_those_of_plain_differentiation(rng, monkeypatch, base, tick, N):
     """To images, patches, places, weights and hyperparameters; through Kuf, Kff and Kdiag."""
     geometry = ((4, 4, 2), (2, 3), 1)  # 6 patches
-    monkeypatch.setattr(patch_sums, "_NUMBERS", 72)  # 3 images at a time, 2 and 1
+    monkeypatch.setattr(convolutional, "_CHUNK_SIZE", 72)  # 3 images at a time, 2 and 1
     kernel, _ = pair(rng, geometry, base, tick=tick)
     X = tf.constant(images(rng, geometry, N))
     Z, s = patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.numerics.recomputation import by_chunks
+from gpflow_sparse.numerics.streaming import by_chunks
 
 SHAPES = [(4,), (2, 3)]
 
