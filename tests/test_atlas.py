@@ -9,6 +9,7 @@ from gpflow_sparse import models
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "gpflow_sparse"
 FILE_COLUMNS = ("model", "test", "oracle", "example")
 NO_MODELS = {"ConvSpec", "VariationalModel"}
 PAGES = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("methods/*.md")), ROOT / "README.md"]
@@ -78,6 +79,14 @@ def test_every_relative_link_resolves(page):
 def test_every_test_a_page_names_exists(page):
     for path, name in cited_tests(page.read_text()):
         assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_every_source_file_a_page_names_exists(page):
+    """Paths of Python files in the repository or in the package; names alone are not looked up."""
+    named = re.findall(r"(?<![\w/])((?:\w+/)+\w+\.py)\b", page.read_text())
+    missing = [p for p in named if not (ROOT / p).is_file() and not (PACKAGE / p).is_file()]
+    assert missing == []
 
 
 def test_the_errata_name_tests():
