@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import gpflow_sparse as gs
-from gpflow_sparse.bench.papers import runner, stepwise_runner
+from gpflow_sparse.bench.papers import data_splits, harness
 from gpflow_sparse.cli import main
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "15", "--num-subset", "60"]
@@ -560,7 +560,7 @@ def small_elevators(monkeypatch):
         X = np.random.default_rng(0).normal(size=(500, 2))
         return gs.data.Dataset(name, (X[:90], X[:90, :1]), (X[90:], X[90:, :1]), "ab", "y", None)
 
-    monkeypatch.setattr(stepwise_runner, "load", load)
+    monkeypatch.setattr(data_splits, "load", load)
 
 
 def test_a_papers_table_is_written_row_by_row(run, tmp_path, small_elevators):
@@ -601,7 +601,7 @@ def test_ctrl_c_in_a_papers_table_prints_the_same_command(run, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "run_paper", interrupt)
+    monkeypatch.setattr(harness, "run_paper", interrupt)
     monkeypatch.setattr(sys, "argv", ["gpflow-sparse", "bench", "paper", "solvegp"])
     code, _, err = run("bench", "paper", "solvegp")
     assert code == 130

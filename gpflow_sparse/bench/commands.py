@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gpflow_sparse.bench import step_commands
-from gpflow_sparse.bench.papers import PAPERS
+from gpflow_sparse.bench.papers import PAPER_NAMES
 from gpflow_sparse.bench.step_commands import split_list, whole_numbers
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.session import session
@@ -180,7 +180,7 @@ def calls(methods: tuple[str, ...], listed: bool) -> None:
 
 
 @bench.command()
-@click.argument("name", type=click.Choice(list(PAPERS)))
+@click.argument("name", type=click.Choice(PAPER_NAMES))
 @click.option(
     "--size",
     type=click.Choice(["small", "full"]),
@@ -190,9 +190,8 @@ def calls(methods: tuple[str, ...], listed: bool) -> None:
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    show_default="2000 for solvegp, at full size 100 epochs; 5000 or less for qsgp; 50 epochs for "
-    "softki; 12000 or less for swsgp",
-    help="Training steps of every row, but for grief.",
+    show_default="of each row, see its page; 2000 for solvegp, at full size 100 epochs",
+    help="Training steps of every row, but for grief, which has no steps.",
 )
 @click.option("--minutes", default=75.0, help="Begin nothing that would end later.")
 @click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
@@ -216,22 +215,22 @@ def paper(
     output: Path | None,
     device: str | None,
 ) -> None:
-    """Run the table of the paper NAME again, and write it beside the published numbers.
+    """Run the table of the paper NAME again, and write it beside the published results.
 
-    Each finished row is kept; the same command goes on where it stopped. What is expected to end
-    after --minutes, from what its like took (but for grief, from its first steps), is not
-    begun.
+    Each finished row is kept, and the same command goes on where it stopped. A row is not begun if
+    it is expected to end after --minutes. What the same row took on another split tells, or, where
+    rows are trained by steps, its first ones.
     """
     with clear_errors(), _same_command_goes_on(), session(False, device):
-        from gpflow_sparse.bench.papers.runner import run_paper
-        from gpflow_sparse.bench.papers.spec import PaperRun
+        from gpflow_sparse.bench.papers import harness, tables
+        from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
 
         folder = Path(f"benchmarks-{name}") if output is None else output
         chosen = (split_list(datasets), split_list(rows), whole_numbers(splits))
-        run = PaperRun(PAPERS[name], size, folder, steps, *chosen)
-        records = run_paper(run, minutes)
+        run = PaperRun(load_paper(name), size, folder, steps, *chosen)
+        records = harness.run_paper(run, minutes)
         done = [record for record in records if record["status"] == "done"]
-        print_table(*run.paper.summary(done))
+        print_table(*tables.summary(run, done))
         click.echo(f"results in {folder / run.stem}.md and .jsonl", err=True)
         click.echo(json.dumps({"done": len(done), "failed": len(records) - len(done)}))
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.bench.papers.table import grid
+from gpflow_sparse.bench.papers.tables import grid
 from gpflow_sparse.bench.qsgp_sizes import StepMemory, StepSizes
 from gpflow_sparse.bench.steps import adam_step, alternate, compiled, random_rows
 from gpflow_sparse.models import QSGP

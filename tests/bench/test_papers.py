@@ -1,283 +1,234 @@
-"""A paper's table: what is run, kept, gone on with, and printed."""
+"""The harness of the papers' tables: what is run, kept, resumed and refused, with invented fits."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
+import types
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse import initialization
-from gpflow_sparse.bench.papers import PAPERS, runner, stepwise_runner
-from gpflow_sparse.bench.papers.budget import DoesNotFitError, duration
-from gpflow_sparse.bench.papers.solvegp_models import orthogonal_regression
-from gpflow_sparse.bench.papers.spec import PaperRun, Row
-from gpflow_sparse.bench.papers.stepwise import StepwiseSize
+from gpflow_sparse.bench.papers import PAPER_NAMES, data_splits, harness, training
+from gpflow_sparse.bench.papers.spec import Paper, PaperRun, Row, load_paper
+from gpflow_sparse.bench.papers.tables import duration
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.training import FitState
+from gpflow_sparse.training import FitState, TrainingError, adam
 
-OPTIONS = {
-    "svgp-9": {"method": "svgp", "points": [9], "whiten": True},
-    "solvegp-6+4": {"method": "solvegp", "points": [6, 4], "whiten": True},
-    "odvgp-6+20": {"method": "odvgp", "points": [6, 20], "num_columns": 5, "whiten": False},
+RMSE = {  # by row and data set, split by split
+    ("plain", "left"): [1.0, 2.0, 3.0],
+    ("plain", "right"): [0.25, 0.75],
+    ("fancy", "left"): [0.5, 2.5],
 }
+LEFT, RIGHT = ("left",), ("right",)
+ROWS = (
+    Row("plain", "Plain GP", {"order": 0}, ("left", "right"), splits={"default": 3, "right": 2}),
+    Row("fancy", "Fancy GP", {"order": 1}, LEFT, splits=2),
+    Row("late", "Late GP", {"order": 2}, RIGHT, "b", splits=1),
+)
+PAPER = Paper(
+    name="tiny",
+    title="A tiny table",
+    citation="Nobody (2018)",
+    datasets=("left", "right"),
+    rows={"small": ROWS},
+    fit="tiny",
+    read="tiny",
+    protocol="As it was done.",
+    columns={"RMSE": ["rmse", ".4g", "spread"], "NLPD": ["nlpd", ".3f"]},
+    published={"Theirs": {"left": {"RMSE": "1.5 ± 0.5"}}},
+)
+ORDER = [
+    ("plain", "left", 0),
+    ("fancy", "left", 0),
+    ("plain", "left", 1),
+    ("fancy", "left", 1),
+    ("plain", "left", 2),
+    ("plain", "right", 0),
+    ("plain", "right", 1),
+    ("late", "right", 0),
+]
 
 
-def make_dataset(name, num_rows=150):
-    """Rows in which the first column is the row's number."""
-    rng = np.random.default_rng(len(name))
-    X = np.column_stack([np.arange(num_rows), rng.normal(size=num_rows)])
-    Y = 40.0 + 7.0 * np.sin(X[:, :1] / 20.0) + rng.normal(size=(num_rows, 1))
-    return Dataset(name, (X[:100], Y[:100]), (X[100:], Y[100:]), ("a", "b"), "y", None)
+def make_dataset(name, split):
+    rng = np.random.default_rng(split)
+    X, Y = rng.normal(size=(12, 4)), 30.0 + 5.0 * rng.normal(size=(12, 1))
+    pairs = (X[:9], Y[:9]), (X[9:], Y[9:])
+    return Dataset(name, *pairs, tuple("abcd"), "y", None).standardized()
 
 
 class Tiny:
-    """A paper of three rows and two data sets, and the models that were built for it."""
+    """A paper whose rows return the scores above; the tasks and budgets they got are kept."""
 
     def __init__(self):
-        self.models = {}
-        self.before = {}  # what to do to a model at its start, by method
-        rows = tuple(
-            Row(key, key.upper(), options, "first" if options["whiten"] else "second")
-            for key, options in OPTIONS.items()
-        )
-        self.paper = dataclasses.replace(
-            PAPERS["solvegp"],
-            datasets=("left", "right"),
-            sizes={"small": StepwiseSize(rows, 12, 100), "full": StepwiseSize(rows, None, 3)},
-            batch_size=32,
-            build=self.build,
-            published={"SVGP 1024": {"left": (0.123, -4.567)}},
-        )
+        self.calls, self.budgets, self.fails, self.paper = [], [], {}, PAPER
 
-    def build(self, options, X, seed):
-        model = orthogonal_regression(X, seed=seed, **options)
-        if options["method"] in self.before:
-            self.before[options["method"]](model)
-        self.models[options["method"], len(self.models)] = model
-        return model
+    def fit(self, options, dataset, budget):
+        task = self.paper.rows["small"][options["order"]].key, dataset.name, budget.seed
+        self.calls.append(task)
+        self.budgets.append(budget)
+        if task in self.fails:
+            raise self.fails[task]
+        rmse = RMSE.get(task[:2], [9.0] * 9)[budget.seed]
+        steps = {} if budget.steps is None else {"steps": budget.steps}
+        return {"rmse": rmse, "nlpd": 10.0 + budget.seed, "curve": [[1, 0.5]], **steps}
 
     def run(self, folder, minutes=10.0, **changes):
-        run = PaperRun(self.paper, changes.pop("size", "small"), folder, **changes)
-        return runner.run_paper(run, minutes)
+        return harness.run_paper(PaperRun(self.paper, "small", folder, **changes), minutes)
+
+    def change(self, **changes):
+        """Other budgets of all rows."""
+        rows = [dataclasses.replace(row, **changes) for row in self.paper.rows["small"]]
+        self.paper = dataclasses.replace(self.paper, rows={"small": rows})
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(stepwise_runner, "load", make_dataset)
-    return Tiny()
+    paper = Tiny()
+    monkeypatch.setitem(harness.FITS, "tiny", paper.fit)
+    monkeypatch.setitem(data_splits.READERS, "tiny", make_dataset)
+    return paper
 
 
-def lines(folder, stem="solvegp"):
-    path = folder / f"{stem}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def lines(folder):
+    return [json.loads(line) for line in (folder / "tiny.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("num_rows", "published"), [(40000, 25600), (45730, 29267), (48827, 31248), (16599, 10623)]
-)
-def test_the_split_has_as_many_rows_as_the_papers(num_rows, published):
-    dataset = make_dataset("kin40k", num_rows)
-    split = stepwise_runner.split_dataset(dataset, 0)
-    train, test = (pair[0][:, 0] for pair in (split.train, split.test))
-    assert len(train) == published
-    assert len(test) == num_rows - 4 * num_rows // 5
-    assert len(np.union1d(train, test)) == len(train) + len(test)
-    numbers = np.concatenate([dataset.train[0][:, 0], dataset.test[0][:, 0]]).astype(int)
-    outputs = np.concatenate([dataset.train[1], dataset.test[1]])[np.argsort(numbers)]
-    np.testing.assert_array_equal(split.test[1], outputs[test.astype(int)])
-    other = stepwise_runner.split_dataset(dataset, 1).test[0][:, 0]
-    assert abs(np.isin(other, test).mean() - 0.2) < 0.02  # as drawn anew
+def write(folder, *records):
+    (folder / "tiny.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def test_rows_are_scored_on_the_test_rows_in_standardized_units(tiny, tmp_path):
-    records = tiny.run(tmp_path, datasets=("right",))
+def cells(folder, start):
+    """The cells of the one line of the page that starts so."""
+    text = (folder / "tiny.md").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith(start)]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_all_rows_of_a_split_come_before_its_next_split(tiny, tmp_path):
+    records = tiny.run(tmp_path)
+    assert tiny.calls == ORDER
+    assert [(r["row"], r["dataset"], r["split"]) for r in records] == ORDER
     assert records == lines(tmp_path)
-    assert [(r["row"], r["status"]) for r in records] == [(key, "done") for key in OPTIONS]
-    split = stepwise_runner.split_dataset(make_dataset("right"), 0).standardized()
-    X, Y = split.test
-    assert len(X) == 30
-    np.testing.assert_allclose(split.train[1].std(), 1.0)
-    for record, model in zip(records, tiny.models.values(), strict=True):
-        mean, variance = (np.asarray(t) for t in model.predict_f(X))
-        variance = variance + model.likelihood.variance.numpy()
-        density = -0.5 * np.log(2 * np.pi * variance) - 0.5 * (Y - mean) ** 2 / variance
-        np.testing.assert_allclose(record["rmse"], np.sqrt(np.mean((Y - mean) ** 2)), rtol=1e-9)
-        np.testing.assert_allclose(record["log_likelihood"], density.mean(), rtol=1e-9)
-        assert record["steps"] == 12
-        np.testing.assert_allclose(record["epochs"], 12 * 32 / 96)
-        assert record["training_seconds"] >= 0.012 * record["milliseconds_per_step"] / 2
-        assert record["config"]["points"] == OPTIONS[record["row"]]["points"]
+    for record in records:
+        assert record["status"] == "done"
+        assert record["config"] == {"order": [r.key for r in ROWS].index(record["row"])}
+        assert (record["num_train"], record["num_test"]) == (9, 3)
+        assert 0.0 < record["task_seconds"] < 1.0
+    checksums = {(r["dataset"], r["split"]): r["checksum"] for r in records}
+    assert len(set(checksums.values())) == 3  # of three splits
+    page = (tmp_path / "tiny.md").read_text()
+    assert page.startswith("# A tiny table\n\nWritten by `gpflow-sparse bench paper tiny --size ")
+    assert "9 training and 3 test rows, splits 0, 1, 2." in page
+    assert cells(tmp_path, "| Plain GP | 2 ± 0.8165")[1:] == ["2 ± 0.8165", "11.000"]
+    assert cells(tmp_path, "| *paper: Theirs* |")[1:] == ["1.5 ± 0.5", ""]
+    assert "Not run yet" not in page
 
 
-def test_the_objective_is_that_of_the_last_steps(tiny, tmp_path):
-    (record,) = tiny.run(tmp_path, datasets=("left",), rows=("svgp-9",), steps=1)
-    split = stepwise_runner.split_dataset(make_dataset("left"), 0).standardized()
-    start = orthogonal_regression(split.train[0], seed=0, **OPTIONS["svgp-9"])
-    # one step, whose objective is the start's, on 32 of 96 rows
-    assert abs(record["elbo"] / float(start.elbo(split.train)) - 1.0) < 0.3
-
-
-def test_groups_are_run_on_all_data_sets_in_turn(tiny, tmp_path):
-    pairs = [
-        (task.row.key, task.dataset) for task in PaperRun(tiny.paper, "small", tmp_path).tasks()
-    ]
-    first, second = ["svgp-9", "solvegp-6+4"], ["odvgp-6+20"]
-    expected = [(k, name) for keys in (first, second) for name in ("left", "right") for k in keys]
-    assert pairs == expected
-
-
-def test_the_table_has_the_numbers_of_the_lines_and_the_published_ones(tiny, tmp_path):
-    records = tiny.run(tmp_path, rows=("svgp-9",))
-    text = (tmp_path / "solvegp.md").read_text()
-    for metric in ("rmse", "log_likelihood"):
-        cells = " | ".join(f"{record[metric]:.3f}" for record in records)
-        assert f"| SVGP-9 | {cells} |" in text
-    times = (f"{r['milliseconds_per_step']:.0f} ({r['training_seconds']:.0f})" for r in records)
-    assert f"| SVGP-9 | {' | '.join(times)} |" in text
-    objectives = (f"{r['elbo'] / 96:.3f}" for r in records)
-    assert f"| SVGP-9 | {' | '.join(objectives)} |" in text
-    assert "| *paper: SVGP 1024* | 0.123 |  |" in text
-    assert "| *paper: SVGP 1024* | -4.567 |  |" in text
-    assert "| SOLVEGP-6+4 | – | – |" in text
-    assert "| SOLVEGP-6+4 | left, right | not measured |" in text
-    assert "left: 96 training and 30 test rows, 12 steps (4 epochs)" in text
-    assert "validation rows are not used" in text
-    assert f"{records[0]['cores']} CPU cores" in text
-
-
-def test_finished_rows_are_not_run_again(tiny, tmp_path):
-    tiny.run(tmp_path, rows=("svgp-9",))
+def test_what_is_done_is_not_done_again(tiny, tmp_path):
+    tiny.run(tmp_path, splits=(1,))
+    assert tiny.calls == [task for task in ORDER if task[2] == 1]
     before = lines(tmp_path)
-    assert len(tiny.models) == 2
-    records = tiny.run(tmp_path, datasets=("left",))
-    assert len(tiny.models) == 4
-    assert records[:2] == before
-    assert [r["row"] for r in records[2:]] == ["solvegp-6+4", "odvgp-6+20"]
-    assert not (tmp_path / "checkpoints").exists()
+    tiny.run(tmp_path, datasets=LEFT, rows=("plain",))
+    assert tiny.calls[3:] == [("plain", "left", 0), ("plain", "left", 2)]
+    assert lines(tmp_path)[:3] == before
+    tiny.run(tmp_path)
+    assert sorted(tiny.calls) == sorted(ORDER)
 
 
-def test_an_interrupted_row_goes_on_from_its_checkpoint(tiny, tmp_path, monkeypatch):
-    options = {"datasets": ("left",), "rows": ("solvegp-6+4",), "steps": 130}
-    (straight,) = tiny.run(tmp_path / "straight", **options)
-    call, seen = stepwise_runner.Watch.__call__, []
-
-    def interrupt(self, state):
-        seen.append(state.step)
-        call(self, state)
-        if len(seen) == 110:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(stepwise_runner.Watch, "__call__", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        tiny.run(tmp_path / "broken", **options)
-    assert lines(tmp_path / "broken") == []
-    # what a step took elsewhere does not keep a row back that is nearly done
-    slow = {**straight, "dataset": "right", "milliseconds_per_step": 1e6}
-    (tmp_path / "broken" / "solvegp.jsonl").write_text(json.dumps(slow) + "\n")
-    _, record = tiny.run(tmp_path / "broken", **options)
-    assert seen == [*range(1, 111), *range(101, 131)]
-    np.testing.assert_allclose(record["rmse"], straight["rmse"], rtol=1e-6)
-    np.testing.assert_allclose(record["log_likelihood"], straight["log_likelihood"], rtol=1e-6)
+def test_nothing_is_begun_when_the_time_is_over(tiny, tmp_path, capsys):
+    assert tiny.run(tmp_path, minutes=1e-9) == tiny.calls == []
+    assert capsys.readouterr().err.count("no time left (not measured)") == len(ORDER)
+    assert cells(tmp_path, "| Plain GP | left |")[2:] == ["3", "not measured"]
 
 
-def test_nothing_is_begun_when_the_time_is_over(tiny, tmp_path):
-    assert tiny.run(tmp_path, minutes=1e-9) == []
-    assert tiny.models == {}
-    assert lines(tmp_path) == []
-    assert "| SVGP-9 | left, right | not measured |" in (tmp_path / "solvegp.md").read_text()
+def test_a_split_is_not_begun_when_another_took_too_long(tiny, tmp_path, capsys):
+    record, *_ = tiny.run(tmp_path, splits=(0,), rows=("plain",), datasets=LEFT)
+    write(tmp_path, {**record, "task_seconds": 3000.0})
+    tiny.run(tmp_path)
+    assert [task for task in tiny.calls if task[:2] == ("plain", "left")] == [("plain", "left", 0)]
+    assert len(lines(tmp_path)) == len(ORDER) - 2
+    assert "no time left (50 min expected)" in capsys.readouterr().err
+    assert cells(tmp_path, "| Plain GP | left |")[2:] == ["2", "100 min"]
+    # the checkpoints of a task may be near its end
+    (tmp_path / "checkpoints" / "tiny" / "left-plain-1").mkdir(parents=True)
+    tiny.run(tmp_path, splits=(1,))
+    assert ("plain", "left", 1) in tiny.calls
 
 
-def test_a_row_that_would_end_too_late_is_timed_and_left(tiny, tmp_path, capsys):
-    assert tiny.run(tmp_path, minutes=2.0, steps=10**9, rows=("svgp-9",)) == []
-    assert len(tiny.models) == 1  # the second data set has no need to be timed
-    assert not (tmp_path / "checkpoints").exists()
-    text = (tmp_path / "solvegp.md").read_text()
-    (row,) = [line for line in text.splitlines() if line.startswith("| SVGP-9 | left ")]
-    step = int(row.split("|")[3].split()[0])
-    for part, name in zip(row.split("|")[2].split(","), ("left", "right"), strict=True):
-        assert part.split()[0] == name
-        assert part.split()[2] == "h"
-        assert abs(float(part.split()[1]) - step * 1e9 / 3.6e6) <= 0.5 * 1e9 / 3.6e6 + 0.05
-    assert capsys.readouterr().err.count("no time left (") == 2
+def test_minutes_of_training_are_the_expected_time(tiny, tmp_path):
+    tiny.change(minutes=60.0)
+    assert tiny.run(tmp_path, minutes=50.0) == tiny.calls == []
+    assert cells(tmp_path, "| Plain GP | left |")[2:] == ["3", "3.0 h"]
+    (record,) = tiny.run(tmp_path, minutes=70.0, steps=4, rows=("late",))
+    assert tiny.budgets[0][:3] == (4, 3600.0, 0)
+    assert (record["most_steps"], record["config"]["minutes"]) == (4, 60.0)
+    with pytest.raises(ValueError, match="holds row late of 4 steps: take the same --steps"):
+        tiny.run(tmp_path, steps=5)
 
 
-@pytest.mark.parametrize(("total", "fits"), [(1021, True), (1022, False)])
-def test_only_the_steps_that_are_left_count(monkeypatch, total, fits):
-    clock = itertools.count(100)  # every step takes a second
-    monkeypatch.setattr(stepwise_runner.time, "perf_counter", lambda: float(next(clock)))
-    watch = stepwise_runner.Watch(total, 121.0)
-    states = [FitState(step, 0.0, None) for step in range(1001, 1011)]
-    for state in states[:8]:
-        watch(state)
-    assert watch.first_step == 1001
-    # asked after the ninth step, at 109: twelve seconds are left, and total - 1009 steps
-    with contextlib.nullcontext() if fits else pytest.raises(DoesNotFitError, match="1000 ms"):
-        watch(states[8])
-        watch(states[9])
+def test_steps_and_epochs_are_budgets(tiny, tmp_path):
+    tiny.change(epochs=5, splits=None, options={"order": 0, "batch_size": 4})
+    first = tiny.run(tmp_path, datasets=LEFT, rows=("plain",))
+    assert tiny.budgets[0].steps == first[0]["steps"] == 12  # 45 rows, 4 at a time
+    np.testing.assert_allclose(first[0]["epochs"], 12 * 4 / 9)
+    # rows that are not run now may have other steps
+    both = tiny.run(tmp_path, steps=7, rows=("fancy",))
+    assert [record["steps"] for record in both] == [12, 7]
+    with pytest.raises(ValueError, match="row plain of 12 steps: take the same --steps"):
+        tiny.run(tmp_path, steps=7)
+    with pytest.raises(ValueError, match="split 0: take the same --splits"):
+        tiny.run(tmp_path, splits=(1,))
+    with pytest.raises(ValueError, match=r"splits must be at most one for tiny; got \(0, 1\)"):
+        tiny.run(tmp_path, splits=(0, 1))
 
 
-def test_a_row_is_not_begun_when_it_took_too_long_before(tiny, tmp_path):
-    (record,) = tiny.run(tmp_path, rows=("svgp-9",), datasets=("left",))
-    slow = {**record, "milliseconds_per_step": 1e6}
-    (tmp_path / "solvegp.jsonl").write_text(json.dumps(slow) + "\n")
-    assert tiny.run(tmp_path, minutes=10.0, rows=("svgp-9",)) == [slow]
-    assert len(tiny.models) == 1
-
-
-def test_rows_that_fail_are_recorded_and_the_others_go_on(tiny, tmp_path):
-    def spoil(model):
-        model.q_mu.unconstrained_variable.assign(np.full(model.q_mu.shape, np.nan))
-
-    def refuse(model):
-        raise linalg.FactorizationError("Kuu is not positive definite")
-
-    def break_off(model):
+def test_tasks_that_fail_are_recorded_and_the_others_go_on(tiny, tmp_path, monkeypatch):
+    tiny.fails = {
+        ("plain", "left", 1): TrainingError("no optimum\nanywhere"),
+        ("fancy", "left", 0): linalg.FactorizationError("Kuu is not positive definite"),
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as holes:
         tf.debugging.check_numerics(np.nan, "Lvv has holes")
-
-    tiny.before = {"svgp": spoil, "solvegp": refuse, "odvgp": break_off}
-    records = tiny.run(tmp_path, datasets=("left",))
-    assert [r["status"] for r in records] == ["failed", "failed", "failed"]
-    assert records[2]["message"].startswith("Lvv has holes")
-    del tiny.before["odvgp"]
-    records += tiny.run(tmp_path, datasets=("right",), rows=("odvgp-6+20",))[3:]
-    assert records[3]["status"] == "done"
-    assert "q_mu is not finite" in records[0]["message"]
-    assert records[1]["message"] == "Kuu is not positive definite"
-    text = (tmp_path / "solvegp.md").read_text()
-    assert "| SVGP-9 | failed | – |" in text
-    assert "- SOLVEGP-6+4, left: Kuu is not positive definite" in text
-    tiny.before = {}
-    assert tiny.run(tmp_path, datasets=("left",)) == records
+    tiny.fails["late", "right", 0] = holes.value
+    monkeypatch.setitem(RMSE, ("plain", "right"), [0.25, np.nan])
+    tiny.run(tmp_path)
+    records = {(r["row"], r["dataset"], r["split"]): r for r in lines(tmp_path)}
+    assert records["plain", "left", 1]["message"] == "no optimum"
+    assert records["fancy", "left", 0]["message"] == "Kuu is not positive definite"
+    assert records["late", "right", 0]["message"].startswith("Lvv has holes")
+    assert "not finite" in records["plain", "right", 1]["message"]
+    assert sum(r["status"] == "failed" for r in records.values()) == 4
+    assert "- Plain GP, left, split 1: no optimum" in (tmp_path / "tiny.md").read_text()
+    assert cells(tmp_path, "| Plain GP | 2 ± 1 |")
+    tiny.run(tmp_path)
+    assert len(tiny.calls) == len(ORDER)
 
 
-def test_scores_that_are_not_finite_are_a_failure(tiny, tmp_path, monkeypatch):
-    scores = {"rmse_standardized": np.nan, "nlpd_standardized": 1.0}
-    monkeypatch.setattr(stepwise_runner, "evaluate", lambda *_: (scores, {}))
-    (record,) = tiny.run(tmp_path, datasets=("left",), rows=("svgp-9",))
-    assert record["status"] == "failed"
-    assert "not finite" in record["message"]
-
-
-def test_the_full_size_counts_epochs_and_has_files_of_its_own(tiny, tmp_path):
-    (record,) = tiny.run(tmp_path, size="full", datasets=("left",), rows=("svgp-9",))
-    assert record["steps"] == 9  # 3 passes over 96 rows, 32 at a time
-    assert record["epochs"] == 3.0
-    assert lines(tmp_path) == []
-    assert lines(tmp_path, "solvegp-full") == [record]
+def test_records_of_other_options_and_damaged_ones_are_refused(tiny, tmp_path):
+    first, *others = tiny.run(tmp_path, splits=(0,))
+    older = {**first, "config": {"order": 0, "datasets": ["left"], "steps": 9}}
+    write(tmp_path, older, *others)  # older records say on what a row is run, too
+    assert len(tiny.run(tmp_path, splits=(0,))) == 1 + len(others)
+    write(tmp_path, {**first, "config": {"order": 9}}, *others)
+    with pytest.raises(ValueError, match=r"holds a row plain of \{'order': 9\}: delete it, or cho"):
+        tiny.run(tmp_path)
+    for text in ("{", "{}", "[1]", "3", json.dumps({**first, "config": 3})):
+        (tmp_path / "tiny.jsonl").write_text(text + "\n")
+        with pytest.raises(ValueError, match=r"line 1 of .* is damaged"):
+            tiny.run(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"datasets": ("lefty",)}, "datasets must be among left, right; got 'lefty'"),
-        ({"rows": ("svgp",)}, "rows must be among svgp-9, .* got 'svgp'"),
-        ({"size": "huge"}, "size must be among small, full"),
+        ({"steps": 3}, "steps mean nothing to tiny"),
         ({"steps": 0}, "steps must be positive, got 0"),
+        ({"splits": (0, 3)}, "splits must be among 0 to 2; got 3"),
+        ({"datasets": ("middle",)}, "datasets must be among left, right; got 'middle'"),
+        ({"rows": ("svgp",)}, "rows must be among plain, fancy, late; got 'svgp'"),
         ({"minutes": 0.0}, "minutes must be positive, got 0.0"),
         ({"minutes": float("nan")}, "minutes must be positive, got nan"),
     ],
@@ -287,65 +238,144 @@ def test_wrong_choices_are_named(tiny, tmp_path, changes, words):
         tiny.run(tmp_path, **changes)
 
 
-def test_results_of_another_run_or_damaged_ones_are_refused(tiny, tmp_path):
-    tiny.run(tmp_path, datasets=("left",), rows=("svgp-9",))
-    with pytest.raises(ValueError, match="holds rows of 12 steps on split 0: take the same"):
-        tiny.run(tmp_path, steps=13)
-    with pytest.raises(ValueError, match="on split 0"):
-        tiny.run(tmp_path, splits=(1,))
-    for text in ("{", "{}", "[1]", "3"):
-        (tmp_path / "solvegp.jsonl").write_text(text + "\n")
-        with pytest.raises(ValueError, match=r"line 1 of .* is damaged"):
-            tiny.run(tmp_path)
+def test_a_size_that_a_paper_does_not_have_is_named(tmp_path):
+    with pytest.raises(ValueError, match="size must be among small; got 'full'"):
+        PaperRun(PAPER, "full", tmp_path)
 
 
-@pytest.mark.parametrize("whiten", [True, False])
-@pytest.mark.parametrize("method", ["svgp", "solvegp", "odvgp"])
-def test_models_start_at_the_prior_with_the_start_that_is_written_down(rng, method, whiten):
-    X = rng.normal(size=(60, 3))
-    points = (8,) if method == "svgp" else (8, 5)
-    model = orthogonal_regression(X, method=method, points=points, whiten=whiten, seed=3)
-    np.testing.assert_allclose(float(model.prior_kl()), 0.0, atol=1e-9)
-    assert model.kernel.lengthscales.numpy() == 1.0
-    assert model.kernel.variance.numpy() == 1.0
-    np.testing.assert_allclose(model.likelihood.variance.numpy(), 0.1)
-    assert isinstance(model.kernel, gpflow.kernels.Matern32)
-    assert model.whiten is whiten
-    assert model.num_data == 60
-    mean, variance = model.predict_f(X)
-    np.testing.assert_allclose(mean, 0.0, atol=1e-12)
-    np.testing.assert_allclose(variance, 1.0, atol=1e-5)
+# Training within a budget.
 
 
-def test_inducing_points_of_all_methods_come_from_the_same_choice(rng):
-    X = rng.normal(size=(60, 3))
-
-    def sets(method, *points):
-        model = orthogonal_regression(X, method=method, points=points, whiten=True, seed=3)
-        inducing = model.inducing_variable
-        return [s.Z.numpy() for s in (inducing.sets if len(points) > 1 else [inducing])]
-
-    ((union,), (Z, O)) = sets("svgp", 13), sets("solvegp", 8, 5)
-    np.testing.assert_allclose(np.sort(np.concatenate([Z, O]), 0), np.sort(union, 0), rtol=1e-9)
-    (base,), (Z, O) = sets("svgp", 8), sets("odvgp", 8, 5)
-    np.testing.assert_allclose(Z, base, rtol=1e-9)
-    np.testing.assert_array_equal(O, initialization.random_subset(X, 5, seed=3))
+@pytest.fixture
+def svgp():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    kernel, likelihood = gpflow.kernels.Matern32(), gpflow.likelihoods.Gaussian()
+    return gpflow.models.SVGP(kernel, likelihood, X[:5], num_data=40), (X, np.sin(X[:, :1]))
 
 
-def test_every_paper_has_published_numbers_for_each_of_its_data_sets():
-    own = {"softki_validation", "softki_arms", "swsgp_union"}
-    assert {spec.name for spec in PAPERS.values() if not spec.published} == own
-    for spec in PAPERS.values():
-        for scores in spec.published.values():
-            # rows of some are of regression or of classification
-            assert set(scores) <= set(spec.datasets)
-            assert set(scores) == set(spec.datasets) or spec.name in ("conv", "qsgp", "swsgp")
-        named = {name for scores in spec.published.values() for name in scores}
-        unpublished = {"swsgp": {"flights2013"}, "conv": {"digits", "mnist"}}.get(spec.name, set())
-        assert named == (set() if spec.name in own else set(spec.datasets) - unpublished)
-        for size in spec.sizes.values():
-            keys = [row.key for row in size.rows]
-            assert len(set(keys)) == len(keys)
+def budget_of(folder, steps=None, seconds=None, deadline=np.inf):
+    return training.Budget(steps, seconds, 0, folder, deadline)
+
+
+def train(model, data, budget, score=lambda model: {"nlpd": 0.0}):
+    monitor = training.Monitor(budget, score)
+    return training.train(model, data, monitor, adam(0.05), {"batch_size": 16})
+
+
+def state(step, elbo=0.0):
+    return FitState(step, elbo, None)
+
+
+def test_training_ends_when_its_time_is_over(svgp, tmp_path):
+    record = train(*svgp, budget_of(tmp_path / "row", seconds=0.01))
+    assert record["steps"] == 1  # which took longer
+    assert record["training_seconds"] > 0.01
+    assert [point["step"] for point in record["curve"]] == [1] * 10
+
+
+def test_an_interrupted_row_goes_on_with_its_curve(svgp, tmp_path, monkeypatch):
+    model, data = svgp
+    fresh = gpflow.utilities.deepcopy(model)
+    monkeypatch.setattr(training, "_CHECKPOINT_EVERY", 100)
+    scored = []
+
+    def interrupt(model):
+        scored.append(model)
+        if len(scored) == 6:  # after 150 steps
+            raise KeyboardInterrupt
+        return {"nlpd": float(len(scored))}
+
+    budget = budget_of(tmp_path / "row", steps=250)
+    with pytest.raises(KeyboardInterrupt):
+        train(model, data, budget, interrupt)
+    assert any((tmp_path / "row").glob("checkpoint-*"))
+    record = train(fresh, data, budget)
+    assert record["steps"] == 250
+    assert [point["step"] for point in record["curve"]] == [25 * k for k in range(1, 11)]
+    assert [point["nlpd"] for point in record["curve"]] == [1.0, 2.0, 3.0, 4.0] + [0.0] * 6
+    whole = train(gpflow.utilities.deepcopy(svgp[0]), data, budget_of(tmp_path / "other", 5))
+    assert [point["step"] for point in whole["curve"]] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+
+
+def test_a_row_that_would_end_too_late_is_given_up_without_checkpoints(svgp, tmp_path, monkeypatch):
+    deadline = training.time.perf_counter() + 60.0
+    with pytest.raises(training.DoesNotFitError, match=r"no time left \(.* h expected\)"):
+        train(*svgp, budget_of(tmp_path / "tiny" / "row", 10**9, deadline=deadline))
+    assert not (tmp_path / "tiny").exists()
+
+
+@pytest.mark.parametrize(("total", "fits"), [(1021, True), (1022, False)])
+def test_only_the_steps_that_are_left_count(monkeypatch, tmp_path, total, fits):
+    monitor = training.Monitor(budget_of(tmp_path, total, deadline=121.0))
+    for step, now in itertools.product(range(1001, 1009), [0.0]):
+        monitor._probe(step, now + step - 901.0)
+    monkeypatch.setattr(training.time, "perf_counter", lambda: 109.0)
+    # asked after the ninth step, at 109: twelve seconds are left, and total - 1009 steps
+    if fits:
+        monitor._probe(1009, 108.0)
+    else:
+        with pytest.raises(training.DoesNotFitError):
+            monitor._probe(1009, 108.0)
+
+
+def test_scores_on_the_way_are_not_training(tmp_path, monkeypatch):
+    clock = types.SimpleNamespace(now=0.0)
+    monkeypatch.setattr(training.time, "perf_counter", lambda: clock.now)
+
+    def slow(model):
+        clock.now += 30.0
+        return {"nlpd": 1.5}
+
+    monitor = training.Monitor(budget_of(tmp_path, 10, 60.0), slow)
+    for step in (1, 2):
+        clock.now += 1.0
+        assert not monitor(state(step))
+    assert [point["step"] for point in monitor.curve] == [1, 2]
+    assert monitor.seconds == 2.0
+    np.testing.assert_allclose(monitor.fraction, 0.2, rtol=1e-6)
+    # a long step fills the points that it missed
+    clock.now += 28.0
+    assert not monitor(state(3, -7.0))
+    assert [point["step"] for point in monitor.curve] == [1, 2, 3, 3, 3]
+    assert monitor.curve[-1]["elbo"] == -7.0
+    again = training.Monitor(budget_of(tmp_path, 10, 60.0), slow)
+    again.set_state(json.loads(json.dumps(monitor.get_state())))
+    np.testing.assert_allclose(again.fraction, 0.5)
+    clock.now += 40.0
+    assert again(state(4))
+    assert [point["step"] for point in again.curve] == [1, 2, 3, 3, 3] + [4] * 5
+    # a step that is taken again is in the curve once
+    monitor(state(3))
+    assert [point["step"] for point in monitor.curve][:2] == [1, 2]
+
+
+def test_rates_fall_with_the_budget(tmp_path):
+    monitor = training.Monitor(budget_of(tmp_path, 10))
+    rates = training.Cosine(0.2, monitor, warm_up=20), training.Cosine(0.4, monitor, frozen=0.1)
+    np.testing.assert_allclose(rates[0](tf.constant(0)), 0.2 / 20, rtol=1e-6)
+    np.testing.assert_allclose(rates[0](tf.constant(9)), 0.1, rtol=1e-6)
+    for used, *expected in (
+        (0.0, 0.2, 0.0),
+        (0.1, 0.1 + 0.1 * np.cos(0.1 * np.pi), 0.4),
+        (0.55, 0.1 + 0.1 * np.cos(0.55 * np.pi), 0.2),
+        (1.0, 0.0, 0.0),
+    ):
+        monitor.fraction.assign(used)
+        found = [float(rate(tf.constant(500))) for rate in rates]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_every_paper_can_be_read():
+    for name in PAPER_NAMES:
+        paper = load_paper(name)
+        assert paper.fit in harness.FITS
+        assert paper.read in data_splits.READERS
+        for rows in paper.rows.values():
+            assert len({row.key for row in rows}) == len(rows)
+            for row in rows:
+                assert set(row.datasets) <= set(paper.datasets)
+                assert json.loads(json.dumps(row.options)) == row.options
+                assert not row.compared or row.compared in paper.published
 
 
 def test_durations_are_in_minutes_and_then_in_hours():

@@ -1,28 +1,13 @@
-"""Papers whose tables can be run again; no TensorFlow until one is.
+"""
+Tables of papers that can be run again.
 
-A paper is data sets, rows, published numbers, and one function that builds or fits the model of a
-row: a file of its own, and one more entry of ``PAPERS``. What kind of table it is, ``stepwise``
-(Adam on one split), ``splits`` (means over published splits), ``curves`` (steps on a published
-split, with learning curves) or ``timed`` (minutes, with learning curves), says how a task is run
-and printed; ``runner`` runs the tasks of any kind within a budget of time, and ``records`` keeps
-what was run.
+A paper is one TOML file in this folder: data sets, rows with the options of their models and their
+budgets, columns, notes, and the numbers that were published. ``spec`` reads it, ``harness`` runs
+its tasks within a budget of time and keeps one JSON line for each, ``tables`` turns these lines
+into a page. ``data_splits`` and the modules of models hold the functions that a file names as
+``read`` and ``fit``; a paper of known models needs a file only. No TensorFlow until a task is run.
 """
 
-from gpflow_sparse.bench.papers.conv import CONV_PAPER
-from gpflow_sparse.bench.papers.grief import GRIEF_PAPER
-from gpflow_sparse.bench.papers.qsgp import QSGP_PAPER
-from gpflow_sparse.bench.papers.softki import SOFTKI_PAPER, SOFTKI_VALIDATION
-from gpflow_sparse.bench.papers.softki_dimension import SOFTKI_ARMS, SOFTKI_MD22
-from gpflow_sparse.bench.papers.solvegp import SOLVEGP_PAPER
-from gpflow_sparse.bench.papers.spec import Paper
-from gpflow_sparse.bench.papers.swsgp import SWSGP_PAPER, SWSGP_UNION
+from pathlib import Path
 
-_ALL: tuple[Paper, ...] = (
-    SOLVEGP_PAPER,
-    GRIEF_PAPER,
-    QSGP_PAPER,
-    *(SOFTKI_PAPER, SOFTKI_VALIDATION, SOFTKI_ARMS, SOFTKI_MD22),
-    *(SWSGP_PAPER, SWSGP_UNION),
-    CONV_PAPER,
-)
-PAPERS: dict[str, Paper] = {paper.name: paper for paper in _ALL}
+PAPER_NAMES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.toml")))

@@ -1,42 +1,52 @@
-"""What a paper's table is, and which part of it to run; no TensorFlow."""
+"""A paper's table as its TOML file describes it, and the part of it to run; no TensorFlow."""
 
-import abc
+import functools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from gpflow_sparse.data import Dataset
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Record = dict[str, Any]
+"""The result of a task: one line of the JSON lines file."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model of a paper's table, to be run on each data set."""
+    """One model of a paper's table; the budget is steps, epochs, minutes, or else one fit."""
 
     key: str
-    """Names the row on the command line and in the results."""
+    """Name of the row on the command line and in the results."""
     title: str
-    """What tables call it."""
     options: Mapping[str, Any]
-    """What the model is built from, and what the results record, as JSON has it."""
-    group: str
+    """Arguments of the function that builds, trains and scores the model."""
+    datasets: tuple[str, ...]
+    group: str = "all"
     """Rows of one group are run on all data sets before those of the next."""
+    splits: int | Mapping[str, int] | None = None
+    """Number of splits, or numbers by data set; None for a single split, 0 unless chosen."""
+    steps: int | None = None
+    epochs: int | None = None
+    """Passes over the training rows in batches of ``options["batch_size"]``."""
+    minutes: float | None = None
+    """Of training, on each split."""
+    compared: str = ""
+    """Title of the published row next to which the row is shown."""
+
+    def count_splits(self, dataset: str) -> int:
+        """Number of splits of a data set on which the row is run, if it has several."""
+        if isinstance(self.splits, Mapping):
+            return self.splits.get(dataset, self.splits["default"])
+        return self.splits or 0
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much of a table to run."""
-
-    rows: tuple[Row, ...]
-    """In the order in which they are run, within groups."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is run, kept and gone on with as a whole."""
+class Task(NamedTuple):
+    """A row on one split of a data set: the unit that is run, kept and resumed."""
 
     row: Row
     dataset: str
@@ -44,123 +54,135 @@ class Task:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Tells its record from others."""
+        """Key of the row, data set and split, as :func:`key_of` finds them in a record."""
         return self.row.key, self.dataset, self.split
 
 
+def key_of(record: Record) -> tuple[str, str, int]:
+    """The key of the task that a record is the result of."""
+    return record["row"], record["dataset"], record["split"]
+
+
 @dataclass(frozen=True)
-class Paper(abc.ABC):
-    """A table: what is run, how it is scored, and what was published."""
+class Paper:
+    """A table: what is run, how it is laid out, and what was published."""
 
     name: str
-    """On the command line, and of the files of results."""
     title: str
     citation: str
-    """Authors, year, and where the table is."""
     datasets: tuple[str, ...]
-    """Names for :func:`gpflow_sparse.data.load`, in the order in which they are run."""
-    sizes: Mapping[str, Any]
-    """A :class:`Size` by name: "small" for a small machine, "full" as published."""
-    published: Mapping[str, Mapping[str, Any]]
-    """By title and data set."""
-    notes: tuple[str, ...]
-    """Paragraphs of Markdown: what the protocol is and where it departs from the paper."""
+    """Names for :func:`gpflow_sparse.data.load` or of ``data_splits``, in the order of the runs."""
+    rows: Mapping[str, Sequence[Row]]
+    """By size: "small" for a small machine, "full" as published."""
+    fit: str
+    """Key of ``harness.FITS``."""
+    protocol: str
+    """Paragraphs of Markdown: data, splits, units."""
+    columns: Mapping[str, Sequence[str]]
+    """Key in the record and format, by title; "spread" as a third entry adds the deviation."""
+    read: str = "published"
+    """Key of ``data_splits.READERS``."""
+    notes: str = ""
+    """More paragraphs: models, training, departures from the paper."""
+    layout: str = "by_dataset"
+    """Key of ``tables.LAYOUTS``."""
+    published: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    """Cells by title, data set and column, with the digits that the paper prints."""
+    printed: Sequence[str] = ()
+    """Titles of the columns that the command line prints; all if empty."""
+    details: Sequence[str] = ()
+    """Titles of the last columns of the layout "by_row"."""
+    sections: Sequence[Mapping[str, str]] = ()
+    """Tables of the layout "by_metric": heading, text, cell, column of the published cells."""
+    curves: Sequence[Mapping[str, str]] = (
+        {"caption": "{curve_of}:", "key": "score", "format": ".4f"},
+    )
+    """Learning curves of the layout "by_dataset": caption, key of a point, format."""
+    picture: Mapping[str, str] = field(default_factory=dict)
+    """Curves that are drawn: label of the axis by key of a point."""
 
-    @abc.abstractmethod
-    def require_options(self, run: "PaperRun") -> None:
-        """
-        :raises ValueError: for options that mean nothing to this paper.
-        """
 
-    @abc.abstractmethod
-    def splits(self, run: "PaperRun", row: Row, dataset: str) -> Sequence[int]:
-        """The splits of a data set on which a row is run."""
+@functools.cache
+def load_paper(name: str) -> Paper:
+    """The paper of the file ``NAME.toml``."""
+    table = _read(name)
+    rows = {
+        size: tuple(_row(row, table["options"], table["datasets"]) for row in described)
+        for size, described in table["rows"].items()
+    }
+    given = {f.name: table[f.name] for f in fields(Paper) if f.name in table}
+    return Paper(**given | {"name": name, "datasets": tuple(table["datasets"]), "rows": rows})
 
-    @abc.abstractmethod
-    def load(self, dataset: str, split: int) -> "Dataset":
-        """
-        The standardized data of a task.
 
-        :raises ValueError: if they cannot be had.
-        """
+def _read(name: str) -> dict[str, Any]:
+    """A file over the one that it extends; options of both are known by name."""
+    table = tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+    base = _read(table["extends"]) if "extends" in table else {}
+    return base | table | {"options": base.get("options", {}) | table.get("options", {})}
 
-    @abc.abstractmethod
-    def describe(self, run: "PaperRun", row: Row, num_train: int) -> Record:
-        """The part of a record that says what is about to be done, ``config`` at least."""
 
-    @abc.abstractmethod
-    def mismatch(self, run: "PaperRun", record: Record) -> str | None:
-        """Why a record belongs to another run, and what to do about it; None if it does not."""
+def _row(described: Mapping[str, Any], options: Mapping[str, Any], datasets: list[str]) -> Row:
+    merged = {"datasets": datasets} | _merged(described, options)
+    own = {f.name: merged.pop(f.name) for f in fields(Row) if f.name in merged}
+    return Row(**own | {"datasets": tuple(own["datasets"]), "options": _with_none(merged)})
 
-    @abc.abstractmethod
-    def run_one(
-        self, run: "PaperRun", task: Task, dataset: "Dataset", pace: float, deadline: float
-    ) -> Record:
-        """
-        Train and score; what is new in the record. See :mod:`.runner` for what may be raised.
 
-        :param dataset: what :meth:`load` returned.
-        :param pace: what :meth:`pace` said of an earlier task of the kind; 0 if there was none.
-        :param deadline: of ``time.perf_counter``.
-        :raises DoesNotFitError: if it would end too late.
-        """
+def _merged(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The named options that a table uses, in turn, and its own entries over them."""
+    found: dict[str, Any] = {}
+    for part in (*(_merged(options[name], options) for name in table.get("use", ())), table):
+        for key, value in part.items():
+            both = isinstance(value, dict) and isinstance(found.get(key), dict)
+            found[key] = found[key] | value if both else value
+    found.pop("use", None)
+    return found
 
-    @abc.abstractmethod
-    def kind(self, row: str, dataset: str) -> str:
-        """Tasks of one kind go at one pace."""
 
-    @abc.abstractmethod
-    def pace(self, record: Record) -> float:
-        """From which the time of other tasks of the kind is foreseen."""
-
-    @abc.abstractmethod
-    def write_table(
-        self,
-        run: "PaperRun",
-        records: Sequence[Record],
-        paces: Mapping[str, float],
-        num_train: Mapping[str, int],
-    ) -> Path:
-        """
-        Write ``NAME.md`` in the folder of the run.
-
-        :param records: of all tasks run so far.
-        :param paces: by kind; also of tasks that were not run.
-        :param num_train: training rows of the data sets of this run.
-        """
-
-    @abc.abstractmethod
-    def summary(
-        self, records: Sequence[Record]
-    ) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
-        """Header and rows of what the command line prints at the end, of records that are done."""
+def _with_none(value: Any) -> Any:
+    """With None for "null", which TOML lacks."""
+    if isinstance(value, dict):
+        return {key: _with_none(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_none(part) for part in value]
+    return None if value == "null" else value
 
 
 @dataclass(frozen=True)
 class PaperRun:
-    """What to run of a paper, and where the results are."""
+    """
+    What to run of a paper, and the folder of the results.
+
+    :raises ValueError: for a choice that the paper does not have.
+    """
 
     paper: Paper
     size: str
-    """Key of ``paper.sizes``."""
+    """Key of ``paper.rows``."""
     folder: Path
     steps: int | None = None
-    """Of every row, where rows are trained by steps; None takes the number of the size."""
+    """Of every row, where rows are trained by steps or minutes; None takes those of the row."""
     datasets: tuple[str, ...] = ()
-    """Which of the paper's; none for all."""
+    """Of the paper's; all if empty."""
     rows: tuple[str, ...] = ()
-    """Keys of the rows; none for all."""
+    """Keys of rows; all if empty."""
     splits: tuple[int, ...] = ()
-    """Which of the paper's; none for all."""
+    """All of the row if empty."""
 
     def __post_init__(self) -> None:
-        sizes = self.paper.sizes
-        _require_known("size", (self.size,), tuple(sizes))
-        _require_known("datasets", self.datasets, self.paper.datasets)
-        _require_known("rows", self.rows, tuple(row.key for row in sizes[self.size].rows))
+        paper = self.paper
+        _require_known("size", (self.size,), tuple(paper.rows))
+        _require_known("datasets", self.datasets, paper.datasets)
+        _require_known("rows", self.rows, tuple(row.key for row in self.all_rows))
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be positive, got {self.steps}.")
-        self.paper.require_options(self)
+        if self.steps and not any(r.steps or r.epochs or r.minutes for r in self.all_rows):
+            raise ValueError(f"steps mean nothing to {paper.name}, which is not trained by steps.")
+        counts = [row.count_splits(name) for row in self.all_rows for name in row.datasets]
+        if not any(counts) and len(self.splits) > 1:
+            raise ValueError(f"splits must be at most one for {paper.name}; got {self.splits}.")
+        for split in self.splits if any(counts) else ():
+            if split not in range(max(counts)):
+                raise ValueError(f"splits must be among 0 to {max(counts) - 1}; got {split}.")
 
     @property
     def stem(self) -> str:
@@ -168,21 +190,40 @@ class PaperRun:
         return self.paper.name if self.size == "small" else f"{self.paper.name}-{self.size}"
 
     @property
-    def chosen_datasets(self) -> tuple[str, ...]:
-        """In the paper's order."""
-        return tuple(n for n in self.paper.datasets if not self.datasets or n in self.datasets)
+    def all_rows(self) -> Sequence[Row]:
+        """The rows of the size, chosen or not."""
+        return self.paper.rows[self.size]
+
+    def chosen(self, row: str, dataset: str) -> bool:
+        """Whether a row and a data set are among those to run."""
+        return (not self.rows or row in self.rows) and (
+            not self.datasets or dataset in self.datasets
+        )
+
+    def splits_of(self, row: Row, dataset: str) -> Sequence[int]:
+        """The splits of a data set on which a row is run."""
+        if row.splits is None:
+            return self.splits or (0,)
+        count = row.count_splits(dataset)
+        return [split for split in range(count) if not self.splits or split in self.splits]
 
     def tasks(self) -> Iterator[Task]:
         """In the order in which they are run: by group, then data set, then split."""
-        rows = [r for r in self.paper.sizes[self.size].rows if not self.rows or r.key in self.rows]
-        for group in dict.fromkeys(row.group for row in rows):
-            members = [row for row in rows if row.group == group]
-            for name in self.chosen_datasets:
-                chosen = {row.key: self.paper.splits(self, row, name) for row in members}
-                for split in sorted({split for splits in chosen.values() for split in splits}):
-                    yield from (
-                        Task(row, name, split) for row in members if split in chosen[row.key]
-                    )
+        for group in dict.fromkeys(row.group for row in self.all_rows):
+            for name in self.paper.datasets:
+                found = [
+                    Task(row, name, split)
+                    for row in self.all_rows
+                    if row.group == group and name in row.datasets and self.chosen(row.key, name)
+                    for split in self.splits_of(row, name)
+                ]
+                yield from sorted(found, key=lambda task: task.split)
+
+    def steps_of(self, row: Row, num_train: int) -> int | None:
+        """Steps of a row on so many training rows; None for one that has no number of steps."""
+        if self.steps or row.steps or not row.epochs:
+            return self.steps or row.steps
+        return -(-row.epochs * num_train // min(row.options["batch_size"], num_train))
 
 
 def _require_known(name: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:

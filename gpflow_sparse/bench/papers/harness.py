@@ -1,0 +1,199 @@
+"""A paper's table, run again within a budget of time, task by task, and resumed later."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse import training
+from gpflow_sparse.bench.papers import models, neighbor_models
+from gpflow_sparse.bench.papers.data_splits import READERS
+from gpflow_sparse.bench.papers.spec import PaperRun, Record, Task, key_of
+from gpflow_sparse.bench.papers.tables import expected_times, seconds_of, write_page
+from gpflow_sparse.bench.papers.training import (
+    Budget,
+    DoesNotFitError,
+    remove_checkpoints,
+)
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import parse_json
+from gpflow_sparse.runs.build import checksum
+from gpflow_sparse.runs.config import CHECKPOINTS
+from gpflow_sparse.runs.training import print_progress
+
+FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
+    "solvegp": models.fit_solvegp,
+    "grief": models.fit_grief,
+    "qsgp": models.fit_qsgp,
+    "softki": models.fit_softki,
+    "conv": models.fit_images,
+    "swsgp": neighbor_models.fit_swsgp,
+    "swsgp_union": neighbor_models.fit_union,
+}
+"""Functions of the options of a row, standardized data and a budget, that train and score."""
+
+# Fields that all records have.
+_SCHEMA = {"row": str, "dataset": str, "split": int, "status": str}
+# Entries of older records' "config" that say on what and how long a row is run.
+_NOT_OPTIONS = {"dataset", "datasets", "splits", "steps", "epochs"}
+_PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
+# These make the record of a task one of failure; anything else is a mistake and ends the run.
+_FAILURES = (training.TrainingError, linalg.FactorizationError, tf.errors.InvalidArgumentError)
+
+
+def run_paper(run: PaperRun, minutes: float) -> list[Record]:
+    """
+    Train and score what is not yet in the results, as far as the time goes.
+
+    After each task its record is added to ``NAME.jsonl`` in the folder, and ``NAME.md``, the page,
+    is written anew. A task that failed counts as run. A task is begun only if its expected time,
+    from the same row on the same data set, is within what is left.
+
+    :param minutes: budget of wall time; a task that was expected to fit is not cut off.
+    :return: all records in the file, in order.
+    :raises ValueError: if a data set cannot be had, or the results are of another run.
+    :raises KeyboardInterrupt: after Ctrl-C; the same call resumes.
+    """
+    if not minutes > 0.0:
+        raise ValueError(f"minutes must be positive, got {minutes}.")
+    deadline = time.perf_counter() + 60.0 * minutes
+    records, tasks = read_records(run), list(run.tasks())
+    read = READERS[run.paper.read]
+    data = {key: read(*key) for key in dict.fromkeys((t.dataset, t.split) for t in tasks)}
+    finished, expected = {key_of(record) for record in records}, expected_times(records)
+    for task in tasks:
+        if task.key in finished:
+            continue
+        place = task.key[:2]
+        try:
+            dataset = data[task.dataset, task.split]
+            record = _run_task(run, task, dataset, expected.get(place, 0.0), deadline)
+        except DoesNotFitError as error:
+            if error.seconds:
+                expected.setdefault(place, error.seconds)
+            print_progress(f"{task.row.title} on {task.dataset}: {error}")
+            continue
+        records.append(record)
+        if record["status"] == "done":
+            expected[place] = seconds_of(record)
+        text = "".join(f"{json.dumps(record)}\n" for record in records)
+        files.write_text(run.folder / f"{run.stem}.jsonl", text)
+        write_page(run, records, expected)
+    write_page(run, records, expected)
+    return records
+
+
+def read_records(run: PaperRun) -> list[Record]:
+    """
+    What has been run already; nothing if there is no file.
+
+    :raises ValueError: if the file is damaged, or holds records of another run.
+    """
+    path = run.folder / f"{run.stem}.jsonl"
+    if not path.is_file():
+        return []
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        source, remedy = f"line {number} of {path}", "delete it to run its row again"
+        record = parse_json(line, _SCHEMA, source, remedy)
+        try:
+            mismatch = _mismatch(run, record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{source} is damaged ({error!r}): {remedy}.") from error
+        if mismatch:
+            raise ValueError(f"{path} {mismatch}, or choose another --output.")
+        records.append(record)
+    return records
+
+
+def _mismatch(run: PaperRun, record: Record) -> str | None:
+    """The reason why a record belongs to another run, and what to do about it."""
+    key, config, found = record["row"], record["config"], record.get("steps")
+    row = {row.key: row for row in run.all_rows}.get(key)
+    settings = {name: config[name] for name in config if name not in _NOT_OPTIONS}
+    if row is None or settings != row.options | ({"minutes": row.minutes} if row.minutes else {}):
+        return f"holds a row {key} of {config}: delete it"
+    if row.splits is None and record["split"] not in (run.splits or (0,)):
+        return f"holds rows on split {record['split']}: take the same --splits"
+    wanted = run.steps_of(row, record["num_train"])
+    if row.minutes:
+        found = record["most_steps"]
+    if wanted == found or not (row.steps or row.epochs or row.minutes):
+        return None
+    # rows that are not run now may have other steps: the page says how many
+    chosen = run.chosen(key, record["dataset"])
+    return f"holds row {key} of {found} steps: take the same --steps" if chosen else None
+
+
+def _run_task(
+    run: PaperRun, task: Task, dataset: Dataset, expected: float, deadline: float
+) -> Record:
+    """
+    :param expected: seconds; 0 if not known.
+    :return: the record, one of failure if a factorization or the training failed, or if results
+        are not finite.
+    :raises DoesNotFitError: if it would end too late.
+    """
+    row, num_train = task.row, len(dataset.train[0])
+    folder = run.folder / CHECKPOINTS / run.stem / f"{task.dataset}-{row.key}-{task.split}"
+    steps, seconds = run.steps_of(row, num_train), 60.0 * row.minutes if row.minutes else None
+    budget, expected = (
+        Budget(steps, seconds, task.split, folder, deadline),
+        expected or seconds or 0.0,
+    )
+    # of a task that has been begun much may be done; its first steps tell
+    budget.require_time(0.0 if folder.is_dir() else expected, expected)
+    record, start = _description(run, task, dataset), time.perf_counter()
+    print_progress(f"{row.title} on {task.dataset}, split {task.split}")
+    try:
+        results = FITS[run.paper.fit](row.options, dataset, budget)
+        if not np.isfinite([v for v in results.values() if isinstance(v, int | float)]).all():
+            raise training.TrainingError(f"the results are not finite: {results}")
+        record |= {"status": "done", **results, "task_seconds": time.perf_counter() - start}
+        shown = {key: results[key] for key, *_ in run.paper.columns.values() if key in results}
+        print_progress("  " + ", ".join(f"{key} {value:.4g}" for key, value in shown.items()))
+    except _FAILURES as e:
+        # TensorFlow names the device first, in double braces
+        text = str(e).rsplit("}} ", 1)[-1].strip() or repr(e)
+        record |= {"status": "failed", "message": text.splitlines()[0]}
+        print_progress(f"  failed: {record['message']}")
+    remove_checkpoints(folder)
+    return record
+
+
+def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
+    """The part of a record that is known before training."""
+    row, num_train = task.row, len(dataset.train[0])
+    described: Record = {
+        "paper": run.paper.name,
+        "size": run.size,
+        "dataset": task.dataset,
+        "row": row.key,
+        "title": row.title,
+        "split": task.split,
+        "checksum": checksum(dataset),
+        "num_train": num_train,
+        "num_test": len(dataset.test[0]),
+        "config": row.options | ({"minutes": row.minutes} if row.minutes else {}),
+    }
+    steps = run.steps_of(row, num_train)
+    if row.minutes:
+        described["most_steps"] = steps
+    elif steps is not None:
+        described["steps"] = steps
+        if "batch_size" in row.options:
+            described["epochs"] = steps * min(row.options["batch_size"], num_train) / num_train
+    return described | {
+        "cores": os.cpu_count(),
+        "devices": [device.device_type for device in tf.config.list_physical_devices()],
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+    }

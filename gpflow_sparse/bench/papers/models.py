@@ -1,0 +1,448 @@
+"""Models of the papers' tables: built, trained and scored. See ``neighbor_models`` for SWSGP."""
+
+import dataclasses
+import functools
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.covariances import Kuu
+from gpflow.inducing_variables import InducingPoints
+from gpflow.keras import tf_keras
+
+from gpflow_sparse import initialization, training
+from gpflow_sparse.bases import (
+    FiniteBasis,
+    Hybrid,
+    KernelDictionary,
+    RandomFourier,
+    SoftInterpolation,
+)
+from gpflow_sparse.bench.papers.spec import Record
+from gpflow_sparse.bench.papers.tables import WATCHED
+from gpflow_sparse.bench.papers.training import Budget, Cosine, Monitor, train
+from gpflow_sparse.data import Dataset, metrics
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.kernels import Filled
+from gpflow_sparse.likelihoods import BernoulliLogit
+from gpflow_sparse.models import (
+    GRIEF,
+    ODVGP,
+    QSGP,
+    SOLVEGP,
+    BasisSVGP,
+    ConvSpec,
+    SoftKI,
+    deep_convolutional,
+)
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.runs.build import original_units, scaler_of
+from gpflow_sparse.runs.evaluation import CachedModel, evaluate
+
+Options = Mapping[str, Any]
+Data = tuple[np.ndarray, np.ndarray]
+
+KERNELS = {
+    "squared_exponential": gpflow.kernels.SquaredExponential,
+    "matern32": gpflow.kernels.Matern32,
+    "matern52": gpflow.kernels.Matern52,
+}
+# Rows of the exact GP whose hyperparameters others start from.
+_SUBSET = 1000
+# Training rows to which QSGP fits its covariance during training.
+_REFITTED = 4000
+# That exact GP may explain its rows almost without noise; a truncated kernel cannot.
+_NOISE_FLOOR = 1e-3
+
+
+# Shared by all methods.
+
+
+@contextmanager
+def precision(kind: type) -> Iterator[None]:
+    """GPflow's default float, for a while."""
+    jitter = gpflow.config.default_jitter()
+    with gpflow.config.as_context(gpflow.config.Config(float=kind, jitter=jitter)):
+        yield
+
+
+@contextmanager
+def training_rows(dataset: Dataset, seed: int, float32: bool) -> Iterator[Data]:
+    """The training rows in single or double precision, GPflow's own meanwhile; draws are seeded."""
+    kind: Any = np.float32 if float32 else np.float64
+    with precision(kind):
+        tf.random.set_seed(seed)
+        X, Y = dataset.train
+        yield X.astype(kind), Y.astype(kind)
+
+
+def score_test_rows(predictor: Any, dataset: Dataset, chunk_size: int = 4096) -> Record:
+    """Metrics of the test rows in the units of the file and, for regression, standardized."""
+    X, Y = original_units(dataset, dataset.test)
+    classes = dataset.num_classes
+    scores, _ = evaluate(predictor, scaler_of(dataset), X, Y, classes, chunk_size=chunk_size)
+    if "coverage" in scores:
+        scores["coverage_95"] = scores.pop("coverage")
+    return scores
+
+
+def error_on_test_rows(
+    dataset: Dataset, seed: int, prepare: Callable[[Any], Any] = lambda model: None
+) -> Callable[[Any], Record]:
+    """
+    The score of a learning curve: RMSE, or error rate, of latent means at random test rows.
+
+    :param prepare: what a model needs before it predicts.
+    """
+    rows = np.random.default_rng(seed).permutation(len(dataset.test[0]))[:WATCHED]
+    X, Y = (part[rows] for part in dataset.test)
+
+    def score(model: Any) -> Record:
+        prepare(model)
+        mean = model.predict_f(X.astype(gpflow.default_float()))[0].numpy().astype(np.float64)
+        if dataset.num_classes:
+            return {"score": float(np.mean((mean > 0.0) != (Y > 0.5)))}
+        return {"score": metrics.rmse(Y, mean)}
+
+    return score
+
+
+def hyperparameters(model: Any, kernel: gpflow.kernels.Kernel) -> Record:
+    """Of a kernel with variance and lengthscales, and of Gaussian noise if there is any."""
+    noise = getattr(model.likelihood, "variance", None)
+    return {
+        "kernel_variance": float(kernel.variance.numpy()),
+        "lengthscales": kernel.lengthscales.numpy().tolist(),
+    } | ({} if noise is None else {"noise_variance": float(noise.numpy())})
+
+
+class Start(NamedTuple):
+    """Hyperparameters of an exact GP, from which others start."""
+
+    variance: float
+    lengthscales: np.ndarray
+    noise_variance: float
+    seconds: float
+
+
+@functools.lru_cache(maxsize=1)
+def subset_start(dataset: Dataset, seed: int, kernel_name: str, num_rows: int = _SUBSET) -> Start:
+    """
+    An exact GP with priors on random training rows; kept for the next row on the same data.
+
+    :raises TrainingError: if it cannot be fitted.
+    """
+    begin, (X, Y) = time.perf_counter(), dataset.train
+    with precision(np.float64):
+        kernel = KERNELS[kernel_name](lengthscales=initialization.median_lengthscales(X, seed=seed))
+        try:
+            noise = initialization.subset_hyperparameters(
+                X, Y, kernel, num_rows=num_rows, seed=seed
+            )
+        except ValueError as error:
+            raise training.TrainingError(f"the exact GP of the start: {error}") from error
+    seconds = time.perf_counter() - begin
+    return Start(float(kernel.variance.numpy()), kernel.lengthscales.numpy(), noise, seconds)
+
+
+@functools.lru_cache(maxsize=1)
+def exact_gp(
+    dataset: Dataset, seed: int, kernel_name: str, num_rows: int, iterations: int
+) -> tuple[gpflow.models.GPR, Start]:
+    """The maximum of the likelihood of random training rows; kept like :func:`subset_start`."""
+    begin = time.perf_counter()
+    rows = np.random.default_rng(seed).permutation(len(dataset.train[0]))[:num_rows]
+    X, Y = (part[rows] for part in dataset.train)
+    with precision(np.float64):
+        scales = initialization.median_lengthscales(X, seed=seed)
+        kernel = KERNELS[kernel_name](lengthscales=scales)
+        model = gpflow.models.GPR((X, Y), kernel, noise_variance=0.1)
+        gpflow.optimizers.Scipy().minimize(
+            model.training_loss, model.trainable_variables, options={"maxiter": iterations}
+        )
+    found = kernel.variance.numpy(), kernel.lengthscales.numpy(), model.likelihood.variance.numpy()
+    return model, Start(*found, time.perf_counter() - begin)
+
+
+# SOLVE-GP: Shi, Titsias and Mnih (2020).
+
+
+def fit_solvegp(options: Options, dataset: Dataset, budget: Budget) -> Record:
+    """A row of the regression tables; rmse and log_likelihood are of standardized outputs."""
+    tf.random.set_seed(budget.seed)
+    model = orthogonal_regression(options, dataset.train[0], budget.seed)
+    optimizer = training.adam(options["learning_rate"])
+    results = train(model, dataset.train, Monitor(budget), optimizer, options)
+    scores = score_test_rows(model, dataset)
+    log_likelihood = -scores["nlpd_standardized"]
+    return results | {"rmse": scores["rmse_standardized"], "log_likelihood": log_likelihood}
+
+
+def orthogonal_regression(options: Options, X: np.ndarray, seed: int) -> gpflow.models.GPModel:
+    """
+    GPflow's SVGP, ODVGP or SOLVE-GP: Matern 3/2 with one lengthscale, q at the prior.
+
+    :param options: method, points (M, or M and M2), whiten, and num_columns: columns of the penalty
+        that ODVGP samples in a step.
+    :param X: standardized training inputs [N, D].
+    :raises FactorizationError: if Kuu has no Cholesky factor.
+    """
+    kernel, likelihood = gpflow.kernels.Matern32(), gpflow.likelihoods.Gaussian(0.1)
+    method, points = options["method"], options["points"]
+    common = {"whiten": options["whiten"], "num_data": len(X)}
+    if method == "solvegp":
+        sets = initialization.split_orthogonal(X, *points, seed=seed)
+        return SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*sets), **common)
+    Z = initialization.kmeans(X, points[0], seed=seed)
+    if method == "odvgp":
+        O = initialization.random_subset(X, points[1], seed=seed)
+        common["num_columns"] = options.get("num_columns")
+        return ODVGP(kernel, likelihood, OrthogonalInducingVariables(Z, O), **common)
+    if not options["whiten"]:
+        # GPflow starts at the identity, whitened or not; the prior's factor is that of its own Kuu.
+        covariance = Kuu(InducingPoints(Z), kernel, jitter=gpflow.config.default_jitter())
+        L = tf.linalg.band_part(linalg.cholesky(covariance, "Kuu"), -1, 0)
+        common["q_sqrt"] = L[None].numpy()
+    return gpflow.models.SVGP(kernel, likelihood, Z, **common)
+
+
+def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
+    """A row of the image tables; accuracy is in percent."""
+    with training_rows(dataset, budget.seed, options["float32"]) as (X, Y):
+        model = image_model(options["model"], dataset, X, budget.seed)
+        count = options["num_watched"]
+        some = dataclasses.replace(dataset, test=tuple(part[:count] for part in dataset.test))
+        monitor = Monitor(budget, lambda model: _image_scores(model, some))
+        rate = Cosine(options["learning_rate"], monitor, warm_up=20)
+        results = train(model, (X, Y), monitor, tf_keras.optimizers.Adam(rate), options)
+        return results | _image_scores(model, dataset) | {"num_watched": len(some.test[0])}
+
+
+def image_model(
+    options: Options, dataset: Dataset, X: np.ndarray, seed: int
+) -> gpflow.models.GPModel:
+    """
+    :param options: of :func:`gpflow_sparse.models.deep_convolutional`, as JSON has them.
+    :param X: training images, in the precision of the model.
+    """
+    specs = [ConvSpec(*spec) for spec in options["architecture"]]
+    likelihood = gpflow.likelihoods.MultiClass(int(dataset.num_classes or 0))
+    given = {**options, "architecture": specs, "seed": seed}
+    return deep_convolutional(X, dataset.image_shape, likelihood, **given)
+
+
+def _image_scores(model: Any, dataset: Dataset) -> Record:
+    scores = score_test_rows(CachedModel(model), dataset, chunk_size=256)
+    return {"accuracy": 100.0 * (1.0 - scores["error_rate"])} | scores
+
+
+# GP-GRIEF: Evans and Nair (2018).
+
+
+def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
+    """
+    A row of the regression table: hyperparameters of an exact GP, then type II or type I.
+
+    :param options: inference ("type-II", or a ``method`` of :meth:`GRIEF.sample_posterior`), and
+        arguments of :func:`fit_in_rounds` or of the model.
+    """
+    start, begin = subset_start(dataset, budget.seed, "squared_exponential"), time.perf_counter()
+    start = start._replace(noise_variance=max(start.noise_variance, _NOISE_FLOOR))
+    num_train, D = dataset.train[0].shape
+    given = {"points_per_dimension": 10, "noise_variance": start.noise_variance}
+    names = ("objective", "reweighted", "num_eigenfunctions")
+    given |= {name: options[name] for name in names if name in options}
+    if options["inference"] == "type-II":
+        given["num_eigenfunctions"] = paper_size(num_train + len(dataset.test[0]))
+    kernel = gpflow.kernels.SquaredExponential(start.variance, start.lengthscales)
+    with warnings.catch_warnings():
+        # the table has the share of every row
+        warnings.filterwarnings("ignore", message=".* of the kernel's prior variance")
+        model = GRIEF(dataset.train, kernel, **given)
+        if options["inference"] == "type-II":
+            rounds = {name: options[name] for name in ("num_rounds", "num_iterations")}
+            training.fit_in_rounds(model, **rounds)
+            predictor, noise = CachedModel(model), model.likelihood.variance.numpy()
+        else:
+            predictor = model.sample_posterior(method=options["inference"], seed=budget.seed)
+            noise = np.sum(np.exp(predictor.log_weights) * predictor.noise_variance)
+    seconds = time.perf_counter() - begin
+    return {
+        **score_test_rows(predictor, dataset),
+        "num_basis": int(model.basis.num_basis),
+        "num_columns": D,
+        "explained_variance": model.basis.explained_variance(),
+        "noise_variance": float(noise),
+        "start_noise_variance": start.noise_variance,
+        "seconds": start.seconds + seconds,
+        "start_seconds": start.seconds,
+    }
+
+
+def paper_size(num_rows: int) -> int:
+    """``min(1000, 10^floor(log10 n))``: p of type II, from all rows, test rows included."""
+    return int(min(1000, 10 ** (len(str(num_rows)) - 1)))
+
+
+# QSGP: Evans and Nair (2020).
+
+
+def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
+    """A row of the studies: QSGP, or GPflow's SVGP in double precision."""
+    hyper, double = (
+        (options.get("variance"), options.get("lengthscale")),
+        options["basis"] == "svgp",
+    )
+    likelihood: Any = BernoulliLogit
+    if dataset.num_classes is None:
+        *hyper, noise = exact_gp(dataset, budget.seed, "squared_exponential", _SUBSET, 200)[1][:3]
+        likelihood = functools.partial(gpflow.likelihoods.Gaussian, noise)
+    with training_rows(dataset, budget.seed, not double) as (X, Y):
+        kernel = gpflow.kernels.SquaredExponential(*hyper)
+        rows = X[np.random.default_rng(budget.seed).permutation(len(X))[:_REFITTED]]
+
+        def update(model: Any) -> None:
+            if options["dense_rate"]:  # C follows learned hyperparameters by its closed form
+                model.update_covariance(rows)
+
+        monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, update))
+        if double:
+            Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=budget.seed)
+            model = gpflow.models.SVGP(kernel, likelihood(), Z, num_data=len(X))
+            optimizer = training.adam(options["learning_rate"])
+        else:
+            model = qsgp_model(options, kernel, likelihood(), X, budget.seed)
+            rate, dense = Cosine(options["dense_rate"], monitor, frozen=0.1), None
+            if options["dense_rate"]:
+                dense = tf_keras.optimizers.Adam(rate)
+            rate = Cosine(options["learning_rate"], monitor)
+            optimizer = training.SparseAdagrad(rate, dense=dense)
+        update(model)
+        results = train(model, (X, Y), monitor, optimizer, options)
+        scores = _score_qsgp(model, dataset, X, budget.seed, options)
+        return results | scores | hyperparameters(model, kernel)
+
+
+def qsgp_model(options: Options, kernel: Any, likelihood: Any, X: np.ndarray, seed: int) -> QSGP:
+    """The model of a row at its start."""
+    basis: FiniteBasis
+    if options["basis"] == "dictionary":
+        basis = KernelDictionary(kernel, X)
+    elif options["basis"] == "hybrid":
+        k = options["num_leading"]
+        Z = initialization.kmeans(X, k, kernel, seed=seed).astype(X.dtype)
+        basis = Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
+    else:
+        basis = RandomFourier(kernel, options["num_basis"], seed=seed)
+    names = ("num_dense_columns", "covariance", "site_estimator")
+    model = QSGP(
+        basis,
+        likelihood,
+        num_data=len(X),
+        basis_batch_size=min(options["basis_batch_size"], basis.num_basis - basis.num_leading),
+        num_support=options["num_support"],
+        augmentation=X if options["basis"] == "dictionary" else None,
+        **{name: options[name] for name in names if name in options},
+    )
+    for part in (basis, likelihood):
+        gpflow.utilities.set_trainable(part, bool(options["dense_rate"]))
+    return model
+
+
+def _score_qsgp(model: Any, dataset: Dataset, X: np.ndarray, seed: int, options: Options) -> Record:
+    """Of the test rows, before and after the closed form of the covariance."""
+    count = options.get("num_test", len(dataset.test[0]))
+    if count < len(dataset.test[0]):
+        rows = np.random.default_rng(seed).permutation(len(dataset.test[0]))[:count]
+        test = dataset.test[0][rows], dataset.test[1][rows]
+        dataset = dataclasses.replace(dataset, test=test)
+    before: Record = {}
+    if dataset.num_classes is None and options.get("covariance") in ("diag", "block"):
+        before["nlpd_as_trained"] = score_test_rows(model, dataset)["nlpd_standardized"]
+        model.update_covariance(X)
+    return before | score_test_rows(model, dataset)
+
+
+# SoftKI: Camano and Huang.
+
+
+def fit_softki(options: Options, dataset: Dataset, budget: Budget) -> Record:
+    """A row of the regression tables: SoftKI, the same basis with a free q, or GPflow's models."""
+    with training_rows(dataset, budget.seed, options["float32"]) as (X, Y):
+        model = softki_model(options, X, Y, budget.seed)
+
+        def fit_posterior(model: Any) -> None:
+            if isinstance(model, SoftKI):
+                model.fit_posterior(X, Y, refit_noise=False)
+
+        monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, fit_posterior))
+        data, rate = None if options["model"] == "sgpr" else (X, Y), options["learning_rate"]
+        optimizer = training.adam(rate, decay_steps=budget.steps if options["decay"] else None)
+        results = train(model, data, monitor, optimizer, options)
+        basis = getattr(model, "basis", None)
+        results |= hyperparameters(model, model.kernel if basis is None else basis.kernel)
+        if basis is not None:
+            results["temperature"] = float(basis.temperature.numpy())
+        if isinstance(model, SoftKI):
+            return results | score_softki(model, dataset, (X, Y), options["refit_noise"])
+        return results | score_test_rows(model, dataset)
+
+
+def softki_model(
+    options: Options, X: np.ndarray, Y: np.ndarray, seed: int
+) -> gpflow.models.GPModel:
+    """The model of a row at its start: variance 1, one lengthscale or one for each column."""
+    scales = np.full(X.shape[1], 1.0)
+    if options["lengthscale"] == "median":
+        scales = initialization.median_lengthscales(X, seed=seed)
+    else:
+        scales = scales * options["lengthscale"]
+    kernel = gpflow.kernels.SquaredExponential(
+        lengthscales=scales if options["ard"] else np.mean(scales)
+    )
+    Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=seed).astype(X.dtype)
+    noise, num_data = options["noise_variance"], len(X)
+    if options["model"] == "sgpr":
+        return gpflow.models.SGPR((X, Y), kernel, Z, noise_variance=noise)
+    likelihood = gpflow.likelihoods.Gaussian(noise)
+    if options["model"] == "svgp":
+        return gpflow.models.SVGP(kernel, likelihood, Z, num_data=num_data)
+    weights = {"temperature": options["temperature"], "tied": options["tied"]}
+    if options["model"] == "uncollapsed":
+        return BasisSVGP(SoftInterpolation(kernel, Z, **weights), likelihood, num_data=num_data)
+    given = {"objective": options["objective"], "num_data": num_data, "held_out": 0.0}
+    model = SoftKI(kernel, Z, noise_variance=noise, **given, **weights)
+    gpflow.set_trainable(model.basis.temperature, options["learn_temperature"])
+    gpflow.set_trainable(model.likelihood.variance, options["learn_noise"])
+    return model
+
+
+def score_softki(model: SoftKI, dataset: Dataset, data: Data, refit_noise: bool) -> Record:
+    """
+    With the noise as it was trained, or re-fitted; and in standardized units both ways, and with
+    the re-fitted noise and the prior variance filled up to the kernel's.
+    """
+    start = time.perf_counter()
+    model.fit_posterior(*data, refit_noise=False)
+    seconds = time.perf_counter() - start
+    trained_noise = float(model.likelihood.variance.numpy())
+    as_trained = score_test_rows(model, dataset)
+    model.fit_posterior(*data, refit_noise=True)
+    noise, refitted = float(model.likelihood.variance.numpy()), score_test_rows(model, dataset)
+    own, model.kernel = model.kernel, Filled(model.basis)
+    filled = score_test_rows(model, dataset)
+    model.kernel = own
+    return (refitted if refit_noise else as_trained) | {
+        "noise_variance": noise if refit_noise else trained_noise,
+        "nlpd_as_trained": as_trained["nlpd_standardized"],
+        "rmse_refitted": refitted["rmse_standardized"],
+        "nlpd_refitted": refitted["nlpd_standardized"],
+        "nlpd_filled": filled["nlpd_standardized"],
+        "noise_refitted": noise,
+        "posterior_seconds": seconds,
+    }

@@ -1,0 +1,136 @@
+"""The pages of docs/benchmarks are views of the JSON lines beside them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpflow_sparse.bench.papers import harness, tables
+from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
+
+PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
+# What was last run of the pages that have a part of their table: paper, data sets, steps.
+PARTS = {
+    "qsgp": ("qsgp", ("keggdirected",), 2500),
+    "qsgp_digits": ("qsgp", ("mnist_parity",), 500),
+    "qsgp_long": ("qsgp", ("kin40k",), None),
+    "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
+    "swsgp_long": ("swsgp", ("flights2013",), 25_000),
+}
+WHOLE = ("conv", "grief", "softki", "softki_arms", "solvegp", "swsgp", "swsgp_union")
+TASKS = {
+    "conv": (22, 9),
+    "grief": (275, 480),
+    "qsgp": (21, None),
+    "softki": (24, None),
+    "softki_arms": (12, None),
+    "softki_md22": (21, None),
+    "softki_validation": (28, None),
+    "solvegp": (32, 48),
+    "swsgp": (29, None),
+    "swsgp_union": (5, None),
+}
+
+
+def open_page(page, folder):
+    """The run of a committed page in a folder with its JSON lines, and its records."""
+    name, datasets, steps = PARTS.get(page, (page, (), None))
+    run = PaperRun(load_paper(name), "small", folder, steps, datasets)
+    shutil.copy(PAGES / f"{page}.jsonl", folder / f"{run.stem}.jsonl")
+    return run, harness.read_records(run)  # which refuses what cannot be resumed
+
+
+@pytest.mark.parametrize("page", [*WHOLE, *PARTS])
+def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
+    run, records = open_page(page, tmp_path)
+    path = tables.write_page(run, records, tables.expected_times(records))
+    assert path.read_text(encoding="utf-8") == (PAGES / f"{page}.md").read_text(encoding="utf-8")
+
+
+def test_every_file_of_lines_has_a_page_that_is_rebuilt():
+    assert {path.stem for path in PAGES.glob("*.jsonl")} == {*WHOLE, *PARTS}
+
+
+def test_the_tables_of_the_command_line_are_means_over_splits(tmp_path):
+    run, records = open_page("grief", tmp_path)
+    header, rows = tables.summary(run, records)
+    assert header == ("data set", "model", "splits", "RMSE", "NLPD", "s per split")
+    same = [r for r in records if (r["row"], r["dataset"]) == ("type2", "servo")]
+    means = [f"{np.mean([r[key] for r in same]):{form}}" for key, form in (("rmse", ".4g"),)]
+    assert ("servo", "GRIEF, type II", "10", *means) in [row[:4] for row in rows]
+    run, records = open_page("swsgp", tmp_path)
+    header, rows = tables.summary(run, records)
+    line = next(row for row in rows if row[1].startswith("SVGP-512-32"))
+    assert line[:3] == ("flights2013", "SVGP-512-32, from 32 neighbors", "2000")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_tasks_of_a_paper(name, tmp_path):
+    for size, count in zip(("small", "full"), TASKS[name], strict=True):
+        if count is None:
+            assert size not in load_paper(name).rows
+            continue
+        tasks = list(PaperRun(load_paper(name), size, tmp_path).tasks())
+        assert len({task.key for task in tasks}) == len(tasks) == count
+
+
+@pytest.mark.parametrize(("num_train", "steps"), [(36000, 1758), (14939, 730), (1000, 50)])
+def test_steps_are_those_of_fifty_epochs(tmp_path, num_train, steps):
+    softki, arms = load_paper("softki"), load_paper("softki_arms")
+    run, short = (PaperRun(softki, "small", tmp_path, given) for given in (None, 7))
+    assert run.steps_of(softki.rows["small"][0], num_train) == steps
+    assert short.steps_of(softki.rows["small"][0], num_train) == 7
+    assert run.steps_of(arms.rows["small"][1], num_train) == 100
+
+
+def test_sizes_of_images_are_those_that_the_titles_say():
+    paper = load_paper("conv")
+    rows = {row.key: row for size in paper.rows.values() for row in size}
+    assert rows["svgp-double-2"].title == "SVGP 768, 2000, 2 layers"
+    assert rows["solvegp-3"].title == "SOLVE-GP 384+384, 384+384, 1000+1000, 3 layers"
+    assert rows["solvegp-3"].title in paper.published
+    assert rows["solvegp-3"].options["model"] == {
+        "architecture": [[5, 1, 10], [4, 2, 10], [5, 1, None]],
+        "num_inducing": [384, 384, 1000],
+        "num_orthogonal": [384, 384, 1000],
+    }
+    assert rows["solvegp-3"].options["learning_rate"] == 0.003
+    sizes = [rows[f"cifar-{key}"].options["model"] for key in ("svgp", "svgp-double", "solvegp")]
+    assert (
+        sizes[1]["num_inducing"] == 2 * sizes[0]["num_inducing"] == 2 * sizes[2]["num_orthogonal"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("published", "rmse", "reached"),
+    [
+        ("0.005 ± 0.000", 0.00549, True),
+        ("0.005 ± 0.000", 0.00551, False),
+        ("0.20 ± 0.00", 0.2049, True),
+        ("1.386 ± 0.14", 1.526, True),
+        ("1.386 ± 0.14", 1.5266, False),
+        ("35 ± 4", 39.4, True),
+        ("0.1 ± 0.2", 0.3, True),
+    ],
+)
+def test_published_digits_decide_what_is_reached(published, rmse, reached):
+    assert tables.reached(published, rmse) is reached
+
+
+def test_a_row_that_failed_is_shown_as_such(tmp_path):
+    run, records = open_page("solvegp", tmp_path)
+    records[0] |= {"status": "failed", "message": "Kuu is not positive definite"}
+    text = tables.write_page(run, records, {}).read_text()
+    assert "| GPflow SVGP 256, whitened | failed | 0.708 |" in text
+    failure = "- GPflow SVGP 256, whitened, kin40k, split 0: Kuu is not positive definite"
+    assert f"## Failed\n\n{failure}" in text
+
+
+def test_older_and_newer_learning_curves_are_one_table(tmp_path):
+    run, (record,) = open_page("qsgp_long", tmp_path)
+    path = tables.write_page(run, [record], {})
+    curve = [{"step": step, "seconds": 1.0, "score": score} for step, score in record["curve"]]
+    before, newer = path.read_text(), json.loads(json.dumps({**record, "curve": curve}))
+    assert tables.write_page(run, [newer], {}).read_text() == before
