@@ -15,7 +15,7 @@ import tensorflow as tf
 from gpflow_sparse.bench.peers import gpytorch_decoupled_step
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP
-from gpflow_sparse.models.orthogonal import OrthogonalModel
+from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.runs.methods import METHODS
 from gpflow_sparse.training import adam
 

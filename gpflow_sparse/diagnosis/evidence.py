@@ -14,8 +14,8 @@ from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.chevron import MOST_DENSE
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import QSGP, SoftKI, VariationalModel
+from gpflow_sparse.models.held_data import row_sums
 from gpflow_sparse.models.regression import RegressionModel, noise_variance
-from gpflow_sparse.models.row_streaming import row_sums
 from gpflow_sparse.numerics import linalg
 
 # Most rows of which the exact Gaussian process is computed: O(N^3) time.

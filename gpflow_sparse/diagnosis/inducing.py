@@ -18,7 +18,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
     Patches,
 )
-from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.block_elimination import block_cholesky, block_solve
 
@@ -80,7 +80,7 @@ def nystrom_of(model: Any) -> Nystrom:
     if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
         raise UnavailableError(f"it needs one single-output kernel, not {type(kernel).__name__}.")
     diagonal = [Kuu(s, kernel, jitter=0.0) for s in sets]
-    if isinstance(inducing, OrthogonalInducingVariables) or isinstance(model, GuardedModel):
+    if isinstance(inducing, OrthogonalInducingVariables) or isinstance(model, SparseGPModel):
         scale = tf.concat([tf.linalg.diag_part(K) for K in diagonal], axis=0)
         amount = linalg.jitter(scale, getattr(model, "jitter", None))
     else:

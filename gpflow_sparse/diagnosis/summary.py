@@ -27,7 +27,7 @@ from gpflow_sparse.diagnosis.parameters import (
     input_kernel,
 )
 from gpflow_sparse.models import ODVGP
-from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
 
@@ -195,7 +195,7 @@ def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
             "data must be a tuple (X [N, D], Y [N, P]), got a tf.data.Dataset: pass rows to look "
             "at, as arrays."
         )
-    ours = isinstance(model, GuardedModel)
+    ours = isinstance(model, SparseGPModel)
     inducing = getattr(model, "inducing_variable", None)
     points = inducing.Z.shape[1] if isinstance(inducing, InducingPoints) else None
     several = isinstance(model.kernel, MultioutputKernel)  # its latents are not its outputs

@@ -1,35 +1,242 @@
-"""The one ``elbo``: every variational model maximizes expected log likelihood minus KL."""
+"""The base classes of the models: public methods with validated arguments, and the ELBO."""
 
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import gpflow
 import tensorflow as tf
+from gpflow.functions import Function, MeanFunction
+from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
+from gpflow.likelihoods import Likelihood
+from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse.models.minibatch import MinibatchModel
-from gpflow_sparse.validation import component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.models.held_data import variable_or
+from gpflow_sparse.posteriors import SparsePosterior
+from gpflow_sparse.validation import checks, component_checks, labels
+from gpflow_sparse.validation.public_methods import public_method
 
 
-class VariationalModel(MinibatchModel):
+class SparseGPModel(GPModel):
     """
-    A GPflow model whose objective is
+    A GPflow model whose public methods validate their arguments and the components of the model.
+
+    A subclass provides :meth:`posterior` and an objective.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        *,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+    ) -> None:
+        """
+        :param num_latent_gps: number of latent functions L; None means the number that a
+            multi-output kernel has, and 1 for other kernels, which all L share.
+        :raises ValueError: if a component is of a wrong kind or does not fit the others.
+        """
+        if num_latent_gps is None:
+            multioutput = isinstance(kernel, MultioutputKernel)
+            num_latent_gps = int(kernel.num_latent_gps) if multioutput else 1
+        checks.require_count(num_latent_gps, "num_latent_gps")
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps)
+        SparseGPModel._require_parts(self, None)  # a subclass checks its own components later
+        # Smallest jitter relative to the kernel's variance; None leaves it to the float type.
+        # `training.fit` raises it where a factorization fails; saved with the model.
+        self.jitter: float | None = None
+        # Set it where X and Y were standardized; then it is saved and checkpointed with the model.
+        self.standardizer: Any = None
+
+    def __repr__(self) -> str:
+        """One line: the class, its kernel and likelihood, and the sizes that are known."""
+        parts = [f"{n}={type(getattr(self, n, None)).__name__}" for n in ("kernel", "likelihood")]
+        parts += [f"{name}={size}" for name, size in self._sizes().items() if size is not None]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _sizes(self) -> dict[str, Any]:
+        """The sizes that :meth:`__repr__` shows; None where a model has no such size."""
+        data = getattr(self, "data", None)
+        held = data[0].shape[0] if isinstance(data, tuple) else None
+        sizes: dict[str, Any] = {}
+        if hasattr(self, "layers"):
+            sizes["num_layers"] = len(self.layers)
+        with suppress(ValueError):  # components of another kind may have been assigned
+            inducing = getattr(self, "inducing_variable", None)
+            rows = (getattr(inducing, "shape", None) or [None])[0]
+            sizes["num_inducing"] = getattr(inducing, "sizes", rows)
+            sizes["num_basis"] = getattr(getattr(self, "basis", None), "num_basis", None)
+        sizes["num_latent_gps"] = getattr(self, "num_latent_gps", None)
+        sizes["num_data"] = getattr(self, "num_data", held)
+        return sizes
+
+    @abstractmethod
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> SparsePosterior:
+        """
+        The posterior process, with the tensors that predictions share computed once.
+
+        A cached posterior keeps the parameters it was made with: call ``update_cache()`` after
+        further training. Make it eagerly, then compile its ``predict_f``.
+
+        :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
+        """
+
+    @property
+    def input_dim(self) -> int | None:
+        """D, the number of input columns; None where any number is right."""
+        return None
+
+    @property
+    def num_outputs(self) -> int:
+        """P, the number of columns of f: one for each latent function, unless the kernel mixes."""
+        if isinstance(self.kernel, LinearCoregionalization):
+            return int(self.kernel.W.shape[0])
+        return int(self.num_latent_gps)
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of the parameters."""
+        return gpflow.default_float()
+
+    @public_method("the prediction", prediction=True)
+    def predict_f(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and (co)variance of the latent functions.
+
+        Factorizes on every call, so that gradients flow; for many predictions use
+        ``model.posterior().predict_f``.
+
+        :param Xnew: ``[..., N, D]``.
+        :param full_cov: covariance between inputs, ``[..., P, N, N]``.
+        :param full_output_cov: covariance between outputs, ``[..., N, P, P]``; with full_cov
+            ``[..., N, P, N, P]``.
+        :return: mean ``[..., N, P]``, and variance ``[..., N, P]`` or a covariance as above.
+        """
+        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        return posterior.fused_predict_f(Xnew, full_cov, full_output_cov)
+
+    @public_method(prediction=True)
+    def predict_f_samples(
+        self,
+        Xnew: tf.Tensor,
+        num_samples: int | None = None,
+        full_cov: bool = True,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """
+        Draws of the latent functions at ``Xnew [..., N, D]``.
+
+        :param num_samples: S; None for one draw without the leading axis.
+        :param full_cov: draws that are joint over inputs; time O(N^3).
+        :return: ``[..., S, N, P]``, or ``[..., N, P]``.
+        """
+        if full_cov and full_output_cov:
+            raise ValueError("full_cov and full_output_cov cannot both be True for samples.")
+        samples = super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
+        return _require_drawn(samples)
+
+    @public_method("the prediction", prediction=True)
+    def predict_y(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
+        require_marginals("predict_y", full_cov, full_output_cov)
+        return super().predict_y(Xnew)
+
+    @public_method("the log density", prediction=True)
+    def predict_log_density(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
+        require_marginals("predict_log_density", full_cov, full_output_cov)
+        return super().predict_log_density(data)
+
+    def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
+        """Inputs ``[..., N, D]`` in the model's float type."""
+        tensor = checks.require_inputs(X, self.input_dim, self.dtype, name)
+        checks.require_range(tensor, name)
+        return tensor
+
+    def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The pair ``(X [N, D], Y [N, P])`` in the model's float type."""
+        X, Y = checks.require_data(
+            data,
+            input_dim=self.input_dim,
+            likelihood=self.likelihood,
+            num_latent_gps=self.num_outputs,
+            dtype=self.dtype,
+        )
+        checks.require_range(X, "X")
+        checks.require_range(Y, "Y")
+        return X, Y
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        """
+        Refuse components that do not fit each other. Users may assign any of them at any time.
+
+        :param num_columns: D; None where it is not known.
+        :param dtype: float type of the parameters; GPflow's default float by default.
+        """
+        require_kind(self.kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
+        require_kind(self.likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
+        require_kind(self.mean_function, Function, "mean_function", "gpflow.functions.Zero()")
+        labels.require_latents(self.likelihood, self.num_outputs)
+        labels.require_computable(self.likelihood)
+        component_checks.require_kernel(self.kernel, num_columns)
+        component_checks.require_mean_function(self.mean_function, num_columns, self.num_outputs)
+        dtype = gpflow.default_float() if dtype is None else dtype
+        for name in ("kernel", "likelihood", "mean_function"):
+            component_checks.require_dtype(getattr(self, name), name, dtype)
+
+
+class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
+    """
+    A GPflow model trained on data that are given to its objective, all rows or a minibatch:
 
         elbo = (num_data / batch) * sum_n E_q[log p(y_n | f_n)] - KL[q || p]
 
-    and whose public methods, inherited ones too, refuse bad input before anything broadcasts.
     A subclass provides :meth:`posterior` and holds what the posterior needs.
     """
 
-    @reads_parameters
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        *,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        num_data: int | None = None,
+    ) -> None:
+        """
+        :param num_latent_gps: number of latent functions L; None means the number that a
+            multi-output kernel has, and 1 for other kernels, which all L share.
+        :param num_data: number of training rows N, so that a minibatch counts for all of them;
+            None means that every batch is all the data.
+        :raises ValueError: if the likelihood cannot take that many latent functions, or num_data is
+            not positive.
+        """
+        super().__init__(
+            kernel, likelihood, mean_function=mean_function, num_latent_gps=num_latent_gps
+        )
+        self.num_data = num_data
+        _require_num_data(num_data)
+
+    @public_method("the KL divergence", prediction=True)
     def prior_kl(self) -> tf.Tensor:
         """KL from the variational distribution to the prior, a scalar; at least zero."""
-        self._require_parts(self.input_dim, self.dtype)
-        if not tf.executing_eagerly():
-            component_checks.require_sound(self)
-        with component_checks.blame(self):
-            kl = self.posterior(PrecomputeCacheType.NOCACHE).prior_kl()
-        component_checks.require_finite_result(self, "the KL divergence", kl)
-        return kl
+        return self.posterior(PrecomputeCacheType.NOCACHE).prior_kl()
 
-    @reads_parameters
+    @public_method("the elbo")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         Evidence lower bound, or its unbiased estimate from a minibatch if ``num_data`` is set.
@@ -38,10 +245,98 @@ class VariationalModel(MinibatchModel):
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
-        X, Y = self._require_data(data)
-        with component_checks.blame(self):
-            mean, var, kl = self.posterior(PrecomputeCacheType.NOCACHE).marginals_and_kl(X)
+        X, Y = data
+        mean, var, kl = self.posterior(PrecomputeCacheType.NOCACHE).marginals_and_kl(X)
         expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [N]
-        elbo = self._weight(X, kl.dtype) * tf.reduce_sum(expectations) - kl
-        component_checks.require_finite_result(self, "the elbo", elbo)
-        return elbo
+        return self._weight(X, kl.dtype) * tf.reduce_sum(expectations) - kl
+
+    def maximum_log_likelihood_objective(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """The :meth:`elbo`."""
+        return self.elbo(data)
+
+    def training_loss(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Minus the :meth:`elbo`, minus the log prior density of the parameters."""
+        return self._training_loss(data)
+
+    def training_loss_closure(
+        self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True
+    ) -> Callable[[], tf.Tensor]:
+        """
+        A function without arguments that returns the training loss, for GPflow's optimizers.
+
+        :param data: ``(X [N, D], Y [N, P])``, or an iterator over a ``tf.data.Dataset``. Arrays are
+            copied; a ``tf.Variable`` is read at every call.
+        :param compile: wrap the loss in ``tf.function``.
+        :raises ValueError: as :meth:`elbo`, when the closure is made: compiled, it cannot check
+            values.
+        """
+        checks.require_flag(compile, "compile")
+        component_checks.require_sound(self)
+        if isinstance(data, Iterator) and not isinstance(data, tf.data.Iterator):
+            raise ValueError(
+                "data must be arrays or iter(tf.data.Dataset): a compiled closure would freeze the "
+                f"first batch of a {type(data).__name__}."
+            )
+        if isinstance(data, tf.data.Iterator):
+            return compiled(lambda: self.training_loss(next(data)), compile)
+        self._require_parts(self.input_dim, self.dtype)
+        X, Y = self._require_data(data)
+        self._require_parts(int(X.shape[1]), self.dtype)
+        live = variable_or(X, data[0], "X"), variable_or(Y, data[1], "Y")  # read at every call
+        return compiled(lambda: self.training_loss(live), compile)
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        _require_num_data(self.num_data)
+
+    def _weight(self, X: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """``num_data / batch``: the weight of a row of a minibatch."""
+        batch = tf.cast(tf.shape(X)[0], dtype)
+        num_data = batch if self.num_data is None else tf.cast(self.num_data, dtype)
+        return num_data / batch
+
+
+def compiled(loss: Callable[[], tf.Tensor], compile: bool) -> Callable[[], tf.Tensor]:
+    """
+    A training loss in ``tf.function`` if wanted, without AutoGraph, which nothing here needs and
+    which makes the first call of SOLVEGP's loss fifteen times as long.
+    """
+    return tf.function(loss, autograph=False) if compile else loss
+
+
+def require_kind(value: Any, kind: type, name: str, example: str) -> None:
+    """:raises ValueError: unless ``value`` is of this GPflow kind."""
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"{name} must be a GPflow {kind.__name__}, such as {example}; got "
+            f"{type(value).__name__}."
+        )
+
+
+def _require_num_data(num_data: Any) -> None:
+    if num_data is not None and not tf.is_tensor(num_data):
+        checks.require_count(num_data, "num_data")
+
+
+def require_marginals(method: str, full_cov: bool, full_output_cov: bool) -> None:
+    """:raises ValueError: if a covariance is asked of a method that returns variances only."""
+    for name, value in (("full_cov", full_cov), ("full_output_cov", full_output_cov)):
+        if value:
+            raise ValueError(
+                f"{name} must be False: {method} gives marginals only. Covariances of the latent "
+                "functions come from predict_f."
+            )
+
+
+def _require_drawn(samples: tf.Tensor) -> tf.Tensor:
+    """GPflow draws through an unchecked factorization, which fails as NaN."""
+    message = (
+        "the covariance of the samples is not positive definite in "
+        f"{samples.dtype.name}: Xnew has rows that coincide or nearly so, or the kernel's variance "
+        "is large. Raise gpflow.config.set_default_jitter, or draw with full_cov=False."
+    )
+    if not tf.executing_eagerly():
+        return tf.debugging.check_numerics(samples, message)
+    if not bool(tf.reduce_all(tf.math.is_finite(samples))):
+        raise ValueError(message)
+    return samples

@@ -20,9 +20,9 @@ from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.weight_space import WeightSpaceModel
-from gpflow_sparse.posteriors import BasisPosterior, cache_type
+from gpflow_sparse.posteriors import BasisPosterior
 from gpflow_sparse.validation import checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.validation.public_methods import public_method
 
 
 class BasisGPR(WeightSpaceModel):
@@ -55,7 +55,7 @@ class BasisGPR(WeightSpaceModel):
             data, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
         )
 
-    @reads_parameters
+    @public_method("the objective")
     def elbo(self) -> tf.Tensor:
         """The :meth:`log_marginal_likelihood`, which is not a bound but the evidence itself."""
         return self.log_marginal_likelihood()
@@ -73,8 +73,8 @@ class BasisGPR(WeightSpaceModel):
     def _sums(self) -> collapsed.RowSums:
         return self._row_sums()
 
-    def _require_all(self) -> None:
-        super()._require_all()
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
         if not isinstance(self.kernel, Basis) or self.kernel.basis is not self.basis:
             raise ValueError(
                 "kernel must be the gs.kernels.Basis of this model's basis; make a new BasisGPR "
@@ -139,20 +139,18 @@ class BasisSVGP(VariationalModel):
         """The basis that the weights belong to."""
         return require_features(self.inducing_variable).basis
 
-    @reads_parameters
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasisPosterior:
-        """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
-        cache = cache_type(precompute_cache)
-        self._require_parts(self.input_dim, self.dtype)
+        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
         return BasisPosterior(
             self.kernel,
             self.inducing_variable,
             self.q_mu,
             self.q_sqrt,
             mean_function=self.mean_function,
-            precompute_cache=cache,
+            precompute_cache=precompute_cache,
         )
 
     @property
@@ -170,9 +168,8 @@ class BasisSVGP(VariationalModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        if hasattr(self, "q_sqrt"):  # once all is there
-            require_own_kernel(self.inducing_variable, self.kernel)
-            _require_shapes(self.q_mu, self.q_sqrt, self.basis.num_basis, self.num_latent_gps)
+        require_own_kernel(self.inducing_variable, self.kernel)
+        _require_shapes(self.q_mu, self.q_sqrt, self.basis.num_basis, self.num_latent_gps)
 
 
 def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:

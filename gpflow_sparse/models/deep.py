@@ -1,4 +1,4 @@
-"""Deep Gaussian processes, of layers of any kind."""
+"""Deep Gaussian processes with layers of any kind."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.base import VariationalModel, require_marginals
 from gpflow_sparse.models.deep_options import as_noise, require_layers, require_options
 from gpflow_sparse.models.layers import GPLayer
-from gpflow_sparse.posteriors import DeepPosterior, cache_type
-from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.posteriors import DeepPosterior
+from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.public_methods import public_method
 
 
 class DeepGP(VariationalModel):
@@ -78,6 +78,7 @@ class DeepGP(VariationalModel):
             num_latent_gps=last.num_latent_gps,
             num_data=num_data,
         )
+        self._require_parts(self.input_dim)
 
     @property
     def kernel(self) -> Kernel:
@@ -113,22 +114,20 @@ class DeepGP(VariationalModel):
         """
         return self._last.variational_parameters
 
-    @reads_parameters
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> DeepPosterior:
-        """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
-        cache = cache_type(precompute_cache)
-        self._require_parts(self.input_dim, self.dtype)
+        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
         return DeepPosterior(
             [layer.posterior(self.jitter) for layer in self.layers],
             sampling=self.sampling,
             num_samples=self.num_prediction_samples,
             seed=self.seed or 0,
-            precompute_cache=cache,
+            precompute_cache=precompute_cache,
         )
 
-    @reads_parameters
+    @public_method("the elbo")
     def elbo(
         self, data: tuple[tf.Tensor, tf.Tensor], eps: Sequence[Any] | None = None
     ) -> tf.Tensor:
@@ -141,17 +140,15 @@ class DeepGP(VariationalModel):
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
-        X, Y = self._require_data(data)
-        with component_checks.blame(self):
-            mean, var, kl = self._terms(X, eps)
+        X, Y = data
+        mean, var, kl = self._terms(X, eps)
         samples = int(np.shape(eps[0])[0]) if eps else self._samples
         repeated = [tf.repeat(part, samples, axis=0) for part in (X, Y)]
         expectations = self.likelihood.variational_expectations(repeated[0], mean, var, repeated[1])
         weight = self._weight(X, kl.dtype) / samples
-        elbo = weight * tf.reduce_sum(expectations) - kl
-        component_checks.require_finite_result(self, "the elbo", elbo)
-        return elbo
+        return weight * tf.reduce_sum(expectations) - kl
 
+    @public_method()
     def propagate(self, X: Any, eps: Sequence[Any] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Moments of the last layer given draws of the hidden ones.
@@ -163,14 +160,12 @@ class DeepGP(VariationalModel):
         :return: mean and variance ``[S, N, P]``.
         :raises ValueError: for inputs or numbers of another shape.
         """
-        X = self._require_inputs(X)
-        with component_checks.blame(self):
-            mean, var, _ = self._terms(X, eps)
+        mean, var, _ = self._terms(X, eps)
         shape = [tf.shape(X)[0], -1, mean.shape[-1]]
         mean, var = (tf.transpose(tf.reshape(m, shape), [1, 0, 2]) for m in (mean, var))
         return mean, var
 
-    @reads_parameters
+    @public_method("the draw", prediction=True)
     def predict_f_samples(
         self,
         Xnew: tf.Tensor,
@@ -186,32 +181,38 @@ class DeepGP(VariationalModel):
         :param full_cov: draws that are joint over inputs; time O(N^3) in every layer.
         :return: ``[S, N, P]``, or ``[N, P]``.
         """
-        if num_samples is not None:
-            checks.require_count(num_samples, "num_samples")
-        Xnew = self._require_inputs(Xnew)
-        checks.require_flag(full_cov, "full_cov")
-        checks.require_flag(full_output_cov, "full_output_cov")
         if Xnew.shape.rank != 2:
             raise ValueError(f"Xnew must have shape [N, D], got {tuple(Xnew.shape)}.")
         if full_output_cov:
             raise ValueError("full_output_cov must be False: outputs are drawn independently.")
         posterior = self.posterior(PrecomputeCacheType.NOCACHE)
-        with component_checks.blame(self):
-            drawn = posterior.draw(Xnew, num_samples or 1, full_cov)
-        component_checks.require_finite_result(self, "the draw", drawn)
+        drawn = posterior.draw(Xnew, num_samples or 1, full_cov)
         return drawn[0] if num_samples is None else drawn
 
-    def _predict_observations(self, Xnew: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Probabilities of classes are averaged over draws, not their logarithms or f."""
-        with component_checks.blame(self):
-            posterior = self.posterior(PrecomputeCacheType.NOCACHE)
-            return posterior.predict_y(Xnew, self.likelihood)
+    @public_method("the prediction", prediction=True)
+    def predict_y(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance of new observations at ``Xnew [..., N, D]``, noise included.
 
-    def _predict_log_density(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        """The logarithm of the mean density over draws of the hidden layers."""
-        with component_checks.blame(self):
-            posterior = self.posterior(PrecomputeCacheType.NOCACHE)
-            return posterior.predict_log_density((X, Y), self.likelihood)
+        Class probabilities are averaged over draws of the hidden layers, not their logarithms or f.
+        """
+        require_marginals("predict_y", full_cov, full_output_cov)
+        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        return posterior.predict_y(Xnew, self.likelihood)
+
+    @public_method("the log density", prediction=True)
+    def predict_log_density(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """The logarithm of the mean density ``[N]`` over draws of the hidden layers, in nats."""
+        require_marginals("predict_log_density", full_cov, full_output_cov)
+        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        return posterior.predict_log_density(data, self.likelihood)
 
     @property
     def _last(self) -> GPLayer:
@@ -239,6 +240,7 @@ class DeepGP(VariationalModel):
         require_options(self.num_samples, self.num_prediction_samples, self.sampling, self.seed)
         for layer in layers:
             layer._require_parts()
+            layer._require_shapes()
             component_checks.require_dtype(layer, "layers", dtype or gpflow.default_float())
         if layers[0].grid is None:
             component_checks.require_kernel(layers[0].kernel, num_columns, "layers[0].kernel")

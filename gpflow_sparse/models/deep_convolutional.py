@@ -22,9 +22,9 @@ from gpflow_sparse.initialization.image_patches import (
     random_locations,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
+from gpflow_sparse.models.base import require_kind
 from gpflow_sparse.models.conv_layer import ConvLayer
 from gpflow_sparse.models.deep import DeepGP
-from gpflow_sparse.models.guarded import require_kind
 from gpflow_sparse.models.layers import GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.numerics import linalg

@@ -17,13 +17,11 @@ from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.basis import BasisSVGP, to_svgp
 from gpflow_sparse.models.fixed_statistics import FixedStatistics
 from gpflow_sparse.models.grief_checks import require_options, require_statistics
-from gpflow_sparse.models.held_data import hold, some_inputs
-from gpflow_sparse.models.row_streaming import Tensors, streamed
+from gpflow_sparse.models.held_data import Tensors, hold, some_inputs, streamed
 from gpflow_sparse.models.weight_space import WeightSpaceModel
 from gpflow_sparse.posteriors.mixture import MixturePosterior
 from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
-from gpflow_sparse.validation import component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.validation.public_methods import public_method
 
 
 class GRIEF(WeightSpaceModel):
@@ -98,14 +96,16 @@ class GRIEF(WeightSpaceModel):
             grid=grid,
             grid_weights=grid_weights,
         )
-        self.reweighted, self.objective = reweighted, objective
-        super().__init__(
-            held, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
-        )
+        self.reweighted: str | None = None  # set below, with the weights
+        self.objective = objective
         self.weights: Parameter | None = None
         """Prior variances ``[p]`` of the functions, with ``reweighted``."""
         self._statistics: Any = None  # FixedStatistics with `reweighted`
+        super().__init__(
+            held, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
+        )
         if reweighted is not None:
+            self.reweighted = reweighted
             self.weights = Parameter(
                 np.ones(basis.num_basis),
                 transform=gpflow.utilities.positive(),
@@ -118,31 +118,28 @@ class GRIEF(WeightSpaceModel):
                 data=self.data,
             )
 
-    @reads_parameters
+    @public_method("the objective")
     def elbo(self) -> tf.Tensor:
         """
         The collapsed bound on the log evidence of the whole kernel, with weights W ``k + phi^T (W -
         I) phi``, whatever ``objective`` is: a scalar, in nats.
         """
+        sums, noise = self._sums(), self._noise()
+        bound = self._log_density(sums) - self.num_latent_gps * sums.residual / (2.0 * noise)
+        return tf.cast(bound, self.dtype)
 
-        def bound() -> tf.Tensor:
-            sums, noise = self._sums(), self._noise()
-            return self._log_density(sums) - self.num_latent_gps * sums.residual / (2.0 * noise)
-
-        return self._guarded(bound)
-
-    @reads_parameters
+    @public_method("the objective")
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
         The log likelihood of the finite sum of functions, with the correction if ``objective`` is
         "corrected": a scalar, in nats.
         """
-        if self.objective == "corrected":
-            return self._guarded(self._corrected_log_density)
-        return self._guarded(lambda: self._log_density(self._sums()))
+        corrected = self.objective == "corrected"
+        value = self._corrected_log_density() if corrected else self._log_density(self._sums())
+        return tf.cast(value, self.dtype)
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        """What ``objective`` names."""
+        """The objective that ``objective`` names."""
         return self.elbo() if self.objective == "bound" else self.log_marginal_likelihood()
 
     def refresh_basis(self) -> bool:
@@ -162,19 +159,19 @@ class GRIEF(WeightSpaceModel):
             self.weights.assign(np.ones(self.basis.num_basis))
         return changed
 
+    @public_method("the posterior of the weights")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """See :meth:`WeightSpaceModel.compute_qu`; O(p^2) for rotated weights."""
         if self.reweighted != "rotated":
             return super().compute_qu()
-        self._require_all()
         rotation, noise, w = self._statistics.rotation, self._noise(), self._weights()
         D = noise + w * rotation.squares  # [p]
         mean = (tf.sqrt(w) / D)[:, None] * rotation.projections
         factor = tf.linalg.diag(tf.sqrt(noise / D))
-        component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
 
+    @public_method()
     def sample_posterior(
         self,
         num_samples: int = 180,
@@ -206,27 +203,25 @@ class GRIEF(WeightSpaceModel):
         :param num_chains: chains, all from the mode of the prior.
         :raises ValueError: without ``reweighted``, and for arguments that are none.
         """
-        self._require_all()
         if self.reweighted is None:
             raise ValueError(
                 "reweighted must be 'original' or 'rotated' for sample_posterior: the weights are "
                 "what it samples. Build GRIEF with it."
             )
         fixed, default = self._statistics, (float(self._noise()), 0.04)
-        with component_checks.blame(self):
-            return type_one_posterior(
-                self.basis,
-                fixed.rotation if self.reweighted == "rotated" else fixed.sums,
-                make_prior(weight_prior, default if noise_prior is None else noise_prior),
-                method=method,
-                num_samples=num_samples,
-                num_burnin=num_burnin,
-                thin=thin,
-                num_chains=num_chains,
-                seed=seed,
-                residual=self.objective != "likelihood",
-                mean_function=self.mean_function,
-            )
+        return type_one_posterior(
+            self.basis,
+            fixed.rotation if self.reweighted == "rotated" else fixed.sums,
+            make_prior(weight_prior, default if noise_prior is None else noise_prior),
+            method=method,
+            num_samples=num_samples,
+            num_burnin=num_burnin,
+            thin=thin,
+            num_chains=num_chains,
+            seed=seed,
+            residual=self.objective != "likelihood",
+            mean_function=self.mean_function,
+        )
 
     def to_svgp(self, num_data: int | None = None) -> BasisSVGP:
         """
@@ -287,15 +282,14 @@ class GRIEF(WeightSpaceModel):
     def _weights(self) -> tf.Tensor:
         return tf.cast(self.weights, tf.float64)
 
-    def _require_all(self) -> None:
-        super()._require_all()
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
         require_options(self.reweighted, self.objective)
         if self.kernel is not self.basis.kernel:
             raise ValueError(
                 "kernel must be the one that the eigenfunctions belong to; make a new GRIEF model "
                 "for another."
             )
-        if hasattr(self, "_statistics"):  # once it is built
-            require_statistics(self._statistics, self.reweighted, self.weights)
-            if self._statistics is not None:
-                self._statistics.require_current(self._fixed(), self.data)
+        require_statistics(self._statistics, self.reweighted, self.weights)
+        if self._statistics is not None:
+            self._statistics.require_current(self._fixed(), self.data)

@@ -1,18 +1,29 @@
-"""The data of a model that holds them: tensors, variables, or batches read in every pass."""
+"""Training data of a regression model, and the sums over their rows that its weights depend on.
 
-from collections.abc import Sequence
+The data are tensors, variables whose values may be assigned, or a data set read in every pass.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow.functions import MeanFunction
 
-from gpflow_sparse.numerics.streaming import read_in_blocks
-from gpflow_sparse.validation import checks
+from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.inference import collapsed
+from gpflow_sparse.numerics.streaming import read_in_blocks, streamed_sum
+from gpflow_sparse.validation import checks, component_checks
+
+Tensors = Sequence[tf.Tensor]
 
 HeldData = Any  # (X [N, D], Y [N, P]) tensors or variables, or a tf.data.Dataset of tensors
-# Numbers in one block of a file on the way into memory: 8 MiB of float64.
+# Entries in one block of a file on the way into memory: 8 MiB of float64.
 _FILE_BLOCK = 2**20
+# Entries of the tensors from which a block's features are computed, 64 MiB of float64; and the
+# smallest number of rows in a block.
+_BLOCK_NUMBERS, _FEWEST_ROWS = 2**23, 256
 
 
 def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
@@ -141,6 +152,57 @@ def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
             kept = [np.concatenate(kept)[::2]]
             count = len(kept[0])
     return np.concatenate(kept).astype(np.float64)
+
+
+def streamed(
+    statistics: Callable[[Tensors, Tensors, Tensors], Any],
+    basis: FiniteBasis,
+    data: HeldData,
+    mean_function: MeanFunction,
+    dtype: tf.DType,
+) -> list[tf.Tensor]:
+    """
+    Sums over rows in blocks that keep the memory of features bounded; gradients flow to all
+    parameters.
+
+    :param statistics: of ``X [n, D]`` and the errors of the prior mean ``[n, P]``, both in
+        ``dtype``, and what the basis precomputes; see
+        :func:`gpflow_sparse.numerics.streaming.streamed_sum`.
+    """
+    data = read(data, dtype)
+
+    def of_block(blocks: Tensors, tables: Tensors) -> Any:
+        X, Y = (tf.cast(part, dtype) for part in blocks)
+        if isinstance(data, tf.data.Dataset):
+            X = checks.require_finite_in_graph(X, "X of data")
+            Y = checks.require_finite_in_graph(Y, "Y of data")
+        mean = component_checks.require_mean(mean_function(X), Y, mean_function)
+        return statistics(X, Y - mean, tables)
+
+    block_rows = max(_FEWEST_ROWS, _BLOCK_NUMBERS // basis.numbers_per_row)
+    return streamed_sum(of_block, data, basis.precompute(), block_rows=block_rows)
+
+
+def row_sums(
+    basis: FiniteBasis,
+    data: HeldData,
+    mean_function: MeanFunction,
+    dtype: tf.DType,
+    kernel_diagonal: Callable[[tf.Tensor], tf.Tensor] | None = None,
+) -> collapsed.RowSums:
+    """
+    :func:`gpflow_sparse.inference.collapsed.row_sums` of a basis over all rows.
+
+    :param kernel_diagonal: ``k(x, x) [n]`` of the kernel whose bound is sought; None for a finite
+        sum, which leaves nothing.
+    """
+
+    def sums(X: tf.Tensor, errors: tf.Tensor, tables: Tensors) -> collapsed.RowSums:
+        A = basis.features(X, tables)
+        diagonal = tf.zeros_like(X[:, 0]) if kernel_diagonal is None else kernel_diagonal(X)
+        return collapsed.row_sums(A, errors, diagonal)
+
+    return collapsed.RowSums(*streamed(sums, basis, data, mean_function, dtype))
 
 
 def _live(data: HeldData) -> list[Any]:

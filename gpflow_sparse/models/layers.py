@@ -1,4 +1,4 @@
-"""Layers of deep models: a prior, where to look at it, and what is believed about it."""
+"""Layers of deep models: a prior, inducing variables and a variational distribution."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
 )
 from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
-from gpflow_sparse.models.guarded import require_kind
+from gpflow_sparse.models.base import require_kind
 from gpflow_sparse.models.starting import layer_q, layer_shapes
 from gpflow_sparse.posteriors import (
     BasisPosterior,
@@ -116,11 +116,12 @@ class GPLayer(tf.Module):
 
     def posterior(self, jitter: float | None = None) -> LayerPosterior:
         """
-        The layer's belief, nothing computed beforehand.
+        The posterior process of the layer, without a cache.
 
         :param jitter: smallest relative jitter.
         """
         self._require_parts()
+        self._require_shapes()
         for value in (jitter, self.jitter):
             component_checks.require_jitter(value)
         amounts = [value for value in (jitter, self.jitter) if value is not None]
@@ -213,8 +214,6 @@ class GPLayer(tf.Module):
         if isinstance(self.inducing_variable, OrthogonalInducingVariables):
             for kernel, _ in latent_kernels(self.kernel, self.num_latent_gps):
                 self.inducing_variable.require_kernel(kernel)
-        if hasattr(self, "q_sqrt"):  # once all is there
-            self._require_shapes()
 
     def _require_shapes(self) -> None:
         _require_inducing(self.inducing_variable)

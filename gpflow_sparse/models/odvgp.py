@@ -9,7 +9,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models.orthogonal import OrthogonalModel
+from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.posteriors import DecoupledPosterior, SparsePosterior
 from gpflow_sparse.validation import checks
 

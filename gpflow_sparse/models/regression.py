@@ -1,4 +1,4 @@
-"""What the models with Gaussian noise and q in closed form have in common."""
+"""The base class of the models with Gaussian noise and q in closed form, which hold their data."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.models import InternalDataTrainingLossMixin
 
-from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.models.base import SparseGPModel, compiled
 from gpflow_sparse.models.held_data import columns, hold
 from gpflow_sparse.validation import checks, component_checks
 
 
-class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
+class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     """
     A GPflow model that holds its data, once, and has one noise variance.
 
@@ -65,16 +65,13 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
 
     def training_loss_closure(self, *, compile: bool = True) -> Callable[[], tf.Tensor]:
         """
-        A function of nothing that returns the training loss, as GPflow's optimizers want it.
+        A function without arguments that returns the training loss, for GPflow's optimizers.
 
         :param compile: wrap the loss in ``tf.function``.
         """
         checks.require_flag(compile, "compile")
         component_checks.require_sound(self)
-        if not compile:
-            return self.training_loss
-        # GPflow's own has AutoGraph read everything, which triples the time of tracing
-        return tf.function(self.training_loss, autograph=False)
+        return compiled(self.training_loss, compile)
 
     @property
     def dtype(self) -> tf.DType:
@@ -87,7 +84,7 @@ class RegressionModel(GuardedModel, InternalDataTrainingLossMixin):
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         noise_parameter(self.likelihood)
-        if hasattr(self, "data") and columns(self.data)[1] != self.num_latent_gps:
+        if columns(self.data)[1] != self.num_latent_gps:
             raise ValueError(
                 f"data must have num_latent_gps={self.num_latent_gps} column(s) in Y, as when the "
                 f"model was made; got {columns(self.data)[1]}. Make a new model."

@@ -16,21 +16,20 @@ from gpflow_sparse.inference import batch_evidence, collapsed
 from gpflow_sparse.inference.rotation import best_noise, rotate
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.models import held_out as held_out_rows
+from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.fitted_weights import FittedWeights
-from gpflow_sparse.models.held_data import HeldData, columns, hold
-from gpflow_sparse.models.minibatch import MinibatchModel
+from gpflow_sparse.models.held_data import HeldData, columns, hold, row_sums
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
-from gpflow_sparse.models.row_streaming import row_sums
 from gpflow_sparse.numerics import random_draws
-from gpflow_sparse.posteriors import BasisPosterior, cache_type
+from gpflow_sparse.posteriors import BasisPosterior
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.validation.public_methods import public_method
 
 _OBJECTIVES = ("exact", "pseudo")
 _PROBES = ("rademacher", "gaussian")
 
 
-class SoftKI(MinibatchModel):
+class SoftKI(VariationalModel):
     r"""
     Gaussian process regression with the kernel ``W K W^T``: softmax weights between m learned
     points. Camano and Huang, "High-Dimensional Gaussian Process Regression with Soft Kernel
@@ -115,7 +114,7 @@ class SoftKI(MinibatchModel):
         self.weights = FittedWeights(self.basis.num_basis, self.num_latent_gps, self.dtype)
         self._require_parts(self.input_dim)
 
-    @reads_parameters
+    @public_method("the objective")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         ``log p(Y)`` of the rows at hand, times ``num_data / batch``: the log evidence if they are
@@ -125,15 +124,12 @@ class SoftKI(MinibatchModel):
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
-        X, Y = self._require_data(data)
-        with component_checks.blame(self):
-            W, K = self.basis.weights(X), self.basis.covariance()  # [n, m], [m, m]
-            mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
-            noise = noise_variance(self.likelihood, self.dtype)
-            value = batch_evidence.log_density(W, K, Y - mean, noise, self._draw_probes(X))
-        value = self._weight(X, self.dtype) * value
-        component_checks.require_finite_result(self, "the objective", value)
-        return value
+        X, Y = data
+        W, K = self.basis.weights(X), self.basis.covariance()  # [n, m], [m, m]
+        mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
+        noise = noise_variance(self.likelihood, self.dtype)
+        value = batch_evidence.log_density(W, K, Y - mean, noise, self._draw_probes(X))
+        return self._weight(X, self.dtype) * value
 
     def keep_back(self, data: Any, seed: int) -> Any:
         """
@@ -177,17 +173,15 @@ class SoftKI(MinibatchModel):
         component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         self.weights.update(mean, factor, self._fitted_parts())
 
-    @reads_parameters
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasisPosterior:
         """
-        See :meth:`gpflow_sparse.models.GuardedModel.posterior`.
+        See :meth:`gpflow_sparse.models.VariationalModel.posterior`.
 
         :raises ValueError: before :meth:`fit_posterior`, and after a change of any parameter.
         """
-        cache = cache_type(precompute_cache)
-        self._require_parts(self.input_dim, self.dtype)
         q_mu, q_sqrt = self.weights.read(self._fitted_parts())
         return BasisPosterior(
             self.kernel,
@@ -195,7 +189,7 @@ class SoftKI(MinibatchModel):
             q_mu,
             tf.repeat(q_sqrt[None], self.num_latent_gps, axis=0),
             mean_function=self.mean_function,
-            precompute_cache=cache,
+            precompute_cache=precompute_cache,
         )
 
     @property

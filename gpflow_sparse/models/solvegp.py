@@ -1,13 +1,142 @@
 """SOLVE-GP: sparse orthogonal variational inference."""
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
+from gpflow import Parameter
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import triangular
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models.orthogonal import OrthogonalModel
-from gpflow_sparse.models.starting import prior_factors
+from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
+from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.starting import parameters, prior_factors
+from gpflow_sparse.posteriors import (
+    MultioutputPosterior,
+    OrthogonalPosterior,
+    SparsePosterior,
+    latent_kernels,
+    require_latent_kernels,
+)
+from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.public_methods import public_method
+
+
+class OrthogonalModel(VariationalModel):
+    """
+    A variational model over :class:`OrthogonalInducingVariables`, with q a Gaussian per set.
+
+    A multi-output kernel gives each latent function a posterior over the same inducing inputs;
+    ``num_latent_gps`` is then the kernel's. :class:`SOLVEGP` has a covariance for every set,
+    :class:`~gpflow_sparse.models.ODVGP` for the base set alone.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: OrthogonalInducingVariables,
+        *,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        whiten: bool = True,
+        q_mu: Sequence[Any] | None = None,
+        q_sqrt: Sequence[Any] | None = None,
+        num_data: int | None = None,
+    ) -> None:
+        """
+        :param kernel: a single-output kernel, shared by all latent functions; or GPflow's
+            ``SharedIndependent``, ``SeparateIndependent`` or ``LinearCoregionalization``.
+        :param likelihood: any GPflow likelihood.
+        :param inducing_variable: the base set and the orthogonal sets.
+        :param mean_function: added to the prior mean; zero by default.
+        :param num_latent_gps: number of latent functions L, which is the number of outputs P but
+            for ``LinearCoregionalization``; 1 by default, or the kernel's own number.
+        :param whiten: parametrize ``q`` relative to the prior; recommended, and needed in float32.
+        :param q_mu: starting means, one ``[M_b, L]`` per set, base set first; default zero.
+        :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set; default the prior's.
+        :param num_data: N, the number of training rows; see :class:`VariationalModel`.
+        :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
+        """
+        super().__init__(
+            kernel,
+            likelihood,
+            mean_function=mean_function,
+            num_latent_gps=num_latent_gps,
+            num_data=num_data,
+        )
+        checks.require_flag(whiten, "whiten")
+        self.inducing_variable = inducing_variable
+        self.whiten = whiten
+        self._require_parts(self.input_dim)
+        mean_shapes, sqrt_shapes = self.variational_shapes
+        means = [np.zeros(shape) for shape in mean_shapes] if q_mu is None else q_mu
+        sqrts = prior_factors(self)[: len(sqrt_shapes)] if q_sqrt is None else q_sqrt
+        self.q_mu = parameters(means, mean_shapes, "q_mu")
+        self.q_sqrt = parameters(sqrts, sqrt_shapes, "q_sqrt", triangular)
+
+    @property
+    @abstractmethod
+    def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
+
+    @property
+    def _posterior_parts(self) -> tuple[Callable[..., SparsePosterior], dict[str, Any]]:
+        """Class of the single-output posterior, and the arguments that only this class has."""
+        return OrthogonalPosterior, {}
+
+    @public_method()
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> SparsePosterior:
+        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
+        make, options = self._posterior_parts
+        if isinstance(self.kernel, MultioutputKernel):
+            make, options = MultioutputPosterior, {"part": make, **options}
+        return make(
+            self.kernel,
+            self.inducing_variable,
+            self.q_mu,
+            self.q_sqrt,
+            whiten=self.whiten,
+            mean_function=self.mean_function,
+            precompute_cache=precompute_cache,
+            jitter=self.jitter,
+            **options,
+        )
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        if isinstance(self.kernel, MultioutputKernel):
+            require_latent_kernels(self.kernel)
+            if self.kernel.num_latent_gps != self.num_latent_gps:
+                raise ValueError(
+                    f"num_latent_gps must be {self.kernel.num_latent_gps}, the number of latent "
+                    f"functions of this {type(self.kernel).__name__} kernel, got "
+                    f"{self.num_latent_gps}; leave it out."
+                )
+        super()._require_parts(num_columns, dtype)
+        for kernel, _ in latent_kernels(self.kernel, self.num_latent_gps):
+            require_orthogonal(self.inducing_variable).require_kernel(kernel)
+
+    @property
+    def input_dim(self) -> int | None:
+        return require_orthogonal(self.inducing_variable).input_dim
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.q_mu[0].dtype
+
+    @property
+    def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
+        """Pairs ``(q_mu, q_sqrt)``, base set first: what a natural-gradient step moves."""
+        return tuple(zip(self.q_mu, self.q_sqrt, strict=False))
 
 
 class SOLVEGP(OrthogonalModel):

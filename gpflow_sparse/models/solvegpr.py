@@ -17,9 +17,9 @@ from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
-from gpflow_sparse.posteriors import OrthogonalPosterior, cache_type
+from gpflow_sparse.posteriors import OrthogonalPosterior
 from gpflow_sparse.validation import component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.validation.public_methods import public_method
 
 _BOUNDS = ("structured", "coupled", "tighter")
 # Most rows for the bounds that look at all pairs of rows: O(N^2 M) time, O(N M) memory.
@@ -79,38 +79,34 @@ class SOLVEGPR(RegressionModel):
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
         self.inducing_variable = inducing_variable
         self.bound = bound
-        self._require_all()
+        self._require_parts(self.input_dim, self.dtype)
         self._require_data(self.data)
 
-    @reads_parameters
+    @public_method("the elbo")
     def elbo(self) -> tf.Tensor:
         """
         The bound that ``bound`` names, for all rows: a scalar, in nats.
 
         :raises ValueError: for a part that was exchanged for one that does not fit.
         """
-        self._require_all()
-        with component_checks.blame(self):
-            if self.bound == "structured":
-                sizes = self.inducing_variable.sizes
-                elbo = collapsed.structured_bound(self._row_sums(), self._noise(), sizes)
-            else:
-                elbo = self._bound_over_pairs()
-        elbo = tf.cast(elbo, self.dtype)
-        component_checks.require_finite_result(self, "the elbo", elbo)
-        return elbo
+        if self.bound == "structured":
+            sizes = self.inducing_variable.sizes
+            elbo = collapsed.structured_bound(self._row_sums(), self._noise(), sizes)
+        else:
+            elbo = self._bound_over_pairs()
+        return tf.cast(elbo, self.dtype)
 
+    @public_method()
     def structured_gap(self) -> tf.Tensor:
         """
         What independent sets cost, in nats: Titsias' bound for all inducing inputs minus the
         structured bound, whatever ``bound`` is. At least 0.
         """
-        self._require_all()
-        with component_checks.blame(self):
-            sizes = self.inducing_variable.sizes
-            gap = collapsed.factorization_gap(self._row_sums(), self._noise(), sizes)
+        sizes = self.inducing_variable.sizes
+        gap = collapsed.factorization_gap(self._row_sums(), self._noise(), sizes)
         return tf.cast(gap, self.dtype)
 
+    @public_method()
     def compute_qu(self) -> tuple[QMeans, QFactors]:
         """
         The best q with independent sets, whitened: ``q_mu`` and ``q_sqrt`` as :class:`SOLVEGP`
@@ -124,16 +120,14 @@ class SOLVEGPR(RegressionModel):
 
         :return: one mean ``[M_b, P]`` per set, and one lower factor ``[P, M_b, M_b]`` per set.
         """
-        self._require_all()
-        with component_checks.blame(self):
-            sizes = self.inducing_variable.sizes
-            means, factors = collapsed.optimal_q(self._row_sums(), self._noise(), sizes)
+        sizes = self.inducing_variable.sizes
+        means, factors = collapsed.optimal_q(self._row_sums(), self._noise(), sizes)
         return (
             tuple(tf.cast(mean, self.dtype) for mean in means),
             tuple(tf.repeat(tf.cast(R, self.dtype)[None], self.num_latent_gps, 0) for R in factors),
         )
 
-    @reads_parameters
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> OrthogonalPosterior:
@@ -151,7 +145,7 @@ class SOLVEGPR(RegressionModel):
             self.kernel,
             self.inducing_variable,
             mean_function=self.mean_function,
-            precompute_cache=cache_type(precompute_cache),
+            precompute_cache=precompute_cache,
             jitter=self.jitter,
         )
 
@@ -198,16 +192,12 @@ class SOLVEGPR(RegressionModel):
                 "kernel must be single-output (SOLVEGPR shares it among all outputs), got "
                 f"{type(self.kernel).__name__}."
             )
-
-    def _require_all(self) -> None:
-        """At every door: each part can be assigned at any time."""
-        self._require_parts(self.input_dim, self.dtype)
         _require_bound(self.bound, self.data[0])
 
     def _features(self, X: tf.Tensor) -> tf.Tensor:
         """``A = chol(K([Z; O; ...]))^-1 k([Z; O; ...], X) [M', n]`` by block elimination."""
         sizes = self.inducing_variable.sizes
-        # a posterior without a q, for its projection: means of zero that nobody looks at
+        # a posterior without a q, for its projection: with means of zero, which are not used
         means = [tf.zeros([size, 1], self.dtype) for size in sizes]
         posterior = OrthogonalPosterior(
             self.kernel, self.inducing_variable, means, [None] * len(sizes), jitter=self.jitter
@@ -276,8 +266,8 @@ class CollapsedPosterior(OrthogonalPosterior):
     def _per_set(self) -> tuple[QMeans, QFactors]:
         return self._compute_qu()
 
-    def _require_sizes(self) -> None:
-        """They fit by construction; looking would take a pass over the data."""
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        """The model's, which is validated; the sizes of q, which fit, would take a pass."""
 
 
 def _require_bound(bound: Any, X: Any) -> None:

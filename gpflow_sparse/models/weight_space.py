@@ -13,12 +13,10 @@ from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels.basis import require_basis
-from gpflow_sparse.models.held_data import columns
+from gpflow_sparse.models.held_data import columns, row_sums
 from gpflow_sparse.models.regression import RegressionModel
-from gpflow_sparse.models.row_streaming import row_sums
-from gpflow_sparse.posteriors import BasisPosterior, cache_type
-from gpflow_sparse.validation import component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.posteriors import BasisPosterior
+from gpflow_sparse.validation.public_methods import public_method
 
 
 class WeightSpaceModel(RegressionModel):
@@ -44,7 +42,7 @@ class WeightSpaceModel(RegressionModel):
         """As in the subclasses, which document it."""
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
         self.basis = basis
-        self._require_all()
+        self._require_parts(self.input_dim, self.dtype)
 
     @abstractmethod
     def _sums(self) -> collapsed.RowSums:
@@ -54,14 +52,15 @@ class WeightSpaceModel(RegressionModel):
         """The kernel of f in predictions, and the basis that its weights belong to."""
         return self.kernel, self.basis
 
-    @reads_parameters
+    @public_method("the objective")
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
         ``log N(Y | mean, Phi Phi^T + noise I)``, of the finite sum of functions alone: a scalar, in
         nats. Time O(N m^2 + m^3).
         """
-        return self._guarded(lambda: collapsed.log_density(self._sums(), self._noise()))
+        return tf.cast(collapsed.log_density(self._sums(), self._noise()), self.dtype)
 
+    @public_method()
     def refresh_basis(self) -> bool:
         """
         Choose the functions anew for the kernel as it is now, where the basis chooses: see
@@ -69,9 +68,9 @@ class WeightSpaceModel(RegressionModel):
 
         :return: whether they have changed.
         """
-        self._require_all()
         return self.basis.refresh()
 
+    @public_method("the posterior of the weights")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         The exact posterior of the weights.
@@ -79,15 +78,12 @@ class WeightSpaceModel(RegressionModel):
         :return: mean ``[m, P]`` and lower factors ``[P, m, m]`` of the covariance, which is the
             same for all outputs.
         """
-        self._require_all()
-        with component_checks.blame(self):
-            size = [self.basis.num_basis]
-            (mean,), (factor,) = collapsed.optimal_q(*self._posterior_sums(), size)
-        component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
+        size = [self.basis.num_basis]
+        (mean,), (factor,) = collapsed.optimal_q(*self._posterior_sums(), size)
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
 
-    @reads_parameters
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasisPosterior:
@@ -100,28 +96,18 @@ class WeightSpaceModel(RegressionModel):
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
         """
-        cache = cache_type(precompute_cache)
-        self._require_all()
         kernel, basis = self._prior()
         return CollapsedPosterior(
             self.compute_qu,
             kernel,
             BasisFeatures(basis),
             mean_function=self.mean_function,
-            precompute_cache=cache,
+            precompute_cache=precompute_cache,
         )
 
     @property
     def input_dim(self) -> int | None:
         return columns(self.data)[0]
-
-    def _guarded(self, compute: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """The value of an objective, in the model's float type."""
-        self._require_all()
-        with component_checks.blame(self):
-            value = tf.cast(compute(), self.dtype)
-        component_checks.require_finite_result(self, "the objective", value)
-        return value
 
     def _posterior_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
         """Sums and noise variance from which the posterior of the weights follows."""
@@ -136,10 +122,9 @@ class WeightSpaceModel(RegressionModel):
         """``k(x, x) [n]`` of the kernel whose bound is sought; a finite sum leaves nothing."""
         return tf.zeros_like(X[:, 0])
 
-    def _require_all(self) -> None:
-        """At every door: each part can be assigned at any time."""
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         require_basis(self.basis)
-        self._require_parts(self.input_dim, self.dtype)
+        super()._require_parts(num_columns, dtype)
 
 
 class CollapsedPosterior(BasisPosterior):

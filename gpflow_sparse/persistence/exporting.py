@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
-from gpflow_sparse.models.guarded import GuardedModel
+from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name
 from gpflow_sparse.posteriors import SparsePosterior
@@ -153,7 +153,7 @@ def _predicts_by_posterior(kind: type) -> bool:
     def owner(name: str) -> int:
         return next((i for i, base in enumerate(kind.__mro__) if name in vars(base)), -1)
 
-    plain_y = kind.__mro__[owner("predict_y")] in (GPModel, GuardedModel)
+    plain_y = kind.__mro__[owner("predict_y")] in (GPModel, SparseGPModel)
     return plain_y and 0 <= owner("posterior") <= owner("predict_f")
 
 
@@ -180,7 +180,7 @@ def _named(function: Callable[..., Moments]) -> Callable[..., dict[str, tf.Tenso
 
 def _input_dim(model: GPModel) -> int | None:
     """D where the model says it; None lets any number of columns through to the kernel."""
-    if isinstance(model, GuardedModel):
+    if isinstance(model, SparseGPModel):
         return model.input_dim
     data = getattr(model, "data", None)
     if isinstance(data, tuple):

@@ -16,9 +16,9 @@ from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.models import QSGP, SWSGP, DeepGP, SoftKI, VariationalModel
 from gpflow_sparse.models.anchors import Anchors
+from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.fitted_weights import FittedWeights
-from gpflow_sparse.models.guarded import GuardedModel
-from gpflow_sparse.models.orthogonal import OrthogonalModel
+from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER
 
 _KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Function}
@@ -47,7 +47,7 @@ def require_sound(model: Any) -> None:
         value = model.inducing_variable
         kind = InducingVariables
         _require(isinstance(value, kind), "model.inducing_variable must be one", value)
-    if isinstance(model, GuardedModel):
+    if isinstance(model, SparseGPModel):
         _require_options(model)
     if isinstance(model, SoftKI):
         _require_interpolation(model)
@@ -71,7 +71,7 @@ def _require_interpolation(model: SoftKI) -> None:
     model.weights.require_sound(num_points, int(model.num_latent_gps), model.dtype)
 
 
-def _require_options(model: GuardedModel) -> None:
+def _require_options(model: SparseGPModel) -> None:
     num_data = getattr(model, "num_data", None)
     if num_data is not None:
         _require(_is_count(num_data), "model.num_data must be None or a positive count", num_data)

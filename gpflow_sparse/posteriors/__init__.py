@@ -1,4 +1,4 @@
-"""What we believe about ``f``. Each posterior is registered with GPflow at the foot of its file."""
+"""Posterior processes. Each is registered with GPflow at the end of its file."""
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.posteriors.base import SparsePosterior

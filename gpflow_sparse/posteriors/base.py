@@ -1,9 +1,10 @@
-"""What every posterior of this package is: a GPflow posterior that also knows its KL."""
+"""The base class of the posteriors: a GPflow posterior that also gives its KL to the prior."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import MultioutputKernel
@@ -13,6 +14,7 @@ from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 from gpflow_sparse.inference.blocks import Block, joint, marginals
 from gpflow_sparse.posteriors.draws import FunctionDraws, require_arguments
 from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.public_methods import _cache_type, public_method
 
 
 class SparsePosterior(AbstractPosterior):
@@ -22,6 +24,9 @@ class SparsePosterior(AbstractPosterior):
     ``predict_f`` and ``fused_predict_f`` are GPflow's. ``prior_kl`` takes X because there are
     posteriors whose KL depends on the batch. ``marginals_and_kl`` is what a model's ``elbo`` calls:
     both terms from one factorization.
+
+    Public methods validate their arguments and the components; ``_require_parts`` of a subclass
+    refuses components that do not fit each other.
     """
 
     jitter: float | None = None
@@ -67,10 +72,12 @@ class SparsePosterior(AbstractPosterior):
         """
         raise NotImplementedError(f"{type(self).__name__} has no block_sizes either.")
 
+    @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations from the cache, ``[N, P]`` each."""
         return likelihood.predict_mean_and_var(Xnew, *self.predict_f(Xnew))
 
+    @public_method("the log density", prediction=True)
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
@@ -78,29 +85,30 @@ class SparsePosterior(AbstractPosterior):
         X, Y = data
         return likelihood.predict_log_density(X, *self.predict_f(X), Y)
 
+    @public_method()
     def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:
         """
         Compute the cache anew, from the parameters as they are now.
 
         :param precompute_cache: "tensor", "variable" or "nocache"; None keeps the kind it has.
         """
-        kind = None if precompute_cache is None else cache_type(precompute_cache)
-        self._require_kernel(self.input_dim)
-        with component_checks.blame(self):
-            super().update_cache(kind)
+        super().update_cache(precompute_cache)
 
+    @public_method("the prediction", prediction=True)
     def predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and (co)variance at ``Xnew [..., N, D]`` from the cache; shapes as in GPflow."""
-        return self._predict(super().predict_f, Xnew, full_cov, full_output_cov)
+        return super().predict_f(Xnew, full_cov, full_output_cov)
 
+    @public_method("the prediction", prediction=True)
     def fused_predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """As :meth:`predict_f`, with everything computed anew, so that gradients flow."""
-        return self._predict(super().fused_predict_f, Xnew, full_cov, full_output_cov)
+        return super().fused_predict_f(Xnew, full_cov, full_output_cov)
 
+    @public_method()
     def sample_functions(
         self, num_samples: int, *, num_features: int = 1024, seed: int | None = None
     ) -> FunctionDraws:
@@ -130,40 +138,33 @@ class SparsePosterior(AbstractPosterior):
             that are not finite.
         """
         generator = require_arguments(num_samples, num_features, seed)
-        self._require_kernel(self.input_dim)
         component_checks.require_sound(self)
-        with component_checks.blame(self):
-            return self._draw_functions(num_samples, num_features, generator)
+        return self._draw_functions(num_samples, num_features, generator)
 
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
-        """:meth:`sample_functions` behind the guards."""
+        """:meth:`sample_functions` with valid arguments."""
         raise ValueError(f"{type(self).__name__} does not draw functions; use predict_f_samples.")
 
-    def _require_kernel(self, num_columns: int | None) -> None:
-        component_checks.require_kernel(self.kernel, num_columns)
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of predictions."""
+        return gpflow.default_float()
 
-    def _predict(
-        self,
-        predict: Callable[..., tuple[tf.Tensor, tf.Tensor]],
-        Xnew: Any,
-        full_cov: bool,
-        full_output_cov: bool,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """GPflow's ``predict`` behind the guards."""
-        Xnew = checks.require_inputs(Xnew, self.input_dim)
-        checks.require_range(Xnew, "Xnew")
-        checks.require_flag(full_cov, "full_cov")
-        checks.require_flag(full_output_cov, "full_output_cov")
-        self._require_kernel(Xnew.shape[-1])
-        if not tf.executing_eagerly():
-            component_checks.require_sound(self)
-            Xnew = checks.require_finite_in_graph(Xnew, "Xnew")
-        with component_checks.blame(self):
-            mean, cov = predict(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
-        component_checks.require_finite_result(self, "the prediction", mean, cov)
-        return mean, cov
+    def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
+        """Inputs ``[..., N, D]``."""
+        tensor = checks.require_inputs(X, self.input_dim, self.dtype, name)
+        checks.require_range(tensor, name)
+        return tensor
+
+    def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The pair ``(X [N, D], Y [N, P])``."""
+        return checks.require_data(data, input_dim=self.input_dim, dtype=self.dtype)
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        """Refuse components that do not fit each other, in a subclass also q and its sets."""
+        component_checks.require_kernel(self.kernel, num_columns)
 
     def _add_mean_function(self, Xnew: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
         if self.mean_function is None:
@@ -204,19 +205,8 @@ class SparsePosterior(AbstractPosterior):
 
 
 def cache_type(value: PrecomputeCacheType | str | None) -> PrecomputeCacheType:
-    """
-    GPflow's ``precompute_cache`` argument in any of its spellings.
-
-    :raises ValueError: for anything that is none of them.
-    """
-    names = [kind.value for kind in PrecomputeCacheType]
-    if value is None:
-        return PrecomputeCacheType.NOCACHE
-    if isinstance(value, PrecomputeCacheType):
-        return value
-    if isinstance(value, str) and value.lower() in names:
-        return PrecomputeCacheType(value.lower())
-    raise ValueError(f"precompute_cache must be one of {', '.join(names)} or None; got {value!r}.")
+    """Temporary, for models that do not use ``public_method`` yet."""
+    return PrecomputeCacheType.NOCACHE if value is None else _cache_type(value)
 
 
 def _batch_columns(A: tf.Tensor, lead: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:

@@ -45,8 +45,6 @@ class BasisPosterior(SparsePosterior):
         :param whiten: no difference: the prior of the weights is ``N(0, I)``.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self._refuse_multioutput()
-        require_own_kernel(inducing_variable, kernel)
         self.whiten = whiten
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
         if precompute_cache is not None:
@@ -55,6 +53,11 @@ class BasisPosterior(SparsePosterior):
     @property
     def input_dim(self) -> int | None:
         return self.X_data.basis.input_dim
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        self._refuse_multioutput()
+        require_own_kernel(self.X_data, self.kernel)
+        super()._require_parts(num_columns, dtype)
 
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """KL of the weights; X is not used."""

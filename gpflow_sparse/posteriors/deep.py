@@ -1,8 +1,9 @@
-"""The posterior of a deep model: a mixture over draws of what its hidden layers put out."""
+"""The posterior of a deep model: a mixture over draws of the outputs of its hidden layers."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
@@ -10,14 +11,15 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow_sparse.inference.blocks import root
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.composed import DrawnByLayer
+from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.layer import LayerPosterior
 from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.public_methods import public_method
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 
 
-class DeepPosterior(DrawnByLayer):
+class DeepPosterior(SparsePosterior):
     """
     ``f = f_L(f_{L-1}(... f_1(x)))``, each layer with a posterior of its own.
 
@@ -110,19 +112,20 @@ class DeepPosterior(DrawnByLayer):
         """Standard normal numbers that a draw for one row takes, of each hidden layer."""
         return [layer.noise_size(self.sampling) for layer in self.layers[:-1]]
 
+    @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
-        Xnew = self._require_inputs(Xnew)
         moments = likelihood.predict_mean_and_var(*self._sampled(Xnew))
         y_mean, y_var = _mixed(self._by_sample(moments[0]), self._by_sample(moments[1]), 1)
         shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(y_mean)[-1:]], axis=0)
         return tf.reshape(y_mean, shape), tf.reshape(y_var, shape)
 
+    @public_method("the log density", prediction=True)
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
         latents = self.layers[-1].num_outputs
         X, Y = checks.require_data(data, likelihood=likelihood, num_latent_gps=latents)
-        X, mean, var = self._sampled(self._require_inputs(X))
+        X, mean, var = self._sampled(X)
         Y = tf.repeat(Y, self.num_samples, axis=0)
         each = self._by_sample(likelihood.predict_log_density(X, mean, var, Y))  # [N, S]
         count = tf.constant(self.num_samples, each.dtype)
@@ -246,11 +249,6 @@ class DeepPosterior(DrawnByLayer):
         mean, var = self._last(caches[-1], inputs, False, False)
         return tf.repeat(X, self.num_samples, axis=0), mean, var
 
-    def _require_inputs(self, Xnew: Any) -> tf.Tensor:
-        Xnew = checks.require_inputs(Xnew, self.input_dim)
-        checks.require_range(Xnew, "Xnew")
-        return checks.require_finite_in_graph(Xnew, "Xnew")
-
     def _by_sample(self, value: tf.Tensor) -> tf.Tensor:
         """``[N, S, ...]`` of ``[N S, ...]``."""
         shape = tf.concat([[-1, self.num_samples], tf.shape(value)[1:]], axis=0)
@@ -268,8 +266,49 @@ class DeepPosterior(DrawnByLayer):
         )
         return tf.cast(drawn, dtype)
 
-    def _require_kernel(self, num_columns: int | None) -> None:
-        """Each layer's kernel has been looked at by the model, for inputs of its own."""
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        """One function of every layer for each draw, S times the time of one."""
+        chains = [
+            [layer.posterior._draw_functions(1, num_features, generator) for layer in self.layers]
+            for _ in range(num_samples)
+        ]
+        return FunctionDraws([ComposedPaths(self.layers, chains)], None, self.input_dim)
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        """The model checks the kernel of each layer, for the inputs of that layer."""
+
+
+class ComposedPaths(tf.Module):
+    """``f_L(f_{L-1}(... f_1(x)))``, every draw with functions of its own in all layers."""
+
+    def __init__(
+        self, layers: Sequence[LayerPosterior], chains: Sequence[Sequence[FunctionDraws]]
+    ) -> None:
+        """
+        :param layers: say which rows an input has: itself, or its patches.
+        :param chains: for each draw one function per layer, first to last.
+        """
+        super().__init__()
+        self._layers = tuple(layers)
+        self._chains = tuple(tuple(chain) for chain in chains)
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of X and of the values."""
+        return self._chains[0][0].paths[0].dtype
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        return tf.stack([self._evaluate(chain, X) for chain in self._chains])
+
+    def _evaluate(self, chain: Sequence[FunctionDraws], X: tf.Tensor) -> tf.Tensor:
+        for layer, function in zip(self._layers, chain, strict=True):
+            rows = layer.rows(X)  # [N, p, D']
+            values = function(tf.reshape(rows, [-1, rows.shape[-1]]))[0]  # [N p, G]
+            X = tf.reshape(values, [-1, layer.output_dim])
+        return X
 
 
 def _values(posterior: SparsePosterior) -> tuple[tf.Tensor, ...]:

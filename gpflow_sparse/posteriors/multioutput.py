@@ -55,18 +55,21 @@ class MultioutputPosterior(SparsePosterior):
         :raises ValueError: for a kernel that is none of the three above or is at odds with itself.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        require_latent_kernels(kernel)
         self.jitter = options.get("jitter")
         self.whiten = whiten
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
         self._part, self._options = part, options
-        self._parts()
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
     @property
     def input_dim(self) -> int | None:
         return getattr(self.X_data, "input_dim", None)
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        require_latent_kernels(self.kernel)
+        for part in self._parts():
+            part._require_parts(num_columns, dtype)
 
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """Sum of the parts' KL."""

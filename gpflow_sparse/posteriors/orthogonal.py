@@ -1,4 +1,4 @@
-"""What SOLVE-GP believes about ``f``: one whitened Gaussian block per inducing set."""
+"""The posterior process of SOLVE-GP: one whitened Gaussian block per inducing set."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -65,12 +65,9 @@ class OrthogonalPosterior(SparsePosterior):
         :param jitter: smallest relative jitter; see :func:`gpflow_sparse.numerics.linalg.jitter`.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self._refuse_multioutput()
         self.whiten = whiten
-        component_checks.require_jitter(jitter)
         self.jitter = jitter
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
-        self._require_sizes()
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
@@ -200,7 +197,10 @@ class OrthogonalPosterior(SparsePosterior):
             for m, R in zip(*self._per_set(), strict=True)
         ]
 
-    def _require_sizes(self) -> None:
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        self._refuse_multioutput()
+        super()._require_parts(num_columns, dtype)
+        component_checks.require_jitter(self.jitter)
         _require_sizes(*self._per_set(), self.X_data.sizes)
 
     def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from gpflow_sparse.training.interrupt import TrainingInterrupted
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, natural_step
 from gpflow_sparse.training.rounds import fit_in_rounds
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam, SparseSGD
-from gpflow_sparse.validation.step_lock import between_steps
+from gpflow_sparse.validation.public_methods import between_steps
 
 __all__ = [
     "EarlyStopping",

@@ -19,7 +19,7 @@ from gpflow_sparse.training.interrupt import InterruptGuard, TrainingInterrupted
 from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
-from gpflow_sparse.validation.step_lock import between_steps
+from gpflow_sparse.validation.public_methods import between_steps
 
 _MOST_FAILURES = 3
 _SHORTER = 0.5

@@ -19,7 +19,7 @@ from gpflow_sparse.bases import (
 )
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import Basis, Corrected
-from gpflow_sparse.models import BasisGPR, BasisSVGP, row_streaming
+from gpflow_sparse.models import BasisGPR, BasisSVGP, held_data
 from tests.oracles import grief as oracle
 
 D, M, N, NOISE = 2, 14, 30, 0.2
@@ -86,8 +86,8 @@ def values_and_gradients(model, objective):
 
 
 def small_blocks(monkeypatch, rows=7):
-    monkeypatch.setattr(row_streaming, "_BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(row_streaming, "_FEWEST_ROWS", rows)
+    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_FEWEST_ROWS", rows)
 
 
 def assert_close(got, expected, rtol=1e-9, atol=1e-9):
@@ -164,7 +164,7 @@ def test_streaming_changes_neither_value_nor_gradients(monkeypatch, build, compi
         return values_and_gradients(model, model.training_loss)[:2]
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_streaming, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
+        patch.setattr(held_data, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
         expected, gradients = call()  # TensorFlow's own gradient
     small_blocks(monkeypatch)
     value, streamed = (tf.function(call, autograph=False) if compiled else call)()

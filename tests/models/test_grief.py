@@ -10,7 +10,7 @@ from gpflow.models import GPR, GPRFITC, SGPR
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import product_of
-from gpflow_sparse.models import GRIEF, row_streaming
+from gpflow_sparse.models import GRIEF, held_data
 from gpflow_sparse.models.held_data import hold, some_inputs
 from tests.oracles import grief as oracle
 
@@ -160,8 +160,8 @@ def test_gradients_equal_central_differences(objective):
 @pytest.mark.parametrize("p", [5, M, 60])
 def test_the_gradient_of_the_likelihood_is_that_of_perturbation_theory(p, monkeypatch):
     """In blocks of 7 rows: the exact two-pass gradient of sheet 1.9."""
-    monkeypatch.setattr(row_streaming, "_BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(row_streaming, "_FEWEST_ROWS", 7)
+    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_FEWEST_ROWS", 7)
     k = SquaredExponential()
     k.lengthscales = gpflow.Parameter(LENGTHSCALES)  # without a transform: plain derivatives
     k.variance = gpflow.Parameter(VARIANCE)
@@ -191,10 +191,10 @@ def test_streaming_changes_neither_value_nor_gradients(monkeypatch, objective, c
         return loss, tape.gradient(loss, model.trainable_variables)
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_streaming, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
+        patch.setattr(held_data, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
         expected, gradients = call()
-    monkeypatch.setattr(row_streaming, "_BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(row_streaming, "_FEWEST_ROWS", 7)
+    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_FEWEST_ROWS", 7)
     loss, streamed = (tf.function(call, autograph=False) if compiled else call)()
     np.testing.assert_allclose(loss, expected, rtol=1e-12)
     assert_close(streamed, gradients, atol=1e-10)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from gpflow.models import GPR
 
-from gpflow_sparse.models import row_streaming
+from gpflow_sparse.models import held_data
 from tests.models.test_grief import (
     NOISE,
     REWEIGHTED,
@@ -125,7 +125,7 @@ def test_with_weights_the_data_are_read_once(reweighted, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the data were read again")
 
-    monkeypatch.setattr(row_streaming, "streamed_sum", refuse)
+    monkeypatch.setattr(held_data, "streamed_sum", refuse)
     assert float(model.training_loss()) == value
     model.predict_f(inputs(3))
     gpflow.optimizers.Scipy().minimize(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.models import BasisSVGP, SoftKI, row_streaming
+from gpflow_sparse.models import BasisSVGP, SoftKI, held_data
 from gpflow_sparse.numerics import linalg
 from tests.oracles import softki as oracle
 
@@ -318,8 +318,8 @@ def test_rows_may_come_in_any_blocks(monkeypatch, tmp_path, kind, block, refit_n
     rows = data(P=2)
     expected = build(2, True)
     expected.fit_posterior(*rows, refit_noise=refit_noise)
-    monkeypatch.setattr(row_streaming, "_BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(row_streaming, "_FEWEST_ROWS", block)
+    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_FEWEST_ROWS", block)
     model = build(2, True)
     model.fit_posterior(*held_in(kind, rows, tmp_path), refit_noise=refit_noise)
     # the search for the noise ends anywhere within its tolerance

@@ -7,7 +7,7 @@ import gpflow
 import numpy as np
 
 from gpflow_sparse.training import fit
-from gpflow_sparse.validation.step_lock import between_steps
+from gpflow_sparse.validation.public_methods import between_steps
 from tests.training.test_checkpoints import data, solvegp
 
 
