@@ -3,11 +3,10 @@
 from gpflow_sparse._names import offer
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
-from gpflow_sparse.models.conv_layer import ConvLayer
 from gpflow_sparse.models.deep import DeepGP
 from gpflow_sparse.models.deep_convolutional import ConvSpec, deep_convolutional
 from gpflow_sparse.models.grief import GRIEF
-from gpflow_sparse.models.layers import GPLayer
+from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.odvgp import ODVGP
 from gpflow_sparse.models.qsgp import QSGP
 from gpflow_sparse.models.rvm import RVM

@@ -7,7 +7,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
-from gpflow.functions import Function, MeanFunction
+from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import ExternalDataTrainingLossMixin, GPModel
@@ -119,7 +119,7 @@ class SparseGPModel(GPModel):
             ``[..., N, P, N, P]``.
         :return: mean ``[..., N, P]``, and variance ``[..., N, P]`` or a covariance as above.
         """
-        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        posterior = self.posterior(None)
         return posterior.fused_predict_f(Xnew, full_cov, full_output_cov)
 
     @public_method(prediction=True)
@@ -163,22 +163,17 @@ class SparseGPModel(GPModel):
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]`` in the model's float type."""
-        tensor = checks.require_inputs(X, self.input_dim, self.dtype, name)
-        checks.require_range(tensor, name)
-        return tensor
+        return checks.require_inputs(X, self.input_dim, self.dtype, name)
 
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The pair ``(X [N, D], Y [N, P])`` in the model's float type."""
-        X, Y = checks.require_data(
+        return checks.require_data(
             data,
             input_dim=self.input_dim,
             likelihood=self.likelihood,
             num_latent_gps=self.num_outputs,
             dtype=self.dtype,
         )
-        checks.require_range(X, "X")
-        checks.require_range(Y, "Y")
-        return X, Y
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         """
@@ -187,13 +182,10 @@ class SparseGPModel(GPModel):
         :param num_columns: D; None where it is not known.
         :param dtype: float type of the parameters; GPflow's default float by default.
         """
-        require_kind(self.kernel, Kernel, "kernel", "gpflow.kernels.SquaredExponential()")
-        require_kind(self.likelihood, Likelihood, "likelihood", "gpflow.likelihoods.Gaussian()")
-        require_kind(self.mean_function, Function, "mean_function", "gpflow.functions.Zero()")
-        labels.require_latents(self.likelihood, self.num_outputs)
-        labels.require_computable(self.likelihood)
+        num_outputs = self.num_outputs
         component_checks.require_kernel(self.kernel, num_columns)
-        component_checks.require_mean_function(self.mean_function, num_columns, self.num_outputs)
+        labels.require_likelihood(self.likelihood, num_outputs)
+        component_checks.require_mean_function(self.mean_function, num_columns, num_outputs)
         dtype = gpflow.default_float() if dtype is None else dtype
         for name in ("kernel", "likelihood", "mean_function"):
             component_checks.require_dtype(getattr(self, name), name, dtype)
@@ -229,12 +221,12 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
             kernel, likelihood, mean_function=mean_function, num_latent_gps=num_latent_gps
         )
         self.num_data = num_data
-        _require_num_data(num_data)
+        VariationalModel._require_parts(self, None)
 
     @public_method("the KL divergence", prediction=True)
     def prior_kl(self) -> tf.Tensor:
         """KL from the variational distribution to the prior, a scalar; at least zero."""
-        return self.posterior(PrecomputeCacheType.NOCACHE).prior_kl()
+        return self.posterior(None).prior_kl()
 
     @public_method("the elbo")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -246,7 +238,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
         X, Y = data
-        mean, var, kl = self.posterior(PrecomputeCacheType.NOCACHE).marginals_and_kl(X)
+        mean, var, kl = self.posterior(None).marginals_and_kl(X)
         expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [N]
         return self._weight(X, kl.dtype) * tf.reduce_sum(expectations) - kl
 
@@ -287,7 +279,8 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _require_num_data(self.num_data)
+        if self.num_data is not None and not tf.is_tensor(self.num_data):
+            checks.require_count(self.num_data, "num_data")
 
     def _weight(self, X: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """``num_data / batch``: the weight of a row of a minibatch."""
@@ -302,20 +295,6 @@ def compiled(loss: Callable[[], tf.Tensor], compile: bool) -> Callable[[], tf.Te
     which makes the first call of SOLVEGP's loss fifteen times as long.
     """
     return tf.function(loss, autograph=False) if compile else loss
-
-
-def require_kind(value: Any, kind: type, name: str, example: str) -> None:
-    """:raises ValueError: unless ``value`` is of this GPflow kind."""
-    if not isinstance(value, kind):
-        raise ValueError(
-            f"{name} must be a GPflow {kind.__name__}, such as {example}; got "
-            f"{type(value).__name__}."
-        )
-
-
-def _require_num_data(num_data: Any) -> None:
-    if num_data is not None and not tf.is_tensor(num_data):
-        checks.require_count(num_data, "num_data")
 
 
 def require_marginals(method: str, full_cov: bool, full_output_cov: bool) -> None:

@@ -13,10 +13,10 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.models.base import VariationalModel, require_marginals
-from gpflow_sparse.models.deep_options import as_noise, require_layers, require_options
-from gpflow_sparse.models.layers import GPLayer
+from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.posteriors import DeepPosterior
-from gpflow_sparse.validation import component_checks
+from gpflow_sparse.posteriors.layer import SAMPLING
+from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 
@@ -65,7 +65,7 @@ class DeepGP(VariationalModel):
             row, so that the elbo is a function that L-BFGS can maximize.
         :raises ValueError: for layers that do not fit each other, and wrong options.
         """
-        self.layers = require_layers(layers)
+        self.layers = _require_layers(layers)
         self.num_samples = num_samples
         self.sampling = sampling
         self.num_prediction_samples = num_prediction_samples
@@ -100,7 +100,7 @@ class DeepGP(VariationalModel):
 
     @property
     def input_dim(self) -> int | None:
-        return require_layers(self.layers)[0].input_dim
+        return _require_layers(self.layers)[0].input_dim
 
     @property
     def dtype(self) -> tf.DType:
@@ -185,7 +185,7 @@ class DeepGP(VariationalModel):
             raise ValueError(f"Xnew must have shape [N, D], got {tuple(Xnew.shape)}.")
         if full_output_cov:
             raise ValueError("full_output_cov must be False: outputs are drawn independently.")
-        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        posterior = self.posterior(None)
         drawn = posterior.draw(Xnew, num_samples or 1, full_cov)
         return drawn[0] if num_samples is None else drawn
 
@@ -199,7 +199,7 @@ class DeepGP(VariationalModel):
         Class probabilities are averaged over draws of the hidden layers, not their logarithms or f.
         """
         require_marginals("predict_y", full_cov, full_output_cov)
-        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        posterior = self.posterior(None)
         return posterior.predict_y(Xnew, self.likelihood)
 
     @public_method("the log density", prediction=True)
@@ -211,13 +211,13 @@ class DeepGP(VariationalModel):
     ) -> tf.Tensor:
         """The logarithm of the mean density ``[N]`` over draws of the hidden layers, in nats."""
         require_marginals("predict_log_density", full_cov, full_output_cov)
-        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        posterior = self.posterior(None)
         return posterior.predict_log_density(data, self.likelihood)
 
     @property
     def _last(self) -> GPLayer:
         """Layers can be assigned."""
-        return require_layers(self.layers)[-1]
+        return _require_layers(self.layers)[-1]
 
     @property
     def _samples(self) -> int:
@@ -226,9 +226,9 @@ class DeepGP(VariationalModel):
     def _terms(
         self, X: tf.Tensor, eps: Sequence[Any] | None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+        posterior = self.posterior(None)
         if eps is not None:
-            noise = as_noise(eps, X, posterior.noise_sizes)
+            noise = _as_noise(eps, X, posterior.noise_sizes)
         elif self.seed is None:
             noise = posterior.noise(X, self._samples)
         else:
@@ -236,8 +236,12 @@ class DeepGP(VariationalModel):
         return posterior.sampled_marginals_and_kl(X, noise)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        layers = require_layers(self.layers)
-        require_options(self.num_samples, self.num_prediction_samples, self.sampling, self.seed)
+        layers = _require_layers(self.layers)
+        checks.require_count(self.num_samples, "num_samples")
+        checks.require_count(self.num_prediction_samples, "num_prediction_samples")
+        checks.require_choice(self.sampling, "sampling", SAMPLING)
+        if self.seed is not None:
+            checks.require_seed(self.seed)
         for layer in layers:
             layer._require_parts()
             layer._require_shapes()
@@ -245,3 +249,51 @@ class DeepGP(VariationalModel):
         if layers[0].grid is None:
             component_checks.require_kernel(layers[0].kernel, num_columns, "layers[0].kernel")
         super()._require_parts(num_columns if len(layers) == 1 else layers[-2].output_dim, dtype)
+
+
+def _require_layers(layers: Any) -> tuple[GPLayer, ...]:
+    """:raises ValueError: unless they are layers, each of which fits the one before."""
+    if not isinstance(layers, Sequence) or not layers:
+        raise ValueError("layers must be a list of gs.models.GPLayer or ConvLayer, first to last.")
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, GPLayer):
+            raise ValueError(
+                f"layers[{i}] must be a gs.models.GPLayer or ConvLayer, got {type(layer).__name__}."
+            )
+        before = layers[i - 1].output_dim if i else None
+        if None not in (before, layer.input_dim) and before != layer.input_dim:
+            raise ValueError(
+                f"layers[{i}] takes {layer.input_dim} columns, but layers[{i - 1}] puts out "
+                f"{before}."
+            )
+    if isinstance(layers[-1], ConvLayer):
+        raise ValueError(
+            "the last layer must be a GPLayer, whose kernel may be gs.kernels.Convolutional: a "
+            "ConvLayer puts out an image."
+        )
+    return tuple(layers)
+
+
+def _as_noise(eps: Any, X: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
+    """
+    Draws that were given, one ``[N, S, .]`` for each hidden layer.
+
+    :param eps: ``[S, N, .]`` each.
+    :param X: ``[N, D]``.
+    :param sizes: number of draws that each layer takes for a row.
+    :raises ValueError: for another number of arrays, or arrays of other shapes.
+    """
+    if not isinstance(eps, Sequence) or len(eps) != len(sizes):
+        found = len(eps) if isinstance(eps, Sequence) else type(eps).__name__
+        raise ValueError(
+            f"eps must be a list of one array for each of {len(sizes)} hidden layers, got {found}."
+        )
+    noise = [checks.as_tensor(part, f"eps[{i}]", X.dtype) for i, part in enumerate(eps)]
+    samples = next((part.shape[0] for part in noise if part.shape.rank == 3), None)
+    for i, (part, size) in enumerate(zip(noise, sizes, strict=True)):
+        if not samples or not part.shape.is_compatible_with((samples, X.shape[0], size)):
+            raise ValueError(
+                f"eps[{i}] must have shape [S, N, {size}] with the same S of at least 1 for all "
+                f"layers and N = {X.shape[0]} rows, got {tuple(part.shape)}."
+            )
+    return [tf.transpose(part, [1, 0, 2]) for part in noise]

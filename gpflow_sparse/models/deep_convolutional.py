@@ -22,14 +22,12 @@ from gpflow_sparse.initialization.image_patches import (
     random_locations,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
-from gpflow_sparse.models.base import require_kind
-from gpflow_sparse.models.conv_layer import ConvLayer
 from gpflow_sparse.models.deep import DeepGP
-from gpflow_sparse.models.layers import GPLayer
+from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import OrthogonalPosterior
-from gpflow_sparse.validation import checks
+from gpflow_sparse.validation import checks, labels
 
 # Images that inducing patches are taken from.
 _NUM_IMAGES = 1000
@@ -110,7 +108,7 @@ def deep_convolutional(
     images = _require_images(X, make_grid(image_shape, (1, 1)))
     specs = _require_architecture(num_layers, architecture)
     checks.require_flag(tick, "tick")
-    require_kind(likelihood, Likelihood, "likelihood", "gpflow.likelihoods.MultiClass(10)")
+    labels.require_likelihood(likelihood, int(getattr(likelihood, "latent_dim", None) or 1))
     sizes = _sizes(num_inducing, num_orthogonal, len(specs))
     if whiten is None:
         whiten = len(specs) == 1

@@ -8,7 +8,6 @@ from gpflow_sparse.posteriors.cells import CellPosterior
 from gpflow_sparse.posteriors.chevron import ChevronPosterior
 from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
 from gpflow_sparse.posteriors.deep import DeepPosterior
-from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.layer import LayerPosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.multioutput import latent_kernels as latent_kernels
@@ -16,6 +15,7 @@ from gpflow_sparse.posteriors.multioutput import mixed as mixed
 from gpflow_sparse.posteriors.multioutput import require_latent_kernels as require_latent_kernels
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 from gpflow_sparse.posteriors.sites import SitePosterior
 
 # registers what it has for GPflow's wrapper; nothing in it is called by name

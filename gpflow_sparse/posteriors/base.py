@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from gpflow_sparse.inference.blocks import Block, joint, marginals
-from gpflow_sparse.posteriors.draws import FunctionDraws, require_arguments
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, require_arguments
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import _cache_type, public_method
 
@@ -116,7 +116,7 @@ class SparsePosterior(AbstractPosterior):
         Functions drawn from the posterior as it is now, to be evaluated anywhere.
 
         Their mean and covariance are those of :meth:`predict_f` with ``full_cov``, whatever
-        ``num_features``; :class:`~gpflow_sparse.posteriors.draws.FunctionDraws` says why, and
+        ``num_features``; :class:`~gpflow_sparse.posteriors.pathwise.FunctionDraws` says why, and
         what ``num_features`` does change. Wilson et al., "Efficiently Sampling Functions from
         Gaussian Process Posteriors" (2020, arXiv:2002.09309). Two exceptions: with neighbors, mean
         and variance at each x are those of :meth:`predict_f` without ``full_cov``, see
@@ -154,9 +154,7 @@ class SparsePosterior(AbstractPosterior):
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]``."""
-        tensor = checks.require_inputs(X, self.input_dim, self.dtype, name)
-        checks.require_range(tensor, name)
-        return tensor
+        return checks.require_inputs(X, self.input_dim, self.dtype, name)
 
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The pair ``(X [N, D], Y [N, P])``."""

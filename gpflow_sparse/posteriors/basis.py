@@ -14,8 +14,7 @@ from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, requi
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.draws import FunctionDraws, WeightPaths
-from gpflow_sparse.posteriors.residual import ResidualPaths
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, ResidualPaths, WeightPaths
 
 
 class BasisPosterior(SparsePosterior):

@@ -8,9 +8,9 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from gpflow_sparse.covariances.stationary import local_cross_covariances
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 from gpflow_sparse.validation import checks
 
 # Numbers in the matrices of one block of cells.

@@ -14,7 +14,7 @@ from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.numerics import linalg, streaming
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.draws import ColumnPaths, FunctionDraws
+from gpflow_sparse.posteriors.pathwise import ColumnPaths, FunctionDraws
 
 # Training inputs at a time.
 _BLOCK_ROWS = 2048

@@ -10,7 +10,7 @@ from gpflow_sparse.inference.quadrature import Quadrature
 from gpflow_sparse.inference.rotation import Rotation, coefficient_moments
 from gpflow_sparse.inference.type_one import weighted_factor
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.draws import stack, unstack
+from gpflow_sparse.posteriors.pathwise import stack, unstack
 
 
 class Components(tf.Module, metaclass=abc.ABCMeta):

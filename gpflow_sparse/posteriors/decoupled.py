@@ -20,9 +20,8 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
-from gpflow_sparse.posteriors.pathwise import require_points
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, require_points
 
 
 class DecoupledPosterior(SparsePosterior):

@@ -11,8 +11,8 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow_sparse.inference.blocks import root
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.layer import LayerPosterior
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 

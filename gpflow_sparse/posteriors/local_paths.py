@@ -11,9 +11,8 @@ from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference.neighborhoods import Rows
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.draws import in_blocks
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms
-from gpflow_sparse.posteriors.pathwise import PriorPaths
+from gpflow_sparse.posteriors.pathwise import PriorPaths, in_blocks
 
 
 class LocalPaths(tf.Module, metaclass=abc.ABCMeta):

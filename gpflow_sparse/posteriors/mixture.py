@@ -11,13 +11,13 @@ from gpflow.functions import MeanFunction
 
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.posteriors.components import Components
-from gpflow_sparse.posteriors.draws import (
+from gpflow_sparse.posteriors.pathwise import (
     FunctionDraws,
+    ResidualPaths,
     WeightPaths,
     in_blocks,
     require_arguments,
 )
-from gpflow_sparse.posteriors.residual import ResidualPaths
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -151,7 +151,7 @@ class MixturePosterior(tf.Module):
 
         Time O(S p^2) for weights on rotated functions, O(S p^3) for weights on features; with a
         residual also that of its draws, see
-        :class:`~gpflow_sparse.posteriors.residual.ResidualPaths`.
+        :class:`~gpflow_sparse.posteriors.pathwise.ResidualPaths`.
 
         :param num_samples: S.
         :param num_features: random Fourier features of each draw of the residual, even.

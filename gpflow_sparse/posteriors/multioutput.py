@@ -17,8 +17,8 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posteri
 
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 
 
 class MultioutputPosterior(SparsePosterior):

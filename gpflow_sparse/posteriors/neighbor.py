@@ -12,10 +12,10 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posteri
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference.neighborhoods import Products, Rows
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.local_paths import NeighborPaths
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 from gpflow_sparse.validation import checks, component_checks
 
 

@@ -13,7 +13,7 @@ from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import Local, Products, Rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import spread_outputs
-from gpflow_sparse.posteriors.draws import in_blocks
+from gpflow_sparse.posteriors.pathwise import in_blocks
 
 
 class NeighborTerms:

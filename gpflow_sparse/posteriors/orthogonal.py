@@ -19,8 +19,7 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.numerics import block_elimination, linalg
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.draws import FunctionDraws
-from gpflow_sparse.posteriors.pathwise import PriorPaths, condition, require_points
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths, condition, require_points
 from gpflow_sparse.validation import component_checks
 
 Moments = list[tuple[tf.Tensor, tf.Tensor | None]]

@@ -1,23 +1,100 @@
-"""Functions drawn from a posterior: a draw of the prior, plus what the inducing variables change.
+"""Functions drawn from a posterior: draws of the prior, moved by inducing variables or weights.
 
 Wilson et al., "Efficiently Sampling Functions from Gaussian Process Posteriors" (2020,
-arXiv:2002.09309), with one departure, which
-:class:`~gpflow_sparse.posteriors.draws.FunctionDraws` explains.
+arXiv:2002.09309), with one departure, which :class:`FunctionDraws` explains.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.covariances import Kuf
+from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.bases.fourier import draw_frequencies
-from gpflow_sparse.numerics import block_elimination
-from gpflow_sparse.posteriors.draws import in_blocks, stack, unstack
+from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, KernelDictionary
+from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
+from gpflow_sparse.bases.product import ProductFactors
+from gpflow_sparse.inference.chevron import tail_projections
+from gpflow_sparse.numerics import block_elimination, linalg
+from gpflow_sparse.validation import checks, component_checks
+
+# Entries of the largest tensor of one block of rows: 16 MiB in float64, and a few such at a time.
+_BLOCK = 2**21
+
+
+class FunctionDraws(tf.Module):
+    r"""
+    Functions drawn from a posterior, to be evaluated anywhere: ``draws(X)`` is ``[S, N, P]``, and
+    the value at a point is the same in every call. Made by ``posterior.sample_functions``.
+
+    With u the values at the inducing inputs U, and jitter eps as in the posterior,
+
+        f(x) = mean(x) + f_prior(x) + k(x, U) c,
+        c = (Kuu + eps I)^-1 (u - f_prior(U) - sqrt(eps) zeta),     u ~ q(u),  zeta ~ N(0, I).
+
+    This is linear in ``f_prior``, so the mean and the covariance of the draws depend on those of
+    ``f_prior`` only. Every draw has frequencies of its own, so the latter are zero and ``k``
+    exactly, for any number of features: the mean and the covariance of the draws are *exactly*
+    those of ``predict_f(X, full_cov=True)``. What few features cost is the shape: given its
+    frequencies a draw is Gaussian, over them it is a mixture with heavier tails. Largest excess
+    kurtosis of 4,000 draws at 6 points among 50 inducing points, Matern 5/2, q much narrower than
+    the prior: 8.6 with 4 features, 2.8 with 16, 0.8 with 64, 0.3 with 256, 0.1 (the noise of the
+    estimate) with 1024. Frequencies that all draws share would give them a common error instead.
+
+    It keeps hyperparameters, inducing inputs, ``q`` and the mean function as they were when it was
+    made; changes of the model after that do not reach it. It can be differentiated with respect to
+    X, and called inside ``tf.function``.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Any],
+        mean_function: MeanFunction | None,
+        input_dim: int | None,
+        mixing: tf.Tensor | None = None,
+    ) -> None:
+        """
+        :param paths: latent functions, their outputs side by side; each with a ``dtype``, and
+            callable from ``[N, D]`` to ``[S, N, P]``.
+        :param mean_function: copied; None for zero.
+        :param input_dim: D; None where any number is right.
+        :param mixing: ``W [P, L]`` that makes P outputs of L latent functions; None for ``I``.
+        """
+        super().__init__()
+        self.paths = tuple(paths)
+        self.mean_function = None
+        if mean_function is not None:
+            self.mean_function = gpflow.utilities.freeze(mean_function)
+        self.input_dim = input_dim
+        self._mixing = None if mixing is None else tf.convert_to_tensor(mixing)
+
+    def __call__(self, X: Any) -> tf.Tensor:
+        """
+        Time O(N (S P num_features D + M S P + M D)) with M inducing points in all. Rows go through
+        in blocks that keep the memory of intermediate results bounded; a gradient needs those of
+        all blocks, O(N (S P num_features + M)).
+
+        :param X: ``[N, D]``.
+        :return: ``[S, N, P]``, mean function included, observation noise not.
+        :raises ValueError: for inputs of another rank or D, or that are not finite.
+        """
+        dtype = self.paths[0].dtype
+        X = checks.require_inputs(checks.require_matrix(X, "X", dtype), self.input_dim, dtype, "X")
+        checks.require_range(X, "X")
+        if not tf.executing_eagerly():
+            X = checks.require_finite_in_graph(X, "X")
+        values = tf.concat([path(X) for path in self.paths], axis=-1)  # [S, N, L]
+        if self._mixing is not None:
+            values = tf.linalg.matmul(values, self._mixing, transpose_b=True)  # [S, N, P]
+        if self.mean_function is None:
+            return values
+        mean = self.mean_function(X)
+        return values + component_checks.require_mean(mean, values[0], self.mean_function)
 
 
 class PriorPaths(tf.Module):
@@ -68,7 +145,7 @@ class PriorPaths(tf.Module):
 
     @property
     def numbers_per_row(self) -> int:
-        """How many numbers a row of X takes in the largest tensor on the way."""
+        """Entries that a row of X takes in the largest intermediate tensor."""
         return math.prod(self.shape) * self.num_cosines
 
     @property
@@ -139,7 +216,7 @@ def condition(
 ) -> PosteriorPaths:
     """
     Draws of the posterior from draws of the prior; see
-    :class:`~gpflow_sparse.posteriors.draws.FunctionDraws`. In whitened form
+    :class:`FunctionDraws`. In whitened form
 
         c = L^-T ( m + R xi - L^-1 (f_prior(U) + sqrt(eps) zeta) ),      xi, zeta ~ N(0, I).
 
@@ -175,3 +252,201 @@ def require_points(sets: Sequence[InducingVariables]) -> None:
                 f"gpflow's InducingPoints; got {type(s).__name__}, where the prior's draws have no "
                 "values. Draw values instead: predict_f_samples."
             )
+
+
+class WeightPaths(tf.Module):
+    """``A(x)^T w``: draws of a finite sum of basis functions, exact."""
+
+    def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
+        """
+        :param basis: copied.
+        :param weights: ``[S, m, P]``, of the whitened features.
+        """
+        super().__init__()
+        self.basis = gpflow.utilities.freeze(basis)
+        self.shape = (weights.shape[0], weights.shape[2])
+        self._weights = stack(weights)  # [m, S P]
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of X and of the values."""
+        return self._weights.dtype
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        return in_blocks(self._evaluate, X, max(self._weights.shape))
+
+    def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        A = self.basis.features(X)
+        return unstack(tf.linalg.matmul(A, self._weights, transpose_a=True), self.shape)
+
+
+class ColumnPaths(tf.Module):
+    """``phi(x)^T w`` for weights so many that their functions are made some at a time."""
+
+    def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
+        """
+        :param basis: copied.
+        :param weights: ``[S, m, P]``, of the basis's own columns.
+        """
+        super().__init__()
+        self.basis = gpflow.utilities.freeze(basis)
+        self.shape = (weights.shape[0], weights.shape[2])
+        self._weights = stack(weights)  # [m, S P]
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of X and of the values."""
+        return self._weights.dtype
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        values = tail_projections(
+            lambda indices: self.basis(X, indices), 0, [self._weights], tf.shape(X)[0]
+        )
+        return unstack(values, self.shape)
+
+
+class ResidualPaths(tf.Module):
+    r"""
+    ``A(x)^T w + r(x)`` with ``r ~ GP(0, k - A^T A)`` independent of the weights w.
+
+    For a basis that projects its kernel the weights of ``f ~ GP(0, k)`` are linear functionals
+    ``w_0(f)`` with ``Cov[w_0] = I`` and ``Cov[f(x), w_0] = A(x)``, so that what is left of a draw
+    of the prior is
+
+        r(x) = f_prior(x) - A(x)^T w_0(f_prior).
+
+    As in :class:`FunctionDraws` every draw has frequencies of its
+    own, so mean and covariance are exact for any number of features.
+    """
+
+    def __init__(
+        self,
+        basis: FiniteBasis,
+        weights: tf.Tensor,
+        num_features: int,
+        generator: np.random.Generator,
+    ) -> None:
+        """
+        :param basis: a projection of ``basis.kernel``; copied.
+        :param weights: w, draws ``[S, m, P]``.
+        :raises ValueError: for a kernel without random Fourier features, and for a basis whose
+            functionals are not known.
+        """
+        super().__init__()
+        shape = (weights.shape[0], weights.shape[2])
+        columns = basis.input_dim
+        if columns is None or not isinstance(basis, GridEigenfunctions | KernelDictionary):
+            raise ValueError(
+                "functions can be drawn with what the basis leaves of its kernel for "
+                f"GridEigenfunctions and KernelDictionary; got {type(basis).__name__}. Draw values "
+                "instead: predict_f_samples."
+            )
+        self.prior = PriorPaths(basis.kernel, shape, num_features, columns, generator)
+        own = projections(basis, self.prior, generator)
+        self._weights = WeightPaths(basis, weights - tf.cast(own, weights.dtype))
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Float type of X and of the values."""
+        return self.prior.dtype
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``."""
+        return self.prior(X) + self._weights(X)
+
+
+def projections(
+    basis: GridEigenfunctions | KernelDictionary,
+    prior: PriorPaths,
+    generator: np.random.Generator,
+) -> tf.Tensor:
+    """
+    The functionals ``w_0 [S, m, P]`` of draws of the prior.
+
+    Of points Z: ``L^-1 (f(Z) + sqrt(eps) zeta)``, ``L L^T = k(Z, Z) + eps I``. Of eigenfunctions on
+    a grid: ``sum_u c_j(u) f(u)`` over its nodes u, where ``c_j`` is a product over columns; and so
+    is ``exp(i w^T u)``, so that a sum over all nodes is a product of sums over those of a column:
+    time O(S P F (m D + sum_i m_i^2)) for F cosines, whatever the size of the grid.
+    """
+    if isinstance(basis, KernelDictionary):
+        values = prior(tf.convert_to_tensor(basis.centers))  # [S, M, P]
+        jitter = linalg.jitter(basis.kernel(basis.centers, full_cov=False))
+        zeta = tf.constant(generator.normal(size=values.shape), dtype=values.dtype)
+        (L,) = basis.precompute()
+        values = values + tf.sqrt(jitter) * zeta
+        return tf.linalg.triangular_solve(tf.broadcast_to(L, [values.shape[0], *L.shape]), values)
+    factors = ProductFactors(basis.kernel, len(basis.grid))
+    tables = [table.numpy() for table in basis.precompute()]
+    indices, scale = basis.indices.numpy(), 1.0 / np.sqrt(factors.variance().numpy())
+    frequencies, phases, amplitudes = prior.cosines
+    S, P = prior.shape
+    found = np.empty((S, basis.num_basis, P))
+    for s, p in np.ndindex(S, P):  # O(m F) memory
+        terms = scale * amplitudes[s, p] * np.exp(1j * phases[s, p])  # [F]
+        for i, column in enumerate(factors.columns):
+            angles = np.outer(basis.grid[column], frequencies[s, p, column])
+            waves = np.exp(1j * angles)  # [m_i, F]
+            terms = terms * (tables[i].T @ waves)[indices[:, i]]
+        found[s, :, p] = terms.real.sum(axis=1)
+    return tf.constant(found)
+
+
+def require_arguments(num_samples: Any, num_features: Any, seed: Any) -> np.random.Generator:
+    """
+    The generator of ``sample_functions``, whose arguments these are.
+
+    :raises ValueError: for invalid arguments, and inside ``tf.function``.
+    """
+    checks.require_count(num_samples, "num_samples")
+    require_num_features(num_features)
+    if not tf.executing_eagerly():
+        raise ValueError(
+            "sample_functions must be called outside of tf.function; call what it returns inside."
+        )
+    return make_generator(seed)
+
+
+def make_generator(seed: int | None) -> np.random.Generator:
+    """
+    NumPy's generator with that seed; for None one seeded by TensorFlow's global generator, so that
+    ``tf.random.set_seed`` decides.
+
+    :raises ValueError: for an invalid seed.
+    """
+    if seed is not None:
+        return np.random.default_rng(checks.require_seed(seed))
+    fresh = tf.random.uniform([4], maxval=2**31 - 1, dtype=tf.int32)
+    return np.random.default_rng(fresh.numpy())
+
+
+def in_blocks(
+    function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, numbers_per_row: int
+) -> tf.Tensor:
+    """``function`` from ``[N, D]`` to ``[S, N, P]``, some rows at a time."""
+    most = max(1, _BLOCK // numbers_per_row)
+    if X.shape[0] is not None and X.shape[0] <= most:
+        return function(X)
+    num_rows = tf.shape(X)[0]
+    count = (num_rows + most - 1) // most
+    rows = (num_rows + count - 1) // count  # blocks of equal height: fewer than `count` spare rows
+    padded = tf.pad(X, [[0, count * rows - num_rows], [0, 0]])
+    blocks = tf.reshape(padded, [count, rows, X.shape[1]])
+    # AutoGraph would rewrite GPflow's kernels at every call: 10 s in place of 0.4 s on small blocks
+    plain = tf.autograph.experimental.do_not_convert(function)
+    values = tf.map_fn(plain, blocks, parallel_iterations=1)  # [count, S, rows, P]
+    S, P = values.shape[1], values.shape[3]
+    joined = tf.reshape(tf.transpose(values, [1, 0, 2, 3]), [S, count * rows, P])
+    return joined[:, :num_rows]
+
+
+def stack(values: tf.Tensor) -> tf.Tensor:
+    """``[S, M, P]`` as ``[M, S P]``: one right-hand side per function."""
+    S, M, P = values.shape
+    return tf.reshape(tf.transpose(values, [1, 0, 2]), [M, S * P])
+
+
+def unstack(values: tf.Tensor, shape: tuple[int, int]) -> tf.Tensor:
+    """``[M, S P]`` as ``[S, M, P]``."""
+    return tf.transpose(tf.reshape(values, [-1, *shape]), [1, 0, 2])

@@ -12,9 +12,9 @@ from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.draws import FunctionDraws
 from gpflow_sparse.posteriors.local_paths import SitePaths
 from gpflow_sparse.posteriors.neighbor_terms import marginals_in_blocks
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 from gpflow_sparse.validation import checks
 
 

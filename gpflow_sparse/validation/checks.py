@@ -1,9 +1,9 @@
-"""The guards at public doors: rank, finiteness, dtype, label sets, matching N, D and P.
+"""Checks of arguments: rank, finiteness, dtype, labels, and matching N, D and P.
 
-GPflow's own shape checks are off inside ``tf.function``, where a rank-1 ``Y`` broadcasts to N x N
-without a word; these guards are plain Python on static shapes and so hold when tracing too. Values
-(NaN, labels) can be looked at eagerly, and while tracing in arrays that the graph captures; of the
-arguments of a traced function only inputs for prediction are checked, when the graph runs.
+GPflow's own shape checks are off inside ``tf.function``, where a Y of rank 1 broadcasts to N x N
+silently. These checks are plain Python on static shapes and so hold when tracing too. Values (NaN,
+labels) are checked eagerly, and while tracing in arrays that the graph captures; of the arguments
+of a traced function only the inputs of predictions are checked, when the graph runs.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,6 @@ import tensorflow as tf
 from gpflow import likelihoods
 
 from gpflow_sparse.validation.labels import num_outputs, require_labels
-from gpflow_sparse.validation.labels import (
-    require_latents as require_latents,  # one door for all guards
-)
 
 _ROWS = "X and Y must have the same number of rows, got {} and {}."
 
@@ -26,12 +23,15 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
     """
     A finite real tensor from arrays, lists of numbers, data frames or tensors.
 
+    Values are checked where they are known (see the module); their squares must not overflow.
+
     :param value: what the caller passed.
     :param name: the argument's name, for errors.
     :param dtype: wanted float type; ``gpflow.default_float()`` by default. Numbers of another type
         are cast.
     :return: tensor of ``dtype``; its shape is not checked.
-    :raises ValueError: for objects, strings, ragged lists, sparse tensors, NaN or infinity.
+    :raises ValueError: for objects, strings, ragged lists, sparse tensors, NaN, infinity, and
+        entries whose squares overflow.
     """
     dtype = tf.as_dtype(gpflow.default_float() if dtype is None else dtype)
     if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
@@ -42,7 +42,7 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
     if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype == tf.bool):
         raise ValueError(f"{name} must hold real numbers, got a tensor of {tensor.dtype.name}.")
     tensor = tf.cast(tensor, dtype)
-    _require_finite(tensor, name)
+    require_range(tensor, name)
     return tensor
 
 
@@ -84,7 +84,8 @@ def require_matrix(value: Any, name: str, dtype: tf.DType | None = None) -> tf.T
     if tensor.shape.rank != 2:
         hint = f" Use {name}[:, None] for a single column." if tensor.shape.rank == 1 else ""
         raise ValueError(f"{name} must be a matrix, got shape {_shape(tensor)}.{hint}")
-    _require_rows(tensor, name)
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} is empty: shape {_shape(tensor)}.")
     return tensor
 
 
@@ -99,14 +100,21 @@ def require_inputs(
         there is no row.
     """
     tensor = as_tensor(Xnew, name, dtype)
-    if tensor.shape.rank is not None and tensor.shape.rank < 2:
+    shape = tensor.shape
+    if shape.rank is None:
+        return tensor
+    if shape.rank < 2:
         raise ValueError(
             f"{name} must have shape [..., N, D], got {_shape(tensor)}. "
             f"Use {name}[:, None] if D = 1, {name}[None, :] for one input."
         )
-    if tensor.shape.rank is not None:
-        _require_columns(tensor, input_dim, name)
-        _require_rows(tensor, name)
+    if input_dim is not None and shape[-1] not in (None, input_dim):
+        raise ValueError(
+            f"{name} must have {input_dim} column(s), as the inducing inputs have; "
+            f"got shape {_shape(tensor)}."
+        )
+    if 0 in shape[-2:]:
+        raise ValueError(f"{name} is empty: shape {_shape(tensor)}.")
     return tensor
 
 
@@ -131,9 +139,8 @@ def require_data(
         raise ValueError(
             f"data must be a tuple (X [N, D], Y [N, P]), got {_describe_container(data)}."
         )
-    X = require_matrix(data[0], "X", dtype)
+    X = require_inputs(require_matrix(data[0], "X", dtype), input_dim, dtype, "X")
     Y = require_matrix(data[1], "Y", dtype)
-    _require_columns(X, input_dim, "X")
     _require_equal(X.shape[0], Y.shape[0], tf.shape(X)[0], tf.shape(Y)[0], _ROWS)
     if likelihood is not None:
         columns = num_outputs(likelihood, num_latent_gps)
@@ -155,7 +162,8 @@ def require_count(value: Any, name: str) -> int:
 
     :raises ValueError: for anything else, 10.0 and True included.
     """
-    if not 1 <= require_whole(value, name, "a positive integer") < 2**63:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not 1 <= value < 2**63:
         raise ValueError(f"{name} must be a positive integer, got {value!r}.")
     return int(value)
 
@@ -207,19 +215,26 @@ def require_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
 
 def require_range(tensor: tf.Tensor, name: str) -> None:
     """
-    Refuse numbers whose squares overflow, where they are known (see the module).
+    Refuse NaN, infinity and entries whose squares overflow, where values are known (see above).
 
-    :raises ValueError: naming the largest entry.
+    :raises ValueError: naming the places of the first such entries.
     """
-    values = _known(tensor)
+    values = tensor if tf.executing_eagerly() else tf.get_static_value(tensor)
     if values is None or not tensor.dtype.is_floating:
         return
     limit = tensor.dtype.max**0.5 / 1e3
     with tf.init_scope():
-        # `.numpy()`, not `float`, which AutoGraph would turn back into a graph
-        if tf.reduce_max(tf.abs(values)).numpy() < limit:
+        # `.numpy()`, not `bool`, which AutoGraph would turn back into a graph; NaN is not below
+        if tf.size(values).numpy() == 0 or tf.reduce_max(tf.abs(values)).numpy() < limit:
             return
         sizes = np.abs(np.asarray(values))
+    bad = np.argwhere(~np.isfinite(sizes))
+    if len(bad):
+        where = ", ".join(str(tuple(int(i) for i in index)) for index in bad[:3])
+        raise ValueError(
+            f"{name} must be finite, but {len(bad)} of its {sizes.size} entries are NaN or "
+            f"infinite, the first at {where}. Drop or fill these rows."
+        )
     where = tuple(int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
     raise ValueError(
         f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
@@ -230,37 +245,17 @@ def require_range(tensor: tf.Tensor, name: str) -> None:
 
 def require_finite_in_graph(tensor: tf.Tensor, name: str) -> tf.Tensor:
     """
-    ``tensor``, which a traced function gets as an argument, watched for NaN, infinity and overflow.
+    An argument of a traced function, with a check for NaN, infinity and overflow in the graph.
 
-    :return: the same values; running the graph raises ``tf.errors.InvalidArgumentError`` with our
-        sentence if they, or their squares, are not finite.
+    :return: the same values; running the graph raises ``tf.errors.InvalidArgumentError`` with a
+        message about ``name`` if they, or their squares, are not finite.
     """
-    if _known(tensor) is not None or not tensor.dtype.is_floating:
+    known = tf.executing_eagerly() or tf.get_static_value(tensor) is not None
+    if known or not tensor.dtype.is_floating:
         return tensor
     message = f"{name} must be finite, and its squares too: drop or fill rows, and standardize"
     with tf.control_dependencies([tf.debugging.check_numerics(tf.square(tensor), message)]):
         return tf.identity(tensor)
-
-
-def _known(tensor: tf.Tensor) -> Any:
-    """The values, eagerly and of what a graph captures; None for an argument being traced."""
-    return tensor if tf.executing_eagerly() else tf.get_static_value(tensor)
-
-
-def _require_finite(tensor: tf.Tensor, name: str) -> None:
-    values = _known(tensor)
-    if values is None:
-        return
-    with tf.init_scope():
-        finite = tf.math.is_finite(values)
-        if bool(tf.reduce_all(finite)):
-            return
-        bad = np.argwhere(~finite.numpy())
-    where = ", ".join(str(tuple(int(i) for i in index)) for index in bad[:3])
-    raise ValueError(
-        f"{name} must be finite, but {len(bad)} of its {finite.shape.num_elements()} entries are "
-        f"NaN or infinite, the first at {where}. Drop or fill these rows."
-    )
 
 
 def _require_equal(
@@ -271,19 +266,6 @@ def _require_equal(
         tf.debugging.assert_equal(dynamic, dynamic_other, message=text.split(", got")[0])
     elif static != other:
         raise ValueError(text.format(static, other))
-
-
-def _require_columns(tensor: tf.Tensor, input_dim: int | None, name: str) -> None:
-    if input_dim is not None and tensor.shape[-1] not in (None, input_dim):
-        raise ValueError(
-            f"{name} must have {input_dim} column(s), as the inducing inputs have; "
-            f"got shape {_shape(tensor)}."
-        )
-
-
-def _require_rows(tensor: tf.Tensor, name: str) -> None:
-    if tensor.shape.rank is not None and 0 in tensor.shape[-2:]:
-        raise ValueError(f"{name} is empty: shape {_shape(tensor)}.")
 
 
 def _shape(tensor: tf.Tensor) -> tuple[int | None, ...]:

@@ -1,7 +1,7 @@
-"""The guards on what a model is made of: kernel, mean function, values of parameters.
+"""Checks of the components of a model: kernel, mean function, values of parameters.
 
-GPflow lets a user assign any of these at any time, so they are looked at when a model is built and
-again at every door. What we do not know (a kernel of the user's own) passes.
+GPflow lets a user assign any of these at any time, so they are checked when a model is built and
+again by every public method. Kernels and mean functions of the user's own pass.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,14 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
 
     :param num_columns: D; None where it is not known.
     :param name: what the kernel is called in errors.
-    :raises ValueError: for ``active_dims`` that X does not have, an ARD parameter of a wrong
-        length, or an image of another size.
+    :raises ValueError: for another kind of object, for ``active_dims`` that X does not have, an ARD
+        parameter of a wrong length, or an image of another size.
     """
+    if not isinstance(kernel, kernels.Kernel):
+        raise ValueError(
+            f"{name} must be a GPflow Kernel, such as gpflow.kernels.SquaredExponential(); got "
+            f"{type(kernel).__name__}."
+        )
     if num_columns is None:
         return
     if isinstance(kernel, kernels.Combination):
@@ -58,9 +63,14 @@ def require_mean_function(
     Refuse one of GPflow's mean functions whose shapes fit neither the inputs nor the outputs.
 
     :param num_columns: D; None where it is not known.
-    :raises ValueError: if it reads another number of columns than D, or returns neither one column
-        nor one per latent function.
+    :raises ValueError: for another kind of object, or if it reads another number of columns than D,
+        or returns neither one column nor one per latent function.
     """
+    if not isinstance(function, functions.Function):
+        raise ValueError(
+            f"{name} must be a GPflow Function, such as gpflow.functions.Zero(); got "
+            f"{type(function).__name__}."
+        )
     if isinstance(function, functions.SwitchedFunction):
         # the last column of X says which of them; they read the others
         for i, part in enumerate(function.functions):
@@ -159,7 +169,9 @@ def require_finite_result(module: tf.Module, name: str, *results: tf.Tensor) -> 
 
     :raises ValueError: see :func:`require_sound`.
     """
-    if tf.executing_eagerly() and not all(_all_finite(result) for result in results):
+    if not tf.executing_eagerly():
+        return
+    if not all(bool(tf.reduce_all(tf.math.is_finite(result))) for result in results):
         try:
             require_sound(module, failed=True)
         except ValueError as error:
@@ -259,10 +271,6 @@ def _mean_function_sizes(function: Any, num_columns: int | None) -> tuple[int | 
 
 def _shape(value: Any) -> tuple[int | None, ...]:
     return tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
-
-
-def _all_finite(value: tf.Tensor) -> bool:
-    return bool(tf.reduce_all(tf.math.is_finite(value)))
 
 
 def _values(module: tf.Module) -> Iterator[tuple[str, np.ndarray]]:

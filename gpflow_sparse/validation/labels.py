@@ -1,4 +1,6 @@
-"""What a likelihood asks of Y: how many columns, how many latent functions, which values."""
+"""Requirements of likelihoods: columns and values of Y, and the number of latent functions."""
+
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -25,27 +27,25 @@ def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) 
     return num_latent_gps
 
 
-def require_latents(likelihood: likelihoods.Likelihood, num_latent_gps: int) -> None:
+def require_likelihood(likelihood: Any, num_latent_gps: int) -> None:
     """
-    Refuse a number of latent functions that the likelihood cannot take.
+    Refuse a likelihood that cannot take these latent functions or cannot be computed.
 
-    :raises ValueError: for instance, ten classes and ``num_latent_gps=1``.
+    :raises ValueError: for another kind of object; for instance, for ten classes and
+        ``num_latent_gps=1``; and for GPflow's ``Ordinal`` where the error function of infinity is
+        NaN, as in float64 of TensorFlow 2.21 on a CPU: its first and last level would be NaN.
     """
+    if not isinstance(likelihood, likelihoods.Likelihood):
+        raise ValueError(
+            "likelihood must be a GPflow Likelihood, such as gpflow.likelihoods.Gaussian(); got "
+            f"{type(likelihood).__name__}."
+        )
     wanted = likelihood.latent_dim
     if wanted is not None and int(wanted) != num_latent_gps:
         raise ValueError(
             f"num_latent_gps must be {int(wanted)} for this {type(likelihood).__name__} "
             f"likelihood, got {num_latent_gps}; pass num_latent_gps={int(wanted)}."
         )
-
-
-def require_computable(likelihood: likelihoods.Likelihood) -> None:
-    """
-    Refuse a likelihood that this TensorFlow cannot compute.
-
-    :raises ValueError: for GPflow's ``Ordinal`` where the error function of infinity is NaN, as in
-        float64 of TensorFlow 2.21 on a CPU: its first and last level would be NaN.
-    """
     if getattr(type(likelihood), "_make_phi", None) is not likelihoods.Ordinal._make_phi:
         return
     with tf.init_scope():

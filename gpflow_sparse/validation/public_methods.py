@@ -153,7 +153,8 @@ _NEW_LOCK = threading.Lock()
 
 def _lock_of(model: Any) -> _FairLock:
     with _NEW_LOCK:
-        return _LOCKS.setdefault(model, _FairLock())
+        lock = _LOCKS.get(model)
+        return _LOCKS.setdefault(model, _FairLock()) if lock is None else lock
 
 
 @contextlib.contextmanager

@@ -10,9 +10,8 @@ from gpflow_sparse.bases import GridEigenfunctions, KernelDictionary, Reweighted
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer
 from gpflow_sparse.posteriors import CellPosterior
-from gpflow_sparse.posteriors import draws as draws_file
-from gpflow_sparse.posteriors.pathwise import PriorPaths
-from gpflow_sparse.posteriors.residual import projections
+from gpflow_sparse.posteriors import pathwise as draws_file
+from gpflow_sparse.posteriors.pathwise import PriorPaths, projections
 
 D, P, M, H = 2, 2, 9, 4
 JITTER = 0.3  # so large that a noise left out shows by many standard errors

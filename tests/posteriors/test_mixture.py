@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.inference import collapsed, quadrature, rotation, sampling, type_one
-from gpflow_sparse.posteriors import draws
+from gpflow_sparse.posteriors import pathwise as draws
 from gpflow_sparse.posteriors.components import RotatedComponents, WeightedComponents
 from gpflow_sparse.posteriors.mixture import MixturePosterior
 from tests.oracles import grief_type_one as oracle

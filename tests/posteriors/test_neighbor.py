@@ -269,7 +269,7 @@ def test_rows_are_predicted_in_blocks(rng, monkeypatch):
     """As many rows as memory has room for, the last block smaller."""
     case = Case(rng, True)
     expected = case.posterior().fused_predict_f(case.X)
-    monkeypatch.setattr("gpflow_sparse.posteriors.draws._BLOCK", 4 * H**2)
+    monkeypatch.setattr("gpflow_sparse.posteriors.pathwise._BLOCK", 4 * H**2)
     for a, b in zip(case.posterior().fused_predict_f(case.X), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
 

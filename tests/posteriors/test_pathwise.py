@@ -9,8 +9,8 @@ from scipy import stats
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.posteriors import OrthogonalPosterior
-from gpflow_sparse.posteriors import draws as draws_room
-from gpflow_sparse.posteriors.draws import FunctionDraws
+from gpflow_sparse.posteriors import pathwise as draws_room
+from gpflow_sparse.posteriors.pathwise import FunctionDraws
 
 D, S = 2, 2000
 KERNELS = {
