@@ -51,7 +51,7 @@ def require_sound(model: Any) -> None:
         _require_options(model)
     if isinstance(model, SoftKI):
         _require_interpolation(model)
-    if isinstance(model, QSGP):
+    elif isinstance(model, QSGP):
         anchors = model.anchors
         sound = anchors is None or isinstance(anchors, Anchors)
         _require(sound, "model.anchors must be Anchors or None", anchors)

@@ -677,7 +677,7 @@ def test_data_that_do_not_fit_are_refused(rng, compiled):
         "rows": lambda: model.elbo((X, Y[:3])),
         "Xnew": lambda: model.predict_f(X[:, :1]),
         "Xnew ": lambda: model.predict_y(np.ones((N, 3))),
-        "Xnew  ": lambda: model.propagate(np.ones((N, 3))),
+        "X must have": lambda: model.propagate(np.ones((N, 3))),
         "full_cov": lambda: model.predict_y(X, full_cov=True),
         "eps": lambda: model.propagate(X, []),
         r"eps\[0\] must have shape": lambda: model.propagate(X, [np.zeros((2, N, 2))]),
