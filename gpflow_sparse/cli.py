@@ -1,10 +1,10 @@
-"""The command line. Arguments are parsed before TensorFlow is imported."""
+"""The command line; TensorFlow is imported after the arguments have been parsed."""
 
 import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,9 @@ from gpflow_sparse._version import __version__
 from gpflow_sparse.bench.commands import bench
 from gpflow_sparse.bench.memory import memory_estimate
 from gpflow_sparse.persistence import read_header
-from gpflow_sparse.runs.config import MODEL, MOST_LAYERS, RunConfig
-from gpflow_sparse.runs.methods import (
-    BASES,
-    COVARIANCES,
-    IMAGE_METHODS,
-    INFERENCES,
-    INITIALIZATIONS,
-    KERNELS,
-    KL_WEIGHTINGS,
-    LIKELIHOODS,
-    METHOD_DEFAULTS,
-    METHODS,
-    REDUCTIONS,
-    SCHEDULES,
-    SITE_ESTIMATORS,
-)
+from gpflow_sparse.runs.config import MODEL, RunConfig
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHOD_DEFAULTS, METHODS
+from gpflow_sparse.runs.options import command_options
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import (
     HomePath,
@@ -41,8 +28,6 @@ from gpflow_sparse.runs.terminal import (
     write_csv,
 )
 
-_DEFAULTS = RunConfig()
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="gpflow-sparse")
@@ -50,69 +35,28 @@ def main() -> None:
     """Gaussian processes that outgrow SVGP: train, evaluate, measure."""
 
 
-def _field(*names: str, **options: Any) -> Callable[[Any], Any]:
-    """An option for the field of `RunConfig` whose name is the first long flag's."""
-    field = names[0].split("/")[0].removeprefix("--").replace("-", "_")
-    return click.option(*names, default=getattr(_DEFAULTS, field), **options)
+_model = click.option(
+    "--model",
+    "path",
+    type=HomePath(),
+    required=True,
+    help="A run folder of `fit`, or a file written by gpflow_sparse.save.",
+)
+_chunk_size = click.option(
+    "--chunk-size",
+    type=click.IntRange(min=1),
+    default=4096,
+    help="Rows per call; bounds the memory.",
+)
+_device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 
 
 @main.command()
-@_field(
-    "--data",
-    type=HomeText(),
-    help="Data set by name (see `datasets`), or a csv, npz or parquet file.",
-)
-@_field("--target", help="Column of the file to predict.")
-@_field("--task", type=click.Choice(["regression", "classification"]), help="For a file.")
-@_field("--split", help="Which train/test split.")
-@_field("--method", type=click.Choice(list(METHODS)), help="See `methods`.")
-@_field("--num-inducing", help="M, points of the base set.")
-@_field("--num-orthogonal", help="M2, points of the orthogonal set.")
-@_field("--num-columns", help="Columns of ODVGP's penalty drawn in a step; 0 for all.")
-@_field("--num-neighbors", help="swsgp: inducing points that a row sees.")
-@_field("--kl-weighting", type=click.Choice(KL_WEIGHTINGS), help="swsgp: what local KLs count.")
-@_field("--image-shape", help="conv-...: H,W or H,W,C; else as the data have it, or square.")
-@_field("--patch-size", type=click.IntRange(min=1), help="conv-...: 3, or 5 above 16 pixels.")
-@_field("--stride", type=click.IntRange(min=1), help="conv-...: 1, or 2 above 16 pixels.")
-@_field("--num-layers", type=click.IntRange(1, MOST_LAYERS), help="conv-...: GPs in a row.")
-@_field("--tick/--no-tick", help="conv-...: whether the last layer sees where a patch is.")
-@_field("--num-basis", help="Basis functions; 10000 for qsgp.")
-@_field(
-    "--basis",
-    type=click.Choice(BASES),
-    help="Which, for basis_gpr, basis_svgp and qsgp (hybrid there).",
-)
-@_field("--basis-batch-size", help="qsgp, rvm: functions in each of two draws.")
-@_field("--covariance", type=click.Choice(COVARIANCES), help="qsgp, rvm, swsgp: shape of q.")
-@_field("--num-dense-columns", type=click.IntRange(min=0), help="qsgp, rvm: of the covariance.")
-@_field("--variance-reduction", type=click.Choice(REDUCTIONS), help="qsgp, rvm: of gradients.")
-@_field("--site-estimator", type=click.Choice(SITE_ESTIMATORS), help="qsgp, rvm: not for gaussian.")
-@_field("--num-support", help="qsgp, rvm: rows where the mean is kept exactly.")
-@_field("--likelihood", type=click.Choice(LIKELIHOODS), help="Of Y given f; as the data have it.")
-@_field("--points-per-dimension", help="Nodes of the grid in each input column.")
-@_field("--temperature", help="softki, basis soft: where it starts, in lengthscales.")
-@_field("--inference", type=click.Choice(INFERENCES), help="Of grief; type1 is fully Bayesian.")
-@_field(
-    "--kernel",
-    type=click.Choice(KERNELS),
-    help="Covariance; unless given, squared_exponential on a grid.",
-)
-@_field("--ard/--no-ard", help="One lengthscale per input column, or one for all.")
-@_field("--whiten/--no-whiten", help="Parametrize q relative to the prior; not for swsgp.")
-@_field("--initialization", type=click.Choice(INITIALIZATIONS), help="Where points start.")
-@_field("--num-subset", help="Rows of the exact GP that gives starting hyperparameters.")
-@_field("--num-steps", help="Training steps.")
-@_field("--batch-size", help="Rows per step; 500 for qsgp and rvm.")
-@_field("--learning-rate", help="Peak rate of Adam; of Adagrad for qsgp and rvm, 0.1 there.")
-@_field("--schedule", type=click.Choice(SCHEDULES), help="Decay to zero over the run, or constant.")
-@_field("--natural-gradients", help="Step size on q; 0, as for conv-..., leaves q to Adam.")
-@_field("--baseline/--no-baseline", help="Train GPflow's SVGP with the same M beside it.")
-@_field("--float32/--float64", help="Precision.")
-@_field("--seed", help="Seed of everything: equal commands give equal bits.")
+@command_options(RunConfig, {"data": HomeText()})
 @click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")
-@click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+@_device
 def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fields: Any) -> None:
     """Train a model, score it on test rows beside GPflow's SVGP, and keep the results.
 
@@ -123,8 +67,7 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         config = _configured(fields)
         import numpy as np
 
-        from gpflow_sparse.runs import build, plots
-        from gpflow_sparse.runs import training as runs
+        from gpflow_sparse.runs import build, outputs, plots, training
 
         dataset = build.load_data(config)
         if not _chosen("num_inducing", "num_orthogonal"):
@@ -134,9 +77,9 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         if plot and not plots.can_draw():
             plot = False
             click.echo(f"no pictures will be drawn: {plots.NEEDED}.", err=True)
-        runs.prepare_folder(folder, config, resume=resume, plot=plot)
+        outputs.prepare_folder(folder, config, resume=resume, plot=plot)
         _announce(config, dataset)
-        trained, record = runs.run(config, dataset, folder, resume=resume)
+        trained, record = training.run(config, dataset, folder, resume=resume)
         print_results(record["results"], dataset.num_classes)
         click.echo(f"results in {folder}", err=True)
         click.echo(json.dumps(record))
@@ -144,31 +87,10 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
             _draw(folder, config, dataset, trained)
 
 
-def _model_options(command: Any) -> Any:
-    """What every command that uses a trained model takes."""
-    options = [
-        click.option(
-            "--model",
-            "path",
-            type=HomePath(),
-            required=True,
-            help="A run folder of `fit`, or a file written by gpflow_sparse.save.",
-        ),
-        click.option(
-            "--chunk-size",
-            type=click.IntRange(min=1),
-            default=4096,
-            help="Rows per call; bounds the memory.",
-        ),
-        click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".'),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @main.command()
-@_model_options
+@_model
+@_chunk_size
+@_device
 @click.option("--data", type=HomeText(), required=True, help="csv, npz or parquet file of inputs.")
 @click.option("--output", type=HomePath(), help="csv file; default the terminal.")
 def predict(
@@ -189,7 +111,9 @@ def predict(
 
 
 @main.command()
-@_model_options
+@_model
+@_chunk_size
+@_device
 @click.option("--data", type=HomeText(), help="A file with those columns; default the test rows.")
 @click.option("--target", help="Column of the file to compare with; default that of training.")
 @click.option("--report", type=HomePath(), help="Folder for a page of diagnostics.")
@@ -251,14 +175,14 @@ def _chosen(*names: str) -> bool:
 
 @contextlib.contextmanager
 def _model_session(path: Path, device: str | None) -> Iterator[None]:
-    """A session with the precision and the jitter that a saved model needs."""
+    """A TensorFlow session with the precision and the jitter of a saved model."""
     header = read_header(path / MODEL if os.path.isdir(path) else path)
     with session(header["float"] == "float32", device, header["jitter"]):
         yield
 
 
 def _configured(fields: dict[str, Any]) -> RunConfig:
-    """The run of these options, with the defaults of its method where none was given."""
+    """The run of these options, with the defaults of its method for those that were not given."""
     method = fields["method"]
     if method == "swsgp" and fields["whiten"] and _chosen("whiten"):
         raise ValueError("--whiten is not for swsgp, whose neighborhoods overlap; leave it out.")
@@ -275,17 +199,17 @@ def _configured(fields: dict[str, Any]) -> RunConfig:
 
 
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
-    """Predictions of the test rows, and, of images, what was learned and what is hard."""
-    from gpflow_sparse.runs import build, image_plots, plots
+    """Draw predictions of the test rows; of images also patches and the least certain images."""
+    from gpflow_sparse.runs import build, plots
 
     X, Y = build.original_units(dataset, dataset.test)
     plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name)
     if config.method in IMAGE_METHODS:
-        image_plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
+        plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
 
 
 def _announce(config: RunConfig, dataset: Any) -> None:
-    """Say what is about to happen, and what memory it will take, before it does."""
+    """Print the size of the data and an estimate of the memory before training."""
     num_data, input_dim = dataset.train[0].shape
     latents = dataset.num_classes if (dataset.num_classes or 0) > 2 else 1
     need = memory_estimate(config, num_data, input_dim, latents)

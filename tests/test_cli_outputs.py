@@ -247,7 +247,7 @@ def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
     monkeypatch.setattr("gpflow_sparse.runs.evaluation.evaluate", None)
     code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
-    assert "a report needs matplotlib" in err
+    assert "drawing needs matplotlib" in err
 
 
 OUTPUTS = {

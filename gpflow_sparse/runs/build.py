@@ -1,4 +1,4 @@
-"""From a run's configuration to data and a model that is ready to train."""
+"""The standardized data and the untrained model of a run, from its configuration."""
 
 import dataclasses
 import functools
@@ -10,17 +10,13 @@ from typing import Any
 import gpflow
 import numpy as np
 
-from gpflow_sparse import initialization
+from gpflow_sparse import bases, initialization, likelihoods, models
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
+from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
-from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
-from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, SWSGP, SoftKI
-from gpflow_sparse.runs.build_basis import basis_model
-from gpflow_sparse.runs.build_images import image_model, image_shape
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import BASIS_METHODS, IMAGE_METHODS
-from gpflow_sparse.runs.row_checks import require_range, require_ranges
 
 _KERNELS = {
     "matern12": gpflow.kernels.Matern12,
@@ -31,6 +27,11 @@ _KERNELS = {
 # An exact GP on a few rows may explain them almost without noise; a sparse model cannot, and would
 # start with a bound of minus billions. Fraction of the variance of the standardized outputs.
 _NOISE_FLOOR = 0.01
+# Sizes and strides of patches by layer. Wider images get larger patches, further apart.
+_SMALL_WIDTH = 16
+_SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
+# Channels of hidden layers of models of images, as in the paper.
+_CHANNELS = 10
 
 
 def load_data(config: RunConfig) -> Dataset:
@@ -44,45 +45,86 @@ def load_data(config: RunConfig) -> Dataset:
     """
     if not Path(config.data).suffix:
         dataset = _standardized(config, load(config.data, split=config.split))
-        require_ranges(dataset, config.data, gpflow.default_float())
+        for part, pair in (("training", dataset.train), ("test", dataset.test)):
+            source = f"the {part} part of {config.data}, once standardized,"
+            _require_range(source, dataset, pair, np.arange(len(pair[0])), gpflow.default_float())
         return dataset
     if config.target is None and Path(config.data).suffix != ".npz":
         raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
     table = read_table(config.data, target=config.target)
     if table.Y is None:
         raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
-    target_name = table.target_name or "y"
-    require_range(config.data, (*table.feature_names, target_name), (table.X, table.Y))
     rows = np.random.default_rng(config.split).permutation(len(table.X))
     num_test = max(1, len(rows) // 10)
     train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
-    dataset = Dataset(
+    raw = Dataset(
         name=Path(config.data).stem,
         train=(table.X[train], table.Y[train]),
         test=(table.X[test], table.Y[test]),
         feature_names=table.feature_names,
-        target_name=target_name,
+        target_name=table.target_name or "y",
         num_classes=_count_classes(table.Y) if config.task == "classification" else None,
     )
-    dataset = _standardized(config, dataset)
-    require_ranges(dataset, config.data, gpflow.default_float(), (train, test))
+    _require_range(config.data, raw, (table.X, table.Y), np.arange(len(rows)), np.float64)
+    dataset = _standardized(config, raw)
+    for numbers, pair in ((train, dataset.train), (test, dataset.test)):
+        source = f"{config.data}, once standardized,"
+        _require_range(source, dataset, pair, numbers, gpflow.default_float())
     return dataset
+
+
+def _count_classes(Y: np.ndarray) -> int:
+    labels = np.unique(Y)
+    if not np.array_equal(labels, np.arange(len(labels))):
+        raise ValueError(
+            f"target must hold the labels 0, 1, ..., C - 1 for classification, but holds "
+            f"{', '.join(f'{v:g}' for v in labels[:8])}{', ...' if len(labels) > 8 else ''}; "
+            "recode it, or use task=regression."
+        )
+    if len(labels) < 2:
+        raise ValueError("target holds a single class.")
+    return len(labels)
+
+
+def _require_range(
+    source: str,
+    dataset: Dataset,
+    pair: tuple[np.ndarray, np.ndarray],
+    numbers: np.ndarray,
+    dtype: type,
+) -> None:
+    """Refuse rows with values whose squares overflow; ``numbers`` are their places in the file."""
+    limit = float(np.finfo(dtype).max) ** 0.5 / 1e3
+    values = np.concatenate(pair, axis=1)
+    for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
+        name = (*dataset.feature_names, dataset.target_name)[column]
+        raise ValueError(
+            f"row {numbers[row] + 1} of {source} (its header not counted) holds "
+            f"{values[row, column]:.3g} in column {name!r}, but its square must not overflow in "
+            f"{np.dtype(dtype).name}: it must be smaller than {limit:.0e} in size. Drop that row."
+        )
 
 
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
     if config.method not in IMAGE_METHODS:
         return dataset.standardized()
-    shape = image_shape(config, dataset)
+    columns = dataset.train[0].shape[1]
+    shape = config.image or dataset.image_shape or image_shape_of(columns)
+    if np.prod(shape) != columns:
+        raise ValueError(
+            f"image_shape {','.join(map(str, shape))} is of {np.prod(shape)} numbers, but "
+            f"{dataset.name} has {columns} input columns."
+        )
     return dataclasses.replace(dataset, image_shape=shape).standardized(per_channel=True)
 
 
 def source_of(config: RunConfig) -> str:
-    """The data set's name, or the full path of its file."""
+    """Name of the data set, or absolute path of its file."""
     return str(Path(config.data).resolve()) if Path(config.data).suffix else config.data
 
 
 def checksum(dataset: Dataset) -> str:
-    """Tells these rows, split as they are, from others."""
+    """CRC-32 of the training and test rows, in hexadecimal digits."""
     parts = (*dataset.train, *dataset.test)
     return f"{functools.reduce(lambda old, part: zlib.crc32(part.tobytes(), old), parts, 0):08x}"
 
@@ -90,7 +132,7 @@ def checksum(dataset: Dataset) -> str:
 def original_units(
     dataset: Dataset, pair: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Standardized rows of ``dataset`` as they came from the file."""
+    """Standardized rows of a data set, back in the units of its file."""
     scaler = scaler_of(dataset)
     X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
     return X, pair[1] if dataset.num_classes else scaler.inverse_outputs(pair[1])
@@ -98,6 +140,8 @@ def original_units(
 
 def scaler_of(dataset: Dataset) -> Standardizer:
     """
+    The standardizer of a data set.
+
     :raises ValueError: if the data set has not been standardized.
     """
     if dataset.standardizer is None:
@@ -107,118 +151,44 @@ def scaler_of(dataset: Dataset) -> Standardizer:
 
 def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
     """
-    The model of ``config.method``, with inducing points and hyperparameters started from the data.
+    The model of ``config.method``, with inducing points and hyperparameters started from the data;
+    the standardizer goes with it.
 
     :param dataset: standardized.
-    :raises ValueError: if there are fewer training rows than inducing points, or the method is for
-        regression and the data set has classes.
+    :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
+        into the images, or the method is for regression and the data set has classes.
     """
-    X, _ = dataset.train
     if config.method in IMAGE_METHODS:
-        return image_model(config, make_likelihood(config, dataset), dataset)
-    kernel, noise = _start_kernel(config, dataset)
-    if config.method in BASIS_METHODS:
-        return basis_model(config, kernel, make_likelihood(config, dataset, noise), dataset)
-    if sum(config.sizes) > len(X):
-        raise ValueError(
-            f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the {len(X)} training "
-            "rows; take fewer inducing points."
-        )
-    points = initialization.split_orthogonal(
-        X,
-        *config.sizes,
-        kernel=kernel,
-        method=config.initialization,
-        seed=config.seed,
-    )
-    return assemble(config, kernel, make_likelihood(config, dataset, noise), points, dataset)
-
-
-def assemble(
-    config: RunConfig,
-    kernel: gpflow.kernels.Kernel,
-    likelihood: gpflow.likelihoods.Likelihood,
-    points: tuple[np.ndarray, ...],
-    dataset: Dataset,
-) -> gpflow.models.GPModel:
-    """The model class of ``config.method`` around its parts; the standardizer goes with it."""
-    options: dict[str, Any] = {
-        "num_latent_gps": int(likelihood.latent_dim or 1),
-        "whiten": config.whiten,
-        "num_data": len(dataset.train[0]),
-    }
-    if config.method == "svgp":
-        model = gpflow.models.SVGP(kernel, likelihood, np.concatenate(points), **options)
-    elif config.method == "softki":
-        model = _interpolation(config, kernel, likelihood, points[0], dataset)
-    elif config.method == "swsgp":
-        model = _with_neighbors(config, kernel, likelihood, points[0], dataset)
-    elif config.method == "solvegpr":
-        model = _regression(kernel, likelihood, points, dataset)
-    elif config.method == "odvgp":
-        columns = min(config.num_columns, config.num_orthogonal) or None
-        inducing = OrthogonalInducingVariables(*points)
-        model = ODVGP(kernel, likelihood, inducing, num_columns=columns, **options)
+        model = _image_model(config, dataset)
     else:
-        model = SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*points), **options)
+        kernel, noise_variance = _start_kernel(config, dataset)
+        likelihood = _make_likelihood(config, dataset, noise_variance)
+        if config.method in BASIS_METHODS:
+            model = _basis_model(config, kernel, likelihood, dataset)
+        else:
+            model = _inducing_model(config, kernel, likelihood, dataset)
     model.standardizer = dataset.standardizer
     return model
 
 
-def _regression(
-    kernel: gpflow.kernels.Kernel,
-    likelihood: gpflow.likelihoods.Likelihood,
-    points: tuple[np.ndarray, ...],
-    dataset: Dataset,
-) -> SOLVEGPR:
-    if dataset.num_classes is not None:
-        raise ValueError(f"method solvegpr is for regression, but {dataset.name} has classes.")
-    inducing = OrthogonalInducingVariables(*points)
-    noise = likelihood.variance.numpy()
-    return SOLVEGPR(dataset.train, kernel, inducing, noise_variance=noise)
-
-
-def _interpolation(
-    config: RunConfig,
-    kernel: gpflow.kernels.Kernel,
-    likelihood: gpflow.likelihoods.Likelihood,
-    Z: np.ndarray,
-    dataset: Dataset,
-) -> SoftKI:
-    if dataset.num_classes is not None:
-        raise ValueError(
-            f"method softki is for regression, but {dataset.name} has classes; basis_svgp with "
-            "basis soft takes them."
+def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.Kernel, float]:
+    """A kernel and a noise variance: those of an exact GP on some rows, or medians and 0.1."""
+    X, Y = dataset.train
+    kernel = _make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
+    if dataset.num_classes is not None or not config.num_subset:
+        return kernel, 0.1
+    num_rows = min(config.num_subset, len(X))
+    try:
+        noise = initialization.subset_hyperparameters(
+            X, Y, kernel, num_rows=num_rows, seed=config.seed
         )
-    return SoftKI(
-        kernel,
-        Z,
-        noise_variance=likelihood.variance.numpy(),
-        temperature=config.temperature,
-        tied=True,
-        num_data=len(dataset.train[0]),
-    )
+    except ValueError as error:
+        warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
+        return kernel, 0.1
+    return kernel, max(noise, _NOISE_FLOOR)
 
 
-def _with_neighbors(
-    config: RunConfig,
-    kernel: gpflow.kernels.Kernel,
-    likelihood: gpflow.likelihoods.Likelihood,
-    Z: np.ndarray,
-    dataset: Dataset,
-) -> SWSGP:
-    return SWSGP(
-        kernel,
-        likelihood,
-        NeighborInducingPoints(Z, min(config.num_neighbors, len(Z))),
-        covariance=config.covariance or "diag",
-        kl_weighting=config.kl_weighting,
-        num_latent_gps=int(likelihood.latent_dim or 1),
-        num_data=len(dataset.train[0]),
-    )
-
-
-def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
+def _make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
     """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
     scales = lengthscales if config.ard else float(np.median(lengthscales))
     kind = _KERNELS[config.kernel]
@@ -230,7 +200,7 @@ def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.K
     return product
 
 
-def make_likelihood(
+def _make_likelihood(
     config: RunConfig, dataset: Dataset, noise_variance: float = 0.1
 ) -> gpflow.likelihoods.Likelihood:
     """
@@ -253,38 +223,193 @@ def make_likelihood(
     if classes is not None and name == "multiclass":
         return gpflow.likelihoods.MultiClass(classes)
     if name == "laplace":
-        return Laplace((0.5 * noise_variance) ** 0.5)  # of the same variance
+        return likelihoods.Laplace((0.5 * noise_variance) ** 0.5)  # of the same variance
     if name == "bernoulli_logit":
-        return BernoulliLogit()
+        return likelihoods.BernoulliLogit()
     if name == "bernoulli":
         return gpflow.likelihoods.Bernoulli()
     return gpflow.likelihoods.Gaussian(noise_variance)
 
 
-def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.Kernel, float]:
-    X, Y = dataset.train
-    kernel = make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
-    if dataset.num_classes is not None or not config.num_subset:
-        return kernel, 0.1
-    num_rows = min(config.num_subset, len(X))
-    try:
-        noise = initialization.subset_hyperparameters(
-            X, Y, kernel, num_rows=num_rows, seed=config.seed
-        )
-    except ValueError as error:
-        warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
-        return kernel, 0.1
-    return kernel, max(noise, _NOISE_FLOOR)
-
-
-def _count_classes(Y: np.ndarray) -> int:
-    labels = np.unique(Y)
-    if not np.array_equal(labels, np.arange(len(labels))):
+def _require_regression(config: RunConfig, dataset: Dataset, instead: str = "") -> None:
+    if dataset.num_classes is not None:
         raise ValueError(
-            f"target must hold the labels 0, 1, ..., C - 1 for classification, but holds "
-            f"{', '.join(f'{v:g}' for v in labels[:8])}{', ...' if len(labels) > 8 else ''}; "
-            "recode it, or use task=regression."
+            f"method {config.method} is for regression, but {dataset.name} has classes{instead}."
         )
-    if len(labels) < 2:
-        raise ValueError("target holds a single class.")
-    return len(labels)
+
+
+def _options(likelihood: gpflow.likelihoods.Likelihood, dataset: Dataset) -> dict[str, Any]:
+    """Arguments of every variational model."""
+    return {
+        "num_latent_gps": int(likelihood.latent_dim or 1),
+        "num_data": len(dataset.train[0]),
+    }
+
+
+def _inducing_points(
+    config: RunConfig, kernel: gpflow.kernels.Kernel, dataset: Dataset, *sizes: int
+) -> tuple[np.ndarray, ...]:
+    return initialization.split_orthogonal(
+        dataset.train[0], *sizes, kernel=kernel, method=config.initialization, seed=config.seed
+    )
+
+
+def _inducing_model(
+    config: RunConfig,
+    kernel: gpflow.kernels.Kernel,
+    likelihood: gpflow.likelihoods.Likelihood,
+    dataset: Dataset,
+) -> gpflow.models.GPModel:
+    """A model of inducing points."""
+    if sum(config.sizes) > len(dataset.train[0]):
+        raise ValueError(
+            f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the "
+            f"{len(dataset.train[0])} training rows; take fewer inducing points."
+        )
+    points = _inducing_points(config, kernel, dataset, *config.sizes)
+    Z, options = points[0], _options(likelihood, dataset)
+    if config.method == "svgp":
+        return gpflow.models.SVGP(kernel, likelihood, Z, whiten=config.whiten, **options)
+    if config.method == "softki":
+        _require_regression(config, dataset, "; basis_svgp with basis soft takes them")
+        return models.SoftKI(
+            kernel,
+            Z,
+            noise_variance=likelihood.variance.numpy(),
+            temperature=config.temperature,
+            tied=True,
+            num_data=options["num_data"],
+        )
+    if config.method == "swsgp":
+        return models.SWSGP(
+            kernel,
+            likelihood,
+            NeighborInducingPoints(Z, min(config.num_neighbors, len(Z))),
+            covariance=config.covariance or "diag",
+            kl_weighting=config.kl_weighting,
+            **options,
+        )
+    sets = OrthogonalInducingVariables(*points)
+    if config.method == "solvegpr":
+        _require_regression(config, dataset)
+        noise = likelihood.variance.numpy()
+        return models.SOLVEGPR(dataset.train, kernel, sets, noise_variance=noise)
+    if config.method == "odvgp":
+        options["num_columns"] = min(config.num_columns, config.num_orthogonal) or None
+        return models.ODVGP(kernel, likelihood, sets, whiten=config.whiten, **options)
+    return models.SOLVEGP(kernel, likelihood, sets, whiten=config.whiten, **options)
+
+
+def _basis_model(
+    config: RunConfig,
+    kernel: gpflow.kernels.Kernel,
+    likelihood: gpflow.likelihoods.Likelihood,
+    dataset: Dataset,
+) -> gpflow.models.GPModel:
+    """A model over the weights of a basis."""
+    options = _options(likelihood, dataset)
+    if config.method in ("grief", "basis_gpr"):
+        _require_regression(config, dataset, "; basis_svgp takes them")
+        noise = likelihood.variance.numpy()
+        if config.method == "basis_gpr":
+            basis = _make_basis(config, kernel, dataset)
+            return models.BasisGPR(dataset.train, basis, noise_variance=noise)
+        return models.GRIEF(
+            dataset.train,
+            kernel,
+            num_eigenfunctions=config.num_basis,
+            points_per_dimension=config.points_per_dimension,
+            noise_variance=noise,
+        )
+    if config.method == "basis_svgp":
+        return models.BasisSVGP(_make_basis(config, kernel, dataset), likelihood, **options)
+    for name in ("covariance", "num_dense_columns", "variance_reduction", "site_estimator"):
+        options[name] = getattr(config, name)
+    options["num_support"] = config.num_support
+    if config.method == "rvm":
+        kernel.variance.assign(1.0)  # precisions are relative to the functions' size
+        gpflow.utilities.set_trainable(kernel.variance, False)
+        centers = _distinct_rows(config, dataset)
+        most = len(centers) + 1 - (config.num_dense_columns or 0)
+        size = min(config.basis_batch_size, most)
+        return models.RVM(centers, kernel, likelihood, basis_batch_size=size, **options)
+    basis = _make_basis(config, kernel, dataset)
+    dense = 0 if config.covariance == "diag" else config.num_dense_columns or basis.num_leading
+    size = max(1, min(config.basis_batch_size, basis.num_basis - dense))
+    return models.QSGP(basis, likelihood, basis_batch_size=size, **options)
+
+
+def _make_basis(
+    config: RunConfig, kernel: gpflow.kernels.Kernel, dataset: Dataset
+) -> bases.FiniteBasis:
+    X, size = dataset.train[0], config.num_basis
+    if config.basis == "fourier":
+        return bases.RandomFourier(kernel, size, seed=config.seed)
+    if config.basis == "dictionary":
+        return bases.KernelDictionary(kernel, _distinct_rows(config, dataset))
+    if config.basis == "grid":
+        return bases.GridEigenfunctions(kernel, X, size, config.points_per_dimension)
+    (Z,) = _inducing_points(config, kernel, dataset, config.num_inducing)
+    if config.basis == "soft":
+        return bases.SoftInterpolation(kernel, Z, temperature=config.temperature, tied=True)
+    return bases.Hybrid(kernel, Z, size - config.num_inducing, seed=config.seed)
+
+
+def _distinct_rows(config: RunConfig, dataset: Dataset) -> np.ndarray:
+    """Distinct training inputs, all or ``num_basis`` of them."""
+    X = dataset.train[0]
+    count = min(config.num_basis, len(np.unique(X, axis=0)))
+    return initialization.random_subset(X, count, seed=config.seed)
+
+
+def with_weights(config: RunConfig, model: models.GRIEF) -> models.GRIEF:
+    """The model for type-I inference: rotated weights, at the hyperparameters of ``model``."""
+    weighted = models.GRIEF(
+        model.data,
+        model.kernel,
+        num_eigenfunctions=config.num_basis,
+        reweighted="rotated",
+        noise_variance=model.likelihood.variance.numpy(),
+        grid=model.basis.grid,
+    )
+    weighted.standardizer = model.standardizer
+    return weighted
+
+
+def architecture(config: RunConfig, shape: ImageShape) -> list[models.ConvSpec]:
+    """
+    Patches of each layer: 3 x 3, one pixel apart; in images more than 16 pixels wide 5 x 5 two
+    pixels apart, then 4 x 4 likewise, then 5 x 5, as large as fits. The first as asked for.
+    """
+    plan = _SMALL if shape[1] <= _SMALL_WIDTH else _WIDE
+    size, stride = plan[0]
+    first = (config.patch_size or size, config.stride or stride)
+    least, specs = min(shape[:2]), []
+    for layer, (size, stride) in enumerate((first, *plan[1 : config.num_layers])):
+        size = size if layer == 0 else min(size, least)
+        least = (least - size) // stride + 1
+        specs.append(models.ConvSpec(size, stride, _CHANNELS))
+    return [*specs[:-1], specs[-1]._replace(num_outputs=None)]
+
+
+def _image_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
+    """A convolutional GP, or a deep GP of convolutional layers."""
+    shape = config.image or dataset.image_shape or image_shape_of(dataset.train[0].shape[1])
+    model = models.deep_convolutional(
+        dataset.train[0],
+        shape,
+        _make_likelihood(config, dataset),
+        num_inducing=config.num_inducing,
+        num_orthogonal=0 if config.method == "conv-svgp" else config.num_orthogonal,
+        architecture=architecture(config, shape),
+        tick=config.tick,
+        whiten=config.whiten,
+        # on the digits a third of the time of a step of "marginal", which keeps more covariances
+        sampling="shared_inducing",
+        seed=config.seed,
+    )
+    if config.method == "conv-solvegp" or not isinstance(model, models.SOLVEGP):
+        return model
+    (patches,) = model.inducing_variable.sets
+    options = {name: getattr(model, name) for name in ("num_latent_gps", "whiten", "num_data")}
+    return gpflow.models.SVGP(model.kernel, model.likelihood, patches, **options)

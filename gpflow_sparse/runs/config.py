@@ -1,4 +1,4 @@
-"""What a run is, as plain data; no TensorFlow."""
+"""The options of one run of the command line; nothing here imports TensorFlow."""
 
 import dataclasses
 import os
@@ -9,159 +9,149 @@ from typing import Any
 from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs.methods import (
     BASELINES,
-    BASES,
     BASIS_METHODS,
-    COVARIANCES,
     IMAGE_METHODS,
-    INFERENCES,
-    INITIALIZATIONS,
-    KERNELS,
-    KL_WEIGHTINGS,
-    LIKELIHOODS,
     METHODS,
-    REDUCTIONS,
     SAMPLED_METHODS,
-    SCHEDULES,
-    SITE_ESTIMATORS,
 )
+from gpflow_sparse.runs.options import option, require_valid
 
-# Points of the SVGP beside a model that has many more.
-_MOST_BASELINE = 512
+# Files in the folder of a run.
 RECORD = "result.json"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
-# What a run draws; the others than the first are of ``IMAGE_METHODS``.
+# All pictures; those after the first are of ``IMAGE_METHODS``.
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
-
-
-_POSITIVE = (
-    *("num_inducing", "num_steps", "batch_size", "num_basis", "points_per_dimension"),
-    *("basis_batch_size", "num_support", "num_neighbors"),
-)
-MOST_LAYERS = 3
+_MOST_LAYERS = 3
+# Inducing points of the SVGP beside SWSGP, which has many more.
+_MOST_BASELINE = 512
+# Methods of regression alone, and what to use for classes.
+_FOR_CLASSES = {
+    "solvegpr": "solvegp",
+    "grief": "basis_svgp",
+    "basis_gpr": "basis_svgp",
+    "softki": "basis_svgp --basis soft",
+}
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run of the command line; every field is an option of ``gpflow-sparse fit``."""
+    """Options of one run; every field is an option of ``gpflow-sparse fit``."""
 
-    data: str = "robot_arm"
-    """Name of a data set, or path of a csv, npz or parquet file."""
-    target: str | None = None
-    """Column to predict, for a file."""
-    task: str = "regression"
-    """"regression" or "classification"; data sets by name know their own."""
-    image_shape: str | None = None
-    """Height and width, or these and channels, with commas, of the images that rows are, for
-    ``IMAGE_METHODS``; None for what the data set knows, or square images of 1 or 3 channels."""
-    patch_size: int | None = None
-    """Height and width of patches; None for 3, or 5 in images more than 16 pixels wide."""
-    stride: int | None = None
-    """Pixels between patches; None for 1, or 2 in images more than 16 pixels wide."""
-    num_layers: int = 1
-    """Of ``IMAGE_METHODS``: convolutional GPs before the one whose patches are summed, and it."""
-    tick: bool = True
-    """Whether that one also sees where a patch is."""
-    split: int = 0
-    """Which train/test split."""
-    method: str = "solvegp"
-    """Key of ``METHODS``."""
-    num_inducing: int = 256
-    """M, points of the base set."""
-    num_neighbors: int = 32
-    """H, inducing points that a row sees, for swsgp."""
-    kl_weighting: str = "usage"
-    """One of ``KL_WEIGHTINGS``, for swsgp."""
-    num_orthogonal: int = 256
-    """M2, points of the orthogonal set; SVGP has none."""
-    num_columns: int = 256
-    """Columns of ODVGP's penalty drawn in a step; at most M2, 0 for all of them."""
-    num_basis: int = 1000
-    """Basis functions of the methods that have them; at most, for a grid."""
-    basis: str = "grid"
-    """One of ``BASES``: eigenfunctions on a grid, random Fourier features, these beside M inducing
-    points, covariances with random training rows (hyperparameters fixed), or softmax interpolation
-    between M points."""
-    basis_batch_size: int = 1000
-    """Functions in each of the two draws of a step of qsgp or rvm; at most all of them."""
-    covariance: str | None = None
-    """One of ``COVARIANCES``, for qsgp, rvm (None for what suits the basis) and swsgp (diag)."""
-    num_dense_columns: int | None = None
-    """Of the covariance, for qsgp and rvm; None for what suits the basis."""
-    variance_reduction: str | None = None
-    """One of ``REDUCTIONS``, for qsgp and rvm; None for anchored where that can be."""
-    site_estimator: str = "split"
-    """One of ``SITE_ESTIMATORS``, for qsgp and rvm with another than Gaussian noise."""
-    num_support: int = 500
-    """Rows where qsgp and rvm keep their mean exactly."""
-    likelihood: str | None = None
-    """One of ``LIKELIHOODS``; None for gaussian, bernoulli or multiclass, as the data have it."""
-    points_per_dimension: int = 10
-    """Nodes of the grid in each input column."""
-    temperature: float = 0.3
-    """Of softmax weights (softki, basis soft), in lengthscales, to start from."""
-    inference: str = "type2"
-    """One of ``INFERENCES``: "type1" integrates over weights and noise of GP-GRIEF."""
-    kernel: str = "matern52"
-    """One of ``KERNELS``; on a grid, a product of such kernels of one column each."""
-    ard: bool = True
-    """One lengthscale per input column."""
-    whiten: bool = True
-    """Parametrize q relative to the prior."""
-    initialization: str = "kmeans"
-    """One of ``INITIALIZATIONS``: where the inducing points start."""
-    num_subset: int = 1000
-    """Rows of the exact GP that gives the starting hyperparameters; 0 for none."""
-    num_steps: int = 600
-    """Training steps; iterations of L-BFGS, at most, for grief and basis_gpr."""
-    batch_size: int = 1024
-    """Rows per step; all of them if there are fewer, or if ``method`` is solvegpr."""
-    learning_rate: float = 0.02
-    """Peak rate of Adam; for qsgp and rvm that of Adagrad on the weights."""
-    schedule: str = "cosine"
-    """One of ``SCHEDULES``: warm-up and decay to zero over the run, or constant."""
-    natural_gradients: float = 0.1
-    """Step size of natural gradients on q; 0 leaves q to Adam. Not for qsgp and rvm."""
-    baseline: bool = True
-    """Also train GPflow's SVGP with the same M."""
-    float32: bool = False
-    """Single precision."""
-    seed: int = 0
-    """Rows, inducing points, everything."""
+    data: str = option(
+        "robot_arm", "Name of a data set (see `datasets`), or a csv, npz or parquet file."
+    )
+    target: str | None = option(None, "Column of the file to predict.")
+    task: str = option(
+        "regression",
+        "For a file; named data sets know theirs.",
+        choices=("regression", "classification"),
+    )
+    split: int = option(0, "Number of the train/test split.", least=0)
+    method: str = option("solvegp", "See `methods`.", choices=tuple(METHODS))
+    num_inducing: int = option(256, "M, inducing points of the base set.", least=1)
+    num_orthogonal: int = option(256, "M2, points of the orthogonal set; svgp has none.", least=0)
+    num_columns: int = option(
+        256, "odvgp: columns of the penalty drawn in a step; 0 for all.", least=0
+    )
+    num_neighbors: int = option(32, "swsgp: H, inducing points that a row uses.", least=1)
+    kl_weighting: str = option(
+        "usage",
+        "swsgp: weights of the KL terms of neighborhoods.",
+        choices=("usage", "paper", "chain"),
+    )
+    image_shape: str | None = option(
+        None, "conv-...: H,W or H,W,C; else as the data set has it, or square."
+    )
+    patch_size: int | None = option(
+        None, "conv-...: height and width of patches; 3, or 5 above 16 pixels.", least=1, kind=int
+    )
+    stride: int | None = option(
+        None, "conv-...: pixels between patches; 1, or 2 above 16 pixels.", least=1, kind=int
+    )
+    num_layers: int = option(1, f"conv-...: layers of the deep GP, 1 to {_MOST_LAYERS}.")
+    tick: bool = option(True, "conv-...: let the last layer depend on the location of a patch.")
+    num_basis: int = option(
+        1000, "Basis functions, or at most so many of a grid; 10000 for qsgp.", least=1
+    )
+    basis: str = option(
+        "grid",
+        "basis_gpr, basis_svgp, qsgp: eigenfunctions on a grid, random Fourier features, these "
+        "beside M inducing points (hybrid, the default of qsgp), covariances with training rows, "
+        "or softmax interpolation between M points.",
+        choices=("grid", "fourier", "hybrid", "dictionary", "soft"),
+    )
+    basis_batch_size: int = option(
+        1000, "qsgp, rvm: functions in each of the two draws of a step.", least=1
+    )
+    covariance: str | None = option(
+        None,
+        "qsgp, rvm, swsgp: shape of the covariance of q.",
+        choices=("diag", "block", "chevron", "dense", "low_rank"),
+    )
+    num_dense_columns: int | None = option(
+        None, "qsgp, rvm: dense columns of the covariance.", least=0, kind=int
+    )
+    variance_reduction: str | None = option(
+        None,
+        "qsgp, rvm: variance reduction of gradients; anchored where that can be.",
+        choices=("anchored", "eq3", "tracked", "none", "literal"),
+    )
+    site_estimator: str = option(
+        "split",
+        "qsgp, rvm: for other than Gaussian noise.",
+        choices=("split", "absorbed", "strict"),
+    )
+    num_support: int = option(500, "qsgp, rvm: rows where the mean is kept exactly.", least=1)
+    likelihood: str | None = option(
+        None,
+        "Distribution of Y given f; gaussian, bernoulli or multiclass, as the data have it.",
+        choices=("gaussian", "laplace", "bernoulli", "bernoulli_logit", "multiclass"),
+    )
+    points_per_dimension: int = option(10, "Nodes of the grid in each input column.", least=1)
+    temperature: float = option(
+        0.3, "softki, basis soft: start of the softmax temperature, in lengthscales."
+    )
+    inference: str = option(
+        "type2", "grief: type1 integrates over weights and noise.", choices=("type2", "type1")
+    )
+    kernel: str = option(
+        "matern52",
+        "Covariance function; on a grid a product over columns, by default squared_exponential.",
+        choices=("matern12", "matern32", "matern52", "squared_exponential"),
+    )
+    ard: bool = option(True, "One lengthscale per input column, or one for all.")
+    whiten: bool = option(True, "Parametrize q relative to the prior; not for swsgp.")
+    initialization: str = option(
+        "kmeans", "Start of the inducing points.", choices=("kmeans", "greedy", "random")
+    )
+    num_subset: int = option(
+        1000, "Rows of the exact GP that gives starting hyperparameters; 0 for none.", least=0
+    )
+    num_steps: int = option(
+        600, "Training steps; of grief and basis_gpr, iterations of L-BFGS.", least=1
+    )
+    batch_size: int = option(
+        1024, "Rows per step; 500 for qsgp and rvm, all rows for solvegpr.", least=1
+    )
+    learning_rate: float = option(
+        0.02, "Peak rate of Adam; of Adagrad for qsgp and rvm, 0.1 there."
+    )
+    schedule: str = option(
+        "cosine",
+        "Decay of the rate to zero over the run, or constant.",
+        choices=("cosine", "constant"),
+    )
+    natural_gradients: float = option(
+        0.1, "Step size of natural gradients on q; 0, as for conv-..., leaves q to Adam."
+    )
+    baseline: bool = option(True, "Train GPflow's SVGP with the same M beside it.")
+    float32: bool = option(False, "Precision.", off="--float64")
+    seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
 
     def __post_init__(self) -> None:
-        _require_choice("method", self.method, METHODS)
-        _require_choice("kernel", self.kernel, KERNELS)
-        _require_choice("initialization", self.initialization, INITIALIZATIONS)
-        _require_choice("schedule", self.schedule, SCHEDULES)
-        _require_choice("task", self.task, ("regression", "classification"))
-        _require_choice("basis", self.basis, BASES)
-        _require_choice("inference", self.inference, INFERENCES)
-        _require_choice("site_estimator", self.site_estimator, SITE_ESTIMATORS)
-        _require_choice("kl_weighting", self.kl_weighting, KL_WEIGHTINGS)
-        optional = (COVARIANCES, REDUCTIONS, LIKELIHOODS)
-        names = ("covariance", "variance_reduction", "likelihood")
-        for name, choices in zip(names, optional, strict=True):
-            if getattr(self, name) is not None:
-                _require_choice(name, getattr(self, name), choices)
-        for name in _POSITIVE:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
-        other = {"solvegpr": "solvegp", "grief": "basis_svgp", "basis_gpr": "basis_svgp"}
-        other["softki"] = "basis_svgp --basis soft"
-        if self.method in other and self.task == "classification":
-            raise ValueError(
-                f"task must be regression for {self.method}; {other[self.method]} takes classes "
-                "too."
-            )
-        self._require_basis()
-        self._require_images()
-        if self.method == "odvgp" and self.num_orthogonal == 0:
-            raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
-        for name in ("num_orthogonal", "num_columns", "num_subset", "seed", "split"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}.")
+        require_valid(self)
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
@@ -169,6 +159,15 @@ class RunConfig:
             raise ValueError(
                 f"natural_gradients must be from 0 to 1, got {self.natural_gradients}."
             )
+        if self.method in _FOR_CLASSES and self.task == "classification":
+            raise ValueError(
+                f"task must be regression for {self.method}; {_FOR_CLASSES[self.method]} takes "
+                "classes too."
+            )
+        if self.method == "odvgp" and self.num_orthogonal == 0:
+            raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
+        self._require_basis()
+        self._require_images()
 
     def _require_basis(self) -> None:
         if self.inference == "type1" and self.method != "grief":
@@ -189,14 +188,10 @@ class RunConfig:
             )
 
     def _require_images(self) -> None:
-        if not 1 <= self.num_layers <= MOST_LAYERS:
-            raise ValueError(f"num_layers must be from 1 to {MOST_LAYERS}, got {self.num_layers}.")
-        for name in ("patch_size", "stride"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive, got {value}.")
+        if not 1 <= self.num_layers <= _MOST_LAYERS:
+            raise ValueError(f"num_layers must be from 1 to {_MOST_LAYERS}, got {self.num_layers}.")
         for name in ("image_shape", "patch_size", "stride", "num_layers", "tick"):
-            given = getattr(self, name) != type(self).__dataclass_fields__[name].default
+            given = getattr(self, name) != getattr(RunConfig, name)
             if given and self.method not in IMAGE_METHODS:
                 raise ValueError(
                     f"{name} is for {' and '.join(IMAGE_METHODS)}, not for {self.method}."
@@ -219,7 +214,7 @@ class RunConfig:
 
     @property
     def pictures(self) -> tuple[str, ...]:
-        """Names of the files that a run draws."""
+        """Names of the picture files of the run."""
         return PICTURES if self.method in IMAGE_METHODS else PICTURES[:1]
 
     @property
@@ -238,8 +233,8 @@ class RunConfig:
 
     def shrunk_to(self, num_distinct: int) -> "RunConfig":
         """
-        The same run with at most a quarter of the distinct rows in each inducing set; images have
-        patches enough.
+        The same run with at most a quarter of the distinct training rows in each inducing set. Runs
+        on images stay as they are, since images have many patches.
         """
         if self.method in IMAGE_METHODS:
             return self
@@ -260,7 +255,7 @@ class RunConfig:
         """
         name = "conv-svgp" if self.method in IMAGE_METHODS else "svgp"
         changed: dict[str, Any] = {"method": name, "baseline": False}
-        if self.method in SAMPLED_METHODS:  # whose rate is that of another optimizer
+        if self.method in SAMPLED_METHODS:  # their rate is one of Adagrad
             changed["learning_rate"] = RunConfig.learning_rate
         if self.method == "swsgp":
             changed["num_inducing"] = min(self.num_inducing, _MOST_BASELINE)
@@ -294,12 +289,7 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
     record = read_json(path, _RECORD_SCHEMA, _REMEDY)
     try:
-        # where the data file was, from wherever the folder is opened
+        # the absolute path of the data file, whatever the working folder is now
         return RunConfig(**{**record["config"], "data": record["dataset"]["source"]}), record
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error} To go on, {_REMEDY}.") from error
-
-
-def _require_choice(name: str, value: Any, choices: Any) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")

@@ -1,4 +1,4 @@
-"""A trained model against held-out rows."""
+"""Scores of a trained model on rows of data."""
 
 from typing import Any
 
@@ -18,16 +18,12 @@ class CachedModel:
     """
     The predictions of a model for observations, from one posterior computed once.
 
-    A posterior that is no single Gaussian of each row, such as that of a deep model, says itself
-    how probable observations are: it averages densities over its draws, not moments of f. Its draws
-    of hidden layers take memory, so it is asked of some rows at a time.
+    The posterior of a deep model is a mixture, not one Gaussian per row: it averages densities over
+    draws of its hidden layers. These take memory, so it predicts 256 rows at a time.
     """
 
-    _most_rows: int | None = None
-
     def __init__(self, model: gpflow.models.GPModel) -> None:
-        if hasattr(model, "layers"):
-            self._most_rows = _DEEP_ROWS
+        self._most_rows = _DEEP_ROWS if hasattr(model, "layers") else None
         self._likelihood = model.likelihood
         self._num_latent_gps = model.num_latent_gps
         self._posterior = model.posterior()
@@ -54,7 +50,7 @@ class CachedModel:
         return self._likelihood.predict_log_density(X, mean, variance, Y)
 
     def _split(self, *arrays: tf.Tensor) -> list[tuple[tf.Tensor, ...]]:
-        """Rows that may go through together."""
+        """Slices of rows whose predictions fit into memory together."""
         most = self._most_rows or len(arrays[0])
         return [
             tuple(array[i : i + most] for array in arrays) for i in range(0, len(arrays[0]), most)
@@ -63,7 +59,7 @@ class CachedModel:
 
 def predictor(model: gpflow.models.GPModel, inference: str = "type2") -> Any:
     """
-    What predicts for a run.
+    The predictions of a model.
 
     :param inference: "type1" integrates over weights and noise of a GRIEF model, by quadrature.
     """
@@ -105,7 +101,8 @@ def evaluate(
             "rmse_standardized": metrics.rmse(*map(standardizer.transform_outputs, (Y, mean))),
             "nlpd_standardized": nlpd + standardizer.log_density_offset,
         }
-        return _floats(scores), {"mean": mean, "variance": variance}
+        predictions = {"mean": mean, "variance": variance}
+        return {name: float(value) for name, value in scores.items()}, predictions
     probabilities = class_probabilities(mean, num_classes)
     scores = {
         "error_rate": metrics.error_rate(Y, probabilities),
@@ -113,14 +110,10 @@ def evaluate(
         "brier": metrics.brier(Y, probabilities),
         "ece": metrics.ece(Y, probabilities),
     }
-    return _floats(scores), {"probabilities": probabilities}
+    return scores, {"probabilities": probabilities}
 
 
 def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:
     """Predicted means of labels as probabilities ``[N, C]`` that add up to one."""
     P = np.concatenate([1.0 - mean, mean], axis=1) if num_classes == 2 else mean
     return P / P.sum(axis=1, keepdims=True)
-
-
-def _floats(scores: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in scores.items()}

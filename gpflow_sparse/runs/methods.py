@@ -1,4 +1,4 @@
-"""The methods that can be trained, what they are called, and what may be chosen; plain data."""
+"""The methods that the command line trains: names, groups, and defaults of their own."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ METHODS = {
     ),
     "qsgp": (
         "QSGP",
-        "a step sees some rows and some of the basis functions, at a cost free of both numbers",
+        "steps on some rows and some basis functions, at a cost that depends on neither number",
     ),
     "rvm": (
         "RVM",
-        "relevance vector machine, sub-sampled: functions around training rows, most switched off",
+        "sub-sampled relevance vector machine: kernel functions around training rows, most unused",
     ),
     "softki": (
         "SoftKI",
@@ -38,7 +38,7 @@ METHODS = {
     ),
     "swsgp": (
         "SWSGP",
-        "each row sees the nearest of up to 100,000 inducing points: steps at a cost free of M",
+        "each row uses its nearest of up to 100,000 inducing points: steps at a cost free of M",
     ),
     "conv-solvegp": (
         "Convolutional SOLVE-GP",
@@ -51,22 +51,16 @@ SAMPLED_METHODS = ("qsgp", "rvm")
 IMAGE_METHODS = ("conv-solvegp", "conv-svgp")
 BASELINES = ("svgp", "conv-svgp")
 BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp", *SAMPLED_METHODS)
-BASES = ("grid", "fourier", "hybrid", "dictionary", "soft")
-COVARIANCES = ("diag", "block", "chevron", "dense", "low_rank")
-KL_WEIGHTINGS = ("usage", "paper", "chain")
-REDUCTIONS = ("anchored", "eq3", "tracked", "none", "literal")
-SITE_ESTIMATORS = ("split", "absorbed", "strict")
-LIKELIHOODS = ("gaussian", "laplace", "bernoulli", "bernoulli_logit", "multiclass")
 _IMAGES = {
     "kernel": "squared_exponential",
     "num_inducing": 100,
     "num_orthogonal": 100,
     "num_steps": 1000,
     "batch_size": 128,
-    # under robust-max they run to where all is saturated, and no gradient is left
+    # under robust-max, natural gradients saturate all probabilities, and the gradient vanishes
     "natural_gradients": 0.0,
 }
-# What the command line takes where an option is not given, by method.
+# Values of options that are not given, by method, where they differ from those of RunConfig.
 METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     # under random features alone, a mean-field q learns hyperparameters that are too noisy
     "qsgp": {"basis": "hybrid", "num_basis": 10_000, "batch_size": 500, "learning_rate": 0.1},
@@ -80,7 +74,3 @@ METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     **dict.fromkeys(IMAGE_METHODS, _IMAGES),
 }
-INFERENCES = ("type2", "type1")
-KERNELS = ("matern12", "matern32", "matern52", "squared_exponential")
-SCHEDULES = ("cosine", "constant")
-INITIALIZATIONS = ("kmeans", "greedy", "random")

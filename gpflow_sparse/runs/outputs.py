@@ -1,25 +1,29 @@
-"""Which files a command wrote: only these are replaced or removed. No TensorFlow."""
+"""The files that commands write, which replace and remove only their own; no TensorFlow here."""
 
+import dataclasses
 import errno
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs.config import (
     CHECKPOINTS,
     CONFIG,
     MODEL,
     PICTURES,
     RECORD,
+    RunConfig,
     read_record,
 )
 
-# Who wrote a file: in the header of a model, in the text block of a PNG, in the head of a page.
+# Names of writers: in the header of a model, in the text block of a PNG, in the head of a page.
 FIT = "gpflow-sparse fit"
 REPORT = "gpflow-sparse evaluate --report"
-_START = 4096  # bytes of a file in which its writer is named
+_START = 4096  # bytes at the start of a file that name its writer
 
 
 def require_own(folder: Path, names: Iterable[str], writer: str) -> None:
@@ -52,28 +56,51 @@ def is_by(path: Path, writer: str) -> bool:
         return writer.encode() in file.read(_START)
 
 
-def is_unfinished(folder: Path) -> bool:
+def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool = True) -> None:
     """
-    Whether a run was begun in a folder and not completed.
+    Make sure that a run replaces and removes only files of a run, does not start on top of an
+    unfinished one, and does not go on with another; then note its configuration.
 
-    :raises ValueError: naming a file in the place of checkpoints, if there was no such run.
+    :param plot: whether pictures will be drawn.
+    :raises ValueError: naming the file that no run wrote, or saying which option to add or change.
     """
+    note = folder / CHECKPOINTS / CONFIG
+    mine = dataclasses.asdict(config)
+    unfinished, finished = _unfinished(folder), _finished(folder)
+    require_own(folder, (MODEL, *(config.pictures if plot else ())), FIT)
+    if unfinished is not None:  # a baseline may be left out, or added, on the way
+        unfinished["baseline"] = config.baseline
+    if any(note.parent.glob("*/checkpoint-*")):
+        if not resume:
+            raise ValueError(
+                f"an unfinished run is in {folder}: add --resume to go on with it, choose another "
+                f"--output, or delete {folder / CHECKPOINTS}."
+            )
+        _require_same(unfinished or {}, mine, f"the unfinished run in {folder}")
+    elif finished is not None:
+        if unfinished is not None:
+            finished["baseline"] = config.baseline
+        elif resume:
+            raise ValueError(f"the run in {folder} is complete: nothing to resume.")
+        _require_same(finished, mine, f"the finished run in {folder}")
+    files.write_text(note, json.dumps({"written_by": FIT, "config": mine}))
+
+
+def _unfinished(folder: Path) -> dict[str, Any] | None:
+    """The configuration of a run that was begun in a folder and not completed, or None."""
     checkpoints = folder / CHECKPOINTS
     if is_by(checkpoints / CONFIG, FIT):
-        return True
+        schema = {"written_by": str, "config": RunConfig}
+        return dict(read_json(checkpoints / CONFIG, schema, "choose another --output")["config"])
     left = set(checkpoints.glob(files.TEMPORARY))  # of a run killed before it had begun
     for path in sorted(checkpoints.rglob("*")):
         if not path.is_dir() and path not in left:
             raise foreign(path, FIT)
-    return False
+    return None
 
 
-def recorded(folder: Path) -> dict[str, Any] | None:
-    """
-    The configuration in the record of a run, None if there is no record.
-
-    :raises ValueError: if there is something else in its place.
-    """
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """The configuration in the record of a run, or None if there is no record."""
     if not os.path.lexists(folder / RECORD):
         return None
     try:
@@ -82,9 +109,23 @@ def recorded(folder: Path) -> dict[str, Any] | None:
         raise ValueError(f"{foreign(folder / RECORD, FIT)} ({error})") from error
 
 
+def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> None:
+    for name in mine:
+        if theirs.get(name) != mine[name]:
+            raise ValueError(
+                f"{what} has {name}={theirs.get(name)!r}, this one {mine[name]!r}: take the same "
+                "options, or choose another --output."
+            )
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Replace the record of a run by another."""
+    files.write_text(folder / RECORD, json.dumps(record) + "\n")
+
+
 def require_table(output: Path, model: Path, data: Path) -> None:
     """
-    Refuse a file of predictions that cannot be written, or that would replace what it is made from.
+    Refuse a file of predictions that cannot be written, or that would replace its own sources.
 
     :param model: the run folder or the model file that predicts.
     :param data: the file of inputs.

@@ -1,4 +1,4 @@
-"""A folder with pictures, numbers and one page about a trained model."""
+"""A report on a trained model: a folder with pictures, diagnostics and one page."""
 
 import html
 import json
@@ -12,12 +12,11 @@ from scipy import stats
 from gpflow_sparse.data import metrics
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs import outputs
-from gpflow_sparse.runs.plots import draw_confusion, save_figure
+from gpflow_sparse.runs.plots import draw_confusion, new_figure, save_figure
 
-_BINS = 20
-# Of a list of numbers, such as the center of a region, as many are shown on the page.
-_FEW = 30  # rows below which a histogram says nothing
-_MAX_ENTRIES = 12
+_BINS = 20  # of the histogram of the probability integral transform
+_FEW = 30  # rows, below which a histogram says nothing
+_MAX_ENTRIES = 12  # of a list, such as the center of a region, that are shown on the page
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2em; }
@@ -45,10 +44,10 @@ _CLASSIFICATION = ("reliability.png", "confusion.png")
 
 def require_writable(directory: Path | str, num_classes: int | None) -> None:
     """
-    Look at what :func:`write_report` needs, before there is anything to report.
+    Refuse what :func:`write_report` would refuse, before there is anything to report.
 
-    :raises ValueError: if matplotlib is not installed, or the folder has a file of one of the
-        report's names that is of no report.
+    :raises ValueError: if matplotlib is not installed, or a file in the folder has a name of the
+        report's files and is of no report.
     :raises NotADirectoryError: if the folder is a file, or would be in one.
     """
     _panel()
@@ -151,13 +150,7 @@ def _classification(Y: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
 
 def _panel() -> Any:
     """A figure with one pair of axes."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError(
-            'a report needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
-        ) from error
-    figure = Figure(figsize=(5.2, 4.2), layout="constrained")
+    figure = new_figure(5.2, 4.2)
     figure.subplots()
     return figure
 

@@ -1,4 +1,4 @@
-"""TensorFlow as the command line wants it: quiet, in one precision, on one device."""
+"""TensorFlow for a command: imported without its messages, in one precision, on one device."""
 
 import contextlib
 import os
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def session(float32: bool, device: str | None, jitter: float = 0.0) -> Iterator[None]:
     """
-    TensorFlow, imported quietly, with the precision and on the device asked for.
+    TensorFlow, imported without its messages, in the given precision and on the given device.
 
-    :param jitter: at least this much of GPflow's default jitter.
-    :raises ValueError: for a device that is not here.
+    :param jitter: the least value of GPflow's default jitter.
+    :raises ValueError: for a device that the machine does not have.
     """
     with _quiet_import():
         import gpflow

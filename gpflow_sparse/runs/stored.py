@@ -1,4 +1,4 @@
-"""A trained model that was kept, the rows it is asked about, and its answers."""
+"""Predictions, scores and reports of a model in a run folder or in a file."""
 
 import os
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from gpflow_sparse.runs.report import require_writable, write_report
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What a run folder, or a file of ``gpflow_sparse.save``, holds."""
+    """A model from a run folder, or from a file of ``gpflow_sparse.save``."""
 
     model: gpflow.models.GPModel
     title: str
@@ -37,23 +37,8 @@ class StoredModel:
 
     @property
     def predictor(self) -> Any:
-        """What predicts, as it did when the run was scored."""
+        """The model or posterior with the inference of its run."""
         return predictor(self.model, "type2" if self.config is None else self.config.inference)
-
-
-def model_file(path: Path) -> Path:
-    """
-    The file of the model that ``path`` means: itself, or the one in a run folder.
-
-    :raises FileNotFoundError: if there is none.
-    """
-    file = path / MODEL if os.path.isdir(path) else path
-    if not os.path.isfile(file):
-        raise FileNotFoundError(
-            f"no saved model at {path}: give a run folder of gpflow-sparse fit, or a file written "
-            "by gpflow_sparse.save."
-        )
-    return file
 
 
 def open_model(path: Path) -> StoredModel:
@@ -63,27 +48,30 @@ def open_model(path: Path) -> StoredModel:
     :raises FileNotFoundError: if there is none.
     :raises ValueError: if the files are damaged, or the model cannot be used alone.
     """
-    model = persistence.load(model_file(path))
+    file = path / MODEL if os.path.isdir(path) else path
+    if not os.path.isfile(file):
+        raise FileNotFoundError(
+            f"no saved model at {path}: give a run folder of gpflow-sparse fit, or a file written "
+            "by gpflow_sparse.save."
+        )
+    model = persistence.load(file)
     if not hasattr(model, "posterior"):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no posterior.")
-    if os.path.isdir(path):
-        config, record = read_record(path)
-        info = record["dataset"]
-        names: tuple[str, ...] | None = tuple(info["feature_names"])
-        target, title = info["target_name"], record["results"][0]["title"]
-        rows = info["checksum"]
-    else:
-        config, names, target, title, rows = None, None, None, type(model).__name__, None
     scaler = getattr(model, "standardizer", None)
     if scaler is None:
         raise ValueError(
             f"the model in {path} has no standardizer: set model.standardizer (see "
             "gpflow_sparse.Standardizer) before saving, or use gpflow_sparse.load in Python."
         )
-    stored = StoredModel(
-        model, title, scaler, _count_classes(model.likelihood), names, target, config, rows
-    )
-    _require_match(path, stored)
+    num_classes = _count_classes(model.likelihood)
+    if not os.path.isdir(path):
+        title = type(model).__name__
+        return StoredModel(model, title, scaler, num_classes, None, None, None, None)
+    config, record = read_record(path)
+    info, title = record["dataset"], record["results"][0]["title"]
+    names, target = tuple(info["feature_names"]), info["target_name"]
+    stored = StoredModel(model, title, scaler, num_classes, names, target, config, info["checksum"])
+    _require_match(path / RECORD, stored, names, config)
     return stored
 
 
@@ -117,19 +105,14 @@ def read_inputs(stored: StoredModel, data: str) -> np.ndarray:
 
     :raises ValueError: if columns are missing or hold anything but finite numbers.
     """
-    names = stored.feature_names
-    if names is None or data.endswith(".npz"):
-        return read_table(data).X
-    table = read_table(data, columns=names)
-    _require_columns(data, names, table.feature_names)
-    return table.X[:, [table.feature_names.index(name) for name in names]]
+    return _read(stored, data, None)[0]
 
 
 def read_pairs(
     stored: StoredModel, data: str | None, target: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Rows to score, in original units: of a file, or the run's own test rows.
+    Inputs and outputs to score, in original units: of a file, or the run's own test rows.
 
     :param target: column to predict; None means the one of training.
     :raises ValueError: if a column is missing, or the model has no run that knows its test rows.
@@ -140,14 +123,27 @@ def read_pairs(
     target = target or stored.target_name
     if target is None and not data.endswith(".npz"):
         raise ValueError(f"target is missing: which column of {data} should be compared?")
-    names = stored.feature_names
-    columns = None if names is None or target is None else [*names, target]
-    table = read_table(data, target=target, columns=columns)
-    if table.Y is None:
+    X, Y = _read(stored, data, target)
+    if Y is None:
         raise ValueError(f"{data} has no array y to compare with.")
+    return X, Y
+
+
+def _read(
+    stored: StoredModel, data: str, target: str | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Inputs in the order of training, and the target."""
+    names = stored.feature_names
     if names is None or data.endswith(".npz"):
+        table = read_table(data, target=target)
         return table.X, table.Y
-    _require_columns(data, names, table.feature_names)
+    table = read_table(data, target=target, columns=[*names, target] if target else names)
+    missing = [name for name in names if name not in table.feature_names]
+    if missing:
+        raise ValueError(
+            f"{data} lacks columns of the training data: {listed(missing)}; it has "
+            f"{listed(table.feature_names)}."
+        )
     return table.X[:, [table.feature_names.index(name) for name in names]], table.Y
 
 
@@ -177,9 +173,7 @@ def predict_table(
 
 
 def require_reportable(directory: Path, stored: StoredModel) -> None:
-    """
-    :raises ValueError: if :func:`report` would refuse the model or the folder.
-    """
+    """:raises ValueError: if :func:`report` would refuse the model or the folder."""
     if hasattr(stored.model, "layers"):
         raise ValueError("a report is of models of one layer; leave --report out.")
     require_writable(directory, stored.num_classes)
@@ -195,14 +189,13 @@ def report(
     """
     Write a page of diagnostics.
 
-    The bound and the hyperparameters are looked at on the training rows of the run, if they are
-    still there; everything about predictions on the rows scored.
+    Bound and hyperparameters are those on the training rows of the run, if they are still there;
+    everything about predictions is of the rows scored.
 
     :param pairs: the rows scored, in original units.
-    :param scores: what :func:`gpflow_sparse.runs.evaluation.evaluate` returned for them.
-    :param predictions: likewise.
+    :param scores: and ``predictions``: results of :func:`evaluation.evaluate` for these rows.
     :return: path of the page.
-    :raises ValueError: for a deep model, whose inputs its last kernel does not see, or a folder
+    :raises ValueError: for a deep model, whose last kernel has hidden values as inputs, or a folder
         with other files.
     """
     require_reportable(directory, stored)
@@ -237,32 +230,22 @@ def _count_classes(likelihood: Any) -> int | None:
     return None
 
 
-def _require_match(path: Path, stored: StoredModel) -> None:
+def _require_match(
+    path: Path, stored: StoredModel, names: tuple[str, ...], config: RunConfig
+) -> None:
     """
     Refuse a record that cannot belong to the model beside it.
 
     :raises ValueError: naming the record and the field.
     """
-    names, config = stored.feature_names, stored.config
-    if names is None or config is None:
-        return
     num_columns = int(stored.standardizer.x_mean.shape[0])
     if len(names) != num_columns or len(set(names)) < len(names):
         raise ValueError(
-            f"{path / RECORD} is damaged: dataset.feature_names must be {num_columns} different "
-            f"names, as many as the model has inputs, got {listed(names)}."
+            f"{path} is damaged: dataset.feature_names must be {num_columns} different names, as "
+            f"many as the model has inputs, got {listed(names)}."
         )
     if config.inference == "type1" and not isinstance(stored.model, GRIEF):
         raise ValueError(
-            f"{path / RECORD} is damaged: config.inference must be type2 for the "
+            f"{path} is damaged: config.inference must be type2 for the "
             f"{type(stored.model).__name__} beside it; only GRIEF has type1."
-        )
-
-
-def _require_columns(data: str, names: tuple[str, ...], present: tuple[str, ...]) -> None:
-    missing = [name for name in names if name not in present]
-    if missing:
-        raise ValueError(
-            f"{data} lacks columns of the training data: {listed(missing)}; it has "
-            f"{listed(present)}."
         )

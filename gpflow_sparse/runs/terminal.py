@@ -1,4 +1,4 @@
-"""What a person reads: results on a terminal or in a csv file, and mistakes in one line."""
+"""Paths, tables, csv files and error messages of the command line."""
 
 import contextlib
 import shlex
@@ -20,33 +20,24 @@ class HomePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """:raises click.BadParameter: for the home folder of an unknown user."""
-        return super().convert(_expanded(value, self, param, ctx), param, ctx)
+        try:
+            return super().convert(files.as_path(value), param, ctx)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-class HomeText(click.ParamType):
+class HomeText(HomePath):
     """The name of a data set, or a path as in :class:`HomePath`, as text."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """:raises click.BadParameter: for the home folder of an unknown user."""
-        return str(_expanded(value, self, param, ctx)) if value.startswith("~") else value
-
-
-def _expanded(
-    value: Any,
-    kind: click.ParamType,
-    param: click.Parameter | None,
-    ctx: click.Context | None,
-) -> Path:
-    try:
-        return files.as_path(value)
-    except ValueError as error:
-        kind.fail(str(error), param, ctx)
+        return str(super().convert(value, param, ctx)) if value.startswith("~") else value
 
 
 def print_results(results: list[dict[str, Any]], num_classes: int | None) -> None:
-    """A table of models and their metrics; those of a baseline that failed are not there."""
+    """Print models and their metrics, which a baseline that failed does not have."""
     names = {
         "rmse": "RMSE",
         "error_rate": "error rate",
@@ -67,7 +58,7 @@ def print_results(results: list[dict[str, Any]], num_classes: int | None) -> Non
 
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table as wide as the terminal, or as wide as it needs in a pipe."""
+    """Print a table as wide as the terminal, or 160 characters wide in a pipe."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -82,7 +73,7 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
 
 
 def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
-    """Rows of numbers under a header, in a file or on standard output."""
+    """Write rows of numbers under a header, to a file or to standard output."""
     # repr, the shortest text that gives the number back; integers without a point
     rows = (",".join(repr(float(v)).removesuffix(".0") for v in row) for row in values)
     lines = [",".join(names), *rows]
@@ -93,7 +84,7 @@ def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with escape sequences for what a terminal would obey; line ends stay."""
+    """The text with its control characters escaped, except line ends."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
@@ -101,7 +92,7 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
-    """A user's mistake becomes one line and exit status 1; anything else keeps its traceback."""
+    """Print expected errors in one line and exit with status 1; others keep their traceback."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -119,7 +110,7 @@ def clear_errors() -> Iterator[None]:
 
 
 def stopped(what: str, arguments: Sequence[str]) -> NoReturn:
-    """After Ctrl-C: say what was done and which command goes on, and exit as interrupted."""
+    """Print the state after Ctrl-C and the command that goes on; exit with status 130."""
     command = shlex.join(["gpflow-sparse", *arguments])
     click.echo(f"{what}; go on with\n\n    {command}\n", err=True)
     sys.exit(130)

@@ -11,9 +11,8 @@ from gpflow_sparse.bench.memory import memory_estimate
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, DeepGP
-from gpflow_sparse.runs import image_plots
-from gpflow_sparse.runs.build import build_model
-from gpflow_sparse.runs.build_images import architecture
+from gpflow_sparse.runs import plots
+from gpflow_sparse.runs.build import architecture, build_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, evaluate
 
@@ -140,11 +139,11 @@ def test_pictures_of_a_run(tmp_path, layers):
     data = make_dataset((6, 6, 3))
     model = build_model(RunConfig(method="conv-solvegp", num_layers=layers, **SIZES), data)
     pair, run = run_of(model, data)
-    image_plots.plot_images(tmp_path, pair, run, (6, 6, 3))
+    plots.plot_images(tmp_path, pair, run, (6, 6, 3))
     names = {"patches.png", "confusion.png", "uncertain.png"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert all((tmp_path / name).read_bytes()[:4] == b"\x89PNG" for name in names)
-    sets, shape = image_plots.inducing_patches(model)
+    sets, shape = plots.inducing_patches(model)
     assert shape == (3, 3, 3)
     first = model.layers[0] if layers == 2 else model
     for name, part in zip(("Z", "O"), first.inducing_variable.sets, strict=True):
@@ -153,19 +152,19 @@ def test_pictures_of_a_run(tmp_path, layers):
 
 def test_patches_of_a_single_set_and_of_many_channels_are_drawn(tmp_path, rng):
     stock = build_model(RunConfig(method="conv-svgp", **SIZES), make_dataset())
-    sets, shape = image_plots.inducing_patches(stock)
+    sets, shape = plots.inducing_patches(stock)
     assert list(sets) == ["Z"]
-    image_plots.plot_patches(tmp_path / "a.png", sets, shape)
+    plots.plot_patches(tmp_path / "a.png", sets, shape)
     many = {"Z": rng.normal(size=(130, 2 * 2 * 10))}
-    image_plots.plot_patches(tmp_path / "b.png", many, (2, 2, 10))
+    plots.plot_patches(tmp_path / "b.png", many, (2, 2, 10))
     assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_tiles_stand_side_by_side():
     pictures = np.arange(1.0, 4.0)[:, None, None, None] * np.ones((3, 2, 2, 1))
-    wall = image_plots.tiles(pictures, 2)
+    wall = plots.tiles(pictures, 2)
     assert wall.shape == (5, 5, 3)
-    blue = image_plots._WALL
+    blue = plots._WALL
     np.testing.assert_array_equal(wall[:2, :2], 1.0)
     np.testing.assert_array_equal(wall[:2, 3:], 2.0)
     np.testing.assert_array_equal(wall[3:, :2], 3.0)
@@ -175,8 +174,8 @@ def test_tiles_stand_side_by_side():
 
 def test_the_most_uncertain_come_first():
     P = np.array([[1.0, 0.0, 0.0], [0.4, 0.3, 0.3], [0.5, 0.5, 0.0], [0.9, 0.05, 0.05]])
-    assert image_plots.most_uncertain(P, 3).tolist() == [1, 2, 3]
-    assert image_plots.most_uncertain(P, 9).tolist() == [1, 2, 3, 0]
+    assert plots.most_uncertain(P, 3).tolist() == [1, 2, 3]
+    assert plots.most_uncertain(P, 9).tolist() == [1, 2, 3, 0]
 
 
 @pytest.mark.parametrize(

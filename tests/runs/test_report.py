@@ -201,7 +201,7 @@ def test_the_pictures_of_a_classification_show_the_metrics():
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     options = regression()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match=r"a report needs matplotlib: .*gpflow_sparse\[plot\]"):
+    with pytest.raises(ValueError, match=r"drawing needs matplotlib: .*gpflow_sparse\[plot\]"):
         write_report(tmp_path / "report", **options)
     assert not (tmp_path / "report").exists()
 
