@@ -10,14 +10,22 @@ any likelihood and minibatches. Any basis goes into any of the two.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 
 import gpflow_sparse as gs
+from _frame import (
+    draw_surface,
+    maximize,
+    new_figure,
+    option,
+    print_numbers,
+    run,
+    save_figure,
+    square,
+)
 
 LIMIT = 2.0  # inputs are within +- this
 SIDE = 40  # points per side of the grid where models are scored
@@ -26,15 +34,15 @@ TITLES = {"grid": "eigenfunctions on a grid", "fourier": "random Fourier feature
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """Regression and classification with two finite bases."""
 
-    num_data: int = 2000  # N, rows
-    noise: float = 0.3  # standard deviation of the noise on y
-    num_basis: int = 100  # functions in each basis, even
-    num_steps: int = 300  # of minibatches; L-BFGS gets a tenth of them
-    batch_size: int = 200  # rows per step
-    seed: int = 0  # of data, frequencies and batches
-    output: Path | None = None  # figure to write
+    num_data: int = option(2000, "N, rows.")
+    noise: float = option(0.3, "Standard deviation of the noise on y.")
+    num_basis: int = option(100, "Functions in each basis, even.")
+    num_steps: int = option(300, "Minibatch steps; L-BFGS has a tenth of that number.")
+    batch_size: int = option(200, "Rows per step.")
+    seed: int = option(0, "Seed of data, frequencies and batches.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def function(X: np.ndarray) -> np.ndarray:
@@ -61,11 +69,7 @@ def build_basis(name: str, X: np.ndarray, config: Config) -> gs.bases.FiniteBasi
 def fit_regression(basis: gs.bases.FiniteBasis, data: Any, config: Config) -> gs.models.BasisGPR:
     """Kernel and noise by the exact evidence, the choice of functions as it was made."""
     model = gs.models.BasisGPR(data, basis, noise_variance=0.1)
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure(),
-        model.trainable_variables,
-        options={"maxiter": max(1, config.num_steps // 10)},
-    )
+    maximize(model, max(1, config.num_steps // 10))
     return model
 
 
@@ -84,12 +88,6 @@ def fit_classes(basis: gs.bases.FiniteBasis, data: Any, config: Config) -> gs.mo
     return model
 
 
-def square() -> np.ndarray:
-    """Where models are scored and drawn, ``[SIDE^2, 2]``."""
-    x = np.linspace(-LIMIT, LIMIT, SIDE)
-    return np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
-
-
 def main(config: Config) -> dict[str, dict[str, float]]:
     """
     Fit both models with both bases; print one line; draw if asked to.
@@ -99,7 +97,7 @@ def main(config: Config) -> dict[str, dict[str, float]]:
         the ``error`` rate of the sign of the function.
     """
     X, Y, labels = make_data(config)
-    test, numbers, surfaces = square(), {}, {}
+    test, numbers, surfaces = square(LIMIT, SIDE), {}, {}
     for name in TITLES:
         regression = fit_regression(build_basis(name, X, config), (X, Y), config)
         classes = fit_classes(build_basis(name, X, config), (X, labels), config)
@@ -112,15 +110,10 @@ def main(config: Config) -> dict[str, dict[str, float]]:
             "error": float(np.mean((probability > 0.5) != (function(test) > 0.0))),
         }
         surfaces[name] = (mean, probability)
-    print("  ".join(f"{name}: {describe(found)}" for name, found in numbers.items()))
+    print_numbers(numbers, ".3f")
     if config.output is not None:
         draw(config, surfaces, numbers)
     return numbers
-
-
-def describe(found: dict[str, float]) -> str:
-    """The numbers of one basis."""
-    return " ".join(f"{key}={value:.3f}" for key, value in found.items())
 
 
 def draw(
@@ -129,47 +122,24 @@ def draw(
     numbers: dict[str, dict[str, float]],
 ) -> None:
     """The mean of the regression above the probability of class 1, the sign's boundary in both."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.6, 7.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8.6, 7.4)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     x = np.linspace(-LIMIT, LIMIT, SIDE)
-    truth = function(square()).reshape(SIDE, SIDE)
+    truth = function(square(LIMIT, SIDE)).reshape(SIDE, SIDE)
     limits = ((-2.0, 2.0), (0.0, 1.0))
     for column, (name, title) in enumerate(TITLES.items()):
         scores = (f"rmse {numbers[name]['rmse']:.3f}", f"error {numbers[name]['error']:.3f}")
         for row, values in enumerate(surfaces[name]):
             panel = panels[row, column]
-            image = panel.imshow(
-                values.reshape(SIDE, SIDE),
-                extent=(-LIMIT, LIMIT, -LIMIT, LIMIT),
-                origin="lower",
-                cmap="RdBu_r",
-                vmin=limits[row][0],
-                vmax=limits[row][1],
-            )
+            image = draw_surface(panel, values, LIMIT, *limits[row])
             panel.contour(x, x, truth, levels=[0.0], colors="black", linewidths=0.9)
             panel.set_title(title if row == 0 else "", fontsize=10, loc="left")
             panel.set_title(scores[row], fontsize=9, loc="right", color="0.35")
             if column == 1:
                 label = ("mean of f", "probability of class 1")[row]
                 figure.colorbar(image, ax=panels[row], label=label, shrink=0.8)
-    figure.savefig(config.output, dpi=110)
-
-
-@click.command(help="Regression and classification with two finite bases.")
-@click.option("--num-data", default=Config.num_data, show_default=True, help="Rows N.")
-@click.option("--noise", default=Config.noise, show_default=True, help="Noise std of y.")
-@click.option("--num-basis", default=Config.num_basis, show_default=True, help="Functions, even.")
-@click.option("--num-steps", default=Config.num_steps, show_default=True, help="Minibatches.")
-@click.option("--batch-size", default=Config.batch_size, show_default=True, help="Rows per step.")
-@click.option("--seed", default=Config.seed, show_default=True, help="Data, frequencies, batches.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
+    save_figure(figure, config.output, *panels.flat)
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

@@ -11,15 +11,14 @@ arXiv:1910.10596v5), sections 4 and 6.2, at the size of an example.
 
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 import tensorflow as tf
 
 import gpflow_sparse as gs
+from _frame import new_figure, option, print_numbers, run, save_figure
 from gpflow_sparse.models import ConvSpec
 
 IMAGE_SHAPE = (8, 8, 1)
@@ -29,19 +28,19 @@ SHOWN = 12  # images that the model is least certain of
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """Digits by their patches: one layer, two layers, and pixels for comparison."""
 
-    num_data: int = 300  # N; the rest of 1,797 is for testing
-    num_inducing: int = 100  # M of the last layer
-    num_orthogonal: int = 100  # M2, likewise
-    num_hidden: int = 50  # both of the hidden layer
-    num_channels: int = 4  # of its output
-    patch_size: int = 3  # of all layers
-    num_steps: int = 400
-    batch_size: int = 100
-    learning_rate: float = 0.03  # at the start
-    seed: int = 0  # of patches, filters, batches and draws
-    output: Path | None = None  # figure to write
+    num_data: int = option(300, "N, training images; the rest of 1,797 is for testing.")
+    num_inducing: int = option(100, "M, patches of the base set of the last layer.")
+    num_orthogonal: int = option(100, "M2, patches of its orthogonal set.")
+    num_hidden: int = option(50, "Patches of either set of the hidden layer.")
+    num_channels: int = option(4, "Channels of the output of the hidden layer.")
+    patch_size: int = option(3, "Pixels of a patch, downward and across.")
+    num_steps: int = option(400, "Training steps.")
+    batch_size: int = option(100, "Rows per step.")
+    learning_rate: float = option(0.03, "Rate of Adam at the start; it falls to 0.")
+    seed: int = option(0, "Seed of patches, filters, batches and draws.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def make_data(config: Config) -> gs.data.Dataset:
@@ -128,11 +127,7 @@ def main(config: Config) -> dict[str, dict[str, float]]:
     for name, model in models.items():
         seconds = train(model, data.train, config)
         numbers[name] = scores(model, data.test) | {"seconds": seconds}
-    parts = (
-        f"{name}: " + " ".join(f"{key}={value:.3g}" for key, value in found.items())
-        for name, found in numbers.items()
-    )
-    print("  ".join(parts))
+    print_numbers(numbers, ".3g")
     if config.output is not None:
         draw(config, models["conv"], data)
     return numbers
@@ -150,15 +145,11 @@ def tiles(images: np.ndarray, across: int, gap: int = 1) -> np.ndarray:
 
 def draw(config: Config, model: gs.models.SOLVEGP, data: gs.data.Dataset) -> None:
     """Learned patches, which class is taken for which, and the least certain images."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     X, Y = data.test
     labels = Y[:, 0].astype(int)
     probabilities = np.asarray(model.predict_y(X)[0])
     classes = probabilities.argmax(axis=1)
-    figure = Figure(figsize=(11.0, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.0, 4.0)
     left, middle, right = figure.subplots(1, 3)
     size = config.patch_size
     patches = model.inducing_variable.sets[0].Z.numpy().reshape(-1, size, size)
@@ -182,36 +173,8 @@ def draw(config: Config, model: gs.models.SOLVEGP, data: gs.data.Dataset) -> Non
     right.set_title("least certain, with the probability of the truth", fontsize=9)
     for panel in (left, right):
         panel.axis("off")
-    figure.savefig(config.output, dpi=110)
-
-
-_WHAT = {
-    "num_data": "Training images; the rest is for testing.",
-    "num_inducing": "Of the last layer, base set.",
-    "num_orthogonal": "Of the last layer, orthogonal set.",
-    "num_hidden": "Of either set of the hidden layer.",
-    "num_channels": "Of the hidden layer's output.",
-    "patch_size": "Pixels, downward and across.",
-    "num_steps": "Training steps.",
-    "batch_size": "Rows per step.",
-    "learning_rate": "At the start.",
-    "seed": "Patches, filters, batches, draws.",
-}
-
-
-def _options(command: Any) -> Any:
-    for name, text in reversed(_WHAT.items()):
-        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
-        command = click.option(flag, default=default, show_default=True, help=text)(command)
-    return command
-
-
-@click.command(help="Digits by their patches: one layer, two layers, and pixels for comparison.")
-@_options
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
+    save_figure(figure, config.output, middle)
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

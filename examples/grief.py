@@ -17,39 +17,49 @@ second (we take sqrt(d)).
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 
 import gpflow_sparse as gs
+from _frame import (
+    BLUE,
+    GREEN,
+    RED,
+    draw_surface,
+    new_figure,
+    option,
+    print_numbers,
+    run,
+    save_figure,
+    square,
+)
 
 LIMIT = np.pi  # inputs of the first part are within +- this
 SIDE = 30  # points per side where it is scored
 STYLES = {
-    "fourier": ("random Fourier", "#2e7d32", "^-"),
-    "nystrom": ("random Nystrom", "#c4501b", "s-"),
-    "grief": ("GRIEF", "#1f5f99", "o-"),
+    "fourier": ("random Fourier", GREEN, "^-"),
+    "nystrom": ("random Nystrom", RED, "s-"),
+    "grief": ("GRIEF", BLUE, "o-"),
     "optimal": ("optimal", "black", "-"),
 }
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """GRIEF, VFE and the exact GP on ten points; covariance matrices rebuilt."""
 
-    num_data: int = 10  # N, rows of the first part
-    noise_variance: float = 0.1  # of the noise on y
-    num_basis: int = 4  # p, eigenfunctions, and inducing points of VFE
-    num_steps: int = 100  # L-BFGS iterations per model, at most
-    num_rows: int = 300  # of the second part, for training, and as many for testing
-    num_columns: int = 100  # d of the second part
-    num_nodes: int = 100  # of its grid in each column
-    num_draws: int = 10  # of the random approximations, whose errors are averaged
-    seed: int = 1  # of all data and draws
-    output: Path | None = None  # figure to write
+    num_data: int = option(10, "N, rows above.")
+    noise_variance: float = option(0.1, "Variance of the noise on y.")
+    num_basis: int = option(4, "Eigenfunctions, and inducing points of VFE.")
+    num_steps: int = option(100, "L-BFGS iterations per model, at most.")
+    num_rows: int = option(300, "Training rows below, and as many for testing.")
+    num_columns: int = option(100, "Input columns below.")
+    num_nodes: int = option(100, "Nodes of the grid in each column below.")
+    num_draws: int = option(10, "Draws of random approximations, whose errors are averaged.")
+    seed: int = option(1, "Seed of all data and draws.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def function(X: np.ndarray) -> np.ndarray:
@@ -96,15 +106,9 @@ def new_kernel() -> gpflow.kernels.Kernel:
     return gpflow.kernels.SquaredExponential()
 
 
-def square() -> np.ndarray:
-    """Where predictions are scored and drawn: a grid over the domain, ``[SIDE^2, 2]``."""
-    x = np.linspace(-LIMIT, LIMIT, SIDE)
-    return np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
-
-
 def train(models: dict[str, gpflow.models.GPModel], config: Config) -> dict[str, float]:
     """:return: for each model the RMSE of its mean against the function."""
-    X = square()
+    X = square(LIMIT, SIDE)
     errors = {}
     for name, model in models.items():
         # the choice of eigenfunctions is made anew between rounds of ten iterations
@@ -191,7 +195,7 @@ def main(config: Config) -> dict[str, float]:
     at = int(np.flatnonzero(sizes == min(1 + config.num_columns, config.num_rows))[0])
     numbers |= {f"{name}_K": float(values[1, at]) for name, values in errors.items()}
     numbers["explained"] = explained
-    print("  ".join(f"{name}={value:.3f}" for name, value in numbers.items()))
+    print_numbers(numbers, ".3f")
     if config.output is not None:
         draw(config, data, models, (sizes, errors))
     return numbers
@@ -204,11 +208,7 @@ def draw(
     found: tuple[np.ndarray, dict[str, np.ndarray]],
 ) -> None:
     """Means over the square above, errors against p below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11.0, 6.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.0, 6.6)
     above, below = figure.subfigures(2, 1)
     draw_means(above, data, models)
     sizes, errors = found
@@ -221,17 +221,16 @@ def draw(
         panel.axvline(1 + config.num_columns, color="0.7", lw=0.8, ls=":")
         panel.set_title(f"covariances between {title}", fontsize=10, loc="left")
         panel.set(xlabel="p", ylim=(6e-3, 2.0))
-        panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("relative error")
     panels[1].legend(frameon=False, fontsize=9)
-    figure.savefig(config.output, dpi=110)
+    save_figure(figure, config.output, *above.get_axes())
 
 
 def draw_means(
     figure: Any, data: tuple[np.ndarray, np.ndarray], models: dict[str, gpflow.models.GPModel]
 ) -> None:
     """The function and three means; crosses are data, dots inducing points and nodes."""
-    X = square()
+    X = square(LIMIT, SIDE)
     surfaces = {"the function": (function(X), None)}
     for name, title in (("exact", "exact GP"), ("vfe", "VFE"), ("grief", "GRIEF")):
         model = models[name]
@@ -245,14 +244,7 @@ def draw_means(
         surfaces[title] = (mean, points)
     panels = figure.subplots(1, 4, sharex=True, sharey=True)
     for panel, (title, (values, points)) in zip(panels, surfaces.items(), strict=True):
-        image = panel.imshow(
-            values.reshape(SIDE, SIDE),
-            extent=(-LIMIT, LIMIT, -LIMIT, LIMIT),
-            origin="lower",
-            cmap="RdBu_r",
-            vmin=-1.0,
-            vmax=1.0,
-        )
+        image = draw_surface(panel, values, LIMIT, -1.0, 1.0)
         panel.plot(*data[0].T, "kx", ms=5)
         if points is not None:
             panel.plot(*points.T, "k.", ms=4, alpha=0.7)
@@ -261,22 +253,5 @@ def draw_means(
     figure.colorbar(image, ax=panels, shrink=0.8)
 
 
-@click.command(help="GRIEF, VFE and the exact GP on ten points; covariance matrices rebuilt.")
-@click.option("--num-data", default=Config.num_data, show_default=True, help="Rows N.")
-@click.option(
-    "--noise-variance", default=Config.noise_variance, show_default=True, help="Noise of y."
-)
-@click.option("--num-basis", default=Config.num_basis, show_default=True, help="Functions p.")
-@click.option("--num-steps", default=Config.num_steps, show_default=True, help="L-BFGS iterations.")
-@click.option("--num-rows", default=Config.num_rows, show_default=True, help="Training rows below.")
-@click.option("--num-columns", default=Config.num_columns, show_default=True, help="d, below.")
-@click.option("--num-nodes", default=Config.num_nodes, show_default=True, help="Per column.")
-@click.option("--num-draws", default=Config.num_draws, show_default=True, help="To average over.")
-@click.option("--seed", default=Config.seed, show_default=True, help="Data and draws.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
-
-
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

@@ -10,28 +10,38 @@ not. Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), section 5 and figure 2(b)
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 
 import gpflow_sparse as gs
+from _frame import (
+    draw_band,
+    draw_inducing_points,
+    legend_below,
+    maximize,
+    mean_and_std,
+    new_figure,
+    option,
+    print_numbers,
+    run,
+    save_figure,
+)
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """Compare SVGP, ODVGP and SOLVE-GP on a curve, all but q fixed."""
 
-    num_data: int = 200  # N, rows
-    noise: float = 0.25  # standard deviation of the noise on y
-    lengthscale: float = 0.5  # of the squared exponential; its variance is 1
-    num_inducing: int = 6  # M, rows of Z
-    num_orthogonal: int = 12  # M2, rows of O
-    num_steps: int = 150  # L-BFGS iterations per model, at most
-    seed: int = 0  # of the data and of the inducing points
-    output: Path | None = None  # figure to write
+    num_data: int = option(200, "N, rows.")
+    noise: float = option(0.25, "Standard deviation of the noise on y.")
+    lengthscale: float = option(0.5, "Lengthscale of the kernel; its variance is 1.")
+    num_inducing: int = option(6, "M, rows of Z.")
+    num_orthogonal: int = option(12, "M2, rows of O.")
+    num_steps: int = option(150, "L-BFGS iterations per model, at most.")
+    seed: int = option(0, "Seed of the data and of the inducing points.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def curve(x: np.ndarray) -> np.ndarray:
@@ -75,32 +85,17 @@ def main(config: Config) -> dict[str, dict[str, float]]:
     models = build_models(X, config)
     numbers = {}
     for name, model in models.items():
-        gpflow.optimizers.Scipy().minimize(
-            model.training_loss_closure((X, Y)),
-            model.trainable_variables,
-            options={"maxiter": config.num_steps},
-        )
+        maximize(model, config.num_steps, (X, Y))
         mean, std = mean_and_std(model, X)
         numbers[name] = {
             "bound": float(model.elbo((X, Y))),
             "rmse": gs.data.metrics.rmse(curve(X), mean[:, None]),
             "sd": float(std.mean()),
         }
-    print("  ".join(f"{name}: {describe(found)}" for name, found in numbers.items()))
+    print_numbers(numbers, ".3f")
     if config.output is not None:
         draw(config, (X, Y), models, numbers)
     return numbers
-
-
-def describe(found: dict[str, float]) -> str:
-    """The numbers of one model, for the line and the titles."""
-    return f"bound={found['bound']:.2f} rmse={found['rmse']:.3f} sd={found['sd']:.3f}"
-
-
-def mean_and_std(model: gpflow.models.GPModel, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean and standard deviation of f, each [N]."""
-    mean, var = (moment.numpy()[:, 0] for moment in model.predict_f(x))
-    return mean, np.sqrt(var)
 
 
 def draw(
@@ -110,17 +105,13 @@ def draw(
     numbers: dict[str, dict[str, float]],
 ) -> None:
     """One panel per model, the curve behind the data in each."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     M, M2 = config.num_inducing, config.num_orthogonal
     titles = {
         "svgp": f"SVGP, {M}",
         "odvgp": f"ODVGP, {M} + {M2}",
         "solvegp": f"SOLVE-GP, {M} + {M2}",
     }
-    figure = Figure(figsize=(11.0, 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.0, 3.8)
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
     for panel, (name, model) in zip(panels, models.items(), strict=True):
         draw_panel(panel, data, model)
@@ -129,48 +120,21 @@ def draw(
         panel.set_title(found, fontsize=9, loc="right", color="0.35")
         panel.set_xlabel("x")
     panels[0].set_ylabel("y")
-    handles, labels = panels[-1].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9
-    )
-    figure.savefig(config.output, dpi=110)
+    legend_below(figure, panels[-1])
+    save_figure(figure, config.output)
 
 
 def draw_panel(
     panel: Any, data: tuple[np.ndarray, np.ndarray], model: gpflow.models.GPModel
 ) -> None:
     """Observations, f with three standard deviations to each side, inducing points at the foot."""
-    blue, x = "#1f5f99", np.linspace(0.0, 6.0, 400)[:, None]
+    x = np.linspace(0.0, 6.0, 400)[:, None]
     panel.plot(*data, ".", color="0.6", ms=3, mec="none", label="data")
-    mean, std = mean_and_std(model, x)
-    panel.fill_between(x[:, 0], mean - 3 * std, mean + 3 * std, color=blue, alpha=0.28, lw=0)
-    panel.plot(x[:, 0], mean, color=blue, lw=1.8, label="mean and 3 sd of f")
-    panel.plot(x[:, 0], curve(x[:, 0]), color="0.15", lw=0.8, ls=(0, (4, 3)), label="the curve")
-    sets = getattr(model.inducing_variable, "sets", (model.inducing_variable,))
-    styles = (("+", "Z", "black", 1.6), ("^", "O", "#c4501b", 0.8))
-    for points, (marker, label, color, width) in zip(sets, styles, strict=False):
-        Z = points.Z.numpy()[:, 0]
-        panel.plot(
-            Z, np.full(len(Z), -3.35), marker, color=color, ms=7, mew=width, ls="", label=label
-        )
+    draw_band(panel, x, model, 3, "mean and 3 sd of f")
+    panel.plot(x, curve(x), color="0.15", lw=0.8, ls=(0, (4, 3)), label="the curve")
+    draw_inducing_points(panel, model.inducing_variable, -3.35)
     panel.set(xlim=(0.0, 6.0), ylim=(-3.7, 3.4))
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-@click.command(help="Compare SVGP, ODVGP and SOLVE-GP on a curve, all but q fixed.")
-@click.option("--num-data", default=Config.num_data, show_default=True, help="Rows N.")
-@click.option("--noise", default=Config.noise, show_default=True, help="Noise std of y.")
-@click.option("--lengthscale", default=Config.lengthscale, show_default=True, help="Of the kernel.")
-@click.option("--num-inducing", default=Config.num_inducing, show_default=True, help="Rows of Z.")
-@click.option(
-    "--num-orthogonal", default=Config.num_orthogonal, show_default=True, help="Rows of O."
-)
-@click.option("--num-steps", default=Config.num_steps, show_default=True, help="L-BFGS iterations.")
-@click.option("--seed", default=Config.seed, show_default=True, help="Data and starting points.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

@@ -15,16 +15,15 @@ are trained.
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
 import gpflow_sparse as gs
+from _frame import BLUE, RED, new_figure, option, print_numbers, run, save_figure
 
 LIMIT = 6.0  # inputs of the first part are within +- this
 NUM_TEST = 500  # rows of the second part on which it is scored
@@ -32,22 +31,22 @@ NUM_TEST = 500  # rows of the second part on which it is scored
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """Variances with and without augmentation; a regression with 1e5 functions."""
 
-    num_small: int = 20  # N of the first part, rows and centers
-    noise: float = 0.1  # standard deviation of the noise on y, in both parts
-    num_data: int = 20_000  # N of the second part
-    num_columns: int = 4  # D of the second part
-    num_inducing: int = 100  # functions that every step takes
-    num_features: int = 99_900  # random features, which are sampled
-    basis_batch_size: int = 2000  # of them in each of two draws
-    batch_size: int = 250  # rows per step
-    num_support: int = 250  # rows where the mean is kept exactly
-    num_steps: int = 400
-    learning_rate: float = 0.1  # of Adagrad for the weights, at the start; it falls to 0
-    dense_rate: float = 0.05  # of Adam for the hyperparameters, at the start; it falls to 0
-    seed: int = 0  # of data, frequencies, batches and draws
-    output: Path | None = None  # figure to write
+    num_small: int = option(20, "Rows and centers on the left.")
+    noise: float = option(0.1, "Standard deviation of the noise on y, in both parts.")
+    num_data: int = option(20_000, "N, rows on the right.")
+    num_columns: int = option(4, "D, input columns on the right.")
+    num_inducing: int = option(100, "Functions around inducing points, part of every step.")
+    num_features: int = option(99_900, "Random Fourier features, which are sampled.")
+    basis_batch_size: int = option(2000, "Features in each of the two draws of a step.")
+    batch_size: int = option(250, "Rows per step.")
+    num_support: int = option(250, "Rows where the mean is kept exactly.")
+    num_steps: int = option(400, "Training steps.")
+    learning_rate: float = option(0.1, "Rate of Adagrad for the weights at the start.")
+    dense_rate: float = option(0.05, "Rate of Adam for the hyperparameters at the start.")
+    seed: int = option(0, "Seed of data, frequencies, batches and draws.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def sinc_data(config: Config) -> tuple[np.ndarray, np.ndarray]:
@@ -173,7 +172,7 @@ def main(config: Config) -> dict[str, float]:
     numbers |= {f"{name}_far": float(np.sqrt(v[-1, 0])) for name, (_, v) in answers.items()}
     large, cut = run_large(config)
     numbers |= large
-    print("  ".join(f"{name}={value:.3g}" for name, value in numbers.items()))
+    print_numbers(numbers, ".3g")
     if config.output is not None:
         draw(config, answers, cut)
     return numbers
@@ -181,16 +180,12 @@ def main(config: Config) -> dict[str, float]:
 
 def draw(config: Config, answers: dict[str, Any], cut: tuple[np.ndarray, ...]) -> None:
     """Bands are two standard deviations of f to each side."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11.0, 3.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.0, 3.9)
     left, right = figure.subplots(1, 2)
     styles = {
         "exact": ("exact GP", "black", "--"),
-        "augmented": ("QSGP, augmented", "#1f5f99", "-"),
-        "plain": ("QSGP", "#c4501b", "-"),
+        "augmented": ("QSGP, augmented", BLUE, "-"),
+        "plain": ("QSGP", RED, "-"),
     }
     x = line()[:, 0]
     left.plot(x, answers["exact"][0], color="0.5", lw=1.2)
@@ -205,49 +200,16 @@ def draw(config: Config, answers: dict[str, Any], cut: tuple[np.ndarray, ...]) -
     X, mean, variance = cut
     sd = np.sqrt(variance[:, 0])
     right.fill_between(
-        X[:, 0], mean[:, 0] - 2.0 * sd, mean[:, 0] + 2.0 * sd, color="#1f5f99", alpha=0.2, lw=0
+        X[:, 0], mean[:, 0] - 2.0 * sd, mean[:, 0] + 2.0 * sd, color=BLUE, alpha=0.2, lw=0
     )
-    right.plot(X[:, 0], mean, color="#1f5f99", lw=1.4, label="QSGP")
+    right.plot(X[:, 0], mean, color=BLUE, lw=1.4, label="QSGP")
     right.plot(X[:, 0], function(X), "k--", lw=0.9, label="the function")
     count = config.num_inducing + config.num_features
     right.set_title(f"{config.num_data:,} rows, {count:,} functions", fontsize=10, loc="left")
     right.legend(frameon=False, fontsize=9)
     right.set(xlabel="$x_1$, all others zero")
-    for panel in (left, right):
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(config.output, dpi=110)
-
-
-_WHAT = {
-    "num_small": "Rows of the first part.",
-    "noise": "Noise std of y.",
-    "num_data": "Rows of the second part.",
-    "num_columns": "Its input columns.",
-    "num_inducing": "Functions around points.",
-    "num_features": "Random features.",
-    "basis_batch_size": "Of them in each draw.",
-    "batch_size": "Rows per step.",
-    "num_support": "Support rows.",
-    "num_steps": "Training steps.",
-    "learning_rate": "Of the weights, at the start.",
-    "dense_rate": "Of the hyperparameters, at the start.",
-    "seed": "Data, frequencies, batches, draws.",
-}
-
-
-def _options(command: Any) -> Any:
-    for name, text in reversed(_WHAT.items()):
-        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
-        command = click.option(flag, default=default, show_default=True, help=text)(command)
-    return command
-
-
-@click.command(help="Variances with and without augmentation; a regression with 1e5 functions.")
-@_options
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
+    save_figure(figure, config.output)
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

@@ -14,35 +14,33 @@ exponential of lengthscale 1.5, which is fixed. Their covariance has ten dense c
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import click
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
 import gpflow_sparse as gs
+from _frame import BLUE, RED, new_figure, option, print_numbers, run, save_figure
 
 LIMIT = 10.0  # inputs are within +- this
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """A relevance vector machine on a noisy sinc."""
 
-    num_data: int = 500  # N, rows and centers
-    noise: float = 0.1  # standard deviation of the noise on y
-    lengthscale: float = 1.5  # of the kernel
-    num_dense_columns: int = 0  # of the covariance; 0 for a diagonal
-    num_steps: int = 2000
-    batch_size: int = 100  # rows per step
-    basis_batch_size: int = 240  # functions in each of two draws
-    num_support: int = 250  # rows where the mean is kept exactly
-    learning_rate: float = 0.01  # at the start; it falls to 0
-    seed: int = 0  # of data, batches and draws
-    output: Path | None = None  # figure to write
+    num_data: int = option(500, "N, rows and centers.")
+    noise: float = option(0.1, "Standard deviation of the noise on y.")
+    lengthscale: float = option(1.5, "Lengthscale of the kernel.")
+    num_dense_columns: int = option(0, "Dense columns of the covariance; 0 for a diagonal.")
+    num_steps: int = option(2000, "Training steps.")
+    batch_size: int = option(100, "Rows per step.")
+    basis_batch_size: int = option(240, "Functions in each of the two draws of a step.")
+    num_support: int = option(250, "Rows where the mean is kept exactly.")
+    learning_rate: float = option(0.01, "Rate of Adagrad at the start; it falls to 0.")
+    seed: int = option(0, "Seed of data, batches and draws.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def function(X: np.ndarray) -> np.ndarray:
@@ -110,10 +108,7 @@ def main(config: Config) -> dict[str, float]:
         "noise": float(np.sqrt(model.likelihood.variance)),
         "seconds": seconds,
     }
-    print(
-        "rmse={rmse:.3f}  vectors={vectors}  pruned={pruned:.3f}  noise={noise:.3f}  "
-        "seconds={seconds:.0f}".format(**numbers)
-    )
+    print_numbers(numbers, ".3g")
     if config.output is not None:
         draw(config, data, model)
     return numbers
@@ -121,52 +116,22 @@ def main(config: Config) -> dict[str, float]:
 
 def draw(config: Config, data: tuple[np.ndarray, np.ndarray], model: gs.models.RVM) -> None:
     """Data, mean, one standard deviation of y to each side, and the relevance vectors."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.6, 3.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8.6, 3.9)
     axes = figure.subplots()
     X = np.linspace(-1.1 * LIMIT, 1.1 * LIMIT, 400)[:, None]
     mean, variance = (np.asarray(part)[:, 0] for part in model.predict_y(X))
     sd = np.sqrt(variance)
-    axes.fill_between(X[:, 0], mean - sd, mean + sd, color="#1f5f99", alpha=0.2, lw=0)
-    axes.plot(X, mean, color="#1f5f99", lw=1.6, label="mean and one standard deviation of y")
+    axes.fill_between(X[:, 0], mean - sd, mean + sd, color=BLUE, alpha=0.2, lw=0)
+    axes.plot(X, mean, color=BLUE, lw=1.6, label="mean and one standard deviation of y")
     axes.plot(X, function(X), "k--", lw=0.9, label="the function")
     axes.plot(*data, "k.", ms=2, alpha=0.6)
     vectors = model.relevance_vectors()
     at = model.predict_f(vectors)[0]
-    axes.plot(vectors, at, "o", color="#c4501b", ms=6, label=f"{len(vectors)} relevance vectors")
+    axes.plot(vectors, at, "o", color=RED, ms=6, label=f"{len(vectors)} relevance vectors")
     axes.set(xlabel="x", ylabel="y")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
-    figure.savefig(config.output, dpi=110)
-
-
-@click.command(help="A relevance vector machine on a noisy sinc.")
-@click.option("--num-data", default=Config.num_data, show_default=True, help="Rows and centers.")
-@click.option("--noise", default=Config.noise, show_default=True, help="Noise std of y.")
-@click.option("--lengthscale", default=Config.lengthscale, show_default=True, help="Of the kernel.")
-@click.option(
-    "--num-dense-columns",
-    default=Config.num_dense_columns,
-    show_default=True,
-    help="Of the covariance; 0 for a diagonal.",
-)
-@click.option("--num-steps", default=Config.num_steps, show_default=True, help="Training steps.")
-@click.option("--batch-size", default=Config.batch_size, show_default=True, help="Rows per step.")
-@click.option(
-    "--basis-batch-size", default=Config.basis_batch_size, show_default=True, help="Functions."
-)
-@click.option("--num-support", default=Config.num_support, show_default=True, help="Support rows.")
-@click.option(
-    "--learning-rate", default=Config.learning_rate, show_default=True, help="At the start."
-)
-@click.option("--seed", default=Config.seed, show_default=True, help="Data, batches, draws.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
+    save_figure(figure, config.output)
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

@@ -15,14 +15,22 @@ re-fitted on rows that it has not seen, before the posterior takes all.
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 
 import gpflow_sparse as gs
+from _frame import (
+    BLUE,
+    GREEN,
+    RED,
+    new_figure,
+    option,
+    print_numbers,
+    run,
+    save_figure,
+)
 
 NUM_TEST = 1000
 START = 0.3  # of a temperature that is tied, in lengthscales
@@ -33,20 +41,24 @@ Arrays = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """SoftKI and SVGP in 100 columns; test errors against the temperature."""
 
-    num_data: int = 9000  # N
-    num_held_out: int = 1000  # of them, for the noise
-    num_columns: int = 100  # D, of the right part
-    num_inducing: int = 256  # m, of both models
-    batch_size: int = 512
-    num_steps: int = 800  # of the right part
-    links: tuple[int, ...] = (2, 10, 100)  # of the arms of the left part
-    temperatures: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
-    num_short: int = 100  # steps of the left part
-    learning_rate: float = 0.02  # of Adam at the start; it falls to 0
-    seed: int = 0  # of data, points and batches
-    output: Path | None = None  # figure to write
+    num_data: int = option(9000, "N, training rows.")
+    num_held_out: int = option(1000, "Rows of them that are held out for the noise.")
+    num_columns: int = option(100, "D, input columns on the right.")
+    num_inducing: int = option(256, "Interpolation or inducing points.")
+    batch_size: int = option(512, "Rows per step.")
+    num_steps: int = option(800, "Training steps on the right.")
+    links: tuple[int, ...] = option(
+        (2, 10, 100), "Joints of the arms on the left; may be repeated."
+    )
+    temperatures: tuple[float, ...] = option(
+        (0.03, 0.1, 0.3, 1.0, 3.0), "Temperatures on the left; may be repeated."
+    )
+    num_short: int = option(100, "Training steps on the left.")
+    learning_rate: float = option(0.02, "Rate of Adam at the start; it falls to 0.")
+    seed: int = option(0, "Seed of data, points and batches.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def standardize(X: np.ndarray, Y: np.ndarray) -> tuple[Arrays, Arrays]:
@@ -181,11 +193,7 @@ def main(config: Config) -> dict[str, dict[str, float]]:
         results = compare(config)
         errors = {links: errors_by_temperature(links, config) for links in config.links}
     numbers = {name: found for name, (found, _) in results.items()}
-    parts = (
-        f"{name}: " + " ".join(f"{key}={value:.3g}" for key, value in found.items())
-        for name, found in numbers.items()
-    )
-    print("  ".join(parts))
+    print_numbers(numbers, ".3g")
     if config.output is not None:
         draw(config, errors, results)
     return numbers
@@ -196,13 +204,9 @@ def draw(
     errors: dict[int, tuple[list[float], float, float]],
     results: dict[str, tuple[dict[str, float], np.ndarray]],
 ) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10.0, 4.2)
     left, right = figure.subplots(1, 2)
-    colors = ("#1f5f99", "#c4501b", "#3d7d3a", "0.4")
+    colors = (BLUE, RED, GREEN, "0.4")
     for color, (links, (kept, learned, temperature)) in zip(colors, errors.items(), strict=False):
         label = f"{links} columns"
         left.plot(config.temperatures, kept, "o-", color=color, lw=1.4, ms=4, label=label)
@@ -225,40 +229,8 @@ def draw(
     right.set_title(title, fontsize=10, loc="left")
     for panel in (left, right):
         panel.legend(frameon=False, fontsize=9)
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(config.output, dpi=110)
-
-
-_WHAT = {
-    "num_data": "Training rows.",
-    "num_held_out": "Of them, for the noise.",
-    "num_columns": "Input columns, to the right.",
-    "num_inducing": "Points of each model.",
-    "batch_size": "Rows per step.",
-    "num_steps": "Training steps, to the right.",
-    "links": "Input columns, to the left; may be repeated.",
-    "temperatures": "To the left; may be repeated.",
-    "num_short": "Training steps, to the left.",
-    "learning_rate": "Of Adam, at the start.",
-    "seed": "Data, points, batches.",
-}
-
-
-def _options(command: Any) -> Any:
-    for name, text in reversed(_WHAT.items()):
-        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
-        many = isinstance(default, tuple)
-        option = click.option(flag, default=default, multiple=many, show_default=True, help=text)
-        command = option(command)
-    return command
-
-
-@click.command(help="SoftKI and SVGP in 100 columns; test errors against the temperature.")
-@_options
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
+    save_figure(figure, config.output)
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

@@ -12,27 +12,37 @@ so the panels differ by the models and not by the noise of an optimizer.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 
 import gpflow_sparse as gs
+from _frame import (
+    draw_band,
+    draw_inducing_points,
+    legend_below,
+    maximize,
+    mean_and_std,
+    new_figure,
+    option,
+    print_numbers,
+    run,
+    save_figure,
+)
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """Compare SVGP, a mean-only second set and SOLVE-GP on a curve."""
 
-    num_data: int = 200  # N, rows
-    noise: float = 0.25  # standard deviation of the noise on y
-    num_inducing: int = 5  # M, rows of Z
-    num_orthogonal: int = 5  # M2, rows of O
-    num_steps: int = 600  # L-BFGS iterations per sparse model, at most
-    seed: int = 0  # of the data and of where the inducing points start
-    output: Path | None = None  # figure to write
+    num_data: int = option(200, "N, rows.")
+    noise: float = option(0.25, "Standard deviation of the noise on y.")
+    num_inducing: int = option(5, "M, rows of Z.")
+    num_orthogonal: int = option(5, "M2, rows of O.")
+    num_steps: int = option(600, "L-BFGS iterations per sparse model, at most.")
+    seed: int = option(0, "Seed of the data and of the starting inducing points.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def curve(x: np.ndarray) -> np.ndarray:
@@ -80,13 +90,6 @@ def new_likelihood() -> gpflow.likelihoods.Gaussian:
     return gpflow.likelihoods.Gaussian(variance=0.1)
 
 
-def maximize(model: gpflow.models.GPModel, loss: Any, num_steps: int) -> None:
-    """L-BFGS: the objective is deterministic and small."""
-    gpflow.optimizers.Scipy().minimize(
-        loss, model.trainable_variables, options={"maxiter": num_steps}
-    )
-
-
 def main(config: Config) -> dict[str, float]:
     """
     Fit the four models and the exact Gaussian process; print one line; draw if asked to.
@@ -96,13 +99,13 @@ def main(config: Config) -> dict[str, float]:
     """
     X, Y = make_data(config)
     exact = gpflow.models.GPR((X, Y), new_kernel(), noise_variance=0.1)
-    maximize(exact, exact.training_loss_closure(), num_steps=1000)
+    maximize(exact, num_steps=1000)
     models = build_models(X, config)
     for model in models.values():
-        maximize(model, model.training_loss_closure((X, Y)), config.num_steps)
+        maximize(model, config.num_steps, (X, Y))
     numbers = {name: float(model.elbo((X, Y))) for name, model in models.items()}
     numbers["exact"] = float(exact.log_marginal_likelihood())
-    print("  ".join(f"{name}={value:.2f}" for name, value in numbers.items()))
+    print_numbers(numbers, ".2f")
     if config.output is not None:
         draw(config, (X, Y), models, exact, numbers)
     return numbers
@@ -116,9 +119,6 @@ def draw(
     numbers: dict[str, float],
 ) -> None:
     """One panel per model, the exact posterior dashed in each."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     M, M2 = config.num_inducing, config.num_orthogonal
     titles = {
         "svgp": f"SVGP, {M} points",
@@ -126,11 +126,10 @@ def draw(
         "solvegp": f"SOLVE-GP, {M} + {M2}",
         "svgp_union": f"SVGP, {M + M2} points",
     }
-    figure = Figure(figsize=(9.0, 5.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9.0, 5.6)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for panel, (name, model) in zip(panels.flat, models.items(), strict=True):
-        draw_panel(panel, data, model, exact)
+        draw_panel(panel, data, model, exact, numbers["exact"])
         panel.set_title(titles[name], fontsize=10, loc="left")
         panel.set_title(
             f"bound {numbers[name]:.1f}".replace("-", "\N{MINUS SIGN}"),
@@ -142,13 +141,8 @@ def draw(
         panel.set_xlabel("x")
     for panel in panels[:, 0]:
         panel.set_ylabel("y")
-    handles, labels = panels[1, 0].get_legend_handles_labels()
-    evidence = f"exact GP, evidence {numbers['exact']:.1f} nats".replace("-", "\N{MINUS SIGN}")
-    labels = [evidence if text == "exact GP" else text for text in labels]
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9
-    )
-    figure.savefig(config.output, dpi=110)
+    legend_below(figure, panels[1, 0])
+    save_figure(figure, config.output)
 
 
 def draw_panel(
@@ -156,46 +150,19 @@ def draw_panel(
     data: tuple[np.ndarray, np.ndarray],
     model: gpflow.models.GPModel,
     exact: gpflow.models.GPR,
+    evidence: float,
 ) -> None:
     """Observations, f with three standard deviations to each side, inducing points at the foot."""
-    blue, x = "#1f5f99", np.linspace(-1.5, 7.5, 400)[:, None]
+    x = np.linspace(-1.5, 7.5, 400)[:, None]
     panel.plot(*data, ".", color="0.5", ms=4, mec="none", label="data")
-    mean, std = mean_and_std(model, x)
-    panel.fill_between(x[:, 0], mean - 3 * std, mean + 3 * std, color=blue, alpha=0.28, lw=0)
-    panel.plot(x[:, 0], mean, color=blue, lw=1.8, label="mean and 3 sd of f")
+    draw_band(panel, x, model, 3, "mean and 3 sd of f")
     mean, std = mean_and_std(exact, x)
-    for line, label in ((mean, "exact GP"), (mean - 3 * std, None), (mean + 3 * std, None)):
+    title = f"exact GP, evidence {evidence:.1f} nats".replace("-", "\N{MINUS SIGN}")
+    for line, label in ((mean, title), (mean - 3 * std, None), (mean + 3 * std, None)):
         panel.plot(x[:, 0], line, color="0.15", lw=0.8, ls=(0, (4, 3)), label=label)
-    sets = getattr(model.inducing_variable, "sets", (model.inducing_variable,))
-    styles = (("+", "Z", "black", 1.6), ("^", "O", "#c4501b", 0.8))
-    for points, (marker, label, color, width) in zip(sets, styles, strict=False):
-        Z = points.Z.numpy()[:, 0]
-        panel.plot(
-            Z, np.full(len(Z), -3.35), marker, color=color, ms=7, mew=width, ls="", label=label
-        )
+    draw_inducing_points(panel, model.inducing_variable, -3.35)
     panel.set(xlim=(-1.5, 7.5), ylim=(-3.7, 3.4))
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def mean_and_std(model: gpflow.models.GPModel, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean and standard deviation of f, each [N]."""
-    mean, var = (moment.numpy()[:, 0] for moment in model.predict_f(x))
-    return mean, np.sqrt(var)
-
-
-@click.command(help="Compare SVGP, a mean-only second set and SOLVE-GP on a curve.")
-@click.option("--num-data", default=Config.num_data, show_default=True, help="Rows N.")
-@click.option("--noise", default=Config.noise, show_default=True, help="Noise std of y.")
-@click.option("--num-inducing", default=Config.num_inducing, show_default=True, help="Rows of Z.")
-@click.option(
-    "--num-orthogonal", default=Config.num_orthogonal, show_default=True, help="Rows of O."
-)
-@click.option("--num-steps", default=Config.num_steps, show_default=True, help="L-BFGS iterations.")
-@click.option("--seed", default=Config.seed, show_default=True, help="Data and starting points.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

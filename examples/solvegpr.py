@@ -10,28 +10,37 @@ Mnih (2020, arXiv:1910.10596v5), eqs. (3), (14) and (30).
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import click
 import gpflow
 import numpy as np
 
 import gpflow_sparse as gs
+from _frame import (
+    BLUE,
+    draw_inducing_points,
+    legend_below,
+    maximize,
+    mean_and_std,
+    new_figure,
+    option,
+    print_numbers,
+    run,
+    save_figure,
+)
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """Fit SOLVE-GP regression to a wave with a gap, and draw functions from it."""
 
-    num_data: int = 400  # N, rows
-    noise: float = 0.3  # standard deviation of the noise on y
-    num_inducing: int = 8  # M, rows of Z
-    num_orthogonal: int = 8  # M2, rows of O
-    num_steps: int = 100  # L-BFGS iterations, at most
-    num_draws: int = 12  # functions
-    seed: int = 0  # of the data, the inducing points and the functions
-    output: Path | None = None  # figure to write
+    num_data: int = option(400, "N, rows.")
+    noise: float = option(0.3, "Standard deviation of the noise on y.")
+    num_inducing: int = option(8, "M, rows of Z.")
+    num_orthogonal: int = option(8, "M2, rows of O.")
+    num_steps: int = option(100, "L-BFGS iterations, at most.")
+    num_draws: int = option(12, "Functions drawn.")
+    seed: int = option(0, "Seed of the data, the inducing points and the functions.")
+    output: str | None = option(None, "Figure to write.")
 
 
 def make_data(config: Config) -> tuple[np.ndarray, np.ndarray]:
@@ -83,15 +92,11 @@ def main(config: Config) -> dict[str, float]:
     """
     data = make_data(config)
     model = build_model(data, config)
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure(),
-        model.trainable_variables,
-        options={"maxiter": config.num_steps},
-    )
+    maximize(model, config.num_steps)
     solvegp = model.to_solvegp()
     numbers = all_bounds(model)
     numbers |= {"gap": float(model.structured_gap()), "solvegp": float(solvegp.elbo(data))}
-    print("  ".join(f"{name}={value:.2f}" for name, value in numbers.items()))
+    print_numbers(numbers, ".2f")
     if config.output is not None:
         draw(config, data, solvegp)
     return numbers
@@ -99,48 +104,23 @@ def main(config: Config) -> dict[str, float]:
 
 def draw(config: Config, data: tuple[np.ndarray, np.ndarray], model: gs.models.SOLVEGP) -> None:
     """Functions drawn from the posterior, over its mean and three standard deviations."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    blue, x = "#1f5f99", np.linspace(-1.0, 11.0, 600)[:, None]
+    x = np.linspace(-1.0, 11.0, 600)[:, None]
     functions = model.posterior().sample_functions(config.num_draws, seed=config.seed)
-    mean, var = (moment.numpy()[:, 0] for moment in model.predict_f(x))
-    std = np.sqrt(var)
-    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    mean, std = mean_and_std(model, x)
+    figure = new_figure(9.0, 4.2)
     panel = figure.subplots()
     panel.plot(*data, ".", color="0.6", ms=3, mec="none", label="data")
     panel.fill_between(
-        x[:, 0], mean - 3 * std, mean + 3 * std, color=blue, alpha=0.18, lw=0, label="3 sd of f"
+        x[:, 0], mean - 3 * std, mean + 3 * std, color=BLUE, alpha=0.18, lw=0, label="3 sd of f"
     )
-    lines = panel.plot(x[:, 0], functions(x)[..., 0].numpy().T, color=blue, lw=0.7)
+    lines = panel.plot(x[:, 0], functions(x)[..., 0].numpy().T, color=BLUE, lw=0.7)
     lines[0].set_label(f"{config.num_draws} functions")
     panel.plot(x[:, 0], mean, color="0.15", lw=1.2, ls=(0, (4, 3)), label="mean of f")
-    for points, marker, label, color in zip(
-        model.inducing_variable.sets, "+^", "ZO", ("black", "#c4501b"), strict=True
-    ):
-        Z = points.Z.numpy()[:, 0]
-        panel.plot(Z, np.full(len(Z), -3.6), marker, color=color, ms=7, ls="", label=label)
+    draw_inducing_points(panel, model.inducing_variable, -3.6)
     panel.set(xlim=(-1.0, 11.0), ylim=(-3.9, 3.5), xlabel="x", ylabel="y")
-    panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=9)
-    figure.savefig(config.output, dpi=110)
-
-
-@click.command(help="Fit SOLVE-GP regression to a wave with a gap, and draw functions from it.")
-@click.option("--num-data", default=Config.num_data, show_default=True, help="Rows N.")
-@click.option("--noise", default=Config.noise, show_default=True, help="Noise std of y.")
-@click.option("--num-inducing", default=Config.num_inducing, show_default=True, help="Rows of Z.")
-@click.option(
-    "--num-orthogonal", default=Config.num_orthogonal, show_default=True, help="Rows of O."
-)
-@click.option("--num-steps", default=Config.num_steps, show_default=True, help="L-BFGS iterations.")
-@click.option("--num-draws", default=Config.num_draws, show_default=True, help="Functions drawn.")
-@click.option("--seed", default=Config.seed, show_default=True, help="Data, points and functions.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
+    legend_below(figure, panel)
+    save_figure(figure, config.output)
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)

@@ -17,12 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 import tensorflow as tf
 
 import gpflow_sparse as gs
+from _frame import (
+    BLUE,
+    RED,
+    mean_and_std,
+    new_figure,
+    option,
+    print_numbers,
+    run,
+    save_figure,
+)
 
 NUM_TEST = 2000
 NUM_WALKS = 400
@@ -33,20 +42,20 @@ Arrays = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Config:
-    """What a run depends on."""
+    """SWSGP and SVGP on a rough surface; averages from joint predictions."""
 
-    num_data: int = 20_000  # N
-    lengthscale: float = 0.07  # of the surface, on a square of side 1
-    noise: float = 0.3  # standard deviation, where the surface's is 1
-    num_inducing: int = 2000  # M
-    num_neighbors: int = 16  # H
-    kl_weighting: str = "usage"
-    num_steps: int = 2000
-    batch_size: int = 128
-    num_svgp: int = 512  # points of GPflow's SVGP
-    stride: float = 0.005  # of the walks
-    seed: int = 0  # of data, points and batches
-    output: Path | None = None  # figure to write
+    num_data: int = option(20_000, "N, training rows.")
+    lengthscale: float = option(0.07, "Lengthscale of the surface, on a square of side 1.")
+    noise: float = option(0.3, "Standard deviation of the noise; that of the surface is 1.")
+    num_inducing: int = option(2000, "M, inducing points of SWSGP.")
+    num_neighbors: int = option(16, "H, neighbors of a row.")
+    kl_weighting: str = option("usage", "Weights of the KL terms: usage, paper or chain.")
+    num_steps: int = option(2000, "Training steps.")
+    batch_size: int = option(128, "Rows per step.")
+    num_svgp: int = option(512, "Inducing points of GPflow's SVGP.")
+    stride: float = option(0.005, "Length of a step of the walks.")
+    seed: int = option(0, "Seed of data, points and batches.")
+    output: str | None = option(None, "Figure to write.")
 
 
 class Surface:
@@ -187,11 +196,7 @@ def main(config: Config) -> dict[str, dict[str, float]]:
     numbers["swsgp"]["saved"] = saved_and_loaded(model, test)
     svgp = train_svgp(data, seconds, config)
     numbers["svgp"] = scores(svgp, test, surface(test))
-    parts = (
-        f"{name}: " + " ".join(f"{key}={value:.3g}" for key, value in found.items())
-        for name, found in numbers.items()
-    )
-    print("  ".join(parts))
+    print_numbers(numbers, ".3g")
     if config.output is not None:
         draw(config, surface, {"svgp": svgp, "swsgp": model}, averages)
     return numbers
@@ -201,27 +206,22 @@ def draw(
     config: Config, surface: Surface, models: dict[str, Any], averages: dict[str, list[float]]
 ) -> None:
     """Bands are two standard deviations of f to each side."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11.0, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.0, 4.0)
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1.0))
     x = np.linspace(0.0, 1.0, 401)
     cut = np.stack([x, np.full_like(x, 0.5)], axis=1)
     labels = {
-        "svgp": (f"GPflow SVGP, {config.num_svgp} points", "#c4501b"),
-        "swsgp": (f"SWSGP, {config.num_inducing}, {config.num_neighbors} neighbors", "#1f5f99"),
+        "svgp": (f"GPflow SVGP, {config.num_svgp} points", RED),
+        "swsgp": (f"SWSGP, {config.num_inducing}, {config.num_neighbors} neighbors", BLUE),
     }
     for name, (label, color) in labels.items():
-        mean, var = (part.numpy()[:, 0] for part in models[name].predict_f(cut))
-        sd = np.sqrt(var)
+        mean, sd = mean_and_std(models[name], cut)
         left.plot(x, mean, color=color, lw=1.4, label=label)
         left.fill_between(x, mean - 2.0 * sd, mean + 2.0 * sd, color=color, alpha=0.25, lw=0.0)
     left.plot(x, surface(cut)[:, 0], color="black", lw=0.9, ls="--", label="surface")
     left.set(xlabel="first column; the second is 0.5", ylabel="f", xlim=(0.0, 1.0))
     right.axhline(0.95, color="0.8", lw=1.0)
-    styles = {"joint": ("joint", "#1f5f99", "o-"), "independent": ("variances alone", "0.4", "s--")}
+    styles = {"joint": ("joint", BLUE, "o-"), "independent": ("variances alone", "0.4", "s--")}
     for name, (label, color, style) in styles.items():
         right.plot(LENGTHS, averages[name], style, color=color, lw=1.4, ms=4, label=label)
     right.set(xlabel="points averaged along a walk", ylabel="within the 95 % interval")
@@ -229,38 +229,8 @@ def draw(
     right.minorticks_off()
     for panel in (left, right):
         panel.legend(frameon=False, fontsize=9)
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(config.output, dpi=110)
-
-
-_WHAT = {
-    "num_data": "Training rows.",
-    "lengthscale": "Of the surface.",
-    "noise": "Standard deviation of the noise.",
-    "num_inducing": "Inducing points of SWSGP.",
-    "num_neighbors": "Of them, those a row sees.",
-    "kl_weighting": "usage, paper or chain.",
-    "num_steps": "Training steps.",
-    "batch_size": "Rows per step.",
-    "num_svgp": "Inducing points of SVGP.",
-    "stride": "Of the walks.",
-    "seed": "Data, points, batches.",
-}
-
-
-def _options(command: Any) -> Any:
-    for name, text in reversed(_WHAT.items()):
-        flag, default = f"--{name.replace('_', '-')}", getattr(Config, name)
-        command = click.option(flag, default=default, show_default=True, help=text)(command)
-    return command
-
-
-@click.command(help="SWSGP and SVGP on a rough surface; averages from joint predictions.")
-@_options
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Figure to write.")
-def cli(**options: Any) -> None:
-    main(Config(**options))
+    save_figure(figure, config.output)
 
 
 if __name__ == "__main__":
-    cli()
+    run(main, Config)
