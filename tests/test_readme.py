@@ -13,7 +13,7 @@ import gpflow_sparse as gs
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = sorted(path for path in (ROOT / "docs" / "methods").glob("*.md") if path.stem != "index")
-DEFAULT_TIER = {"basis", "odvgp"}  # the other pages are nightly
+DEFAULT_TIER = {"solvegp", "swsgp"}  # the other pages are nightly
 
 
 def snippets(path: Path) -> list[str]:
