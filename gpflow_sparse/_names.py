@@ -42,6 +42,8 @@ _NEW_PLACES = {
         "patch_sums": "kernels.convolutional",
         "covariances.patch_sums": "kernels.convolutional",
         "inference.noise_profile": "inference.rotation",
+        "models.weight_space": "models.basis",
+        "posteriors.type_one": "models.grief",
         "bases.eigensystems": "bases.grid_eigenfunctions",
         "bases.grids": "bases.product",
         "bases.interpolation": "bases.product",

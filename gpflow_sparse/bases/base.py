@@ -57,10 +57,12 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         I)``. The layout of ``gpflow_sparse.inference.blocks`` and ``.collapsed``.
 
         :param X: ``[N, D]``.
-        :param precomputed: the result of :meth:`precompute`; None computes it.
+        :param precomputed: the result of :meth:`precompute`, for inputs that are valid already;
+            None validates X and computes it.
         """
-        X = self._require_inputs(X)
-        return self._features(X, self.precompute() if precomputed is None else precomputed)
+        if precomputed is None:
+            X, precomputed = self._require_inputs(X), self.precompute()
+        return self._features(X, precomputed)
 
     def precompute(self) -> tuple[tf.Tensor, ...]:
         """Tensors of :meth:`features` that are the same for all X; gradients flow through them."""

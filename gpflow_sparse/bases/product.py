@@ -4,7 +4,7 @@
 such a product is refused by name; a kernel class of the user's own is tested numerically.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,16 +45,18 @@ class ProductFactors:
                 f"{type(kernel).__name__}."
             )
         component_checks.require_kernel(kernel, num_columns)
-        self._leaves = [
-            (leaf, tuple(np.arange(num_columns)[leaf.active_dims].tolist()))
-            for leaf in _leaves(kernel)
-        ]
-        for leaf, columns in self._leaves:
-            _require_product_leaf(leaf, columns, num_columns)
         self._num_columns = num_columns
-        self.columns = tuple(
-            sorted({i for leaf, read in self._leaves for i in read if not _is_constant(leaf)})
-        )
+        self._leaves: list[tuple[Kernel, tuple[int, ...]]] = []
+        pending = [kernel]
+        while pending:
+            leaf = pending.pop(0)
+            if type(leaf) is kernels.Product:
+                pending = [*leaf.kernels, *pending]
+                continue
+            read = tuple(np.arange(num_columns)[leaf.active_dims].tolist())
+            _require_product_leaf(leaf, read, num_columns)
+            self._leaves.append((leaf, () if type(leaf) is kernels.Constant else read))
+        self.columns = tuple(sorted({i for _, read in self._leaves for i in read}))
         """The input columns that the kernel reads."""
 
     def variance(self) -> tf.Tensor:
@@ -70,27 +72,24 @@ class ProductFactors:
         In the float type of ``t``; see :meth:`precision`.
         """
         center = 0.5 * (tf.reduce_min(u) + tf.reduce_max(u))  # stationary: a shift is nothing
-        product = None
+        t, u, product = t - center, u - center, None
         for leaf, columns in self._leaves:
-            if column in columns and not _is_constant(leaf):
-                part = self._leaf_factor(leaf, columns, column, t - center, u - center)
-                product = part if product is None else product * part
+            if column not in columns:
+                continue
+            if type(leaf) is kernels.SquaredExponential:
+                # a number of Python's would be cast by way of float32
+                scale = tf.convert_to_tensor(leaf.lengthscales, dtype_hint=t.dtype)
+                scale = tf.cast(scale, t.dtype)
+                scale = scale[columns.index(column)] if scale.shape.rank else scale
+                part = tf.exp(-0.5 * tf.square((t[:, None] - u[None, :]) / scale))
+            else:
+                # all other columns at the same value: their factors are 1
+                dtype = float_type(leaf)
+                axis = tf.one_hot([column], self._num_columns, dtype=dtype)  # [1, D]
+                part = leaf(tf.cast(t, dtype)[:, None] * axis, tf.cast(u, dtype)[:, None] * axis)
+                part = tf.cast(part / leaf(tf.zeros_like(axis), full_cov=False), t.dtype)
+            product = part if product is None else product * part
         return product
-
-    def _leaf_factor(
-        self, leaf: Kernel, columns: tuple[int, ...], column: int, t: tf.Tensor, u: tf.Tensor
-    ) -> tf.Tensor:
-        """``[n, m]`` of one kernel of the product that reads ``columns``."""
-        if type(leaf) is kernels.SquaredExponential:
-            # a number of Python's would be cast by way of float32
-            scales = tf.cast(tf.convert_to_tensor(leaf.lengthscales, dtype_hint=t.dtype), t.dtype)
-            scale = scales[columns.index(column)] if scales.shape.rank else scales
-            return tf.exp(-0.5 * tf.square((t[:, None] - u[None, :]) / scale))
-        # all other columns at the same value: their factors are 1
-        dtype = float_type(leaf)
-        axis = tf.one_hot([column], self._num_columns, dtype=dtype)  # [1, D]
-        values = leaf(tf.cast(t, dtype)[:, None] * axis, tf.cast(u, dtype)[:, None] * axis)
-        return tf.cast(values / leaf(tf.zeros_like(axis), full_cov=False), t.dtype)
 
     def precision(self, column: int, dtype: tf.DType) -> float:
         """Machine epsilon of :meth:`factor` in ``dtype``: some kernels compute in their own."""
@@ -134,14 +133,6 @@ def _is_product_at(kernel: Kernel, X: np.ndarray, Z: np.ndarray, shift: np.ndarr
     return all(np.allclose(a, b, rtol=tolerance, atol=small) for a, b in pairs)
 
 
-def _leaves(kernel: Kernel) -> Iterator[Kernel]:
-    if type(kernel) is kernels.Product:
-        for part in kernel.kernels:
-            yield from _leaves(part)
-    else:
-        yield kernel
-
-
 def _require_product_leaf(leaf: Kernel, columns: tuple[int, ...], num_columns: int) -> None:
     kind = type(leaf)
     if kind in (kernels.SquaredExponential, kernels.Constant) or (
@@ -175,10 +166,6 @@ def _looks_like_a_product(leaf: Kernel, num_columns: int) -> bool:
     with tf.init_scope():
         # values are unknown in a graph; the basis has tested the kernel when it was made
         return not tf.executing_eagerly() or is_product_kernel(leaf, num_columns)
-
-
-def _is_constant(leaf: Kernel) -> bool:
-    return type(leaf) is kernels.Constant
 
 
 def make_grid(

@@ -161,9 +161,7 @@ def optimal_q(
     :return: means ``[M_b, P]`` and lower triangular factors ``[M_b, M_b]`` of the covariances.
     """
     mean = tf.linalg.cholesky_solve(_noise_factor(sums.AAT, noise), sums.Ae) / noise
-    factors = [
-        _inverse_factor(_precision(block, noise)) for block in _diagonal_blocks(sums.AAT, sizes)
-    ]
+    factors = [_inverse_factor(block, noise) for block in _diagonal_blocks(sums.AAT, sizes)]
     return tf.split(mean, list(sizes), axis=0), factors
 
 
@@ -208,12 +206,10 @@ def _num_outputs(sums: RowSums) -> tf.Tensor:
     return tf.cast(tf.shape(sums.Ae)[1], tf.float64)
 
 
-def _precision(AAT: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    return linalg.add_jitter(AAT / noise, tf.ones([], tf.float64))
-
-
 def _noise_factor(AAT: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    return linalg.cholesky(_precision(AAT, noise), "I + A A^T / noise")
+    """``chol(I + A A^T / noise)``."""
+    precision = linalg.add_jitter(AAT / noise, tf.ones([], tf.float64))
+    return linalg.cholesky(precision, "I + A A^T / noise")
 
 
 def _half_log_det(L: tf.Tensor) -> tf.Tensor:
@@ -226,14 +222,14 @@ def _diagonal_blocks(matrix: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]
     return [matrix[e - size : e, e - size : e] for size, e in zip(sizes, ends, strict=True)]
 
 
-def _inverse_factor(matrix: tf.Tensor) -> tf.Tensor:
+def _inverse_factor(AAT: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """
-    Lower triangular ``R`` with ``R R^T = matrix^-1``, which is never formed.
+    Lower triangular ``R`` with ``R R^T = (I + A A^T / noise)^-1``, which is never formed.
 
-    Reversing rows and columns turns lower triangles into upper ones: ``matrix = U U^T`` with U
+    Reversing rows and columns turns lower triangles into upper ones: the matrix is ``U U^T`` with U
     upper triangular, and ``R = U^-T``.
     """
-    reversed_factor = linalg.cholesky(tf.reverse(matrix, [0, 1]), "I + A A^T / noise")
-    eye = tf.eye(tf.shape(matrix)[0], dtype=matrix.dtype)
+    reversed_factor = _noise_factor(tf.reverse(AAT, [0, 1]), noise)
+    eye = tf.eye(tf.shape(AAT)[0], dtype=AAT.dtype)
     inverse = linalg.solve_triangular(reversed_factor, eye)
     return tf.linalg.matrix_transpose(tf.reverse(inverse, [0, 1]))

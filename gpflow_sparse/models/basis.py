@@ -1,5 +1,6 @@
 """Gaussian processes that are finite sums: exact regression, and any likelihood by minibatches."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -19,10 +20,115 @@ from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.weight_space import WeightSpaceModel
+from gpflow_sparse.models.held_data import columns, row_sums
+from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.posteriors import BasisPosterior
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
+
+
+class WeightSpaceModel(RegressionModel):
+    """
+    A regression model with a finite basis of m functions, Gaussian noise and q in closed form.
+
+    The data enter by sums over rows, ``A A^T [m, m]`` and ``A (Y - mean)``, streamed: memory O(m^2)
+    and that of one block of rows, gradients included, for any N. A subclass defines the objective,
+    and where they differ from ``kernel`` and ``basis`` the prior and the sums of its predictions.
+    """
+
+    takes_batches = True
+
+    def __init__(
+        self,
+        data: Any,
+        kernel: Kernel,
+        basis: FiniteBasis,
+        *,
+        mean_function: MeanFunction | None = None,
+        noise_variance: Any = 1.0,
+    ) -> None:
+        """As in the subclasses, which document it."""
+        super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
+        self.basis = basis
+        self._require_parts(self.input_dim, self.dtype)
+
+    @public_method("the objective")
+    def log_marginal_likelihood(self) -> tf.Tensor:
+        """
+        ``log N(Y | mean, Phi Phi^T + noise I)``, of the finite sum of functions alone: a scalar, in
+        nats. Time O(N m^2 + m^3).
+        """
+        return tf.cast(collapsed.log_density(self._sums(), self._noise()), self.dtype)
+
+    @public_method()
+    def refresh_basis(self) -> bool:
+        """
+        Choose the functions anew for the present kernel, where the basis has a choice: see
+        :meth:`gpflow_sparse.bases.GridEigenfunctions.refresh`.
+
+        :return: whether they have changed.
+        """
+        return self.basis.refresh()
+
+    @public_method("the posterior of the weights")
+    def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        The exact posterior of the weights.
+
+        :return: mean ``[m, P]`` and lower factors ``[P, m, m]`` of the covariance, which is the
+            same for all outputs.
+        """
+        size = [self.basis.num_basis]
+        (mean,), (factor,) = collapsed.optimal_q(*self._posterior_sums(), size)
+        factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
+        return tf.cast(mean, self.dtype), factors
+
+    @public_method()
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> BasisPosterior:
+        """
+        The posterior process with the q of :meth:`compute_qu`.
+
+        ``predict_f`` of a posterior with a cache keeps the q of the last ``update_cache()``; all
+        else computes q anew at every call, in a pass over the rows, as the model's ``predict``
+        methods do.
+
+        :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
+        """
+        kernel, basis = self._prior()
+        return CollapsedPosterior(
+            self.compute_qu,
+            kernel,
+            BasisFeatures(basis),
+            mean_function=self.mean_function,
+            precompute_cache=precompute_cache,
+        )
+
+    @property
+    def input_dim(self) -> int | None:
+        return columns(self.data)[0]
+
+    def _prior(self) -> tuple[Kernel, FiniteBasis]:
+        """The kernel of f in predictions, and the basis that its weights belong to."""
+        return self.kernel, self.basis
+
+    def _sums(self) -> collapsed.RowSums:
+        """Sums of the features over all rows, streamed; gradients flow to all parameters."""
+        # a finite sum has no residual variance
+        diagonal = None if isinstance(self.kernel, Basis) else self._kernel_diagonal
+        return row_sums(self.basis, self.data, self.mean_function, self.dtype, diagonal)
+
+    def _kernel_diagonal(self, X: tf.Tensor) -> tf.Tensor:
+        return self.kernel(X, full_cov=False)
+
+    def _posterior_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
+        """Sums and noise variance that determine the posterior of the weights."""
+        return self._sums(), self._noise()
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        require_basis(self.basis)
+        super()._require_parts(num_columns, dtype)
 
 
 class BasisGPR(WeightSpaceModel):
@@ -70,9 +176,6 @@ class BasisGPR(WeightSpaceModel):
         """
         return to_svgp(self, num_data, keep_residual=False)
 
-    def _sums(self) -> collapsed.RowSums:
-        return self._row_sums()
-
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         if not isinstance(self.kernel, Basis) or self.kernel.basis is not self.basis:
@@ -80,6 +183,30 @@ class BasisGPR(WeightSpaceModel):
                 "kernel must be the gs.kernels.Basis of this model's basis; make a new BasisGPR "
                 "for another basis."
             )
+
+
+class CollapsedPosterior(BasisPosterior):
+    """
+    A posterior over weights whose q is computed anew from the parameters for every prediction.
+
+    No underscore before the name: TensorFlow refuses it for a module that is made in a graph.
+    """
+
+    def __init__(
+        self,
+        compute_qu: Callable[[], tuple[tf.Tensor, tf.Tensor]],
+        kernel: Kernel,
+        inducing_variable: BasisFeatures,
+        **options: Any,
+    ) -> None:
+        self._compute_qu = compute_qu
+        super().__init__(kernel, inducing_variable, None, None, **options)
+
+    def _q(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._compute_qu()
+
+    def _q_sqrt_is_missing(self) -> bool:
+        return False
 
 
 class BasisSVGP(VariationalModel):
@@ -115,8 +242,8 @@ class BasisSVGP(VariationalModel):
         :param q_mu: starting mean ``[m, L]``; default zero.
         :param q_sqrt: starting lower factors ``[L, m, m]``; default the prior's, the identity.
         :param num_data: N, the number of training rows; see :class:`VariationalModel`.
-        :param keep_residual: whether the part of the kernel that the basis leaves is in the model;
-            None for yes where the basis is a projection, which it must be.
+        :param keep_residual: whether the residual of the kernel is in the model, which needs a
+            basis that is a projection; None for yes if it is one.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
@@ -163,7 +290,7 @@ class BasisSVGP(VariationalModel):
 
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
-        """The pair ``(q_mu, q_sqrt)``: what a natural-gradient step moves."""
+        """The pair ``(q_mu, q_sqrt)`` that a natural-gradient step updates."""
         return ((self.q_mu, self.q_sqrt),)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
@@ -176,8 +303,8 @@ def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
     """
     The kernel of a model over the weights of ``basis``.
 
-    :param keep_residual: with what the basis leaves of its kernel; None for yes if it can.
-    :raises ValueError: for something that is not a basis, or a residual that there is not.
+    :param keep_residual: with the residual of the kernel; None for yes if basis is a projection.
+    :raises ValueError: for something that is not a basis, or a residual of another basis.
     """
     projection = require_basis(basis)
     if isinstance(basis, ReweightedBasis):
@@ -196,16 +323,11 @@ def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
 
 
 def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: bool) -> BasisSVGP:
-    """A copy of the model's parts around its optimal q."""
+    """A :class:`BasisSVGP` of copies of the model's components, with its optimal q."""
     q_mu, q_sqrt = model.compute_qu()
     parts = tf.Module()
-    parts.all = (
-        model._prior()[1],
-        model.likelihood,
-        model.mean_function,
-        model.standardizer,
-    )
-    # together, for what is shared among them
+    parts.all = model._prior()[1], model.likelihood, model.mean_function, model.standardizer
+    # copied together, because they may share parameters
     basis, likelihood, mean_function, standardizer = gpflow.utilities.deepcopy(parts).all
     svgp = BasisSVGP(
         basis,
@@ -230,12 +352,9 @@ def _parameter(value: Any, shape: tuple[int, ...], name: str, transform: Any = N
 
 
 def _require_shapes(q_mu: Any, q_sqrt: Any, num_basis: int, num_latent_gps: int) -> None:
-    """For parameters that were assigned; a diagonal ``q_sqrt [m, L]`` is one of them."""
+    """Refuse assigned parameters of other shapes; a diagonal ``q_sqrt [m, L]`` may be assigned."""
     m, L = num_basis, num_latent_gps
-    for name, value, shapes in (
-        ("q_mu", q_mu, [(m, L)]),
-        ("q_sqrt", q_sqrt, [(L, m, m), (m, L)]),
-    ):
+    for name, value, shapes in (("q_mu", q_mu, [(m, L)]), ("q_sqrt", q_sqrt, [(L, m, m), (m, L)])):
         shape = getattr(value, "shape", None)
         if shape is None or not any(shape.is_compatible_with(known) for known in shapes):
             raise ValueError(

@@ -11,17 +11,21 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
-from gpflow_sparse.inference import collapsed
+from gpflow_sparse.inference import collapsed, sampling, type_one
+from gpflow_sparse.inference.quadrature import quadrature
 from gpflow_sparse.inference.rotation import rotated_log_density
 from gpflow_sparse.kernels import Basis, Corrected
-from gpflow_sparse.models.basis import BasisSVGP, to_svgp
-from gpflow_sparse.models.fixed_statistics import FixedStatistics
-from gpflow_sparse.models.grief_checks import require_options, require_statistics
+from gpflow_sparse.models.basis import BasisSVGP, WeightSpaceModel, to_svgp
 from gpflow_sparse.models.held_data import Tensors, hold, some_inputs, streamed
-from gpflow_sparse.models.weight_space import WeightSpaceModel
+from gpflow_sparse.models.snapshot import FixedStatistics
+from gpflow_sparse.posteriors.components import RotatedComponents, WeightedComponents
 from gpflow_sparse.posteriors.mixture import MixturePosterior
-from gpflow_sparse.posteriors.type_one import make_prior, type_one_posterior
+from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
+
+_OBJECTIVES = ("bound", "likelihood", "corrected")
+_REWEIGHTED = (None, "original", "rotated")
+_SAMPLERS = {"mala": sampling.mala, "hmc": sampling.hmc, "nuts": sampling.nuts}
 
 
 class GRIEF(WeightSpaceModel):
@@ -31,7 +35,7 @@ class GRIEF(WeightSpaceModel):
 
     Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions (GP-GRIEF)"
     (2018); see :class:`~gpflow_sparse.bases.GridEigenfunctions` for the functions. ``objective``
-    says what is maximized over the hyperparameters, and which prior predictions have:
+    says what is maximized over the hyperparameters, and the prior of predictions:
 
     - "bound": the collapsed variational bound of the whole kernel, of which the weights are
       inducing variables with ``Kuu = I``. At most the exact log evidence, and larger with more
@@ -86,7 +90,7 @@ class GRIEF(WeightSpaceModel):
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
-        require_options(reweighted, objective)
+        _require_options(reweighted, objective)
         held = hold(data, batches=True)
         basis = GridEigenfunctions(
             kernel,
@@ -112,7 +116,7 @@ class GRIEF(WeightSpaceModel):
                 dtype=gpflow.default_float(),
             )
             self._statistics = FixedStatistics(
-                self._row_sums(),
+                super()._sums(),
                 rotated=reweighted == "rotated",
                 fixed=self._fixed(),
                 data=self.data,
@@ -144,7 +148,7 @@ class GRIEF(WeightSpaceModel):
 
     def refresh_basis(self) -> bool:
         """
-        Choose the eigenfunctions anew for the kernel as it is now; see
+        Choose the eigenfunctions anew for the present kernel; see
         :meth:`GridEigenfunctions.refresh`. With ``reweighted``, if anything has changed, also read
         the data again and start the weights at 1.
 
@@ -155,7 +159,7 @@ class GRIEF(WeightSpaceModel):
             return changed
         changed = changed or not self._statistics.is_current(self._fixed(), self.data)
         if changed:
-            self._statistics.update(self._row_sums(), self._fixed(), self.data)
+            self._statistics.update(super()._sums(), self._fixed(), self.data)
             self.weights.assign(np.ones(self.basis.num_basis))
         return changed
 
@@ -185,43 +189,64 @@ class GRIEF(WeightSpaceModel):
         seed: int = 0,
     ) -> MixturePosterior:
         """
-        Type-I inference: weights and noise variance integrated over, not maximized.
+        Type-I inference: weights and noise variance are integrated over, not maximized.
 
-        Priors are log-normal, given by mode and variance; defaults of all numbers are those of
+        Priors are log-normal, given by mode and variance; defaults of all arguments are those of
         section 6 of the paper, whose chains have 10,000 steps. "mala" is the paper's Langevin
         sampler, with scales per coordinate; "hmc" and "nuts" are those of TensorFlow Probability;
         "quadrature" is exact up to rounding, for rotated weights only, and needs no samples.
         One step takes O(p) for rotated weights and O(p^3) for original ones, for any N. The
         likelihood is that of the finite sum; unless ``objective`` is "likelihood", predictions add
-        the variance that the functions leave of the kernel.
+        the residual variance of the kernel.
 
         :param num_samples: states kept of each chain.
         :param weight_prior: of every weight.
-        :param noise_prior: None for the noise variance as it is now, and 0.04, in the units of Y.
+        :param noise_prior: None for the present noise variance and 0.04, in the units of Y.
         :param num_burnin: steps before the first sample, in which the step size is adapted.
         :param thin: steps per sample; None for 50 with "mala", else 1.
         :param num_chains: chains, all from the mode of the prior.
-        :raises ValueError: without ``reweighted``, and for arguments that are none.
+        :raises ValueError: without ``reweighted``, and for arguments out of range.
         """
         if self.reweighted is None:
             raise ValueError(
                 "reweighted must be 'original' or 'rotated' for sample_posterior: the weights are "
                 "what it samples. Build GRIEF with it."
             )
-        fixed, default = self._statistics, (float(self._noise()), 0.04)
-        return type_one_posterior(
-            self.basis,
-            fixed.rotation if self.reweighted == "rotated" else fixed.sums,
-            make_prior(weight_prior, default if noise_prior is None else noise_prior),
-            method=method,
+        default = (float(self._noise()), 0.04)
+        prior = type_one.Prior(
+            _log_normal(weight_prior, "weight_prior"),
+            _log_normal(default if noise_prior is None else noise_prior, "noise_prior"),
+        )
+        options: dict[str, Any] = {
+            "residual": self.objective != "likelihood",
+            "mean_function": self.mean_function,
+        }
+        checks.require_choice(method, "method", (*_SAMPLERS, "quadrature"))
+        rotated = self.reweighted == "rotated"
+        if method == "quadrature":
+            if not rotated:
+                raise ValueError(
+                    "method must be mala, hmc or nuts for weights on the eigenfunctions: given the "
+                    "noise they depend on each other. reweighted='rotated' has a quadrature."
+                )
+            result = quadrature(self._statistics.rotation, prior)
+            integrated = RotatedComponents.integrated(self._statistics.rotation, result)
+            options["log_evidence"] = result.log_evidence
+            return MixturePosterior(self.basis, integrated, **options)
+        checks.require_count(num_chains, "num_chains")
+        sums = self._statistics.rotation if rotated else self._statistics.sums
+        samples = _SAMPLERS[method](
+            type_one.log_posterior(sums, prior),
+            *type_one.start_and_scales(prior, sums, num_chains),
             num_samples=num_samples,
             num_burnin=num_burnin,
-            thin=thin,
-            num_chains=num_chains,
+            thin=(50 if method == "mala" else 1) if thin is None else thin,
             seed=seed,
-            residual=self.objective != "likelihood",
-            mean_function=self.mean_function,
         )
+        weights, noise = type_one.weights_and_noise(samples.values)
+        make = RotatedComponents.sampled if rotated else WeightedComponents
+        options["acceptance"] = samples.acceptance
+        return MixturePosterior(self.basis, make(sums, noise, weights), **options)
 
     def to_svgp(self, num_data: int | None = None) -> BasisSVGP:
         """
@@ -232,7 +257,7 @@ class GRIEF(WeightSpaceModel):
 
     def _sums(self) -> collapsed.RowSums:
         if self.reweighted is None:
-            return self._row_sums()
+            return super()._sums()
         if self.reweighted == "rotated":
             return self._statistics.sums
         return collapsed.reweighted(self._statistics.sums, tf.sqrt(self._weights()))
@@ -272,11 +297,8 @@ class GRIEF(WeightSpaceModel):
             return Basis(basis), basis
         return Corrected(basis) if isinstance(basis, ReweightedBasis) else self.kernel, basis
 
-    def _kernel_diagonal(self, X: tf.Tensor) -> tf.Tensor:
-        return self.kernel(X, full_cov=False)
-
     def _fixed(self) -> tuple[tf.Module, ...]:
-        """What the statistics depend on."""
+        """Modules that the statistics depend on."""
         return self.basis, self.mean_function
 
     def _weights(self) -> tf.Tensor:
@@ -284,12 +306,44 @@ class GRIEF(WeightSpaceModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        require_options(self.reweighted, self.objective)
+        _require_options(self.reweighted, self.objective)
         if self.kernel is not self.basis.kernel:
             raise ValueError(
                 "kernel must be the one that the eigenfunctions belong to; make a new GRIEF model "
                 "for another."
             )
-        require_statistics(self._statistics, self.reweighted, self.weights)
-        if self._statistics is not None:
-            self._statistics.require_current(self._fixed(), self.data)
+        statistics = self._statistics
+        built = None if statistics is None else ("original", "rotated")[statistics.is_rotated]
+        if self.reweighted != built:
+            raise ValueError(
+                f"reweighted must be {built!r}, as the model was built; got {self.reweighted!r}. "
+                "Make a new GRIEF model for another."
+            )
+        if statistics is None:
+            return
+        shape, wanted = getattr(self.weights, "shape", None), (self.basis.num_basis,)
+        if shape != wanted:
+            raise ValueError(
+                f"weights must be a gpflow.Parameter of shape {wanted}, got "
+                f"{type(self.weights).__name__} of shape {shape}."
+            )
+        statistics.require_current(self._fixed(), self.data)
+
+
+def _require_options(reweighted: Any, objective: Any) -> None:
+    """:raises ValueError: for unknown options, and for options that exclude each other."""
+    checks.require_choice(reweighted, "reweighted", _REWEIGHTED)
+    checks.require_choice(objective, "objective", _OBJECTIVES)
+    if objective == "corrected" and reweighted is not None:
+        raise ValueError(
+            "objective must be 'bound' or 'likelihood' with reweighted: the correction depends on "
+            "the weights at every row, so each evaluation would read all data."
+        )
+
+
+def _log_normal(pair: Any, name: str) -> type_one.LogNormal:
+    """:raises ValueError: unless ``pair`` is a mode and a variance, both positive."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(f"{name} must be (mode, variance), got {pair!r}.")
+    mode, variance = checks.as_array(list(pair), name, tf.float64).tolist()
+    return type_one.lognormal_from_mode_variance(mode, variance)

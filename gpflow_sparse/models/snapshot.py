@@ -1,19 +1,44 @@
-"""Numbers that were right for the parameters of their time, and the question whether they are."""
+"""Tensors computed from the data and kept in their place, for the parameters of that time.
+
+A :class:`Snapshot` of the parameters tells whether such tensors are current: GRIEF keeps the sums
+over rows of a fixed basis, SoftKI the posterior of its weights.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
+import gpflow
 import tensorflow as tf
 
-# What a parameter may move on its way out of its transform and back, in float32.
+from gpflow_sparse.inference.collapsed import RowSums
+from gpflow_sparse.inference.rotation import Rotation, rotate
+from gpflow_sparse.models.held_data import HeldData, are_same, fingerprint
+
+# Relative rounding error of a parameter through its transform and back, in float32.
 _ROUNDING = 1e-5
+_OTHER_BASIS = (
+    "kernel or mean_function has other parameters than when the data were read, or the basis other "
+    "functions: call refresh_basis(), or leave them as they are while reweighted is on."
+)
+_OTHER_DATA = (
+    "data have been assigned since they were read: call refresh_basis(), which reads them again "
+    "and starts the weights at 1."
+)
+_NOT_FITTED = (
+    "the model has no posterior yet: call fit_posterior(X, Y) with all training rows once the "
+    "parameters are trained."
+)
+_OTHER_PARAMETERS = (
+    "parameters of the model have changed since fit_posterior: call fit_posterior(X, Y) again with "
+    "all training rows."
+)
 
 
 class Snapshot(tf.Module):
     """
-    The kinds and settings of some modules, and the values that their variables had at one time.
+    Classes and settings of some modules, and the values of their variables at one time.
 
-    :meth:`require_current` looks at the values of now; :meth:`guarded` checks them when a graph
+    :meth:`require_current` compares the present values; :meth:`guarded` compares them when a graph
     runs.
     """
 
@@ -27,7 +52,7 @@ class Snapshot(tf.Module):
         self._values = tf.Variable(tf.zeros([0], tf.float64), trainable=False, shape=[None])
 
     def take(self, modules: Sequence[tf.Module]) -> None:
-        """Of these modules, as their variables are now."""
+        """Record these modules and the present values of their variables."""
         self._signature = _signature(modules)
         values = _values(modules)
         if not self._values.shape.is_compatible_with(values.shape):  # a deep copy: of a fixed shape
@@ -36,21 +61,18 @@ class Snapshot(tf.Module):
 
     @property
     def is_taken(self) -> bool:
-        """Whether there is anything to compare with."""
+        """Whether :meth:`take` has been called."""
         return bool(self._signature)
 
     def is_current(self, modules: Sequence[tf.Module]) -> bool:
         """
-        Whether these modules are what was there then, their variables but for the rounding of a
-        transform.
+        Whether classes, settings and values are those recorded, but for the rounding of transforms.
         """
         return _signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
 
     def require_current(self, modules: Sequence[tf.Module]) -> None:
         """
-        Looks at the values of now, while tracing too.
-
-        :raises ValueError: unless :meth:`is_current`.
+        :raises ValueError: unless :meth:`is_current`, while tracing too.
         """
         with tf.init_scope():
             if tf.executing_eagerly() and not self.is_current(modules):
@@ -59,7 +81,7 @@ class Snapshot(tf.Module):
     def guarded(
         self, variables: Sequence[tf.Variable], modules: Sequence[tf.Module]
     ) -> list[tf.Tensor]:
-        """Their values; in a graph, together with a look at the modules whenever it runs."""
+        """Values of variables; in a graph, the modules are compared whenever it runs."""
         if tf.executing_eagerly():
             return [tf.convert_to_tensor(variable) for variable in variables]
         check = tf.debugging.assert_equal(self._unchanged(modules), True, message=self._stale)
@@ -71,6 +93,142 @@ class Snapshot(tf.Module):
         if now.shape != then.shape and tf.executing_eagerly():
             return tf.constant(False)
         return tf.reduce_all(tf.abs(now - then) <= _ROUNDING * (1e-3 + tf.abs(then)))
+
+
+class FixedStatistics(tf.Module):
+    """
+    Sums over rows, as variables, and the parameters and data that they were computed with.
+
+    Reading the sums in a graph compares parameters and data when it runs.
+    """
+
+    def __init__(
+        self, sums: RowSums, *, rotated: bool, fixed: Sequence[tf.Module], data: HeldData
+    ) -> None:
+        """
+        :param rotated: also keep the rotation that makes the functions orthogonal on the data.
+        :param fixed: modules on whose variables the sums depend; set to be not trainable.
+        :param data: the rows that were summed.
+        """
+        super().__init__()
+        self._sums = tuple(tf.Variable(part, trainable=False) for part in sums)
+        parts = rotate(sums) if rotated else ()
+        self._rotation = tuple(tf.Variable(p, trainable=False) for p in parts) or None
+        self._snapshot = Snapshot(_OTHER_BASIS)
+        self._fingerprint = tf.Variable(fingerprint(data), trainable=False, shape=[None])
+        self._fix(fixed, data)
+
+    @property
+    def sums(self) -> RowSums:
+        """Sums over all rows."""
+        return RowSums(*self._guarded(self._sums))
+
+    @property
+    def rotation(self) -> Rotation:
+        """The rotation of the sums, if ``rotated``."""
+        return Rotation(*self._guarded(self._rotation or ()))
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether there is a :attr:`rotation`."""
+        return self._rotation is not None
+
+    def update(self, sums: RowSums, fixed: Sequence[tf.Module], data: HeldData) -> None:
+        """Replace the sums by those of the present modules and data."""
+        _assign(self._sums, sums)
+        if self._rotation is not None:
+            _assign(self._rotation, rotate(sums))
+        self._fix(fixed, data)
+
+    def is_current(self, fixed: Sequence[tf.Module], data: HeldData) -> bool:
+        """
+        Whether modules and data are those of the sums, with the same values; see
+        :meth:`Snapshot.is_current`.
+        """
+        same = all(mine is given for mine, given in zip(self._fixed, fixed, strict=True))
+        return same and self._has_same_rows(data) and self._snapshot.is_current(fixed)
+
+    def require_current(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
+        """:raises ValueError: unless :meth:`is_current`, while tracing too."""
+        if not all(mine is given for mine, given in zip(self._fixed, fixed, strict=True)):
+            raise ValueError(_OTHER_BASIS)
+        with tf.init_scope():
+            if tf.executing_eagerly() and not self._has_same_rows(data):
+                raise ValueError(_OTHER_DATA)
+        self._snapshot.require_current(fixed)
+
+    def _has_same_rows(self, data: HeldData) -> bool:
+        return are_same(self._data, data) and bool(self._is_unassigned())
+
+    def _is_unassigned(self) -> tf.Tensor:
+        return tf.reduce_all(tf.equal(fingerprint(self._data), self._fingerprint))
+
+    def _guarded(self, variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+        """Values of variables; in a graph, parameters and data are compared whenever it runs."""
+        if not tf.executing_eagerly():
+            tf.debugging.assert_equal(self._is_unassigned(), True, message=_OTHER_DATA)
+        return self._snapshot.guarded(variables, self._fixed)
+
+    def _fix(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
+        for module in fixed:
+            gpflow.set_trainable(module, False)
+        self._fixed, self._data = tuple(fixed), data
+        self._fingerprint.assign(fingerprint(data))
+        self._snapshot.take(fixed)
+
+
+def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+class FittedWeights(tf.Module):
+    """Posterior mean and covariance factor of weights, for the parameters of that time."""
+
+    def __init__(self, num_basis: int, num_outputs: int, dtype: tf.DType) -> None:
+        """
+        :param num_basis: m.
+        :param num_outputs: P, which share the covariance.
+        """
+        super().__init__()
+        self.q_mu = tf.Variable(tf.zeros([num_basis, num_outputs], dtype), trainable=False)
+        self.q_sqrt = tf.Variable(tf.eye(num_basis, dtype=dtype), trainable=False)
+        self._snapshot = Snapshot(_OTHER_PARAMETERS)
+
+    def update(self, q_mu: tf.Tensor, q_sqrt: tf.Tensor, parts: Sequence[tf.Module]) -> None:
+        """
+        :param q_mu: ``[m, P]``.
+        :param q_sqrt: lower triangular, ``[m, m]``.
+        :param parts: modules whose parameters they depend on.
+        """
+        self.q_mu.assign(tf.cast(q_mu, self.q_mu.dtype))
+        self.q_sqrt.assign(tf.cast(q_sqrt, self.q_sqrt.dtype))
+        self._snapshot.take(parts)
+
+    def require_sound(self, num_basis: int, num_outputs: int, dtype: tf.DType) -> None:
+        """Refuse values from a file of other shapes or types, or not finite."""
+        for name, columns in (("q_mu", num_outputs), ("q_sqrt", num_basis)):
+            value, shape = getattr(self, name, None), (num_basis, columns)
+            found = f"{type(value).__name__} of shape {getattr(value, 'shape', None)}"
+            if not isinstance(value, tf.Variable) or value.shape != shape or value.dtype != dtype:
+                raise ValueError(
+                    f"model.weights.{name} must be a {dtype.name} variable of shape {shape}, got "
+                    f"{found}."
+                )
+            if not bool(tf.reduce_all(tf.math.is_finite(value))):
+                raise ValueError(f"model.weights.{name} must be finite.")
+
+    def read(self, parts: Sequence[tf.Module]) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        ``q_mu [m, P]`` and ``q_sqrt [m, m]``.
+
+        :raises ValueError: before the first :meth:`update`, or if parts have changed since.
+        """
+        if not self._snapshot.is_taken:
+            raise ValueError(_NOT_FITTED)
+        self._snapshot.require_current(parts)
+        q_mu, q_sqrt = self._snapshot.guarded((self.q_mu, self.q_sqrt), parts)
+        return q_mu, q_sqrt
 
 
 def _signature(modules: Sequence[tf.Module]) -> tuple[str, ...]:
@@ -86,7 +244,7 @@ def _settings(module: tf.Module) -> list[tuple[str, Any]]:
 
 
 def _values(modules: Sequence[tf.Module]) -> tf.Tensor:
-    """All numbers of the modules, ``[n]``."""
+    """All variables of the modules, flat, in float64: ``[n]``."""
     variables = [v for module in modules for v in module.variables]
     parts = [tf.reshape(tf.cast(v, tf.float64), [-1]) for v in variables]
     return tf.concat([tf.zeros([0], tf.float64), *parts], axis=0)

@@ -17,9 +17,9 @@ from gpflow_sparse.inference.rotation import best_noise, rotate
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.models import held_out as held_out_rows
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.fitted_weights import FittedWeights
 from gpflow_sparse.models.held_data import HeldData, columns, hold, row_sums
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
+from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors import BasisPosterior
 from gpflow_sparse.validation import checks, component_checks

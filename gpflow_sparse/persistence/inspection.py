@@ -17,7 +17,7 @@ from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.models import QSGP, SWSGP, DeepGP, SoftKI, VariationalModel
 from gpflow_sparse.models.anchors import Anchors
 from gpflow_sparse.models.base import SparseGPModel
-from gpflow_sparse.models.fitted_weights import FittedWeights
+from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER
 

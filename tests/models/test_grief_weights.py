@@ -214,7 +214,7 @@ def test_type_one_leaves_the_model_as_it_was_and_repeats_with_a_seed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "gibbs"}, "method must be one of mala, hmc, nuts, quadrature"),
+        ({"method": "gibbs"}, "method must be one of 'mala', 'hmc', 'nuts', 'quadrature'"),
         ({"num_samples": 0}, "num_samples must be a positive integer"),
         ({"weight_prior": (1.0, -1.0)}, "prior|variance"),
         ({"weight_prior": 1.0}, r"weight_prior must be \(mode, variance\)"),
