@@ -144,6 +144,16 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         return X
 
 
+def require_basis(value: Any, name: str = "basis") -> FiniteBasis:
+    """:raises ValueError: if ``value`` is not a finite basis."""
+    if not isinstance(value, FiniteBasis):
+        raise ValueError(
+            f"{name} must be a finite basis, such as gs.bases.RandomFourier or GridEigenfunctions; "
+            f"got {type(value).__name__}."
+        )
+    return value
+
+
 def float_type(kernel: Kernel) -> tf.DType:
     """Float type of the parameters of a kernel; GPflow's default for a kernel without any."""
     types = (p.dtype for p in kernel.parameters if p.dtype.is_floating)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.bases.base import FiniteBasis, require_basis
 from gpflow_sparse.bases.product import ProductFactors, make_grid
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
@@ -426,9 +426,7 @@ class ReweightedBasis(FiniteBasis):
         :raises ValueError: for weights that are not m positive numbers, or another shape of V.
         """
         super().__init__()
-        if not isinstance(basis, FiniteBasis):
-            raise ValueError(f"basis must be a finite basis, got {type(basis).__name__}.")
-        self.basis = basis
+        self.basis = require_basis(basis)
         self.kernel = basis.kernel
         self.num_basis = basis.num_basis
         self.num_leading = basis.num_leading if rotation is None else 0

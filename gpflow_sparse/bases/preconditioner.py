@@ -7,7 +7,7 @@ import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gpflow_sparse.bases.base import FiniteBasis
+from gpflow_sparse.bases.base import FiniteBasis, require_basis
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
@@ -34,10 +34,7 @@ def grief_preconditioner(basis: FiniteBasis, X: Any, noise_variance: Any) -> Lin
     :raises ValueError: for another kind of basis, inputs, or noise.
     :raises FactorizationError: if ``I + Phi^T Phi / noise_variance`` has no Cholesky factor.
     """
-    if not isinstance(basis, FiniteBasis):
-        raise ValueError(
-            f"basis must be one of gpflow_sparse.bases, got {type(basis).__name__}; pass one."
-        )
+    require_basis(basis)
     _require_eager()
     noise = _require_noise(noise_variance)
     A = tf.cast(basis.features(X), tf.float64)  # Phi^T  [m, N]

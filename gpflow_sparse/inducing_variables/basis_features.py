@@ -8,8 +8,9 @@ from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.bases.base import require_basis
 from gpflow_sparse.inducing_variables.covariances import Kuv
-from gpflow_sparse.kernels.basis import Basis, Corrected, Filled, require_basis
+from gpflow_sparse.kernels import Basis, Corrected, Filled
 
 
 class BasisFeatures(InducingVariables):

@@ -11,6 +11,7 @@ from gpflow_sparse.bases import (
     ReweightedBasis,
     SoftInterpolation,
 )
+from gpflow_sparse.bases.base import require_basis
 
 
 class Basis(Kernel):
@@ -148,16 +149,6 @@ class Corrected(Kernel):
         A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
         residual = prior - tf.reduce_sum(tf.square(plain), axis=-2)
         return tf.maximum(residual, 0.0) + tf.reduce_sum(tf.square(A), axis=-2)
-
-
-def require_basis(value: Any, name: str = "basis") -> FiniteBasis:
-    """:raises ValueError: if ``value`` is not a finite basis."""
-    if not isinstance(value, FiniteBasis):
-        raise ValueError(
-            f"{name} must be a finite basis, such as gs.bases.RandomFourier or GridEigenfunctions; "
-            f"got {type(value).__name__}."
-        )
-    return value
 
 
 def batched_features(basis: FiniteBasis, X: tf.Tensor) -> tf.Tensor:

@@ -14,11 +14,11 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
 from gpflow_sparse.bases import FiniteBasis, ReweightedBasis
+from gpflow_sparse.bases.base import require_basis
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.inducing_variables.basis_features import require_features, require_own_kernel
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels import Basis, Corrected
-from gpflow_sparse.kernels.basis import require_basis
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.held_data import columns, row_sums
 from gpflow_sparse.models.regression import RegressionModel
@@ -78,10 +78,7 @@ class WeightSpaceModel(RegressionModel):
         :return: mean ``[m, P]`` and lower factors ``[P, m, m]`` of the covariance, which is the
             same for all outputs.
         """
-        size = [self.basis.num_basis]
-        (mean,), (factor,) = collapsed.optimal_q(*self._posterior_sums(), size)
-        factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
-        return tf.cast(mean, self.dtype), factors
+        return self._optimal_q(self._sums(), self._noise())
 
     @public_method()
     def posterior(
@@ -122,9 +119,11 @@ class WeightSpaceModel(RegressionModel):
     def _kernel_diagonal(self, X: tf.Tensor) -> tf.Tensor:
         return self.kernel(X, full_cov=False)
 
-    def _posterior_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
-        """Sums and noise variance that determine the posterior of the weights."""
-        return self._sums(), self._noise()
+    def _optimal_q(self, sums: collapsed.RowSums, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean ``[m, P]`` and factors ``[P, m, m]`` of the posterior that the sums determine."""
+        (mean,), (factor,) = collapsed.optimal_q(sums, noise, [self.basis.num_basis])
+        factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
+        return tf.cast(mean, self.dtype), factors
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         require_basis(self.basis)

@@ -138,9 +138,11 @@ class GRIEF(WeightSpaceModel):
         The log likelihood of the finite sum of functions, with the correction if ``objective`` is
         "corrected": a scalar, in nats.
         """
-        corrected = self.objective == "corrected"
-        value = self._corrected_log_density() if corrected else self._log_density(self._sums())
-        return tf.cast(value, self.dtype)
+        if self.objective == "corrected":
+            sums, log_noises = self._corrected_sums()
+            density = collapsed.log_density(sums, tf.ones([], tf.float64))
+            return tf.cast(density - 0.5 * self.num_latent_gps * log_noises, self.dtype)
+        return tf.cast(self._log_density(self._sums()), self.dtype)
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The objective that ``objective`` names."""
@@ -166,6 +168,8 @@ class GRIEF(WeightSpaceModel):
     @public_method("the posterior of the weights")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """See :meth:`WeightSpaceModel.compute_qu`; O(p^2) for rotated weights."""
+        if self.objective == "corrected":
+            return self._optimal_q(self._corrected_sums()[0], tf.ones([], tf.float64))
         if self.reweighted != "rotated":
             return super().compute_qu()
         rotation, noise, w = self._statistics.rotation, self._noise(), self._weights()
@@ -267,11 +271,6 @@ class GRIEF(WeightSpaceModel):
             return rotated_log_density(self._statistics.rotation, self._noise(), self._weights())
         return collapsed.log_density(sums, self._noise())
 
-    def _corrected_log_density(self) -> tf.Tensor:
-        sums, log_noises = self._corrected_sums()
-        density = collapsed.log_density(sums, tf.ones([], tf.float64))
-        return density - 0.5 * self.num_latent_gps * log_noises
-
     def _corrected_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
         """Streamed :func:`gpflow_sparse.inference.collapsed.corrected_row_sums`."""
 
@@ -282,11 +281,6 @@ class GRIEF(WeightSpaceModel):
 
         *scaled, log_noises = streamed(sums, self.basis, self.data, self.mean_function, self.dtype)
         return collapsed.RowSums(*scaled), log_noises
-
-    def _posterior_sums(self) -> tuple[collapsed.RowSums, tf.Tensor]:
-        if self.objective == "corrected":
-            return self._corrected_sums()[0], tf.ones([], tf.float64)
-        return super()._posterior_sums()
 
     def _prior(self) -> tuple[Kernel, FiniteBasis]:
         basis: FiniteBasis = self.basis

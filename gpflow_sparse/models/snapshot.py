@@ -5,7 +5,6 @@ over rows of a fixed basis, SoftKI the posterior of its weights.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import gpflow
 import tensorflow as tf
@@ -38,8 +37,7 @@ class Snapshot(tf.Module):
     """
     Classes and settings of some modules, and the values of their variables at one time.
 
-    :meth:`require_current` compares the present values; :meth:`guarded` compares them when a graph
-    runs.
+    :meth:`read` compares the present values, and compares again when a graph runs.
     """
 
     def __init__(self, stale: str) -> None:
@@ -70,18 +68,18 @@ class Snapshot(tf.Module):
         """
         return _signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
 
-    def require_current(self, modules: Sequence[tf.Module]) -> None:
+    def read(
+        self, variables: Sequence[tf.Variable], modules: Sequence[tf.Module]
+    ) -> list[tf.Tensor]:
         """
-        :raises ValueError: unless :meth:`is_current`, while tracing too.
+        Values of variables that were computed with the recorded modules.
+
+        :raises ValueError: unless :meth:`is_current`, while tracing too; when a graph runs,
+            ``tf.errors.InvalidArgumentError``.
         """
         with tf.init_scope():
             if tf.executing_eagerly() and not self.is_current(modules):
                 raise ValueError(self._stale)
-
-    def guarded(
-        self, variables: Sequence[tf.Variable], modules: Sequence[tf.Module]
-    ) -> list[tf.Tensor]:
-        """Values of variables; in a graph, the modules are compared whenever it runs."""
         if tf.executing_eagerly():
             return [tf.convert_to_tensor(variable) for variable in variables]
         check = tf.debugging.assert_equal(self._unchanged(modules), True, message=self._stale)
@@ -155,7 +153,7 @@ class FixedStatistics(tf.Module):
         with tf.init_scope():
             if tf.executing_eagerly() and not self._has_same_rows(data):
                 raise ValueError(_OTHER_DATA)
-        self._snapshot.require_current(fixed)
+        self._snapshot.read((), fixed)
 
     def _has_same_rows(self, data: HeldData) -> bool:
         return are_same(self._data, data) and bool(self._is_unassigned())
@@ -165,9 +163,10 @@ class FixedStatistics(tf.Module):
 
     def _guarded(self, variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
         """Values of variables; in a graph, parameters and data are compared whenever it runs."""
-        if not tf.executing_eagerly():
-            tf.debugging.assert_equal(self._is_unassigned(), True, message=_OTHER_DATA)
-        return self._snapshot.guarded(variables, self._fixed)
+        if tf.executing_eagerly():
+            return [tf.convert_to_tensor(variable) for variable in variables]
+        tf.debugging.assert_equal(self._is_unassigned(), True, message=_OTHER_DATA)
+        return self._snapshot.read(variables, self._fixed)
 
     def _fix(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
         for module in fixed:
@@ -226,21 +225,18 @@ class FittedWeights(tf.Module):
         """
         if not self._snapshot.is_taken:
             raise ValueError(_NOT_FITTED)
-        self._snapshot.require_current(parts)
-        q_mu, q_sqrt = self._snapshot.guarded((self.q_mu, self.q_sqrt), parts)
+        q_mu, q_sqrt = self._snapshot.read((self.q_mu, self.q_sqrt), parts)
         return q_mu, q_sqrt
 
 
 def _signature(modules: Sequence[tf.Module]) -> tuple[str, ...]:
-    """Classes and plain settings of the modules and of all modules in them."""
-    everything = (m for module in modules for m in (module, *module.submodules))
-    return tuple(f"{type(m).__qualname__}{_settings(m)}" for m in everything)
-
-
-def _settings(module: tf.Module) -> list[tuple[str, Any]]:
-    """Public attributes that are flags, numbers or names."""
-    found = ((name, value) for name, value in vars(module).items() if name[0] != "_")
-    return sorted(pair for pair in found if isinstance(pair[1], bool | int | float | str))
+    """Classes of the modules and of all modules in them, with their public plain attributes."""
+    found = []
+    for module in [m for outer in modules for m in (outer, *outer.submodules)]:
+        public = ((name, value) for name, value in vars(module).items() if name[0] != "_")
+        settings = sorted(pair for pair in public if isinstance(pair[1], bool | int | float | str))
+        found.append(f"{type(module).__qualname__}{settings}")
+    return tuple(found)
 
 
 def _values(modules: Sequence[tf.Module]) -> tf.Tensor:

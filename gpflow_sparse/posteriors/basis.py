@@ -1,4 +1,4 @@
-"""The posterior over the weights of a finite basis: one block, and no factorization."""
+"""The posterior over the weights of a finite basis, which needs no factorization."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,9 +21,9 @@ class BasisPosterior(SparsePosterior):
     """
     ``f = A(x)^T w + r``, ``q(w) = N(q_mu, q_sqrt q_sqrt^T)``, with r at its prior.
 
-    With ``kernels.Basis`` there is no r. With the kernel that the basis projects, r has what the
-    basis leaves, ``k(x, x) - |A(x)|^2``. Time O(N m^2 P) and that of the basis; a cached posterior
-    keeps what the basis precomputes.
+    With ``kernels.Basis`` there is no r. With the kernel that the basis projects, r has the
+    variance ``k(x, x) - |A(x)|^2``. Time O(N m^2 P) and that of the basis; a cached posterior
+    keeps the precomputed tensors of the basis.
     """
 
     def __init__(
@@ -71,12 +71,11 @@ class BasisPosterior(SparsePosterior):
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._predict_from_weights(
-            Xnew, self.X_data.basis.precompute(), self._q(), full_cov, full_output_cov
-        )
+        precomputed = self.X_data.basis.precompute()
+        return self._predict_from_weights(Xnew, precomputed, self._q(), full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """Mean and factor of q, then what the basis precomputes."""
+        """Mean and factor of q, then the precomputed tensors of the basis."""
         values = [value for value in self._q() if value is not None]
         values += self.X_data.basis.precompute()
         return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
@@ -102,7 +101,7 @@ class BasisPosterior(SparsePosterior):
     def _cached(
         self, cache: Sequence[tf.Tensor]
     ) -> tuple[tuple[tf.Tensor, tf.Tensor | None], Sequence[tf.Tensor]]:
-        """q, and what the basis precomputed."""
+        """Mean and factor of q, and the precomputed tensors of the basis."""
         if self._q_sqrt_is_missing():
             return (cache[0], None), cache[1:]
         return (cache[0], cache[1]), cache[2:]
@@ -122,7 +121,7 @@ class BasisPosterior(SparsePosterior):
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
-        """Draws of the weights, and of what the basis leaves of the kernel, if that is in f."""
+        """Draws of the weights, and of the residual process, if that is part of f."""
         basis = self.X_data.basis
         if isinstance(self.kernel, Filled):
             raise ValueError(
@@ -151,7 +150,7 @@ class BasisPosterior(SparsePosterior):
         return self._q_sqrt is None
 
     def _q(self) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """q as it is now; all else reads it through this."""
+        """Present mean and factor of q."""
         q_mu = tf.convert_to_tensor(self._q_mu)
         if self._q_sqrt is None:
             return q_mu, None

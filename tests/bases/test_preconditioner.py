@@ -126,7 +126,7 @@ def test_wrong_arguments_are_named(rng, changes, words):
 def test_wrong_arguments_of_the_preconditioner_are_named(rng):
     X = rng.normal(size=(5, 3))
     for basis in (squared_exponential(), None):
-        with pytest.raises(ValueError, match=r"basis must be one of gpflow_sparse\.bases"):
+        with pytest.raises(ValueError, match="basis must be a finite basis"):
             grief_preconditioner(basis, X, 0.1)
     with pytest.raises(ValueError, match="noise_variance must be one positive number"):
         grief_preconditioner(grief(X), X, -1.0)

@@ -183,7 +183,7 @@ def test_under_sharp_priors_type_one_is_the_model_with_unit_weights(reweighted, 
     rows, Xnew = data(P=2), np.concatenate([inputs(6, seed=4), 30.0 + inputs(2)])
     model = build(rows, reweighted=reweighted, objective=objective, mean_function=slope(2))
     mixture = model.sample_posterior(
-        5,
+        20,
         method=method,
         weight_prior=(1.0, 1e-4),
         noise_prior=(NOISE, 1e-8),
