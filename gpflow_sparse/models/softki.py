@@ -117,8 +117,8 @@ class SoftKI(VariationalModel):
     @public_method("the objective")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
-        ``log p(Y)`` of the rows at hand, times ``num_data / batch``: the log evidence if they are
-        all the data, which is not a bound but the value itself; see above for minibatches.
+        ``log p(Y)`` of the given rows, times ``num_data / batch``: exactly the log evidence if they
+        are all the data; the documentation of the class explains minibatches.
 
         :param data: ``(X [N, D], Y [N, P])``.
         :return: scalar, in nats.
@@ -141,7 +141,7 @@ class SoftKI(VariationalModel):
 
     def fit_posterior(self, X: Any, Y: Any = None, *, refit_noise: bool | None = None) -> None:
         """
-        The exact posterior of the weights from all rows, for the parameters as they are now.
+        Compute the exact posterior of the weights from all rows, for the present parameters.
 
         One pass, in O(N m (D + m) + m^3) time and O(m^2) memory for any N. Where the paper solves
         by a QR decomposition, eq. (26), this sums ``B^T B`` of the whitened features in float64,
@@ -151,7 +151,8 @@ class SoftKI(VariationalModel):
         :param X: ``[N, D]``, an array or a memory map; or a ``tf.data.Dataset`` of ``(X, Y)``.
         :param Y: ``[N, P]``; None with a data set.
         :param refit_noise: whether to set ``likelihood.variance`` first, to the value with the
-            highest evidence of all rows for the rest as it is: one more eigendecomposition, O(m^3).
+            highest evidence of all rows for the other parameters: one more eigendecomposition,
+            O(m^3).
             If X and Y are the data of the last `training.fit`, in the same order, the evidence of
             the rows that it kept back decides instead, unless its value is smaller: on the default
             data of the command line the 95 % intervals hold 94 % of test rows so, 85 % if the noise
@@ -210,7 +211,7 @@ class SoftKI(VariationalModel):
         self.basis.jitter = value
 
     def _draw_probes(self, X: tf.Tensor) -> tf.Tensor | None:
-        """``[n, num_probes]`` with uncorrelated entries of variance 1, or None if not wanted."""
+        """``[n, num_probes]`` with uncorrelated entries of variance 1; None for "exact"."""
         if self.objective == "exact":
             return None
         shape = [tf.shape(X)[0], self.num_probes]
@@ -219,19 +220,23 @@ class SoftKI(VariationalModel):
         return random_draws.rademacher(shape, X.dtype)
 
     def _refit_noise(self, sums: collapsed.RowSums, others: Any) -> None:
-        """:param others: rows that were kept back, or None."""
+        """
+        Set the noise variance to the largest of the best values of the given rows.
+
+        :param others: ``(X, Y)`` of the rows that were kept back from training, or None.
+        """
         parts = [sums]
         if others is not None:
             data = self._require_rows(*others)
             parts.append(row_sums(self.basis, data, self.mean_function, self.dtype))
         parameter = noise_parameter(self.likelihood)
-        lowest = gpflow.config.default_likelihood_positive_minimum()  # where parameters end
+        lowest = gpflow.config.default_likelihood_positive_minimum()  # bound of the parameter
         value = max(best_noise(rotate(part), 1.001 * lowest) for part in parts)
         scale = self.likelihood.variance is None
         parameter.assign(tf.fill(parameter.shape, value**0.5 if scale else value))
 
     def _fitted_parts(self) -> tuple[tf.Module, ...]:
-        """What the posterior of the weights depends on."""
+        """Modules that the posterior of the weights depends on."""
         return self.basis, self.likelihood, self.mean_function
 
     def _require_rows(self, X: Any, Y: Any) -> HeldData:
@@ -266,16 +271,16 @@ class SoftKI(VariationalModel):
 
 def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
     """
-    Whether both are arrays of NumPy, which can then be read where they are.
+    Whether both are NumPy arrays, which can be read in blocks without a copy.
 
-    :raises ValueError: for numbers in them that are not finite or too large; in a file that is
-        found on reading.
+    :raises ValueError: for values that are not finite or too large; those of a file are checked
+        when it is read.
     """
     if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)):
         return False
     for name, part in (("X", X), ("Y", Y)):
         if isinstance(part, np.ma.MaskedArray):
-            return False  # its hidden values would come back
+            return False  # the mask would be lost
         in_memory = part.dtype.kind in "fiu" and part.size and not isinstance(part, np.memmap)
         if in_memory and not np.isfinite(part).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity; drop those rows.")
