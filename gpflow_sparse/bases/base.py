@@ -139,7 +139,6 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
                 f"X must have {self.input_dim} column(s), as the inputs that the basis was made "
                 f"for; got shape {tuple(X.shape)}."
             )
-        checks.require_range(X, "X")
         component_checks.require_kernel(self.kernel, X.shape[1])
         return X
 

@@ -431,9 +431,7 @@ class ReweightedBasis(FiniteBasis):
         self.num_basis = basis.num_basis
         self.num_leading = basis.num_leading if rotation is None else 0
         if not isinstance(weights, Parameter):
-            tensor = checks.as_tensor(weights, "weights")
-            checks.require_range(tensor, "weights")
-            values = tensor.numpy()
+            values = checks.as_tensor(weights, "weights").numpy()
             if not (values >= np.finfo(values.dtype).tiny).all():  # TensorFlow flushes less to 0
                 raise ValueError(f"weights must be positive, but the smallest is {values.min():g}.")
             weights = Parameter(values, transform=gpflow.utilities.positive())

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.kernels import Kernel
 from scipy.sparse.linalg import LinearOperator, cg
 
 from gpflow_sparse.bases.base import FiniteBasis, require_basis
+from gpflow_sparse.bases.kernel_dictionary import require_single
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
@@ -84,7 +85,7 @@ def conjugate_gradients(
         )
     if len(B) != len(X):
         raise ValueError(f"B must have as many rows as X, {len(X)}; got {len(B)}.")
-    _require_kernel(kernel, X.shape[1])
+    component_checks.require_kernel(require_single(kernel), X.shape[1])
     if preconditioner is not None and getattr(preconditioner, "shape", None) != (len(X), len(X)):
         raise ValueError(
             f"preconditioner must be a LinearOperator of shape {(len(X), len(X))}, got "
@@ -126,14 +127,6 @@ def _solve(
             "noise_variance, or be content with a larger tolerance."
         )
     return solution, iterations
-
-
-def _require_kernel(kernel: Any, num_columns: int) -> None:
-    if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
-        raise ValueError(
-            f"kernel must be a GPflow Kernel of one output, got {type(kernel).__name__}; pass one."
-        )
-    component_checks.require_kernel(kernel, num_columns)
 
 
 def _require_noise(value: Any) -> float:

@@ -39,11 +39,6 @@ class ProductFactors:
         :param num_columns: D of the inputs.
         :raises ValueError: if the kernel is not a product over columns; the message names the part.
         """
-        if not isinstance(kernel, Kernel):
-            raise ValueError(
-                "kernel must be a GPflow kernel, such as gpflow.kernels.SquaredExponential(); got "
-                f"{type(kernel).__name__}."
-            )
         component_checks.require_kernel(kernel, num_columns)
         self._num_columns = num_columns
         self._leaves: list[tuple[Kernel, tuple[int, ...]]] = []

@@ -1,6 +1,5 @@
 """Hyperparameters of a kernel, fitted with an exact Gaussian process on a few rows."""
 
-from typing import Any
 
 import gpflow
 import numpy as np
@@ -61,7 +60,9 @@ def subset_hyperparameters(
     if not (isinstance(noise_variance, int | float | np.number) and 0.0 < noise_variance < np.inf):
         raise ValueError(f"noise_variance must be positive, got {noise_variance!r}.")
     X, Y = require_data((X, Y))
-    _require_parts(kernel, mean_function, X.shape[1], Y.shape[1])
+    component_checks.require_kernel(kernel, X.shape[1])
+    if mean_function is not None:
+        component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
     order = np.random.default_rng(require_seed(seed)).permutation(len(X))
     count = min(num_rows, len(X) - len(X) // 5)
     data, others = (
@@ -77,20 +78,6 @@ def subset_hyperparameters(
     for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
         variable.assign(value)
     return float(model.likelihood.variance.numpy())
-
-
-def _require_parts(kernel: Any, mean_function: Any, num_columns: int, num_outputs: int) -> None:
-    for name, value, kind in (
-        ("kernel", kernel, Kernel),
-        ("mean_function", mean_function, gpflow.functions.Function),
-    ):
-        if not (isinstance(value, kind) or (value is None and name == "mean_function")):
-            raise ValueError(
-                f"{name} must be a GPflow {kind.__name__}, got {type(value).__name__}."
-            )
-    component_checks.require_kernel(kernel, num_columns)
-    if mean_function is not None:
-        component_checks.require_mean_function(mean_function, num_columns, num_outputs)
 
 
 def _set_priors(model: gpflow.models.GPR) -> list[tuple[float, float]]:

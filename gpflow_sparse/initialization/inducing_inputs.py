@@ -23,19 +23,11 @@ _LLOYD_LIMIT, _LLOYD_ITERATIONS, _BATCH_ROWS = 5e7, 30, 4096
 
 
 def _matrix(value: Any, name: str) -> Array:
-    tensor = checks.require_matrix(value, name, tf.float64)
-    checks.require_range(tensor, name)
-    return tensor.numpy()
+    return checks.require_matrix(value, name, tf.float64).numpy()
 
 
 def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(checks.require_seed(seed))
-
-
-def _require_kernel(kernel: Any, num_columns: int | None) -> None:
-    if not isinstance(kernel, Kernel):
-        raise ValueError(f"kernel must be a GPflow Kernel, got {type(kernel).__name__}; pass one.")
-    component_checks.require_kernel(kernel, num_columns)
 
 
 def _check_count(name: str, count: int, available: int, what: str) -> None:
@@ -50,7 +42,7 @@ def _input_scale(kernel: Kernel | None, num_columns: int) -> Array:
     """The lengthscale of every column [D]; ones if the kernel has none or reads some columns."""
     if kernel is None:
         return np.ones(num_columns)
-    _require_kernel(kernel, None)
+    component_checks.require_kernel(kernel, None)
     columns = np.arange(num_columns)
     dims = getattr(kernel, "active_dims", columns)
     if not np.array_equal(columns[dims] if isinstance(dims, slice) else dims, columns):
@@ -66,7 +58,7 @@ def _input_scale(kernel: Kernel | None, num_columns: int) -> Array:
         raise ValueError(
             f"kernel: expected positive, finite lengthscales, got {scale.tolist()}. Assign others."
         )
-    _require_kernel(kernel, num_columns)
+    component_checks.require_kernel(kernel, num_columns)
     return np.broadcast_to(scale, (num_columns,))
 
 
@@ -159,7 +151,7 @@ def _pivoted_cholesky(
     max_candidates = checks.require_count(max_candidates, "max_candidates")
     X = _generator(seed).permutation(X)[:max_candidates]
     _check_count(name, count, len(X), "candidate rows (at most max_candidates)")
-    _require_kernel(kernel, X.shape[1])
+    component_checks.require_kernel(kernel, X.shape[1])
     points, dtype = np.concatenate([Z, X]), gpflow.default_float()
     inputs: Array = points.astype(dtype)
     residual = np.array(kernel(inputs, full_cov=False), dtype=np.float64)

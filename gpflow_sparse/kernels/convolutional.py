@@ -290,7 +290,6 @@ def _require_weights(weights: Any, num_patches: int) -> tf.Tensor:
     if weights is None:
         return tf.ones([num_patches], gpflow.default_float())
     tensor = checks.as_tensor(weights, "weights")
-    checks.require_range(tensor, "weights")
     _require_shape(tensor, num_patches)
     return tensor
 

@@ -344,7 +344,6 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
 
 def _parameter(value: Any, shape: tuple[int, ...], name: str, transform: Any = None) -> Parameter:
     tensor = checks.as_tensor(value, name)
-    checks.require_range(tensor, name)
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}.")
     return Parameter(tensor, transform=transform, dtype=gpflow.default_float())

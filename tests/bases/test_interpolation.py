@@ -131,7 +131,7 @@ def test_a_kernel_that_reads_nothing_is_constant():
     ("changes", "words"),
     [
         ({"kernel": gpflow.kernels.Matern52(lengthscales=[1.0] * 4)}, "Matern52 of 4 columns"),
-        ({"kernel": 3.0}, "kernel must be a GPflow kernel, .* got float"),
+        ({"kernel": 3.0}, "kernel must be a GPflow Kernel, .* got float"),
         ({"grid": GRID[:3]}, "X must have as many columns as grid has entries, 3"),
         ({"grid": "nodes"}, "grid must be a tuple or list of arrays"),
         ({"grid": (*GRID[:3], [0.0, 0.0])}, r"grid\[3\] must be sorted and distinct"),

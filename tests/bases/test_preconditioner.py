@@ -90,7 +90,7 @@ def test_iterations_that_do_not_suffice_are_an_error(rng):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kernel": None}, "kernel must be a GPflow Kernel of one output, got NoneType"),
+        ({"kernel": None}, "kernel must be a GPflow kernel with one output.*got NoneType"),
         (
             {
                 "kernel": gpflow.kernels.SharedIndependent(
