@@ -1,6 +1,5 @@
 """Hyperparameters of a kernel, fitted with an exact Gaussian process on a few rows."""
 
-
 import gpflow
 import numpy as np
 import tensorflow as tf

@@ -97,7 +97,7 @@ def test_iterations_that_do_not_suffice_are_an_error(rng):
                     gpflow.kernels.SquaredExponential(), output_dim=2
                 )
             },
-            "of one output, got SharedIndependent",
+            "with one output, .* got SharedIndependent",
         ),
         ({"kernel": gpflow.kernels.Matern32(lengthscales=[1.0] * 4)}, "one per column .* 3"),
         ({"B": np.ones((4, 1))}, "B must have as many rows as X, 5; got 4"),
