@@ -362,14 +362,6 @@ def test_classes_are_for_the_variational_model(run, rng, tmp_path):
     np.testing.assert_allclose(again["brier"], result["brier"])
 
 
-@pytest.mark.parametrize("method", ["grief", "basis_gpr", "basis_svgp", "rvm"])
-def test_the_step_benchmark_is_of_models_with_inducing_points(run, method):
-    code, _, err = run("bench", "step", method)
-    assert code == 1
-    assert f"method must be one of solvegp, odvgp; got '{method}'" in err
-    assert "Traceback" not in err
-
-
 SAMPLED = [
     *("--num-inducing", "10", "--num-basis", "60", "--basis-batch-size", "20", "--num-support"),
     *("30", "--num-steps", "40", "--num-subset", "60", "--batch-size", "40"),
@@ -445,51 +437,6 @@ def test_options_that_do_not_go_with_sampled_functions(run, options, message):
     assert "Traceback" not in err
 
 
-def test_the_step_benchmark_of_qsgp(run, tmp_path, monkeypatch):
-    from gpflow_sparse.bench import qsgp_costs, qsgp_memory, qsgp_sizes
-
-    monkeypatch.setattr(qsgp_costs, "_NUM_BASIS", 20)
-    monkeypatch.setattr(qsgp_costs, "_NUM_DATA", 60)
-    grown = qsgp_sizes.StepMemory(20, 1.0, 2.0, 3.0)
-    monkeypatch.setattr(qsgp_memory, "step_memory", lambda *_, **__: grown)
-    options = ["--basis-batch-size", "8", "--num-inducing", "5", "--num-support", "6"]
-    options += ["--num-basis", "20", "--num-data", "60,80", "--batch-size", "9", "--repeats", "1"]
-    code, out, err = run("bench", "step", "qsgp", *options, "--output", "here")
-    assert code == 0, err
-    found = last_json(out)
-    sizes = [(row["num_basis"], row["num_data"]) for row in found["rows"]]
-    assert sizes == [(20, 60), (20, 80), (20, 60), (None, 60)]
-    assert found["memory"] == [{"num_basis": 20, "held": 1.0, "grown": 2.0, "peak": 3.0}]
-    assert (tmp_path / "here" / "step-qsgp.md").is_file()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["solvegp", "--output", "here"], "--output is for qsgp, not for solvegp"),
-        (["qsgp", "--num-data", "1e5"], "num_data must be numbers such as"),
-    ],
-)
-def test_options_of_the_step_benchmark_that_do_not_go_together(run, options, message):
-    code, _, err = run("bench", "step", *options)
-    assert code == 1
-    assert message in err
-
-
-def test_the_variance_benchmark_compares_with_the_printed_theorems(run, monkeypatch):
-    monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
-    options = ["--num-basis", "20", "--basis-batch-size", "5", "--batch-size", "20"]
-    options += ["--num-support", "20", "--num-rows", "80", "--repeats", "2"]
-    code, out, err = run("bench", "variance", "qsgp", *options)
-    assert code == 0, err
-    found = last_json(out)
-    assert found["data"] == "generated rows"
-    assert [r["estimator"] for r in found["rows"]] == [
-        *("literal", "none", "eq3", "anchored", "tracked")
-    ]
-    assert "80 rows" in err
-
-
 def test_classification_is_scored_by_error_rate(run, rng, tmp_path):
     X = rng.normal(size=(90, 2))
     labels = (X[:, 0] > 0.0).astype(int) + (X[:, 1] > 0.5)
@@ -533,23 +480,6 @@ def test_a_damaged_run_is_refused(run, tmp_path):
 def test_data_sets_and_methods_are_listed(run):
     assert "kin40k" in run("datasets")[1]
     assert {"solvegp", "odvgp", "solvegpr", "qsgp", "rvm"} <= set(run("methods")[1].split())
-
-
-def test_the_step_benchmark_prints_ratios_to_gpflow(run):
-    code, out, _ = run(
-        "bench", "step", "solvegp", "--num-inducing", "8", "--num-orthogonal", "8",
-        "--batch-size", "16", "--repeats", "2",
-    )  # fmt: skip
-    assert code == 0
-    rows = last_json(out)["rows"]
-    assert [row["title"] for row in rows[:3]] == [
-        "SOLVE-GP(8+8)",
-        "GPflow SVGP(16)",
-        "SVGP(16) on our factorization",
-    ]
-    assert rows[1]["ratio"] == 1.0
-    assert all(row["fraction"] > 0.0 for row in rows[:3])
-    assert "of the matmul rate" in out
 
 
 @pytest.fixture

@@ -32,9 +32,10 @@ class Calls:
     """Largest number of the package's functions on the stack."""
 
     @property
-    def num_files(self) -> int:
-        """Distinct files."""
-        return len({file for file, _, _ in self.functions})
+    def counts(self) -> dict[str, int]:
+        """Distinct files and functions, and the depth."""
+        files = {file for file, _, _ in self.functions}
+        return {"files": len(files), "functions": len(self.functions), "depth": self.depth}
 
     def listing(self) -> list[str]:
         """One line for each function, indented by the depth of its first call."""

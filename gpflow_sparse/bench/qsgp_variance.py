@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gpflow
@@ -11,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.bases import FiniteBasis, RandomFourier
+from gpflow_sparse.bench.steps import Row, Tables
 from gpflow_sparse.data import load
 from gpflow_sparse.data.datasets import ROOT_VARIABLE
 from gpflow_sparse.initialization import median_lengthscales
@@ -32,59 +32,82 @@ _KIN40K = "kin40k"
 _BLOCK_ROWS = 1024
 
 
-@dataclass(frozen=True)
-class GradientError:
-    """Root mean square error of the gradient in the mean, over touched coordinates."""
-
-    estimator: str
-    """Key of ``ESTIMATORS``."""
-    at_prior_draw: float
-    at_optimum: float
-
-
-@dataclass(frozen=True)
-class VarianceSizes:
-    """What is measured."""
-
-    num_basis: int = 10_000
-    """m."""
-    basis_batch_size: int = 1000
-    """k, functions in a draw."""
-    batch_size: int = 500
-    """Rows."""
-    num_support: int = 500
-    """Support rows."""
-    repeats: int = 20
-    """Steps measured of each estimator."""
-
-
 def gradient_errors(
-    X: np.ndarray, Y: np.ndarray, sizes: VarianceSizes, *, seed: int = 0
-) -> list[GradientError]:
+    *,
+    num_basis: int = 10_000,
+    basis_batch_size: int = 1000,
+    batch_size: int = 500,
+    num_support: int = 500,
+    num_rows: int | None = None,
+    repeats: int = 20,
+) -> Tables:
     """
-    Measure at a draw of the weights from the prior, and at the exact posterior mean.
+    Root mean square error of the gradient in the mean, over touched coordinates, of each estimator:
+    at a draw of the weights from the prior, and at the exact posterior mean; with ratios to the
+    printed theorems.
 
     Hyperparameters are those of an exact GP on 1,000 of the rows. A step's gradient at a function
     that c of its two draws took is, times ``2 k / (c m)``, an estimate of the exact gradient there,
     which costs O(N m): the error is the difference. The optimum costs O(N m^2 + m^3).
 
-    :param X: ``[N, D]``, standardized.
-    :param Y: ``[N, 1]``, standardized.
+    :param repeats: steps measured of each estimator.
     """
-    dtype = gpflow.default_float()
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=median_lengthscales(X, seed=seed))
-    noise = subset_hyperparameters(X, Y, kernel, seed=seed)
+    name, X, Y = benchmark_rows()
+    X, Y = X[:num_rows], Y[:num_rows]
+    print_progress(f"{name}, {len(X)} rows; solving for {num_basis} weights")
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=median_lengthscales(X, seed=0))
+    noise = subset_hyperparameters(X, Y, kernel, seed=0)
     gpflow.utilities.set_trainable(kernel, False)
-    basis = RandomFourier(kernel, sizes.num_basis, seed=seed)
-    data = tf.constant(X, dtype), tf.constant(Y, dtype)
-    draw = np.random.default_rng(seed).normal(size=(sizes.num_basis, 1))
-    print_progress(f"solving for {sizes.num_basis} weights")
-    places = [tf.constant(draw, dtype), optimal_mean(basis, data, noise)]
-    errors = []
-    for mu in places:
+    basis, kind = RandomFourier(kernel, num_basis, seed=0), gpflow.default_float()
+    data = tf.constant(X, kind), tf.constant(Y, kind)
+    draw = np.random.default_rng(0).normal(size=(num_basis, 1))
+    places = {
+        "at_prior_draw": tf.constant(draw, kind),
+        "at_optimum": optimal_mean(basis, data, noise),
+    }
+    rows: list[Row] = [
+        {"estimator": key, "is": ESTIMATORS[key], "data": name} for key in ESTIMATORS
+    ]
+    sizes = {"basis_batch_size": basis_batch_size, "num_support": num_support}
+    for place, mu in places.items():
         exact = exact_gradient(basis, data, noise, mu).numpy()[:, 0]
-        errors.append([_error(name, basis, data, noise, mu, exact, sizes) for name in ESTIMATORS])
-    return [GradientError(*row) for row in zip(ESTIMATORS, *errors, strict=True)]
+        for row in rows:
+            model = QSGP(
+                basis,
+                gpflow.likelihoods.Gaussian(noise),
+                num_data=len(X),
+                variance_reduction=row["estimator"],
+                **sizes,
+            )
+            model.q_mu.assign(mu)
+            row[place] = gradient_error(model, data, exact, batch_size, repeats)
+            row[f"{place}_to_literal"] = row[place] / rows[0][place]
+    return {"rows": rows}
+
+
+def gradient_error(
+    model: QSGP, data: tuple[tf.Tensor, tf.Tensor], exact: np.ndarray, batch_size: int, repeats: int
+) -> float:
+    """
+    At the mean that the model has, over steps on random batches.
+
+    :param exact: the gradient, ``[m]``.
+    """
+    step, squares = gradient_step(model), []
+    rng = np.random.default_rng(0)
+    for _ in range(repeats):
+        order = rng.permutation(len(data[0]))
+        support, batch = (
+            tuple(tf.gather(part, order[chosen]) for part in data)
+            for chosen in (slice(model.num_support), slice(-batch_size, None))
+        )
+        known = batch if model.variance_reduction == "tracked" else support
+        model.prepare_step(0, functools.partial(tuple, known))
+        gradient, counts = (part.numpy() for part in step(*batch))
+        seen = counts > 0
+        scale = 2.0 * model.basis_batch_size / (model.basis.num_basis * counts[seen])
+        squares.append(np.mean((scale * gradient[seen] - exact[seen]) ** 2))
+    return float(np.sqrt(np.mean(squares)))
 
 
 def benchmark_rows(seed: int = 0) -> tuple[str, np.ndarray, np.ndarray]:
@@ -104,22 +127,6 @@ def benchmark_rows(seed: int = 0) -> tuple[str, np.ndarray, np.ndarray]:
     W, phases = rng.normal(size=(8, 50)) / 3.0, rng.uniform(0.0, 2.0 * np.pi, size=50)
     f = np.cos(X @ W + phases).sum(axis=1, keepdims=True)
     return "generated rows", X, f / f.std() + 0.1 * rng.normal(size=f.shape)
-
-
-def error_table(
-    errors: Sequence[GradientError],
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows, with ratios to the printed theorems."""
-    header = ("estimator", "", "at a prior draw", "to literal", "at the optimum", "to literal")
-    first, rows = errors[0], []
-    for row in errors:
-        pairs = (
-            (row.at_prior_draw, first.at_prior_draw),
-            (row.at_optimum, first.at_optimum),
-        )
-        cells = [text for own, base in pairs for text in (f"{own:.4g}", f"{own / base:.3f}")]
-        rows.append((row.estimator, ESTIMATORS[row.estimator], *cells))
-    return header, rows
 
 
 def optimal_mean(basis: FiniteBasis, data: tuple[tf.Tensor, tf.Tensor], noise: float) -> tf.Tensor:
@@ -146,41 +153,6 @@ def exact_gradient(
 
     (total,) = streamed_sum(pulled_back, list(data), [mu], block_rows=_BLOCK_ROWS)
     return total / noise + mu
-
-
-def _error(
-    name: str,
-    basis: FiniteBasis,
-    data: tuple[tf.Tensor, tf.Tensor],
-    noise: float,
-    mu: tf.Tensor,
-    exact: np.ndarray,
-    sizes: VarianceSizes,
-) -> float:
-    model = QSGP(
-        basis,
-        gpflow.likelihoods.Gaussian(noise),
-        num_data=len(data[0]),
-        basis_batch_size=sizes.basis_batch_size,
-        variance_reduction=name,
-        num_support=sizes.num_support,
-    )
-    model.q_mu.assign(mu)
-    step, squares = gradient_step(model), []
-    rng = np.random.default_rng(0)
-    for _ in range(sizes.repeats):
-        rows = rng.permutation(len(data[0]))
-        support, batch = (
-            tuple(tf.gather(part, rows[chosen]) for part in data)
-            for chosen in (slice(sizes.num_support), slice(-sizes.batch_size, None))
-        )
-        known = batch if name == "tracked" else support
-        model.prepare_step(0, functools.partial(tuple, known))
-        gradient, counts = (part.numpy() for part in step(*batch))
-        seen = counts > 0
-        scale = 2.0 * sizes.basis_batch_size / (sizes.num_basis * counts[seen])
-        squares.append(np.mean((scale * gradient[seen] - exact[seen]) ** 2))
-    return float(np.sqrt(np.mean(squares)))
 
 
 def gradient_step(model: QSGP) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:

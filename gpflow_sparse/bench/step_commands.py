@@ -1,162 +1,195 @@
-"""What `gpflow-sparse bench step` does for each method. No TensorFlow until it is done."""
+"""The benchmarks of speed and memory on the command line. No TensorFlow until one is run."""
 
-import dataclasses
+import importlib
+import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from gpflow_sparse.bench.conv_sizes import DeepSizes, ImageSizes
-from gpflow_sparse.runs.methods import BASELINES, IMAGE_METHODS, METHODS
-from gpflow_sparse.runs.terminal import print_table
+from gpflow_sparse.bench.steps import Tables, table_of
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
+from gpflow_sparse.runs.session import session
+from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table
 
-CHOICES = (*(key for key in METHODS if key not in (*BASELINES, *IMAGE_METHODS)), "conv")
-# Options that only some methods have.
-_OWN = {
-    "num_basis": ("qsgp",),
-    "num_data": ("qsgp",),
-    "basis_batch_size": ("qsgp",),
-    "num_support": ("qsgp",),
-    "output": ("qsgp",),
-    "surface": ("swsgp",),
-    "memory": ("swsgp", "conv"),
+# Methods of which `bench calls` has a small model.
+_TRACED = tuple(method for method in METHODS if method not in IMAGE_METHODS)
+_Command = Callable[..., None]
+
+_device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+_precision = click.option("--float32/--float64", default=False, help="Precision.")
+
+
+def _counts(**options: tuple[str, Any]) -> Callable[[_Command], _Command]:
+    """Options for positive whole numbers: help, and the default that the benchmark has."""
+
+    def decorate(command: _Command) -> _Command:
+        for name, (text, shown) in reversed(options.items()):
+            flag, kind = f"--{name.replace('_', '-')}", click.IntRange(min=1)
+            command = click.option(flag, type=kind, show_default=str(shown), help=text)(command)
+        return command
+
+    return decorate
+
+
+@click.command()
+@click.argument(
+    "method", type=click.Choice(["solvegp", "odvgp", "softki", "qsgp", "swsgp", "conv"])
+)
+@_counts(
+    num_inducing=("M.", "512; 500 for conv"),
+    num_orthogonal=("M2.", "512; 500 for conv"),
+    batch_size=("Rows of the batch.", "512; 500 for qsgp, 1024 for softki, 64 for swsgp and conv"),
+    input_dim=("D.", "8; 10 for softki"),
+    repeats=("Timed rounds.", 20),
+    basis_batch_size=("qsgp: functions in each of two draws.", 10_000),
+    num_support=("qsgp: support rows.", 500),
+)
+@click.option(
+    "--num-basis",
+    show_default="10000,100000,1000000,10000000",
+    help="qsgp: numbers of functions, with commas.",
+)
+@click.option(
+    "--num-data", show_default="10000,100000,1000000", help="qsgp: numbers of rows, with commas."
+)
+@click.option(
+    "--output", type=HomePath(file_okay=False), help="qsgp: folder for the tables and a picture."
+)
+@click.option("--surface", is_flag=True, help="swsgp: inputs near a surface of 3 dimensions.")
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="swsgp: only what 10^5 points, 100 neighbors take; conv: only what covariances take.",
+)
+@_precision
+@_device
+def step(method: str, float32: bool, device: str | None, **options: Any) -> None:
+    """Time one step (value and gradient) of METHOD against GPflow's SVGP.
+
+    Where gpytorch is installed, its orthogonally decoupled model is timed too; its second set of
+    points serves the mean only. For qsgp: whole steps, against the numbers of functions and of
+    rows, and the memory that they take. For softki: both objectives, and GPflow's SGPR too, with
+    the batch as its data. For swsgp: whole steps of several sizes, and GPyTorch's nearest-neighbor
+    strategy if it is installed. For conv: covariances of images of 28 x 28 pixels with 5 x 5
+    patches, against all at once and against GPflow's; whole steps of one layer and their algebra;
+    steps of two layers.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    with clear_errors(), session(float32, device):
+        from gpflow_sparse.bench import image_variants, step_variants
+
+        benchmarks: dict[str, Callable[..., Tables]] = {
+            "solvegp": partial(step_variants.orthogonal, "solvegp"),
+            "odvgp": partial(step_variants.orthogonal, "odvgp"),
+            "softki": step_variants.softki,
+            "qsgp": step_variants.qsgp,
+            "swsgp": step_variants.swsgp,
+            "conv": image_variants.conv,
+        }
+        for name, value in given.items():
+            takers = [m for m, f in benchmarks.items() if name in inspect.signature(f).parameters]
+            if method not in takers:
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag} is for {', '.join(takers)}, not for {method}.")
+            if isinstance(value, str):
+                given[name] = whole_numbers(value, name)
+        _print(benchmarks[method](**given))
+        if "output" in given:
+            click.echo(f"tables and picture in {given['output']}", err=True)
+
+
+@click.command()
+@click.argument("methods", nargs=-1, metavar="[METHOD]...", type=click.Choice(_TRACED))
+@click.option("--list", "listed", is_flag=True, help="Print every function, indented by depth.")
+def calls(methods: Sequence[str], listed: bool) -> None:
+    """Count files and functions that a prediction of METHOD runs.
+
+    The second eager predict_f of a small model; all methods where none is given. Functions are
+    those of this package, for svgp those of GPflow, without comprehensions and lambdas.
+    """
+    with clear_errors(), session(False, None):
+        from gpflow_sparse.bench.calls import prediction_calls
+
+        found = {method: prediction_calls(method) for method in methods or _TRACED}
+        for made in found.values() if listed else ():
+            click.echo("\n".join(made.listing()))
+        _print({"calls": [{"method": method} | made.counts for method, made in found.items()]})
+
+
+def _measures(benchmark: str, text: str, *methods: str, **counts: tuple[str, Any]) -> click.Command:
+    """
+    A command that runs a benchmark and prints its tables.
+
+    :param benchmark: its module in this folder and its name there.
+    :param text: help.
+    :param methods: choices of the argument METHOD; none for a command without it.
+    """
+
+    def run(float32: bool, device: str | None, method: str = "", **sizes: int | None) -> None:
+        with clear_errors(), session(float32, device):
+            module, name = benchmark.split(".")
+            function = getattr(importlib.import_module(f"gpflow_sparse.bench.{module}"), name)
+            _print(function(**{n: value for n, value in sizes.items() if value is not None}))
+
+    command = _counts(**counts)(_precision(_device(run)))
+    if methods:
+        command = click.argument("method", type=click.Choice(methods))(command)
+    return click.command(help=text)(command)
+
+
+COMMANDS: dict[str, click.Command] = {
+    "step": step,
+    "calls": calls,
+    "posterior": _measures(
+        "step_variants.softki_posterior",
+        "Time the fit of METHOD's posterior to made rows, and the memory that it takes.",
+        "softki",
+        num_rows=("N.", 1_000_000),
+        num_inducing=("m.", 512),
+        input_dim=("D.", 10),
+    ),
+    "predict": _measures(
+        "step_variants.swsgp_predictions",
+        "Time a cached prediction of METHOD against GPflow's SVGP with as many points.",
+        "swsgp",
+        num_inducing=("M.", 1024),
+        num_neighbors=("H.", 4),
+        num_rows=("Rows of a call.", 1000),
+        input_dim=("D.", 8),
+        repeats=("Timed rounds.", 20),
+    ),
+    "variance": _measures(
+        "qsgp_variance.gradient_errors",
+        "Compare the gradient estimators of METHOD with the exact gradient.\n\nOn kin40k where "
+        "GPFLOW_SPARSE_DATA has it, else on generated rows. The exact optimum is solved for first: "
+        "minutes at full size.",
+        "qsgp",
+        num_basis=("m.", 10_000),
+        basis_batch_size=("Functions in each of two draws.", 1000),
+        batch_size=("Rows of the batch.", 500),
+        num_support=("Support rows.", 500),
+        num_rows=("N, at most.", "all"),
+        repeats=("Steps measured of each estimator.", 20),
+    ),
+    "grief": _measures(
+        "step_variants.grief",
+        "Time GP-GRIEF: the search, a pass over the rows, and the likelihood after it.",
+        num_rows=("N.", 1_000_000),
+        input_dim=("D.", 8),
+        num_basis=("p.", 1000),
+        repeats=("Timed rounds.", 200),
+    ),
 }
-# M and M2 for conv.
-_PATCHES = 500
 
 
-def run(method: str, float32: bool, options: dict[str, Any]) -> None:
-    """
-    Time steps of a method and print the table.
-
-    :param options: of the command line, all of them.
-    :raises ValueError: for options of other methods.
-    """
-    for name, methods in _OWN.items():
-        if method not in methods and not is_default(name):
-            raise ValueError(
-                f"--{name.replace('_', '-')} is for {', '.join(methods)}, not for {method}."
-            )
-    options["input_dim"] = options["input_dim"] or (10 if method == "softki" else 8)
-    sizes = {name: value for name, value in options.items() if name not in _OWN}
-    if method == "qsgp":
-        _step_of_qsgp(options, float32)
-    elif method == "softki":
-        _step_of_softki(sizes)
-    elif method == "swsgp":
-        _step_of_swsgp(options, float32)
-    elif method == "conv":
-        _step_of_conv(options, float32)
-    else:
-        _step_against_svgp(method, sizes)
-
-
-def _step_against_svgp(method: str, sizes: dict[str, Any]) -> None:
-    from gpflow_sparse.bench.steps import bench_step
-
-    rows, rate = bench_step(method, **{**sizes, "batch_size": sizes["batch_size"] or 512})
-    table = [
-        (
-            row.title,
-            f"{row.milliseconds:.1f}",
-            f"{row.ratio:.3f}",
-            "" if row.fraction is None else f"{row.fraction:.2f}",
-        )
-        for row in rows
-    ]
-    print_table(("model", "ms per step", "ratio to GPflow", "of the matmul rate"), table)
-    click.echo(f"matmul rate {rate:.0f} GFLOP/s", err=True)
-    click.echo(json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "matmul_gflops": rate}))
-
-
-def _step_of_qsgp(options: dict[str, Any], float32: bool) -> None:
-    from gpflow_sparse.bench import qsgp_costs
-    from gpflow_sparse.bench.qsgp_memory import step_memory
-    from gpflow_sparse.bench.qsgp_sizes import StepSizes
-
-    names = ("basis_batch_size", "num_support", "input_dim", "num_inducing")
-    sizes = StepSizes(options["batch_size"] or 500, *(options[name] for name in names))
-    num_basis, num_data = (whole_numbers(options[name], name) for name in ("num_basis", "num_data"))
-    costs = qsgp_costs.step_costs(num_basis, num_data, sizes, repeats=options["repeats"])
-    memory = [step_memory(m, sizes, float32=float32) for m in num_basis]
-    header, rows = qsgp_costs.cost_table(costs, memory)
-    print_table(header, rows)
-    record = {
-        "rows": [dataclasses.asdict(cost) for cost in costs],
-        "memory": [dataclasses.asdict(grown) for grown in memory],
-    }
-    if options["output"] is not None:
-        qsgp_costs.write_costs(options["output"], costs, memory)
-        click.echo(f"table and picture in {options['output']}", err=True)
-    click.echo(json.dumps(record))
-
-
-def _step_of_softki(sizes: dict[str, Any]) -> None:
-    from gpflow_sparse.bench.softki_steps import softki_steps
-
-    if not is_default("num_orthogonal"):
-        raise ValueError("--num-orthogonal is not for softki, which has one set of points.")
-    del sizes["num_orthogonal"]
-    rows = softki_steps(**{**sizes, "batch_size": sizes["batch_size"] or 1024})
-    table = [(row.title, f"{row.milliseconds:.1f}", f"{row.ratio:.3f}") for row in rows]
-    print_table(("model", "ms per step", "ratio to GPflow's SGPR"), table)
-    click.echo(json.dumps({"rows": [dataclasses.asdict(row) for row in rows]}))
-
-
-def _step_of_swsgp(options: dict[str, Any], float32: bool) -> None:
-    from gpflow_sparse.bench import swsgp_memory, swsgp_steps
-
-    for name in ("num_inducing", "num_orthogonal"):
-        if not is_default(name):
-            raise ValueError(f"--{name.replace('_', '-')} is not for swsgp: its sizes are fixed.")
-    sizes = {name: options[name] for name in ("input_dim", "surface")}
-    sizes["batch_size"] = options["batch_size"] or 64
-    if options["memory"]:
-        grown = dataclasses.asdict(swsgp_memory.neighbor_memory(float32=float32, **sizes))
-        print_table(("what", "value"), [(name, f"{value:.4g}") for name, value in grown.items()])
-        click.echo(json.dumps(grown))
-        return
-    rows = swsgp_steps.swsgp_steps(**sizes, repeats=options["repeats"])
-    print_table(("model", "ms per step"), [(row.name, f"{row.milliseconds:.2f}") for row in rows])
-    ratios = swsgp_steps.step_ratios(rows)
-    print_table(("times", "ratio"), [(name, f"{ratio:.3f}") for name, ratio in ratios.items()])
-    record = {"rows": [dataclasses.asdict(row) for row in rows], "ratios": ratios}
-    click.echo(json.dumps(record))
-
-
-def _step_of_conv(options: dict[str, Any], float32: bool) -> None:
-    from gpflow_sparse.bench import conv_deep_steps, conv_kernels, conv_memory, conv_steps
-
-    if not is_default("input_dim"):
-        raise ValueError("--input-dim is not for conv, which has images of 28 x 28 pixels.")
-    names = ("num_inducing", "num_orthogonal")
-    M, M2 = (_PATCHES if is_default(name) else options[name] for name in names)
-    images, repeats = options["batch_size"] or 64, options["repeats"]
-    sizes = ImageSizes(num_images=images, num_inducing=M, num_orthogonal=M2)
-    if options["memory"]:
-        grown = conv_memory.kernel_memory(sizes, float32=float32)
-        table = [(m.title, "yes" if m.gradient else "no", f"{m.peak:.0f}") for m in grown]
-        print_table(("Kuf and Kdiag", "gradient", "peak, MB"), table)
-        click.echo(json.dumps({"memory": [dataclasses.asdict(m) for m in grown]}))
-        return
-    times = conv_kernels.kernel_times(sizes, repeats=repeats)
-    table = [(t.title, "yes" if t.gradient else "no", f"{t.milliseconds:.0f}") for t in times]
-    print_table(("Kuf and Kdiag", "gradient", "ms"), table)
-    ratios = conv_kernels.kernel_ratios(times)
-    print_table(("times", "ratio"), [(name, f"{ratio:.3f}") for name, ratio in ratios.items()])
-    steps = conv_steps.image_steps(sizes, repeats=repeats)
-    parts = [(s.title, s.part, f"{s.milliseconds:.0f}", f"{s.ratio:.3f}") for s in steps]
-    print_table(("model", "part", "ms per step", "ratio to GPflow"), parts)
-    deep = conv_deep_steps.deep_steps(DeepSizes(), repeats=repeats)
-    table = [(s.title, f"{s.milliseconds:.0f}", f"{s.ratio:.3f}") for s in deep]
-    print_table(("two layers", "ms per step", "ratio to the double size"), table)
-    measured: dict[str, Sequence[Any]] = {"kernels": times, "steps": steps, "deep": deep}
-    record: dict[str, Any] = {
-        name: [dataclasses.asdict(row) for row in rows] for name, rows in measured.items()
-    }
-    click.echo(json.dumps(record | {"ratios": ratios}))
+def _print(tables: Tables) -> None:
+    """Every table for a reader, and all of them as one line of JSON."""
+    for rows in tables.values():
+        print_table(*table_of(rows))
+    click.echo(json.dumps(tables))
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -169,9 +202,3 @@ def whole_numbers(text: str, name: str = "splits") -> tuple[int, ...]:
     if not all(part.isdecimal() for part in split_list(text)):
         raise ValueError(f"{name} must be numbers such as 0,1,2; got {text!r}.")
     return tuple(int(part) for part in split_list(text))
-
-
-def is_default(name: str) -> bool:
-    """Whether the command running has an option's default."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.DEFAULT

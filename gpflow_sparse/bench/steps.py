@@ -1,198 +1,145 @@
-"""What one training step costs, against other libraries' models on the same batch."""
+"""
+The harness of the benchmarks of speed and memory: variants of a computation, timed in turn in one
+process, and the memory of one computation, measured in a process of its own. TensorFlow is not
+imported here, so that a new process can import it quietly, in the precision asked for.
+"""
 
 import functools
+import multiprocessing
+import pickle
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
-import gpflow
 import numpy as np
-import tensorflow as tf
 
-from gpflow_sparse.bench.peers import gpytorch_decoupled_step
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import ODVGP, SOLVEGP
-from gpflow_sparse.models.solvegp import OrthogonalModel
-from gpflow_sparse.runs.methods import METHODS
-from gpflow_sparse.training import adam
+from gpflow_sparse.runs.session import session
 
-_METHODS: dict[str, type[OrthogonalModel]] = {"solvegp": SOLVEGP, "odvgp": ODVGP}
-_NUM_DATA = 100_000
+Row = dict[str, Any]
+"""One line of a table, by the names of its columns; it is printed and written as JSON."""
 
+Tables = dict[str, list[Row]]
+"""Tables by name."""
 
-@dataclass(frozen=True)
-class StepTime:
-    """Median wall time of one compiled value and gradient of all parameters."""
+Step = Callable[[], Any]
+"""A computation that is measured; returns tensors, which are waited for."""
 
-    title: str
-    milliseconds: float
-    ratio: float
-    """To GPflow's SVGP with as many inducing points."""
-    fraction: float | None
-    """Of the measured matmul rate, by :func:`step_operations`; None where nothing was counted."""
+Variants = Mapping[str, Callable[[], Step]]
+"""Builders of computations, by the titles of their rows."""
+
+# Where Linux tells how much memory this process has.
+_STATUS = Path("/proc/self/status")
 
 
-def bench_step(
-    method: str,
+class LeftOutError(Exception):
+    """Raised by the builder of a variant that cannot be measured here; says why."""
+
+
+def time_in_turn(
+    variants: Variants,
+    repeats: int,
+    reference: str | None = None,
     *,
-    num_inducing: int = 512,
-    num_orthogonal: int = 512,
-    batch_size: int = 512,
-    input_dim: int = 8,
-    repeats: int = 20,
-    seed: int = 0,
-) -> tuple[list[StepTime], float]:
+    untimed: int = 3,
+    calls: int = 1,
+    unit: tuple[str, float] = ("milliseconds", 1e3),
+) -> list[Row]:
     """
-    Alternate the steps of several models on one batch in one process.
+    Median wall time of every variant. All of them are built first, and then run in turn.
 
-    The models: the method; GPflow's SVGP with all M + M2 points in one set; the same SVGP on this
-    package's factorization, which shows what is the method's and what is ours; and, where GPyTorch
-    is installed and TensorFlow runs on the CPU, its orthogonally decoupled strategy, whose M2
-    points serve the mean only. Whitened, squared exponential with one lengthscale per column,
-    Gaussian noise, all parameters trainable; ODVGP takes all columns of its penalty.
-
-    :param repeats: timed rounds, after three that are not.
-    :return: one row per model, and the measured matmul rate in GFLOP/s (square, M + M2, same
-        precision).
-    :raises ValueError: for a method without such a step.
+    :param repeats: timed rounds.
+    :param reference: title of the variant whose time divides all times, column ``ratio``.
+    :param untimed: rounds before those that are timed.
+    :param calls: by which times are divided.
+    :param unit: its name and how many of it make a second.
     """
-    if method not in _METHODS:
-        hint = "; see bench grief" if method == "grief" else ""
-        raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}{hint}.")
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(batch_size, input_dim))
-    Y = rng.normal(size=(batch_size, 1))
-    total = num_inducing + num_orthogonal
-    points = rng.normal(size=(total, input_dim))
-    Z, O = np.split(points, [num_inducing])
-    models = {
-        f"{METHODS[method][0]}({num_inducing}+{num_orthogonal})": _ours(_METHODS[method], Z, O),
-        f"GPflow SVGP({total})": gpflow.models.SVGP(
-            _kernel(input_dim), gpflow.likelihoods.Gaussian(0.1), points, num_data=_NUM_DATA
-        ),
-        f"SVGP({total}) on our factorization": _ours(SOLVEGP, points),
-    }
-    union = step_operations((total,), batch_size)
-    mine = step_operations((num_inducing, num_orthogonal), batch_size)
-    operations = [mine if method == "solvegp" else None, union, union]
-    data = [tf.constant(array, gpflow.default_float()) for array in (X, Y)]
-    steps = {title: value_and_gradient(model, tuple(data)) for title, model in models.items()}
-    steps |= _peer_step(Z, O, *data)
-    times = alternate(list(steps.values()), repeats)
-    matrix = tf.constant(rng.normal(size=(total, total)), gpflow.default_float())
-    (matmul,) = alternate([tf.function(lambda: tf.linalg.matmul(matrix, matrix))], repeats)
-    rate = 2.0 * total**3 / matmul
-    rows = [
-        StepTime(title, 1e3 * seconds, seconds / times[1], count and count / seconds / rate)
-        for title, seconds, count in zip_longest(steps, times, operations)
-    ]
-    return rows, rate / 1e9
+    steps: dict[str, Step] = {}
+    for title, build in variants.items():
+        try:
+            steps[title] = build()
+        except LeftOutError as reason:
+            print(f"left out: {title} ({reason})", file=sys.stderr)
+    medians = _median_seconds(list(steps.values()), repeats, untimed)
+    seconds = dict(zip(steps, medians, strict=True))
+    name, per_second = unit
+    rows: list[Row] = [{"title": t, name: per_second * s / calls} for t, s in seconds.items()]
+    if reference is not None:
+        rows = [row | {"ratio": seconds[row["title"]] / seconds[reference]} for row in rows]
+    return rows
 
 
-def step_operations(sizes: tuple[int, ...], batch_size: int) -> float:
-    """
-    Floating-point operations of one whitened value and gradient, to leading order.
+def _median_seconds(steps: Sequence[Step], repeats: int, untimed: int) -> list[float]:
+    import tensorflow as tf
 
-    Three times the forward pass, since the gradient of a product is two products. Forward, for SVGP
-    with M points and n rows: M^3 / 3 for the factor and 3 M^2 n for the batch. For SOLVE-GP, with
-    n rows and the symmetry of ``A^T A`` used,
-    ``M^3 / 3 + M^2 M2 + M M2^2 + M2^3 / 3 + (3 M^2 + 2 M M2 + 3 M2^2) n``,
-    which is ``8 M^3 / 3 + 8 M^2 n`` at M2 = M. A product of ``[m, k]`` and ``[k, n]`` counts
-    2 m k n operations, a triangular solve m^2 n, the factors of q as if they were full.
-
-    :param sizes: ``(M,)`` for SVGP, ``(M, M2)`` for SOLVE-GP.
-    """
-    M, M2 = (*sizes, 0)[:2]
-    prior = M**3 / 3 + M**2 * M2 + M * M2**2 + M2**3 / 3
-    return 3.0 * (prior + (3 * M**2 + 2 * M * M2 + 3 * M2**2) * batch_size)
-
-
-def _peer_step(
-    Z: np.ndarray, O: np.ndarray, X: tf.Tensor, Y: tf.Tensor
-) -> dict[str, Callable[[], Any]]:
-    """GPyTorch's step by its title, or nothing and a note."""
-    title = f"GPyTorch decoupled({len(Z)}+{len(O)}), mean only"
-    if "CPU" not in X.device:
-        print(f"left out: {title}, which is timed on the CPU only", file=sys.stderr)
-        return {}
-    try:
-        step = gpytorch_decoupled_step(
-            Z, O, X.numpy(), Y.numpy(), num_data=_NUM_DATA, dtype=X.dtype
-        )
-    except ImportError as error:
-        print(f"left out: {title} ({error})", file=sys.stderr)
-        return {}
-    return {title: step}
-
-
-def _kernel(input_dim: int) -> gpflow.kernels.Kernel:
-    return gpflow.kernels.SquaredExponential(lengthscales=np.ones(input_dim))
-
-
-def _ours(kind: type[OrthogonalModel], *sets: np.ndarray) -> OrthogonalModel:
-    return kind(
-        _kernel(sets[0].shape[1]),
-        gpflow.likelihoods.Gaussian(0.1),
-        OrthogonalInducingVariables(*sets),
-        num_data=_NUM_DATA,
-    )
-
-
-def value_and_gradient(model: gpflow.models.GPModel, data: Any) -> Callable[[], Any]:
-    """A compiled function: the loss on this batch, and its gradient to all that is trainable."""
-    variables = model.trainable_variables
-
-    @tf.function(autograph=False)
-    def step() -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss = model.training_loss(data)
-        return loss, tape.gradient(loss, variables)
-
-    return step
-
-
-def alternate(steps: list[Callable[[], Any]], repeats: int) -> list[float]:
-    """Median seconds of each, run in turn; three rounds are not counted."""
     seconds: list[list[float]] = [[] for _ in steps]
-    for round_number in range(repeats + 3):
+    for round_number in range(untimed + repeats):
         for step, taken in zip(steps, seconds, strict=True):
             start = time.perf_counter()
-            tf.nest.map_structure(lambda tensor: tensor.numpy(), step())
-            if round_number >= 3:
+            for part in tf.nest.flatten(step()):
+                if hasattr(part, "numpy"):  # waits for a device
+                    part.numpy()
+            if round_number >= untimed:
                 taken.append(time.perf_counter() - start)
     return [float(np.median(taken)) for taken in seconds]
 
 
-def adam_step(
-    model: gpflow.models.SVGP, rows: tuple[tf.Tensor, tf.Tensor], batch_size: int
-) -> Callable[[], Any]:
-    """A compiled training step on a random batch: value, gradient, and Adam on all parameters."""
-    optimizer, variables = adam(), model.trainable_variables
-    optimizer.build(variables)
+def measure_memory(
+    title: str, prepare: Callable[[], tuple[Any, ...]], build: Callable[..., Step], calls: int
+) -> Row:
+    """
+    Growth of a new process by a computation, above TensorFlow and what is prepared.
 
-    def step() -> tf.Tensor:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss = model.training_loss(random_rows(rows, batch_size))
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return loss
+    In units of 2^20 bytes: ``grown``, the resident memory after the calls, and ``peak``, the most
+    on the way. ``seconds`` are those of building and of all calls, with tracing.
 
-    return compiled(step)
+    :param prepare: makes the data; a function of a module, or a partial of one.
+    :param build: makes the computation from the data, likewise.
+    :param calls: how often it runs.
+    :raises ValueError: where the system does not tell how much memory a process has.
+    """
+    import gpflow
+
+    if not _STATUS.is_file():
+        raise ValueError(f"memory is measured where there is {_STATUS}, that is on Linux.")
+    work, float32 = pickle.dumps((prepare, build)), gpflow.default_float() == np.float32
+    # a forked process would begin with the memory of this one
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return {"title": title} | pool.submit(grow, work, calls, float32).result()
 
 
-def compiled(step: Callable[[], Any]) -> Callable[[], Any]:
-    """Traced now: TensorFlow warns of functions that are traced one after the other in calls."""
-    function = tf.function(step, autograph=False)
-    # the function holds what the step needs
-    return functools.partial(lambda _, traced: traced(), function, function.get_concrete_function())
+def grow(work: bytes, calls: int, float32: bool) -> Row:
+    """:func:`measure_memory` of the process in which this is called."""
+    with session(float32, None):
+        prepare, build = pickle.loads(work)  # imports TensorFlow
+        prepared = prepare()
+        before, start = _megabytes("VmRSS"), time.perf_counter()
+        step = build(*prepared)
+        for _ in range(calls):
+            step()
+        seconds = time.perf_counter() - start
+        grown, peak = (_megabytes(field) - before for field in ("VmRSS", "VmHWM"))
+        return {"grown": grown, "peak": peak, "seconds": seconds}
 
 
-def random_rows(rows: tuple[tf.Tensor, tf.Tensor], size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """So many of the rows ``(X, Y)``, with repetition."""
-    X, Y = rows
-    chosen = tf.random.uniform([size], maxval=len(X), dtype=tf.int32)
-    return tf.gather(X, chosen), tf.gather(Y, chosen)
+def _megabytes(field: str) -> float:
+    """Resident memory of this process now, "VmRSS", or at its largest, "VmHWM"."""
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    (kilobytes,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(kilobytes) / 1024.0
+
+
+def table_of(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and cells; a row without one of the columns has an empty cell there."""
+    names = list(functools.reduce(lambda found, row: found | row, rows, {}))
+    cells = [tuple(_cell(row.get(name)) for name in names) for row in rows]
+    return tuple(name.replace("_", " ") for name in names), cells
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)

@@ -1,85 +1,332 @@
-"""What a step costs: the count of operations, and the peers beside it."""
+"""The benchmarks of speed and memory: the harness, and that variants do the work they name."""
 
+import json
+import pickle
 import sys
+import time
+from functools import partial
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from click.testing import CliRunner
 
-from gpflow_sparse.bench import peers, steps
+from gpflow_sparse.bench import peers, qsgp_variance, step_variants, steps
+from gpflow_sparse.bench.step_commands import COMMANDS
+from gpflow_sparse.cli import main
 
-SIZES = {"num_inducing": 6, "num_orthogonal": 4, "batch_size": 10, "repeats": 2}
+
+@pytest.fixture
+def bench(monkeypatch):
+    """A command of `gpflow-sparse bench` that succeeds, with small fixed sizes: its tables."""
+    for name, value in {
+        "_NUM_BASIS": 20,
+        "_NUM_DATA": 60,
+        "_NEIGHBORS": ((20, 5), (40, 5), (40, 3)),
+        "_DENSE": (15, 3),
+        "_SVGP": 10,
+        "_NEIGHBOR_DATA": 60,
+        "_SEARCHES": ((3, 5),),
+        "_FEW_ROWS": 50,
+    }.items():
+        monkeypatch.setattr(step_variants, name, value)
+    monkeypatch.setitem(sys.modules, "gpytorch", None)  # as if it were not installed
+    # another process takes seconds to begin
+    monkeypatch.setattr(step_variants, "measure_memory", in_this_process)
+
+    def run(command):
+        result = CliRunner().invoke(main, ["bench", *command.split()])
+        assert result.exit_code == 0, result.output
+        run.stderr = result.stderr
+        return json.loads(result.stdout.splitlines()[-1])
+
+    return run
+
+
+def in_this_process(title, prepare, build, calls):
+    work = pickle.dumps((prepare, build))
+    return {"title": title} | steps.grow(work, calls, gpflow.default_float() == np.float32)
+
+
+def require_ratios(rows, reference, unit="milliseconds"):
+    (base,) = (row[unit] for row in rows if row["title"] == reference)
+    for row in rows:
+        np.testing.assert_allclose(row["ratio"], row[unit] / base)
+
+
+def test_variants_are_timed_in_turn(capsys):
+    order = []
+
+    def build(name, seconds):
+        return lambda: order.append(name) or time.sleep(seconds)
+
+    def missing():
+        raise steps.LeftOutError("not here")
+
+    variants = {"a": partial(build, "a", 0.01), "b": partial(build, "b", 0.0), "c": missing}
+    rows = steps.time_in_turn(variants, 2, "a", untimed=1, calls=2, unit=("seconds", 1.0))
+    assert order == ["a", "b"] * 3
+    assert [row["title"] for row in rows] == ["a", "b"]
+    assert 0.005 <= rows[0]["seconds"] < 0.1
+    require_ratios(rows, "a", "seconds")
+    assert "left out: c (not here)" in capsys.readouterr().err
+
+
+def test_a_table_has_the_columns_of_all_rows():
+    rows = [{"title": "x", "a_b": 1.23456}, {"title": "y", "n": 3, "a_b": None}]
+    assert steps.table_of(rows) == (("title", "a b", "n"), [("x", "1.235", ""), ("y", "", "3")])
+
+
+def thousand_floats():
+    return (1000,)
+
+
+def ones(count):
+    return lambda: np.ones(count)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(120)
+def test_memory_is_that_of_a_process_of_its_own():
+    prepare = partial(step_variants.made_rows, 100, 3)
+    found = steps.measure_memory(
+        "fit", prepare, partial(step_variants._fit, num_inducing=20), calls=1
+    )
+    assert found["title"] == "fit"
+    assert 0.0 < found["grown"] <= found["peak"] < 2000.0
+
+
+def test_memory_needs_a_system_that_tells(monkeypatch, tmp_path):
+    monkeypatch.setattr(steps, "_STATUS", tmp_path / "none")
+    with pytest.raises(ValueError, match="on Linux"):
+        steps.measure_memory("rows", thousand_floats, ones, calls=1)
 
 
 def test_operations_are_three_times_the_forward_count():
-    M, n = 30, 50
-    svgp = M**3 / 3 + 3 * M**2 * n
-    twice = 8 * M**3 / 3 + 12 * M**2 * n
-    solvegp = 8 * M**3 / 3 + 8 * M**2 * n
-    np.testing.assert_allclose(steps.step_operations((M,), n), 3 * svgp)
-    np.testing.assert_allclose(steps.step_operations((2 * M,), n), 3 * twice)
-    np.testing.assert_allclose(steps.step_operations((M, M), n), 3 * solvegp)
-    assert steps.step_operations((M, 0), n) == steps.step_operations((M,), n)
-
-
-def test_operations_of_unequal_sets_term_by_term():
     M, M2, n = 7, 11, 13
+    count = step_variants.step_operations
+    np.testing.assert_allclose(count((M,), n), M**3 + 9 * M**2 * n)
+    np.testing.assert_allclose(count((M, M), n), 8 * M**3 + 24 * M**2 * n)
+    assert count((M, 0), n) == count((M,), n)
     cholesky = (M**3 + M2**3) / 3
     between = M**2 * M2 + M * M2**2  # A, and A^T A of which half is needed
     solves = (M**2 + M2**2) * n
     products = 2 * (M**2 + M * M2 + M2**2) * n  # Ru^T B, A^T B, Rv^T D
-    expected = 3 * (cholesky + between + solves + products)
-    np.testing.assert_allclose(steps.step_operations((M, M2), n), expected)
+    np.testing.assert_allclose(count((M, M2), n), 3 * (cholesky + between + solves + products))
 
 
-@pytest.mark.parametrize(("method", "title"), [("solvegp", "SOLVE-GP"), ("odvgp", "ODVGP")])
-def test_fractions_are_counted_operations_over_time_over_rate(method, title):
-    rows, rate = steps.bench_step(method, **SIZES)
-    assert rows[0].title == f"{title}(6+4)"
-    counts = [steps.step_operations((6, 4), 10)] + 2 * [steps.step_operations((10,), 10)]
-    for row, count in zip(rows, counts, strict=False):
-        expected = count / (1e-3 * row.milliseconds) / (1e9 * rate)
-        if row.title.startswith("ODVGP"):
-            assert row.fraction is None
+@pytest.mark.parametrize(("method", "name"), [("solvegp", "SOLVE-GP"), ("odvgp", "ODVGP")])
+def test_steps_of_orthogonal_sets(bench, method, name):
+    sizes = "--num-inducing 6 --num-orthogonal 4 --batch-size 10 --repeats 2"
+    rows = bench(f"step {method} {sizes}")["rows"]
+    assert [row["title"] for row in rows] == [
+        f"{name}(6+4)",
+        "GPflow SVGP(10)",
+        "SVGP(10) on our factorization",
+        "matrix product(10)",
+    ]
+    assert "left out: GPyTorch decoupled(6+4), mean only" in bench.stderr
+    require_ratios(rows, "GPflow SVGP(10)")
+    counts = [step_variants.step_operations(sizes, 10) for sizes in ((6, 4), (10,), (10,))]
+    for row, count in zip(rows, [*counts, 2000.0], strict=True):
+        if row["title"].startswith("ODVGP"):
+            assert row["gflops"] is None
         else:
-            np.testing.assert_allclose(row.fraction, expected)
+            np.testing.assert_allclose(row["gflops"] * row["milliseconds"] * 1e6, count)
 
 
-def test_an_unknown_method_is_refused():
-    with pytest.raises(ValueError, match="method must be one of solvegp, odvgp; got 'svgp'"):
-        steps.bench_step("svgp", **SIZES)
+def test_steps_of_softki(bench):
+    sizes = "--num-inducing 6 --batch-size 10 --input-dim 3 --repeats 1 --float32"
+    rows = bench(f"step softki {sizes}")["rows"]
+    titles = ["SoftKI(6)", "SoftKI(6), pseudo-loss", "GPflow SGPR(6)", "GPflow SVGP(6)"]
+    assert [row["title"] for row in rows] == titles
+    require_ratios(rows, "GPflow SGPR(6)")
 
 
-def test_without_gpytorch_its_row_is_left_out_with_a_note(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "gpytorch", None)
-    rows, _ = steps.bench_step("solvegp", **SIZES)
-    assert len(rows) == 3
-    assert "left out: GPyTorch decoupled(6+4), mean only" in capsys.readouterr().err
+def test_memory_of_the_posterior_of_softki(bench):
+    sizes = "--num-rows 300 --num-inducing 20 --input-dim 4 --float32"
+    (found,) = bench(f"posterior softki {sizes}")["memory"]
+    np.testing.assert_allclose(found["held"], 300 * 5 * 4 / 2**20)
+    assert (found["num_rows"], found["num_inducing"]) == (300, 20)
+    assert found["grown"] <= found["peak"]
 
 
-def test_a_peer_alternates_with_the_others_on_the_same_batch(monkeypatch):
-    calls = []
+def test_steps_of_qsgp(bench, tmp_path):
+    pytest.importorskip("matplotlib")
+    sizes = "--num-basis 10,20 --num-data 60,80 --basis-batch-size 8 --num-inducing 5"
+    options = f"--num-support 6 --batch-size 9 --input-dim 2 --repeats 1 --output {tmp_path}/new"
+    found = bench(f"step qsgp {sizes} {options}")
+    rows = found["rows"]
+    assert [(row["title"], row["num_basis"], row["num_data"]) for row in rows] == [
+        ("QSGP, m = 10, N = 60", 10, 60),
+        ("QSGP, m = 20, N = 60", 20, 60),
+        ("QSGP, m = 20, N = 80", 20, 80),
+        ("QSGP, learned", 20, 60),
+        ("GPflow SVGP(5)", None, 60),
+    ]
+    require_ratios(rows, "GPflow SVGP(5)")
+    np.testing.assert_allclose([m["held"] for m in found["memory"]], np.array([320, 640]) / 2**20)
+    assert "tables and picture in" in bench.stderr
+    table = (tmp_path / "new" / "step-qsgp.md").read_text()
+    assert "| QSGP, m = 20, N = 80 |" in table
+    assert (tmp_path / "new" / "step-qsgp.png").read_bytes().startswith(b"\x89PNG")
 
-    def peer(Z, O, X, Y, *, num_data, dtype):
-        calls.append((Z.shape, O.shape, X.shape, Y.shape, num_data, dtype))
-        return lambda: calls.append("step") or tf.zeros([])
 
-    monkeypatch.setattr(steps, "gpytorch_decoupled_step", peer)
-    rows, _ = steps.bench_step("solvegp", **SIZES)
-    assert calls[0] == ((6, 8), (4, 8), (10, 8), (10, 1), 100_000, tf.float64)
-    assert calls[1:] == ["step"] * 5
-    assert rows[3].title == "GPyTorch decoupled(6+4), mean only"
-    assert rows[3].fraction is None
-    np.testing.assert_allclose(rows[3].ratio, rows[3].milliseconds / rows[1].milliseconds)
+def test_steps_of_swsgp(bench):
+    sizes = "--batch-size 8 --input-dim 3 --repeats 1 --float32"
+    rows = bench(f"step swsgp {sizes} --surface")["rows"]
+    assert [row["title"] for row in rows] == [
+        "SWSGP(20, H = 5)",
+        "SWSGP(40, H = 5)",
+        "SWSGP(40, H = 3)",
+        "SWSGP, neighbors remembered(40, H = 5)",
+        "SWSGP, neighbors remembered(40, H = 3)",
+        "SWSGP, dense(15, H = 3)",
+        "GPflow SVGP(10)",
+    ]
+    require_ratios(rows, "GPflow SVGP(10)")
+    assert "left out: GPyTorch nearest neighbors(20, H = 5)" in bench.stderr
+    (found,) = bench(f"step swsgp {sizes} --memory")["memory"]
+    assert found["title"] == "SWSGP(40, H = 5)"
+    np.testing.assert_allclose(found["held"], 40 * 11 * 4 / 2**20)
 
 
-def test_gpytorch_has_a_gradient_for_every_parameter(rng):
+def test_costs_of_grief(bench):
+    found = bench("grief --num-rows 80 --input-dim 2 --num-basis 10 --repeats 1")
+    assert [row["title"] for row in found["rows"]] == [
+        "pass over the rows",
+        "making a model",
+        "likelihood and gradient, N = 80",
+        "likelihood and gradient, N = 50",
+        "search, 3 columns of 5 nodes",
+        "matrix product(2048)",
+    ]
+    require_ratios(found["rows"][2:4], "likelihood and gradient, N = 50")
+    assert [row["title"] for row in found["memory"]] == ["pass over the rows"]
+
+
+def test_predictions_with_and_without_the_search_are_the_same(bench, monkeypatch):
+    found = {}
+
+    def call(variants, *_, **__):
+        found.update({title: build()() for title, build in variants.items()})
+        return step_variants_timed(variants, *_, **__)
+
+    step_variants_timed = step_variants.time_in_turn
+    monkeypatch.setattr(step_variants, "time_in_turn", call)
+    sizes = "--num-inducing 20 --num-neighbors 3 --num-rows 10 --input-dim 3 --repeats 1"
+    rows = bench(f"predict swsgp {sizes}")["rows"]
+    assert [row["title"] for row in rows] == list(found)
+    require_ratios(rows, "GPflow SVGP(20)", "microseconds")
+    _, diag, diag_given, dense, dense_given = found.values()
+    for one, other in ((diag, diag_given), (dense, dense_given)):
+        for ours, theirs in zip(one, other, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+    np.testing.assert_allclose(diag[0], dense[0], rtol=1e-10)  # one mean
+    assert not np.allclose(diag[1], dense[1])
+
+
+@pytest.mark.parametrize("kind", ["softki", "svgp", "sgpr"])
+def test_a_step_is_the_loss_and_the_gradient_of_every_parameter(kind):
+    data, Z = step_variants.made_rows(10, 3), step_variants.made_rows(6, 3, 1)[0].numpy()
+    build = {
+        "softki": lambda: (step_variants._softki(Z), data),
+        "svgp": lambda: (step_variants._svgp(Z), data),
+        "sgpr": lambda: (gpflow.models.SGPR(data, step_variants._kernel(Z), Z),),
+    }
+    model, *given = build[kind]()
+    loss, gradients = step_variants.loss_step(model, *given)()
+    np.testing.assert_allclose(loss, model.training_loss(*given), rtol=1e-10)
+    assert len(gradients) == len(model.trainable_variables)
+    if kind != "svgp":  # whose points do not matter while q is the prior
+        assert all(float(tf.reduce_max(tf.abs(g))) > 0.0 for g in gradients)
+
+
+def test_a_step_of_swsgp_trains_the_model(monkeypatch):
+    made, plain = [], step_variants.SWSGP
+
+    def kept(*arguments, **options):
+        made.append(plain(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(step_variants, "SWSGP", kept)
+    rows, Z = step_variants.made_rows(60, 3), step_variants.made_rows(20, 3, 1)[0]
+    step = step_variants.swsgp_step(*rows, Z, sizes=(20, 4), batch_size=60)
+    (model,) = made
+    assert float(tf.reduce_sum(model.usage)) == 60 * 4
+    before = float(model.elbo(rows))
+    for _ in range(50):
+        _, finite = step()
+        assert bool(finite)
+    assert float(model.elbo(rows)) > before
+    np.testing.assert_array_equal(model.inducing_variable.Z, Z)
+
+
+def test_rows_near_a_surface():
+    X, Y = (part.numpy() for part in step_variants.made_rows(3000, 8, 1, True))
+    other = step_variants.made_rows(3000, 8, 2, True)[0].numpy()
+    assert (X.shape, Y.shape) == ((3000, 8), (3000, 1))
+    assert np.abs(X).max() < 1.1
+    # both samples are near the same surface: nearest neighbors are as near across as within
+    across = np.sqrt(np.sum((X[:200, None] - other) ** 2, axis=2)).min(axis=1)
+    within = np.sqrt(np.sum((X[:200, None] - X[200:]) ** 2, axis=2)).min(axis=1)
+    np.testing.assert_allclose(np.median(across), np.median(within), rtol=0.15)
+    plain = step_variants.made_rows(3000, 8, 1)[0].numpy()
+    np.testing.assert_allclose(plain.std(axis=0), 1.0, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("conv --input-dim 3", "--input-dim is for solvegp, odvgp, softki, qsgp, swsgp, not for"),
+        ("softki --num-orthogonal 4", "--num-orthogonal is for solvegp, odvgp, conv, not for"),
+        ("swsgp --num-inducing 4", "not for swsgp."),
+        ("conv --surface", "--surface is for swsgp, not for conv."),
+        ("solvegp --memory", "--memory is for swsgp, conv, not for solvegp."),
+        ("solvegp --output here", "--output is for qsgp, not for solvegp."),
+        ("qsgp --num-data 1e5", "num_data must be numbers such as"),
+    ],
+)
+def test_options_of_other_methods_are_refused(options, message):
+    result = CliRunner().invoke(main, ["bench", "step", *options.split()])
+    assert result.exit_code == 1
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "benchmark"),
+    [
+        ("posterior", step_variants.softki_posterior),
+        ("predict", step_variants.swsgp_predictions),
+        ("variance", qsgp_variance.gradient_errors),
+        ("grief", step_variants.grief),
+    ],
+)
+def test_defaults_in_the_help_are_those_of_the_benchmarks(command, benchmark):
+    defaults = {
+        name: "all" if n is None else str(n) for name, n in benchmark.__kwdefaults__.items()
+    }
+    options = {option.name: option for option in COMMANDS[command].params}
+    assert {name: options[name].show_default for name in defaults} == defaults
+
+
+def test_what_precedes_a_row(rng):
+    Z = rng.normal(size=(60, 3))
+    found = peers.preceding(Z, 4, block=13)
+    for j in range(4, 60):
+        order = np.argsort(np.sum((Z[:j] - Z[j]) ** 2, axis=1))
+        np.testing.assert_array_equal(found[j - 4], order[:4])
+
+
+def test_gpytorch_takes_steps():
     pytest.importorskip("gpytorch")
-    Z, O, X = (rng.normal(size=(n, 3)) for n in (6, 4, 20))
-    Y = rng.normal(size=(20, 1))
-    step = peers.gpytorch_decoupled_step(Z, O, X, Y, num_data=100, dtype=tf.float64)
-    value, gradients = step()
+    data, Z = step_variants.made_rows(20, 3), step_variants.made_rows(10, 3, 1)[0].numpy()
+    value, gradients = peers.decoupled_step(Z[:6], Z[6:], data, num_data=100)()
     assert np.isfinite(float(value))
     shapes = sorted(tuple(g.shape) for g in gradients)
     assert shapes == sorted([(4, 3), (4,), (6, 3), (6,), (6, 6), (), (1, 3), (1,)])
     assert all(float(g.abs().max()) > 0.0 for g in gradients)
+    step = peers.neighbor_step(step_variants.made_rows(50, 3), 5, 8)
+    losses = [float(step()) for _ in range(300)]
+    assert np.mean(losses[-30:]) < np.mean(losses[:30])

@@ -1,0 +1,500 @@
+"""Training steps and predictions of each method, and of other libraries' models beside them."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse.bases import GridEigenfunctions, RandomFourier
+from gpflow_sparse.bases.grid_eigenfunctions import top_products
+from gpflow_sparse.bases.product import percentile_grid
+from gpflow_sparse.bench import peers
+from gpflow_sparse.bench.papers.tables import grid
+from gpflow_sparse.bench.steps import Row, Step, Tables, measure_memory, table_of, time_in_turn
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
+from gpflow_sparse.models import GRIEF, ODVGP, QSGP, SOLVEGP, SWSGP, BasisGPR, SoftKI
+from gpflow_sparse.persistence import files
+from gpflow_sparse.posteriors import NeighborPosterior
+from gpflow_sparse.training import SparseAdagrad, SparseAdam, adam
+from gpflow_sparse.training.ahead import Ahead
+from gpflow_sparse.training.feed import data_guard, open_feed
+
+Data = tuple[tf.Tensor, tf.Tensor]
+
+# N, and m of QSGP, where they do not vary.
+_NUM_DATA = _NUM_BASIS = 100_000
+# M and H of SWSGP; of its dense covariance; and M of the SVGP beside it.
+_NEIGHBORS = ((1000, 100), (100_000, 100), (1000, 16), (10_000, 16), (100_000, 16))
+_DENSE, _SVGP = (1024, 4), 1024
+# Rows that SWSGP's batches are drawn from, and dimensions of the surface near which they are.
+_NEIGHBOR_DATA, _SURFACE = 10_000, 3
+# Steps of SWSGP that are taken one after the other, since neighbors are found a step early.
+_TOGETHER = 5
+# Columns and nodes per column of GRIEF's searches; rows of the smaller of its two models.
+_SEARCHES, _FEW_ROWS = ((33, 10), (100, 100)), 10_000
+
+
+def orthogonal(
+    method: str,
+    *,
+    num_inducing: int = 512,
+    num_orthogonal: int = 512,
+    batch_size: int = 512,
+    input_dim: int = 8,
+    repeats: int = 20,
+) -> Tables:
+    """
+    Value and gradient of SOLVE-GP or ODVGP on one batch.
+
+    Beside it: GPflow's SVGP with all M + M2 points in one set; the same SVGP on this package's
+    factorization, which shows what is the method's and what is ours; a matrix product, whose rate
+    (``gflops``, from counted operations) is the most to be reached; and, where GPyTorch is
+    installed, its orthogonally decoupled strategy, whose M2 points serve the mean only. Whitened,
+    all parameters trainable; ODVGP takes all columns of its penalty.
+    """
+    model, name = {"solvegp": (SOLVEGP, "SOLVE-GP"), "odvgp": (ODVGP, "ODVGP")}[method]
+    M, M2, total = num_inducing, num_orthogonal, num_inducing + num_orthogonal
+    data, points = made_rows(batch_size, input_dim), made_rows(total, input_dim, 1)[0].numpy()
+    Z, O = points[:M], points[M:]
+    svgp, decoupled = f"GPflow SVGP({total})", f"GPyTorch decoupled({M}+{M2}), mean only"
+
+    def own(model: Any, *sets: np.ndarray) -> Step:
+        likelihood, iv = gpflow.likelihoods.Gaussian(0.1), OrthogonalInducingVariables(*sets)
+        return loss_step(model(_kernel(Z), likelihood, iv, num_data=_NUM_DATA), data)
+
+    steps = {
+        f"{name}({M}+{M2})": partial(own, model, Z, O),
+        svgp: lambda: loss_step(_svgp(points), data),
+        f"SVGP({total}) on our factorization": partial(own, SOLVEGP, points),
+        f"matrix product({total})": partial(matrix_product, total),
+        decoupled: partial(peers.decoupled_step, Z, O, data, num_data=_NUM_DATA),
+    }
+    rows = time_in_turn(steps, repeats, svgp)
+    first, union = (step_operations(sizes, batch_size) for sizes in ((M, M2), (total,)))
+    counts = [first if method == "solvegp" else None, union, union, 2.0 * total**3]
+    for row, count in zip(rows, counts, strict=False):
+        row["gflops"] = count and count / row["milliseconds"] / 1e6
+    return {"rows": rows}
+
+
+def step_operations(sizes: tuple[int, ...], batch_size: int) -> float:
+    """
+    Floating-point operations of one whitened value and gradient, to leading order.
+
+    Three times the forward pass, since the gradient of a product is two products. Forward, for SVGP
+    with M points and n rows: M^3 / 3 for the factor and 3 M^2 n for the batch. For SOLVE-GP, with
+    n rows and the symmetry of ``A^T A`` used,
+    ``M^3 / 3 + M^2 M2 + M M2^2 + M2^3 / 3 + (3 M^2 + 2 M M2 + 3 M2^2) n``,
+    which is ``8 M^3 / 3 + 8 M^2 n`` at M2 = M. A product of ``[m, k]`` and ``[k, n]`` counts
+    2 m k n operations, a triangular solve m^2 n, the factors of q as if they were full.
+
+    :param sizes: ``(M,)`` for SVGP, ``(M, M2)`` for SOLVE-GP.
+    """
+    M, M2 = (*sizes, 0)[:2]
+    prior = M**3 / 3 + M**2 * M2 + M * M2**2 + M2**3 / 3
+    return 3.0 * (prior + (3 * M**2 + 2 * M * M2 + 3 * M2**2) * batch_size)
+
+
+def softki(
+    *, num_inducing: int = 512, batch_size: int = 1024, input_dim: int = 10, repeats: int = 20
+) -> Tables:
+    """
+    Value and gradient of SoftKI on one batch: its exact objective, and its pseudo-loss with ten
+    probes, drawn in every step. Beside it GPflow's SGPR whose data are the batch, and its SVGP.
+    All parameters are trainable, the temperature, which is tied, among them.
+    """
+    data, Z = made_rows(batch_size, input_dim), made_rows(num_inducing, input_dim, 1)[0].numpy()
+    own, sgpr = f"SoftKI({num_inducing})", f"GPflow SGPR({num_inducing})"
+    steps = {
+        own: lambda: loss_step(_softki(Z, objective="exact"), data),
+        f"{own}, pseudo-loss": lambda: loss_step(_softki(Z, objective="pseudo"), data),
+        sgpr: lambda: loss_step(gpflow.models.SGPR(data, _kernel(Z), Z, noise_variance=0.1)),
+        f"GPflow SVGP({num_inducing})": lambda: loss_step(_svgp(Z), data),
+    }
+    return {"rows": time_in_turn(steps, repeats, sgpr)}
+
+
+def softki_posterior(
+    *, num_rows: int = 1_000_000, num_inducing: int = 512, input_dim: int = 10
+) -> Tables:
+    """Memory of fitting the posterior of SoftKI; ``held`` are the rows, which are there before."""
+    data = partial(made_rows, num_rows, input_dim)
+    found = measure_memory("posterior", data, partial(_fit, num_inducing=num_inducing), 1)
+    held = _megabytes(num_rows * (input_dim + 1))
+    return {"memory": [found | {"num_rows": num_rows, "num_inducing": num_inducing, "held": held}]}
+
+
+def _fit(X: tf.Tensor, Y: tf.Tensor, *, num_inducing: int) -> Step:
+    model = _softki(X[:num_inducing].numpy())
+    return lambda: model.fit_posterior(X, Y, refit_noise=False)
+
+
+def _softki(Z: np.ndarray, **options: Any) -> SoftKI:
+    fixed: dict[str, Any] = {"noise_variance": 0.1, "temperature": 0.3, "tied": True}
+    return SoftKI(_kernel(Z), Z, **fixed, num_data=_NUM_DATA, **options)
+
+
+def qsgp(
+    *,
+    num_basis: Sequence[int] = (10_000, 100_000, 1_000_000, 10_000_000),
+    num_data: Sequence[int] = (10_000, 100_000, 1_000_000),
+    batch_size: int = 500,
+    basis_batch_size: int = 10_000,
+    num_support: int = 500,
+    input_dim: int = 8,
+    num_inducing: int = 512,
+    repeats: int = 20,
+    output: Path | None = None,
+) -> Tables:
+    """
+    Whole training steps of QSGP (batch, draws, gradient, update) against m, at N = 100,000, and
+    against N, at m = 100,000; and the memory of ten steps for each m, of which ``held`` are the
+    weights and the optimizer's memory of them.
+
+    Random Fourier features, "diag", "anchored", Adagrad; hyperparameters fixed, and once more
+    learned. For scale GPflow's SVGP on as many rows, all its parameters by Adam.
+
+    :param output: folder of the tables, ``step-qsgp.md``, and of a picture, ``step-qsgp.png``.
+    """
+    options = {"basis_batch_size": basis_batch_size, "num_support": num_support}
+    step = partial(qsgp_step, batch_size=batch_size, **options)
+    rows = {N: made_rows(N, input_dim) for N in {*num_data, _NUM_DATA}}
+    data = rows[_NUM_DATA]
+    pairs = [*((m, _NUM_DATA) for m in num_basis), *((_NUM_BASIS, N) for N in num_data)]
+    sizes: dict[str, tuple[int | None, int]] = {f"QSGP, m = {m}, N = {N}": (m, N) for m, N in pairs}
+    steps = {t: partial(step, *rows[N], num_basis=m) for t, (m, N) in sizes.items()}
+    steps["QSGP, learned"] = partial(step, *data, num_basis=_NUM_BASIS, learned=True)
+    model, svgp = _svgp(data[0][:num_inducing].numpy()), f"GPflow SVGP({num_inducing})"
+    steps[svgp] = partial(adam_step, model, data, batch_size)
+    times = time_in_turn(steps, repeats, svgp)
+    sizes |= {"QSGP, learned": (_NUM_BASIS, _NUM_DATA), svgp: (None, _NUM_DATA)}
+    for row in times:
+        row["num_basis"], row["num_data"] = sizes[row["title"]]
+    memory, prepare = [], partial(made_rows, _NUM_DATA, input_dim)
+    for m in num_basis:
+        found = measure_memory(f"QSGP, m = {m}", prepare, partial(step, num_basis=m), 10)
+        memory.append(found | {"num_basis": m, "held": _megabytes(4 * m)})
+    if output is not None:
+        _write_qsgp(output, times, memory)
+    return {"rows": times, "memory": memory}
+
+
+def qsgp_step(
+    X: tf.Tensor,
+    Y: tf.Tensor,
+    *,
+    num_basis: int,
+    batch_size: int,
+    basis_batch_size: int,
+    num_support: int,
+    learned: bool = False,
+) -> Step:
+    """A compiled step on a random batch of these rows."""
+    kernel, likelihood = _kernel(X), gpflow.likelihoods.Gaussian(0.1)
+    gpflow.utilities.set_trainable(kernel, learned)
+    gpflow.utilities.set_trainable(likelihood, learned)
+    support, k = (X[:num_support], Y[:num_support]), min(basis_batch_size, num_basis)
+    basis = RandomFourier(kernel, num_basis)
+    model = QSGP(basis, likelihood, num_data=len(X), basis_batch_size=k, support=support[0])
+    optimizer = SparseAdagrad(0.1)
+    model.prepare_step(0, lambda: support)
+    optimizer.build(model.long_variables, model.small_variables)
+    return compiled(lambda: model.sparse_step(random_rows((X, Y), batch_size), optimizer))
+
+
+def _write_qsgp(folder: Path, times: list[Row], memory: list[Row]) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError(
+            'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
+        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = [grid(*table_of(rows)) for rows in (times, memory)]
+    files.write_text(folder / "step-qsgp.md", "\n\n".join(tables) + "\n")
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    *own, _, svgp = times  # without the row of learned hyperparameters
+    fixed = {"num_basis": _NUM_BASIS, "num_data": _NUM_DATA}
+    for axis, (size, other) in zip(axes, itertools.permutations(fixed), strict=True):
+        shown = [row for row in own if row[other] == fixed[other]]
+        points = sorted((row[size], row["milliseconds"]) for row in shown)
+        axis.plot(*zip(*points, strict=True), "o-", label="QSGP")
+        axis.axhline(svgp["milliseconds"], color="0.5", ls="--", label=svgp["title"])
+        axis.set(xscale="log", xlabel=f"{size}, at {other} = {fixed[other]}")
+    axes[0].set_ylim(0.0, 1.1 * max(row["milliseconds"] for row in [*own, svgp]))
+    axes[0].set_ylabel("ms per step")
+    axes[0].legend()
+    figure.savefig(folder / "step-qsgp.png", dpi=130)
+
+
+def swsgp(
+    *,
+    batch_size: int = 64,
+    input_dim: int = 8,
+    repeats: int = 20,
+    surface: bool = False,
+    memory: bool = False,
+) -> Tables:
+    """
+    Whole training steps of SWSGP (batch, neighbors, gradient, update) for several M and H.
+
+    Fixed points, the default weighting, everything else trained by SparseAdam. Neighbors are found
+    in a thread, for a step while the one before it is taken, and are all waited for; or all rows
+    have been visited before and their neighbors are remembered, as GPyTorch keeps them. Beside it
+    GPflow's SVGP, whitened with a dense covariance, all its parameters by Adam; and, where GPyTorch
+    is installed, its ``NNVariationalStrategy`` with the same M and H.
+
+    :param surface: inputs near a surface of 3 dimensions, not normal in all columns.
+    :param memory: measure, instead, the memory of 20 steps with the most points and neighbors;
+        ``held`` are the points, means, scales, and the optimizer's memory of both.
+    """
+    most = max(_SVGP, _DENSE[0], *(M for M, _ in _NEIGHBORS))
+    prepare = partial(_rows_and_points, most, input_dim, surface)
+    if memory:
+        sizes = most, max(H for _, H in _NEIGHBORS)
+        step = partial(swsgp_step, sizes=sizes, batch_size=batch_size)
+        found = measure_memory("SWSGP({}, H = {})".format(*sizes), prepare, step, 20 // _TOGETHER)
+        return {"memory": [found | {"held": _megabytes(most * (input_dim + 8))}]}
+    X, Y, Z = prepare()
+    own = partial(swsgp_step, X, Y, Z, batch_size=batch_size)
+    steps = {"SWSGP({}, H = {})".format(*sizes): partial(own, sizes=sizes) for sizes in _NEIGHBORS}
+    for M, H in (sizes for sizes in _NEIGHBORS if sizes[0] == most):
+        remembered = partial(own, sizes=(M, H), num_remembered=len(X))
+        steps[f"SWSGP, neighbors remembered({M}, H = {H})"] = remembered
+    dense = partial(own, sizes=_DENSE, covariance="dense")
+    steps["SWSGP, dense({}, H = {})".format(*_DENSE)] = dense
+    model, svgp = _svgp(Z[:_SVGP].numpy()), f"GPflow SVGP({_SVGP})"
+    steps[svgp] = partial(_together, partial(adam_step, model, (X, Y), batch_size))
+    _, targets = made_rows(most, input_dim, 1, surface)
+    for M, H in _NEIGHBORS:
+        peer = partial(peers.neighbor_step, (Z[:M], targets[:M]), H, batch_size)
+        steps[f"GPyTorch nearest neighbors({M}, H = {H})"] = partial(_together, peer)
+    return {"rows": time_in_turn(steps, repeats, svgp, calls=_TOGETHER)}
+
+
+def swsgp_step(
+    X: tf.Tensor,
+    Y: tf.Tensor,
+    Z: tf.Tensor,
+    *,
+    sizes: tuple[int, int],
+    batch_size: int,
+    covariance: str = "diag",
+    num_remembered: int = 0,
+) -> Step:
+    """Several steps on batches of these rows, as `training.fit` takes them; sizes are M and H."""
+    M, H = sizes
+    points = NeighborInducingPoints(Z[:M].numpy(), H, num_remembered=num_remembered)
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    model = SWSGP(_kernel(Z), likelihood, points, covariance=covariance, num_data=len(X))
+    model.update_neighbors(X)
+    optimizer = SparseAdam()
+    optimizer.build(model.long_variables, model.small_variables)
+    feed = open_feed((X, Y), batch_size, 0, data_guard(model))
+    ahead, numbers = Ahead.of(model, feed), itertools.count()
+    step = tf.function(lambda *at: model.sparse_step(feed.lookup(*at), optimizer), autograph=False)
+
+    def run() -> Any:
+        for number in itertools.islice(numbers, _TOGETHER):
+            if ahead is not None:
+                ahead.begin(number + 1)
+            found = step(*feed.at(number))
+        if ahead is not None:
+            ahead.wait()
+        return found
+
+    return run
+
+
+def _rows_and_points(most: int, input_dim: int, surface: bool) -> tuple[tf.Tensor, ...]:
+    """``X, Y`` that batches are drawn from, and Z."""
+    rows = made_rows(_NEIGHBOR_DATA, input_dim, surface=surface)
+    return *rows, made_rows(most, input_dim, 1, surface)[0]
+
+
+def _together(build: Callable[[], Step]) -> Step:
+    step = build()
+    return lambda: [step() for _ in range(_TOGETHER)][-1]
+
+
+def swsgp_predictions(
+    *,
+    num_inducing: int = 1024,
+    num_neighbors: int = 4,
+    num_rows: int = 1000,
+    input_dim: int = 8,
+    repeats: int = 20,
+) -> Tables:
+    """
+    Cached predictions of mean and variance, per row, of several posteriors.
+
+    GPflow's of a whitened SVGP with a dense covariance; SWSGP's with a diagonal and with a dense
+    one, which first finds the neighbors of every row, and once more with neighbors that are given.
+    """
+    X, Z = (made_rows(n, input_dim, seed)[0] for seed, n in enumerate((num_rows, num_inducing)))
+    M, rng, kind = num_inducing, np.random.default_rng(0), gpflow.default_float()
+    mean = rng.normal(size=(M, 1)).astype(kind)
+    factor = (0.1 * np.tril(rng.normal(size=(1, M, M)))).astype(kind)
+    kernel, svgp = _kernel(Z), f"GPflow SVGP({num_inducing})"
+    found = NeighborInducingPoints(Z.numpy(), num_neighbors)
+    given = _GivenNeighbors(Z.numpy(), num_neighbors)
+    given.known = found.neighbors(X, kernel)
+    model = _svgp(Z.numpy())
+    model.q_mu.assign(mean)
+    model.q_sqrt.assign(factor)
+    posteriors: dict[str, Any] = {svgp: model.posterior()}
+    for covariance, q_sqrt in (("diag", np.abs(mean) + kind(0.1)), ("dense", factor)):
+        for points, suffix in ((found, ""), (given, ", neighbors given")):
+            title = f"SWSGP({num_inducing}, H = {num_neighbors}), {covariance}{suffix}"
+            posteriors[title] = NeighborPosterior(
+                kernel, points, mean, q_sqrt, precompute_cache=PrecomputeCacheType.TENSOR
+            )
+    steps = {t: partial(compiled, partial(p.predict_f, X)) for t, p in posteriors.items()}
+    rows = time_in_turn(steps, repeats, svgp, calls=num_rows, unit=("microseconds", 1e6))
+    return {"rows": rows}
+
+
+class _GivenNeighbors(NeighborInducingPoints):
+    """Points whose neighbors of one batch are known."""
+
+    known: tf.Tensor
+
+    def neighbors(self, X: tf.Tensor, kernel: gpflow.kernels.Kernel) -> tf.Tensor:
+        return self.known
+
+
+def grief(
+    *, num_rows: int = 1_000_000, input_dim: int = 8, num_basis: int = 1000, repeats: int = 200
+) -> Tables:
+    """
+    Costs of GP-GRIEF. Timed once: the pass over the rows for the sums, whose operations are counted
+    as ``2 N p^2`` though half are done, since the product is symmetric; and making a model with
+    rotated weights, with tracing. Timed in turn: its log likelihood and gradient beside those of a
+    model of 10,000 rows, the search for the eigenfunctions, and a matrix product of size 2048.
+    """
+    data, few = made_rows(num_rows, input_dim), made_rows(_FEW_ROWS, input_dim)
+    models = [_rotated(few, num_basis)]
+    once = {
+        "pass over the rows": partial(_sums, *data, num_basis=num_basis),
+        "making a model": lambda: lambda: models.append(_rotated(data, num_basis)),
+    }
+    short = f"likelihood and gradient, N = {_FEW_ROWS}"
+    steps: dict[str, Callable[[], Step]] = {
+        f"likelihood and gradient, N = {num_rows}": lambda: loss_step(models[1]),
+        short: lambda: loss_step(models[0]),
+    }
+    rows = time_in_turn(once, 1, untimed=0) + time_in_turn(steps, repeats, short)
+    name = "search, {} columns of {} nodes".format
+    others = {name(*sizes): partial(_search, *sizes, num_basis) for sizes in _SEARCHES}
+    others["matrix product(2048)"] = partial(matrix_product, 2048)
+    rows += time_in_turn(others, repeats)
+    rows[0]["gflops"] = 2.0 * num_rows * num_basis**2 / rows[0]["milliseconds"] / 1e6
+    rows[-1]["gflops"] = 2.0 * 2048**3 / rows[-1]["milliseconds"] / 1e6
+    prepare = partial(made_rows, num_rows, input_dim)
+    memory = measure_memory("pass over the rows", prepare, partial(_sums, num_basis=num_basis), 1)
+    return {"rows": rows, "memory": [memory]}
+
+
+def _sums(X: tf.Tensor, Y: tf.Tensor, *, num_basis: int) -> Step:
+    basis = GridEigenfunctions(_kernel(X, 2.0), X, num_basis)
+    return compiled(BasisGPR((X, Y), basis).compute_qu)
+
+
+def _rotated(data: Data, num_basis: int) -> GRIEF:
+    fixed: dict[str, Any] = {"reweighted": "rotated", "objective": "likelihood"}
+    return GRIEF(data, _kernel(data[0], 2.0), num_eigenfunctions=num_basis, **fixed)
+
+
+def _search(num_columns: int, num_nodes: int, count: int) -> Step:
+    """The search alone, given the spectra: what :meth:`GridEigenfunctions.refresh` does."""
+    rng, spectra = np.random.default_rng(0), []
+    for _ in range(num_columns):
+        u = percentile_grid(rng.normal(size=1000), num_nodes)
+        lam = np.linalg.eigvalsh(np.exp(-0.5 * (u[:, None] - u) ** 2 / num_columns))[::-1]
+        kept = lam > num_nodes * np.finfo(float).eps * lam[0]
+        spectra.append(np.where(kept, np.log(np.where(kept, lam, 1.0)), -np.inf))
+    return lambda: top_products(spectra, count)
+
+
+def made_rows(num_rows: int, input_dim: int, seed: int = 0, surface: bool = False) -> Data:
+    """
+    Normal inputs ``[N, D]``, and a wave with noise ``[N, 1]``.
+
+    :param surface: bend three normal columns into all, with a little noise; the surface does not
+        depend on the seed.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(num_rows, input_dim))
+    if surface:
+        bend = np.random.default_rng(0).normal(size=(_SURFACE, input_dim))
+        X = np.sin(rng.normal(size=(num_rows, _SURFACE)) @ bend) + 0.01 * X
+    Y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(num_rows, 1))
+    return tf.constant(X, gpflow.default_float()), tf.constant(Y, gpflow.default_float())
+
+
+def random_rows(rows: Data, size: int) -> Data:
+    """So many of the rows ``(X, Y)``, with repetition."""
+    chosen = tf.random.uniform([size], maxval=len(rows[0]), dtype=tf.int32)
+    return tf.gather(rows[0], chosen), tf.gather(rows[1], chosen)
+
+
+def loss_step(model: gpflow.models.GPModel, *data: Data) -> Step:
+    """The loss and its gradient to all that is trainable; no data for a model that has its own."""
+    return compiled(lambda: _value_and_gradient(model, *data))
+
+
+def adam_step(model: gpflow.models.SVGP, rows: Data, batch_size: int) -> Step:
+    """A training step on a random batch: value, gradient, and Adam on all parameters."""
+    optimizer, variables = adam(), model.trainable_variables
+    optimizer.build(variables)
+
+    def step() -> tf.Tensor:
+        loss, gradients = _value_and_gradient(model, random_rows(rows, batch_size))
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return loss
+
+    return compiled(step)
+
+
+def _value_and_gradient(model: gpflow.models.GPModel, *data: Data) -> tuple[tf.Tensor, Any]:
+    variables = model.trainable_variables
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        loss = model.training_loss(*data)
+    return loss, tape.gradient(loss, variables)
+
+
+def compiled(step: Step) -> Step:
+    """Traced now: TensorFlow warns of functions that are traced one after the other in calls."""
+    function = tf.function(step, autograph=False)
+    # the function holds what the step needs
+    return partial(lambda _, traced: traced(), function, function.get_concrete_function())
+
+
+def _svgp(Z: np.ndarray) -> gpflow.models.SVGP:
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    return gpflow.models.SVGP(_kernel(Z), likelihood, Z, num_data=_NUM_DATA)
+
+
+def _kernel(X: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:
+    """One lengthscale per column, in units of the norm of a normal input."""
+    scales = np.full(X.shape[1], lengthscale * X.shape[1] ** 0.5)
+    return gpflow.kernels.SquaredExponential(lengthscales=scales)
+
+
+def matrix_product(size: int) -> Step:
+    """Of two square matrices: its rate is the most that anything else can reach."""
+    A = tf.constant(np.random.default_rng(0).normal(size=(size, size)), gpflow.default_float())
+    return compiled(lambda: tf.linalg.matmul(A, A))
+
+
+def _megabytes(count: float) -> float:
+    """Of so many floats, in units of 2^20 bytes."""
+    return count * np.dtype(gpflow.default_float()).itemsize / 2**20

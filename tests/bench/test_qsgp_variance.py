@@ -1,0 +1,105 @@
+"""The errors of QSGP's gradient estimators."""
+
+import functools
+import json
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from click.testing import CliRunner
+
+from gpflow_sparse.bases import RandomFourier
+from gpflow_sparse.bench import qsgp_variance
+from gpflow_sparse.cli import main
+from gpflow_sparse.models import QSGP
+from tests.oracles import qsgp as oracle
+
+NOISE = 0.3
+
+
+@pytest.fixture
+def problem(rng):
+    """Eight functions, 30 rows, a mean of the weights."""
+    X = rng.normal(size=(30, 2))
+    Y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(30, 1))
+    basis = RandomFourier(gpflow.kernels.SquaredExponential(lengthscales=[1.0, 2.0]), 8)
+    gpflow.utilities.set_trainable(basis, False)
+    return basis, (tf.constant(X), tf.constant(Y)), tf.constant(rng.normal(size=(8, 1)))
+
+
+def made_model(basis, mu, **options):
+    model = QSGP(basis, gpflow.likelihoods.Gaussian(NOISE), num_data=30, **options)
+    model.q_mu.assign(mu)
+    return model
+
+
+def test_the_exact_gradient_and_where_it_vanishes(problem, monkeypatch):
+    monkeypatch.setattr(qsgp_variance, "_BLOCK_ROWS", 7)
+    basis, data, mu = problem
+    Phi, y, m = basis(data[0]).numpy(), data[1].numpy()[:, 0], mu.numpy()[:, 0]
+    gradient = qsgp_variance.exact_gradient(basis, data, NOISE, mu)
+    expected = Phi.T @ (Phi @ m - y) / NOISE + m
+    np.testing.assert_allclose(gradient[:, 0], expected, rtol=1e-10)
+    best = qsgp_variance.optimal_mean(basis, data, NOISE)
+    np.testing.assert_allclose(best[:, 0], oracle.weight_posterior(Phi, y, np.ones(8), NOISE)[0])
+    zero = qsgp_variance.exact_gradient(basis, data, NOISE, best)
+    np.testing.assert_allclose(zero, np.zeros((8, 1)), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", list(qsgp_variance.ESTIMATORS))
+def test_no_error_is_left_when_everything_is_drawn(problem, name):
+    basis, data, mu = problem
+    exact = qsgp_variance.exact_gradient(basis, data, NOISE, mu).numpy()[:, 0]
+    options = {"variance_reduction": name, "num_support": 6}
+    error = functools.partial(
+        qsgp_variance.gradient_error, data=data, exact=exact, batch_size=30, repeats=2
+    )
+    assert error(made_model(basis, mu, basis_batch_size=8, **options)) < 1e-8
+    left = error(made_model(basis, mu, basis_batch_size=4, **options))
+    assert (left < 1e-8) == (name == "tracked")  # which knows all rows of its batch exactly
+
+
+def test_scaled_gradients_are_exact_on_average(problem):
+    basis, data, mu = problem
+    exact = qsgp_variance.exact_gradient(basis, data, NOISE, mu).numpy()[:, 0]
+    model = made_model(basis, mu, basis_batch_size=3, variance_reduction="none")
+    step, found = qsgp_variance.gradient_step(model), [[] for _ in range(8)]
+    tf.random.set_seed(3)
+    for _ in range(600):
+        gradient, counts = (part.numpy() for part in step(*data))
+        assert counts.sum() == 6
+        for i in np.flatnonzero(counts):  # once for each draw that took i
+            found[i] += [gradient[i] * 2 * 3 / (8 * counts[i])] * int(counts[i])
+    for values, target in zip(found, exact, strict=True):
+        assert abs(np.mean(values) - target) < 5.0 * np.std(values) / np.sqrt(len(values))
+
+
+def test_errors_at_both_places_and_ratios_to_the_printed_theorems(monkeypatch):
+    monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
+    sizes = "--num-basis 20 --basis-batch-size 5 --batch-size 10 --num-support 20 --num-rows 60"
+    command = ["bench", "variance", "qsgp", *sizes.split(), "--repeats", "3"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    assert "generated rows, 60 rows" in result.stderr
+    rows = json.loads(result.stdout.splitlines()[-1])["rows"]
+    assert [row["estimator"] for row in rows] == ["literal", "none", "eq3", "anchored", "tracked"]
+    assert {row["data"] for row in rows} == {"generated rows"}
+    literal, anchored = rows[0], rows[3]
+    for place in ("at_prior_draw", "at_optimum"):
+        assert anchored[place] < literal[place]
+        assert literal[f"{place}_to_literal"] == 1.0
+        assert anchored[f"{place}_to_literal"] == anchored[place] / literal[place]
+
+
+def test_rows_are_generated_where_there_is_no_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
+    name, X, Y = qsgp_variance.benchmark_rows()
+    assert (name, X.shape, Y.shape) == ("generated rows", (36_000, 8), (36_000, 1))
+    np.testing.assert_allclose(Y.std(), np.sqrt(1.01), rtol=0.02)
+    arrays = {"x": X[:20], "y": Y[:20], "test_mask": np.arange(20)[:, None] < 5}
+    np.savez(tmp_path / "kin40k.npz", **arrays)
+    monkeypatch.setenv("GPFLOW_SPARSE_DATA", str(tmp_path))
+    name, X, _ = qsgp_variance.benchmark_rows()
+    assert (name, X.shape) == ("kin40k", (15, 8))
+    np.testing.assert_allclose(X.std(axis=0), np.ones(8))
