@@ -13,6 +13,8 @@ import numpy as np
 from gpflow_sparse import bases, models
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 
+_PACKAGE = Path(__file__).parents[1]
+# Rows and inducing points of the small models.
 _N, _M = 50, 10
 
 
@@ -90,12 +92,12 @@ def prediction_calls(method: str) -> Calls:
     X = _data()[0]
     model = MODELS[method]()
     model.predict_f(X)
-    package = Path(str(gpflow.__file__)).parent if method == "svgp" else Path(__file__).parents[1]
-    return trace_calls(lambda: model.predict_f(X), package)
+    folder = Path(str(gpflow.__file__)).parent if method == "svgp" else _PACKAGE
+    return trace_calls(lambda: model.predict_f(X), folder)
 
 
 def _data() -> tuple[np.ndarray, np.ndarray]:
-    X = np.random.default_rng(0).normal(size=(_N, 2)).astype(gpflow.default_float())
+    X: np.ndarray = np.random.default_rng(0).normal(size=(_N, 2))
     return X, np.sin(X[:, :1])
 
 

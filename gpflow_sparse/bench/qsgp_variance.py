@@ -68,7 +68,7 @@ def gradient_errors(
     rows: list[Row] = [
         {"estimator": key, "is": ESTIMATORS[key], "data": name} for key in ESTIMATORS
     ]
-    sizes = {"basis_batch_size": basis_batch_size, "num_support": num_support}
+    sizes: dict[str, Any] = {"basis_batch_size": basis_batch_size, "num_support": num_support}
     for place, mu in places.items():
         exact = exact_gradient(basis, data, noise, mu).numpy()[:, 0]
         for row in rows:

@@ -16,7 +16,7 @@ from gpflow_sparse.bases.grid_eigenfunctions import top_products
 from gpflow_sparse.bases.product import percentile_grid
 from gpflow_sparse.bench import peers
 from gpflow_sparse.bench.papers.tables import grid
-from gpflow_sparse.bench.steps import Row, Step, Tables, measure_memory, table_of, time_in_turn
+from gpflow_sparse.bench.steps import Step, Tables, Variants, measure_memory, table_of, time_in_turn
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.models import GRIEF, ODVGP, QSGP, SOLVEGP, SWSGP, BasisGPR, SoftKI
 from gpflow_sparse.persistence import files
@@ -68,7 +68,7 @@ def orthogonal(
         likelihood, iv = gpflow.likelihoods.Gaussian(0.1), OrthogonalInducingVariables(*sets)
         return loss_step(model(_kernel(Z), likelihood, iv, num_data=_NUM_DATA), data)
 
-    steps = {
+    steps: Variants = {
         f"{name}({M}+{M2})": partial(own, model, Z, O),
         svgp: lambda: loss_step(_svgp(points), data),
         f"SVGP({total}) on our factorization": partial(own, SOLVEGP, points),
@@ -162,8 +162,8 @@ def qsgp(
 
     :param output: folder of the tables, ``step-qsgp.md``, and of a picture, ``step-qsgp.png``.
     """
-    options = {"basis_batch_size": basis_batch_size, "num_support": num_support}
-    step = partial(qsgp_step, batch_size=batch_size, **options)
+    draws: dict[str, Any] = {"basis_batch_size": basis_batch_size, "num_support": num_support}
+    step = partial(qsgp_step, batch_size=batch_size, **draws)
     rows = {N: made_rows(N, input_dim) for N in {*num_data, _NUM_DATA}}
     data = rows[_NUM_DATA]
     pairs = [*((m, _NUM_DATA) for m in num_basis), *((_NUM_BASIS, N) for N in num_data)]
@@ -180,9 +180,10 @@ def qsgp(
     for m in num_basis:
         found = measure_memory(f"QSGP, m = {m}", prepare, partial(step, num_basis=m), 10)
         memory.append(found | {"num_basis": m, "held": _megabytes(4 * m)})
+    tables = {"rows": times, "memory": memory}
     if output is not None:
-        _write_qsgp(output, times, memory)
-    return {"rows": times, "memory": memory}
+        _write_qsgp(output, tables)
+    return tables
 
 
 def qsgp_step(
@@ -208,7 +209,7 @@ def qsgp_step(
     return compiled(lambda: model.sparse_step(random_rows((X, Y), batch_size), optimizer))
 
 
-def _write_qsgp(folder: Path, times: list[Row], memory: list[Row]) -> None:
+def _write_qsgp(folder: Path, tables: Tables) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -216,11 +217,11 @@ def _write_qsgp(folder: Path, times: list[Row], memory: list[Row]) -> None:
             'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
-    tables = [grid(*table_of(rows)) for rows in (times, memory)]
-    files.write_text(folder / "step-qsgp.md", "\n\n".join(tables) + "\n")
+    text = "\n\n".join(grid(*table_of(rows)) for rows in tables.values())
+    files.write_text(folder / "step-qsgp.md", text + "\n")
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    *own, _, svgp = times  # without the row of learned hyperparameters
+    *own, _, svgp = tables["rows"]  # without the row of learned hyperparameters
     fixed = {"num_basis": _NUM_BASIS, "num_data": _NUM_DATA}
     for axis, (size, other) in zip(axes, itertools.permutations(fixed), strict=True):
         shown = [row for row in own if row[other] == fixed[other]]
@@ -339,9 +340,8 @@ def swsgp_predictions(
     one, which first finds the neighbors of every row, and once more with neighbors that are given.
     """
     X, Z = (made_rows(n, input_dim, seed)[0] for seed, n in enumerate((num_rows, num_inducing)))
-    M, rng, kind = num_inducing, np.random.default_rng(0), gpflow.default_float()
-    mean = rng.normal(size=(M, 1)).astype(kind)
-    factor = (0.1 * np.tril(rng.normal(size=(1, M, M)))).astype(kind)
+    mean = made_rows(num_inducing, 1, 2)[0].numpy()
+    factor = 0.1 * np.tril(made_rows(num_inducing, num_inducing, 3)[0].numpy())[None]
     kernel, svgp = _kernel(Z), f"GPflow SVGP({num_inducing})"
     found = NeighborInducingPoints(Z.numpy(), num_neighbors)
     given = _GivenNeighbors(Z.numpy(), num_neighbors)
@@ -350,7 +350,7 @@ def swsgp_predictions(
     model.q_mu.assign(mean)
     model.q_sqrt.assign(factor)
     posteriors: dict[str, Any] = {svgp: model.posterior()}
-    for covariance, q_sqrt in (("diag", np.abs(mean) + kind(0.1)), ("dense", factor)):
+    for covariance, q_sqrt in (("diag", np.abs(mean) + 0.1), ("dense", factor)):
         for points, suffix in ((found, ""), (given, ", neighbors given")):
             title = f"SWSGP({num_inducing}, H = {num_neighbors}), {covariance}{suffix}"
             posteriors[title] = NeighborPosterior(
@@ -381,12 +381,12 @@ def grief(
     """
     data, few = made_rows(num_rows, input_dim), made_rows(_FEW_ROWS, input_dim)
     models = [_rotated(few, num_basis)]
-    once = {
+    once: Variants = {
         "pass over the rows": partial(_sums, *data, num_basis=num_basis),
         "making a model": lambda: lambda: models.append(_rotated(data, num_basis)),
     }
     short = f"likelihood and gradient, N = {_FEW_ROWS}"
-    steps: dict[str, Callable[[], Step]] = {
+    steps: Variants = {
         f"likelihood and gradient, N = {num_rows}": lambda: loss_step(models[1]),
         short: lambda: loss_step(models[0]),
     }

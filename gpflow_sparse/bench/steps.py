@@ -4,7 +4,6 @@ process, and the memory of one computation, measured in a process of its own. Te
 imported here, so that a new process can import it quietly, in the precision asked for.
 """
 
-import functools
 import multiprocessing
 import pickle
 import sys
@@ -134,7 +133,7 @@ def _megabytes(field: str) -> float:
 
 def table_of(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and cells; a row without one of the columns has an empty cell there."""
-    names = list(functools.reduce(lambda found, row: found | row, rows, {}))
+    names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [tuple(_cell(row.get(name)) for name in names) for row in rows]
     return tuple(name.replace("_", " ") for name in names), cells
 
