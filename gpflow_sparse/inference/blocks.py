@@ -37,9 +37,18 @@ def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, 
     :param blocks: with ``A [M_b, N]``.
     :return: mean ``[N, P]`` and variance ``[N, P]``, prior mean and noise excluded.
     """
-    mean, explained, spread = zip(*(_moments(block) for block in blocks), strict=True)
+    means, explained, spreads = [], [], []
+    for block in blocks:
+        if block.q_sqrt is None:
+            mean = tf.linalg.matmul(block.A, block.q_mu, transpose_a=True)
+            squares, spread = tf.reduce_sum(tf.square(block.A), axis=-2), tf.zeros_like(mean)
+        else:
+            mean, squares, spread = _gaussian_moments(*block)
+        means.append(mean)  # A^T m  [N, P]
+        explained.append(squares)  # |A|^2  [N]
+        spreads.append(spread)  # |R^T A|^2  [N, P]
     residual = tf.maximum(Kff_diag - tf.add_n(explained), 0.0)
-    return tf.add_n(mean), residual[:, None] + tf.add_n(spread)
+    return tf.add_n(means), residual[:, None] + tf.add_n(spreads)
 
 
 def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -57,7 +66,7 @@ def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor
     residual = Kff
     for block in blocks:
         residual = residual - tf.linalg.matmul(block.A, block.A, transpose_a=True)
-    mean = _mean(blocks)
+    mean = tf.add_n([tf.linalg.matmul(b.A, b.q_mu, transpose_a=True) for b in blocks])
     num_outputs = tf.shape(mean)[-1]
     cov = tf.repeat(residual[..., None, :, :], num_outputs, axis=-3)
     for block in blocks:
@@ -127,7 +136,7 @@ def kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> tf.Tensor:
 
 @tf.custom_gradient
 def _kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
-    """By hand, because TensorFlow spreads the gradient of a diagonal over a matrix of zeros."""
+    """The KL with its own gradient: TensorFlow's spreads that of a diagonal over a zero matrix."""
     dim = tf.cast(tf.size(q_mu), q_mu.dtype)
     diagonal = tf.linalg.diag_part(q_sqrt)
     squares = tf.reduce_sum(tf.square(q_sqrt)) + tf.reduce_sum(tf.square(q_mu))
@@ -140,21 +149,12 @@ def _kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
     return kl, gradient
 
 
-def _mean(blocks: Sequence[Block]) -> tf.Tensor:
-    return tf.add_n([tf.linalg.matmul(b.A, b.q_mu, transpose_a=True) for b in blocks])
-
-
-def _moments(block: Block) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """``A^T m [N, P]``, ``|A|^2 [N]`` and ``|R^T A|^2 [N, P]``."""
-    if block.q_sqrt is None:
-        mean = _mean([block])
-        return mean, tf.reduce_sum(tf.square(block.A), axis=-2), tf.zeros_like(mean)
-    return _gaussian_moments(*block)
-
-
 @tf.custom_gradient
 def _gaussian_moments(A: tf.Tensor, q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
-    """By hand, because TensorFlow's gradient does not know that ``q_sqrt`` is half zeros."""
+    """
+    ``A^T m``, ``|A|^2`` and ``|R^T A|^2``, with a gradient that skips the zeros of ``q_sqrt``, of
+    which TensorFlow's does not make use.
+    """
     RA = linalg.lower_matmul(q_sqrt, A[None], adjoint=True)  # R^T A  [P, M, N]
     mean = tf.linalg.matmul(A, q_mu, transpose_a=True)
     explained = tf.reduce_sum(tf.square(A), axis=-2)

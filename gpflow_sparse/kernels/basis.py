@@ -14,15 +14,8 @@ from gpflow_sparse.bases import (
 from gpflow_sparse.bases.base import require_basis
 
 
-class Basis(Kernel):
-    """
-    ``k(x, x') = phi(x)^T phi(x')`` for the whitened features of a basis: the covariance of
-    ``phi(x)^T w``, ``w ~ N(0, I)``.
-
-    Its matrices have rank m at most. Any GPflow model takes it; where m is less than the number of
-    rows, :class:`~gpflow_sparse.models.BasisGPR` and :class:`~gpflow_sparse.models.BasisSVGP` have
-    the same answers for less work.
-    """
+class _OfBasis(Kernel):
+    """Base class of kernels that are functions of the features of one basis."""
 
     def __init__(self, basis: FiniteBasis) -> None:
         """
@@ -31,6 +24,17 @@ class Basis(Kernel):
         """
         super().__init__()
         self.basis = require_basis(basis)
+
+
+class Basis(_OfBasis):
+    """
+    ``k(x, x') = phi(x)^T phi(x')`` for the whitened features of a basis: the covariance of
+    ``phi(x)^T w``, ``w ~ N(0, I)``.
+
+    Its matrices have rank m at most. Any GPflow model takes it; where m is less than the number of
+    rows, :class:`~gpflow_sparse.models.BasisGPR` and :class:`~gpflow_sparse.models.BasisSVGP` have
+    the same answers for less work.
+    """
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """``[..., N, N]``, or ``[..., N, ..., N2]`` for other inputs; O(N N2 m)."""
@@ -74,7 +78,7 @@ class SoftKI(Basis):
         super().__init__(SoftInterpolation(kernel, Z, **options))
 
 
-class Filled(Kernel):
+class Filled(_OfBasis):
     """
     ``phi(x)^T phi(x')`` plus independent noise at every x that restores the kernel's own variance:
     ``max(k(x, x) - |phi(x)|^2, 0)``.
@@ -83,14 +87,6 @@ class Filled(Kernel):
     not bring the posterior of the finite sum back to the prior far from the data. As with GPflow's
     ``White``, only ``K(X)`` and ``K_diag(X)`` have that noise, no ``K(X, X2)`` has.
     """
-
-    def __init__(self, basis: FiniteBasis) -> None:
-        """
-        :param basis: its kernel's parameters are trained through it.
-        :raises ValueError: for something that is not a basis.
-        """
-        super().__init__()
-        self.basis = require_basis(basis)
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """As :meth:`Basis.K`."""
