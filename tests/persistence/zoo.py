@@ -15,7 +15,7 @@ from gpflow_sparse.likelihoods import (
     StudentT,
     TrapezoidQuadrature,
 )
-from gpflow_sparse.models import SWSGP, BasisGPR, BasisSVGP
+from gpflow_sparse.models import SWSGP, BasisGPR, BasisSVGP, SoftKI
 from tests import battery
 
 tfb, tfd = tfp.bijectors, tfp.distributions
@@ -383,7 +383,7 @@ def predictions(model, X):
     moments = [*model.predict_f(X), *model.predict_y(X)]
     if isinstance(model, SWSGP):
         moments.append(model.prior_kl(X))
-    elif hasattr(model, "prior_kl"):
+    elif hasattr(model, "prior_kl") and not isinstance(model, SoftKI):  # since version 0.2
         moments.append(model.prior_kl())
     moments.append(model.log_prior_density())
     return [np.asarray(part) for part in moments]
