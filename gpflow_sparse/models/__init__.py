@@ -1,4 +1,4 @@
-"""What we maximize: one file per method, one ``elbo`` for all of them in ``base.py``."""
+"""Models, one file per method; their base classes, with the ELBO, are in ``base.py``."""
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.models.base import VariationalModel

@@ -26,7 +26,7 @@ class DeepGP(VariationalModel):
 
         elbo = (num_data / batch) sum_n mean_s E[log p(y_n | f_ns)] - sum_l KL_l
 
-    where hidden layers are drawn, ``h = mean + sqrt(var) eps``, with numbers of their own for every
+    where hidden layers are drawn, ``h = mean + sqrt(var) eps``, with independent noise for every
     row and sample, and the last layer's expectation is taken as in a shallow model. Salimbeni and
     Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes" (2017,
     arXiv:1705.08933); with orthogonal sets in the layers, Shi, Titsias and Mnih
@@ -82,7 +82,7 @@ class DeepGP(VariationalModel):
 
     @property
     def kernel(self) -> Kernel:
-        """That of the last layer."""
+        """Kernel of the last layer."""
         return self._last.kernel
 
     @kernel.setter
@@ -91,7 +91,7 @@ class DeepGP(VariationalModel):
 
     @property
     def mean_function(self) -> MeanFunction:
-        """That of the last layer."""
+        """Mean function of the last layer."""
         return self._last.mean_function
 
     @mean_function.setter
@@ -158,7 +158,7 @@ class DeepGP(VariationalModel):
             output; for "shared_inducing" in layers of patches as wide as
             ``model.posterior().noise_sizes`` says. None for new ones, or those of ``seed``.
         :return: mean and variance ``[S, N, P]``.
-        :raises ValueError: for inputs or numbers of another shape.
+        :raises ValueError: for inputs or noise of another shape.
         """
         mean, var, _ = self._terms(X, eps)
         shape = [tf.shape(X)[0], -1, mean.shape[-1]]

@@ -39,7 +39,7 @@ _LEAST_SHARE, _LEAST_JITTERS = 1e-3, 100
 
 
 class ConvSpec(NamedTuple):
-    """What one layer looks at, and how many channels it makes of it."""
+    """Patches and output channels of one layer."""
 
     patch_size: int
     """Pixels, downward and across."""
@@ -103,7 +103,7 @@ def deep_convolutional(
     :param num_prediction_samples: and this, see :class:`DeepGP`.
     :param seed: of images, filters, patches and locations.
     :return: :class:`SOLVEGP` for one layer, else :class:`DeepGP`.
-    :raises ValueError: for images, shapes or numbers that do not fit each other.
+    :raises ValueError: for images, shapes or counts that do not fit each other.
     """
     images = _require_images(X, make_grid(image_shape, (1, 1)))
     specs = _require_architecture(num_layers, architecture)
@@ -196,7 +196,7 @@ def _tell_apart(layer: GPLayer, rng: np.random.Generator) -> None:
 
 
 def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> None:
-    """Where orthogonal patches would add jitter and nothing else."""
+    """Refuse orthogonal patches whose residual covariance is little more than jitter."""
     nothing = [None] * len(inducing.sizes)
     factors = OrthogonalPosterior(kernel, inducing, nothing, nothing).prior_factors()
     scales = [float(tf.reduce_mean(tf.reduce_sum(tf.square(L), axis=-1))) for L in factors]
@@ -246,7 +246,7 @@ def _require_architecture(
 
 
 def _sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tuple[int, ...]]:
-    """Of the sets of every layer."""
+    """Sizes of the inducing sets of every layer."""
     given = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
     columns = []
     for name, value in given.items():

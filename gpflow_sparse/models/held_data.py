@@ -100,7 +100,7 @@ def fingerprint(data: HeldData) -> tf.Tensor:
 
 
 def are_same(first: HeldData, second: HeldData) -> bool:
-    """Whether both are the same objects, whatever the values of variables are."""
+    """Whether two training data are the same objects, whatever values variables have."""
     if isinstance(first, tf.data.Dataset) or isinstance(second, tf.data.Dataset):
         return first is second
     return all(a is b for a, b in zip(first, second, strict=True))
@@ -110,7 +110,7 @@ def columns(data: HeldData) -> tuple[int, int]:
     """
     D and P.
 
-    :raises ValueError: if ``data``, which may have been assigned, is nothing that a model holds.
+    :raises ValueError: if ``data``, which may have been assigned, is not a pair of arrays or batches.
     """
     try:
         X, Y = data.element_spec if isinstance(data, tf.data.Dataset) else data

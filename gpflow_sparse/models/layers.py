@@ -99,7 +99,7 @@ class GPLayer(tf.Module):
 
     @property
     def grid(self) -> PatchGrid | None:
-        """Patches of the input, of a layer that looks at them one by one."""
+        """Patches of the input where each is a row of the layer; None for other layers."""
         return None
 
     @property
@@ -194,7 +194,7 @@ class GPLayer(tf.Module):
         return known if known is not None or grid is None else int(grid.num_pixels)
 
     def _require_parts(self) -> None:
-        """For parts that do not fit each other; they can be assigned."""
+        """Refuse components that do not fit each other; users may assign them at any time."""
         checks.require_flag(self.whiten, "whiten")
         component_checks.require_kernel(self.kernel, None)
         if isinstance(self.kernel, MultioutputKernel):
@@ -277,7 +277,7 @@ class ConvLayer(GPLayer):
         columns = self._row_length
         if columns not in (None, self.grid.patch_length):
             raise ValueError(
-                f"inducing_variable must have {self.grid.patch_length} columns, the numbers in a "
+                f"inducing_variable must have {self.grid.patch_length} columns, the entries of a "
                 f"patch of {self.patch_shape} pixels and {self.image_shape[2]} channel(s); got "
                 f"{columns}."
             )
@@ -292,7 +292,7 @@ def as_inducing(value: Any) -> Inducing:
 
 
 def _require_inducing(value: Any) -> Inducing:
-    """Of a layer that is built, whose inducing variables were exchanged."""
+    """Refuse inducing variables of another kind, which may have been assigned to the layer."""
     if not isinstance(value, Inducing):
         raise ValueError(
             "inducing_variable must be OrthogonalInducingVariables(Z), NeighborInducingPoints or "

@@ -28,7 +28,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     """
 
     takes_batches = False
-    """Whether data may be a ``tf.data.Dataset`` or memory maps, read anew in every pass."""
+    """Whether data may be a ``tf.data.Dataset`` or memory maps, which every pass reads again."""
 
     def __init__(
         self,

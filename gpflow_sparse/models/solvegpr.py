@@ -22,9 +22,9 @@ from gpflow_sparse.validation import component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 _BOUNDS = ("structured", "coupled", "tighter")
-# Most rows for the bounds that look at all pairs of rows: O(N^2 M) time, O(N M) memory.
+# Largest number of rows for the bounds over all pairs of rows: O(N^2 M) time, O(N M) memory.
 _MAX_PAIRED_ROWS = 20_000
-# Numbers in one tensor of a block, 16 MB of float64; and the fewest rows of a block in multiples of
+# Entries of one tensor of a block, 16 MB of float64; and the fewest rows of a block in multiples of
 # its columns, so that factorizing once per block stays a small part of the work.
 _BLOCK_NUMBERS, _ROWS_PER_COLUMN = 2**21, 2
 
@@ -114,7 +114,7 @@ class SOLVEGPR(RegressionModel):
 
         At it the bound of SOLVEGP is the structured bound. The q behind "coupled" and "tighter" has
         the same means, but a covariance with the residual process at the data that no posterior of
-        this kind holds; the q given here stands for it too. The other choice, covariances of the
+        this kind holds; the q given here is used for it too. The other choice, covariances of the
         single sets under that q, made variances of f too large: 1.2 to 4.0 times those of the exact
         process on average in five synthetic examples, where this q had 1.1 to 2.4 times.
 
@@ -277,7 +277,7 @@ def _require_bound(bound: Any, X: Any) -> None:
     if bound == "structured":
         return
     limit = (
-        f"bound={bound!r} takes at most {_MAX_PAIRED_ROWS} rows, since it looks at all pairs of "
+        f"bound={bound!r} takes at most {_MAX_PAIRED_ROWS} rows, since it sums over all pairs of "
         "rows, O(N^2 M) time"
     )
     num_rows = X.shape[0]

@@ -1,4 +1,4 @@
-"""Where the q of models and layers starts."""
+"""Initial values of ``q_mu`` and ``q_sqrt`` of models and layers."""
 
 from collections.abc import Sequence
 from typing import Any

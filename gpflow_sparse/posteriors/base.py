@@ -34,7 +34,7 @@ class SparsePosterior(AbstractPosterior):
 
     @abstractmethod
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
-        """KL from the variational distribution to the prior, a scalar."""
+        """KL divergence from q to the prior, a scalar; X only where it depends on the batch."""
 
     @abstractmethod
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -49,24 +49,24 @@ class SparsePosterior(AbstractPosterior):
         return None
 
     def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """:meth:`marginals_and_kl` in a deep model, where the KL must not depend on X."""
+        """The terms of :meth:`marginals_and_kl` in a deep model: the KL must not depend on X."""
         return self.marginals_and_kl(X)
 
     def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
-        """:meth:`prior_kl` from what has been precomputed, which must be of the values of now."""
+        """The KL divergence to the prior from an up-to-date ``cache``, a scalar."""
         return self.prior_kl()
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
-        """Numbers of variables in :meth:`cached_blocks`."""
+        """Number of whitened variables of each of the :meth:`cached_blocks`."""
         raise ValueError(
             f"sampling must be 'marginal' or 'joint' with a {type(self).__name__} in a layer: it "
-            "has no variables that all patches of an image see alike."
+            "has no variables that all patches of an image share."
         )
 
     def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
         """
-        Whitened variables that all rows see, from what has been precomputed.
+        Blocks of the whitened variables that all rows share, from the cache.
 
         :param X: ``[n, D]``.
         """
@@ -105,7 +105,7 @@ class SparsePosterior(AbstractPosterior):
     def fused_predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """As :meth:`predict_f`, with everything computed anew, so that gradients flow."""
+        """Mean and (co)variance as :meth:`predict_f`, without the cache, so that gradients flow."""
         return super().fused_predict_f(Xnew, full_cov, full_output_cov)
 
     @public_method()

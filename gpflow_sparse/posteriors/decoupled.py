@@ -1,4 +1,4 @@
-"""What ODVGP believes about ``f``: a Gaussian over the base set, and a mean over the other."""
+"""The posterior process of ODVGP: a Gaussian over the base set, and a mean over the other set."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -162,7 +162,7 @@ class DecoupledPosterior(SparsePosterior):
         return block._replace(q_mu=block.q_mu - b)
 
     def _block_and_kl(self, F: tf.Tensor, num_columns: int | None) -> tuple[Block, tf.Tensor]:
-        """As :meth:`_block`, and the KL from so many columns of ``Cvv``, by one factorization."""
+        """The base set's block, and the KL from some columns of ``Cvv``, by one factorization."""
         alpha, K = tf.convert_to_tensor(self._alpha), self._cross_sets()
         columns = tf.range(self.X_data.sizes[1])
         if num_columns is not None:

@@ -28,7 +28,7 @@ class DeepPosterior(SparsePosterior):
     probabilities averaged. Salimbeni and Deisenroth, "Doubly Stochastic Variational Inference for
     Deep Gaussian Processes" (2017, arXiv:1705.08933).
 
-    The S draws are made from numbers that are the same at every call and for every x, so that a
+    The S draws are made from noise that is the same at every call and for every x, so that a
     prediction is a function of x, whatever rows come with it. With ``full_cov`` hidden layers are
     drawn jointly for all x, which takes other numbers.
     """
@@ -70,7 +70,7 @@ class DeepPosterior(SparsePosterior):
         return tf.add_n([part.cached_kl(_values(part)) for part in parts])
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Of the mixture; a model's elbo takes :meth:`sampled_marginals_and_kl`."""
+        """Moments of the mixture and KL; an ELBO needs :meth:`sampled_marginals_and_kl` instead."""
         caches = [_values(layer.posterior) for layer in self.layers]
         mean, var = self._predict_from(caches, X, False, False)
         return mean, var, self.prior_kl()
@@ -79,7 +79,7 @@ class DeepPosterior(SparsePosterior):
         self, X: tf.Tensor, noise: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """
-        What an elbo takes: moments given draws of the hidden layers.
+        Moments of the last layer given draws of the hidden layers, and the KL.
 
         :param X: ``[N, D]``.
         :param noise: standard normal, for each hidden layer ``[N or 1, S, noise_size]``.
@@ -94,14 +94,14 @@ class DeepPosterior(SparsePosterior):
         return mean, var, tf.add_n([kl, *kls])
 
     def noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
-        """Fresh numbers for :meth:`sampled_marginals_and_kl` at ``X [N, D]``."""
+        """New standard normal noise for :meth:`sampled_marginals_and_kl` at ``X [N, D]``."""
         rows = tf.shape(X)[0] if X.shape[0] is None else X.shape[0]
         return [
             random_draws.normal([rows, num_samples, size], X.dtype) for size in self.noise_sizes
         ]
 
     def frozen_noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
-        """The same numbers at every call and for every row, ``[1, S, noise_size]``."""
+        """Noise that is the same at every call and for every row, ``[1, S, noise_size]`` each."""
         return [
             self._frozen([1, num_samples, size], place, X.dtype)
             for place, size in enumerate(self.noise_sizes)
@@ -109,7 +109,7 @@ class DeepPosterior(SparsePosterior):
 
     @property
     def noise_sizes(self) -> list[int]:
-        """Standard normal numbers that a draw for one row takes, of each hidden layer."""
+        """Number of standard normal variables in a draw for one row, for each hidden layer."""
         return [layer.noise_size(self.sampling) for layer in self.layers[:-1]]
 
     @public_method("the prediction", prediction=True)
@@ -170,7 +170,7 @@ class DeepPosterior(SparsePosterior):
         return self._predict_from(self._split(cache), Xnew, full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """What each layer keeps, one layer after the other."""
+        """The caches of all layers, one after the other."""
         values = [layer.posterior._precompute() for layer in self.layers]
         self._sizes = tuple(len(part) for part in values)
         return tuple(value for part in values for value in part)
@@ -180,7 +180,7 @@ class DeepPosterior(SparsePosterior):
         return [tuple(cache[end - size : end]) for size, end in zip(self._sizes, ends, strict=True)]
 
     def _caches(self) -> list[tuple[tf.Tensor, ...]]:
-        """As precomputed, or computed now."""
+        """The cache of each layer, computed now if there is none."""
         if self.cache is not None:
             return self._split(self.cache)
         return [_values(layer.posterior) for layer in self.layers]
@@ -312,7 +312,7 @@ class ComposedPaths(tf.Module):
 
 
 def _values(posterior: SparsePosterior) -> tuple[tf.Tensor, ...]:
-    """What prediction needs, computed now."""
+    """The cache of a posterior, computed from the present parameters."""
     return tuple(value.value for value in posterior._precompute())
 
 

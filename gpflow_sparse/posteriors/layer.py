@@ -1,4 +1,4 @@
-"""A posterior as a hidden layer of a deep model sees it: something to draw the next inputs from."""
+"""Posterior of a layer of a deep model, from which inputs of the next layer are drawn."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from gpflow_sparse.numerics.streaming import Tensors, by_chunks
 from gpflow_sparse.posteriors.base import SparsePosterior
 
 SAMPLING = ("marginal", "shared_inducing", "joint")
-# Numbers in the largest tensor of a chunk.
+# Entries of the largest tensor of a chunk.
 _NUMBERS = 4_000_000
 
 Cache = Sequence[tf.Tensor]
@@ -52,11 +52,11 @@ class LayerPosterior(tf.Module):
 
     @property
     def output_dim(self) -> int:
-        """Numbers in an output: p G."""
+        """Columns of an output: p G."""
         return self.num_rows * self.num_outputs
 
     def noise_size(self, sampling: str) -> int:
-        """Standard normal numbers that one draw for one input takes."""
+        """Number of standard normal variables in one draw for one input."""
         if sampling != "shared_inducing" or self.num_rows == 1:
             return self.output_dim
         return self.output_dim + self.num_outputs * sum(self.posterior.block_sizes)

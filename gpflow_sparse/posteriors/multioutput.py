@@ -52,7 +52,7 @@ class MultioutputPosterior(SparsePosterior):
         :param q_sqrt: as ``part`` takes it, for L latent functions.
         :param part: class of the single-output posteriors.
         :param options: further arguments of ``part``.
-        :raises ValueError: for a kernel that is none of the three above or is at odds with itself.
+        :raises ValueError: for another kind of kernel, or one that contradicts itself.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self.jitter = options.get("jitter")
@@ -84,7 +84,7 @@ class MultioutputPosterior(SparsePosterior):
     def _together(
         self, X: tf.Tensor, terms: Sequence[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Of f, from those of the latent functions."""
+        """Terms of an ELBO for f, from those of the latent functions."""
         mean, var = mixed(self.kernel, [term[:2] for term in terms], False, False)
         return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
 
@@ -95,7 +95,7 @@ class MultioutputPosterior(SparsePosterior):
         return mixed(self.kernel, moments, full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """What each part keeps, one part after the other."""
+        """The caches of all parts, one after the other."""
         return tuple(value for part in self._parts() for value in part._precompute())
 
     def _conditional_with_precompute(
@@ -124,14 +124,14 @@ class MultioutputPosterior(SparsePosterior):
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
-        """Of every latent function, to be mixed."""
+        """Draws of all latent functions, with the matrix that mixes them."""
         draws = [p._draw_functions(num_samples, num_features, generator) for p in self._parts()]
         paths = [path for part in draws for path in part.paths]
         W = self.kernel.W if isinstance(self.kernel, LinearCoregionalization) else None
         return FunctionDraws(paths, self.mean_function, draws[0].input_dim, mixing=W)
 
     def _parts(self) -> list[SparsePosterior]:
-        """Made anew at each use, from the parameters as they are then."""
+        """Single-output posteriors, one for each distinct kernel, with the present parameters."""
         return [
             self._part(
                 kernel,

@@ -184,7 +184,7 @@ class OrthogonalPosterior(SparsePosterior):
         return [cross_covariance(s, self.kernel, flat) for s in self.X_data.sets]
 
     def _names(self) -> list[str]:
-        """What the diagonal blocks are called in errors."""
+        """Names of the diagonal blocks in error messages."""
         count = len(self.X_data.sets)
         residuals = [f"Cvv (residual covariance of orthogonal set {i})" for i in range(1, count)]
         return ["Kuu (covariance of the base inducing set)", *residuals]

@@ -155,7 +155,7 @@ class PriorPaths(tf.Module):
         return self._frequencies.numpy(), phases.numpy(), self._amplitudes.numpy()
 
     def evaluate(self, X: tf.Tensor) -> tf.Tensor:
-        """As a call, all rows at once."""
+        """Values ``[S, N, P]`` at ``X [N, D]``, computed for all rows at once."""
         angles = tf.linalg.matmul(X, self._frequencies) + self._phases  # [S, P, N, F]
         values = tf.linalg.matvec(tf.cos(angles), self._amplitudes)  # [S, P, N]
         return tf.linalg.matrix_transpose(values)

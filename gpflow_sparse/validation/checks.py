@@ -27,7 +27,7 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
 
     :param value: what the caller passed.
     :param name: the argument's name, for errors.
-    :param dtype: wanted float type; ``gpflow.default_float()`` by default. Numbers of another type
+    :param dtype: wanted float type; ``gpflow.default_float()`` by default. Values of another type
         are cast.
     :return: tensor of ``dtype``; its shape is not checked.
     :raises ValueError: for objects, strings, ragged lists, sparse tensors, NaN, infinity, and

@@ -197,7 +197,7 @@ def blame(module: tf.Module) -> Iterator[None]:
 
 
 def _num_active(kernel: Any, num_columns: int, name: str) -> int:
-    """How many columns the kernel reads."""
+    """Number of columns that the kernel reads."""
     dims = getattr(kernel, "active_dims", None)
     if dims is None:
         return num_columns
@@ -274,7 +274,7 @@ def _shape(value: Any) -> tuple[int | None, ...]:
 
 
 def _values(module: tf.Module) -> Iterator[tuple[str, np.ndarray]]:
-    """Names as a user writes them, and values, of all parameters; of plain numbers in kernels."""
+    """Names as a user writes them, and values, of all parameters and plain floats in kernels."""
     for path, parameter in gpflow.utilities.parameter_dict(module).items():
         written = path.lstrip("._").replace("X_data.", "inducing_variable.")
         yield written.replace("].posterior.", "]."), np.asarray(parameter)  # of a deep posterior
@@ -286,7 +286,7 @@ def _values(module: tf.Module) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _problem(name: str, value: np.ndarray, failed: bool) -> str | None:
-    """What is wrong with the value of a parameter, in words; None if nothing is."""
+    """Error message about the value of a parameter; None if the value is valid."""
     if value.dtype.kind != "f" or value.size == 0:
         return None
     last = name.rsplit(".", 1)[-1]

@@ -41,7 +41,7 @@ def public_method(
     :param result: name of the returned tensors in errors. Eagerly, a result that is not finite
         raises if a parameter is at fault; None leaves the result unchecked.
     :param prediction: also in a graph, check the parameters when it is traced, and NaN and infinity
-        in the inputs when it runs. Training objectives do without: ``fit`` looks at their value.
+        in the inputs when it runs. Training objectives are not checked: ``fit`` checks their value.
     :raises ValueError: from the decorated method, for arguments and components as above, and for a
         failed factorization, naming the parameter at fault.
     """
