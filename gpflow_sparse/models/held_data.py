@@ -110,7 +110,7 @@ def columns(data: HeldData) -> tuple[int, int]:
     """
     D and P.
 
-    :raises ValueError: if ``data``, which may have been assigned, is not a pair of arrays or batches.
+    :raises ValueError: if ``data``, which may be assigned, is not a pair of arrays or batches.
     """
     try:
         X, Y = data.element_spec if isinstance(data, tf.data.Dataset) else data

@@ -1,6 +1,7 @@
 """ODVGP: orthogonally decoupled variational GPs, thousands of points for the mean alone."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from gpflow.functions import MeanFunction
@@ -102,5 +103,5 @@ class ODVGP(OrthogonalModel):
         return input_dim
 
     @property
-    def _posterior_parts(self) -> tuple[Callable[..., SparsePosterior], dict[str, Any]]:
-        return DecoupledPosterior, {"num_columns": self.num_columns}
+    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:
+        return partial(DecoupledPosterior, num_columns=self.num_columns)

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -88,18 +89,18 @@ class OrthogonalModel(VariationalModel):
         """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
 
     @property
-    def _posterior_parts(self) -> tuple[Callable[..., SparsePosterior], dict[str, Any]]:
-        """Class of the single-output posterior, and the arguments that only this class has."""
-        return OrthogonalPosterior, {}
+    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:
+        """Class of the posterior of latent functions that share a kernel."""
+        return OrthogonalPosterior
 
     @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> SparsePosterior:
         """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        make, options = self._posterior_parts
+        make = self._single_output_posterior
         if isinstance(self.kernel, MultioutputKernel):
-            make, options = MultioutputPosterior, {"part": make, **options}
+            make = partial(MultioutputPosterior, part=make)
         return make(
             self.kernel,
             self.inducing_variable,
@@ -109,7 +110,6 @@ class OrthogonalModel(VariationalModel):
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
             jitter=self.jitter,
-            **options,
         )
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import MultioutputKernel
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
@@ -26,11 +27,37 @@ class SparsePosterior(AbstractPosterior):
     both terms from one factorization.
 
     Public methods validate their arguments and the components; ``_require_parts`` of a subclass
-    refuses components that do not fit each other.
+    refuses components that do not fit each other. A subclass implements ``_conditional``, the
+    moments with and without a cache, and ``_precompute``, the tensors in the cache.
     """
 
-    jitter: float | None = None
-    """Smallest relative jitter of its factorizations; None leaves it to ``linalg.jitter``."""
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: Any,
+        q_mu: Any = None,
+        q_sqrt: Any = None,
+        whiten: bool = True,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | None = None,
+        jitter: float | None = None,
+    ) -> None:
+        """
+        :param q_mu: mean of q, in the shape that the subclass documents.
+        :param q_sqrt: factor or standard deviations of q, likewise.
+        :param whiten: whether q is relative to the prior.
+        :param mean_function: added to the prior mean; None for zero.
+        :param precompute_cache: kind of the cache; None for no cache.
+        :param jitter: smallest relative jitter of factorizations; None leaves it to
+            :func:`gpflow_sparse.numerics.linalg.jitter`.
+        """
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        self._q_mu, self._q_sqrt = q_mu, q_sqrt
+        self.whiten = whiten
+        self.jitter = jitter
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
 
     @abstractmethod
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
@@ -151,6 +178,30 @@ class SparsePosterior(AbstractPosterior):
     def dtype(self) -> tf.DType:
         """Float type of predictions."""
         return gpflow.default_float()
+
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and (co)variance at ``X [..., N, D]`` without the mean function.
+
+        :param cache: tensors as :meth:`_precompute` returns them; None computes them anew.
+        """
+        raise NotImplementedError
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._conditional(None, Xnew, full_cov, full_output_cov)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._conditional(cache, Xnew, full_cov, full_output_cov)
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]``."""

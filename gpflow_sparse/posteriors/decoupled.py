@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+from gpflow.posteriors import PrecomputedValue
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.covariances import (
@@ -62,8 +62,8 @@ class DecoupledPosterior(SparsePosterior):
         mean_function: MeanFunction | None = None,
         *,
         num_columns: int | None = None,
-        precompute_cache: PrecomputeCacheType | None = None,
         jitter: float | None = None,
+        **options: Any,
     ) -> None:
         """
         :param inducing_variable: a base set and one orthogonal set.
@@ -71,23 +71,14 @@ class DecoupledPosterior(SparsePosterior):
         :param q_sqrt: ``q_sqrt [P, M, M]`` of the base set, lower triangular; the only entry.
         :param whiten: ``mu`` and ``q_sqrt`` are relative to ``Luu``; ``alpha`` is as above.
         :param num_columns: columns drawn for the KL of each ``marginals_and_kl``; None for all.
-        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.numerics.linalg.jitter`.
         """
-        super().__init__(kernel, inducing_variable, mean_function=mean_function)
         mu, self._alpha = q_mu
         self.num_columns = num_columns
-        self.jitter = jitter
         self._base_set, self._orthogonal_set = inducing_variable.sets
-        self._base = OrthogonalPosterior(
-            kernel,
-            OrthogonalInducingVariables(self._base_set),
-            (mu,),
-            tuple(q_sqrt),
-            whiten=whiten,
-            jitter=jitter,
-        )
-        if precompute_cache is not None:
-            self.update_cache(precompute_cache)
+        base = OrthogonalInducingVariables(self._base_set)
+        self._base = OrthogonalPosterior(kernel, base, (mu,), q_sqrt, whiten, jitter=jitter)
+        parts = (kernel, inducing_variable, q_mu, q_sqrt, whiten, mean_function)
+        super().__init__(*parts, jitter=jitter, **options)
 
     @property
     def input_dim(self) -> int | None:
@@ -103,31 +94,23 @@ class DecoupledPosterior(SparsePosterior):
         mean, var = marginals(self.kernel(X, full_cov=False), [block])
         return self._add_mean_function(X, mean + self._extra_mean(X, self._alpha)), var, kl
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        (F,) = self._base.cross(Xnew)
-        mean, cov = self._predict_from_blocks(Xnew, [self._block(F)], full_cov, full_output_cov)
-        return mean + tf.reshape(self._extra_mean(Xnew, self._alpha), tf.shape(mean)), cov
+        (F,) = self._base.cross(X)
+        if cache is None:
+            block, alpha = self._block(F), self._alpha
+        else:
+            inverse_factor, q_mu, q_sqrt, alpha = cache
+            block = Block(tf.linalg.matmul(inverse_factor, F), q_mu, q_sqrt)
+        mean, cov = self._predict_from_blocks(X, [block], full_cov, full_output_cov)
+        return mean + tf.reshape(self._extra_mean(X, alpha), tf.shape(mean)), cov
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """``Luu^-1``, the shifted whitened mean, its factor, and ``alpha``."""
         block = self._block(tf.eye(self.X_data.sizes[0], dtype=self._dtype))
         values = [block.A, block.q_mu, block.q_sqrt, tf.convert_to_tensor(self._alpha)]
         return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
-
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        inverse_factor, q_mu, q_sqrt, alpha = cache
-        (F,) = self._base.cross(Xnew)
-        block = Block(tf.linalg.matmul(inverse_factor, F), q_mu, q_sqrt)
-        mean, cov = self._predict_from_blocks(Xnew, [block], full_cov, full_output_cov)
-        return mean + tf.reshape(self._extra_mean(Xnew, alpha), tf.shape(mean)), cov
 
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator

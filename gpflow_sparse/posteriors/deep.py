@@ -49,15 +49,14 @@ class DeepPosterior(SparsePosterior):
         :param seed: of the draws.
         """
         last = layers[-1].posterior
-        super().__init__(last.kernel, last.X_data)
         self.layers = tuple(layers)
         self.sampling = sampling
         self.num_samples = num_samples if len(layers) > 1 else 1
         self.seed = seed
-        self.jitter = last.jitter
         self._sizes: tuple[int, ...] = ()
-        if precompute_cache is not None:
-            self.update_cache(precompute_cache)
+        super().__init__(
+            last.kernel, last.X_data, precompute_cache=precompute_cache, jitter=last.jitter
+        )
 
     @property
     def input_dim(self) -> int | None:
@@ -154,20 +153,12 @@ class DeepPosterior(SparsePosterior):
         drawn = mean + root(var) * random_draws.normal(shape, mean.dtype)
         return tf.transpose(drawn, [1, 0, 2])
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> Moments:
-        caches = [_values(layer.posterior) for layer in self.layers]
-        return self._predict_from(caches, Xnew, full_cov, full_output_cov)
-
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> Moments:
-        return self._predict_from(self._split(cache), Xnew, full_cov, full_output_cov)
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        layers = self.layers
+        caches = [_values(one.posterior) for one in layers] if cache is None else self._split(cache)
+        return self._predict_from(caches, X, full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """The caches of all layers, one after the other."""

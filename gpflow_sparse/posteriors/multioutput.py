@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.functions import MeanFunction
 from gpflow.kernels import (
     Kernel,
     LinearCoregionalization,
@@ -13,7 +12,7 @@ from gpflow.kernels import (
     SeparateIndependent,
     SharedIndependent,
 )
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
+from gpflow.posteriors import PrecomputedValue, get_posterior_class
 
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
@@ -36,31 +35,17 @@ class MultioutputPosterior(SparsePosterior):
 
     def __init__(
         self,
-        kernel: MultioutputKernel,
-        inducing_variable: Any,
-        q_mu: Any,
-        q_sqrt: Any,
-        whiten: bool = True,
-        mean_function: MeanFunction | None = None,
-        *,
-        precompute_cache: PrecomputeCacheType | None = None,
+        *arguments: Any,
         part: Callable[..., SparsePosterior] = OrthogonalPosterior,
         **options: Any,
     ) -> None:
         """
-        :param q_mu: as ``part`` takes it, with L columns.
-        :param q_sqrt: as ``part`` takes it, for L latent functions.
-        :param part: class of the single-output posteriors.
-        :param options: further arguments of ``part``.
-        :raises ValueError: for another kind of kernel, or one that contradicts itself.
+        :param arguments: as of :class:`SparsePosterior`; q as ``part`` takes it, for L functions.
+        :param part: class of the single-output posteriors, or a function that makes one.
+        :param options: further arguments of :class:`SparsePosterior`.
         """
-        super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self.jitter = options.get("jitter")
-        self.whiten = whiten
-        self._q_mu, self._q_sqrt = q_mu, q_sqrt
-        self._part, self._options = part, options
-        if precompute_cache is not None:
-            self.update_cache(precompute_cache)
+        self._part = part
+        super().__init__(*arguments, **options)
 
     @property
     def input_dim(self) -> int | None:
@@ -88,28 +73,21 @@ class MultioutputPosterior(SparsePosterior):
         mean, var = mixed(self.kernel, [term[:2] for term in terms], False, False)
         return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        moments = [part._conditional_fused(Xnew, full_cov) for part in self._parts()]
+        if cache is None:
+            moments = [part._conditional_fused(X, full_cov) for part in self._parts()]
+        else:
+            moments = [
+                part._conditional_with_precompute(own, X, full_cov)
+                for part, own in self._cached_parts(cache)
+            ]
         return mixed(self.kernel, moments, full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """The caches of all parts, one after the other."""
         return tuple(value for part in self._parts() for value in part._precompute())
-
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        moments = [
-            part._conditional_with_precompute(own, Xnew, full_cov)
-            for part, own in self._cached_parts(cache)
-        ]
-        return mixed(self.kernel, moments, full_cov, full_output_cov)
 
     def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.add_n([part.cached_kl(own) for part, own in self._cached_parts(cache)])
@@ -139,7 +117,7 @@ class MultioutputPosterior(SparsePosterior):
                 _take(self._q_mu, columns, is_mean=True),
                 _take(self._q_sqrt, columns, is_mean=False),
                 whiten=self.whiten,
-                **self._options,
+                jitter=self.jitter,
             )
             for kernel, columns in latent_kernels(self.kernel)
         ]

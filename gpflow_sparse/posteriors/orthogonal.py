@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
+from gpflow.posteriors import PrecomputedValue, get_posterior_class
 
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
@@ -40,35 +39,14 @@ class OrthogonalPosterior(SparsePosterior):
     ``q_sqrt``. Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), eqs. (31)-(34) and algorithm 1,
     with the order of operations re-derived (``docs/errata.md``, S1 and S2).
 
+    ``q_mu`` is one ``[M_b, P]`` per set, or all sets stacked, ``[M + M2 + ..., P]``; ``q_sqrt`` is
+    one lower triangular ``[P, M_b, M_b]`` per set, or stacked as stock SVGP holds it, ``[P, M',
+    M']`` (only its diagonal blocks count) or ``[M', P]`` standard deviations, or None for a fixed
+    mean.
+
     Time O(N (M + M2)^2 + (M + M2)^3), memory O((N + M + M2)(M + M2)). A cached posterior keeps the
     inverse factor and needs matmuls only.
     """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        inducing_variable: OrthogonalInducingVariables,
-        q_mu: Any,
-        q_sqrt: Any,
-        whiten: bool = True,
-        mean_function: MeanFunction | None = None,
-        *,
-        precompute_cache: PrecomputeCacheType | None = None,
-        jitter: float | None = None,
-    ) -> None:
-        """
-        :param q_mu: one ``[M_b, P]`` per set, or all sets stacked, ``[M + M2 + ..., P]``.
-        :param q_sqrt: one lower triangular ``[P, M_b, M_b]`` per set; or stacked as stock SVGP
-            holds it, ``[P, M', M']`` (only its diagonal blocks count) or ``[M', P]`` standard
-            deviations; or None for a fixed mean.
-        :param jitter: smallest relative jitter; see :func:`gpflow_sparse.numerics.linalg.jitter`.
-        """
-        super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self.whiten = whiten
-        self.jitter = jitter
-        self._q_mu, self._q_sqrt = q_mu, q_sqrt
-        if precompute_cache is not None:
-            self.update_cache(precompute_cache)
 
     @property
     def input_dim(self) -> int | None:
@@ -87,11 +65,11 @@ class OrthogonalPosterior(SparsePosterior):
         kl = _total_kl([(block.q_mu, block.q_sqrt) for block in blocks])
         return self._add_mean_function(X, mean), var, kl
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        blocks = self.blocks(self.cross(Xnew))
-        return self._predict_from_blocks(Xnew, blocks, full_cov, full_output_cov)
+        blocks = self.blocks(self.cross(X)) if cache is None else self.cached_blocks(cache, X)
+        return self._predict_from_blocks(X, blocks, full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """Rows of the inverse factor of ``K([Z; O; ...])``, then whitened means, then factors."""
@@ -104,16 +82,6 @@ class OrthogonalPosterior(SparsePosterior):
         values += [block.q_mu for block in blocks]
         values += [block.q_sqrt for block in blocks if block.q_sqrt is not None]
         return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
-
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        blocks = self.cached_blocks(cache, Xnew)
-        return self._predict_from_blocks(Xnew, blocks, full_cov, full_output_cov)
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
