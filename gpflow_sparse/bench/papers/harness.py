@@ -119,7 +119,7 @@ def _mismatch(run: PaperRun, record: Record) -> str | None:
     key, config, found = record["row"], record["config"], record.get("steps")
     row = {row.key: row for row in run.all_rows}.get(key)
     settings = {name: config[name] for name in config if name not in _NOT_OPTIONS}
-    if row is None or settings != row.options | ({"minutes": row.minutes} if row.minutes else {}):
+    if row is None or settings != row.config:
         return f"holds a row {key} of {config}: delete it"
     if row.splits is None and record["split"] not in (run.splits or (0,)):
         return f"holds rows on split {record['split']}: take the same --splits"
@@ -182,7 +182,7 @@ def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
         "checksum": checksum(dataset),
         "num_train": num_train,
         "num_test": len(dataset.test[0]),
-        "config": row.options | ({"minutes": row.minutes} if row.minutes else {}),
+        "config": row.config,
     }
     steps = run.steps_of(row, num_train)
     if row.minutes:

@@ -15,14 +15,7 @@ from gpflow.covariances import Kuu
 from gpflow.inducing_variables import InducingPoints
 from gpflow.keras import tf_keras
 
-from gpflow_sparse import initialization, training
-from gpflow_sparse.bases import (
-    FiniteBasis,
-    Hybrid,
-    KernelDictionary,
-    RandomFourier,
-    SoftInterpolation,
-)
+from gpflow_sparse import bases, initialization, models, training
 from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.tables import WATCHED
 from gpflow_sparse.bench.papers.training import Budget, Cosine, Monitor, train
@@ -30,16 +23,6 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.kernels import Filled
 from gpflow_sparse.likelihoods import BernoulliLogit
-from gpflow_sparse.models import (
-    GRIEF,
-    ODVGP,
-    QSGP,
-    SOLVEGP,
-    BasisSVGP,
-    ConvSpec,
-    SoftKI,
-    deep_convolutional,
-)
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.runs.build import original_units, scaler_of
 from gpflow_sparse.runs.evaluation import CachedModel, evaluate
@@ -122,12 +105,13 @@ def hyperparameters(model: Any, kernel: gpflow.kernels.Kernel) -> Record:
 
 
 class Start(NamedTuple):
-    """Hyperparameters of an exact GP, from which others start."""
+    """Starting values of hyperparameters, of an exact GP for regression."""
 
     variance: float
     lengthscales: np.ndarray
-    noise_variance: float
-    seconds: float
+    noise_variance: float = 1.0
+    seconds: float = 0.0
+    """That its training took."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -197,12 +181,12 @@ def orthogonal_regression(options: Options, X: np.ndarray, seed: int) -> gpflow.
     common = {"whiten": options["whiten"], "num_data": len(X)}
     if method == "solvegp":
         sets = initialization.split_orthogonal(X, *points, seed=seed)
-        return SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*sets), **common)
+        return models.SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*sets), **common)
     Z = initialization.kmeans(X, points[0], seed=seed)
     if method == "odvgp":
         O = initialization.random_subset(X, points[1], seed=seed)
         common["num_columns"] = options.get("num_columns")
-        return ODVGP(kernel, likelihood, OrthogonalInducingVariables(Z, O), **common)
+        return models.ODVGP(kernel, likelihood, OrthogonalInducingVariables(Z, O), **common)
     if not options["whiten"]:
         # GPflow starts at the identity, whitened or not; the prior's factor is that of its own Kuu.
         covariance = Kuu(InducingPoints(Z), kernel, jitter=gpflow.config.default_jitter())
@@ -215,8 +199,8 @@ def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
     """A row of the image tables; accuracy is in percent."""
     with training_rows(dataset, budget.seed, options["float32"]) as (X, Y):
         model = image_model(options["model"], dataset, X, budget.seed)
-        count = options["num_watched"]
-        some = dataclasses.replace(dataset, test=tuple(part[:count] for part in dataset.test))
+        (X_test, Y_test), count = dataset.test, options["num_watched"]
+        some = dataclasses.replace(dataset, test=(X_test[:count], Y_test[:count]))
         monitor = Monitor(budget, lambda model: _image_scores(model, some))
         rate = Cosine(options["learning_rate"], monitor, warm_up=20)
         results = train(model, (X, Y), monitor, tf_keras.optimizers.Adam(rate), options)
@@ -230,10 +214,10 @@ def image_model(
     :param options: of :func:`gpflow_sparse.models.deep_convolutional`, as JSON has them.
     :param X: training images, in the precision of the model.
     """
-    specs = [ConvSpec(*spec) for spec in options["architecture"]]
+    specs = [models.ConvSpec(*spec) for spec in options["architecture"]]
     likelihood = gpflow.likelihoods.MultiClass(int(dataset.num_classes or 0))
     given = {**options, "architecture": specs, "seed": seed}
-    return deep_convolutional(X, dataset.image_shape, likelihood, **given)
+    return models.deep_convolutional(X, dataset.image_shape, likelihood, **given)
 
 
 def _image_scores(model: Any, dataset: Dataset) -> Record:
@@ -254,7 +238,7 @@ def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
     start, begin = subset_start(dataset, budget.seed, "squared_exponential"), time.perf_counter()
     start = start._replace(noise_variance=max(start.noise_variance, _NOISE_FLOOR))
     num_train, D = dataset.train[0].shape
-    given = {"points_per_dimension": 10, "noise_variance": start.noise_variance}
+    given: Record = {"points_per_dimension": 10, "noise_variance": start.noise_variance}
     names = ("objective", "reweighted", "num_eigenfunctions")
     given |= {name: options[name] for name in names if name in options}
     if options["inference"] == "type-II":
@@ -263,7 +247,7 @@ def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
     with warnings.catch_warnings():
         # the table has the share of every row
         warnings.filterwarnings("ignore", message=".* of the kernel's prior variance")
-        model = GRIEF(dataset.train, kernel, **given)
+        model = models.GRIEF(dataset.train, kernel, **given)
         if options["inference"] == "type-II":
             rounds = {name: options[name] for name in ("num_rounds", "num_iterations")}
             training.fit_in_rounds(model, **rounds)
@@ -294,16 +278,15 @@ def paper_size(num_rows: int) -> int:
 
 def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
     """A row of the studies: QSGP, or GPflow's SVGP in double precision."""
-    hyper, double = (
-        (options.get("variance"), options.get("lengthscale")),
-        options["basis"] == "svgp",
-    )
-    likelihood: Any = BernoulliLogit
-    if dataset.num_classes is None:
-        *hyper, noise = exact_gp(dataset, budget.seed, "squared_exponential", _SUBSET, 200)[1][:3]
-        likelihood = functools.partial(gpflow.likelihoods.Gaussian, noise)
-    with training_rows(dataset, budget.seed, not double) as (X, Y):
-        kernel = gpflow.kernels.SquaredExponential(*hyper)
+    svgp, regression = options["basis"] == "svgp", dataset.num_classes is None
+    if regression:
+        _, start = exact_gp(dataset, budget.seed, "squared_exponential", _SUBSET, 200)
+    else:
+        start = Start(options["variance"], options["lengthscale"])
+    with training_rows(dataset, budget.seed, float32=not svgp) as (X, Y):
+        kernel = gpflow.kernels.SquaredExponential(start.variance, start.lengthscales)
+        noise = start.noise_variance
+        likelihood = gpflow.likelihoods.Gaussian(noise) if regression else BernoulliLogit()
         rows = X[np.random.default_rng(budget.seed).permutation(len(X))[:_REFITTED]]
 
         def update(model: Any) -> None:
@@ -311,12 +294,12 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
                 model.update_covariance(rows)
 
         monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, update))
-        if double:
+        if svgp:
             Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=budget.seed)
-            model = gpflow.models.SVGP(kernel, likelihood(), Z, num_data=len(X))
+            model = gpflow.models.SVGP(kernel, likelihood, Z, num_data=len(X))
             optimizer = training.adam(options["learning_rate"])
         else:
-            model = qsgp_model(options, kernel, likelihood(), X, budget.seed)
+            model = qsgp_model(options, kernel, likelihood, X, budget.seed)
             rate, dense = Cosine(options["dense_rate"], monitor, frozen=0.1), None
             if options["dense_rate"]:
                 dense = tf_keras.optimizers.Adam(rate)
@@ -328,19 +311,21 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
         return results | scores | hyperparameters(model, kernel)
 
 
-def qsgp_model(options: Options, kernel: Any, likelihood: Any, X: np.ndarray, seed: int) -> QSGP:
+def qsgp_model(
+    options: Options, kernel: Any, likelihood: Any, X: np.ndarray, seed: int
+) -> models.QSGP:
     """The model of a row at its start."""
-    basis: FiniteBasis
+    basis: bases.FiniteBasis
     if options["basis"] == "dictionary":
-        basis = KernelDictionary(kernel, X)
+        basis = bases.KernelDictionary(kernel, X)
     elif options["basis"] == "hybrid":
         k = options["num_leading"]
         Z = initialization.kmeans(X, k, kernel, seed=seed).astype(X.dtype)
-        basis = Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
+        basis = bases.Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
     else:
-        basis = RandomFourier(kernel, options["num_basis"], seed=seed)
+        basis = bases.RandomFourier(kernel, options["num_basis"], seed=seed)
     names = ("num_dense_columns", "covariance", "site_estimator")
-    model = QSGP(
+    model = models.QSGP(
         basis,
         likelihood,
         num_data=len(X),
@@ -377,7 +362,7 @@ def fit_softki(options: Options, dataset: Dataset, budget: Budget) -> Record:
         model = softki_model(options, X, Y, budget.seed)
 
         def fit_posterior(model: Any) -> None:
-            if isinstance(model, SoftKI):
+            if isinstance(model, models.SoftKI):
                 model.fit_posterior(X, Y, refit_noise=False)
 
         monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, fit_posterior))
@@ -388,7 +373,7 @@ def fit_softki(options: Options, dataset: Dataset, budget: Budget) -> Record:
         results |= hyperparameters(model, model.kernel if basis is None else basis.kernel)
         if basis is not None:
             results["temperature"] = float(basis.temperature.numpy())
-        if isinstance(model, SoftKI):
+        if isinstance(model, models.SoftKI):
             return results | score_softki(model, dataset, (X, Y), options["refit_noise"])
         return results | score_test_rows(model, dataset)
 
@@ -397,14 +382,11 @@ def softki_model(
     options: Options, X: np.ndarray, Y: np.ndarray, seed: int
 ) -> gpflow.models.GPModel:
     """The model of a row at its start: variance 1, one lengthscale or one for each column."""
-    scales = np.full(X.shape[1], 1.0)
-    if options["lengthscale"] == "median":
+    scales = options["lengthscale"]
+    if scales == "median":
         scales = initialization.median_lengthscales(X, seed=seed)
-    else:
-        scales = scales * options["lengthscale"]
-    kernel = gpflow.kernels.SquaredExponential(
-        lengthscales=scales if options["ard"] else np.mean(scales)
-    )
+    scales = np.broadcast_to(scales, X.shape[1:]) if options["ard"] else np.mean(scales)
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=scales)
     Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=seed).astype(X.dtype)
     noise, num_data = options["noise_variance"], len(X)
     if options["model"] == "sgpr":
@@ -414,15 +396,17 @@ def softki_model(
         return gpflow.models.SVGP(kernel, likelihood, Z, num_data=num_data)
     weights = {"temperature": options["temperature"], "tied": options["tied"]}
     if options["model"] == "uncollapsed":
-        return BasisSVGP(SoftInterpolation(kernel, Z, **weights), likelihood, num_data=num_data)
+        return models.BasisSVGP(
+            bases.SoftInterpolation(kernel, Z, **weights), likelihood, num_data=num_data
+        )
     given = {"objective": options["objective"], "num_data": num_data, "held_out": 0.0}
-    model = SoftKI(kernel, Z, noise_variance=noise, **given, **weights)
+    model = models.SoftKI(kernel, Z, noise_variance=noise, **given, **weights)
     gpflow.set_trainable(model.basis.temperature, options["learn_temperature"])
     gpflow.set_trainable(model.likelihood.variance, options["learn_noise"])
     return model
 
 
-def score_softki(model: SoftKI, dataset: Dataset, data: Data, refit_noise: bool) -> Record:
+def score_softki(model: models.SoftKI, dataset: Dataset, data: Data, refit_noise: bool) -> Record:
     """
     With the noise as it was trained, or re-fitted; and in standardized units both ways, and with
     the re-fitted noise and the prior variance filled up to the kernel's.

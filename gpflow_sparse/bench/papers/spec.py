@@ -38,6 +38,11 @@ class Row:
     compared: str = ""
     """Title of the published row next to which the row is shown."""
 
+    @property
+    def config(self) -> Record:
+        """What a record keeps of the row, and must be the same for the row to be resumed."""
+        return {**self.options, **({"minutes": self.minutes} if self.minutes else {})}
+
     def count_splits(self, dataset: str) -> int:
         """Number of splits of a data set on which the row is run, if it has several."""
         if isinstance(self.splits, Mapping):

@@ -74,7 +74,6 @@ class Monitor:
         """Step, seconds, elbo (mean since the point before) and the scores."""
         self.fraction = tf.Variable(0.0, trainable=False, dtype=tf.float32)
         """Of the budget that is used, from 0 to 1."""
-        self.first_step: int | None = None
         self._score, self._since = score, time.perf_counter()
         self._recent: list[float] = []
         self._ends: list[float] = []
@@ -83,7 +82,6 @@ class Monitor:
         """:return: whether the time of training is over."""
         now, step = time.perf_counter(), state.step
         self.seconds += now - self._since
-        self.first_step = self.first_step or step
         self._probe(step, now)
         self._recent.append(state.elbo)
         limits = ((self.seconds, self.budget.seconds), (step, self.budget.steps))
@@ -164,6 +162,7 @@ def train(
     :raises DoesNotFitError: after a few steps, if it would end too late.
     """
     budget, timed = monitor.budget, monitor.budget.seconds is not None
+    begun = budget.folder.is_dir()
     try:
         history = training.fit(
             model,
@@ -180,7 +179,7 @@ def train(
             progress=not timed,
         )
     except DoesNotFitError:
-        if monitor.first_step == 1:
+        if not begun:
             remove_checkpoints(budget.folder)
         raise
     return {
