@@ -26,11 +26,12 @@ def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> 
     :param expected: of the tasks whose time is known.
     :return: path of the page, ``NAME.md`` in the folder of the run.
     """
-    done = [_with_derived(record) for record in records if record["status"] == "done"]
+    records = [_with_derived(record) for record in records]
+    machines = [_machine(record) for record in records if record["status"] == "done"]
     sections = [
         *_heading(run),
-        f"Our results were computed on {_machine(done[-1])}" if done else "",
-        *LAYOUTS[run.paper.layout](run, records, done),
+        f"Our results were computed on {machines[-1]}" if machines else "",
+        *LAYOUTS[run.paper.layout](run, records),
         *_left(run, records, expected),
         *_failures(records),
     ]
@@ -59,10 +60,10 @@ def duration(seconds: float) -> str:
 def summary(run: PaperRun, records: Sequence[Record]) -> tuple[tuple[str, ...], list[Any]]:
     """Header and rows of what the command line prints: means over splits."""
     paper, rows = run.paper, []
-    done = [_with_derived(record) for record in records if record["status"] == "done"]
+    records = [_with_derived(record) for record in records]
     titles = tuple(paper.printed or paper.columns)
     for name in paper.datasets:
-        for title, same in _lines(run, done, name):
+        for title, same in _lines(run, records, name):
             cells = (_mean(same, *paper.columns[column]) for column in titles)
             rows.append((name, title, *cells))
     return ("data set", "model", *titles), rows
@@ -102,11 +103,11 @@ def _with_derived(record: Record) -> Record:
 
 
 def _lines(
-    run: PaperRun, done: Sequence[Record], dataset: str
+    run: PaperRun, records: Sequence[Record], dataset: str
 ) -> Iterator[tuple[str, list[Record]]]:
     """Title and records (of all splits) of each row, then of the other scores of its training."""
     for row in run.all_rows:
-        same = [r for r in done if (r["row"], r["dataset"]) == (row.key, dataset)]
+        same = _done(records, row.key, dataset)
         if same:
             yield row.title, same
             for others in zip(*(r.get("also", ()) for r in same), strict=True):
@@ -114,6 +115,11 @@ def _lines(
                     others[0]["title"],
                     [{"steps": r["steps"], **o} for r, o in zip(same, others, strict=True)],
                 )
+
+
+def _done(records: Sequence[Record], row: str, dataset: str) -> list[Record]:
+    """The records of a row on a data set, of all splits that ended well."""
+    return [r for r in records if (*key_of(r)[:2], r["status"]) == (row, dataset, "done")]
 
 
 def _mean(records: Sequence[Record], key: str, form: str, spread: str = "") -> str:
@@ -125,21 +131,21 @@ def _mean(records: Sequence[Record], key: str, form: str, spread: str = "") -> s
     return f"{mean:{form}}" + (f" ± {np.std(values):{form}}" if spread and len(values) > 1 else "")
 
 
-def _by_metric(run: PaperRun, records: Sequence[Record], done: Sequence[Record]) -> Iterator[str]:
+def _by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """A table for each metric, with a column for each data set."""
     paper, found = run.paper, {key_of(record)[:2]: record for record in records}
-    derived = {key_of(record)[:2]: record for record in done}
+    done = {r["dataset"]: r for r in records if r["status"] == "done"}
     sizes = (
         f"{name}: {r['num_train']} training and {r['num_test']} test rows, {r['steps']} steps "
         f"({r['epochs']:.0f} epochs)"
-        for name, r in {record["dataset"]: record for record in done}.items()
+        for name, r in done.items()
     )
-    yield f"Split {done[-1]['split']}. {'; '.join(sizes)}." if done else ""
+    yield f"Split {records[-1]['split']}. {'; '.join(sizes)}." if done else ""
 
     def cell(key: tuple[str, str], form: str) -> str:
-        if key in derived:
-            return form.format(**derived[key])
-        return "failed" if key in found else "–"
+        if key not in found:
+            return "–"
+        return form.format(**found[key]) if found[key]["status"] == "done" else "failed"
 
     for section in paper.sections:
         rows = [
@@ -155,11 +161,11 @@ def _by_metric(run: PaperRun, records: Sequence[Record], done: Sequence[Record])
         yield grid(("", *paper.datasets), rows)
 
 
-def _by_dataset(run: PaperRun, records: Sequence[Record], done: Sequence[Record]) -> Iterator[str]:
+def _by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """For each data set a table with a column for each metric, and learning curves."""
     paper = run.paper
     for name in paper.datasets:
-        lines = list(_lines(run, done, name))
+        lines = list(_lines(run, records, name))
         if not lines:
             continue
         members = [record for _, same in lines for record in same]
@@ -226,11 +232,11 @@ def _draw(run: PaperRun, dataset: str, records: Sequence[Record]) -> Path | None
     return path
 
 
-def _by_row(run: PaperRun, records: Sequence[Record], done: Sequence[Record]) -> Iterator[str]:
+def _by_row(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """All rows over all data sets, then a table for each row next to a published one."""
     paper = run.paper
     found = {
-        (row.key, name): [r for r in done if (r["row"], r["dataset"]) == (row.key, name)]
+        (row.key, name): _done(records, row.key, name)
         for row in run.all_rows
         for name in paper.datasets
     }
@@ -322,7 +328,7 @@ def _failures(records: Sequence[Record]) -> list[str]:
     return ["## Failed", "\n".join(lines)] if lines else []
 
 
-LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record], Sequence[Record]], Iterator[str]]] = {
+LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
     "by_metric": _by_metric,
     "by_dataset": _by_dataset,
     "by_row": _by_row,
