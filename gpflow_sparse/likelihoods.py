@@ -57,7 +57,7 @@ class TrapezoidQuadrature(GaussianQuadrature):
 
     :param num_nodes: nodes per expectation, 2 at least.
     :param half_width: in standard deviations.
-    :raises ValueError: for numbers out of range.
+    :raises ValueError: for arguments out of range.
     """
 
     def __init__(self, num_nodes: int = 101, half_width: float = 8.0) -> None:
@@ -227,7 +227,7 @@ class Ordinal(likelihoods.Ordinal):
     Expectations are by :class:`TrapezoidQuadrature`.
 
     :param bin_edges: increasing values of ``f`` at which the level changes, one less than levels.
-    :raises ValueError: for edges that are no increasing numbers.
+    :raises ValueError: for edges that do not increase.
     """
 
     def __init__(self, bin_edges: Any, **kwargs: Any) -> None:

@@ -70,7 +70,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     def refresh(self) -> bool:
         """
-        Choose the functions anew for the kernel as it is now, where there is a choice.
+        Choose the functions anew for the present kernel, where there is a choice.
 
         :return: whether they have changed; False unless a subclass overrides this.
         """

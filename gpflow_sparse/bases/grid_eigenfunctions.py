@@ -265,7 +265,7 @@ class GridEigenfunctions(FiniteBasis):
 
     def refresh(self) -> bool:
         """
-        Choose the eigenfunctions anew, for the parameters as they are now.
+        Choose the eigenfunctions anew for the present parameters.
 
         Their number stays: where fewer exist now, the rest are zero. An objective jumps here, so
         never within a line search. Compiled functions see the change.
@@ -414,8 +414,8 @@ class ReweightedBasis(FiniteBasis):
 
     Without V its kernel is eq. (11) of Evans and Nair, "Scalable Gaussian Processes with
     Grid-Structured Eigenfunctions" (2018). With V it is another family of kernels: a diagonal in
-    rotated coordinates is none in the old ones, except for ``w = 1``, which is the basis itself
-    either way (an orthogonal V).
+    rotated coordinates is not diagonal in the old ones, except for ``w = 1``, which is the basis
+    itself either way (an orthogonal V).
     """
 
     def __init__(self, basis: FiniteBasis, weights: Any, rotation: Any = None) -> None:
@@ -423,7 +423,7 @@ class ReweightedBasis(FiniteBasis):
         :param basis: m functions.
         :param weights: w ``[m]``, positive; an array or a ``gpflow.Parameter``, which it shares.
         :param rotation: V ``[m, m]``, orthogonal; None for the identity.
-        :raises ValueError: for weights that are not m positive numbers, or another shape of V.
+        :raises ValueError: for weights that are not positive or not m, or another shape of V.
         """
         super().__init__()
         self.basis = require_basis(basis)

@@ -226,7 +226,7 @@ def percentile_grid(column: Any, num_points: int) -> np.ndarray:
 
     :param column: ``[N]``, finite.
     :return: ``[m]``, float64, m at most ``num_points``.
-    :raises ValueError: for anything but finite numbers, or a count that is not positive.
+    :raises ValueError: for anything but finite values, or a count that is not positive.
     """
     checks.require_count(num_points, "num_points")
     values = _require_column(column, "column")
@@ -258,7 +258,7 @@ def require_nodes(value: Any, name: str) -> np.ndarray:
     """
     ``value`` as nodes of one column.
 
-    :raises ValueError: unless it is finite numbers ``[m]``, sorted and distinct.
+    :raises ValueError: unless it is a finite vector ``[m]``, sorted and distinct.
     """
     nodes = _require_column(value, name)
     if np.any(np.diff(nodes) <= 0.0):
@@ -270,7 +270,7 @@ def require_shares(value: Any, num_nodes: int, name: str) -> np.ndarray:
     """
     ``value`` as weights of ``num_nodes`` nodes, scaled to sum 1.
 
-    :raises ValueError: unless it is that many positive finite numbers.
+    :raises ValueError: unless it has that many entries, positive and finite.
     """
     weights = _require_column(value, name)
     if len(weights) != num_nodes or np.any(weights <= 0.0):

@@ -99,7 +99,7 @@ def _require(kernel: Any, own: bool, wanted: type[Kernel], Z: tf.Tensor) -> None
         )
     if Z.shape[1] != kernel.grid.patch_length:
         raise ValueError(
-            f"Z must have {kernel.grid.patch_length} columns, the numbers in a patch of "
+            f"Z must have {kernel.grid.patch_length} columns, the values in a patch of "
             f"{kernel.patch_shape} pixels and {kernel.image_shape[2]} channel(s); got {Z.shape[1]}."
         )
 

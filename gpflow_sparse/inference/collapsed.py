@@ -135,7 +135,7 @@ def structured_bound(sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]) -> t
 
 def factorization_gap(sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
     """
-    What the best q(w) with independent sets falls short of the best q(w).
+    Difference of the bounds of the best q(w) and of the best q(w) with independent sets.
 
     ``(sum_b log |I + A_b A_b^T / noise| - log |I + A A^T / noise|) / 2`` for every output: at least
     0 by Fischer's inequality, and 0 for one set.

@@ -31,7 +31,7 @@ def subset_hyperparameters(
     mean_function: gpflow.functions.MeanFunction | None = None,
 ) -> float:
     """
-    Fit an exact GP to a random subset of rows by L-BFGS and write what it finds into the kernel.
+    Fit an exact GP to a random subset of rows by L-BFGS and assign the result to the kernel.
 
     Every positive parameter without a prior of its own gets a log-normal one for this fit, around
     where it starts and one e-fold wide: a linear trend or an irrelevant column would otherwise send

@@ -122,13 +122,13 @@ class Convolutional(Kernel):
         return _require_kernel(self.base_kernel, self.grid.patch_length, "base_kernel")
 
     def _images(self, X: Any) -> tf.Tensor:
-        """:raises ValueError: unless they have as many columns as an image has numbers."""
+        """Images ``[..., D]``; refuses another number of columns than an image has values."""
         X = tf.convert_to_tensor(X)
         if X.shape.rank is not None and X.shape[-1] is None:
             return tf.ensure_shape(X, [*X.shape[:-1], self.grid.num_pixels])
         if X.shape[-1] != self.grid.num_pixels:
             raise ValueError(
-                f"X must have {self.grid.num_pixels} columns, the numbers in an image of shape "
+                f"X must have {self.grid.num_pixels} columns, the values in an image of shape "
                 f"{tuple(self.image_shape)}; got shape {tuple(X.shape)}."
             )
         return X

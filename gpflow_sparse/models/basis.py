@@ -134,7 +134,7 @@ class BasisGPR(WeightSpaceModel):
     """
     Exact Gaussian process regression with a finite basis: ``y = phi(x)^T w + noise``.
 
-    The same numbers as ``gpflow.models.GPR`` with ``kernels.Basis(basis)``, in time O(N m^2 + m^3)
+    The same results as ``gpflow.models.GPR`` with ``kernels.Basis(basis)``, in time O(N m^2 + m^3)
     and memory O(m^2), gradients included, for any N. Every output has its own weights.
     """
 
@@ -316,7 +316,7 @@ def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
     if not projection.is_projection:
         raise ValueError(
             f"keep_residual must be False for {type(basis).__name__}: it approximates its kernel, "
-            "and what it leaves is no covariance."
+            "and the residual is not a covariance."
         )
     return basis.kernel if basis is projection else Corrected(basis)
 

@@ -213,8 +213,8 @@ class GRIEF(WeightSpaceModel):
         """
         if self.reweighted is None:
             raise ValueError(
-                "reweighted must be 'original' or 'rotated' for sample_posterior: the weights are "
-                "what it samples. Build GRIEF with it."
+                "reweighted must be 'original' or 'rotated' for sample_posterior, which samples "
+                "the weights. Build GRIEF with it."
             )
         default = (float(self._noise()), 0.04)
         prior = type_one.Prior(

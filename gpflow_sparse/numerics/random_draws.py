@@ -73,7 +73,7 @@ def rademacher(shape: Any, dtype: tf.DType) -> tf.Tensor:
 
 
 def integers(shape: Any) -> tf.Tensor:
-    """Uniform draws of all int32 numbers."""
+    """Uniform draws from all int32 values."""
     seed = next_seed()
     return tf.random.stateless_uniform(shape, seed, None, None, tf.int32, alg=_ALGORITHM)
 

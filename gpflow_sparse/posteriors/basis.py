@@ -35,7 +35,7 @@ class BasisPosterior(SparsePosterior):
         whiten: bool = True,
         mean_function: MeanFunction | None = None,
         *,
-        precompute_cache: PrecomputeCacheType | None = None,
+        precompute_cache: PrecomputeCacheType | str | None = None,
     ) -> None:
         """
         :param q_mu: ``[m, P]``.
