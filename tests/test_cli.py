@@ -564,7 +564,7 @@ def test_evaluate_writes_a_report(run, here, tmp_path):
     files = {path.name for path in (tmp_path / "page").iterdir()}
     assert files >= {"index.html", "diagnostics.json", "pit.png", "coverage.png", "residuals.png"}
     page = (tmp_path / "page" / "index.html").read_text()
-    assert f"{last_json(out)['rmse']:.3g}"[:4] in page
+    assert f"{last_json(out)['rmse']:.4g}" in page
     names = json.loads((tmp_path / "run" / "result.json").read_text())["dataset"]["feature_names"]
     found = json.loads((tmp_path / "page" / "diagnostics.json").read_text())
     assert [entry["column"] for entry in found["hyperparameters"]["columns"]] == names
