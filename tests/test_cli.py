@@ -236,7 +236,11 @@ ON_A_BASIS = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("grief", marks=pytest.mark.nightly), *list(ON_A_BASIS)[1:]]
+    "name",
+    [
+        *("grief type1", "basis_gpr", "basis_svgp"),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("grief", "grief float32")),
+    ],
 )
 def test_methods_with_a_basis_train_and_their_runs_are_scored_again(run, rng, tmp_path, name):
     write_csv(tmp_path / "my.csv", numbers(rng))
@@ -331,7 +335,10 @@ SAMPLED = [
     [
         ("qsgp", [], "QSGP(60)"),
         ("qsgp", ["--basis", "fourier", "--covariance", "chevron"], "QSGP(60)"),
-        ("qsgp", ["--basis", "dictionary", "--likelihood", "laplace"], "QSGP(60)"),
+        pytest.param(
+            *("qsgp", ["--basis", "dictionary", "--likelihood", "laplace"], "QSGP(60)"),
+            marks=pytest.mark.nightly,
+        ),
         ("rvm", [], "RVM(60)"),
     ],
 )
