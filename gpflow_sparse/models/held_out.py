@@ -1,13 +1,9 @@
-"""Rows that training does not see, for a model whose points fit the rows they are trained on."""
+"""Rows that training leaves out, for a model whose points fit the rows that it is trained on."""
 
-import weakref
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-# Which rows `training.fit` has kept back, and of how many. Not a part of the model.
-_KEPT_BACK: weakref.WeakKeyDictionary[Any, tuple[np.ndarray, int]] = weakref.WeakKeyDictionary()
 
 
 def require_fraction(value: Any) -> None:
@@ -21,9 +17,11 @@ def keep_back(model: Any, data: Any, seed: int) -> Any:
     """
     The rows to train on: all but the fraction ``model.held_out``, which is drawn at random.
 
+    ``model._kept_back`` then holds the numbers of the other rows, and of how many rows they are.
+
     :param data: ``(X, Y)``. Data sets and arrays on disk are returned as they are.
     """
-    _KEPT_BACK.pop(model, None)
+    model._kept_back = None
     on_disk = isinstance(data, tuple | list) and any(isinstance(p, np.memmap) for p in data)
     if model.held_out == 0.0 or on_disk or isinstance(data, tf.data.Dataset):
         return data
@@ -32,13 +30,26 @@ def keep_back(model: Any, data: Any, seed: int) -> Any:
     kept, rest = np.split(order, [int(model.held_out * len(X))])
     if not len(kept):
         return data
-    _KEPT_BACK[model] = np.sort(kept), len(X)
+    model._kept_back = np.sort(kept), len(X)
     return tuple(tf.gather(part, np.sort(rest)) for part in (X, Y))
 
 
 def kept_back(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """The rows of X and Y that were kept back; None unless these are as many as in training."""
-    kept, num_rows = _KEPT_BACK.get(model, (None, 0))
-    if kept is None or isinstance(X, tf.data.Dataset) or len(X) != num_rows:
+    if model._kept_back is None or isinstance(X, tf.data.Dataset):
         return None
-    return np.asarray(X)[kept], np.asarray(Y)[kept]
+    kept, num_rows = model._kept_back
+    return None if len(X) != num_rows else (np.asarray(X)[kept], np.asarray(Y)[kept])
+
+
+def require_kept_back(value: Any) -> None:
+    """:raises ValueError: unless it is None or what :func:`keep_back` sets."""
+    if value is None:
+        return
+    kept, num_rows = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
+    sound = isinstance(kept, np.ndarray) and kept.ndim == 1 and kept.dtype.kind == "i"
+    sound = sound and type(num_rows) is int and kept.size > 0 and len(np.unique(kept)) == kept.size
+    if not (sound and kept.min() >= 0 and kept.max() < num_rows):
+        raise ValueError(
+            "model._kept_back must be None or distinct row numbers and a count of rows above them"
+        )

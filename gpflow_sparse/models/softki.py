@@ -54,6 +54,9 @@ class SoftKI(VariationalModel):
     Time O(b m (D + m) + m^3) for a step on b rows; predictions O(m (D + m)) per row.
     """
 
+    # Rows that `training.fit` has kept back; files of version 0.1 lack it.
+    _kept_back: tuple[np.ndarray, int] | None = None
+
     def __init__(
         self,
         kernel: Kernel,
@@ -267,6 +270,7 @@ class SoftKI(VariationalModel):
         checks.require_choice(self.probes, "probes", _PROBES)
         checks.require_count(self.num_probes, "num_probes")
         held_out_rows.require_fraction(self.held_out)
+        held_out_rows.require_kept_back(self._kept_back)
 
 
 def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:

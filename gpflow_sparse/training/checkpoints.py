@@ -8,7 +8,6 @@ import reprlib
 import sys
 import warnings
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -60,45 +59,40 @@ class CheckpointFolder:
             ) from error
         self._settings = settings
         try:
-            self._take(resume)
+            self._take_lock()
+            present = self._newest_first()
+            if present and not resume:
+                raise ValueError(
+                    f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): "
+                    "pass resume=True to go on with it, or choose another folder."
+                )
         except ValueError:
             self._lock.close()
             raise
-
-    def _take(self, resume: bool) -> None:
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in _HELD:
-                    raise ValueError(
-                        f"another run is writing to checkpoint_dir {self.path}: choose another "
-                        "folder."
-                    ) from error
-                warnings.warn(
-                    f"checkpoint_dir {self.path} cannot be locked ({error}): do not start a second "
-                    "run in it before this one has ended.",
-                    stacklevel=5,
-                )
-        present = self._files()
-        if present and not resume:
-            raise ValueError(
-                f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): pass "
-                "resume=True to go on with it, or choose another folder."
-            )
         for piece in self.path.glob(files.TEMPORARY):  # of a run killed while it wrote
             piece.unlink(missing_ok=True)
+
+    def _take_lock(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _HELD:
+                raise ValueError(
+                    f"another run is writing to checkpoint_dir {self.path}: choose another folder."
+                ) from error
+            warnings.warn(
+                f"checkpoint_dir {self.path} cannot be locked ({error}): do not start a second "
+                "run in it before this one has ended.",
+                stacklevel=4,
+            )
 
     def __enter__(self) -> "CheckpointFolder":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Let other runs have the folder."""
+    def __exit__(self, *error: object) -> None:
+        """Release the folder."""
         self._lock.close()
 
     def save(self, snapshot: Snapshot, progress: Progress) -> None:
@@ -109,27 +103,27 @@ class CheckpointFolder:
 
         :raises ValueError: if the memory of a callback is not made of plain values.
         """
-        arrays = dict(snapshot.variables)
-        arrays["elbo"] = np.array(progress.elbo[: snapshot.step], dtype=np.float64)
-        arrays["seconds"] = np.array(progress.seconds[: snapshot.step], dtype=np.float64)
+        step = snapshot.step
+        arrays = snapshot.variables | {
+            "elbo": np.array(progress.elbo[:step], dtype=np.float64),
+            "seconds": np.array(progress.seconds[:step], dtype=np.float64),
+        }
         record = {
-            "step": snapshot.step,
+            "step": step,
             "hooks": snapshot.hooks,
             "scale": progress.scale,
             "jitter": progress.jitter,
             "recoveries": progress.recoveries,
-            "stopped": progress.stopped and progress.step == snapshot.step,
+            "stopped": progress.stopped and progress.step == step,
             "settings": self._settings,
         }
         header = {"kind": files.CHECKPOINT, "run": _as_text(record)}
         try:
-            files.write(self.path / f"checkpoint-{snapshot.step:09d}.safetensors", arrays, header)
+            files.write(self.path / f"checkpoint-{step:09d}.safetensors", arrays, header)
         except OSError as error:
-            warnings.warn(
-                f"no checkpoint of step {snapshot.step}, training goes on: {error}.", stacklevel=4
-            )
+            warnings.warn(f"no checkpoint of step {step}, training goes on: {error}.", stacklevel=4)
             return
-        for old in self._files()[_KEPT:]:
+        for old in self._newest_first()[_KEPT:]:
             old.unlink(missing_ok=True)
 
     def newest(self) -> tuple[Snapshot, Progress] | None:
@@ -138,7 +132,7 @@ class CheckpointFolder:
 
         :raises ValueError: if it is of a run with other settings, or all are damaged.
         """
-        present = self._files()
+        present = self._newest_first()
         for path in present:
             try:
                 header, arrays = files.read(path)
@@ -155,7 +149,7 @@ class CheckpointFolder:
             raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
         return None
 
-    def _files(self) -> list[Path]:
+    def _newest_first(self) -> list[Path]:
         return sorted(_checkpoints_in(self.path), reverse=True)
 
 

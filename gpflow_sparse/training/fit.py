@@ -12,12 +12,13 @@ from gpflow.keras import tf_keras
 
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
+from gpflow_sparse.training.contract import RowwiseModel, hook
 from gpflow_sparse.training.feed import Feed, data_guard, open_feed
-from gpflow_sparse.training.identity import describe_run
 from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import NaturalGradients, adam
 from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
+from gpflow_sparse.training.state import describe_run
 from gpflow_sparse.validation import checks
 
 _DEFAULT_GAMMA = 0.1
@@ -77,7 +78,7 @@ def fit(
         batches, or None for a model that holds its data.
     :param optimizer: a Keras optimizer of either Keras (only ``apply_gradients`` is used), learning
         rate schedules included, or a sparse one of ``gpflow_sparse.training``; default
-        ``adam(0.01)``. Models with a ``sparse_step`` take sparse ones only; default
+        ``adam(0.01)``. Models with row-wise updates take sparse ones only; default
         ``SparseAdagrad`` with a rate that falls from 0.1 to 0, for SWSGP ``SparseAdam`` from 0.02.
     :param num_steps: how many steps; or give
     :param num_epochs: how many passes over the data.
@@ -121,18 +122,24 @@ def fit(
     gamma = _require_gamma(natural_gradients)
     optimizer = _default(model, total) if optimizer is None else _require_optimizer(optimizer)
     hooks = _require_callbacks(callbacks)
-    settings = {
+    every = checks.require_count(checkpoint_every, "checkpoint_every")
+    settings: dict[str, Any] = {
         "seed": int(seed),
         "natural_gradients": gamma,
-        "checkpoint_every": checks.require_count(checkpoint_every, "checkpoint_every"),
+        "checkpoint_every": every,
         "deterministic": deterministic,
     }
     if deterministic:
         tf.config.experimental.enable_op_determinism()
         tf.random.set_seed(int(seed))
-    if checkpoint_dir is not None:
-        settings |= describe_run(model, feed, optimizer)
-    with _open_checkpoints(checkpoint_dir, settings, resume) as checkpoints:
+    if resume and checkpoint_dir is None:
+        raise ValueError("resume=True needs checkpoint_dir, the folder of the run.")
+    with contextlib.ExitStack() as stack:
+        checkpoints = None
+        if checkpoint_dir is not None:
+            settings |= describe_run(model, feed, optimizer)
+            folder = CheckpointFolder(checkpoint_dir, settings, resume=resume)
+            checkpoints = stack.enter_context(folder)
         loop = TrainingLoop(
             model,
             feed,
@@ -141,7 +148,7 @@ def fit(
             hooks,
             seed=int(seed),
             deterministic=deterministic,
-            every=checkpoint_every,
+            every=every,
             checkpoints=checkpoints,
             data=data,
         )
@@ -156,41 +163,67 @@ def fit(
 
 
 def _default(model: Any, total: int) -> Any:
-    """Adam; for a model that moves some rows in a step, a sparse one whose rate falls to 0."""
-    if not hasattr(model, "sparse_step"):
+    """Adam; for a model with row-wise updates, a sparse optimizer whose rate falls to 0."""
+    if not isinstance(model, RowwiseModel):
         return adam()
     if model.default_optimizer == "adam":
         return SparseAdam(tf_keras.optimizers.schedules.CosineDecay(0.02, total), dense=adam())
     return SparseAdagrad(tf_keras.optimizers.schedules.CosineDecay(0.1, total))
 
 
-def _open_checkpoints(
-    checkpoint_dir: Any, settings: dict[str, Any], resume: bool
-) -> contextlib.AbstractContextManager[CheckpointFolder | None]:
-    if checkpoint_dir is not None:
-        return CheckpointFolder(checkpoint_dir, settings, resume=resume)
-    if resume:
-        raise ValueError("resume=True needs checkpoint_dir, the folder of the run.")
-    return contextlib.nullcontext()
-
-
 def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed | None:
+    """Batches of the rows that the model is trained on; None for a model that holds its data."""
+    kind = type(model).__name__
     if not isinstance(model, gpflow.models.BayesianModel):
-        raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
+        raise ValueError(f"model must be a GPflow model, got {kind}.")
     if isinstance(model, gpflow.models.InternalDataTrainingLossMixin):
-        if data is not None:
-            raise ValueError(f"data must be None: {type(model).__name__} holds its data.")
-        if batch_size is not None:
-            raise ValueError(f"batch_size must be None: {type(model).__name__} holds its data.")
+        for name, value in (("data", data), ("batch_size", batch_size)):
+            if value is not None:
+                raise ValueError(f"{name} must be None: {kind} holds its data.")
         return None
     if data is None:
-        raise ValueError(f"data is needed: {type(model).__name__} does not hold its data.")
-    rows = model.keep_back(data, seed) if hasattr(model, "keep_back") else data
+        raise ValueError(f"data is needed: {kind} does not hold its data.")
+    keep_back = hook(model, "keep_back")
+    rows = data if keep_back is None else keep_back(data, seed)
     if rows is not data and batch_size is not None:  # of all rows, until some are kept back
         batch_size = min(checks.require_count(batch_size, "batch_size"), len(rows[0]))
     feed = open_feed(rows, batch_size, seed, data_guard(model))
-    _require_num_data(model, feed, feed.num_rows if rows is data else len(data[0]))
+    if hasattr(model, "num_data"):
+        _require_num_data(model, feed, feed.num_rows if rows is data else len(data[0]))
     return feed
+
+
+def _require_num_data(model: Any, feed: Feed, num_rows: int | None) -> None:
+    """
+    Minibatches count for all the data only if the model knows how many rows there are.
+
+    :param num_rows: of the data, those kept back from training too; None if it is not known.
+    """
+    if num_rows is None:
+        if model.num_data is None:
+            raise ValueError("the model needs num_data, the number of rows behind the dataset.")
+    elif (feed.batch_size != feed.num_rows or model.num_data is not None) and (
+        model.num_data is None or int(model.num_data) != num_rows
+    ):
+        raise ValueError(
+            f"the model has num_data={model.num_data}, but batches of {feed.batch_size} are drawn "
+            f"from {num_rows} rows: build it with num_data={num_rows}."
+        )
+
+
+def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | None) -> int:
+    if (num_steps is None) == (num_epochs is None):
+        raise ValueError("give exactly one of num_steps and num_epochs.")
+    if num_epochs is None:
+        return checks.require_count(num_steps, "num_steps")
+    if feed is None:
+        raise ValueError("num_epochs needs data; a model that holds its data takes num_steps.")
+    if feed.num_rows is None or feed.batch_size is None:
+        raise ValueError("num_epochs needs arrays; give num_steps with a tf.data.Dataset.")
+    number = isinstance(num_epochs, int | float | np.number)
+    if not number or not 0.0 < num_epochs < np.inf:
+        raise ValueError(f"num_epochs must be a positive number, got {num_epochs!r}.")
+    return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
 
 
 def _require_gamma(natural_gradients: Any) -> float:
@@ -225,38 +258,3 @@ def _require_callbacks(callbacks: Any) -> list[Callback]:
             f"callbacks must be a list, got {type(callbacks).__name__}; wrap it in []."
         )
     return [as_callback(callback) for callback in callbacks]
-
-
-def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | None) -> int:
-    if (num_steps is None) == (num_epochs is None):
-        raise ValueError("give exactly one of num_steps and num_epochs.")
-    if num_epochs is None:
-        return checks.require_count(num_steps, "num_steps")
-    if feed is None:
-        raise ValueError("num_epochs needs data; a model that holds its data takes num_steps.")
-    if feed.num_rows is None or feed.batch_size is None:
-        raise ValueError("num_epochs needs arrays; give num_steps with a tf.data.Dataset.")
-    number = isinstance(num_epochs, int | float | np.number)
-    if not number or not 0.0 < num_epochs < np.inf:
-        raise ValueError(f"num_epochs must be a positive number, got {num_epochs!r}.")
-    return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
-
-
-def _require_num_data(model: gpflow.models.GPModel, feed: Feed, num_rows: int | None) -> None:
-    """
-    Minibatches count for all the data only if the model knows how many rows there are.
-
-    :param num_rows: of the data, those kept back from training too.
-    """
-    if not hasattr(model, "num_data"):
-        return
-    if num_rows is None:
-        if model.num_data is None:
-            raise ValueError("the model needs num_data, the number of rows behind the dataset.")
-    elif (feed.batch_size != feed.num_rows or model.num_data is not None) and (
-        model.num_data is None or int(model.num_data) != num_rows
-    ):
-        raise ValueError(
-            f"the model has num_data={model.num_data}, but batches of {feed.batch_size} are drawn "
-            f"from {num_rows} rows: build it with num_data={num_rows}."
-        )

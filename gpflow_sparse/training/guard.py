@@ -10,6 +10,7 @@ from gpflow.inducing_variables import InducingPoints
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.numerics import linalg
+from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import data_guard
 from gpflow_sparse.training.optimizers import natural_pairs, natural_update
 from gpflow_sparse.training.state import named_variables
@@ -61,7 +62,9 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         covariance = covariance and "factorization of I + " not in text
         # a basis takes its jitter from the float type, and a covariance of q has none
         covariance = covariance and "factorization of S_I " not in text
-        covariance = covariance and not (hasattr(model, "sparse_step") and hasattr(model, "basis"))
+        covariance = covariance and not (
+            isinstance(model, RowwiseModel) and hasattr(model, "basis")
+        )
         return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=covariance)
     except ValueError as error:
         return Diagnosis(str(error), hopeless=True)
@@ -95,7 +98,7 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
 def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, Any]]:
     """Gradients by the path of their variable; of some rows, where a step sees some rows."""
     variables = named_variables(model)
-    if hasattr(model, "sparse_step") and batch is not None:
+    if isinstance(model, RowwiseModel) and batch is not None:
         names = {variable.ref(): name for name, variable in variables.items()}
         loss, pairs = model.step_gradients(batch)
         return loss, {names[variable.ref()]: gradient for gradient, variable in pairs}
@@ -106,7 +109,7 @@ def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, An
 
 
 def _who_draws(model: Any) -> str:
-    if not hasattr(model, "sparse_step"):
+    if not isinstance(model, RowwiseModel):
         return "the likelihood draws"
     drawn = "functions" if hasattr(model, "basis") else "inducing points"
     return f"choose the {drawn} of a step, or that the likelihood draws"

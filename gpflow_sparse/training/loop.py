@@ -1,5 +1,6 @@
-"""The loop itself: step, look, keep what was good, go back when a step fails."""
+"""The training loop: snapshots, steps, and the return to the last good snapshot after a failure."""
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.training.ahead import Ahead
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
+from gpflow_sparse.training.contract import hook
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.interrupt import InterruptGuard, TrainingInterrupted
@@ -30,6 +32,7 @@ _ADVICE = (
 )
 
 
+@dataclasses.dataclass
 class TrainingLoop:
     """
     One run of `fit`.
@@ -40,36 +43,28 @@ class TrainingLoop:
     size. Without a new good snapshot, the third failure ends it.
     """
 
-    def __init__(
-        self,
-        model: gpflow.models.GPModel,
-        feed: Feed | None,
-        optimizer: Any,
-        gamma: float,
-        hooks: Sequence[Callback],
-        *,
-        seed: int,
-        deterministic: bool,
-        every: int,
-        checkpoints: CheckpointFolder | None = None,
-        data: Any = None,
-    ) -> None:
-        """
-        :param data: all of them, for models that look at them all at times.
-        """
+    model: gpflow.models.GPModel
+    feed: Feed | None
+    optimizer: Any
+    gamma: float
+    callbacks: Sequence[Callback]
+    seed: int
+    deterministic: bool
+    every: int
+    checkpoints: CheckpointFolder | None = None
+    data: Any = None
+    """All data as `fit` was given them."""
+
+    def __post_init__(self) -> None:
         self.progress = Progress()
-        self._model, self._feed, self._optimizer, self._gamma = model, feed, optimizer, gamma
-        self._hooks, self._seed, self._deterministic = hooks, seed, deterministic
-        self._every, self._checkpoints, self._data = every, checkpoints, data
-        self._epoch = _snapshots_per_epoch(feed, every) * every
-        self._state = RunState(model, optimizer, hooks)
+        self._state = RunState(self.model, self.optimizer, self.callbacks)
         self._good: Snapshot | None = None
         self._pending: Snapshot | None = None
         self._tried: list[str] = []
-        self._jitter_then = getattr(model, "jitter", None)
+        self._good_jitter = getattr(self.model, "jitter", None)
         self._stateful_draws = False
         self._step = self._compile()
-        self._ahead = Ahead.of(model, feed)
+        self._ahead = Ahead.of(self.model, self.feed)
 
     def resume(self, total: int) -> None:
         """
@@ -77,7 +72,7 @@ class TrainingLoop:
 
         :raises ValueError: if it is of another run, or beyond ``total`` steps.
         """
-        found = self._checkpoints.newest() if self._checkpoints else None
+        found = self.checkpoints.newest() if self.checkpoints else None
         if found is None:
             return
         if found[0].step > total:
@@ -87,8 +82,8 @@ class TrainingLoop:
         self._good, self.progress = found
         self._state.put(self._good)
         if self.progress.jitter is not None:
-            self._model.jitter = self.progress.jitter
-        if self.progress.step < total:  # a run that was stopped here has not looked at its data yet
+            self.model.jitter = self.progress.jitter  # type: ignore[attr-defined]
+        if self.progress.step < total:  # a run that ended here has not prepared its data yet
             self._prepare_data(self.progress.step)
             self._good = self._state.take(self.progress.step)
         self._step = self._compile()
@@ -111,27 +106,21 @@ class TrainingLoop:
                 elif self._verify():
                     break
         # stateful draws are repeated from multiples of `every` only: resume from the last of them
-        if complete or not (self._deterministic and self._stateful_draws):
-            self._keep()
+        if self.checkpoints and (complete or not (self.deterministic and self._stateful_draws)):
+            self.checkpoints.save(self._state.take(self.progress.step), self.progress)
         if interrupt.requested:
             raise TrainingInterrupted(self._how_to_go_on(total, complete))
 
     def _compile(self) -> Step:
         self._fresh = True
         # a graph's stateful draws start anew when it is traced, from this seed
-        seeds = np.random.SeedSequence([self._seed, self.progress.step])
-        return compile_step(
-            self._model,
-            self._feed,
-            self._optimizer,
-            self._gamma,
-            self.progress.scale,
-            int(seeds.generate_state(1)[0]),
-        )
+        (seed,) = np.random.SeedSequence([self.seed, self.progress.step]).generate_state(1)
+        scale = self.progress.scale
+        return compile_step(self.model, self.feed, self.optimizer, self.gamma, scale, int(seed))
 
     def _advance(self, start: float, bar: FitProgress) -> None:
         step = self.progress.step
-        if step % self._every == 0 and (self._good is None or self._good.step < step):
+        if step % self.every == 0 and (self._good is None or self._good.step < step):
             self._prepare_data(step)
             self._pending = self._state.take(step)
             if self._stateful_draws and not self._fresh:
@@ -144,12 +133,12 @@ class TrainingLoop:
             self._promote(self._pending)
         self.progress.add(-loss, time.perf_counter() - start)
         bar.update(self.progress.step, -loss, self.progress.seconds[-1])
-        state = FitState(self.progress.step, -loss, self._model)
-        # every hook is called, also after one has asked to stop
-        self.progress.stopped = sum(bool(hook(state)) for hook in self._hooks) > 0
+        state = FitState(self.progress.step, -loss, self.model)
+        # every callback is called, also after one has asked to stop
+        self.progress.stopped = sum(bool(callback(state)) for callback in self.callbacks) > 0
 
     def _verify(self) -> bool:
-        """Whether the state is good: no next step has looked at what the last one led to."""
+        """Whether the loss at the present parameters is finite, which no step has evaluated."""
         step = self.progress.step
         if step == 0 or (self._good is not None and self._good.step == step):
             return True
@@ -160,17 +149,16 @@ class TrainingLoop:
 
     def _evaluate(self, step: int, *, move: bool) -> float | None:
         """The loss of a step, or None if a number was not finite."""
-        arguments = (tf.constant(move), self._seed_of(step), *self._arguments(step))
-        if move and self._feed is not None and hasattr(self._model, "prepare_step"):
-            lookup = self._feed.lookup
-            self._prepare(
-                step, lambda: self._model.prepare_step(step, lambda: lookup(*arguments[2:]))
-            )
-        if self._ahead is not None and move:
+        arguments = self._arguments(step)
+        if move and self.feed is not None and (prepare := hook(self.model, "prepare_step")):
+            lookup = self.feed.lookup
+            self._prepare(step, prepare, step, lambda: lookup(*arguments))
+        if move and self._ahead is not None:
             self._ahead.begin(step + 1)
+        inputs = (tf.constant(move), self._seed_of(step), *arguments)
         try:
-            with between_steps(self._model):
-                loss, finite = self._step(*arguments)
+            with between_steps(self.model):
+                loss, finite = self._step(*inputs)
         except (tf.errors.InvalidArgumentError, linalg.FactorizationError):
             return None
         except tf.errors.ResourceExhaustedError as error:
@@ -178,50 +166,49 @@ class TrainingLoop:
                 f"step {step + 1} ran out of memory: take a smaller batch_size or fewer inducing "
                 "points."
             ) from error
-        if self._fresh and self._deterministic:
-            self._stateful_draws = has_stateful_draws(self._step, arguments)
+        if self._fresh and self.deterministic:
+            self._stateful_draws = has_stateful_draws(self._step, inputs)
         self._fresh = False
         return float(loss) if bool(finite) else None
 
     def _seed_of(self, step: int) -> tf.Tensor:
         """The seed ``[2]`` of what the model draws in a step."""
-        return tf.constant([self._seed, step], tf.int64)
+        return tf.constant([self.seed, step], tf.int64)
 
     def _prepare_data(self, step: int) -> None:
-        """At the first snapshot of each epoch, so that a look at all rows costs no more than it."""
-        due = step % self._epoch == 0 if self._epoch else step == 0
-        if due and self._feed is not None and hasattr(self._model, "prepare_data"):
-            self._prepare(step, lambda: self._model.prepare_data(self._data))
-        if step == 0 and self._feed is not None and hasattr(self._model, "start_training"):
-            self._prepare(step, lambda: self._model.start_training(self._data))
+        """Work on all rows, at the first snapshot of an epoch: it costs no more than the epoch."""
+        if self.feed is None:
+            return
+        epoch = _snapshots_per_epoch(self.feed, self.every) * self.every
+        due = step % epoch == 0 if epoch else step == 0
+        if due and (prepare := hook(self.model, "prepare_data")):
+            self._prepare(step, prepare, self.data)
+        if step == 0 and (prepare := hook(self.model, "start_training")):
+            self._prepare(step, prepare, self.data)
 
-    def _prepare(self, step: int, prepare: Callable[[], None]) -> None:
+    def _prepare(self, step: int, prepare: Callable[..., Any], *arguments: Any) -> None:
+        """Call a hook of the model between steps, with the seed of the step."""
         try:
-            with between_steps(self._model), random_draws.seeded(self._seed_of(step)):
-                prepare()
+            with between_steps(self.model), random_draws.seeded(self._seed_of(step)):
+                prepare(*arguments)
         except linalg.FactorizationError as error:
-            raise TrainingError(
-                f"step {step + 1}: {str(error).rstrip('.')}; {self._go_back()}."
-            ) from error
+            raise self._failed(step, str(error)) from error
 
     def _arguments(self, step: int) -> tuple[Any, ...]:
         try:
-            return () if self._feed is None else self._feed.at(step)
+            return () if self.feed is None else self.feed.at(step)
         except ValueError as error:
-            raise TrainingError(
-                f"step {step + 1}: in this batch, {str(error).rstrip('.')}; {self._go_back()}."
-            ) from error
+            raise self._failed(step, f"in this batch, {error}") from error
+
+    def _failed(self, step: int, reason: str) -> TrainingError:
+        """The error of a step that cannot be taken, after going back to the good state."""
+        return TrainingError(f"step {step + 1}: {reason.rstrip('.')}; {self._go_back()}.")
 
     def _promote(self, snapshot: Snapshot) -> None:
         self._good, self._pending, self._tried = snapshot, None, []
-        self._jitter_then = getattr(self._model, "jitter", None)
-        if self._checkpoints is not None:
-            self._checkpoints.save(snapshot, self.progress)
-
-    def _keep(self) -> None:
-        """The verified state of this moment, on disk."""
-        if self._checkpoints is not None:
-            self._checkpoints.save(self._state.take(self.progress.step), self.progress)
+        self._good_jitter = getattr(self.model, "jitter", None)
+        if self.checkpoints is not None:
+            self.checkpoints.save(snapshot, self.progress)
 
     def _recover(self, step: int) -> None:
         """
@@ -229,15 +216,15 @@ class TrainingLoop:
 
         :raises TrainingError: if nothing is left to change, or it has not helped.
         """
-        batch = None if self._feed is None else self._feed.lookup(*self._arguments(step))
+        batch = None if self.feed is None else self.feed.lookup(*self._arguments(step))
         with random_draws.seeded(self._seed_of(step)):  # what the step drew, drawn again
-            found = diagnose(self._model, batch, self.progress.scale * self._gamma)
+            found = diagnose(self.model, batch, self.progress.scale * self.gamma)
         text = f"step {step + 1}: {found.text.rstrip('.')}; {self._go_back()}"
         given_up = found.hopeless or len(self._tried) + 1 >= _MOST_FAILURES
         cures = "" if given_up else self._cures(found)
         if not cures:
-            if self._tried and hasattr(self._model, "jitter"):
-                self._model.jitter = self._jitter_then
+            if self._tried and hasattr(self.model, "jitter"):
+                self.model.jitter = self._good_jitter
             tried = f"; it did not help to go on with {', then '.join(self._tried)}"
             moved = self._good is not None and not found.hopeless
             raise TrainingError(
@@ -253,7 +240,7 @@ class TrainingLoop:
         self._pending = None
         if self._good is None:
             return "nothing has moved"
-        with between_steps(self._model):
+        with between_steps(self.model):
             self._state.put(self._good)
         self.progress.back_to(self._good.step)
         return f"the model is back at step {self._good.step}"
@@ -261,31 +248,30 @@ class TrainingLoop:
     def _cures(self, found: Diagnosis) -> str:
         """Change what may help; say what was changed."""
         cures = []
-        if found.jitter_helps and hasattr(self._model, "jitter"):
-            now = linalg.relative_jitter(self._model.dtype, self._model.jitter)
-            self._model.jitter = self.progress.jitter = _MORE_JITTER * now
-            cures.append(f"model.jitter = {self._model.jitter:.0e}")
+        if found.jitter_helps and hasattr(self.model, "jitter"):
+            now = linalg.relative_jitter(self.model.dtype, self.model.jitter)
+            self.model.jitter = self.progress.jitter = _MORE_JITTER * now
+            cures.append(f"model.jitter = {self.model.jitter:.0e}")
         if self._good is not None:
             self.progress.scale *= _SHORTER
             cures.append(f"{self.progress.scale:g} of the step size")
         return " and ".join(cures)
 
     def _how_to_go_on(self, total: int, complete: bool) -> str:
-        done = (
-            f"fit was interrupted after step {self.progress.step} of {total}; the model holds it."
-        )
+        step = self.progress.step
+        done = f"fit was interrupted after step {step} of {total}; the model holds it."
         if complete:
             return f"{done} The run is complete."
-        if self._checkpoints is None:
+        if self.checkpoints is None:
             return f"{done} With checkpoint_dir=..., the next run could be resumed exactly."
         return (
             f"{done} The same call with resume=True goes on from the checkpoint in "
-            f"{self._checkpoints.path}."
+            f"{self.checkpoints.path}."
         )
 
 
-def _snapshots_per_epoch(feed: Feed | None, every: int) -> int:
+def _snapshots_per_epoch(feed: Feed, every: int) -> int:
     """Rounded up; 0 where the source does not say how long an epoch is."""
-    if feed is None or feed.num_rows is None or feed.batch_size is None:
+    if feed.num_rows is None or feed.batch_size is None:
         return 0
     return -(-feed.num_rows // (feed.batch_size * every))

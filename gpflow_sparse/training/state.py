@@ -1,6 +1,8 @@
-"""Everything a run needs to go on from a step: in memory to roll back, on disk to resume."""
+"""The state of a run, kept to go back to a step or to resume, and the settings that identify it."""
 
 import copy
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.persistence import names
+from gpflow_sparse.persistence.encoding import Encoder
+from gpflow_sparse.training.feed import Feed
+
+# Attributes of a model that a run may set.
+_SET_BY_RUNS = ("jitter", "_kept_back")
 
 
 @dataclass
@@ -30,7 +37,7 @@ class Progress:
     """Whether a callback has ended the run."""
 
     def add(self, elbo: float, seconds: float) -> None:
-        """One more step."""
+        """Record one more step."""
         self.step += 1
         self.elbo.append(elbo)
         self.seconds.append(seconds)
@@ -43,7 +50,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All variables of model and optimizer, and the memory of the callbacks, at one step."""
+    """All variables of model and optimizer, and the states of the callbacks, at one step."""
 
     step: int
     variables: dict[str, np.ndarray]
@@ -51,7 +58,7 @@ class Snapshot:
 
 
 class RunState:
-    """What a snapshot is taken from and goes back to: a model, its optimizer, its callbacks."""
+    """A model, its optimizer and its callbacks, of which snapshots are taken and restored."""
 
     def __init__(self, model: gpflow.models.GPModel, optimizer: Any, hooks: Sequence[Any]) -> None:
         self.model, self.optimizer, self.hooks = model, optimizer, hooks
@@ -64,29 +71,31 @@ class RunState:
 
     def put(self, snapshot: Snapshot) -> None:
         """
-        Bring everything back.
+        Restore a snapshot.
 
         :raises ValueError: if the snapshot is of another model, optimizer or list of callbacks.
         """
         variables = self._variables()
-        # the legacy optimizers make their slots in the first step, so an early snapshot lacks them
-        late = {name for name in variables if name.startswith("optimizer.")}
         found = {name: value.shape for name, value in snapshot.variables.items()}
+        # the legacy optimizers make their slots in the first step, so an early snapshot lacks them
         wanted = {
-            n: tf.TensorShape(v.shape) for n, v in variables.items() if n in found or n not in late
+            name: tf.TensorShape(variable.shape)
+            for name, variable in variables.items()
+            if name in found or not name.startswith("optimizer.")
         }
-        names = sorted(
+        # the variables of a basis that chooses its functions anew have shapes that are not known
+        differ = sorted(
             name
             for name in found | wanted
-            # the variables of a basis that chooses its functions anew know no size
-            if None in (found.get(name), wanted.get(name))
+            if not (name in found and name in wanted)
             or not wanted[name].is_compatible_with(found[name])
         )
-        if names:
+        if differ:
+            first = differ[0]
             raise ValueError(
-                f"the checkpoint is of another model or optimizer: they differ in {names[0]} "
-                f"({found.get(names[0], 'absent')} there, {wanted.get(names[0], 'absent')} here)"
-                f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}."
+                f"the checkpoint is of another model or optimizer: they differ in {first} "
+                f"({found.get(first, 'absent')} there, {wanted.get(first, 'absent')} here)"
+                f"{f' and {len(differ) - 1} more' if len(differ) > 1 else ''}."
             )
         if len(snapshot.hooks) != len(self.hooks):
             raise ValueError(
@@ -96,24 +105,82 @@ class RunState:
             value = snapshot.variables.get(name)
             variable.assign(np.zeros(variable.shape) if value is None else value)
         for hook, memory in zip(self.hooks, snapshot.hooks, strict=True):
-            if memory is None:
-                continue
-            try:
-                hook.set_state(memory)
-            except (AttributeError, IndexError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"the checkpoint holds nothing that {type(hook).__name__}.set_state can take "
-                    f"({error!r}): resume with the same callbacks, or start anew."
-                ) from error
+            if memory is not None:
+                _restore_callback(hook, memory)
 
     def _variables(self) -> dict[str, Any]:
-        found = named_variables(self.model)
         slots = self.optimizer.variables
         slots = slots() if callable(slots) else slots
-        return found | {f"optimizer.{i}": variable for i, variable in enumerate(slots)}
+        numbered = {f"optimizer.{i}": variable for i, variable in enumerate(slots)}
+        return named_variables(self.model) | numbered
+
+
+def _restore_callback(hook: Any, memory: Any) -> None:
+    try:
+        hook.set_state(memory)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"the checkpoint holds nothing that {type(hook).__name__}.set_state can take "
+            f"({error!r}): resume with the same callbacks, or start anew."
+        ) from error
 
 
 def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
     """All variables of a model by the path that leads to them, as checkpoints name it."""
     leaves = model._flatten(predicate=lambda leaf: isinstance(leaf, tf.Variable), with_path=True)
     return {names.variable_in_files(model, path): variable for path, variable in leaves}
+
+
+def describe_run(model: gpflow.models.GPModel, feed: Feed | None, optimizer: Any) -> dict[str, Any]:
+    """
+    Model, data and optimizer of a run as plain values, to be compared with those of a checkpoint.
+
+    :raises ValueError: for an optimizer whose slots cannot be restored.
+    """
+    if not hasattr(optimizer, "build"):
+        raise ValueError(
+            f"a run with the legacy optimizer {type(optimizer).__name__} cannot be resumed: it "
+            "makes its memory only as it goes. Use gpflow_sparse.training.adam()."
+        )
+    try:
+        settings = dict(optimizer.get_config())
+    except (AttributeError, NotImplementedError):
+        settings = {}
+    settings.pop("name", None)  # Keras counts the optimizers of a process there
+    # through text, as it comes back from a file; what is not plain is described by its class
+    settings = json.loads(json.dumps(settings, default=_plain))
+    return {
+        "model": _structure(model),
+        "data": feed.fingerprint if feed else "held by the model",
+        "batch_size": feed.batch_size if feed else None,
+        "optimizer": {"kind": type(optimizer).__name__, **settings},
+    }
+
+
+def _structure(model: gpflow.models.GPModel) -> dict[str, Any]:
+    """
+    Everything about a model but the values that training moves: kinds and settings of its parts,
+    columns, transforms, priors, trainable flags, inducing sets by their sizes.
+    """
+    encoder = Encoder()
+    try:
+        tree = json.loads(encoder.encode_model(model))
+    except ValueError:  # a part of it, such as a lambda, cannot be in a file
+        kinds = [type(part).__name__ for part in model.submodules]
+        return {"kind": type(model).__name__, "parts": ", ".join(kinds)}
+    moving = {node["data"] for node in tree["objects"] if node["kind"] == "variable"}
+    for node in tree["objects"]:
+        node.pop("name", None)  # TensorFlow counts there
+        for name in _SET_BY_RUNS:
+            node.get("attributes", {}).pop(name, None)
+    digest = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    for key, array in encoder.arrays.items():
+        digest.update(str(array.shape).encode())
+        digest.update(b"" if key in moving else array.tobytes())
+    return {"kind": type(model).__name__, "structure": digest.hexdigest()[:16]}
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's or TensorFlow's as one of Python's; the class name of anything else."""
+    array = np.asarray(value)
+    return array.item() if array.size == 1 and array.dtype.kind in "fiub" else type(value).__name__

@@ -1,14 +1,14 @@
 """One training step, compiled: it moves everything or, if a number is not finite, nothing."""
 
-import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
 import tensorflow as tf
 
 from gpflow_sparse.numerics import random_draws
+from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import (
     apply_scaled,
@@ -21,7 +21,7 @@ from gpflow_sparse.training.optimizers import (
 _STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
 _STATELESS_DRAWS = ("RandomIndexShuffle",)
 
-# Which variables an optimizer has seen: Keras itself fails obscurely on others.
+# The variables that an optimizer has been built for: Keras itself fails obscurely on others.
 _BUILT_FOR: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 Step = Callable[..., tuple[tf.Tensor, tf.Tensor]]
@@ -47,8 +47,23 @@ def compile_step(
     :param graph_seed: seed of the draws by TensorFlow's stateful operations, which only some of
         GPflow's likelihoods use; they advance from call to call and start again with a new trace.
     """
-    if feed is not None and hasattr(model, "sparse_step"):
-        return _compile_sparse_step(model, feed, optimizer, gamma, scale, graph_seed)
+    rowwise = feed is not None and isinstance(model, RowwiseModel)
+    take = _rowwise_step if rowwise else _dense_step
+    body = take(model, optimizer, gamma, scale)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def step(
+        move: tf.Tensor, seed: tf.Tensor, *arguments: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        tf.compat.v1.set_random_seed(graph_seed)  # of the graph being traced, not of the process
+        with random_draws.seeded(seed):
+            return body(move, *(() if feed is None else (feed.lookup(*arguments),)))
+
+    return step
+
+
+def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
+    """A step in which all variables move."""
     pairs = natural_pairs(model) if gamma else ()
     q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
     q_refs = {variable.ref() for variable in q}
@@ -57,21 +72,15 @@ def compile_step(
         raise ValueError("nothing to train: all parameters of the model are set not trainable.")
     _build(optimizer, variables)
 
-    @tf.function(reduce_retracing=True, autograph=False)
-    def step(
-        move: tf.Tensor, seed: tf.Tensor, *arguments: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        with _seeded(seed, graph_seed), tf.GradientTape(watch_accessed_variables=False) as tape:
+    def step(move: tf.Tensor, *data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*variables, *q])
-            loss = model.training_loss(*(() if feed is None else (feed.lookup(*arguments),)))
+            loss = model.training_loss(*data)
         gradients = tape.gradient(loss, [*variables, *q])
         # a parameter the objective does not depend on has no gradient
         known = [(g, v) for g, v in zip(gradients, variables, strict=False) if g is not None]
-        rest = gradients[len(variables) :]
-        updates = [
-            natural_update(pair, (rest[2 * i], rest[2 * i + 1]), scale * gamma)
-            for i, pair in enumerate(pairs)
-        ]
+        of_q = iter(gradients[len(variables) :])
+        updates = [natural_update(pair, (next(of_q), next(of_q)), scale * gamma) for pair in pairs]
         finite = _all_finite([loss, *(g for g, _ in known), *(t for pair in updates for t in pair)])
 
         def apply() -> tf.Tensor:
@@ -86,10 +95,8 @@ def compile_step(
     return step
 
 
-def _compile_sparse_step(
-    model: Any, feed: Feed, optimizer: Any, gamma: float, scale: float, graph_seed: int
-) -> Step:
-    """The step of a model that moves only some rows of its long variables, and guards itself."""
+def _rowwise_step(model: RowwiseModel, optimizer: Any, gamma: float, scale: float) -> Step:
+    """A step in which some rows of long variables move."""
     if gamma:
         raise ValueError(
             f"natural_gradients must be False: a {type(model).__name__} has no full covariances."
@@ -101,15 +108,7 @@ def _compile_sparse_step(
             f"{type(optimizer).__name__}."
         )
     optimizer.build(model.long_variables, model.small_variables)
-
-    @tf.function(reduce_retracing=True, autograph=False)
-    def step(
-        move: tf.Tensor, seed: tf.Tensor, *arguments: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        with _seeded(seed, graph_seed):
-            return model.sparse_step(feed.lookup(*arguments), optimizer, move=move, scale=scale)
-
-    return step
+    return lambda move, data: model.sparse_step(data, optimizer, move=move, scale=scale)
 
 
 def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
@@ -126,14 +125,6 @@ def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
         )
     if hasattr(optimizer, "build"):  # the legacy optimizers of tf_keras have none and need none
         optimizer.build(variables)
-
-
-@contextlib.contextmanager
-def _seeded(seed: tf.Tensor, graph_seed: int) -> Iterator[None]:
-    """What is traced in this block draws from these seeds, see :func:`compile_step`."""
-    tf.compat.v1.set_random_seed(graph_seed)  # of the graph being traced, not of the process
-    with random_draws.seeded(seed):
-        yield
 
 
 def has_stateful_draws(step: Step, arguments: Sequence[Any]) -> bool:

@@ -27,8 +27,7 @@ from gpflow_sparse.training import (
     fit,
 )
 from gpflow_sparse.training.checkpoints import CheckpointFolder, remove_checkpoints
-from gpflow_sparse.training.identity import describe_run
-from gpflow_sparse.training.state import named_variables
+from gpflow_sparse.training.state import describe_run, named_variables
 
 N = 60
 

@@ -1,0 +1,80 @@
+"""The members of a model that `fit` uses beside GPflow's ``training_loss``."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import tensorflow as tf
+
+Data = tuple[tf.Tensor, tf.Tensor]
+
+
+@runtime_checkable
+class RowwiseModel(Protocol):
+    """
+    A model with variables so long that a training step updates some of their rows only.
+
+    `fit` calls :meth:`sparse_step` where it would otherwise compute gradients of ``training_loss``
+    for all variables, and accepts sparse optimizers only. All other models need nothing but
+    GPflow's ``training_loss``.
+    """
+
+    @property
+    def default_optimizer(self) -> str:
+        """The sparse optimizer that `fit` takes by default: "adagrad" or "adam"."""
+
+    @property
+    def long_variables(self) -> tuple[tf.Variable, ...]:
+        """Variables of which a step updates some rows."""
+
+    @property
+    def small_variables(self) -> Sequence[tf.Variable]:
+        """All other trainable variables."""
+
+    def sparse_step(
+        self, data: Data, optimizer: Any, *, move: Any = True, scale: float = 1.0
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        One training step, compiled by `fit`.
+
+        :param move: whether to change any variable.
+        :param scale: fraction of the step that is taken.
+        :return: the loss, and whether it and its gradients are finite; nothing moves if not.
+        """
+
+    def step_gradients(self, data: Data) -> tuple[tf.Tensor, Sequence[tuple[Any, tf.Variable]]]:
+        """The loss and gradients of such a step, to find out why one failed."""
+
+
+class TrainingHooks(Protocol):
+    """
+    Optional methods of a model that `fit` calls; a model defines those that it needs.
+
+    Nothing has to be inherited. All but :meth:`keep_back` are called outside of compiled code,
+    while no other thread reads the parameters, and draw from the seed of the run.
+    """
+
+    def keep_back(self, data: Any, seed: int) -> Any:
+        """The rows to train on, of all ``data`` as `fit` was given them. Called first."""
+
+    def start_training(self, data: Any) -> None:
+        """Set starting values from all data, before the first step of a run."""
+
+    def prepare_data(self, data: Any) -> None:
+        """Work that needs all data, before the first step and about once an epoch."""
+
+    def prepare_step(self, step: int, data: Callable[[], Data]) -> None:
+        """Work of a step that is not compiled; ``data()`` is the batch."""
+
+    def look_ahead(self, X: tf.Tensor) -> Any:
+        """
+        Work on the inputs of the next batch, in another thread while a step is taken.
+
+        Called if ``can_look_ahead`` is true; it must not change any result.
+        """
+
+
+def hook(model: Any, name: str) -> Callable[..., Any] | None:
+    """The method of :class:`TrainingHooks` of that name; None if the model does not define it."""
+    if name not in vars(TrainingHooks):
+        raise KeyError(name)
+    return getattr(model, name, None)
