@@ -10,7 +10,7 @@ from gpflow_sparse.persistence.files import read_header
 
 _LAZY = {
     "export": "gpflow_sparse.persistence.exporting",
-    "load": "gpflow_sparse.persistence.loading",
+    "load": "gpflow_sparse.persistence.saving",
     "save": "gpflow_sparse.persistence.saving",
 }
 

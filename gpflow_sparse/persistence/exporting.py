@@ -11,7 +11,6 @@ from typing import Any
 import gpflow
 import tensorflow as tf
 from gpflow.inducing_variables import InducingPoints
-from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
@@ -28,7 +27,7 @@ _WRITTEN = "assets.extra/gpflow_sparse.txt"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 Moments = tuple[tf.Tensor, tf.Tensor]
-Predictors = tuple[tf.Module, Callable[..., Moments], Callable[..., Moments]]
+Predictor = Callable[[tf.Tensor], Moments]
 
 
 def export(model: GPModel, directory: str | os.PathLike) -> None:
@@ -82,9 +81,14 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
         functions["predict"] = (_in_original_units(predict_y, standardizer, dtype), original)
     named = {}
     for name, (function, spec) in functions.items():
-        setattr(module, name, tf.function(function, input_signature=[spec]))
-        named[name] = tf.function(_named(function), input_signature=[spec])
-    _require_graph(named["predict_f"])
+        traced = tf.function(function, input_signature=[spec], autograph=False)
+        setattr(module, name, traced)
+        named[name] = tf.function(
+            lambda X, traced=traced: dict(zip(("mean", "variance"), traced(X), strict=True)),
+            input_signature=[spec],
+            autograph=False,
+        )
+    _require_graph(module.predict_f)
     return module, named
 
 
@@ -101,37 +105,22 @@ def _require_graph(function: Any) -> None:
         )
 
 
-def _predictors(model: GPModel) -> Predictors:
+def _predictors(model: GPModel) -> tuple[Any, Predictor, Predictor]:
     """What must be exported, and prediction with it, of ``f`` and of observations."""
     posterior = _cached_posterior(model)
-    if posterior is not None:
-        return _by_posterior(posterior, model.likelihood)
-
-    # frozen, since CGLB traces only with constants in place of its parameters
-    frozen = gpflow.utilities.freeze(model)
-
-    def predict_f(X: tf.Tensor) -> Moments:
-        return frozen.predict_f(X)
-
-    def predict_y(X: tf.Tensor) -> Moments:
-        return frozen.predict_y(X)
-
-    return frozen, predict_f, predict_y
-
-
-def _by_posterior(posterior: AbstractPosterior, likelihood: Likelihood) -> Predictors:
+    if posterior is None:  # frozen, since CGLB traces only with constants in place of parameters
+        frozen = gpflow.utilities.freeze(model)
+        return frozen, lambda X: frozen.predict_f(X), lambda X: frozen.predict_y(X)
+    likelihood = model.likelihood
     source = tf.Module()
     source.posterior, source.likelihood = posterior, likelihood
-
-    def predict_f(X: tf.Tensor) -> Moments:
-        return posterior.predict_f(X)
 
     def predict_y(X: tf.Tensor) -> Moments:
         if isinstance(posterior, SparsePosterior):  # may average over more than one Gaussian
             return posterior.predict_y(X, likelihood)
         return likelihood.predict_mean_and_var(X, *posterior.predict_f(X))
 
-    return source, predict_f, predict_y
+    return source, lambda X: posterior.predict_f(X), predict_y
 
 
 def _cached_posterior(model: GPModel) -> AbstractPosterior | None:
@@ -157,9 +146,7 @@ def _predicts_by_posterior(kind: type) -> bool:
     return plain_y and 0 <= owner("posterior") <= owner("predict_f")
 
 
-def _in_original_units(
-    predict_y: Callable[..., Moments], standardizer: Any, dtype: tf.DType
-) -> Callable[..., Moments]:
+def _in_original_units(predict_y: Predictor, standardizer: Any, dtype: tf.DType) -> Predictor:
     def predict(X: tf.Tensor) -> Moments:
         X = (X - standardizer.x_mean) / standardizer.x_scale
         mean, var = (tf.cast(m, tf.float64) for m in predict_y(tf.cast(X, dtype)))
@@ -168,14 +155,6 @@ def _in_original_units(
         return standardizer.y_mean + standardizer.y_scale * mean, standardizer.y_scale**2 * var
 
     return predict
-
-
-def _named(function: Callable[..., Moments]) -> Callable[..., dict[str, tf.Tensor]]:
-    def named(X: tf.Tensor) -> dict[str, tf.Tensor]:
-        mean, variance = function(X)
-        return {"mean": mean, "variance": variance}
-
-    return named
 
 
 def _input_dim(model: GPModel) -> int | None:

@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import operator
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
@@ -72,27 +73,14 @@ NormalInverseGaussian Pareto Sample SinhArcsinh StudentT TransformedDistribution
 TruncatedCauchy TruncatedNormal TwoPieceNormal Uniform VonMises Weibull WishartTriL
 """
 
+_TF_FUNCTIONS = """
+abs cos exp identity math.erf math.expm1 math.log math.log1p math.reciprocal nn.elu nn.relu
+nn.softmax nn.softplus sigmoid sin sqrt square tanh
+"""
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "gpflow.likelihoods.utils.inv_probit": gpflow.likelihoods.utils.inv_probit,
-    "tf.abs": tf.abs,
-    "tf.cos": tf.cos,
-    "tf.exp": tf.exp,
-    "tf.identity": tf.identity,
-    "tf.math.erf": tf.math.erf,
-    "tf.math.expm1": tf.math.expm1,
-    "tf.math.log": tf.math.log,
-    "tf.math.log1p": tf.math.log1p,
-    "tf.math.reciprocal": tf.math.reciprocal,
-    "tf.nn.elu": tf.nn.elu,
-    "tf.nn.relu": tf.nn.relu,
-    "tf.nn.softmax": tf.nn.softmax,
-    "tf.nn.softplus": tf.nn.softplus,
-    "tf.sigmoid": tf.sigmoid,
-    "tf.sin": tf.sin,
-    "tf.sqrt": tf.sqrt,
-    "tf.square": tf.square,
-    "tf.tanh": tf.tanh,
-}
+    "gpflow.likelihoods.utils.inv_probit": gpflow.likelihoods.utils.inv_probit
+} | {f"tf.{name}": operator.attrgetter(name)(tf) for name in _TF_FUNCTIONS.split()}
 
 
 def function_name(function: Any) -> str | None:

@@ -1,16 +1,21 @@
-"""Save a model: walk it, make sure that the walk can be undone, write the file."""
+"""Save and load models: a model as a tree of plain values and arrays, in one file and back."""
 
 import json
 import os
+import warnings
+from collections.abc import Iterable
+from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse._version import __version__
 from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence.decoding import Decoder
 from gpflow_sparse.persistence.encoding import Encoder
-from gpflow_sparse.persistence.inspection import float_name
-from gpflow_sparse.persistence.loading import model_from_tree
+from gpflow_sparse.persistence.inspection import float_name, require_sound
+from gpflow_sparse.persistence.names import can_assemble
 
 
 def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
@@ -33,15 +38,15 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
     """
     As :func:`save`, with a note in the header.
 
-    :param kind: what ``files.read_kind`` shall find there.
+    :param kind: what ``files.read_kind`` returns for the file.
     """
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
-    if not gpflow.default_jitter() <= files.MAX_JITTER:
+    jitter = gpflow.default_jitter()
+    if not jitter <= files.MAX_JITTER:
         raise ValueError(
-            f"model cannot be saved under GPflow's default jitter of {gpflow.default_jitter():g}: "
-            f"the largest in a file is {files.MAX_JITTER:g}; call "
-            "gpflow.config.set_default_jitter."
+            f"model cannot be saved under GPflow's default jitter of {jitter:g}: the largest in a "
+            f"file is {files.MAX_JITTER:g}; call gpflow.config.set_default_jitter."
         )
     encoder = Encoder()
     tree = encoder.encode_model(model)
@@ -55,7 +60,7 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
         "tree": tree,
         "versions": json.dumps(versions),
         "float": float_name(model),
-        "jitter": repr(gpflow.default_jitter()),
+        "jitter": repr(jitter),
     }
     if kind is not None:
         header["kind"] = kind
@@ -68,11 +73,76 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
         ) from error
 
 
+def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.models.BayesianModel:
+    """
+    The model that :func:`save` wrote; it predicts the same to the last bit.
+
+    Nothing in a file is run, and no module is imported because a file names it, so that files of
+    unknown origin are safe to open.
+
+    :param path: the file.
+    :param classes: classes of your own that the model uses, such as a subclass of Kernel.
+    :return: a model of the same class, ready to predict, to train on, or to save again.
+    :raises FileNotFoundError: if there is no file.
+    :raises ValueError: for a file that is not ours, damaged, or newer than this gpflow_sparse; that
+        needs a class not given; or whose float type is not ``gpflow.default_float()``.
+    """
+    own = tuple(classes) if isinstance(classes, Iterable) else None
+    if own is None or not all(isinstance(kind, type) and can_assemble(kind) for kind in own):
+        raise ValueError(
+            "classes must be a list of your subclasses of gpflow.Module, such as "
+            f"classes=[MyKernel]; got {classes!r}."
+        )
+    header, arrays = files.read(path)
+    files.require_model(path, header)
+    needed = files.read_header(path)
+    current = np.dtype(gpflow.default_float()).name
+    if needed["float"] != current:
+        raise ValueError(
+            f"{path} holds a {needed['float']} model, and GPflow is set to {current}; call "
+            f"gpflow.config.set_default_float(np.{needed['float']}) before gs.load, and keep it."
+        )
+    try:
+        model = _model_from_tree(header["tree"], arrays, own)
+    except Exception as error:  # constructors of TensorFlow's raise what they like
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise ValueError(f"cannot load {path}: {reason[:2000].rstrip('.')}.") from error
+    jitter, now = needed["jitter"], gpflow.default_jitter()
+    if getattr(model, "jitter", None) is None and jitter != now:
+        warnings.warn(
+            f"{path} was saved under a default jitter of {jitter:g}, and now it is {now:g}: "
+            "predictions may differ. To have them equal, call "
+            f"gpflow.config.set_default_jitter({jitter!r}).",
+            stacklevel=2,
+        )
+    return model
+
+
+def _model_from_tree(
+    text: str, arrays: dict[str, np.ndarray], classes: Iterable[type]
+) -> gpflow.models.BayesianModel:
+    """
+    The model described by the JSON ``text`` and ``arrays``.
+
+    :raises Exception: of any kind, for a description that no encoder writes.
+    """
+    tree = json.loads(text, parse_constant=_refuse_constant)
+    decoder = Decoder(tree["objects"], arrays, classes)
+    model = decoder.decode(tree["root"])
+    require_sound(model)
+    decoder.require_all_used()
+    return model
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"its description holds a bare {name}")
+
+
 def _require_reversible(tree: str, encoder: Encoder) -> None:
-    """Undo the walk and walk again: what would be lost in a file is found before it is written."""
+    """Decode and encode again: what would be lost in a file is found before it is written."""
     again = Encoder()
     try:
-        same = again.encode_model(model_from_tree(tree, encoder.arrays, encoder.classes)) == tree
+        same = again.encode_model(_model_from_tree(tree, encoder.arrays, encoder.classes)) == tree
     except Exception as error:
         raise ValueError(
             f"model cannot be saved, because it could not be loaded again: {error}."
