@@ -1,27 +1,96 @@
-"""The bound of a model between the numbers that enclose it, all in nats."""
+"""The bound of a model, and the bounds and evidence that enclose it, all in nats."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel
-from gpflow.models import ExternalDataTrainingLossMixin
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 
-from gpflow_sparse.diagnosis.inducing import Projection, UnavailableError, batches
+from gpflow_sparse.diagnosis.inducing import Notes, Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise, input_kernel
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.chevron import MOST_DENSE
 from gpflow_sparse.kernels import Convolutional
-from gpflow_sparse.models import QSGP, SoftKI, VariationalModel
+from gpflow_sparse.models import ODVGP, QSGP, SoftKI, VariationalModel
 from gpflow_sparse.models.held_data import row_sums
 from gpflow_sparse.models.regression import RegressionModel, noise_variance
 from gpflow_sparse.numerics import linalg
 
+_BOUNDS = ("elbo", "collapsed", "exact", "upper", "factorization_gap")
 # Most rows of which the exact Gaussian process is computed: O(N^3) time.
 MAX_EXACT_ROWS = 2000
 # Most patches in all of them, since a kernel of images compares each with each.
 MAX_EXACT_PATCHES = 20_000
+
+
+def bounds(
+    model: GPModel,
+    X: tf.Tensor,
+    Y: tf.Tensor,
+    errors: tf.Tensor | None,
+    projection: Projection | None,
+    sizes: list[int] | None,
+    notes: Notes,
+) -> dict[str, Any]:
+    """
+    The entry ``bound`` of :func:`gpflow_sparse.diagnostics`.
+
+    :param errors: ``Y - m(X) [N, P]``, with which the projection was made; None where there are
+        none.
+    :param sizes: of the inducing sets.
+    """
+    entry: dict[str, Any] = dict.fromkeys(_BOUNDS)
+    num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
+    if trained_on is not None and int(np.asarray(trained_on)) != num_rows:
+        notes["bound"] = f"data has {num_rows} rows, but the model's num_data is {trained_on}."
+        return {**entry, **_gaps(entry, num_rows)}
+    noise = constant_noise(model.likelihood)
+    variance = None if noise is None else tf.constant(noise, tf.float64)
+    sums = None if errors is None or projection is None else projection.sums
+    computed: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "elbo": (full_elbo, (model, X, Y)),
+        "collapsed": (collapsed.collapsed_bound, (sums, variance)),
+        "upper": (upper_bound, (sums, variance)),
+        "factorization_gap": (collapsed.factorization_gap, (sums, variance, sizes)),
+    }
+    if isinstance(model, ODVGP):
+        del computed["factorization_gap"]
+        notes["bound.factorization_gap"] = (
+            "the best bound with the prior's covariance of the orthogonal set is not computed."
+        )
+    # outputs with a kernel each have no one evidence; noted with the inducing points
+    if getattr(model, "reweighted", None) is not None:
+        notes["bound.exact"] = "the weights make another kernel of model.kernel."
+    elif not isinstance(model.kernel, MultioutputKernel):
+        computed["exact"] = exact_evidence, (model.kernel, X, errors, noise)
+    for name, (compute, arguments) in computed.items():
+        value = notes.attempt(f"bound.{name}", compute, *arguments)
+        entry[name] = None if value is None else float(value)
+    return {**entry, **_gaps(entry, num_rows)}
+
+
+def _gaps(entry: dict[str, Any], num_rows: int) -> dict[str, Any]:
+    best = "upper" if entry["exact"] is None else "exact"
+    gaps = {
+        "training_gap": _difference(
+            _difference(entry["collapsed"], entry["factorization_gap"]), entry["elbo"]
+        ),
+        "inducing_gap": _difference(entry[best], entry["collapsed"]),
+    }
+    per_row = {
+        f"{name}_per_row": None if value is None else value / num_rows
+        for name, value in {**entry, **gaps}.items()
+        if name in ("elbo", "training_gap", "factorization_gap", "inducing_gap")
+    }
+    source = None if gaps["inducing_gap"] is None else best
+    return {**gaps, "inducing_gap_from": source, **per_row}
+
+
+def _difference(larger: float | None, smaller: float | None) -> float | None:
+    return None if larger is None or smaller is None else larger - smaller
 
 
 def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
@@ -85,53 +154,15 @@ def prior_errors(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
     return tf.cast(Y - model.mean_function(X), tf.float64)
 
 
-def collapsed_bound(projection: Projection, errors: tf.Tensor, noise: float) -> float:
-    """
-    The best bound these inducing inputs allow; see
-    :func:`gpflow_sparse.inference.collapsed.collapsed_bound`.
-
-    :param errors: ``Y - m(X) [N, P]``, the same that the projection was made with.
-    """
-    sums = _row_sums(projection, errors)
-    return float(collapsed.collapsed_bound(sums, tf.constant(noise, tf.float64)))
-
-
-def factorization_gap(
-    projection: Projection, errors: tf.Tensor, noise: float, sizes: list[int]
-) -> float:
-    """
-    What the best q with independent inducing sets falls short of the collapsed bound; see
-    :func:`gpflow_sparse.inference.collapsed.factorization_gap`.
-
-    :param errors: ``Y - m(X) [N, P]``.
-    :param sizes: of the inducing sets; with one set there is no gap.
-    """
-    sums = _row_sums(projection, errors)
-    return float(collapsed.factorization_gap(sums, tf.constant(noise, tf.float64), sizes))
-
-
-def upper_bound(projection: Projection, errors: tf.Tensor, noise: float) -> float:
+def upper_bound(sums: collapsed.RowSums, noise: tf.Tensor) -> tf.Tensor:
     """
     An upper bound on the log evidence from the same inducing inputs.
 
     ``|Kff + noise I|`` is at least ``|Qff + noise I|``, and ``Kff <= Qff + t I`` because the
     largest eigenvalue of the residual is at most its trace t. Titsias, "Variational inference for
     Gaussian and diffusion processes" (2014); GPflow has it as ``SGPR.upper_bound``.
-
-    :param errors: ``Y - m(X) [N, P]``, the same that the projection was made with.
     """
-    sums, variance = _row_sums(projection, errors), tf.constant(noise, tf.float64)
-    return float(collapsed.log_density(sums, variance, variance + sums.residual))
-
-
-def _row_sums(projection: Projection, errors: tf.Tensor) -> collapsed.RowSums:
-    return collapsed.RowSums(
-        AAT=projection.AAT,
-        Ae=projection.Ae,
-        squares=tf.reduce_sum(tf.square(errors)),
-        residual=tf.constant(projection.residual.sum(), tf.float64),
-        num_rows=tf.constant(len(projection.residual), tf.float64),
-    )
+    return collapsed.log_density(sums, noise, noise + sums.residual)
 
 
 def exact_evidence(kernel: Kernel, X: tf.Tensor, errors: tf.Tensor, noise: float) -> float:

@@ -1,6 +1,6 @@
 """What the inducing sets of a model explain of its prior, from one factorization."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,17 +18,32 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
     Patches,
 )
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.block_elimination import block_cholesky, block_solve
 
 _OF_ONE_FUNCTION = (InducingPoints, InducingPatches, Patches, LocatedPatches)
-# Rows that are looked at together: what bounds the memory next to M^2.
+# Rows of a batch, which bound the memory next to M^2.
 BATCH_ROWS = 4096
 
 
 class UnavailableError(Exception):
-    """A number that this model, or these data, cannot give; the message says why."""
+    """An entry that cannot be computed for this model or these data; the message says why."""
+
+
+class Notes(dict[str, str]):
+    """Why an entry is None, by the name of the entry."""
+
+    def attempt(self, name: str, compute: Callable[..., Any], *arguments: Any) -> Any:
+        """``compute(*arguments)``; None if one of them is None, or with a note if it fails."""
+        if any(argument is None for argument in arguments):
+            return None  # the note is with what that argument could not be
+        try:
+            return compute(*arguments)
+        except (UnavailableError, linalg.FactorizationError) as error:
+            self[name] = str(error)
+            return None
 
 
 class Nystrom(NamedTuple):
@@ -54,12 +69,10 @@ class Nystrom(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """Sums over all rows of what the inducing sets explain, in float64; M counts the union."""
+    """What the inducing sets explain of all rows, in float64."""
 
-    AAT: tf.Tensor
-    """``A A^T [M, M]``."""
-    Ae: tf.Tensor
-    """``A e [M, P]``, for prior mean errors ``e = Y - m(X)``."""
+    sums: collapsed.RowSums
+    """Of the projected rows and the errors ``Y - m(X)``."""
     prior: np.ndarray
     """``k(x, x) [N]``."""
     residual: np.ndarray
@@ -89,10 +102,10 @@ def nystrom_of(model: Any) -> Nystrom:
         [*(Kuv(s, t, kernel) for t in sets[:i]), linalg.add_jitter(diagonal[i], amount)]
         for i, s in enumerate(sets)
     ]
-    return Nystrom(kernel, tuple(sets), block_cholesky(K, matrix_names(len(sets))), float(amount))
+    return Nystrom(kernel, tuple(sets), block_cholesky(K, _matrix_names(len(sets))), float(amount))
 
 
-def matrix_names(num_sets: int) -> list[str]:
+def _matrix_names(num_sets: int) -> list[str]:
     """``Kuu``, then the residual covariance of each orthogonal set."""
     return ["Kuu", *(f"Cvv (orthogonal set {i})" for i in range(1, num_sets))]
 
@@ -109,41 +122,34 @@ def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projectio
     :param X: ``[N, D]``.
     :param errors: ``Y - m(X) [N, P]``; P may be 0.
     """
-    size = sum(nystrom.sizes)
-    AAT = tf.zeros([size, size], tf.float64)
-    Ae = tf.zeros([size, errors.shape[1]], tf.float64)
-    priors, residuals = [], []
+    sums, priors, residuals = [], [], []
     for rows in batches(X.shape[0]):
         A = nystrom.project(X[rows])
-        AAT += tf.linalg.matmul(A, A, transpose_b=True)
-        Ae += tf.linalg.matmul(A, tf.cast(errors[rows], tf.float64))
         prior = tf.cast(nystrom.kernel(X[rows], full_cov=False), tf.float64)
+        new = collapsed.row_sums(A, tf.cast(errors[rows], tf.float64), prior)
+        sums = [a + b for a, b in zip(sums, new, strict=True)] if sums else [*new]
         priors.append(prior.numpy())
-        # a Nystrom residual, at least zero but for rounding
         residuals.append(np.maximum(prior - tf.reduce_sum(tf.square(A), axis=0), 0.0))
-    return Projection(AAT, Ae, np.concatenate(priors), np.concatenate(residuals))
+    return Projection(collapsed.RowSums(*sums), np.concatenate(priors), np.concatenate(residuals))
 
 
 def conditioning(nystrom: Nystrom, num_columns: int) -> dict[str, Any]:
     """The entry ``condition_numbers`` of :func:`gpflow_sparse.diagnostics`; time O(M^3)."""
     matrices = []
-    for name, row in zip(matrix_names(len(nystrom.sets)), nystrom.L, strict=True):
+    for name, row in zip(_matrix_names(len(nystrom.sets)), nystrom.L, strict=True):
         # cond(L L^T) = cond(L)^2, which keeps digits where the matrix itself has lost them
         values = np.linalg.svd(tf.cast(row[-1], tf.float64).numpy(), compute_uv=False)
         matrices.append(
             {"name": name, "size": len(values), "condition": float((values[0] / values[-1]) ** 2)}
         )
-    scale = np.mean([np.mean(tf.linalg.diag_part(K)) for K in _prior_blocks(nystrom)])
+    blocks = [Kuu(s, nystrom.kernel, jitter=0.0) for s in nystrom.sets]
+    scale = np.mean([np.mean(tf.linalg.diag_part(K)) for K in blocks])
     return {
         "matrices": matrices,
         "jitter": nystrom.jitter,
         "relative_jitter": float(nystrom.jitter / scale),
         "smallest_distance": _smallest_distance(nystrom, num_columns),
     }
-
-
-def _prior_blocks(nystrom: Nystrom) -> list[tf.Tensor]:
-    return [Kuu(s, nystrom.kernel, jitter=0.0) for s in nystrom.sets]
 
 
 def _smallest_distance(nystrom: Nystrom, num_columns: int) -> float | None:

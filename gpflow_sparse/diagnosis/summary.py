@@ -1,6 +1,5 @@
-"""The one function: every entry computed where it can be, with a reason where it cannot."""
+"""The function `diagnostics`: every entry, or the reason why it cannot be computed."""
 
-from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -13,22 +12,9 @@ from gpflow.models import GPModel
 from gpflow_sparse.diagnosis import evidence
 from gpflow_sparse.diagnosis.advice import advice
 from gpflow_sparse.diagnosis.calibration import calibration, predict_rows, regional, split_regions
-from gpflow_sparse.diagnosis.inducing import (
-    Projection,
-    UnavailableError,
-    conditioning,
-    nystrom_of,
-    project_rows,
-)
-from gpflow_sparse.diagnosis.parameters import (
-    column_lengthscales,
-    constant_noise,
-    hyperparameters,
-    input_kernel,
-)
-from gpflow_sparse.models import ODVGP
+from gpflow_sparse.diagnosis.inducing import Notes, conditioning, nystrom_of, project_rows
+from gpflow_sparse.diagnosis.parameters import column_lengthscales, hyperparameters, input_kernel
 from gpflow_sparse.models.base import SparseGPModel
-from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
 
 
@@ -78,7 +64,7 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
         parameters that are not finite.
     """
     X, Y = _require(model, getattr(model, "data", None) if data is None else data)
-    notes = _Notes()
+    notes = Notes()
     nystrom = notes.attempt("inducing points", nystrom_of, model)
     errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
     projection, unexplained, sizes = None, None, None
@@ -98,89 +84,13 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
         notes["lengthscales"] = f"{kind} is not one stationary kernel: no lengthscales per column."
     entries: dict[str, Any] = {
         "num_rows": int(X.shape[0]),
-        "bound": _bound(model, X, Y, errors, projection, sizes, notes),
+        "bound": evidence.bounds(model, X, Y, errors, projection, sizes, notes),
         "residual_variance": regional(X, regions, unexplained, predictions),
         "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
         "calibration": None if predictions is None else calibration(predictions),
         "hyperparameters": hyperparameters(model, X, Y),
     }
     return {**entries, "advice": advice(entries), "notes": dict(notes)}
-
-
-_BOUNDS = ("elbo", "collapsed", "exact", "upper", "factorization_gap")
-
-
-class _Notes(dict[str, str]):
-    """Why an entry is None."""
-
-    def attempt(self, name: str, compute: Callable[..., Any], *arguments: Any) -> Any:
-        """``compute(*arguments)``; None if one of them is None, or with a note if it fails."""
-        if any(argument is None for argument in arguments):
-            return None  # the note is with what that argument could not be
-        try:
-            return compute(*arguments)
-        except (UnavailableError, linalg.FactorizationError) as error:
-            self[name] = str(error)
-            return None
-
-
-def _bound(
-    model: GPModel,
-    X: tf.Tensor,
-    Y: tf.Tensor,
-    errors: tf.Tensor | None,
-    projection: Projection | None,
-    sizes: list[int] | None,
-    notes: _Notes,
-) -> dict[str, Any]:
-    """The entry ``bound`` of :func:`diagnostics`."""
-    entry: dict[str, Any] = dict.fromkeys(_BOUNDS)
-    num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
-    if trained_on is not None and int(np.asarray(trained_on)) != num_rows:
-        notes["bound"] = f"data has {num_rows} rows, but the model's num_data is {trained_on}."
-        return {**entry, **_gaps(entry, num_rows)}
-    noise = constant_noise(model.likelihood)
-    # outputs with a kernel each have no one evidence; noted with the inducing points
-    kernel = None if isinstance(model.kernel, MultioutputKernel) else model.kernel
-    if getattr(model, "reweighted", None) is not None:
-        kernel, notes["bound.exact"] = None, "the weights make another kernel of model.kernel."
-    entry["elbo"] = notes.attempt("bound.elbo", evidence.full_elbo, model, X, Y)
-    bounds = {"collapsed": evidence.collapsed_bound, "upper": evidence.upper_bound}
-    for name, bound in bounds.items():
-        entry[name] = notes.attempt(f"bound.{name}", bound, projection, errors, noise)
-    if isinstance(model, ODVGP):
-        notes["bound.factorization_gap"] = (
-            "the best bound with the prior's covariance of the orthogonal set is not computed."
-        )
-    else:
-        price = evidence.factorization_gap
-        entry["factorization_gap"] = notes.attempt(
-            "bound.factorization_gap", price, projection, errors, noise, sizes
-        )
-    exact = evidence.exact_evidence
-    entry["exact"] = notes.attempt("bound.exact", exact, kernel, X, errors, noise)
-    return {**entry, **_gaps(entry, num_rows)}
-
-
-def _gaps(entry: dict[str, Any], num_rows: int) -> dict[str, Any]:
-    best = "upper" if entry["exact"] is None else "exact"
-    gaps = {
-        "training_gap": _difference(
-            _difference(entry["collapsed"], entry["factorization_gap"]), entry["elbo"]
-        ),
-        "inducing_gap": _difference(entry[best], entry["collapsed"]),
-    }
-    per_row = {
-        f"{name}_per_row": None if value is None else value / num_rows
-        for name, value in {**entry, **gaps}.items()
-        if name in ("elbo", "training_gap", "factorization_gap", "inducing_gap")
-    }
-    source = None if gaps["inducing_gap"] is None else best
-    return {**gaps, "inducing_gap_from": source, **per_row}
-
-
-def _difference(larger: float | None, smaller: float | None) -> float | None:
-    return None if larger is None or smaller is None else larger - smaller
 
 
 def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
