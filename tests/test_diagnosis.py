@@ -15,7 +15,7 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP, SOLVEGPR, BasisGPR, SoftKI
 from tests import battery
 from tests.battery import perturb
-from tests.hostile_doors import on_disk
+from tests.hostile.judging import on_disk
 from tests.oracles import diagnosis as oracle
 from tests.oracles.solvegp import matern52
 

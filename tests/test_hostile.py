@@ -1,65 +1,63 @@
-"""Hostile input meets a clear error or a right result at every public door; see ``hostile``."""
+"""
+Hostile input meets a clear error or a right result in every public method; see ``hostile``.
+
+The tests take part of each table: what has a meaning, or is compiled, costs a computation, and is
+tried on a method of each kind. ``python -m tests.hostile`` judges all of it.
+"""
 
 import pytest
 
-from tests.hostile import BAD, cell
-from tests.hostile_arguments import ARGUMENTS, TRAINING, arguments
-from tests.hostile_doors import DOORS
-from tests.hostile_kinds import KINDS
-from tests.hostile_labels import CASES, LABEL_DOORS, labels
-from tests.hostile_models import DOORS as MODEL_DOORS
-from tests.hostile_models import SPOILS, spoiled
+from tests.hostile import bases, deep, neighbors, orthogonal, soft_interpolation, sub_sampled
+from tests.hostile.judging import arguments, bad, cell, spoiled, together
+from tests.hostile.kinds import KINDS, OPTIONS
+from tests.hostile.labels import CASES, LABEL_DOORS, labels
 
-EAGER = {name: door for name, door in DOORS.items() if not door.slow}
-# What has a meaning costs a computation: there, a door of each room, and the whole table by hand.
-CORE = {
-    name: EAGER[name]
-    for name in (
-        *("elbo | X", "elbo | Y", "predict_log_density | Y", "predict_f 00", "predict_f_samples"),
-        *("posterior.predict_f 11", "kmeans", "greedy_variance", "median_lengthscales", "q_mu"),
-        *("Standardizer.fit | X", "Standardizer.transform_inputs", "Z of SOLVEGP", "O of SOLVEGP"),
-    )
+TABLES = {
+    table.__name__.rpartition(".")[2]: table
+    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep)
 }
-COMPILED = {
-    name: DOORS[name]
-    for name in (
-        *("captured: elbo | X", "traced: elbo | Y", "traced: predict_f", "closure compiled | Y"),
-        *("fit | X", "fit(batch_size) | Y", "fit tf.data | Y"),
-    )
-}
-TAKING = ("captured: elbo | X", "traced: elbo | Y", "traced: predict_f", "fit | X")
-# Kinds that compiled and training doors must refuse, which costs them nothing.
+every_table = pytest.mark.parametrize("name", TABLES)
+# Kinds that compiled functions and training must refuse, which costs them nothing.
 REFUSED = [name for name, kind in KINDS.items() if not kind.roles - {"scale"}]
+# Of either sort of what an argument can be but should not.
+OTHERS = ("None", "0", "2.5", "True", "'yes'", "nan", "[2]", "array([2])", "tensor(2)", "object")
+# How many arguments each table has at least.
+SIZES = {"orthogonal": 40, "bases": 60, "sub_sampled": 40, "soft_interpolation": 30}
 
 
-def bad(cells):
-    return [(*names, verdict.text) for *names, verdict in cells if verdict.symbol == BAD]
-
-
+@every_table
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_are_refused_clearly_or_give_the_right_result(kind):
-    doors = CORE if {"x", "y"} & KINDS[kind].roles else EAGER
-    assert bad((name, cell(KINDS[kind], door)) for name, door in doors.items()) == []
+def test_arrays_are_refused_clearly_or_give_the_right_result(kind, name):
+    table = TABLES[name]
+    doors = table.CORE if {"x", "y"} & KINDS[kind].roles else table.EAGER
+    assert bad((door, cell(KINDS[kind], table.DOORS[door])) for door in doors) == []
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_compiled_doors_and_training_refuse_the_same_arrays(kind):
-    assert bad((name, cell(KINDS[kind], door)) for name, door in COMPILED.items()) == []
+@every_table
+@pytest.mark.parametrize("kind", [*REFUSED, "float32"])
+def test_compiled_functions_files_and_training_judge_the_same_arrays(kind, name):
+    table = TABLES[name]
+    doors = table.COMPILED if kind in REFUSED else table.TAKING
+    assert bad((door, cell(KINDS[kind], table.DOORS[door])) for door in doors) == []
 
 
-@pytest.mark.parametrize("door", TAKING)
-def test_compiled_doors_and_training_take_float32(door):
-    assert bad([(door, cell(KINDS["float32"], COMPILED[door]))]) == []
+def test_a_file_in_another_byte_order_is_read_as_what_it_says():
+    door = bases.DOORS["GRIEF on disk | Y"]
+    assert cell(KINDS["big_endian"], door).symbol == "o"
+    assert cell(KINDS["long_double"], door).symbol == "e"
 
 
-def test_other_arguments_are_refused_clearly():
-    assert len(ARGUMENTS) > 40
-    assert bad(arguments()) == []
+@every_table
+def test_other_arguments_are_refused_clearly(name):
+    table = TABLES[name].ARGUMENTS
+    assert len(table) > SIZES.get(name, 20)
+    names = OPTIONS if name == "orthogonal" else OTHERS
+    assert bad(arguments(table, {option: OPTIONS[option] for option in names})) == []
 
 
 @pytest.mark.nightly
 def test_arguments_of_training_are_refused_clearly():
-    assert bad(arguments(TRAINING)) == []
+    assert bad(arguments(orthogonal.TRAINING)) == []
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -67,6 +65,16 @@ def test_values_of_y_fit_the_likelihood_or_are_refused(case):
     assert bad(labels([case], {"elbo": LABEL_DOORS["elbo"]})) == []
 
 
-@pytest.mark.parametrize("spoil", SPOILS)
-def test_a_spoiled_model_says_which_part_is_wrong(spoil):
-    assert bad(spoiled({spoil: SPOILS[spoil]}, MODEL_DOORS)) == []
+@pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].TOGETHER])
+def test_what_does_not_go_together_is_refused(name):
+    cells = list(together(TABLES[name]))
+    assert bad(cells) == []
+    assert [verdict.symbol for *_, verdict in cells] == ["e"] * len(TABLES[name].TOGETHER)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in TABLES for kind in TABLES[name].SPOILS]
+)
+def test_a_spoiled_model_says_which_part_is_wrong(name, kind):
+    table = TABLES[name]
+    assert bad(spoiled(table, kind, table.SPOILED_IN_TESTS)) == []

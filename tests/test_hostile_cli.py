@@ -1,4 +1,4 @@
-"""Hostile files at the doors of the command line; see ``hostile_cli``."""
+"""Hostile files at the doors of the command line; see ``hostile.command_line``."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpflow_sparse.cli import main
-from tests.hostile_cli import DEEP, DOORS, FILES, RECORDS, csv, matrix, records, table
+from tests.hostile.command_line import DEEP, DOORS, FILES, RECORDS, csv, matrix, records, table
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from gpflow_sparse.models import GRIEF, BasisGPR
 from gpflow_sparse.persistence import files
 from gpflow_sparse.training import fit
 from tests import battery
-from tests.hostile_doors import on_disk
+from tests.hostile.judging import on_disk
 from tests.persistence import zoo
 
 

@@ -1,4 +1,4 @@
-"""The doors of bases, of their kernels, and of the models over them; see ``hostile``."""
+"""The doors of bases, of their kernels, and of the models over them."""
 
 import contextlib
 import warnings
@@ -15,32 +15,34 @@ from gpflow_sparse import kernels as own
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.models import GRIEF, BasisGPR, BasisSVGP
 from gpflow_sparse.training import fit, fit_in_rounds
-from tests.hostile import Verdict, judge
-from tests.hostile_arguments import (
+from tests.hostile.judging import (
     Argument,
-    count,
-    count_or_none,
-    flag,
-    never,
-    noise,
-    none,
-    num_data,
-    seed,
-    two,
-)
-from tests.hostile_doors import (
-    SCALER,
     Door,
+    FlatMean,
+    Spoil,
     X,
     Y,
     argument,
     as_argument,
     captured,
+    count,
+    count_or_none,
+    flag,
+    float32_kernel,
+    free,
+    nan_mean,
+    never,
+    noise,
+    none,
+    num_data,
     on_disk,
+    put,
+    seed,
     seeded,
+    two,
     unmasked,
 )
-from tests.hostile_models import FlatMean, Spoil, float32_kernel, free, nan_mean, put
+from tests.hostile.orthogonal import SCALER
 
 GRID = [np.linspace(-2.0, 2.0, 4), np.linspace(-1.5, 1.5, 3)]
 M = 5
@@ -662,7 +664,7 @@ SPOILED_DOORS = {
     "posterior.predict_f": lambda m: m.posterior().predict_f(X),
     "kl or qu": lambda m: m.prior_kl() if isinstance(m, BasisSVGP) else m.compute_qu(),
 }
-SLOW_DOORS = {
+SPOILED_DOORS |= {
     "captured: objective": captured(objective),
     "captured: predict_f": captured(lambda m: m.predict_f(X)),
     "fit": lambda m: (
@@ -682,18 +684,26 @@ LATE = {"likelihood", "num_data", "mean_function", "kernel"}
 F_DOORS = ("kl or qu", "predict_f", "posterior.predict_f", "captured: predict_f")
 
 
-def spoiled(spoils=None, doors=None) -> Iterator[tuple[str, str, Verdict]]:
-    for kind, (spoil, models) in (SPOILS if spoils is None else spoils).items():
-        for name in models:
-            for door, call in (doors or {**SPOILED_DOORS, **SLOW_DOORS}).items():
-                with quiet():
-                    m = BUILDERS[name]()
-                    spoil.do(m)
-                    compiled = door.startswith("captured")
-                    unseen = spoil.values and compiled and "predict" not in door
-                    verdict = judge(call, m, names=spoil.names, graph=compiled, unseen=unseen)
-                late = LATE & set(spoil.names) if name == "BasisSVGP" else set()
-                spared = late and (door in F_DOORS or ("num_data" in late and "predict" in door))
-                if verdict == Verdict("BAD", "accepted") and (spoil.harmless or spared):
-                    verdict = Verdict("o")
-                yield kind, f"{name}: {door}", verdict
+TOGETHER: dict[str, Any] = {}
+
+
+def spared(spoil, name, door):
+    """f and the KL need neither noise nor num_data, predictions no num_data, the KL no mean."""
+    late = LATE & set(spoil.names) if name == "BasisSVGP" else set()
+    return bool(late) and (door in F_DOORS or ("num_data" in late and "predict" in door))
+
+
+# ------------------------------------------------------------------ what the tests take
+EAGER = tuple(name for name, door in DOORS.items() if not door.slow)
+CORE = (
+    *("GRIEF | Y", "BasisSVGP.elbo | X", "GridEigenfunctions()", "ReweightedBasis.features"),
+    *("MixturePosterior quadrature.predict_f", "percentile_grid", "GridEigenfunctions grid[0]"),
+    *("ReweightedBasis weights", "product_of lengthscales", "interpolated_covariance X"),
+    *("conjugate_gradients B", "BasisSVGP q_mu"),
+)
+COMPILED = (
+    *("traced: BasisSVGP.predict_f", "traced: MixturePosterior.predict_log_density | Y"),
+    *("GRIEF on disk | Y", "BasisGPR tf.data | X"),
+)
+TAKING = ()
+SPOILED_IN_TESTS = ("objective", "posterior.predict_f")

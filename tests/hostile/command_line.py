@@ -1,4 +1,4 @@
-"""Hostile files at the command line: `python -m tests.hostile_cli` prints the matrix."""
+"""Hostile files at the command line: `python -m tests.hostile.command_line` prints the matrix."""
 
 import json
 import os

@@ -6,8 +6,16 @@ import numpy as np
 from gpflow import likelihoods
 
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
-from tests.hostile import Verdict, judge
-from tests.hostile_doors import N, X, Y, captured, model, seeded
+from tests.hostile.judging import (
+    N,
+    Verdict,
+    X,
+    Y,
+    captured,
+    judge,
+    seeded,
+)
+from tests.hostile.orthogonal import model
 
 
 def column(*values):

@@ -1,0 +1,1 @@
+"""Tables of hostile input to the public methods of each family of models."""
