@@ -122,7 +122,8 @@ def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projectio
     :param X: ``[N, D]``.
     :param errors: ``Y - m(X) [N, P]``; P may be 0.
     """
-    sums, priors, residuals = [], [], []
+    sums: list[tf.Tensor] = []
+    priors, residuals = [], []
     for rows in batches(X.shape[0]):
         A = nystrom.project(X[rows])
         prior = tf.cast(nystrom.kernel(X[rows], full_cov=False), tf.float64)

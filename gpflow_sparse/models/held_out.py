@@ -46,7 +46,10 @@ def require_kept_back(value: Any) -> None:
     """:raises ValueError: unless it is None or what :func:`keep_back` sets."""
     if value is None:
         return
-    kept, num_rows = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
+    kept: Any = None
+    num_rows: Any = None
+    if isinstance(value, tuple) and len(value) == 2:
+        kept, num_rows = value
     sound = isinstance(kept, np.ndarray) and kept.ndim == 1 and kept.dtype.kind == "i"
     sound = sound and type(num_rows) is int and kept.size > 0 and len(np.unique(kept)) == kept.size
     if not (sound and kept.min() >= 0 and kept.max() < num_rows):

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import Between, parse_json
-from gpflow_sparse.training.state import Progress, Snapshot
+from gpflow_sparse.training.state import STRUCTURE_VERSION, Progress, Snapshot
 
 try:
     import fcntl
@@ -59,7 +59,8 @@ class CheckpointFolder:
             ) from error
         self._settings = settings
         try:
-            self._take_lock()
+            if fcntl is not None:
+                self._take_lock()
             present = self._newest_first()
             if present and not resume:
                 raise ValueError(
@@ -73,8 +74,6 @@ class CheckpointFolder:
             piece.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
-        if fcntl is None:
-            return
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -143,7 +142,7 @@ class CheckpointFolder:
             except ValueError as error:
                 warnings.warn(f"{error} Looking for the one before.", stacklevel=4)
                 continue
-            _require_same(record["settings"], self._settings, path)
+            _require_same(_settings_today(record["settings"], self._settings), self._settings, path)
             return found
         if present:
             raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
@@ -184,6 +183,19 @@ def _as_text(record: dict[str, Any]) -> str:
             f"numbers, for checkpoints; got {record['hooks']}."
         )
     return text
+
+
+def _settings_today(stored: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
+    """
+    Settings of a checkpoint, without a description of the model that is made in another way now.
+
+    The names and shapes of variables are compared all the same where they are restored.
+    """
+    model: Any = stored.get("model")
+    text = model.get("structure") if isinstance(model, dict) else None
+    if not isinstance(text, str) or text.startswith(f"{STRUCTURE_VERSION}-"):
+        return stored
+    return {**stored, "model": {**mine["model"], "kind": model.get("kind")}}
 
 
 def _require_same(

@@ -134,24 +134,13 @@ def fit(
         tf.random.set_seed(int(seed))
     if resume and checkpoint_dir is None:
         raise ValueError("resume=True needs checkpoint_dir, the folder of the run.")
-    with contextlib.ExitStack() as stack:
-        checkpoints = None
-        if checkpoint_dir is not None:
-            settings |= describe_run(model, feed, optimizer)
-            folder = CheckpointFolder(checkpoint_dir, settings, resume=resume)
-            checkpoints = stack.enter_context(folder)
-        loop = TrainingLoop(
-            model,
-            feed,
-            optimizer,
-            gamma,
-            hooks,
-            seed=int(seed),
-            deterministic=deterministic,
-            every=every,
-            checkpoints=checkpoints,
-            data=data,
-        )
+    checkpoints: Any = contextlib.nullcontext()
+    if checkpoint_dir is not None:
+        settings |= describe_run(model, feed, optimizer)
+        checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume)
+    run = {"seed": int(seed), "deterministic": deterministic, "every": every, "data": data}
+    with checkpoints as folder:
+        loop = TrainingLoop(model, feed, optimizer, gamma, hooks, checkpoints=folder, **run)
         if resume:
             loop.resume(total)
         with FitProgress(total, enabled=progress) as bar:

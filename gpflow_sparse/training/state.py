@@ -15,8 +15,11 @@ from gpflow_sparse.persistence import names
 from gpflow_sparse.persistence.encoding import Encoder
 from gpflow_sparse.training.feed import Feed
 
-# Attributes of a model that a run may set.
-_SET_BY_RUNS = ("jitter", "_kept_back")
+STRUCTURE_VERSION = 2
+"""Of the description of a model in a checkpoint; 1, which had no number, depended on the order in
+which a model sets its attributes."""
+# Attributes of a model that a run may set, and names, in which TensorFlow counts.
+_NOT_COMPARED = ("jitter", "_kept_back", "name")
 
 
 @dataclass
@@ -163,21 +166,33 @@ def _structure(model: gpflow.models.GPModel) -> dict[str, Any]:
     columns, transforms, priors, trainable flags, inducing sets by their sizes.
     """
     encoder = Encoder()
+    kind = type(model).__name__
     try:
         tree = json.loads(encoder.encode_model(model))
     except ValueError:  # a part of it, such as a lambda, cannot be in a file
         kinds = [type(part).__name__ for part in model.submodules]
-        return {"kind": type(model).__name__, "parts": ", ".join(kinds)}
-    moving = {node["data"] for node in tree["objects"] if node["kind"] == "variable"}
-    for node in tree["objects"]:
-        node.pop("name", None)  # TensorFlow counts there
-        for name in _SET_BY_RUNS:
-            node.get("attributes", {}).pop(name, None)
-    digest = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
-    for key, array in encoder.arrays.items():
-        digest.update(str(array.shape).encode())
-        digest.update(b"" if key in moving else array.tobytes())
-    return {"kind": type(model).__name__, "structure": digest.hexdigest()[:16]}
+        return {"kind": kind, "parts": ", ".join(kinds)}
+    order: dict[int, int] = {}  # in which objects are met, with attributes sorted by name
+
+    def canonical(node: Any) -> Any:
+        if isinstance(node, list):
+            return [canonical(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if node.keys() == {"ref"}:
+            known = node["ref"] in order
+            number = order.setdefault(node["ref"], len(order))
+            return {"ref": number} if known else canonical(tree["objects"][node["ref"]])
+        if "data" in node:
+            array = encoder.arrays[node["data"]]
+            moves = node["kind"] == "variable"
+            data = "" if moves else hashlib.sha256(array.tobytes()).hexdigest()
+            node = {**node, "data": [str(array.dtype), list(array.shape), data]}
+        return {key: canonical(node[key]) for key in sorted(node) if key not in _NOT_COMPARED}
+
+    text = json.dumps(canonical(tree["root"]))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {"kind": kind, "structure": f"{STRUCTURE_VERSION}-{digest}"}
 
 
 def _plain(value: Any) -> Any:
