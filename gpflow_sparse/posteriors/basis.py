@@ -1,13 +1,11 @@
 """The posterior over the weights of a finite basis, which needs no factorization."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
+from gpflow.posteriors import PrecomputedValue, get_posterior_class
 
 from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
@@ -24,30 +22,11 @@ class BasisPosterior(SparsePosterior):
     With ``kernels.Basis`` there is no r. With the kernel that the basis projects, r has the
     variance ``k(x, x) - |A(x)|^2``. Time O(N m^2 P) and that of the basis; a cached posterior
     keeps the precomputed tensors of the basis.
-    """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        inducing_variable: BasisFeatures,
-        q_mu: Any,
-        q_sqrt: Any,
-        whiten: bool = True,
-        mean_function: MeanFunction | None = None,
-        *,
-        precompute_cache: PrecomputeCacheType | str | None = None,
-    ) -> None:
-        """
-        :param q_mu: ``[m, P]``.
-        :param q_sqrt: lower triangular ``[P, m, m]``; or ``[m, P]`` standard deviations; or None
-            for a fixed mean.
-        :param whiten: no difference: the prior of the weights is ``N(0, I)``.
-        """
-        super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self.whiten = whiten
-        self._q_mu, self._q_sqrt = q_mu, q_sqrt
-        if precompute_cache is not None:
-            self.update_cache(precompute_cache)
+    ``q_mu`` is ``[m, P]``; ``q_sqrt`` is lower triangular ``[P, m, m]``, or ``[m, P]`` standard
+    deviations, or None for a fixed mean. ``whiten`` makes no difference, since the prior of the
+    weights is ``N(0, I)``, nor does ``jitter``, since nothing is factorized.
+    """
 
     @property
     def input_dim(self) -> int | None:
@@ -68,11 +47,14 @@ class BasisPosterior(SparsePosterior):
         kl = kl_from_standard_normal(block.q_mu, block.q_sqrt)
         return self._add_mean_function(X, mean), var, kl
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        precomputed = self.X_data.basis.precompute()
-        return self._predict_from_weights(Xnew, precomputed, self._q(), full_cov, full_output_cov)
+        basis = self.X_data.basis
+        q, precomputed = (self._q(), basis.precompute()) if cache is None else self._cached(cache)
+        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
+        block = Block(basis.features(flat, precomputed), *q)
+        return self._predict_from_blocks(X, [block], full_cov, full_output_cov)
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """Mean and factor of q, then the precomputed tensors of the basis."""
@@ -88,16 +70,6 @@ class BasisPosterior(SparsePosterior):
         q, precomputed = self._cached(cache)
         return [Block(self.X_data.basis.features(X, precomputed), *q)]
 
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        q, precomputed = self._cached(cache)
-        return self._predict_from_weights(Xnew, precomputed, q, full_cov, full_output_cov)
-
     def _cached(
         self, cache: Sequence[tf.Tensor]
     ) -> tuple[tuple[tf.Tensor, tf.Tensor | None], Sequence[tf.Tensor]]:
@@ -105,18 +77,6 @@ class BasisPosterior(SparsePosterior):
         if self._q_sqrt_is_missing():
             return (cache[0], None), cache[1:]
         return (cache[0], cache[1]), cache[2:]
-
-    def _predict_from_weights(
-        self,
-        X: tf.Tensor,
-        precomputed: Sequence[tf.Tensor],
-        q: tuple[tf.Tensor, tf.Tensor | None],
-        full_cov: bool,
-        full_output_cov: bool,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
-        block = Block(self.X_data.basis.features(flat, precomputed), *q)
-        return self._predict_from_blocks(X, [block], full_cov, full_output_cov)
 
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
