@@ -1,4 +1,4 @@
-"""The documentation, held against the tree: the atlas, the errata cited, the links."""
+"""The documentation against the tree: the table of files, the errata cited, the links."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ PAGES = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("methods/*.md")), ROOT / 
 METHODS = DOCS / "methods" / "index.md"
 
 
-def atlas(text):
+def file_table(text):
     """Rows of the table of files in ``docs/methods/index.md``, each a dict by column name."""
     table = text[text.index("| method | paper |") :]
     lines = [line for line in table.splitlines() if line.startswith("|")]
@@ -45,7 +45,7 @@ def cited_tests(text):
     return re.findall(r"(tests/\S+\.py)::(\w+)", text)
 
 
-ROWS = atlas(METHODS.read_text())
+ROWS = file_table(METHODS.read_text())
 
 
 def test_the_atlas_has_a_row_for_every_model():

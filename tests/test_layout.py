@@ -1,4 +1,4 @@
-"""The house rules, read from the source: imports go downward, rooms stay small, no utils."""
+"""Rules of the layout, read from the source: imports go downward, files stay short, no utils."""
 
 import ast
 from pathlib import Path
@@ -10,8 +10,8 @@ import gpflow_sparse
 PACKAGE = Path(gpflow_sparse.__file__).parent
 NAME = PACKAGE.name
 
-# Floor of every file or folder at the top of the package; a new room enters here.
-FLOORS = {
+# Level of every file or folder at the top of the package: imports go to the same or a lower level.
+LEVELS = {
     "_version": 0,
     "_names": 0,
     "numerics": 0,
@@ -66,7 +66,7 @@ def imports(source, module, is_package, modules):
     return {name for name in found if name == NAME or name.startswith(f"{NAME}.")}
 
 
-def room(module):
+def folder(module):
     return module.split(".")[1] if "." in module else "__init__"
 
 
@@ -83,7 +83,8 @@ def upward(graph):
         (module, target)
         for module, targets in graph.items()
         for target in targets
-        if FLOORS[room(target)] > FLOORS[room(module)] and (module, target) not in UPWARD_ON_PURPOSE
+        if LEVELS[folder(target)] > LEVELS[folder(module)]
+        and (module, target) not in UPWARD_ON_PURPOSE
     )
 
 
@@ -122,10 +123,10 @@ def long_bodies(source):
     ]
 
 
-def test_every_room_has_a_floor():
-    rooms = {room(module) for module in read_package()}
-    assert rooms - set(FLOORS) == set()
-    assert {"numerics", "inference", "inducing_variables", "posteriors", "models"} <= rooms
+def test_every_folder_has_a_level():
+    folders = {folder(module) for module in read_package()}
+    assert folders - set(LEVELS) == set()
+    assert {"numerics", "inference", "inducing_variables", "posteriors", "models"} <= folders
 
 
 def test_imports_go_downward():
@@ -163,7 +164,7 @@ def test_a_made_up_upward_import_is_caught(tmp_path, path, line, target):
     assert (module, target) in upward(read_package(package))
 
 
-def test_a_made_up_circle_on_one_floor_is_caught(tmp_path):
+def test_a_made_up_circle_on_one_level_is_caught(tmp_path):
     package = copy_with(
         tmp_path,
         {
