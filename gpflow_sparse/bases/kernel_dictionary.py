@@ -47,8 +47,8 @@ class KernelDictionary(FiniteBasis):
         :param initial_precision: where s starts, a positive number or m of them; None for 1;
             "diagonal" only. ``basis.log_precision [m]`` is a plain ``tf.Variable``, whose entries
             can be gathered and scattered.
-        :raises ValueError: for a kernel or centers that are none, or do not fit each other; for
-            precisions that are not positive; for arguments of "diagonal" where there is none.
+        :raises ValueError: for a kernel or centers of a wrong kind, or that do not fit each other;
+            for precisions that are not positive; for arguments of "diagonal" with "dense".
         """
         super().__init__()
         checks.require_choice(precision, "precision", ["dense", "diagonal"])

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.streaming import streamed_sum
 
 Columns = Callable[[tf.Tensor], tf.Tensor]
 """From indices of functions ``[k]`` to ``Phi [N, k]``."""
 Sums = Sequence[tf.Tensor]
 
-# Up to here a square matrix over all functions is made.
+# The largest number of functions for which a square matrix over all of them is made.
 MOST_DENSE = 4096
-# Numbers in the largest tensor of one chunk of functions: 32 MiB in float32, 64 in float64.
+# Elements of the largest tensor of one chunk of functions: 32 MiB in float32, 64 in float64.
 _CHUNK_NUMBERS = 2**23
 
 
@@ -46,7 +47,7 @@ class Tail(NamedTuple):
 
 
 def chunk_size(num_rows: Any) -> Any:
-    """How many functions at a time, so that those of N rows take bounded memory."""
+    """The number of functions in a chunk, so that those of N rows take bounded memory."""
     if isinstance(num_rows, int):
         return max(1, _CHUNK_NUMBERS // max(num_rows, 1))
     return tf.maximum(1, _CHUNK_NUMBERS // tf.maximum(num_rows, 1))
@@ -59,7 +60,7 @@ def head_vectors(head: Head) -> tf.Tensor:
 
 
 def tail_vectors(tail: Tail) -> tf.Tensor:
-    """The same of the tail, ``[k, L (1 + h)]``; without D its mean alone, ``[k, L]``."""
+    """Mean and columns of the tail, ``[k, L (1 + h)]``; without D its mean alone, ``[k, L]``."""
     if tail.D is None:
         return tail.mu
     L, h = tail.D.shape[1:]
@@ -100,8 +101,8 @@ def tail_kl(tail: Tail, precision: tf.Tensor, *, with_mean: bool = True) -> tf.T
         1/2 [ s_i (mu_i^2 + sum_r D_ir^2 + c_i^2) - log s_i - 2 log c_i - 1 ]
 
     :param precision: s, ``[k]``, the diagonal of the prior precision.
-    :param with_mean: without ``s_i mu_i^2 - log s_i``, where the precision is no diagonal and
-        ``mu^T S mu`` is counted elsewhere.
+    :param with_mean: without ``s_i mu_i^2 - log s_i``, where the precision is not diagonal and
+        ``mu^T S mu`` is added by the caller.
     """
     s = precision[:, None]
     squares = tf.exp(2.0 * tail.log_c)
@@ -125,6 +126,49 @@ def lower_factor_of_inverse(A: tf.Tensor) -> tf.Tensor:
     eye = tf.eye(tf.shape(A)[0], dtype=A.dtype)
     inverse = linalg.solve_triangular(reversed_factor, eye, adjoint=True)  # L^-T, upper
     return tf.reverse(inverse, [0, 1])
+
+
+def best_factor(
+    basis: Any, X: tf.Tensor, weight: tf.Tensor, *, num_head: int, with_columns: bool
+) -> tuple[tf.Tensor | None, tf.Tensor | None, tf.Tensor]:
+    """
+    The factor of its shape that maximizes the elbo for Gaussian noise, whatever the mean is.
+
+    With ``A = Phi^T Phi / noise + S``: proposition 1 of Evans and Nair (2020) for the diagonal,
+    and :func:`lower_factor_of_inverse` of the head's part of A or, for dense columns, of all of it.
+    O(N m + N h^2 + h^3), or O(N m^2 + m^3).
+
+    :param basis: m functions.
+    :param X: ``[N, D]``, training inputs, all or a random part of them.
+    :param weight: the number of training rows that a row stands for, over the noise variance.
+    :param with_columns: whether D is not zero.
+    :return: ``B [h, h]`` or None, ``D [m - h, h]`` or None, and ``log c [m - h]``.
+    :raises ValueError: for dense columns over more than 4,096 functions.
+    """
+    h, m = num_head, basis.num_basis
+    if with_columns and m > MOST_DENSE:
+        raise ValueError(
+            "the best columns of a chevron need the precision of all weights, so at most "
+            f"{MOST_DENSE} functions; the basis has {m}. Take covariance='block', or train the "
+            "columns."
+        )
+
+    def summed(function: Callable[[tf.Tensor], tf.Tensor], chosen: tf.Tensor) -> tf.Tensor:
+        """Over all rows, of a function of ``Phi [n, k]``, a block of rows at a time."""
+        rows = chunk_size(int(chosen.shape[0]))
+        sums = streamed_sum(lambda X, _: [function(basis(X[0], chosen))], [X], block_rows=rows)
+        return weight * sums[0]
+
+    chunks = [tf.range(start, min(start + 2**14, m)) for start in range(h, m, 2**14)]
+    squares = [summed(lambda Phi: tf.reduce_sum(tf.square(Phi), axis=0), part) for part in chunks]
+    A_diag = tf.concat(squares, axis=0) + basis.precision_diagonal(tf.range(h, m))
+    log_c = -0.5 * tf.math.log(A_diag)
+    if not h:
+        return None, None, log_c
+    dense = tf.range(m if with_columns else h)
+    A = summed(lambda Phi: tf.linalg.matmul(Phi, Phi, transpose_a=True), dense)
+    G = lower_factor_of_inverse(A + basis.prior_precision(dense, dense))
+    return G[:h, :h], G[h:, :h] if with_columns else None, log_c
 
 
 def moments(

@@ -1,17 +1,20 @@
-"""Estimators of a Gaussian model's objective from some of its data and some of its functions.
+"""Unbiased estimators of a Gaussian model's objective from some of its data and basis functions.
 
 Evans and Nair, "Quadruply Stochastic Gaussian Processes" (2020), re-derived. A sum over m functions
 is the sum over the h of the *head*, which are always taken, plus ``(m - h) / k`` times that over k
-functions of the *tail*, drawn without replacement. A square needs two draws that do not know of
-each other. Here are the estimators for given draws: what is random is decided by the caller.
+functions of the *tail*, drawn without replacement. A square needs two independent draws. Everything
+here is a function of given draws; the caller decides what is random.
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+from gpflow.likelihoods import Gaussian, Likelihood
 
+from gpflow_sparse.inference import chevron
+from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.numerics import random_draws
 
 # Where an estimated variance is cut off: below, the square root in a quadrature has no slope.
@@ -21,6 +24,40 @@ _LEAST_VARIANCE = 1e-10
 _ROUNDS = 16
 
 Pair = tuple[tf.Tensor, tf.Tensor]
+"""One tensor for each of two independent draws."""
+
+
+class Draw(NamedTuple):
+    """Functions of the tail drawn for one step, and q of their weights."""
+
+    indices: tf.Tensor
+    """Places in the tail, ``[k]``."""
+    tail: Tail
+    """q of their weights."""
+    precision: tf.Tensor
+    """The diagonal of their prior precision, ``[k]``."""
+
+
+class Functions(NamedTuple):
+    """Values of the functions that a step takes."""
+
+    head: tf.Tensor
+    """At the rows of the batch, ``[n, h]``."""
+    tails: Pair
+    """Of each draw at the rows of the batch, ``[n, k]``."""
+    support: Pair | None = None
+    """Of each draw at the support rows, ``[p, k]``; None without anchors."""
+
+
+class Batch(NamedTuple):
+    """The rows of a step."""
+
+    X: tf.Tensor
+    """``[n, D]``."""
+    Y: tf.Tensor
+    """``[n, P]``."""
+    mean: tf.Tensor
+    """The mean function at X, ``[n, L]``."""
 
 
 def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
@@ -41,20 +78,21 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
 
 
 class Anchor(NamedTuple):
-    """What is known exactly of the tail's projections, at other places than the batch."""
+    """Projections of the tail at the support rows, known exactly and as the draws estimate them."""
 
     weights: tf.Tensor | None
-    """``W [n, p]``: how much of a place's sampling error a row of the batch shares; None for 1."""
+    """``W [n, p]``: regression of a batch row's sampling error on that at the support rows; None
+    for the identity."""
     estimates: Pair
-    """``G [p, Q]``: the projections there as the two draws estimate them."""
+    """``G [p, Q]`` of either draw."""
     exact: tf.Tensor
-    """``a [p, Q]``, what they estimate."""
+    """``a [p, Q]``, the expectation of both."""
 
 
 def anchored(estimates: Pair, anchor: Anchor | None) -> Pair:
     """
-    Both draws' projections of the tail ``F [n, Q]``, each less the share of its error that the
-    places of an anchor know: ``F - W (G - a)``.
+    Both draws' projections of the tail ``F [n, Q]``, each less the part of its sampling error that
+    is predicted by the error at the support rows: ``F - W (G - a)``.
 
     On average the same for any W, as ``E G = a``. The gradient through a, which moves with the
     weights, is taken from the *other* draw: through the same one it would be biased, and without
@@ -77,8 +115,8 @@ def product(raw: Pair, value: Pair) -> tf.Tensor:
     ``value_i * value_j``, elementwise, with the gradient of ``raw_i value_j + raw_j value_i``
     at fixed values.
 
-    If both estimate f from draws that do not know of each other, this is ``f^2`` on average, and
-    its gradient that of ``f^2``.
+    If both estimate f from independent draws, this is ``f^2`` on average, and its gradient that of
+    ``f^2``.
     """
     fixed_i, fixed_j = (tf.stop_gradient(part) for part in value)
     slope = raw[0] * fixed_j + raw[1] * fixed_i
@@ -99,25 +137,114 @@ def printed_control_variate(anchor: Anchor) -> tf.Tensor:
     return tf.square(a) - fixed_i * fixed_j + (slope - tf.stop_gradient(slope))
 
 
+def projections(
+    Phi: Functions, head: Head, vectors: Pair, scale: Any, anchor: Anchor | None
+) -> tuple[Pair, Pair]:
+    """
+    ``Phi [mu, B; mu, D]`` of both draws as they are, and anchored, ``[n, L (1 + h)]`` each.
+
+    :param vectors: of the weights drawn, see :func:`gpflow_sparse.inference.chevron.tail_vectors`.
+    :param scale: ``(m - h) / k``.
+    """
+    of_head = tf.linalg.matmul(Phi.head, chevron.head_vectors(head))
+
+    def with_head(tails: Pair) -> Pair:
+        first, second = (chevron.add_projections(of_head, tail) for tail in tails)
+        return first, second
+
+    tails = scaled_products(Phi.tails, vectors, scale)
+    raw = with_head(tails)
+    return raw, raw if anchor is None else with_head(anchored(tails, anchor))
+
+
+def scaled_products(Phi: Pair, vectors: Pair, scale: Any) -> Pair:
+    """``scale Phi v`` of both draws: sums over the tail as they estimate them."""
+    first, second = (scale * tf.linalg.matmul(A, v) for A, v in zip(Phi, vectors, strict=True))
+    return first, second
+
+
+def spreads(Phi: Functions, draws: Sequence[Draw], scale: Any) -> Pair:
+    """Variance of the diagonal part at each row, ``[n, L]``, as each draw estimates it."""
+    first, second = draws
+    squares = tf.square(Phi.tails[0]), tf.square(Phi.tails[1])
+    c2 = tf.exp(2.0 * first.tail.log_c), tf.exp(2.0 * second.tail.log_c)
+    return scaled_products(squares, c2, scale)
+
+
 def gaussian_expectations(
-    residual_products: tf.Tensor, variance: tf.Tensor, noise_variance: tf.Tensor
+    likelihood: Gaussian, batch: Batch, raw: Pair, value: Pair, spread: Pair
 ) -> tf.Tensor:
     """
-    ``E_q[log N(y | f, noise)]`` of each row, ``[n]``.
+    ``E_q[log N(y | f, noise)]`` of each row, ``[n]``; unbiased, and so is its gradient.
 
-    Eq. (2) of the paper, estimated as in its theorems 1 and 2 but for two things that make their
-    variance needless: y stands in both factors of the square, and sums over single functions
-    (here: the diagonal part of the variance) are sampled once and not twice.
+    Eq. (2) of the paper, estimated as in its theorems 1 and 2 but for two changes that reduce the
+    variance: y stands in both factors of the square, and sums over single functions (here: the
+    diagonal part of the variance) are sampled once and not twice.
 
-    :param residual_products: ``[n, Q]``, estimates of ``(mean - y)^2`` and of the squares of the
-        dense columns' projections.
-    :param variance: ``[n, L]``, of the rest.
-    :param noise_variance: ``[n, 1]`` or broadcast to it.
+    :param raw: projections ``[n, L (1 + h)]`` of both draws as they are.
+    :param value: the same, anchored.
+    :param spread: variance of the diagonal part, from either draw, ``[n, L]``.
     """
-    num_outputs = tf.cast(tf.shape(variance)[1], variance.dtype)
-    squares = tf.reduce_sum(residual_products, axis=1) + tf.reduce_sum(variance, axis=1)
-    noise = tf.broadcast_to(noise_variance, [tf.shape(variance)[0], 1])[:, 0]
+    target = batch.Y - batch.mean
+    num_outputs = tf.cast(tf.shape(target)[1], target.dtype)
+    target = tf.pad(target, [[0, 0], [0, raw[0].shape[1] - target.shape[1]]])
+    products = product(
+        (raw[0] - target, raw[1] - target), (value[0] - target, value[1] - target)
+    )  # (F_i - y) (F_j - y), and the squares of the dense columns' projections
+    squares = tf.reduce_sum(products, axis=1) + 0.5 * tf.reduce_sum(spread[0] + spread[1], axis=1)
+    noise = tf.broadcast_to(likelihood.variance_at(batch.X), [tf.shape(squares)[0], 1])[:, 0]
     return -0.5 * (num_outputs * tf.math.log(2.0 * math.pi * noise) + squares / noise)
+
+
+def site_expectations(
+    likelihood: Likelihood,
+    batch: Batch,
+    projections: Pair,
+    spread: Pair,
+    excess: Pair | None = None,
+) -> tf.Tensor:
+    """
+    ``E_q[log p(y | f)]`` of each row for any likelihood, ``[n]``, on average over both draws.
+
+    Theorem 3 of the paper with the standard deviation where it prints the variance (as printed it
+    is no bound).
+
+    :param projections: of both draws, ``[n, L (1 + h)]``.
+    :param spread: the variance of the diagonal part that belongs to each, ``[n, L]``.
+    :param excess: estimates of the sampling variance of the projections, ``[n, L]``, taken off
+        the variance; None for zero.
+    """
+    terms = []
+    for draw in range(2):
+        mean, dense = chevron.split_projections(projections[draw], batch.mean.shape[1])
+        variance = spread[draw] + tf.reduce_sum(tf.square(dense), axis=-1)
+        if excess is not None:
+            variance = variance - excess[draw]
+        variance = tf.maximum(variance, tf.cast(_LEAST_VARIANCE, variance.dtype))
+        mean = mean + batch.mean
+        terms.append(likelihood.variational_expectations(batch.X, mean, variance, batch.Y))
+    return 0.5 * (terms[0] + terms[1])
+
+
+def excesses(
+    Phi: Functions, vectors: Pair, size: int, num_latent: int, W: tf.Tensor | None
+) -> Pair:
+    """
+    Sampling variance of each draw's mean and dense columns together, ``[n, L]``.
+
+    :param size: functions in the tail.
+    :param W: of the anchor, if ``Phi.support`` is one's; see :class:`Anchor`.
+    """
+    found = []
+    for draw in range(2):
+        part = Phi.tails[draw]
+        if Phi.support is not None:
+            shared = Phi.support[draw]
+            part = part - (shared if W is None else tf.linalg.matmul(W, shared))
+        variances = sampling_variance(part, vectors[draw], size)  # [n, Q]
+        mean, dense = chevron.split_projections(variances, num_latent)
+        found.append(mean + tf.reduce_sum(dense, axis=-1))
+    return found[0], found[1]
 
 
 def sampling_variance(Phi: tf.Tensor, vectors: tf.Tensor, size: int) -> tf.Tensor:
@@ -138,17 +265,40 @@ def sampling_variance(Phi: tf.Tensor, vectors: tf.Tensor, size: int) -> tf.Tenso
     return size * (size / k - 1.0) * scatter
 
 
-def site_expectations(
-    expectation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], means: Pair, variances: Pair
+def prior_kl(
+    head: Head, head_precision: tf.Tensor, draws: Sequence[Draw], scale: Any, *, dense: bool
 ) -> tf.Tensor:
     """
-    ``E_q[log p(y | f)]`` of each row, on average over both draws.
+    KL from q to the prior; both draws take part in the sum over the tail.
 
-    :param expectation: from mean and variance ``[n, L]`` to ``[n]``.
-    :param variances: ``variances[0]`` belongs to ``means[0]``, whatever it was made of.
+    :param dense: the prior precision is not diagonal: without ``mu^T S mu - log |S|``.
     """
-    first, second = (
-        expectation(mean, tf.maximum(variance, tf.cast(_LEAST_VARIANCE, variance.dtype)))
-        for mean, variance in zip(means, variances, strict=True)
-    )
-    return 0.5 * (first + second)
+    kl = chevron.head_kl(head, head_precision)
+    for draw in draws:
+        terms = chevron.tail_kl(draw.tail, draw.precision, with_mean=not dense)
+        kl = kl + 0.5 * scale * tf.reduce_sum(terms)
+    return kl
+
+
+def dense_quadratic(
+    precision: tf.Tensor, means: Pair, scale: Any, anchors: tuple[Anchor, Anchor] | None
+) -> tf.Tensor:
+    """
+    ``mu^T S mu`` for a prior precision that is not diagonal, from its rows ``S[jt, it]``.
+
+    ``S mu`` at the functions of one draw is estimated by the other, and anchored as projections
+    are: appendix F.2 of the paper, whose indices are printed crossed.
+
+    :param precision: ``S[jt, it] [k, k]``, first draw in columns.
+    :param means: ``[k, L]`` of the first and the second draw.
+    :param anchors: of ``S[jt, :] mu`` and of ``S[it, :] mu``.
+    """
+    first, second = means
+    at_second = scale * tf.linalg.matmul(precision, first)  # S[jt, :] mu
+    at_first = scale * tf.linalg.matmul(precision, second, transpose_a=True)
+    if anchors is not None:
+        at_second = anchored((at_second, at_second), anchors[0])[0]
+        at_first = anchored((at_first, at_first), anchors[1])[1]
+    known_first, known_second = tf.stop_gradient(at_first), tf.stop_gradient(at_second)
+    slope = scale * (tf.reduce_sum(first * known_first) + tf.reduce_sum(second * known_second))
+    return 0.5 * tf.stop_gradient(slope) + (slope - tf.stop_gradient(slope))

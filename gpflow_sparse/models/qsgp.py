@@ -1,6 +1,6 @@
-"""Quadruply stochastic Gaussian processes: steps at a cost free of N and of m."""
+"""Quadruply stochastic Gaussian processes: training steps at a cost independent of N and of m."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
@@ -8,26 +8,27 @@ import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
 from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.inference import chevron, subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
+from gpflow_sparse.inference.subsampling import Anchor, Batch, Draw, Functions, Pair
 from gpflow_sparse.kernels import Basis
-from gpflow_sparse.models import qsgp_options
-from gpflow_sparse.models.anchors import Anchors
+from gpflow_sparse.models import qsgp_options, rowwise
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.qsgp_covariance import best_covariance
-from gpflow_sparse.models.qsgp_step import SubsampledStep
+from gpflow_sparse.models.qsgp_step import Anchors, SubsampledStep, functions_at
+from gpflow_sparse.models.rowwise import RowUpdate
 from gpflow_sparse.posteriors import ChevronPosterior, cache_type
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.step_lock import reads_parameters
 
 
-class QSGP(SubsampledStep, VariationalModel):
+class QSGP(VariationalModel):
     r"""
-    Variational inference over the weights of a finite basis of which a step sees only some.
+    Variational inference over the weights of a finite basis, a step of which draws some functions.
 
     ``f(x) = phi(x)^T w``, ``w ~ N(0, S^-1)`` with S the basis's prior precision, and ``q(w) =
     N(mu, C C^T)``. The objective is a sum over rows and, in its square, over pairs of functions:
@@ -41,7 +42,7 @@ class QSGP(SubsampledStep, VariationalModel):
     taken in every step and have a dense B; the rest, the *tail*, is sampled.
 
     ========================  =====  ========  ======================================
-    ``covariance``            h      D         numbers, per latent function
+    ``covariance``            h      D         elements, per latent function
     ========================  =====  ========  ======================================
     "diag"                    0                2 m
     "block"                   any    zero      2 m + h^2
@@ -90,8 +91,7 @@ class QSGP(SubsampledStep, VariationalModel):
         :param variance_reduction: of the gradients, see ``docs/methods/qsgp.md``. "anchored": each
             projection is corrected by what is known exactly at the support rows. "eq3": the
             paper's control variate (Gaussian noise). "tracked": a batch is held for
-            ``m / (2 k)`` steps, and known exactly (O(n m) at each change). "none". "literal": the
-            paper's theorems as printed, for comparison (Gaussian noise, "diag"). None for
+            ``m / (2 k)`` steps, and known exactly (O(n m) at each change). "none". None for
             "anchored", and for "none" where "strict" needs it.
         :param site_estimator: for likelihoods that are not Gaussian. "split": mean and variance as
             they are estimated, without anchors from different draws; all but a bound. "absorbed":
@@ -115,41 +115,48 @@ class QSGP(SubsampledStep, VariationalModel):
             num_latent_gps=num_latent_gps,
             num_data=num_data,
         )
-        self.covariance, self.num_head = qsgp_options.require_covariance(
-            basis, covariance, num_dense_columns
-        )
+        self.covariance, h = qsgp_options.require_covariance(basis, covariance, num_dense_columns)
+        self.num_head = h
         self.variance_reduction = qsgp_options.require_estimators(
-            basis, likelihood, self.covariance, variance_reduction, site_estimator
+            likelihood, variance_reduction, site_estimator
         )
         self.site_estimator = site_estimator
         self.basis_batch_size = qsgp_options.require_draw_size(
             basis_batch_size, self.num_tail, site_estimator
         )
-        qsgp_options.freeze_dense(basis)
-        h, tail, L, dtype = self.num_head, self.num_tail, self.num_latent_gps, basis.dtype
+        if basis.precision == "dense":
+            gpflow.utilities.set_trainable(basis, False)
+        L, dtype = num_latent_gps, basis.dtype
+        scale = tf.sqrt(1.0 / basis.precision_diagonal())  # the prior's
         self.q_mu = tf.Variable(tf.zeros([basis.num_basis, L], dtype))
-        start = -0.5 * tf.math.log(basis.precision_diagonal(tf.range(h, h + tail)))
-        self.q_log_scale = tf.Variable(tf.tile(start[:, None], [1, L]))
+        self.q_log_scale = tf.Variable(tf.tile(tf.math.log(scale[h:])[:, None], [1, L]))
         self.q_block, self.q_columns = None, None
         if h:
-            root = np.sqrt(1.0 / basis.precision_diagonal(tf.range(h)).numpy())
-            blocks = np.repeat(np.diag(root)[None], L, axis=0)
+            blocks = np.repeat(np.diag(scale[:h].numpy())[None], L, axis=0)
             self.q_block = Parameter(blocks, transform=triangular(), dtype=dtype)
         if self.covariance == "chevron":
-            self.q_columns = tf.Variable(tf.zeros([tail, L, h], dtype))
+            self.q_columns = tf.Variable(tf.zeros([self.num_tail, L, h], dtype))
         self.num_support = checks.require_count(num_support, "num_support")
         self.support = qsgp_options.require_rows(support, "support", basis)
-        self.augmentation = qsgp_options.require_augmentation(augmentation, basis, likelihood)
+        qsgp_options.require_augmentation(augmentation, basis, likelihood)
+        self.augmentation = qsgp_options.require_rows(augmentation, "augmentation", basis)
         self.anchors = None
         if self.variance_reduction in qsgp_options.ANCHORED:
             num_vectors = L * (1 + h) if self.q_columns is not None else L
             self.anchors = Anchors(basis, h, num_vectors)
         self._require_parts(self.input_dim)
 
+    default_optimizer = "adagrad"
+
     @property
     def basis(self) -> FiniteBasis:
         """The basis that the weights belong to."""
-        return qsgp_options.basis_of(self.kernel)
+        if not isinstance(self.kernel, Basis):
+            raise ValueError(
+                "kernel must be the one the model was built with, gs.kernels.Basis(basis); got "
+                f"{type(self.kernel).__name__}. Build a new model for another kernel."
+            )
+        return self.kernel.basis
 
     @property
     def input_dim(self) -> int | None:
@@ -157,13 +164,12 @@ class QSGP(SubsampledStep, VariationalModel):
 
     @property
     def dtype(self) -> tf.DType:
-        return getattr(getattr(self, "q_mu", None), "dtype", gpflow.default_float())
+        return getattr(self.q_mu, "dtype", gpflow.default_float())
 
     @property
-    def small_variables(self) -> list[tf.Variable]:
-        """All other trainable variables, but for what is no parameter of the model."""
-        held = {variable.ref() for variable in qsgp_options.held_variables(self)}
-        return [v for v in super().small_variables if v.ref() not in held]
+    def num_tail(self) -> int:
+        """``m - h``, the number of functions that are sampled."""
+        return int(self.basis.num_basis - self.num_head)
 
     @property
     def head(self) -> Head:
@@ -177,6 +183,26 @@ class QSGP(SubsampledStep, VariationalModel):
         """q of the whole tail."""
         D = None if self.q_columns is None else tf.convert_to_tensor(self.q_columns)
         return Tail(self.q_mu[self.num_head :], tf.convert_to_tensor(self.q_log_scale), D)
+
+    @property
+    def trains_precision(self) -> bool:
+        """Whether gradients move the prior precision of the weights."""
+        return self.basis.precision == "diagonal" and self.basis.log_precision.trainable
+
+    @property
+    def long_variables(self) -> tuple[tf.Variable, ...]:
+        """The variables of which a step updates some rows."""
+        found = (self.q_mu, self.q_log_scale, self.q_columns)
+        precision = [self.basis.log_precision] if self.trains_precision else []
+        return *(variable for variable in found if variable is not None), *precision
+
+    @property
+    def small_variables(self) -> list[tf.Variable]:
+        """All other trainable variables of the model; the rows that it keeps are none."""
+        rows = [value for value in (self.support, self.augmentation) if value is not None]
+        anchors = () if self.anchors is None else self.anchors.variables
+        others = {variable.ref() for variable in (*self.long_variables, *rows, *anchors)}
+        return [v for v in self.trainable_variables if v.ref() not in others]
 
     @reads_parameters
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -192,9 +218,233 @@ class QSGP(SubsampledStep, VariationalModel):
         """
         X, Y = self._require_data(data)
         with component_checks.blame(self):
-            elbo = self._elbo_from(X, Y, self._draw(), anchored=False)
+            step = SubsampledStep(self, self._draw(), unique=False)
+            values = [tf.gather(variable, indices) for variable, indices in step.rows]
+            elbo, _ = self._estimate(X, Y, *step.read(values), None)
         component_checks.require_finite_result(self, "the elbo", elbo)
         return elbo
+
+    def _draw(self) -> Sequence[tf.Tensor]:
+        """Two independent draws of k functions of the tail, ``it`` and ``jt`` in the paper."""
+        k = self.basis_batch_size
+        return [subsampling.draw_indices(self.num_tail, k) for _ in range(2)]
+
+    def _estimate(
+        self,
+        X: tf.Tensor,
+        Y: tf.Tensor,
+        head: Head,
+        head_precision: tf.Tensor,
+        draws: Sequence[Draw],
+        anchors: Anchors | None,
+    ) -> tuple[tf.Tensor, Functions]:
+        """
+        Estimate of the elbo from n rows and two draws of k functions; theorems 1 and 2.
+
+            N/n sum_batch E[log p(y | f)]  -  KL of the head  -  (m - h)/k sum_drawn KL,
+            F = Phi_head mu_head + (m - h)/k Phi_drawn mu_drawn
+
+        with F, and the projections of the dense columns of C, from each draw, so that a product of
+        both estimates a square.
+
+        :return: the estimate, and the functions it was made of.
+        """
+        tracked = anchors is not None and self.variance_reduction == "tracked"
+        if anchors is not None and tracked:
+            X, Y = anchors.batch(X.shape[1], Y.shape[1])
+        Phi = functions_at(self.basis, self.num_head, X, draws, anchors, tracked=tracked)
+        scale = tf.constant(self.num_tail / self.basis_batch_size, X.dtype)  # (m - h) / k
+        V = tuple(chevron.tail_vectors(draw.tail) for draw in draws)  # [mu, D]  [k, L (1 + h)]
+        anchor = None
+        if anchors is not None:
+            W = anchors.weights(X) if self.variance_reduction == "anchored" else None
+            anchor = anchors.anchor(Phi.support, V, scale, W)  # type: ignore[arg-type]
+        terms = self._expectations(X, Y, Phi, head, draws, V, scale, anchor)  # [n]
+        elbo = self.num_data / tf.cast(tf.shape(X)[0], X.dtype) * tf.reduce_sum(terms)
+        if anchor is not None and self.variance_reduction == "eq3":
+            control = tf.reduce_mean(
+                tf.reduce_sum(subsampling.printed_control_variate(anchor), axis=1)
+            )
+            elbo -= 0.5 * self.num_data / self.likelihood.variance * control
+        dense = self.basis.precision == "dense"
+        elbo -= subsampling.prior_kl(head, head_precision, draws, scale, dense=dense)
+        if dense:
+            elbo -= 0.5 * self._dense_quadratic(draws, scale, anchors, Phi)
+        return elbo, Phi
+
+    def _expectations(
+        self,
+        X: tf.Tensor,
+        Y: tf.Tensor,
+        Phi: Functions,
+        head: Head,
+        draws: Sequence[Draw],
+        V: Pair,
+        scale: tf.Tensor,
+        anchor: Anchor | None,
+    ) -> tf.Tensor:
+        """``E_q[log p(y | f)]`` of each row; theorem 3, corrected, for noise not Gaussian."""
+        latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
+        mean = component_checks.require_mean(self.mean_function(X), latent, self.mean_function)
+        batch = Batch(X, Y, latent + mean)
+        corrector = None if self.variance_reduction == "eq3" else anchor
+        raw, F = subsampling.projections(Phi, head, V, scale, corrector)
+        spread = subsampling.spreads(Phi, draws, scale)  # Phi^2 c^2
+        if isinstance(self.likelihood, Gaussian):
+            return subsampling.gaussian_expectations(self.likelihood, batch, raw, F, spread)
+        if self.site_estimator == "strict":
+            spread = (scale * spread[0], scale * spread[1])
+            return subsampling.site_expectations(self.likelihood, batch, raw, spread)
+        excess = None
+        if self.site_estimator == "absorbed":
+            W = None if anchor is None else anchor.weights
+            excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
+        if corrector is None:
+            # without anchors, whose gradient flows through the other draw, mean and variance are
+            # from different draws
+            spread = (spread[1], spread[0])
+        return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
+
+    def _dense_quadratic(
+        self, draws: Sequence[Draw], scale: tf.Tensor, anchors: Anchors | None, Phi: Functions
+    ) -> tf.Tensor:
+        """``mu^T S mu`` for a prior precision that is not diagonal."""
+        it, jt = (draw.indices for draw in draws)
+        means = draws[0].tail.mu, draws[1].tail.mu
+        pair = None
+        if anchors is not None:
+            centers = (tf.gather(self.basis.centers, indices) for indices in (jt, it))
+            pair = tuple(
+                anchors.anchor(Phi.support, means, scale, anchors.weights(rows))  # type: ignore[arg-type]
+                for rows in centers
+            )
+        S = self.basis.prior_precision(jt, it)
+        return subsampling.dense_quadratic(S, means, scale, pair)  # type: ignore[arg-type]
+
+    def sparse_step(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        optimizer: Any,
+        *,
+        move: Any = True,
+        scale: float = 1.0,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        One training step on a batch, with two fresh draws of functions.
+
+        It updates the rows of the long variables that belong to the head and to the functions
+        drawn, and the small variables; see :func:`gpflow_sparse.models.rowwise.sparse_step`.
+
+        :param data: ``(X [n, D], Y [n, P])``.
+        :return: the loss, and whether it and all gradients were finite.
+        :raises ValueError: for data that do not fit the model, and before :meth:`prepare_step`.
+        """
+        update = self._row_update(*self._require_data(data))
+        return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
+
+    def step_gradients(
+        self, data: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, rowwise.Gradients]:
+        """The loss and the gradients of a step; see ``gpflow_sparse.models.rowwise``."""
+        update = self._row_update(*self._require_data(data))
+        return rowwise.step_gradients(update, self.small_variables)
+
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> RowUpdate:
+        step, computed = SubsampledStep(self, self._draw()), []
+        if self.anchors is not None and self.anchors.is_empty:
+            raise ValueError(
+                "the support rows have not been taken yet: call "
+                "model.prepare_step(0, lambda: data) first, as training.fit does."
+            )
+
+        def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
+            elbo, Phi = self._estimate(X, Y, *step.read(values), self.anchors)
+            computed.append(Phi)
+            return -(elbo + self.log_prior_density())
+
+        def after(changes: Sequence[tf.Tensor]) -> None:
+            self._after_step(step, changes, computed[0])
+
+        return RowUpdate(step.rows, loss, after)
+
+    def _after_step(
+        self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
+    ) -> None:
+        """The weights have moved: keep their projections at the support rows exact."""
+        if self.anchors is not None and Phi.support is not None:
+            self.anchors.follow(Phi.support, step.tail_changes(changes))
+
+    def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
+        """
+        Take support rows before step 0, and compute again what is known there, O(p m): once the
+        hyperparameters have moved by a twentieth (or at all, if they are not trained), every
+        10,000 steps against rounding, and of "tracked" with each new batch.
+
+        `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
+
+        :param data: returns the batch of this step.
+        :raises ValueError: for a step that is not a number of at least 0, or data that do not fit
+            the model.
+        """
+        if checks.require_whole(step, "step") < 0:
+            raise ValueError(f"step must be at least 0, got {step!r}.")
+        if not callable(data):
+            raise ValueError(
+                "data must be a function that returns the batch, such as lambda: (X, Y); got "
+                f"{type(data).__name__}."
+            )
+        if self.anchors is None:
+            return
+        tracked = self.variance_reduction == "tracked"
+        hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
+        if step == 0 or (tracked and step % hold == 0):
+            X, Y = self._require_data(data())
+            X = X if tracked else self._support_rows(X)
+            self.anchors.refresh(self.basis, self.tail, (X, Y))
+        elif self.anchors.is_due(step, self.basis):
+            self.anchors.refresh(self.basis, self.tail)
+
+    def _support_rows(self, X: tf.Tensor) -> tf.Tensor:
+        """The support rows: those that were given, or the first of the batch ``X [n, D]``."""
+        if self.support is None:
+            return X[: self.num_support]
+        if self.support.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"support must have {X.shape[1]} column(s), as X has; got shape "
+                f"{tuple(self.support.shape)}."
+            )
+        return tf.convert_to_tensor(self.support)
+
+    def update_covariance(self, X: Any) -> None:
+        """
+        Set C to the best one of its shape, for Gaussian noise; it does not depend on the mean.
+
+        Proposition 1 for the diagonal, ``c_r = (phi_r^T phi_r / noise + s_r)^-1/2``; a block is the
+        factor of its precision's inverse; the columns of a chevron need that of all m weights, so
+        m is limited to 4,096 there. O(n m + n h^2 + h^3) for n rows, or O(n m^2 + m^3).
+
+        :param X: ``[n, D]``, training inputs: all, or a random part of them, each of which then
+            stands for ``num_data / n`` rows. A block needs several times h of them.
+        :raises ValueError: for another likelihood, or a chevron over too many functions.
+        """
+        X = qsgp_options.require_matrix(X, "X", self.basis)
+        self._require_parts(X.shape[1], self.dtype)
+        qsgp_options.require_conjugate(self.likelihood)
+        B, D, log_c = chevron.best_factor(
+            self.basis,
+            X,
+            self.num_data / X.shape[0] / self.likelihood.variance,
+            num_head=self.num_head,
+            with_columns=self.covariance == "chevron",
+        )
+        L = self.num_latent_gps
+        self.q_log_scale.assign(tf.tile(log_c[:, None], [1, L]))
+        if self.q_block is not None:
+            self.q_block.assign(tf.tile(B[None], [L, 1, 1]))
+        if self.q_columns is not None:
+            self.q_columns.assign(tf.tile(D[:, None], [1, L, 1]))
+            if self.anchors is not None and not self.anchors.is_empty:
+                self.anchors.refresh(self.basis, self.tail)
 
     def exact_elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
@@ -215,7 +465,13 @@ class QSGP(SubsampledStep, VariationalModel):
         :raises ValueError: if ``basis_batch_size`` is less than the number of functions that can be
             drawn.
         """
-        qsgp_options.require_all_functions(self)
+        if self.basis_batch_size < self.num_tail:
+            raise ValueError(
+                "training_loss_closure is for a loss that is the same in every call, but with "
+                f"basis_batch_size={self.basis_batch_size} each call draws some of the "
+                f"{self.num_tail} functions, and its gradient would reach all rows: train with "
+                f"gs.training.fit, or build the model with basis_batch_size={self.num_tail}."
+            )
         return super().training_loss_closure(data, compile=compile)
 
     @reads_parameters
@@ -239,60 +495,34 @@ class QSGP(SubsampledStep, VariationalModel):
             precompute_cache=cache,
         )
 
-    def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
-        """
-        Take support rows before step 0, and compute again what is known there, O(p m): once the
-        hyperparameters have moved by a twentieth (or at all, if they are not trained), every
-        10,000 steps against rounding, and of "tracked" with each new batch.
-
-        `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
-
-        :param data: returns the batch of this step.
-        :raises ValueError: for a step that is no number of one, or data that do not fit the model.
-        """
-        qsgp_options.require_call(step, data)
-        if self.anchors is None:
-            return
-        tracked = self.variance_reduction == "tracked"
-        hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
-        if step == 0 or (tracked and step % hold == 0):
-            X, Y = self._require_data(data())
-            X = X if tracked else qsgp_options.support_rows(self, X)
-            self.anchors.refresh(self.basis, self.tail, X, Y)
-        elif qsgp_options.is_due(step, self.anchors, self.basis):
-            self._refresh_anchors()
-
-    def update_covariance(self, X: Any) -> None:
-        """
-        Set C to the best one of its shape, for Gaussian noise; the mean has no part in it.
-
-        Proposition 1 for the diagonal, ``c_r = (phi_r^T phi_r / noise + s_r)^-1/2``; a block is the
-        factor of its precision's inverse; the columns of a chevron need that of all m weights, so
-        m is limited to 4,096 there. O(n m + n h^2 + h^3) for n rows, or O(n m^2 + m^3).
-
-        :param X: ``[n, D]``, training inputs: all, or a random part of them, each of which then
-            stands for ``num_data / n`` rows. A block needs several times h of them.
-        :raises ValueError: for another likelihood, or a chevron over too many functions.
-        """
-        X = qsgp_options.require_inputs(X, "X", self.basis)
-        self._require_parts(X.shape[1], self.dtype)
-        qsgp_options.require_conjugate(self.likelihood)
-        B, columns, log_c = best_covariance(self, X)
-        self.q_log_scale.assign(log_c)
-        if self.q_block is not None:
-            self.q_block.assign(B)
-        if self.q_columns is not None:
-            self.q_columns.assign(columns)
-            self._refresh_anchors()
-
-    def _refresh_anchors(self) -> None:
-        """On the rows that there are, if there are any yet."""
-        if self.anchors is not None and not self.anchors.is_empty:
-            rows, outputs = (tf.convert_to_tensor(v) for v in (self.anchors.X, self.anchors.Y))
-            self.anchors.refresh(self.basis, self.tail, rows, outputs)
-
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        if hasattr(self, "anchors"):  # once all is there
-            qsgp_options.require_own_parts(self)
-            component_checks.require_kernel(self.basis.kernel, num_columns)
+        if not hasattr(self, "anchors"):
+            return
+        basis, site = self.basis, self.site_estimator
+        if basis.precision == "dense" and basis.trainable_variables:
+            raise ValueError(
+                f"the hyperparameters of a {type(basis).__name__} with a dense prior precision "
+                "must be fixed: the elbo has its determinant, which no step can afford. Learn them "
+                "on a part of the data, then gpflow.utilities.set_trainable(basis, False)."
+            )
+        qsgp_options.require_estimators(self.likelihood, self.variance_reduction, site)
+        qsgp_options.require_draw_size(self.basis_batch_size, self.num_tail, site)
+        qsgp_options.require_augmentation(self.augmentation, basis, self.likelihood)
+        if self.num_data is None:
+            raise ValueError("num_data must be the number of training rows, got None.")
+        if (self.anchors is not None) != (self.variance_reduction in qsgp_options.ANCHORED):
+            raise ValueError(
+                "variance_reduction must be chosen when the model is built; it was assigned "
+                f"{self.variance_reduction!r}: build a new model."
+            )
+        m, h, L = basis.num_basis, self.num_head, self.num_latent_gps
+        qsgp_options.require_variable(self.q_mu, "q_mu", (m, L))
+        qsgp_options.require_variable(self.q_log_scale, "q_log_scale", (m - h, L))
+        qsgp_options.require_variable(
+            self.q_block, "q_block", (L, h, h) if h else None, gpflow.Parameter
+        )
+        chevrons = self.covariance == "chevron"
+        qsgp_options.require_variable(
+            self.q_columns, "q_columns", (m - h, L, h) if chevrons else None
+        )

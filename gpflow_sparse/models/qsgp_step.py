@@ -1,316 +1,280 @@
-"""What a step of a sub-sampled model draws, reads and computes."""
+"""A step of a QSGP: the functions it draws, the rows it reads and writes, and the support rows."""
 
-import abc
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import gpflow
+import numpy as np
 import tensorflow as tf
-from gpflow.likelihoods import Gaussian
+from gpflow.kernels import Kernel
 
-from gpflow_sparse.inference import chevron, subsampling
+from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.chevron import Head, Tail
-from gpflow_sparse.inference.subsampling import Anchor, Pair
-from gpflow_sparse.models import estimates, literal, rowwise
-from gpflow_sparse.models.anchors import Anchors, trained_hyperparameters
-from gpflow_sparse.models.estimates import Batch, Drawn, Functions
-from gpflow_sparse.models.rowwise import RowUpdate
-from gpflow_sparse.validation import component_checks
+from gpflow_sparse.inference.subsampling import Anchor, Draw, Functions, Pair, scaled_products
+from gpflow_sparse.numerics import linalg
 
-Draws = Sequence[tf.Tensor]
-"""Two draws of functions that do not know of each other ("literal" takes a third): places in the
-tail, ``[k]`` each."""
+# Relative change of a hyperparameter at which what is known becomes too old to be of use.
+_MOVED = 0.05
+# Steps between looks at the hyperparameters; steps whose rounding adds up to 1e-5 in float32.
+_LOOK_EVERY, _ROUNDED_AFTER = 100, 10_000
 
 
-class SubsampledStep(abc.ABC):
-    """The part of :class:`~gpflow_sparse.models.QSGP` that sees a draw and not all functions."""
+class SubsampledStep:
+    """
+    The rows of the long variables that a step reads and writes.
 
-    likelihood: Any
-    mean_function: Any
-    num_data: Any
-    num_latent_gps: int
-    num_head: int
-    basis_batch_size: int
-    variance_reduction: str
-    site_estimator: str
-    anchors: Anchors | None
-    q_mu: tf.Variable
-    q_block: Any
-    q_log_scale: tf.Variable
-    q_columns: tf.Variable | None
-    trainable_variables: Sequence[tf.Variable]
-    _require_data: Callable[[Any], tuple[tf.Tensor, tf.Tensor]]
-    default_optimizer = "adagrad"
+    Those are the rows of the head and of the functions in either draw, of the mean ``q_mu``, of
+    ``q_log_scale`` and ``q_columns`` (which have no head), and of the prior precision if gradients
+    move it. :meth:`read` takes the values of these rows apart again into head and draws.
+    """
 
-    @property
-    @abc.abstractmethod
-    def basis(self) -> Any:
-        """The basis that the weights belong to."""
-
-    @property
-    @abc.abstractmethod
-    def head(self) -> Head:
-        """q of the head."""
-
-    @property
-    def num_tail(self) -> int:
-        """``m - h``, the functions that are sampled."""
-        return int(self.basis.num_basis - self.num_head)
-
-    @property
-    def long_variables(self) -> tuple[tf.Variable, ...]:
-        found = [self.q_mu, self.q_log_scale]
-        if self.q_columns is not None:
-            found.append(self.q_columns)
-        if self._trains_precision:
-            found.append(self.basis.log_precision)
-        return tuple(found)
-
-    @property
-    def small_variables(self) -> list[tf.Variable]:
-        """All trainable variables but the long ones."""
-        long = {variable.ref() for variable in self.long_variables}
-        return [v for v in self.trainable_variables if v.ref() not in long]
-
-    def sparse_step(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        optimizer: Any,
-        *,
-        move: Any = True,
-        scale: float = 1.0,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def __init__(self, model: Any, draws: Sequence[tf.Tensor], *, unique: bool = True) -> None:
         """
-        One training step on the batch ``(X [n, D], Y [n, P])``; see
-        :func:`gpflow_sparse.models.rowwise.sparse_step`.
+        :param model: a QSGP.
+        :param draws: two independent draws of functions: places in the tail, ``[k]`` each.
+        :param unique: read each row once, as an update of rows needs it.
         """
-        update = self._row_update(*self._require_data(data))
-        return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
+        self._model, self.draws = model, draws
+        both = tf.concat(draws, axis=0)  # [2 k]
+        self.taken, self.places = tf.unique(both) if unique else (both, tf.range(tf.size(both)))
+        h = model.num_head
+        self.indices = tf.concat([tf.range(h), h + self.taken], axis=0)
+        self.rows = [(model.q_mu, self.indices), (model.q_log_scale, self.taken)]
+        if model.q_columns is not None:
+            self.rows.append((model.q_columns, self.taken))
+        if model.trains_precision:
+            self.rows.append((model.basis.log_precision, self.indices))
 
-    def step_gradients(
-        self, data: tuple[tf.Tensor, tf.Tensor]
-    ) -> tuple[tf.Tensor, rowwise.Gradients]:
-        """The loss and the gradients of a step; see ``rowwise.step_gradients``."""
-        update = self._row_update(*self._require_data(data))
-        return rowwise.step_gradients(update, self.small_variables)
-
-    @property
-    def _trains_precision(self) -> bool:
-        """Whether the prior's precision is moved by gradients."""
-        return self.basis.precision == "diagonal" and self.basis.log_precision.trainable
-
-    def _draw(self) -> Draws:
-        number = 3 if self.variance_reduction == "literal" else 2
-        size, count = self.num_tail, self.basis_batch_size
-        return [subsampling.draw_indices(size, count) for _ in range(number)]
-
-    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> RowUpdate:
-        draws = self._draw()
-        taken, places = tf.unique(tf.concat(draws, axis=0))
-        whole = tf.concat([tf.range(self.num_head), self.num_head + taken], axis=0)
-        rows = [(self.q_mu, whole), (self.q_log_scale, taken)]
-        if self.q_columns is not None:
-            rows.append((self.q_columns, taken))
-        if self._trains_precision:
-            rows.append((self.basis.log_precision, whole))
-        seen: list[Seen] = []
-
-        def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
-            head, precision, drawn = self._from_rows(values, whole, places)
-            elbo, found = self._objective(X, Y, draws, head, precision, drawn, anchored=True)
-            seen.append(found)
-            return -(elbo + self.log_prior_density())  # type: ignore[attr-defined]
-
-        def moved(changes: Sequence[tf.Tensor]) -> None:
-            self._follow(changes, taken, places, seen[0])
-
-        return RowUpdate(rows, loss, moved)
-
-    def _from_rows(
-        self, values: Sequence[tf.Tensor], whole: tf.Tensor, places: tf.Tensor
-    ) -> tuple[Head, tf.Tensor, list[Drawn]]:
-        """q of the head and of both draws, from the rows of the long variables that were read."""
-        h, count = self.num_head, self.basis_batch_size
-        mu, log_c = values[0], values[1]
-        D = None if self.q_columns is None else values[2]
-        if self._trains_precision:
+    def read(self, values: Sequence[tf.Tensor]) -> tuple[Head, tf.Tensor, list[Draw]]:
+        """
+        :param values: of :attr:`rows`.
+        :return: q of the head, the head's prior precision ``[h]``, and both draws.
+        """
+        model, h = self._model, self._model.num_head
+        if model.trains_precision:
             precision = tf.exp(values[-1])
         else:
-            precision = self.basis.precision_diagonal(whole)
-        tail = [mu[h:], log_c, D]
-        drawn = []
-        for at in tf.split(places, places.shape[0] // count):
-            own = Tail(*(None if part is None else tf.gather(part, at) for part in tail))
-            drawn.append(Drawn(own, tf.gather(precision[h:], at)))
-        return Head(mu[:h], self.head.B), precision[:h], drawn
+            precision = model.basis.precision_diagonal(self.indices)
+        parts = [values[0][h:], values[1], None if model.q_columns is None else values[2]]
+        draws = []
+        for indices, at in zip(self.draws, tf.split(self.places, 2), strict=True):
+            tail = Tail(*(None if part is None else tf.gather(part, at) for part in parts))
+            draws.append(Draw(indices, tail, tf.gather(precision[h:], at)))
+        return Head(values[0][:h], model.head.B), precision[:h], draws
 
-    def _elbo_from(self, X: tf.Tensor, Y: tf.Tensor, draws: Draws, *, anchored: bool) -> tf.Tensor:
-        """The estimate that these draws give."""
-        h = self.num_head
-        drawn = []
-        for places in draws:
-            D = None if self.q_columns is None else tf.gather(self.q_columns, places)
-            tail = Tail(tf.gather(self.q_mu, h + places), tf.gather(self.q_log_scale, places), D)
-            drawn.append(Drawn(tail, self.basis.precision_diagonal(h + places)))
-        precision = self.basis.precision_diagonal(tf.range(h))
-        return self._objective(X, Y, draws, self.head, precision, drawn, anchored=anchored)[0]
+    def first_places(self) -> tf.Tensor:
+        """Where in the two draws, one after the other, each function taken comes first."""
+        order = tf.range(tf.size(self.places))
+        return tf.math.unsorted_segment_min(order, self.places, tf.size(self.taken))
 
-    def _objective(
-        self,
-        X: tf.Tensor,
-        Y: tf.Tensor,
-        draws: Draws,
-        head: Head,
-        head_precision: tf.Tensor,
-        drawn: Sequence[Drawn],
-        *,
-        anchored: bool,
-    ) -> tuple[tf.Tensor, "Seen"]:
-        """The elbo, and what was computed for it that the end of a step may need."""
-        if self.variance_reduction == "literal":
-            return literal.elbo(self, X, Y, draws, drawn), Seen(None, None)
-        anchors = self.anchors if anchored else None
-        if anchors is not None and anchors.is_empty:
-            raise ValueError(
-                "the support rows have not been taken yet: call "
-                "model.prepare_step(0, lambda: data) first, as training.fit does."
-            )
-        if anchors is not None and self.variance_reduction == "tracked":
-            X, Y = anchors.batch(X.shape[1], Y.shape[1])
-        Phi, support = self._functions(X, draws, anchors)
-        scale = tf.constant(self.num_tail / self.basis_batch_size, X.dtype)
-        first, second = (chevron.tail_vectors(draw.tail) for draw in drawn)
-        anchor, W = None, None
-        if anchors is not None and support is not None:
-            W = anchors.weights(X) if self.variance_reduction == "anchored" else None
-            anchor = anchors.anchor(support, (first, second), scale, W)
-        terms = self._expectations(X, Y, Phi, head, drawn, (first, second), scale, anchor, support)
-        batch_weight = self.num_data / tf.cast(tf.shape(X)[0], X.dtype)
-        expected = batch_weight * tf.reduce_sum(terms)
-        if anchor is not None and self.variance_reduction == "eq3":
-            expected = expected + self._printed_control(anchor)
-        dense = self.basis.precision == "dense"
-        kl = estimates.kl_term(head, head_precision, drawn, scale, dense=dense)
-        if dense:
-            kl = kl + 0.5 * self._dense_penalty(draws, drawn, scale, anchors, support)
-        return expected - kl, Seen(Phi, support)
+    def tail_changes(self, changes: Sequence[tf.Tensor]) -> Pair:
+        """
+        Changes of the tail's vectors at the functions of each draw, ``[k, Q]``; where both drew a
+        function, at the first only.
 
-    def _functions(
-        self, X: tf.Tensor, draws: Draws, anchors: Anchors | None
-    ) -> tuple[Functions, Pair | None]:
-        """Functions of the head and of both draws at X, and of both draws at the anchors' rows."""
-        h, count = self.num_head, self.basis_batch_size
-        chosen = h + tf.concat(draws, axis=0)
-        every = tf.concat([tf.range(h), chosen], axis=0)
-        if anchors is None:
-            return _split(self.basis(X, every), h, count), None
-        own = self.variance_reduction == "tracked"
-        if trained_hyperparameters(self.basis):  # the anchors' functions are of another time
-            at_rows = anchors.basis(anchors.rows(X.shape[1]), chosen)
-            return _split(self.basis(X, every), h, count), (at_rows[:, :count], at_rows[:, count:])
-        rows = X if own else tf.concat([X, anchors.rows(X.shape[1])], axis=0)
-        values = self.basis(rows, every)
-        Phi = _split(values[: tf.shape(X)[0]], h, count)
-        at_rows = values[:, h:] if own else values[tf.shape(X)[0] :, h:]
-        return Phi, (at_rows[:, :count], at_rows[:, count:])
+        :param changes: of :attr:`rows`.
+        """
+        D = None if self._model.q_columns is None else changes[2]
+        vectors = chevron.tail_vectors(Tail(changes[0][self._model.num_head :], changes[1], D))
+        first = tf.gather(self.first_places(), self.places)
+        once = tf.cast(first == tf.range(tf.size(self.places)), vectors.dtype)[:, None]
+        first_draw, second_draw = tf.split(tf.gather(vectors, self.places) * once, 2)
+        return first_draw, second_draw
 
-    def _expectations(
-        self,
-        X: tf.Tensor,
-        Y: tf.Tensor,
-        Phi: Functions,
-        head: Head,
-        drawn: Sequence[Drawn],
-        vectors: Pair,
-        scale: tf.Tensor,
-        anchor: Anchor | None,
-        support: Pair | None,
-    ) -> tf.Tensor:
-        """``E_q[log p(y | f)]`` of each row."""
-        batch = Batch(X, Y, self._mean(X))
-        corrector = None if self.variance_reduction == "eq3" else anchor
-        raw, value = estimates.projections(Phi, head, vectors, scale, corrector)
-        spread = estimates.spreads(Phi, drawn, scale)
-        if isinstance(self.likelihood, Gaussian):
-            return estimates.gaussian_terms(self.likelihood, batch, raw, value, spread)
-        if self.site_estimator == "strict":
-            inflated = (scale * spread[0], scale * spread[1])
-            return estimates.site_terms(self.likelihood, batch, raw, inflated, None)
-        excess = None
-        if self.site_estimator == "absorbed":
-            W = None if anchor is None else anchor.weights
-            at_rows = None if anchor is None else support
-            excess = estimates.excesses(
-                Phi, vectors, self.num_tail, self.num_latent_gps, at_rows, W
-            )
-        # an anchor's gradient flows through the other draw, which must have no part in the rest
-        beside = (spread[1], spread[0]) if corrector is None else spread
-        return estimates.site_terms(self.likelihood, batch, value, beside, excess)
 
-    def _mean(self, X: tf.Tensor) -> tf.Tensor:
-        """The mean function, ``[n, L]``."""
-        latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
-        value = self.mean_function(X)
-        return latent + component_checks.require_mean(value, latent, self.mean_function)
+class Anchors(tf.Module):
+    """
+    Support rows, the functions as they were at some time, and the tail's projections there.
 
-    def _printed_control(self, anchor: Anchor) -> tf.Tensor:
-        """Eq. (3) of the paper as it enters the elbo."""
-        rows = tf.cast(tf.shape(anchor.exact)[0], anchor.exact.dtype)
-        control = tf.reduce_sum(subsampling.printed_control_variate(anchor))
-        return -0.5 * self.num_data / (rows * self.likelihood.variance) * control
+    ``values = Phi_p V`` is computed once, O(p m Q), and then follows every move of a few weights:
+    ``values += Phi_p[:, u] (V_u,new - V_u)`` (proposition 3 of Evans and Nair, "Quadruply
+    Stochastic Gaussian Processes", 2020). For that the functions have to stay what they were: the
+    basis is a copy, whose hyperparameters follow only in :meth:`refresh`.
+    """
 
-    def _dense_penalty(
-        self,
-        draws: Draws,
-        drawn: Sequence[Drawn],
-        scale: tf.Tensor,
-        anchors: Anchors | None,
-        support: Pair | None,
-    ) -> tf.Tensor:
-        """``mu^T S mu``."""
-        first, second = (draw.tail.mu for draw in drawn)
-        pair = None
-        if anchors is not None and support is not None:
-            centers = (tf.gather(self.basis.centers, places) for places in draws)
-            at_first, at_second = (
-                anchors.anchor(support, (first, second), scale, anchors.weights(rows))
-                for rows in centers
-            )
-            pair = (at_second, at_first)
-        precision = self.basis.prior_precision(draws[1], draws[0])
-        return estimates.dense_penalty(precision, (first, second), scale, pair)
+    def __init__(self, basis: FiniteBasis, num_head: int, num_vectors: int) -> None:
+        """
+        :param num_head: h; the tail begins there.
+        :param num_vectors: Q.
+        """
+        super().__init__()
+        self.basis = gpflow.utilities.deepcopy(basis)
+        gpflow.utilities.set_trainable(self.basis, False)
+        for value in gpflow.utilities.parameter_dict(self.basis).values():
+            if isinstance(value, gpflow.Parameter):
+                value.prior = None  # the model's own basis has it already
+        self.num_head = num_head
 
-    def _follow(
-        self,
-        changes: Sequence[tf.Tensor],
-        taken: tf.Tensor,
-        places: tf.Tensor,
-        seen: "Seen",
+        def empty(*shape: int | None) -> tf.Variable:
+            start = np.zeros([size or 0 for size in shape])
+            return tf.Variable(start, trainable=False, shape=shape, dtype=basis.dtype)
+
+        self.X, self.Y = empty(None, None), empty(None, None)
+        self.factor, self.values = empty(None, None), empty(None, num_vectors)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copied or unpickled, TensorFlow's variables forget that their size may change."""
+        self.__dict__.update(state)
+        for name in ("X", "Y", "factor", "values"):
+            value = getattr(self, name)
+            if isinstance(value, tf.Variable):  # gpflow.utilities.freeze leaves tensors
+                shape = [None, value.shape[1] if name == "values" else None]
+                setattr(self, name, tf.Variable(value, trainable=value.trainable, shape=shape))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no rows yet."""
+        with tf.init_scope():
+            return int(tf.shape(self.values)[0]) == 0
+
+    def refresh(
+        self, basis: FiniteBasis, tail: Tail, data: tuple[tf.Tensor, tf.Tensor] | None = None
     ) -> None:
-        """Weights have moved: keep what the anchors know of them exact."""
-        if self.anchors is None or seen.support is None:
+        """
+        Take the basis and the weights as they are now; O(p m Q + p^3).
+
+        :param data: new rows ``(X [p, D], Y [p, P])``; None for those that there are.
+        :raises ValueError: for a basis that is not the one this was made for.
+        """
+        if _settings(basis) != _settings(self.basis):
+            raise ValueError(
+                "kernel must hold the basis that the model was built with, and it holds another: "
+                "build a new model for it."
+            )
+        for mine, live in zip(self.basis.variables, basis.variables, strict=True):
+            mine.assign(live)
+        if data is not None:
+            self.X.assign(data[0])
+            self.Y.assign(data[1])
+        X = tf.convert_to_tensor(self.X)
+        K = linalg.add_jitter(self._covariance(X, X), linalg.jitter(self.basis.kernel.K_diag(X)))
+        self.factor.assign(linalg.cholesky(K, "Kpp (covariance of the support rows)"))
+        weights = [part for part in (tail.mu, tail.D) if part is not None]
+        if not any(bool(tf.reduce_any(part != 0.0)) for part in weights):
+            self.values.assign(tf.zeros([X.shape[0], self.values.shape[1]], self.values.dtype))
             return
-        D = None if self.q_columns is None else changes[2]
-        vectors = chevron.tail_vectors(Tail(changes[0][self.num_head :], changes[1], D))
-        first = tf.gather(first_places(places, tf.size(taken)), places)
-        once = tf.cast(first == tf.range(tf.size(places)), vectors.dtype)[:, None]
-        spread = tf.gather(vectors, places) * once  # [2 k, Q], what both draws took counted once
-        count = self.basis_batch_size
-        self.anchors.follow(seen.support, (spread[:count], spread[count:]))
+
+        # not compiled: a function made here would be traced anew in every call
+        self.values.assign(
+            chevron.tail_projections(lambda i: self.basis(X, i), self.num_head, weights, X.shape[0])
+        )
+
+    def is_due(self, step: int, basis: FiniteBasis) -> bool:
+        """Whether a step should begin with :meth:`refresh`, on the rows that there are."""
+        if step and step % _ROUNDED_AFTER == 0:
+            return True
+        if not trained_hyperparameters(basis):  # a step takes both copies for one
+            return self._has_moved(basis, by=0.0)
+        return step % _LOOK_EVERY == 0 and self._has_moved(basis, by=_MOVED)
+
+    def _has_moved(self, basis: FiniteBasis, by: float) -> bool:
+        """Whether a hyperparameter of the basis has moved by more than this part of itself."""
+        mine, live = (gpflow.utilities.parameter_dict(part) for part in (self.basis, basis))
+        for path, parameter in mine.items():
+            if path.endswith(".log_precision"):  # long, and the functions do not depend on it
+                continue
+            then, now = np.asarray(parameter), np.asarray(live[path])
+            if np.abs(now - then).max(initial=0.0) > by * np.abs(then).max(initial=0.0):
+                return True
+        return False
+
+    def rows(self, num_columns: int | None) -> tf.Tensor:
+        """
+        ``X [p, D]``.
+
+        :raises ValueError: for another number of columns than they have.
+        """
+        with tf.init_scope():
+            found = int(tf.shape(self.X)[1])
+        if num_columns not in (None, found):
+            raise ValueError(
+                f"X must have {found} column(s), as the support rows have; got {num_columns}. For "
+                "other data call model.prepare_step(0, lambda: data) first."
+            )
+        return tf.ensure_shape(self.X, [None, num_columns])
+
+    def batch(self, num_columns: int | None, num_outputs: int | None) -> tuple[Any, Any]:
+        """The rows as a batch ``(X [p, D], Y [p, P])``."""
+        return self.rows(num_columns), tf.ensure_shape(self.Y, [None, num_outputs])
+
+    def weights(self, X: tf.Tensor) -> tf.Tensor:
+        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the tail at the rows."""
+        K = self._covariance(self.rows(X.shape[1]), X)  # [p, n]
+        half = linalg.solve_triangular(self.factor, K)
+        return tf.transpose(linalg.solve_triangular(self.factor, half, adjoint=True))
+
+    def anchor(self, Phi: Pair, vectors: Pair, scale: Any, W: tf.Tensor | None) -> Anchor:
+        """
+        :param Phi: the functions of both draws at the rows, ``[p, k]``.
+        :param vectors: the tail's vectors of both draws, ``[k, Q]``.
+        :param scale: functions in the tail over functions drawn.
+        :param W: see :class:`~gpflow_sparse.inference.subsampling.Anchor`.
+        """
+        return Anchor(W, scaled_products(Phi, vectors, scale), tf.convert_to_tensor(self.values))
+
+    def follow(self, Phi: Pair, changes: Pair) -> None:
+        """Weights have moved: functions ``[p, k]`` and the changes of their vectors ``[k, Q]``."""
+        first, second = scaled_products(Phi, changes, 1.0)
+        self.values.assign_add(first + second)
+
+    def _covariance(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """Of the tail: the kernel, less the head's part of it where the basis puts that first."""
+        K = self.basis.kernel(X, X2)
+        h = self.num_head
+        if h == 0 or not (self.basis.is_projection or self.basis.num_leading == h):
+            return K
+        head = tf.range(h)
+        return K - tf.linalg.matmul(self.basis(X, head), self.basis(X2, head), transpose_b=True)
 
 
-class Seen(NamedTuple):
-    """Functions that a step has computed."""
+def functions_at(
+    basis: FiniteBasis,
+    h: int,
+    X: tf.Tensor,
+    draws: Sequence[Draw],
+    anchors: Anchors | None,
+    *,
+    tracked: bool,
+) -> Functions:
+    """
+    Functions of the head and of both draws at X, and of both draws at the support rows.
 
-    batch: Functions | None
-    """At the rows of the batch."""
-    support: Pair | None
-    """Of both draws at the rows of the anchors, ``[p, k]``."""
+    :param h: functions in the head.
+    :param tracked: X are the support rows.
+    """
+    drawn = h + tf.concat([draw.indices for draw in draws], axis=0)  # [2 k]
+    every = tf.concat([tf.range(h), drawn], axis=0)
+    at_support = None
+    if anchors is None or tracked or trained_hyperparameters(basis):
+        values = basis(X, every)  # [n, h + 2 k]
+    else:
+        both = basis(tf.concat([X, anchors.rows(X.shape[1])], axis=0), every)
+        values, at_support = both[: tf.shape(X)[0]], both[tf.shape(X)[0] :, h:]
+    if anchors is not None and trained_hyperparameters(basis):
+        # the anchors' functions are of an earlier time
+        at_support = anchors.basis(anchors.rows(X.shape[1]), drawn)
+    elif tracked:
+        at_support = values[:, h:]
+    return Functions(values[:, :h], _halves(values[:, h:]), _halves(at_support))
 
 
-def first_places(places: tf.Tensor, num_taken: tf.Tensor) -> tf.Tensor:
-    """Where in ``places [2 k]`` each of the functions taken comes up first, ``[num_taken]``."""
-    return tf.math.unsorted_segment_min(tf.range(tf.size(places)), places, num_taken)
+def _halves(values: tf.Tensor | None) -> Any:
+    """Functions ``[n, 2 k]`` as those of each draw, ``[n, k]``."""
+    return None if values is None else tuple(tf.split(values, 2, axis=1))
 
 
-def _split(values: tf.Tensor, h: int, count: int) -> Functions:
-    return Functions(values[:, :h], (values[:, h : h + count], values[:, h + count :]))
+def trained_hyperparameters(basis: FiniteBasis) -> list[tf.Variable]:
+    """Trainable variables that the functions depend on, unlike the precision of their weights."""
+    precision = getattr(basis, "log_precision", None)
+    return [variable for variable in basis.trainable_variables if variable is not precision]
+
+
+def _settings(basis: FiniteBasis) -> tuple[Any, ...]:
+    """What tells one basis from another, but for the values of its variables."""
+    settings: list[Any] = []
+    parts = (part for part in basis.submodules if isinstance(part, FiniteBasis | Kernel))
+    for part in (basis, *parts):
+        own = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | str)}
+        settings += [type(part), {k: v for k, v in own.items() if not k.startswith("_")}]
+    return tuple(settings)

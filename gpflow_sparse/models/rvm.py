@@ -10,8 +10,9 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian, Likelihood
 
 from gpflow_sparse.bases import KernelDictionary
+from gpflow_sparse.inference.subsampling import Functions
 from gpflow_sparse.models.qsgp import QSGP
-from gpflow_sparse.models.qsgp_step import Seen, first_places
+from gpflow_sparse.models.qsgp_step import SubsampledStep
 
 # Precisions are kept within what float32 and a Cholesky factor can hold.
 _LEAST_LOG, _MOST_LOG = np.log(1e-6), np.log(1e8)
@@ -60,7 +61,7 @@ class RVM(QSGP):
             constant=constant,
             initial_precision=initial_precision,
         )
-        # no gradient moves it: it follows from q, see _follow
+        # no gradient moves it: it follows from q, see _after_step
         basis.log_precision = tf.Variable(basis.log_precision, trainable=False)
         likelihood = Gaussian() if likelihood is None else likelihood
         super().__init__(
@@ -77,15 +78,12 @@ class RVM(QSGP):
 
         :raises ValueError: if nothing would be left to sample.
         """
-        keep = np.flatnonzero(
-            self._relevant(threshold) | (np.arange(self.q_mu.shape[0]) < self.num_head)
-        )
-        constant = self.basis.constant
-        num_centers = self.basis.centers.shape[0]
-        if constant:
-            keep = np.union1d(keep, [num_centers])
-        tail = keep[keep >= self.num_head] - self.num_head
-        if not len(tail) or not (keep < num_centers).any():
+        h, M = self.num_head, self.basis.centers.shape[0]
+        keep = self._relevant(threshold)
+        keep[:h] = True
+        keep[M:] = True  # the constant, if there is one
+        centers, tail = np.flatnonzero(keep[:M]), np.flatnonzero(keep[h:])
+        if not len(tail) or not len(centers):
             raise ValueError(
                 f"threshold must leave at least one center; none has a precision below {threshold}."
             )
@@ -94,12 +92,12 @@ class RVM(QSGP):
             for part in (self.basis.kernel, self.likelihood, self.mean_function)
         )
         small = RVM(
-            self.basis.centers.numpy()[keep[keep < num_centers]],
+            self.basis.centers.numpy()[centers],
             kernel,
             likelihood,
             num_data=self.num_data,
             basis_batch_size=min(self.basis_batch_size, len(tail)),
-            constant=constant,
+            constant=self.basis.constant,
             covariance=self.covariance,
             num_dense_columns=self.num_head or None,
             variance_reduction=self.variance_reduction,
@@ -109,8 +107,8 @@ class RVM(QSGP):
             num_support=self.num_support,
             support=None if self.support is None else self.support.numpy(),
         )
-        small.basis.log_precision.assign(tf.gather(self.basis.log_precision, keep))
-        small.q_mu.assign(tf.gather(self.q_mu, keep))
+        small.basis.log_precision.assign(self.basis.log_precision.numpy()[keep])
+        small.q_mu.assign(self.q_mu.numpy()[keep])
         small.q_log_scale.assign(tf.gather(self.q_log_scale, tail))
         if small.q_block is not None:
             small.q_block.assign(self.q_block)
@@ -126,54 +124,40 @@ class RVM(QSGP):
         return self.basis.log_precision.numpy() < np.log(float(threshold))
 
     @property
-    def _trains_precision(self) -> bool:
-        return False  # also after gpflow.utilities.set_trainable(model, True): see _follow
+    def trains_precision(self) -> bool:
+        """False, even if all is set trainable: the precisions follow from q."""
+        return False
 
     @property
     def small_variables(self) -> list[tf.Variable]:
-        """All trainable variables but the long ones and the precisions, which follow from q."""
+        """All trainable variables but the long ones and the precisions."""
         return [v for v in super().small_variables if v is not self.basis.log_precision]
 
-    def _follow(
-        self,
-        changes: Sequence[tf.Tensor],
-        taken: tf.Tensor,
-        places: tf.Tensor,
-        seen: Seen,
+    def _after_step(
+        self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
     ) -> None:
-        super()._follow(changes, taken, places, seen)
-        h = self.num_head
-        if self._has_closed_scales and seen.batch is not None:
-            self._set_scales(taken, places, seen.batch)
-        moments = tf.square(tf.gather(self.q_mu, h + taken))
-        moments += tf.exp(2.0 * tf.gather(self.q_log_scale, taken))
+        """
+        Set c, for Gaussian noise, and then s of the functions drawn to their maximizers.
+
+        They are used in later steps only: in the step itself the objective would be too good.
+        (With "tracked", which holds a batch for some steps, it is so by the variance of the sums.)
+        """
+        super()._after_step(step, changes, Phi)
+        if isinstance(self.likelihood, Gaussian) and self.likelihood.variance is not None:
+            # c_r = (N / n sum_l phi_lr^2 / noise + s_r)^-1/2 over the batch: proposition 1
+            means = tf.concat([tf.reduce_mean(tf.square(A), axis=0) for A in Phi.tails], axis=0)
+            squares = self.num_data * tf.gather(means, step.first_places())
+            s = self.basis.precision_diagonal(self.num_head + step.taken)
+            log_c = -0.5 * tf.math.log(squares / self.likelihood.variance + s)
+            log_c = tf.tile(log_c[:, None], [1, self.num_latent_gps])
+            self.q_log_scale.scatter_update(tf.IndexedSlices(log_c, step.taken))
+        variances = tf.exp(2.0 * tf.gather(self.q_log_scale, step.taken))  # Sigma_ii of the tail
         if self.q_columns is not None:
-            moments += tf.reduce_sum(tf.square(tf.gather(self.q_columns, taken)), axis=-1)
-        indices = h + taken
-        if h:
-            head = self.head
-            own = tf.square(head.mu) + tf.transpose(tf.reduce_sum(tf.square(head.B), axis=-1))
-            moments = tf.concat([own, moments], axis=0)
-            indices = tf.concat([tf.range(h), indices], axis=0)
-        log_s = -tf.math.log(tf.reduce_mean(moments, axis=1))
+            D = tf.gather(self.q_columns, step.taken)
+            variances += tf.reduce_sum(tf.square(D), axis=-1)
+        of_head = tf.transpose(tf.reduce_sum(tf.square(self.head.B), axis=-1))
+        variances = tf.concat([of_head, variances], axis=0)
+        moments = tf.square(tf.gather(self.q_mu, step.indices)) + variances
+        log_s = -tf.math.log(tf.reduce_mean(moments, axis=1))  # s_i = 1 / (mu_i^2 + Sigma_ii)
         log_s = tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)
-        self.basis.log_precision.scatter_update(tf.IndexedSlices(log_s, indices))
-
-    @property
-    def _has_closed_scales(self) -> bool:
-        """Whether proposition 1 holds: Gaussian noise of one variance."""
-        return isinstance(self.likelihood, Gaussian) and self.likelihood.variance is not None
-
-    def _set_scales(self, taken: tf.Tensor, places: tf.Tensor, batch: Any) -> None:
-        """
-        ``c_r = (N / n sum_l phi_lr^2 / noise + s_r)^-1/2`` over the rows of the batch: proposition
-        1, used in later steps only: in the step itself the objective would be too good. (Of a batch
-        that "tracked" holds for some steps it is so, by the variance of the sums.)
-        """
-        squares = [tf.reduce_mean(tf.square(part), axis=0) for part in batch.tails]
-        chosen = first_places(places, tf.size(taken))
-        sums = self.num_data * tf.gather(tf.concat(squares, axis=0), chosen)
-        s = self.basis.precision_diagonal(self.num_head + taken)
-        log_c = -0.5 * tf.math.log(sums / self.likelihood.variance + s)
-        log_c = tf.tile(log_c[:, None], [1, self.num_latent_gps])
-        self.q_log_scale.scatter_update(tf.IndexedSlices(log_c, taken))
+        self.basis.log_precision.scatter_update(tf.IndexedSlices(log_s, step.indices))

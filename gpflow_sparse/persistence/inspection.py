@@ -15,8 +15,8 @@ from gpflow.models import BayesianModel, GPModel
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.models import QSGP, SWSGP, DeepGP, SoftKI, VariationalModel
-from gpflow_sparse.models.anchors import Anchors
 from gpflow_sparse.models.base import SparseGPModel
+from gpflow_sparse.models.qsgp_step import Anchors
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER

@@ -1,4 +1,4 @@
-"""The posterior over so many weights that their functions are made some at a time."""
+"""The posterior over the weights of a basis, whose functions are computed in chunks."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ class ChevronPosterior(SparsePosterior):
     ``f = phi(x)^T w``, ``q(w) = N(mu, C C^T)``, ``C = [[B, 0], [D, diag(c)]]``; see
     ``gpflow_sparse.inference.chevron``.
 
-    Time O(N m (1 + h) L) and that of the basis, with ``full_cov`` O(N^2 m L); memory bounded in m
-    but for the weights themselves. A cached posterior keeps them as they were.
+    Time O(N m (1 + h) L) and that of the basis, with ``full_cov`` O(N^2 m L); memory independent of
+    m but for the weights themselves, of which a cached posterior keeps a copy.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class ChevronPosterior(SparsePosterior):
         mean, var = self._conditional_fused(X)
         return self._add_mean_function(X, mean), var, self.prior_kl()
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._predict_from_weights(Xnew, self._q(), full_cov, full_output_cov)
-
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """mu, log c, then B and D where there are any."""
         return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in self._q())
+
+    def _conditional_fused(
+        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._conditional_with_precompute(self._q(), Xnew, full_cov, full_output_cov)
 
     def _conditional_with_precompute(
         self,
@@ -100,52 +100,39 @@ class ChevronPosterior(SparsePosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._predict_from_weights(Xnew, cache, full_cov, full_output_cov)
-
-    def _predict_from_weights(
-        self, X: tf.Tensor, q: tuple[tf.Tensor, ...], full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        if X.shape.rank != 2:
-            return self._predict_batches(X, q, full_cov, full_output_cov)
-        head, tail = self._parts(q)
+        if Xnew.shape.rank != 2:
+            return self._predict_batches(cache, Xnew, full_cov, full_output_cov)
+        head, tail = self._parts(cache)
         mean, cov = chevron.moments(
-            lambda indices: self.basis(X, indices),
+            lambda indices: self.basis(Xnew, indices),
             head,
             tail,
-            tf.shape(X)[0],
+            tf.shape(Xnew)[0],
             full_cov=full_cov,
         )
         if self._augmentation is not None:
-            cov = self._augment(X, cov, self._augmentation, full_cov)
+            cov = self._augment(Xnew, cov, self._augmentation, full_cov)
         return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
 
     def _predict_batches(
-        self, X: tf.Tensor, q: tuple[tf.Tensor, ...], full_cov: bool, full_output_cov: bool
+        self, q: tuple[tf.Tensor, ...], X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """``X [..., N, D]``: all rows together, or one batch after the other for covariances."""
-        lead, flat = tf.shape(X)[:-2], tf.reshape(X, [-1, *X.shape[-2:]])
+
+        def predict(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return self._conditional_with_precompute(q, rows, full_cov, full_output_cov)
+
         if full_cov:
-            types = (X.dtype, X.dtype)
-            mean, cov = tf.map_fn(
-                tf.autograph.experimental.do_not_convert(
-                    lambda rows: self._predict_from_weights(rows, q, True, full_output_cov)
-                ),
-                flat,
-                fn_output_signature=types,
+            lead = tf.shape(X)[:-2]
+            found = tf.map_fn(
+                tf.autograph.experimental.do_not_convert(predict),
+                tf.reshape(X, [-1, *X.shape[-2:]]),
+                fn_output_signature=(X.dtype, X.dtype),
                 parallel_iterations=1,
             )
         else:
-            rows = tf.reshape(X, [-1, X.shape[-1]])
-            mean, cov = self._predict_from_weights(rows, q, False, full_output_cov)
-            inner = tf.shape(X)[-2]
-            mean, cov = (
-                tf.reshape(value, tf.concat([[-1, inner], tf.shape(value)[1:]], axis=0))
-                for value in (mean, cov)
-            )
-        mean, cov = (
-            tf.reshape(value, tf.concat([lead, tf.shape(value)[1:]], axis=0))
-            for value in (mean, cov)
-        )
+            lead, found = tf.shape(X)[:-1], predict(tf.reshape(X, [-1, X.shape[-1]]))
+        mean, cov = (tf.reshape(v, tf.concat([lead, tf.shape(v)[1:]], axis=0)) for v in found)
         return mean, cov
 
     def _augment(
@@ -174,7 +161,7 @@ class ChevronPosterior(SparsePosterior):
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
-        """Draws of the weights; exact, so ``num_features`` has no part in it."""
+        """Exact draws of the weights, for which ``num_features`` does not matter."""
         if self._augmentation is not None:
             raise ValueError(
                 "functions cannot be drawn with augmentation, which adds one at each test point; "
@@ -195,7 +182,7 @@ class ChevronPosterior(SparsePosterior):
         return FunctionDraws([ColumnPaths(self.basis, weights)], self.mean_function, self.input_dim)
 
     def _dense_terms(self, mu: tf.Tensor) -> tf.Tensor:
-        """``(mu^T S mu - log |S|) / 2`` for a precision that is no diagonal."""
+        """``(mu^T S mu - log |S|) / 2`` for a prior precision that is not diagonal."""
         m, L = mu.shape
         if m > chevron.MOST_DENSE:
             raise ValueError(
@@ -210,7 +197,7 @@ class ChevronPosterior(SparsePosterior):
         return 0.5 * (quadratic - L * logs)
 
     def _parts(self, q: tuple[tf.Tensor, ...]) -> tuple[Head, Tail]:
-        """Head and tail from :meth:`_q` or its cache."""
+        """Head and tail, from :meth:`_q` or the cache."""
         mu, log_c, *rest = q
         h = 0 if self._q_block is None else rest[0].shape[-1]
         B = rest[0] if h else tf.zeros([mu.shape[1], 0, 0], mu.dtype)
@@ -218,6 +205,6 @@ class ChevronPosterior(SparsePosterior):
         return Head(mu[:h], B), Tail(mu[h:], log_c, D)
 
     def _q(self) -> tuple[tf.Tensor, ...]:
-        """q as it is now; all else reads it through this."""
+        """The parameters of q as they are now."""
         values = (self._q_mu, self._q_log_scale, self._q_block, self._q_columns)
         return tuple(tf.convert_to_tensor(value) for value in values if value is not None)

@@ -96,7 +96,7 @@ class RunConfig:
     variance_reduction: str | None = option(
         None,
         "qsgp, rvm: variance reduction of gradients; anchored where that can be.",
-        choices=("anchored", "eq3", "tracked", "none", "literal"),
+        choices=("anchored", "eq3", "tracked", "none"),
     )
     site_estimator: str = option(
         "split",

@@ -1,18 +1,32 @@
-"""Optimizers for variables so long that a step may touch only some of their rows."""
+"""Optimizers for variables so long that a training step may update only some of their rows."""
 
 import math
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from gpflow_sparse.training.optimizers import require_rate
-from gpflow_sparse.training.row_steps import Rate, SparseOptimizer
+from gpflow_sparse.training.optimizers import adam, apply_scaled, require_rate
+
+Rate = float | Callable[[tf.Tensor], Any]
+
+# Hyperparameters see gradients from few rows and few functions, much noisier than usual.
+_DENSE_RATE = 0.001
 
 
-class SparseSGD(SparseOptimizer):
+class SparseOptimizer(tf.Module):
     """
-    Plain gradient steps: ``v <- v - rate g`` on the rows that are touched.
+    Base class of the optimizers that update some rows of a variable, an entry along its first axis.
+
+    :meth:`move_rows` reads and writes the given rows, of the variable and of the optimizer's memory
+    for it, and nothing else: its cost does not depend on the number of rows, and all other rows
+    keep their bits. Rows that are not updated do not decay, drift or age.
+
+    A training step is a number of calls to :meth:`move_rows` and at most one to
+    :meth:`move_dense`, in any order, then one to :meth:`advance`: only that advances
+    ``iterations``, of which the learning rate is a function. :meth:`apply_gradients` is such a
+    step in one call, so that these are also ordinary optimizers, for any model.
 
     :param learning_rate: a number of at least 0, a Keras learning-rate schedule, or any function of
         the number of steps done.
@@ -22,7 +36,168 @@ class SparseSGD(SparseOptimizer):
     """
 
     def __init__(self, learning_rate: Rate, *, dense: Any = None) -> None:
-        super().__init__(learning_rate, dense)
+        super().__init__()
+        self.learning_rate = learning_rate
+        if not callable(learning_rate):
+            require_rate(learning_rate)
+        if dense is not None and (isinstance(dense, type) or not hasattr(dense, "apply_gradients")):
+            raise ValueError(f"dense must be a Keras optimizer or None, got {dense!r}.")
+        self.dense = adam(_DENSE_RATE) if dense is None else dense
+        self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False, name="iterations")
+        self._slots: list[list[tf.Variable]] = []
+        # past tf.Module's bookkeeping, whose dictionaries want strings as keys
+        object.__setattr__(self, "_places", {})
+        object.__setattr__(self, "_dense_references", set())
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """``iterations``, all memory, and what ``dense`` holds once it has been built."""
+        slots = [slot for slots in self._slots for slot in slots]
+        held = self.dense.variables if self._dense_references else []
+        return [self.iterations, *slots, *(held() if callable(held) else held)]
+
+    def build(self, rows: Iterable[tf.Variable], dense: Iterable[tf.Variable] = ()) -> None:
+        """
+        Make the memory for these variables, once.
+
+        :param rows: variables that this optimizer moves.
+        :param dense: small ones, which the optimizer ``dense`` moves.
+        :raises ValueError: if there is memory for other variables, or one is not a ``tf.Variable``.
+        """
+        rows, dense = list(rows), list(dense)
+        for variable in [*rows, *dense]:
+            _require_variable(variable)
+        wanted = {v.ref() for v in rows}, {v.ref() for v in dense}
+        found = set(self._places), self._dense_references
+        if any(found) and found != wanted:
+            raise ValueError(
+                f"{type(self).__name__} has been built for other variables, whose memory it keeps: "
+                "make a new one for each model, and for each choice of trainable parameters."
+            )
+        for variable in rows:
+            self._slots_of(variable)
+        self._build_dense(dense)
+
+    def move_rows(
+        self,
+        variable: tf.Variable,
+        indices: tf.Tensor,
+        gradient: tf.Tensor,
+        scale: float | tf.Tensor = 1.0,
+    ) -> tf.Tensor:
+        """
+        Move some rows of a variable, down a loss.
+
+        O(u) time and memory for u rows, whatever the size of the variable.
+
+        :param variable: built on first use if it has not been yet.
+        :param indices: which rows ``[u]``; none twice, which is not checked.
+        :param gradient: of the loss at these rows, ``[u, ...]``.
+        :param scale: fraction of the step to be taken; the memory takes the whole of it.
+        :return: what was added to these rows, ``[u, ...]``.
+        :raises ValueError: for shapes that do not fit each other.
+        """
+        if not variable.shape.rank:
+            raise ValueError("variable must have rows, got a scalar: give it to dense.")
+        slots = self._slots_of(variable)
+        memory = [tf.gather(slot, indices) for slot in slots]
+        step, changed = self._step(memory, gradient, self._rate(variable.dtype))
+        delta = -_as_number(scale, variable.dtype) * step
+        _require_fits(delta, variable, indices)
+        for slot, value in zip(slots, changed, strict=True):
+            slot.scatter_update(tf.IndexedSlices(value, indices))
+        variable.scatter_add(tf.IndexedSlices(delta, indices))
+        return delta
+
+    def move_dense(self, pairs: Iterable[tuple[Any, tf.Variable]], scale: float = 1.0) -> None:
+        """
+        Move small variables by the optimizer ``dense``; once in a step, since that counts its own.
+
+        :param pairs: gradients and variables.
+        :param scale: fraction of the step to be taken.
+        """
+        known = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if not self._dense_references:
+            self._build_dense([variable for _, variable in known])
+        apply_scaled(self.dense, known, scale)
+
+    def advance(self) -> None:
+        """Count one training step; call it last, however many variables the step has moved."""
+        self.iterations.assign_add(1)
+
+    def apply_gradients(self, pairs: Iterable[tuple[Any, tf.Variable]]) -> None:
+        """
+        One whole step, as a Keras optimizer takes it.
+
+        Rows that an ``IndexedSlices`` gradient names more than once get the sum, as in the loss; a
+        dense gradient moves all rows. Variables built as ``dense`` are left to that optimizer,
+        pairs without a gradient are passed over, and variables new to this optimizer are built.
+
+        :param pairs: gradients and variables.
+        """
+        known = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        small = [pair for pair in known if pair[1].ref() in self._dense_references]
+        for gradient, variable in known:
+            if variable.ref() in self._dense_references:
+                continue
+            if isinstance(gradient, tf.IndexedSlices):
+                self.move_rows(variable, *_sum_duplicates(gradient))
+            else:
+                self._move_all(variable, gradient)
+        if small:
+            self.move_dense(small)
+        self.advance()
+
+    def get_config(self) -> dict[str, Any]:
+        """The settings, as plain values: a schedule by its kind and its own settings."""
+        rate = self.learning_rate
+        return {
+            "learning_rate": _config_of(rate) if callable(rate) else float(rate),
+            "dense": _config_of(self.dense),
+        }
+
+    @abstractmethod
+    def _new_slots(self, variable: tf.Variable) -> list[tf.Tensor]:
+        """Memory for a variable at the start; axis 0 of each goes along the variable's rows."""
+
+    @abstractmethod
+    def _step(
+        self, memory: Sequence[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
+    ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
+        """What to subtract from some rows, and their memory afterwards."""
+
+    def _move_all(self, variable: tf.Variable, gradient: tf.Tensor) -> None:
+        slots = self._slots_of(variable)
+        memory = [tf.convert_to_tensor(slot) for slot in slots]
+        step, changed = self._step(memory, gradient, self._rate(variable.dtype))
+        for slot, value in zip(slots, changed, strict=True):
+            slot.assign(value)
+        variable.assign_sub(step)
+
+    def _rate(self, dtype: tf.DType) -> tf.Tensor:
+        rate = self.learning_rate
+        return _as_number(rate(self.iterations) if callable(rate) else rate, dtype)
+
+    def _slots_of(self, variable: tf.Variable) -> list[tf.Variable]:
+        place = self._places.get(variable.ref())
+        if place is None:
+            _require_variable(variable)
+            with tf.init_scope():  # out of any function that is being traced
+                new = [tf.Variable(slot, trainable=False) for slot in self._new_slots(variable)]
+            place = self._places[variable.ref()] = len(self._slots)
+            self._slots.append(new)
+        return self._slots[place]
+
+    def _build_dense(self, variables: Sequence[tf.Variable]) -> None:
+        if variables and not self._dense_references:
+            self._dense_references.update(variable.ref() for variable in variables)
+            if hasattr(self.dense, "build"):
+                with tf.init_scope():
+                    self.dense.build(variables)
+
+
+class SparseSGD(SparseOptimizer):
+    """Gradient steps ``v <- v - rate g`` on the given rows; see :class:`SparseOptimizer`."""
 
     def _new_slots(self, variable: tf.Variable) -> list[tf.Tensor]:
         return []
@@ -37,17 +212,15 @@ class SparseAdagrad(SparseOptimizer):
     """
     Adagrad: ``a <- a + g^2``, ``v <- v - rate g / (sqrt(a) + epsilon)``.
 
-    A row's steps shrink with the gradients it has seen itself, so that this is also what Adagrad
-    does to all rows at once if the others have gradient zero (Duchi, Hazan and Singer, "Adaptive
-    subgradient methods for online learning and stochastic optimization", 2011).
+    The steps of a row shrink with its own gradients, as in Adagrad on all rows at once if the
+    others have gradient zero (Duchi, Hazan and Singer, "Adaptive subgradient methods for online
+    learning and stochastic optimization", 2011).
 
-    :param learning_rate: a number of at least 0, a Keras learning-rate schedule, or any function of
-        the number of steps done.
+    :param learning_rate: see :class:`SparseOptimizer`.
     :param initial_accumulator: ``a`` at the start; 0 makes a row's first step as long as the rate,
         whatever the size of its gradient.
     :param epsilon: keeps a row that has seen no gradient from 0 / 0.
-    :param dense: a Keras optimizer for the small variables; ``gpflow_sparse.training.adam(0.001)``
-        by default.
+    :param dense: see :class:`SparseOptimizer`.
     :raises ValueError: for a rate or an optimizer that is neither, or other negative settings.
     """
 
@@ -59,12 +232,11 @@ class SparseAdagrad(SparseOptimizer):
         epsilon: float = 1e-10,
         dense: Any = None,
     ) -> None:
-        super().__init__(learning_rate, dense)
+        super().__init__(learning_rate, dense=dense)
         self.initial_accumulator = require_rate(initial_accumulator, "initial_accumulator")
         self.epsilon = require_rate(epsilon, "epsilon")
 
     def get_config(self) -> dict[str, Any]:
-        """The settings, as plain values."""
         own = {"initial_accumulator": self.initial_accumulator, "epsilon": self.epsilon}
         return super().get_config() | own
 
@@ -80,20 +252,18 @@ class SparseAdagrad(SparseOptimizer):
 
 class SparseAdam(SparseOptimizer):
     """
-    "Lazy" Adam: moments and step counts belong to the rows, and only touched rows have any.
+    "Lazy" Adam: each row has its own moments and step count, changed by its own updates only.
 
     With ``t`` a row's own count of steps, ``p <- beta_1 p + (1 - beta_1) g``, ``s <- beta_2 s +
     (1 - beta_2) g^2`` and ``v <- v - rate sqrt(1 - beta_2^t) / (1 - beta_1^t) p / (sqrt(s) +
-    epsilon)``: on rows that every step touches this is the Adam of Keras. Of the rows that a step
-    leaves out Adam would let the moments decay, and move them: this does neither.
+    epsilon)``: for rows that every step updates this is the Adam of Keras. Other rows Adam would
+    move, and let their moments decay: this does neither.
 
-    :param learning_rate: a number of at least 0, a Keras learning-rate schedule, or any function of
-        the number of steps done.
+    :param learning_rate: see :class:`SparseOptimizer`.
     :param beta_1: decay of the first moments, in [0, 1).
     :param beta_2: decay of the second moments, in [0, 1).
     :param epsilon: added to the root of the second moment.
-    :param dense: a Keras optimizer for the small variables; ``gpflow_sparse.training.adam(0.001)``
-        by default.
+    :param dense: see :class:`SparseOptimizer`.
     :raises ValueError: for a rate or an optimizer that is neither, or other settings out of range.
     """
 
@@ -106,15 +276,12 @@ class SparseAdam(SparseOptimizer):
         epsilon: float = 1e-7,
         dense: Any = None,
     ) -> None:
-        super().__init__(learning_rate, dense)
-        self.beta_1, self.beta_2 = (
-            _require_decay(beta_1, "beta_1"),
-            _require_decay(beta_2, "beta_2"),
-        )
+        super().__init__(learning_rate, dense=dense)
+        self.beta_1 = _require_decay(beta_1, "beta_1")
+        self.beta_2 = _require_decay(beta_2, "beta_2")
         self.epsilon = require_rate(epsilon, "epsilon")
 
     def get_config(self) -> dict[str, Any]:
-        """The settings, as plain values."""
         own = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
         return super().get_config() | own
 
@@ -133,6 +300,46 @@ class SparseAdam(SparseOptimizer):
         trailing = tf.ones(tf.rank(p) - tf.rank(t), tf.int32)
         rates = tf.reshape(rates, tf.concat([tf.shape(t), trailing], axis=0))
         return rates * p / (tf.sqrt(s) + self.epsilon), [p, s, t]
+
+
+def _as_number(value: Any, dtype: tf.DType) -> tf.Tensor:
+    """A scalar of ``dtype``; ``tf.cast`` alone would round Python's numbers to float32."""
+    if isinstance(value, int | float):
+        return tf.constant(value, dtype)
+    return tf.cast(value, dtype)
+
+
+def _sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
+    """Indices, each once, and the sums of their slices."""
+    indices, places = tf.unique(gradient.indices)
+    return indices, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
+
+
+def _require_fits(delta: tf.Tensor, variable: tf.Variable, indices: Any) -> None:
+    """TensorFlow would crash on an empty one."""
+    wanted = tf.convert_to_tensor(indices).shape.concatenate(variable.shape[1:])
+    if not delta.shape.is_compatible_with(wanted):
+        raise ValueError(
+            f"gradient must have shape {wanted}, one row for each of indices, and scale none; "
+            f"together they have shape {delta.shape}."
+        )
+
+
+def _config_of(part: Any) -> dict[str, Any]:
+    """Kind and settings of an optimizer, a schedule or a function."""
+    if not hasattr(part, "get_config"):
+        return {"kind": getattr(part, "__qualname__", type(part).__name__)}
+    settings = dict(part.get_config())
+    settings.pop("name", None)  # Keras counts the optimizers of a process there
+    return {"kind": type(part).__name__, **settings}
+
+
+def _require_variable(variable: Any) -> None:
+    if not isinstance(variable, tf.Variable):
+        raise ValueError(
+            f"only a tf.Variable can be moved, got {type(variable).__name__}; of a "
+            "gpflow.Parameter give unconstrained_variable."
+        )
 
 
 def _decayed(beta: float, t: tf.Tensor) -> tf.Tensor:

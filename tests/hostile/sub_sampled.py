@@ -315,14 +315,6 @@ TOGETHER = {
         lambda: qsgp(dictionary(), covariance="block", num_dense_columns=2),
         "covariance",
     ),
-    "literal with a chevron": (
-        lambda: qsgp(covariance="chevron", num_dense_columns=2, variance_reduction="literal"),
-        "variance_reduction",
-    ),
-    "literal with a site": (
-        lambda: qsgp(likelihood=STUDENT(), variance_reduction="literal"),
-        "variance_reduction",
-    ),
     "eq3 with a site": (
         lambda: qsgp(likelihood=BernoulliLogit(), variance_reduction="eq3"),
         "variance_reduction",

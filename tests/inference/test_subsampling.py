@@ -1,13 +1,14 @@
 """Estimators from few functions, at given draws against the oracle and on average over all."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from gpflow_sparse.inference import subsampling
-from gpflow_sparse.inference.subsampling import Anchor
+from gpflow_sparse.inference.subsampling import Anchor, Batch
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
 from tests.oracles import qsgp, qsgp_sites
 
@@ -206,14 +207,16 @@ def test_estimates_move_with_the_functions_as_they_should(problem, rng):
 
 
 def test_gaussian_expectations_sum_over_outputs(rng):
-    products, variance = rng.normal(size=(N, 5)), rng.uniform(size=(N, 2))
+    projections, variance = rng.normal(size=(2, N, 6)), rng.uniform(size=(2, N, 2))
+    Y, mean = rng.normal(size=(2, N, 2))
+    target = np.pad(Y - mean, [(0, 0), (0, 4)])
+    squares = np.prod(projections - target, axis=0).sum(axis=1) + variance.mean(axis=0).sum(axis=1)
     for noise in (np.full((N, 1), 0.3), np.full((1, 1), 0.3), np.linspace(0.1, 1.0, N)[:, None]):
-        expected = -0.5 * (
-            2.0 * np.log(2.0 * np.pi * noise[:, 0])
-            + (products.sum(axis=1) + variance.sum(axis=1)) / noise[:, 0]
-        )
+        expected = -0.5 * (2.0 * np.log(2.0 * np.pi * noise[:, 0]) + squares / noise[:, 0])
+        likelihood = SimpleNamespace(variance_at=lambda X, noise=noise: tf.constant(noise))
+        pair = tuple(tf.constant(part) for part in projections)
         found = subsampling.gaussian_expectations(
-            tf.constant(products), tf.constant(variance), tf.constant(noise)
+            likelihood, Batch(Y, Y, mean), pair, pair, tuple(variance)
         )
         close(found, expected)
 
@@ -239,26 +242,24 @@ def test_sampling_variance_is_unbiased(problem, rng):
     close(every, 0.0, atol=1e-13)
 
 
-def softplus_sites(y):
-    """A smooth site that is no quadratic, from mean and variance ``[n, 1]`` to ``[n]``."""
-    likelihood = BernoulliLogit()
-
-    def expectation(mean, var):
-        return likelihood.variational_expectations(mean, mean, var, tf.constant(y)[:, None])
-
-    return expectation
+def logit_batch(y):
+    """Rows with labels ``y [n]``, for a smooth site that is no quadratic."""
+    labels = tf.constant(y)[:, None]
+    return Batch(labels, labels, tf.zeros_like(labels))
 
 
 def test_the_gradient_of_an_anchored_site_is_that_of_its_average_value(problem):
     """``a = Phi_p mu`` moves with the weights; its gradient is taken through the other draw."""
     y = (problem.y > 0).astype(float)
     var = tf.fill([N, 1], tf.constant(0.4, tf.float64))
-    expectation = softplus_sites(y)
+    batch = logit_batch(y)
 
     def loss(mu, draws):
         F = problem.pair(problem.Phi, mu, draws)
         means = subsampling.anchored(F, problem.anchor(mu, draws, problem.W))
-        return tf.reduce_sum(subsampling.site_expectations(expectation, means, (var, var)))
+        return tf.reduce_sum(
+            subsampling.site_expectations(BernoulliLogit(), batch, means, (var, var))
+        )
 
     def average_value(mu):
         found = []
@@ -287,11 +288,9 @@ def test_site_expectations_are_averages_of_both_draws(problem, rng, name):
     means, variances = rng.normal(size=(2, N)), rng.uniform(0.1, 2.0, size=(2, N))
     variances[1, 0] = -0.5  # an estimate may be below zero
 
-    def expectation(mean, var):
-        return likelihood.variational_expectations(mean, mean, var, tf.constant(given)[:, None])
-
     found = subsampling.site_expectations(
-        expectation,
+        likelihood,
+        logit_batch(given),
         tuple(tf.constant(mean)[:, None] for mean in means),
         tuple(tf.constant(var)[:, None] for var in variances),
     )
@@ -301,12 +300,12 @@ def test_site_expectations_are_averages_of_both_draws(problem, rng, name):
 
 
 def test_site_expectations_have_gradients_at_negative_variances(problem):
-    expectation = softplus_sites((problem.y > 0).astype(float))
+    batch = logit_batch((problem.y > 0).astype(float))
 
     def loss(var):
         pair = (var[:, None], -var[:, None])
         means = (tf.constant(problem.Phi @ problem.mu)[:, None],) * 2
-        return tf.reduce_sum(subsampling.site_expectations(expectation, means, pair))
+        return tf.reduce_sum(subsampling.site_expectations(BernoulliLogit(), batch, means, pair))
 
     for var in (np.zeros(N), np.full(N, 1e-300), np.full(N, 0.3)):
         assert np.all(np.isfinite(value_and_gradient(loss, var)[1]))

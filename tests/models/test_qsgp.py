@@ -256,15 +256,15 @@ def step_gradients(model, batch, all_draws):
     @tf.function(autograph=False)
     def step(*draws):
         model._draw = lambda: list(draws)
-        touched = model._row_update(*(tf.constant(part) for part in batch))
-        values = [tf.gather(variable, rows) for variable, rows in touched.rows]
+        update = model._row_update(*(tf.constant(part) for part in batch))
+        values = [tf.gather(variable, rows) for variable, rows in update.rows]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values, *small])
-            loss = touched.loss(values)
+            loss = update.loss(values)
         found = tape.gradient(loss, [*values, *small], unconnected_gradients="zero")
         whole = [
             tf.tensor_scatter_nd_add(tf.zeros_like(variable), rows[:, None], gradient)
-            for (variable, rows), gradient in zip(touched.rows, found, strict=False)
+            for (variable, rows), gradient in zip(update.rows, found, strict=False)
         ]
         return loss, [*whole, *found[len(values) :]]
 
@@ -331,25 +331,6 @@ def test_steps_are_unbiased_values_and_gradients(name, reduction):
     model.prepare_step(0, lambda: batch if reduction == "tracked" else (X[4:], Y[4:]))
     model.basis.kernel.lengthscales.assign([0.7, 1.3])  # the anchors stay behind
     compare(steps_average(model, batch), exact_gradients(model, batch), model)
-
-
-def test_literal_theorems_are_unbiased():
-    X, Y = data()
-    model = build(gs.bases.RandomFourier(kernel(), 4, seed=2), variance_reduction="literal")
-    compare(steps_average(model, (X, Y), 3), exact_gradients(model, (X, Y)), model)
-
-
-def test_literal_theorems_are_the_oracles_at_every_draw():
-    X, Y = data()
-    model = build(relevance(), variance_reduction="literal", num_data=20)
-    Phi, s = model.basis(X).numpy(), np.diag(model.basis.prior_precision().numpy())
-    mu, C, y = model.q_mu.numpy()[:, 0], factor(model, 0), Y[:, 0]
-    some = all_draws(model, 3)[::97]
-    for (it, jt, rt), (loss, _) in zip(some, step_gradients(model, (X, Y), some), strict=True):
-        L = qsgp.l_mu_estimate(Phi, y, mu, s, NOISE, it, jt, n=20)
-        L += qsgp.l_sigma_estimate(Phi, C, s, NOISE, it, jt, rt, n=20)
-        L += qsgp.l_const_estimate(y, s, NOISE, rt, n=20)
-        close(loss, 0.5 * L)
 
 
 @pytest.mark.parametrize("reduction", ["none", "eq3"])

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.models import QSGP, RVM, qsgp_options
+from gpflow_sparse.models import QSGP, RVM, qsgp_step
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, SparseSGD, TrainingError, adam, fit
 from gpflow_sparse.training.guard import diagnose
 from gpflow_sparse.training.state import named_variables
@@ -50,7 +50,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_killed_run_ends_with_the_same_bits(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(qsgp_options, "_LOOK_EVERY", 2)
+    monkeypatch.setattr(qsgp_step, "_LOOK_EVERY", 2)
     optimizer = adagrad if name != "chevron" else lambda: SparseAdam(0.05)
     options = {"optimizer": optimizer, "batch_size": 16, "checkpoint_every": 6}
     options |= {"deterministic": True, "progress": False}

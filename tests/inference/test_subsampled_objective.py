@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
-from gpflow_sparse.inference.subsampling import Anchor, printed_control_variate
+from gpflow_sparse.inference.subsampling import Anchor, Batch, Draw, Functions
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
-from gpflow_sparse.models import estimates
-from gpflow_sparse.models.estimates import Batch, Drawn, Functions
 from tests.oracles import qsgp, qsgp_sites
 
 M, MT, N, P, L = 5, 2, 4, 3, 2
@@ -94,7 +93,6 @@ class Terms(NamedTuple):
     vectors: tuple
     scale: float
     anchor: Anchor | None
-    support: tuple | None
 
 
 def assemble(problem, values, draws, anchors):
@@ -105,7 +103,7 @@ def assemble(problem, values, draws, anchors):
         rows = indices - h
         D = tf.gather(values.D, rows) if problem.chevron else None
         tail = Tail(tf.gather(values.mu, indices), tf.gather(values.log_c, rows), D)
-        drawn.append(Drawn(tail, tf.exp(tf.gather(values.log_s, indices))))
+        drawn.append(Draw(rows, tail, tf.exp(tf.gather(values.log_s, indices))))
         tails.append(tf.gather(values.Phi, indices, axis=1))
     vectors = tuple(
         d.tail.mu
@@ -122,8 +120,8 @@ def assemble(problem, values, draws, anchors):
         exact = tf.constant(problem.exact_at_places(problem.values))
         anchor = Anchor(tf.constant(problem.W), found, exact)
     return Terms(
-        values, tuple(drawn), Functions(values.Phi[:, :h], tuple(tails)), vectors, scale,
-        anchor, support,
+        values, tuple(drawn), Functions(values.Phi[:, :h], tuple(tails), support), vectors, scale,
+        anchor,
     )  # fmt: skip
 
 
@@ -135,7 +133,7 @@ def head_of(values):
 def kl_of(parts):
     h = parts.values.B.shape[1]
     precision = tf.exp(parts.values.log_s[:h])
-    return estimates.kl_term(
+    return subsampling.prior_kl(
         head_of(parts.values), precision, parts.drawn, parts.scale, dense=False
     )
 
@@ -144,13 +142,15 @@ def gaussian_elbo(problem, values, draws, anchors=None):
     parts = assemble(problem, values, draws, anchors)
     likelihood = SimpleNamespace(variance_at=lambda X: tf.reshape(values.noise, [1, 1]))
     used = parts.anchor if anchors == "support" else None
-    raw, value = estimates.projections(parts.Phi, head_of(values), parts.vectors, parts.scale, used)
+    raw, value = subsampling.projections(
+        parts.Phi, head_of(values), parts.vectors, parts.scale, used
+    )
     batch = Batch(tf.zeros([N, 1], tf.float64), tf.constant(problem.Y), tf.constant(problem.mean))
-    spread = estimates.spreads(parts.Phi, parts.drawn, parts.scale)
-    terms = estimates.gaussian_terms(likelihood, batch, raw, value, spread)
+    spread = subsampling.spreads(parts.Phi, parts.drawn, parts.scale)
+    terms = subsampling.gaussian_expectations(likelihood, batch, raw, value, spread)
     elbo = NUM_DATA / N * tf.reduce_sum(terms) - kl_of(parts)
     if anchors == "printed":
-        variate = tf.reduce_sum(printed_control_variate(parts.anchor))
+        variate = tf.reduce_sum(subsampling.printed_control_variate(parts.anchor))
         elbo -= 0.5 * NUM_DATA / (P * values.noise) * variate
     return elbo
 
@@ -165,20 +165,20 @@ SITES = {
 def site_elbo(problem, values, draws, anchors=None, *, site, estimator, likelihood):
     """Sites as models put them together, by each kind of estimator."""
     parts = assemble(problem, values, draws, anchors)
-    _, value = estimates.projections(
+    _, value = subsampling.projections(
         parts.Phi, head_of(values), parts.vectors, parts.scale, parts.anchor
     )
     Y = problem.labels if site == "logit" else problem.Y
     batch = Batch(tf.zeros([N, 1], tf.float64), tf.constant(Y), tf.constant(problem.mean))
-    first, second = estimates.spreads(parts.Phi, parts.drawn, parts.scale)
+    first, second = subsampling.spreads(parts.Phi, parts.drawn, parts.scale)
     strict, excess = estimator == "strict", None
     spread = (second, first) if anchors is None else (first, second)
     if strict:
         spread = (parts.scale * first, parts.scale * second)
     if estimator == "absorbed":
-        W = None if parts.support is None else tf.constant(problem.W)
-        excess = estimates.excesses(parts.Phi, parts.vectors, M - problem.h, L, parts.support, W)
-    terms = estimates.site_terms(likelihood, batch, value, spread, excess)
+        W = None if anchors is None else tf.constant(problem.W)
+        excess = subsampling.excesses(parts.Phi, parts.vectors, M - problem.h, L, W)
+    terms = subsampling.site_expectations(likelihood, batch, value, spread, excess)
     return NUM_DATA / N * tf.reduce_sum(terms) - kl_of(parts)
 
 
