@@ -49,6 +49,7 @@ _NEW_PLACES = {
         "bases.interpolation": "bases.product",
         "bases.reweighted": "bases.grid_eigenfunctions",
         "bases.search": "bases.grid_eigenfunctions",
+        "training.row_steps": "training.sparse",
     }.items()
 }
 

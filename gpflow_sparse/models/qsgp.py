@@ -20,7 +20,6 @@ from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import qsgp_options, rowwise
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp_step import Anchors, SubsampledStep, functions_at
-from gpflow_sparse.models.rowwise import RowUpdate
 from gpflow_sparse.posteriors import ChevronPosterior, cache_type
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.step_lock import reads_parameters
@@ -57,6 +56,8 @@ class QSGP(VariationalModel):
     hyperparameters that make up for it: where they are learned, or variances matter, take
     :class:`~gpflow_sparse.bases.Hybrid` (``docs/sharp-bits.md`` has the figures).
     """
+
+    default_optimizer = "adagrad"
 
     def __init__(
         self,
@@ -115,8 +116,9 @@ class QSGP(VariationalModel):
             num_latent_gps=num_latent_gps,
             num_data=num_data,
         )
-        self.covariance, h = qsgp_options.require_covariance(basis, covariance, num_dense_columns)
-        self.num_head = h
+        self.covariance, self.num_head = qsgp_options.require_covariance(
+            basis, covariance, num_dense_columns
+        )
         self.variance_reduction = qsgp_options.require_estimators(
             likelihood, variance_reduction, site_estimator
         )
@@ -126,7 +128,7 @@ class QSGP(VariationalModel):
         )
         if basis.precision == "dense":
             gpflow.utilities.set_trainable(basis, False)
-        L, dtype = num_latent_gps, basis.dtype
+        h, L, dtype = self.num_head, num_latent_gps, basis.dtype
         scale = tf.sqrt(1.0 / basis.precision_diagonal())  # the prior's
         self.q_mu = tf.Variable(tf.zeros([basis.num_basis, L], dtype))
         self.q_log_scale = tf.Variable(tf.tile(tf.math.log(scale[h:])[:, None], [1, L]))
@@ -145,8 +147,6 @@ class QSGP(VariationalModel):
             num_vectors = L * (1 + h) if self.q_columns is not None else L
             self.anchors = Anchors(basis, h, num_vectors)
         self._require_parts(self.input_dim)
-
-    default_optimizer = "adagrad"
 
     @property
     def basis(self) -> FiniteBasis:
@@ -192,16 +192,16 @@ class QSGP(VariationalModel):
     @property
     def long_variables(self) -> tuple[tf.Variable, ...]:
         """The variables of which a step updates some rows."""
-        found = (self.q_mu, self.q_log_scale, self.q_columns)
-        precision = [self.basis.log_precision] if self.trains_precision else []
-        return *(variable for variable in found if variable is not None), *precision
+        precision = self.basis.log_precision if self.trains_precision else None
+        found = (self.q_mu, self.q_log_scale, self.q_columns, precision)
+        return tuple(variable for variable in found if variable is not None)
 
     @property
     def small_variables(self) -> list[tf.Variable]:
         """All other trainable variables of the model; the rows that it keeps are none."""
         rows = [value for value in (self.support, self.augmentation) if value is not None]
-        anchors = () if self.anchors is None else self.anchors.variables
-        others = {variable.ref() for variable in (*self.long_variables, *rows, *anchors)}
+        rows += [] if self.anchors is None else self.anchors.variables
+        others = {variable.ref() for variable in (*self.long_variables, *rows)}
         return [v for v in self.trainable_variables if v.ref() not in others]
 
     @reads_parameters
@@ -226,8 +226,7 @@ class QSGP(VariationalModel):
 
     def _draw(self) -> Sequence[tf.Tensor]:
         """Two independent draws of k functions of the tail, ``it`` and ``jt`` in the paper."""
-        k = self.basis_batch_size
-        return [subsampling.draw_indices(self.num_tail, k) for _ in range(2)]
+        return [subsampling.draw_indices(self.num_tail, self.basis_batch_size) for _ in range(2)]
 
     def _estimate(
         self,
@@ -262,9 +261,8 @@ class QSGP(VariationalModel):
         terms = self._expectations(X, Y, Phi, head, draws, V, scale, anchor)  # [n]
         elbo = self.num_data / tf.cast(tf.shape(X)[0], X.dtype) * tf.reduce_sum(terms)
         if anchor is not None and self.variance_reduction == "eq3":
-            control = tf.reduce_mean(
-                tf.reduce_sum(subsampling.printed_control_variate(anchor), axis=1)
-            )
+            control = subsampling.printed_control_variate(anchor)  # [p, Q]
+            control = tf.reduce_mean(tf.reduce_sum(control, axis=1))
             elbo -= 0.5 * self.num_data / self.likelihood.variance * control
         dense = self.basis.precision == "dense"
         elbo -= subsampling.prior_kl(head, head_precision, draws, scale, dense=dense)
@@ -300,8 +298,7 @@ class QSGP(VariationalModel):
             W = None if anchor is None else anchor.weights
             excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
         if corrector is None:
-            # without anchors, whose gradient flows through the other draw, mean and variance are
-            # from different draws
+            # mean and variance from different draws; an anchor's gradient is through the other one
             spread = (spread[1], spread[0])
         return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
 
@@ -349,13 +346,8 @@ class QSGP(VariationalModel):
         update = self._row_update(*self._require_data(data))
         return rowwise.step_gradients(update, self.small_variables)
 
-    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> RowUpdate:
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         step, computed = SubsampledStep(self, self._draw()), []
-        if self.anchors is not None and self.anchors.is_empty:
-            raise ValueError(
-                "the support rows have not been taken yet: call "
-                "model.prepare_step(0, lambda: data) first, as training.fit does."
-            )
 
         def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
             elbo, Phi = self._estimate(X, Y, *step.read(values), self.anchors)
@@ -365,7 +357,7 @@ class QSGP(VariationalModel):
         def after(changes: Sequence[tf.Tensor]) -> None:
             self._after_step(step, changes, computed[0])
 
-        return RowUpdate(step.rows, loss, after)
+        return rowwise.RowUpdate(step.rows, loss, after)
 
     def _after_step(
         self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
@@ -386,34 +378,19 @@ class QSGP(VariationalModel):
         :raises ValueError: for a step that is not a number of at least 0, or data that do not fit
             the model.
         """
-        if checks.require_whole(step, "step") < 0:
-            raise ValueError(f"step must be at least 0, got {step!r}.")
-        if not callable(data):
-            raise ValueError(
-                "data must be a function that returns the batch, such as lambda: (X, Y); got "
-                f"{type(data).__name__}."
-            )
+        qsgp_options.require_call(step, data)
         if self.anchors is None:
             return
         tracked = self.variance_reduction == "tracked"
         hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
         if step == 0 or (tracked and step % hold == 0):
             X, Y = self._require_data(data())
-            X = X if tracked else self._support_rows(X)
+            if not tracked:
+                qsgp_options.require_support(self.support, X)
+                X = X[: self.num_support] if self.support is None else self.support
             self.anchors.refresh(self.basis, self.tail, (X, Y))
         elif self.anchors.is_due(step, self.basis):
             self.anchors.refresh(self.basis, self.tail)
-
-    def _support_rows(self, X: tf.Tensor) -> tf.Tensor:
-        """The support rows: those that were given, or the first of the batch ``X [n, D]``."""
-        if self.support is None:
-            return X[: self.num_support]
-        if self.support.shape[1] != X.shape[1]:
-            raise ValueError(
-                f"support must have {X.shape[1]} column(s), as X has; got shape "
-                f"{tuple(self.support.shape)}."
-            )
-        return tf.convert_to_tensor(self.support)
 
     def update_covariance(self, X: Any) -> None:
         """
@@ -467,10 +444,10 @@ class QSGP(VariationalModel):
         """
         if self.basis_batch_size < self.num_tail:
             raise ValueError(
-                "training_loss_closure is for a loss that is the same in every call, but with "
-                f"basis_batch_size={self.basis_batch_size} each call draws some of the "
-                f"{self.num_tail} functions, and its gradient would reach all rows: train with "
-                f"gs.training.fit, or build the model with basis_batch_size={self.num_tail}."
+                "training_loss_closure needs a loss that is the same in every call; with "
+                f"basis_batch_size={self.basis_batch_size} each call draws functions, and its "
+                "gradient would reach all rows. Train with gs.training.fit, or build the model "
+                f"with basis_batch_size={self.num_tail}."
             )
         return super().training_loss_closure(data, compile=compile)
 
@@ -516,13 +493,4 @@ class QSGP(VariationalModel):
                 "variance_reduction must be chosen when the model is built; it was assigned "
                 f"{self.variance_reduction!r}: build a new model."
             )
-        m, h, L = basis.num_basis, self.num_head, self.num_latent_gps
-        qsgp_options.require_variable(self.q_mu, "q_mu", (m, L))
-        qsgp_options.require_variable(self.q_log_scale, "q_log_scale", (m - h, L))
-        qsgp_options.require_variable(
-            self.q_block, "q_block", (L, h, h) if h else None, gpflow.Parameter
-        )
-        chevrons = self.covariance == "chevron"
-        qsgp_options.require_variable(
-            self.q_columns, "q_columns", (m - h, L, h) if chevrons else None
-        )
+        qsgp_options.require_variables(self)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gpflow
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Likelihood
 
@@ -133,19 +134,40 @@ def require_conjugate(likelihood: Likelihood, what: str = "this closed form") ->
         )
 
 
-def require_variable(
-    value: Any, name: str, shape: tuple[int, ...] | None, kind: type = tf.Variable
-) -> None:
-    """
-    :param shape: None where the model has no such variable.
-    :raises ValueError: for a parameter of q that was replaced by one that does not fit.
-    """
-    # tensors are what gpflow.utilities.freeze leaves of a variable
-    own = value is None if shape is None else isinstance(value, kind | tf.Tensor)
-    if not own or (shape and tuple(value.shape) != shape):
-        what = "None" if shape is None else f"a {kind.__name__} of shape {shape}"
-        found = getattr(value, "shape", None)
+def require_call(step: Any, data: Any) -> None:
+    """:raises ValueError: for other arguments than those of ``prepare_step``."""
+    if checks.require_whole(step, "step") < 0:
+        raise ValueError(f"step must be at least 0, got {step!r}.")
+    if not callable(data):
         raise ValueError(
-            f"{name} must be {what}, got {type(value).__name__} of shape {found}; assign "
-            f"values by model.{name}.assign(...)."
+            "data must be a function that returns the batch, such as lambda: (X, Y); got "
+            f"{type(data).__name__}."
         )
+
+
+def require_support(support: tf.Variable | None, X: tf.Tensor) -> None:
+    """:raises ValueError: for support rows of another number of columns than X."""
+    if support is not None and support.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"support must have {X.shape[1]} column(s), as X has; got shape {tuple(support.shape)}."
+        )
+
+
+def require_variables(model: Any) -> None:
+    """:raises ValueError: if a variable of q was replaced by a value that does not fit."""
+    m, h, L = model.basis.num_basis, model.num_head, model.num_latent_gps
+    shapes: dict[str, tuple[int, ...] | None] = {"q_mu": (m, L), "q_log_scale": (m - h, L)}
+    shapes["q_block"] = (L, h, h) if h else None
+    shapes["q_columns"] = (m - h, L, h) if model.covariance == "chevron" else None
+    for name, shape in shapes.items():
+        value, kind = getattr(model, name), tf.Variable
+        if name == "q_block":
+            kind = gpflow.Parameter
+        # tensors are what gpflow.utilities.freeze leaves of either
+        fits = value is None if shape is None else isinstance(value, kind | tf.Tensor)
+        if not fits or (shape and tuple(value.shape) != shape):
+            wanted = "None" if shape is None else f"a {kind.__name__} of shape {shape}"
+            raise ValueError(
+                f"{name} must be {wanted}, got {type(value).__name__} of shape "
+                f"{getattr(value, 'shape', None)}; assign values by model.{name}.assign(...)."
+            )

@@ -183,8 +183,13 @@ class Anchors(tf.Module):
         """
         ``X [p, D]``.
 
-        :raises ValueError: for another number of columns than they have.
+        :raises ValueError: for another number of columns than they have, and before there are any.
         """
+        if self.is_empty:
+            raise ValueError(
+                "the support rows have not been taken yet: call model.prepare_step(0, lambda: "
+                "data) first, as training.fit does."
+            )
         with tf.init_scope():
             found = int(tf.shape(self.X)[1])
         if num_columns not in (None, found):
