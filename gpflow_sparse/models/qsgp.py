@@ -20,9 +20,9 @@ from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import qsgp_options, rowwise
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp_step import Anchors, SubsampledStep, functions_at
-from gpflow_sparse.posteriors import ChevronPosterior, cache_type
+from gpflow_sparse.posteriors import ChevronPosterior
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.validation.public_methods import public_method
 
 
 class QSGP(VariationalModel):
@@ -128,7 +128,7 @@ class QSGP(VariationalModel):
         )
         if basis.precision == "dense":
             gpflow.utilities.set_trainable(basis, False)
-        h, L, dtype = self.num_head, num_latent_gps, basis.dtype
+        h, L, dtype = self.num_head, self.num_latent_gps, basis.dtype
         scale = tf.sqrt(1.0 / basis.precision_diagonal())  # the prior's
         self.q_mu = tf.Variable(tf.zeros([basis.num_basis, L], dtype))
         self.q_log_scale = tf.Variable(tf.tile(tf.math.log(scale[h:])[:, None], [1, L]))
@@ -204,7 +204,7 @@ class QSGP(VariationalModel):
         others = {variable.ref() for variable in (*self.long_variables, *rows)}
         return [v for v in self.trainable_variables if v.ref() not in others]
 
-    @reads_parameters
+    @public_method("the elbo")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         Estimate of the evidence lower bound from a batch and two fresh draws of functions.
@@ -216,13 +216,9 @@ class QSGP(VariationalModel):
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
-        X, Y = self._require_data(data)
-        with component_checks.blame(self):
-            step = SubsampledStep(self, self._draw(), unique=False)
-            values = [tf.gather(variable, indices) for variable, indices in step.rows]
-            elbo, _ = self._estimate(X, Y, *step.read(values), None)
-        component_checks.require_finite_result(self, "the elbo", elbo)
-        return elbo
+        step = SubsampledStep(self, self._draw(), unique=False)
+        values = [tf.gather(variable, indices) for variable, indices in step.rows]
+        return self._estimate(*data, *step.read(values), None)[0]
 
     def _draw(self) -> Sequence[tf.Tensor]:
         """Two independent draws of k functions of the tail, ``it`` and ``jt`` in the paper."""
@@ -318,6 +314,7 @@ class QSGP(VariationalModel):
         S = self.basis.prior_precision(jt, it)
         return subsampling.dense_quadratic(S, means, scale, pair)  # type: ignore[arg-type]
 
+    @public_method()
     def sparse_step(
         self,
         data: tuple[tf.Tensor, tf.Tensor],
@@ -336,14 +333,15 @@ class QSGP(VariationalModel):
         :return: the loss, and whether it and all gradients were finite.
         :raises ValueError: for data that do not fit the model, and before :meth:`prepare_step`.
         """
-        update = self._row_update(*self._require_data(data))
+        update = self._row_update(*data)
         return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
 
+    @public_method()
     def step_gradients(
         self, data: tuple[tf.Tensor, tf.Tensor]
     ) -> tuple[tf.Tensor, rowwise.Gradients]:
         """The loss and the gradients of a step; see ``gpflow_sparse.models.rowwise``."""
-        update = self._row_update(*self._require_data(data))
+        update = self._row_update(*data)
         return rowwise.step_gradients(update, self.small_variables)
 
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
@@ -384,7 +382,9 @@ class QSGP(VariationalModel):
         tracked = self.variance_reduction == "tracked"
         hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
         if step == 0 or (tracked and step % hold == 0):
+            self._require_parts(self.input_dim, self.dtype)
             X, Y = self._require_data(data())
+            self._require_parts(int(X.shape[1]), self.dtype)
             if not tracked:
                 qsgp_options.require_support(self.support, X)
                 X = X[: self.num_support] if self.support is None else self.support
@@ -451,13 +451,11 @@ class QSGP(VariationalModel):
             )
         return super().training_loss_closure(data, compile=compile)
 
-    @reads_parameters
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> ChevronPosterior:
-        """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
-        cache = cache_type(precompute_cache)
-        self._require_parts(self.input_dim, self.dtype)
+        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
         augmentation = None
         if self.augmentation is not None:
             augmentation = (self.augmentation, self.likelihood.variance)
@@ -469,13 +467,11 @@ class QSGP(VariationalModel):
             self.q_columns,
             mean_function=self.mean_function,
             augmentation=augmentation,
-            precompute_cache=cache,
+            precompute_cache=precompute_cache,
         )
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        if not hasattr(self, "anchors"):
-            return
         basis, site = self.basis, self.site_estimator
         if basis.precision == "dense" and basis.trainable_variables:
             raise ValueError(

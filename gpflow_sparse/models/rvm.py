@@ -87,33 +87,27 @@ class RVM(QSGP):
             raise ValueError(
                 f"threshold must leave at least one center; none has a precision below {threshold}."
             )
-        kernel, likelihood, mean_function = (
-            gpflow.utilities.deepcopy(part)
-            for part in (self.basis.kernel, self.likelihood, self.mean_function)
-        )
+        parts = (self.basis.kernel, self.likelihood, self.mean_function)
+        kernel, likelihood, mean_function = map(gpflow.utilities.deepcopy, parts)
+        options = ["num_data", "covariance", "variance_reduction", "site_estimator"]
+        options += ["num_latent_gps", "num_support", "support"]
         small = RVM(
             self.basis.centers.numpy()[centers],
             kernel,
             likelihood,
-            num_data=self.num_data,
             basis_batch_size=min(self.basis_batch_size, len(tail)),
             constant=self.basis.constant,
-            covariance=self.covariance,
-            num_dense_columns=self.num_head or None,
-            variance_reduction=self.variance_reduction,
-            site_estimator=self.site_estimator,
+            num_dense_columns=h or None,
             mean_function=mean_function,
-            num_latent_gps=self.num_latent_gps,
-            num_support=self.num_support,
-            support=None if self.support is None else self.support.numpy(),
+            **{name: getattr(self, name) for name in options},
         )
         small.basis.log_precision.assign(self.basis.log_precision.numpy()[keep])
         small.q_mu.assign(self.q_mu.numpy()[keep])
-        small.q_log_scale.assign(tf.gather(self.q_log_scale, tail))
+        small.q_log_scale.assign(self.q_log_scale.numpy()[tail])
         if small.q_block is not None:
             small.q_block.assign(self.q_block)
         if small.q_columns is not None:
-            small.q_columns.assign(tf.gather(self.q_columns, tail))
+            small.q_columns.assign(self.q_columns.numpy()[tail])
         return small
 
     def _relevant(self, threshold: Any) -> np.ndarray:

@@ -76,8 +76,8 @@ def public_method(
 def _validate(owner: Any, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a public method of ``owner``, by name, as tensors and plain values."""
     num_columns = owner.input_dim
-    inputs = next((name for name in ("Xnew", "X") if values.get(name) is not None), None)
-    if inputs is not None:
+    inputs = "Xnew" if "Xnew" in values else "X"  # an X may be optional
+    if inputs == "Xnew" or values.get("X") is not None:
         values[inputs] = owner._require_inputs(values[inputs], inputs)
         num_columns = values[inputs].shape[-1] if values[inputs].shape.rank else None
     owner._require_parts(num_columns, owner.dtype)
