@@ -82,9 +82,7 @@ def gradient_errors(
                 **sizes,
             )
             model.q_mu.assign(mu)
-            row[place] = gradient_error(
-                model, data, exact, batch_size, repeats, literal=literal
-            )
+            row[place] = gradient_error(model, data, exact, batch_size, repeats, literal=literal)
             row[f"{place}_to_literal"] = row[place] / rows[0][place]
     return {"rows": rows}
 
