@@ -14,6 +14,7 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, PrecomputeCacheType
 
+from gpflow_sparse.models import DeepGP
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name
@@ -142,8 +143,8 @@ def _predicts_by_posterior(kind: type) -> bool:
     def owner(name: str) -> int:
         return next((i for i, base in enumerate(kind.__mro__) if name in vars(base)), -1)
 
-    plain_y = kind.__mro__[owner("predict_y")] in (GPModel, SparseGPModel)
-    return plain_y and 0 <= owner("posterior") <= owner("predict_f")
+    by_posterior = kind.__mro__[owner("predict_y")] in (GPModel, SparseGPModel, DeepGP)
+    return by_posterior and 0 <= owner("posterior") <= owner("predict_f")
 
 
 def _in_original_units(predict_y: Predictor, standardizer: Any, dtype: tf.DType) -> Predictor:
