@@ -20,7 +20,7 @@ from gpflow_sparse.models.held_data import Tensors, hold, some_inputs, streamed
 from gpflow_sparse.models.snapshot import FixedStatistics
 from gpflow_sparse.posteriors.components import RotatedComponents, WeightedComponents
 from gpflow_sparse.posteriors.mixture import MixturePosterior
-from gpflow_sparse.validation import checks
+from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 _OBJECTIVES = ("bound", "likelihood", "corrected")
@@ -176,6 +176,8 @@ class GRIEF(WeightSpaceModel):
         D = noise + w * rotation.squares  # [p]
         mean = (tf.sqrt(w) / D)[:, None] * rotation.projections
         factor = tf.linalg.diag(tf.sqrt(noise / D))
+        # no factorization fails for NaN here, and a posterior does not know the likelihood
+        component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
 
