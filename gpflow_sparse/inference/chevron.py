@@ -96,7 +96,7 @@ def head_kl(head: Head, precision: tf.Tensor) -> tf.Tensor:
 
 def tail_kl(tail: Tail, precision: tf.Tensor, *, with_mean: bool = True) -> tf.Tensor:
     """
-    What each weight of the tail adds to the KL, ``[k]``.
+    The term of each weight of the tail in the KL, ``[k]``.
 
         1/2 [ s_i (mu_i^2 + sum_r D_ir^2 + c_i^2) - log s_i - 2 log c_i - 1 ]
 
@@ -200,8 +200,12 @@ def moments(
     def add(Phi: tf.Tensor, parts: Sums, sums: Sums) -> Sums:
         part = Tail(parts[0], parts[1], None if tail.D is None else parts[2])
         projected = tf.linalg.matmul(Phi, tail_vectors(part))
-        spread = sums[1] + _diagonal_spread(Phi, part.log_c, full_cov)
-        return add_projections(sums[0], projected), spread
+        if full_cov:  # Phi diag(c^2) Phi^T  [L, N, N]
+            scaled = Phi[None] * tf.exp(tf.transpose(part.log_c))[:, None, :]  # [L, N, chunk]
+            spread = tf.linalg.matmul(scaled, scaled, transpose_b=True)
+        else:
+            spread = tf.linalg.matmul(tf.square(Phi), tf.exp(2.0 * part.log_c))
+        return add_projections(sums[0], projected), sums[1] + spread
 
     chunk = chunk_size(num_rows) if chunk is None else chunk
     projections, spread = _over_chunks(columns, h, present, chunk, add, (projections, spread))
@@ -253,11 +257,3 @@ def _over_chunks(
         lambda start, *_: start < size, body, (tf.constant(0), *sums), parallel_iterations=1
     )
     return last[1:]
-
-
-def _diagonal_spread(Phi: tf.Tensor, log_c: tf.Tensor, full_cov: bool) -> tf.Tensor:
-    """``Phi diag(c^2) Phi^T [L, N, N]`` or its diagonals ``[N, L]``."""
-    if not full_cov:
-        return tf.linalg.matmul(tf.square(Phi), tf.exp(2.0 * log_c))
-    scaled = Phi[None] * tf.exp(tf.transpose(log_c))[:, None, :]  # [L, N, chunk]
-    return tf.linalg.matmul(scaled, scaled, transpose_b=True)

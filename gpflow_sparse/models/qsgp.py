@@ -198,7 +198,7 @@ class QSGP(VariationalModel):
 
     @property
     def small_variables(self) -> list[tf.Variable]:
-        """All other trainable variables of the model; the rows that it keeps are none."""
+        """All other trainable variables, without the rows of data that the model keeps."""
         rows = [value for value in (self.support, self.augmentation) if value is not None]
         rows += [] if self.anchors is None else self.anchors.variables
         others = {variable.ref() for variable in (*self.long_variables, *rows)}

@@ -64,7 +64,7 @@ class SubsampledStep:
         return Head(values[0][:h], model.head.B), precision[:h], draws
 
     def first_places(self) -> tf.Tensor:
-        """Where in the two draws, one after the other, each function taken comes first."""
+        """Index of the first occurrence of each function taken in the two draws joined, ``[u]``."""
         order = tf.range(tf.size(self.places))
         return tf.math.unsorted_segment_min(order, self.places, tf.size(self.taken))
 

@@ -25,7 +25,7 @@ class RVM(QSGP):
 
     Tipping, "Sparse Bayesian Learning and the Relevance Vector Machine" (2001), by the sub-sampled
     steps of Evans and Nair, "Quadruply Stochastic Gaussian Processes" (2020), appendix I.3. They
-    move s by gradients. Here each touched function's s is set to its maximizer given q after every
+    move s by gradients. Here s of each function drawn is set to its maximizer given q after every
     step, ``s_i = 1 / (mu_i^2 + Sigma_ii)``, in O(1).
 
     Precisions are relative to the size of the functions: center and scale Y, and leave the

@@ -164,7 +164,7 @@ class SparseOptimizer(tf.Module):
     def _step(
         self, memory: Sequence[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
     ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-        """What to subtract from some rows, and their memory afterwards."""
+        """The values to subtract from some rows, and the new memory of these rows."""
 
     def _move_all(self, variable: tf.Variable, gradient: tf.Tensor) -> None:
         slots = self._slots_of(variable)
