@@ -130,7 +130,7 @@ def lower_factor_of_inverse(A: tf.Tensor) -> tf.Tensor:
 
 def best_factor(
     basis: Any, X: tf.Tensor, weight: tf.Tensor, *, num_head: int, with_columns: bool
-) -> tuple[tf.Tensor | None, tf.Tensor | None, tf.Tensor]:
+) -> tuple[Any, Any, tf.Tensor]:
     """
     The factor of its shape that maximizes the elbo for Gaussian noise, whatever the mean is.
 

@@ -58,6 +58,7 @@ class QSGP(VariationalModel):
     """
 
     default_optimizer = "adagrad"
+    num_data: Any  # always an integer here
 
     def __init__(
         self,
@@ -218,7 +219,8 @@ class QSGP(VariationalModel):
         """
         step = SubsampledStep(self, self._draw(), unique=False)
         values = [tf.gather(variable, indices) for variable, indices in step.rows]
-        return self._estimate(*data, *step.read(values), None)[0]
+        X, Y = data
+        return self._estimate(X, Y, *step.read(values), None)[0]
 
     def _draw(self) -> Sequence[tf.Tensor]:
         """Two independent draws of k functions of the tail, ``it`` and ``jt`` in the paper."""

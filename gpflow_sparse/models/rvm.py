@@ -106,7 +106,7 @@ class RVM(QSGP):
         small.q_log_scale.assign(self.q_log_scale.numpy()[tail])
         if small.q_block is not None:
             small.q_block.assign(self.q_block)
-        if small.q_columns is not None:
+        if small.q_columns is not None and self.q_columns is not None:
             small.q_columns.assign(self.q_columns.numpy()[tail])
         return small
 

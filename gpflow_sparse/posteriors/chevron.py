@@ -39,7 +39,7 @@ class ChevronPosterior(SparsePosterior):
         mean_function: MeanFunction | None = None,
         *,
         augmentation: tuple[Any, Any] | None = None,
-        precompute_cache: PrecomputeCacheType | None = None,
+        precompute_cache: PrecomputeCacheType | str | None = None,
     ) -> None:
         """
         :param kernel: of the basis that the weights belong to.
