@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import gpflow
 import numpy as np
@@ -40,7 +40,7 @@ class SparsePosterior(AbstractPosterior):
         whiten: bool = True,
         mean_function: MeanFunction | None = None,
         *,
-        precompute_cache: PrecomputeCacheType | None = None,
+        precompute_cache: PrecomputeCacheType | str | None = None,
         jitter: float | None = None,
     ) -> None:
         """
@@ -119,7 +119,7 @@ class SparsePosterior(AbstractPosterior):
 
         :param precompute_cache: "tensor", "variable" or "nocache"; None keeps the kind it has.
         """
-        super().update_cache(precompute_cache)
+        super().update_cache(cast(PrecomputeCacheType | None, precompute_cache))
 
     @public_method("the prediction", prediction=True)
     def predict_f(

@@ -40,7 +40,7 @@ class DeepPosterior(SparsePosterior):
         sampling: str = "marginal",
         num_samples: int = 10,
         seed: int = 0,
-        precompute_cache: PrecomputeCacheType | None = None,
+        precompute_cache: PrecomputeCacheType | str | None = None,
     ) -> None:
         """
         :param layers: first to last; the last one's draws are not taken, it stays Gaussian.

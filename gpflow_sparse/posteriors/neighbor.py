@@ -45,7 +45,7 @@ class NeighborPosterior(SparsePosterior):
         whiten: bool = False,
         mean_function: MeanFunction | None = None,
         *,
-        precompute_cache: PrecomputeCacheType | None = None,
+        precompute_cache: PrecomputeCacheType | str | None = None,
         jitter: float | None = None,
     ) -> None:
         """

@@ -41,7 +41,7 @@ class SitePosterior(SparsePosterior):
         precisions: Any,
         mean_function: MeanFunction | None = None,
         *,
-        precompute_cache: PrecomputeCacheType | None = None,
+        precompute_cache: PrecomputeCacheType | str | None = None,
     ) -> None:
         """
         :param targets: ``t [M, P]``, prior mean excluded.

@@ -235,10 +235,10 @@ def require_range(tensor: tf.Tensor, name: str) -> None:
             f"{name} must be finite, but {len(bad)} of its {sizes.size} entries are NaN or "
             f"infinite, the first at {where}. Drop or fill these rows."
         )
-    where = tuple(int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
+    place = tuple(int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
     raise ValueError(
         f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
-        f"{tensor.dtype.name}; its largest entry is {sizes.max():.3g}, at {where}. Drop that row, "
+        f"{tensor.dtype.name}; its largest entry is {sizes.max():.3g}, at {place}. Drop that row, "
         f"or standardize {name} (gpflow_sparse.Standardizer)."
     )
 
