@@ -144,6 +144,15 @@ class NeighborInducingPoints(InducingVariables):
         Z = tf.gather(tf.convert_to_tensor(self.Z), drawn)
         return self.closest(Z, kernel, self.num_neighbors, before=drawn)
 
+    def links(self, drawn: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+        """
+        Each point drawn and its :meth:`predecessors`, int32 ``[n, 1 + H]``: the point itself also
+        stands where there are no more.
+        """
+        before = self.predecessors(drawn, kernel)
+        before = tf.where(before >= 0, before, drawn[:, None])
+        return tf.concat([drawn[:, None], before], axis=1)
+
     @staticmethod
     def metric(kernel: Kernel) -> tf.Tensor | None:
         """

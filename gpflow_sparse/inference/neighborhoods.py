@@ -1,6 +1,6 @@
-"""Gaussian conditionals of a function given its values at a few places, one set of places a row.
+"""Gaussian conditionals of a function given its values at a few points, for each row its own.
 
-For a row x with places ``Z_I [H, D]``: ``u_I ~ N(m_I, S_I)`` before, ``p(u_I) = N(0, K_I)``, and
+For a row x with neighbors ``Z_I [H, D]``, ``q(u_I) = N(m_I, S_I)`` and ``p(u_I) = N(0, K_I)``:
 
     mean = a^T m_I,      var = [k(x, x) - k_I^T a] + a^T S_I a,      a = K_I^-1 k_I,
     KL   = ( log |K_I| - log |S_I| + tr(K_I^-1 S_I) + m_I^T K_I^-1 m_I - H ) / 2,
@@ -10,20 +10,23 @@ the inverse ``K_I^-1 [n, H, H]``: one product of such matrices, where automatic 
 batched Cholesky factor takes several triangular solves, which are slow in TensorFlow.
 """
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from gpflow.kernels import Kernel, Stationary
 
+from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.numerics import linalg
 
 # Relative to the diagonal; a covariance of rows of a long factor is definite but for rounding.
 _TINY = {tf.float64: 1e-12, tf.float32: 1e-6}
 
 
-class Rows(NamedTuple):
+class GaussianRows(NamedTuple):
     """
-    ``q(u) = N(mean, S)`` of some inducing variables, ``S = diag(scales^2) + factors factors^T``,
-    by rows, so that q of a few of them is a few rows of each.
+    ``q(u) = N(mean, S)`` of M inducing variables with ``S = diag(scales^2) + factors factors^T``,
+    stored by rows, one for each variable: q of some variables is these rows.
     """
 
     mean: tf.Tensor
@@ -33,43 +36,53 @@ class Rows(NamedTuple):
     factors: tf.Tensor | None
     """``[M, P, R]``; None for a diagonal covariance."""
 
-    def covariances(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def take(self, indices: tf.Tensor, columns: slice | None = None) -> "GaussianRows":
         """
-        :param places: sets of different rows, ``[n, H]``.
-        :return: variances ``[n, H, P]`` or covariances ``[n, P, H, H]`` of each set, and
-            ``log |S_I| / 2  [n]`` summed over outputs.
+        q of some variables: each part with the axes of ``indices`` in place of M.
+
+        :param columns: outputs to keep; None for all.
         """
-        scales = None if self.scales is None else tf.gather(self.scales, places)  # [n, H, P]
+        parts = (part if part is None or columns is None else part[:, columns] for part in self)
+        return GaussianRows(*(None if part is None else tf.gather(part, indices) for part in parts))
+
+    def covariances(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        S of each set of variables, after :meth:`take` with indices ``[n, H]``.
+
+        :return: variances ``[n, H, P]`` or covariances ``[n, P, H, H]``, and ``log |S_I| / 2  [n]``
+            summed over outputs.
+        """
         if self.factors is None:
-            return tf.square(scales), tf.reduce_sum(tf.math.log(scales), axis=[1, 2])
-        S = self._from_factors(places)
+            return tf.square(self.scales), tf.reduce_sum(tf.math.log(self.scales), axis=[1, 2])
+        rows = tf.transpose(self.factors, [0, 2, 1, 3])  # [n, P, H, R]
+        S = tf.linalg.matmul(rows, rows, transpose_b=True)
         diagonal = tf.linalg.diag_part(S)
-        if scales is None:
+        if self.scales is None:
             S = tf.linalg.set_diag(S, diagonal * (1.0 + _TINY[S.dtype]))
         else:
-            own = tf.square(tf.linalg.matrix_transpose(scales))
+            own = tf.square(tf.linalg.matrix_transpose(self.scales))
             S = tf.linalg.set_diag(S, diagonal + own)
         L = linalg.cholesky(S, "S_I (covariance of q at the neighbors)")
         return S, tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=[1, 2])
 
-    def variances(self, places: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-        """``a^T S_I a  [n, P]`` for ``a [n, H]``; O(n H R), and no ``S_I``."""
-        total = tf.zeros([], a.dtype)
+    def project(self, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance of ``a^T u_I``, after :meth:`take` with indices ``[n, H]``; O(n H P R).
+
+        :param a: ``[n, H]``.
+        :return: ``[n, P]`` each.
+        """
+        mean = tf.linalg.matvec(self.mean, a, transpose_a=True)
+        var = tf.zeros([], a.dtype)
         if self.scales is not None:
-            halves = tf.gather(self.scales, places) * a[:, :, None]
-            total += tf.reduce_sum(tf.square(halves), axis=1)
+            var += tf.reduce_sum(tf.square(self.scales * a[:, :, None]), axis=1)
         if self.factors is not None:
-            rows = tf.gather(self.factors, places)  # [n, H, P, R]
-            total += tf.reduce_sum(tf.square(tf.einsum("nhpr,nh->npr", rows, a)), axis=2)
-        return total
-
-    def _from_factors(self, places: tf.Tensor) -> tf.Tensor:
-        """``factors_I factors_I^T  [n, P, H, H]``."""
-        rows = tf.transpose(tf.gather(self.factors, places), [0, 2, 1, 3])  # [n, P, H, R]
-        return tf.linalg.matmul(rows, rows, transpose_b=True)
+            halves = tf.einsum("nhpr,nh->npr", self.factors, a)
+            var += tf.reduce_sum(tf.square(halves), axis=2)
+        return mean, var
 
 
-class Products(NamedTuple):
+class DenseGaussian(NamedTuple):
     """``q(u) = N(mean, S)`` with S in full, for predictions from small sets."""
 
     mean: tf.Tensor
@@ -78,21 +91,174 @@ class Products(NamedTuple):
     """``[P, M, M]``"""
 
     @classmethod
-    def of(cls, q: Rows) -> "Products":
+    def of(cls, q: GaussianRows) -> "DenseGaussian":
         """O(P M^2 R), of rows without a diagonal part."""
         factors = tf.transpose(q.factors, [1, 0, 2])  # [P, M, R]
         return cls(q.mean, tf.linalg.matmul(factors, factors, transpose_b=True))
 
-    def variances(self, places: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-        """``a^T S_I a  [n, P]``, O(n P H^2)."""
+    def take(self, indices: tf.Tensor) -> "DenseGaussian":
+        """q of sets ``[n, H]`` of variables: mean ``[n, H, P]`` and S ``[P, n, H, H]``."""
         size = tf.shape(self.S)[-1]
-        flat = places[:, :, None] * size + places[:, None, :]  # [n, H, H]
-        S = tf.gather(tf.reshape(self.S, [tf.shape(self.S)[0], -1]), flat, axis=1)  # [P, n, H, H]
-        return tf.einsum("pnhg,nh,ng->np", S, a, a)
+        flat = indices[:, :, None] * size + indices[:, None, :]  # [n, H, H]
+        S = tf.gather(tf.reshape(self.S, [tf.shape(self.S)[0], -1]), flat, axis=1)
+        return DenseGaussian(tf.gather(self.mean, indices), S)
+
+    def project(self, a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """As :meth:`GaussianRows.project`, O(n P H^2)."""
+        mean = tf.linalg.matvec(self.mean, a, transpose_a=True)
+        return mean, tf.einsum("pnhg,nh,ng->np", self.S, a, a)
+
+
+class NeighborPrior:
+    """
+    The prior of f at rows and at the inducing points near them, and conditionals of it under q(u).
+
+    Index arrays are int32 and count rows of Z; ``q`` is always that of the points indexed, as
+    :meth:`GaussianRows.take` returns it. The mean function is left to the caller.
+    """
+
+    def __init__(self, kernel: Kernel, Z: tf.Tensor, jitter: float | None) -> None:
+        """
+        :param Z: all inducing points ``[M, D]``.
+        :param jitter: smallest relative jitter, as of a posterior.
+        """
+        self.kernel, self.Z = kernel, tf.convert_to_tensor(Z)
+        self._jitter = jitter
+
+    @cached_property
+    def nugget(self) -> tf.Tensor:
+        """Jitter of every point, the same in every set that it is in: a part of the prior of u."""
+        Z = self.Z[:1] if isinstance(self.kernel, Stationary) else self.Z
+        return linalg.jitter(self.kernel(Z, full_cov=False), self._jitter)
+
+    def covariances(
+        self, X: tf.Tensor, neighbors: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """``K_I [n, H, H]``, jitter included, ``k_I [n, H]`` and ``k(x, x) [n]``."""
+        K, k, diagonal = local_covariances(self.kernel, X, tf.gather(self.Z, neighbors))
+        return linalg.add_jitter(K, self.nugget), k, diagonal
+
+    def local(self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows) -> "Local":
+        """Moments and KL of every row, each from neighbors ``[n, H]`` of its own."""
+        S, half_log_det = q.covariances()
+        found = conditionals(*self.covariances(X, neighbors), q.mean, S)
+        return found._replace(kl=found.kl - half_log_det)
+
+    def moments(
+        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows | DenseGaussian
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of :meth:`local`, ``[n, P]`` each, without what only the KL needs."""
+        a, residual = weights(*self.covariances(X, neighbors))
+        mean, spread = q.project(a)
+        return mean, residual[:, None] + spread
+
+    def conditional(self, drawn: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        ``u_j`` given ``u_others`` under the prior: weights ``[n, H]`` and variances ``[n]``.
+
+        :param drawn: the points j, ``[n]``.
+        :param others: ``[n, H]``; j itself stands for no point, and has weight zero.
+        """
+        exists = others != drawn[:, None]
+        K, k, diagonal = self.covariances(tf.gather(self.Z, drawn), others)
+        mask = tf.cast(exists, K.dtype)
+        # missing points are independent of all others, and of u_j
+        own = tf.where(exists, tf.linalg.diag_part(K), tf.ones_like(k))
+        K = tf.linalg.set_diag(K * mask[:, :, None] * mask[:, None, :], own)
+        a, residual = weights(K, k * mask, diagonal)
+        return a, residual + self.nugget
+
+    def chain_terms(self, links: tf.Tensor, q: GaussianRows) -> tf.Tensor:
+        """
+        Terms of ``KL[q(u) || prod_j p(u_j | u_before(j))]``, one for each j drawn, ``[n]``; their
+        sum over all j is that KL.
+
+        Factors without a diagonal part must be rows of a lower triangular matrix, whose diagonal
+        has ``log |S| / 2``; with both parts there is no such sum.
+
+        :param links: j and some points before it, ``[n, 1 + H]``; j stands for a missing one.
+        """
+        drawn = links[:, 0]
+        a, v = self.conditional(drawn, links[:, 1:])
+        v = v[:, None]
+        contrast = tf.concat([tf.ones_like(v), -a], axis=1)  # u_j - a^T u_before
+        error, spread = q.project(contrast)
+        terms = 0.5 * (tf.math.log(v) + (tf.square(error) + spread) / v - 1.0)
+        if q.factors is None:
+            scales = q.scales[:, 0]
+        else:
+            scales = tf.abs(tf.gather(q.factors[:, 0], drawn, axis=2, batch_dims=1))
+        return tf.reduce_sum(terms - tf.math.log(scales), axis=1)
+
+    def joint(self, X: tf.Tensor, active: tf.Tensor, q: GaussianRows) -> "JointConditional":
+        """All rows conditioned on one set of points, ``active [m]``."""
+        Z = tf.gather(self.Z, active)  # [m, D]
+        L = self.factor(Z)
+        A = linalg.solve_triangular(L, covariance(self.kernel, Z, X))  # [m, n]
+        W = linalg.solve_triangular(L, A, adjoint=True)  # K_A^-1 k_A
+        return JointConditional(L, A, W, q)
+
+    def factor(self, Z: tf.Tensor) -> tf.Tensor:
+        """Cholesky factor ``[m, m]`` of the prior covariance at some points, jitter included."""
+        K = linalg.add_jitter(covariance(self.kernel, Z), self.nugget)
+        return linalg.cholesky(K, "K_A (covariance of the active inducing points)")
+
+
+class JointConditional(NamedTuple):
+    """``q(f)`` at n rows, conditioned on one set of m points, the prior mean excluded."""
+
+    L: tf.Tensor
+    """Cholesky factor of ``K_A [m, m]``."""
+    A: tf.Tensor
+    """``L^-1 k_A [m, n]``"""
+    W: tf.Tensor
+    """``K_A^-1 k_A [m, n]``"""
+    q: GaussianRows
+    """q of these points."""
+
+    def mean(self) -> tf.Tensor:
+        """``[n, P]``"""
+        return tf.linalg.matmul(self.W, self.q.mean, transpose_a=True)
+
+    def variances(self, diagonal: tf.Tensor) -> tf.Tensor:
+        """``[n, P]``, from ``k(x, x) [n]``."""
+        residual = tf.maximum(diagonal - tf.reduce_sum(tf.square(self.A), axis=0), 0.0)
+        spread = [tf.reduce_sum(tf.square(half), axis=1) for half in self._halves()]  # [P, n]
+        return residual[:, None] + tf.transpose(tf.add_n(spread))
+
+    def covariance(self, prior: tf.Tensor) -> tf.Tensor:
+        """``[P, n, n]``, from ``k(X, X) [n, n]``."""
+        residual = prior - tf.linalg.matmul(self.A, self.A, transpose_a=True)
+        spread = [tf.linalg.matmul(half, half, transpose_a=True) for half in self._halves()]
+        return residual + tf.add_n(spread)
+
+    def kl(self) -> tf.Tensor:
+        """``KL[q(u_A) || p(u_A)]`` summed over outputs."""
+        parts = (None if part is None else part[None] for part in self.q)
+        S, half_log_det = GaussianRows(*parts).covariances()
+        mean = linalg.solve_triangular(self.L, self.q.mean)
+        inverse = tf.linalg.cholesky_solve(self.L, tf.eye(tf.shape(self.L)[0], dtype=self.L.dtype))
+        if S.shape.rank == 3:
+            trace = tf.reduce_sum(tf.linalg.diag_part(inverse)[:, None] * S[0])
+        else:
+            trace = tf.reduce_sum(inverse * S[0])
+        num_outputs, size = (tf.cast(n, mean.dtype) for n in (tf.shape(mean)[1], tf.size(mean)))
+        log_det = num_outputs * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self.L)))
+        return 0.5 * (trace + tf.reduce_sum(tf.square(mean)) - size) + log_det - half_log_det[0]
+
+    def _halves(self) -> list[tf.Tensor]:
+        """Tensors ``[P, ., n]`` whose products ``half^T half`` are the parts of ``W^T S W``."""
+        halves = []
+        if self.q.scales is not None:
+            halves.append(tf.transpose(self.q.scales)[:, :, None] * self.W)  # [P, m, n]
+        if self.q.factors is not None:
+            factors = tf.transpose(self.q.factors, [1, 2, 0])  # [P, R, m]
+            halves.append(tf.linalg.matmul(factors, self.W[None]))
+        return halves
 
 
 class Local(NamedTuple):
-    """What a sparse posterior says at each of n rows, from the places of that row."""
+    """Moments of f at n rows and KL terms, each from the neighbors of that row."""
 
     mean: tf.Tensor
     """``[n, P]``, prior mean excluded."""

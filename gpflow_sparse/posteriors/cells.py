@@ -1,43 +1,48 @@
-"""Predictions at a cost of H^2 a row: rows of a cell share their neighbors."""
+"""Predictions in O(H^2) time a row: rows with the same nearest inducing point share neighbors."""
 
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from gpflow_sparse.covariances.stationary import local_cross_covariances
+from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.inference import neighborhoods
+from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.neighbor import NeighborPosterior
-from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
+from gpflow_sparse.posteriors.neighbor import (
+    NeighborPosterior,
+    marginals_in_blocks,
+    point_blocks,
+)
 from gpflow_sparse.posteriors.pathwise import FunctionDraws
 from gpflow_sparse.validation import checks
-
-# Numbers in the matrices of one block of cells.
-_BLOCK = 2**21
 
 
 class CellPosterior(SparsePosterior):
     """
     A :class:`NeighborPosterior` in which every row has the neighbors of its nearest inducing point,
-    its *cell*, in place of its own; so that what they are multiplied with is known beforehand:
+    its *cell*, in place of its own, so that all but the covariances of a row can be precomputed:
 
         mean = k^T alpha_c,  alpha_c = K_c^-1 m_c,     var = k(x, x) - k^T G_c k,
         G_c = K_c^-1 - K_c^-1 S_c K_c^-1,
 
-    O(H) and O(H^2) a row and a search for one point, in place of O(H^3) and a search for H. Not the
-    same numbers: the H points nearest to the cell's are not all of the H nearest to the row. A
-    prediction jumps where cells meet.
+    O(H) and O(H^2) a row and a search for one point, in place of O(H^3) and a search for H.
+    Predictions differ from those of the posterior it is made from: the H points nearest to the
+    cell's are not all of the H nearest to the row. They jump where cells meet.
 
-    ``alpha`` is kept for all M cells, M H P numbers; ``G`` for the cells that were needed last, up
-    to ``num_cached``, and only outside of ``tf.function``, inside of which variances are O(H^3).
+    ``alpha`` is kept for all M cells, in O(M H P) memory; ``G`` for the cells that were needed
+    last, up to ``num_cached``, and only outside of ``tf.function``, inside of which variances take
+    O(H^3).
     After any change of kernel, points or q call ``update_cache()``.
     """
 
     def __init__(self, posterior: NeighborPosterior, *, num_cached: int = 10_000) -> None:
         """
         :param posterior: of one kernel; as it is now.
-        :param num_cached: cells of which G is kept, ``P H^2`` numbers each.
+        :param num_cached: cells of which G ``[P, H, H]`` is kept.
         :raises ValueError: for another kind of posterior.
         """
         if not isinstance(posterior, NeighborPosterior):
@@ -67,14 +72,11 @@ class CellPosterior(SparsePosterior):
         """Neighbors of every cell ``[M, H]`` and ``alpha [M, H, P]``."""
         self._slots: dict[int, int] = {}
         self._matrices: Any = None
-        self._q = self._posterior._rows()
-        Z = tf.convert_to_tensor(self.X_data.Z)
-        size = max(1, _BLOCK // self.X_data.num_neighbors**2)
+        self._q, prior = self._posterior._q, self._posterior._prior
         lists, alphas = [], []
-        for start in range(0, Z.shape[0], size):
-            part = Z[start : start + size]
-            neighbors = self.X_data.neighbors(part, self.kernel)
-            _, inverse = self._terms.inverse(part, neighbors)
+        for cells in point_blocks(int(prior.Z.shape[0]), self.X_data.num_neighbors):
+            neighbors = self.X_data.neighbors(tf.gather(prior.Z, cells), self.kernel)
+            inverse = _inverse(prior, cells, neighbors)
             lists.append(neighbors)
             alphas.append(tf.linalg.matmul(inverse, tf.gather(self._q.mean, neighbors)))
         return (
@@ -82,28 +84,24 @@ class CellPosterior(SparsePosterior):
             PrecomputedValue(tf.concat(alphas, axis=0), (False,) * 3),
         )
 
-    @property
-    def _terms(self) -> NeighborTerms:
-        return NeighborTerms(self.kernel, self.X_data, self.jitter)
-
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
         """As of the posterior it was made from, with the neighbors of the row's cell."""
-        sizes = (num_samples, num_features)
-        return self._posterior._draw_functions(*sizes, generator, by_cell=True)
+        return self._posterior._draw_functions(
+            num_samples, num_features, generator, _neighbors_of_cell
+        )
 
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Everything anew, without what is cached."""
+        """Without the cache."""
         _require_marginals(full_cov)
+        q, prior = self._posterior._q, self._posterior._prior
 
         def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
-            Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), cells)
-            neighbors = self.X_data.neighbors(Z, self.kernel)
-            return self._terms.moments(X, neighbors, self._posterior._rows(), neighbors)
+            neighbors = _neighbors_of_cell(self.X_data, X, self.kernel)
+            return prior.moments(X, neighbors, q.take(neighbors))
 
         return self._shaped(moments, Xnew, full_output_cov)
 
@@ -116,17 +114,18 @@ class CellPosterior(SparsePosterior):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         _require_marginals(full_cov)
         lists, alpha = cache
+        prior = self._posterior._prior
 
         def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
             neighbors = tf.gather(lists, cells)
-            places = tf.gather(tf.convert_to_tensor(self.X_data.Z), neighbors)
-            k = local_cross_covariances(self.kernel, X, places)  # [n, H]
+            Z = tf.gather(prior.Z, neighbors)
+            k = local_cross_covariances(self.kernel, X, Z)  # [n, H]
             mean = tf.linalg.matvec(tf.gather(alpha, cells), k, transpose_a=True)
             if tf.executing_eagerly():
                 reduction = self._reductions(lists, cells, k)
                 return mean, self.kernel(X, full_cov=False)[:, None] - reduction
-            return mean, self._terms.moments(X, neighbors, self._q, neighbors)[1]
+            return mean, prior.moments(X, neighbors, self._q.take(neighbors))[1]
 
         return self._shaped(moments, Xnew, full_output_cov)
 
@@ -140,7 +139,7 @@ class CellPosterior(SparsePosterior):
         return tf.einsum("npgh,ng,nh->np", tf.constant(G[places]), k, k)
 
     def _kept(self, lists: tf.Tensor, wanted: np.ndarray) -> np.ndarray:
-        """``G [n, P, H, H]`` of different cells, those that are not known made first."""
+        """``G [n, P, H, H]`` of different cells, computed where it is not in the cache."""
         new = [cell for cell in wanted.tolist() if cell not in self._slots]
         if len(self._slots) + len(new) > self._num_cached:
             self._slots, new = {}, wanted.tolist()
@@ -155,9 +154,8 @@ class CellPosterior(SparsePosterior):
 
     def _made(self, lists: tf.Tensor, cells: np.ndarray) -> np.ndarray:
         neighbors = tf.gather(lists, cells)
-        Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), cells)
-        inverse = self._terms.inverse(Z, neighbors)[1][:, None]  # [n, 1, H, H]
-        S, _ = self._q.covariances(neighbors)
+        inverse = _inverse(self._posterior._prior, cells, neighbors)[:, None]  # [n, 1, H, H]
+        S, _ = self._q.take(neighbors).covariances()
         if S.shape.rank == 3:
             half = inverse * tf.linalg.matrix_transpose(S)[:, :, None, :]
         else:
@@ -165,8 +163,20 @@ class CellPosterior(SparsePosterior):
         return (inverse - tf.linalg.matmul(half, inverse)).numpy()
 
     def _shaped(self, moments: Any, Xnew: tf.Tensor, full_output_cov: bool) -> Any:
-        numbers = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
-        return marginals_in_blocks(moments, Xnew, numbers, full_output_cov)
+        size = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
+        return marginals_in_blocks(moments, Xnew, size, full_output_cov)
+
+
+def _neighbors_of_cell(points: NeighborInducingPoints, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+    """Neighbors ``[n, H]`` of the inducing point nearest to each row."""
+    cells = points.closest(X, kernel, 1)[:, 0]
+    return points.neighbors(tf.gather(tf.convert_to_tensor(points.Z), cells), kernel)
+
+
+def _inverse(prior: NeighborPrior, cells: Any, neighbors: tf.Tensor) -> tf.Tensor:
+    """``K_c^-1 [n, H, H]`` of each cell."""
+    K, _, _ = prior.covariances(tf.gather(prior.Z, cells), neighbors)
+    return neighborhoods.inverse_of(K)[0]
 
 
 def _require_marginals(full_cov: bool) -> None:

@@ -1,8 +1,9 @@
-"""The posterior of which each row sees its neighbors only."""
+"""Posterior given the neighbors of each row."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
@@ -10,13 +11,18 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
 
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.inference.neighborhoods import Products, Rows
+from gpflow_sparse.inference import neighborhoods
+from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.local_paths import NeighborPaths
+from gpflow_sparse.posteriors.local_paths import LocalPaths, standard_normal
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
-from gpflow_sparse.posteriors.neighbor_terms import NeighborTerms, marginals_in_blocks
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths, in_blocks
 from gpflow_sparse.validation import checks, component_checks
+
+# Entries of the covariances [n, H, H] in one block of inducing points.
+_BLOCK = 2**20
+# Neighbors that decide where a variance starts.
+_NEAREST = 16
 
 
 class NeighborPosterior(SparsePosterior):
@@ -64,7 +70,7 @@ class NeighborPosterior(SparsePosterior):
         component_checks.require_jitter(jitter)
         self.jitter = jitter
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
-        _require_shapes(self._rows(), int(inducing_variable.Z.shape[0]))
+        _require_shapes(self._q, int(inducing_variable.Z.shape[0]))
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
@@ -89,18 +95,15 @@ class NeighborPosterior(SparsePosterior):
 
     def chain_kl(self) -> tf.Tensor:
         """
-        ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``, which depends on no rows: what a
-        layer of a deep model takes, whose inputs are random. Time O(M H^3) and O(M^2 D) for the
+        ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``, which depends on no rows: the KL
+        of a layer of a deep model, whose inputs are random. Time O(M H^3) and O(M^2 D) for the
         search. See SWSGP, "chain".
         """
-        drawn = tf.range(self.X_data.Z.shape[0])
-        before = self.X_data.predecessors(drawn, self.kernel)
-        existing = tf.where(before >= 0, before, drawn[:, None])
-        return tf.reduce_sum(self._terms.chained(drawn, before, self._rows(), (drawn, existing)))
+        return chain_kl(self.X_data, self._prior, self._q)
 
     def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """With :meth:`chain_kl`."""
-        mean, var = self._predict_marginals(self._rows(), X, False)
+        mean, var = self._predict_marginals(self._q, X, False)
         return self._add_mean_function(X, mean), var, self.chain_kl()
 
     def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -109,65 +112,88 @@ class NeighborPosterior(SparsePosterior):
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         neighbors = self.X_data.neighbors(X, self.kernel)
-        local = self._terms.local(X, neighbors, self._rows(), neighbors)
+        local = self._prior.local(X, neighbors, self._q.take(neighbors))
         return self._add_mean_function(X, local.mean), local.var, tf.reduce_sum(local.kl)
 
     @property
-    def _terms(self) -> NeighborTerms:
-        return NeighborTerms(self.kernel, self.X_data, self.jitter)
+    def _prior(self) -> NeighborPrior:
+        return NeighborPrior(self.kernel, self.X_data.Z, self.jitter)
 
-    def _rows(self) -> Rows:
-        return as_rows(self._q_mu, self._q_sqrt)
+    @property
+    def _q(self) -> GaussianRows:
+        """q(u) as it is now."""
+        q_mu = tf.convert_to_tensor(self._q_mu)
+        q_sqrt = self._q_sqrt() if callable(self._q_sqrt) else self._q_sqrt
+        if q_sqrt is None:  # a fixed mean
+            return GaussianRows(q_mu, tf.zeros_like(q_mu), None)
+        scales, factors = q_sqrt if isinstance(q_sqrt, tuple) else (q_sqrt, None)
+        scales = tf.convert_to_tensor(scales)
+        if scales.shape.rank != 2:
+            scales, factors = None, scales
+        factors = None if factors is None else tf.transpose(factors, [1, 0, 2])
+        return GaussianRows(q_mu, scales, factors)
 
     def _draw_functions(
         self,
         num_samples: int,
         num_features: int,
         generator: np.random.Generator,
-        *,
-        by_cell: bool = False,
+        find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
     ) -> FunctionDraws:
-        """:param by_cell: a row sees the neighbors of its nearest point in place of its own."""
-        options: Any = {"jitter": self.jitter, "by_cell": by_cell}
-        shape, parts = (num_samples, num_features), (self.kernel, self.X_data, self._rows())
-        paths = NeighborPaths(*parts, *shape, generator, **options)
-        return FunctionDraws([paths], self.mean_function, self.input_dim)
+        """
+        ``f_prior(x) + k_I^T (K_I + eps I)^-1 (u_I - f_prior(Z_I) - sqrt(eps) zeta_I)``, ``u ~ q``.
+
+        At each x by itself mean and variance are ``a^T m_I`` and ``k(x, x) - a^T k_I + a^T S_I a``.
+
+        :param find: neighbors ``[n, H]`` from points, rows and kernel; by default those of the row.
+        """
+        q, points = self._q, gpflow.utilities.freeze(self.X_data)
+        u = _draw_inducing(q, num_samples, generator)
+        zeta = standard_normal(generator, u.shape, u.dtype)
+        shape = (num_samples, int(q.mean.shape[1]))
+        paths = PriorPaths(self.kernel, shape, num_features, int(points.Z.shape[1]), generator)
+        prior = NeighborPrior(paths.kernel, points.Z, self.jitter)
+        values = u - paths(prior.Z) - tf.sqrt(prior.nugget) * zeta
+
+        def weights(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            neighbors = find(points, X, paths.kernel)
+            a, _ = neighborhoods.weights(*prior.covariances(X, neighbors))
+            return neighbors, a[:, :, None]
+
+        return FunctionDraws(
+            [LocalPaths(paths, values, weights, points)], self.mean_function, self.input_dim
+        )
 
     def _conditional_fused(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        q = self._rows()
-        if full_cov:
-            return self._predict_jointly(q, Xnew, full_output_cov)
-        return self._predict_marginals(q, Xnew, full_output_cov)
+        predict = self._predict_jointly if full_cov else self._predict_marginals
+        return predict(self._q, Xnew, full_output_cov)
 
     def _predict_marginals(
-        self, q: Rows | Products, Xnew: tf.Tensor, full_output_cov: bool
+        self, q: GaussianRows | DenseGaussian, Xnew: tf.Tensor, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        prior, H = self._prior, int(self.X_data.num_neighbors)
+        if isinstance(q, DenseGaussian):
+            size = H**2 * int(q.S.shape[0])
+        else:
+            size = H * max(H, 1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
 
         def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             neighbors = self.X_data.neighbors(X, self.kernel)
-            return self._terms.moments(X, neighbors, q, neighbors)
+            return prior.moments(X, neighbors, q.take(neighbors))
 
-        return marginals_in_blocks(moments, Xnew, self._numbers_per_row(q), full_output_cov)
-
-    def _numbers_per_row(self, q: Rows | Products) -> int:
-        """Of the largest tensors that a prediction makes for each row."""
-        H = int(self.X_data.num_neighbors)
-        if isinstance(q, Products):
-            return H**2 * int(q.S.shape[0])
-        columns = 1 if q.factors is None else q.factors.shape[1] * q.factors.shape[2]
-        return H * max(H, int(columns))
+        return marginals_in_blocks(moments, Xnew, size, full_output_cov)
 
     def _predict_jointly(
-        self, q: Rows, X: tf.Tensor, full_output_cov: bool
+        self, q: GaussianRows, X: tf.Tensor, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
 
         def of_batch(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
-            union = self._terms.union(X, active, q, active)
-            return union.mean(), union.covariance(self.kernel(X))
+            joint = self._prior.joint(X, active, q.take(active))
+            return joint.mean(), joint.covariance(self.kernel(X))
 
         if X.shape.rank == 2:
             mean, cov = of_batch(X)
@@ -182,11 +208,11 @@ class NeighborPosterior(SparsePosterior):
         return mean, spread_outputs(cov, True) if full_output_cov else cov
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """q as it is now; if its covariance is dense, also in full. The rest depends on the row."""
-        q = self._rows()
+        """q as it is now; a dense covariance also in full. Everything else depends on the row."""
+        q = self._q
         parts = [part for part in q if part is not None]
         if q.scales is None:
-            parts.append(Products.of(q).S)
+            parts.append(DenseGaussian.of(q).S)
         return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in parts)
 
     def _conditional_with_precompute(
@@ -197,35 +223,77 @@ class NeighborPosterior(SparsePosterior):
         full_output_cov: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         mean, second, *third = cache
-        dense = second.shape.rank == 3
-        if dense and not full_cov:
-            return self._predict_marginals(Products(mean, third[0]), Xnew, full_output_cov)
-        q = Rows(mean, None, second) if dense else Rows(mean, second, third[0] if third else None)
-        if full_cov:
-            return self._predict_jointly(q, Xnew, full_output_cov)
-        return self._predict_marginals(q, Xnew, full_output_cov)
+        if second.shape.rank == 2:
+            q = GaussianRows(mean, second, third[0] if third else None)
+        elif full_cov:
+            q = GaussianRows(mean, None, second)
+        else:
+            return self._predict_marginals(DenseGaussian(mean, third[0]), Xnew, full_output_cov)
+        predict = self._predict_jointly if full_cov else self._predict_marginals
+        return predict(q, Xnew, full_output_cov)
 
 
-def as_rows(q_mu: Any, q_sqrt: Any) -> Rows:
+def chain_kl(points: NeighborInducingPoints, prior: NeighborPrior, q: GaussianRows) -> tf.Tensor:
+    """``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``, in blocks of points."""
+    total = tf.zeros([], q.mean.dtype)
+    for drawn in point_blocks(int(prior.Z.shape[0]), points.num_neighbors):
+        links = points.links(drawn, prior.kernel)
+        total += tf.reduce_sum(prior.chain_terms(links, q.take(links)))
+    return total
+
+
+def independent_scales(points: NeighborInducingPoints, prior: NeighborPrior) -> np.ndarray:
     """
-    q by rows.
-
-    :param q_sqrt: as :class:`NeighborPosterior` takes it.
+    Standard deviations ``[M]`` of the independent u_j that are closest to the prior in ``KL[q ||
+    p]``: that of u_j given its neighbors, of which the 16 nearest are taken. O(M 16^3).
     """
-    q_mu = tf.convert_to_tensor(q_mu)
-    q_sqrt = q_sqrt() if callable(q_sqrt) else q_sqrt
-    if q_sqrt is None:  # a fixed mean
-        return Rows(q_mu, tf.zeros_like(q_mu), None)
-    if isinstance(q_sqrt, tuple):
-        return Rows(q_mu, tf.convert_to_tensor(q_sqrt[0]), tf.transpose(q_sqrt[1], [1, 0, 2]))
-    q_sqrt = tf.convert_to_tensor(q_sqrt)
-    if q_sqrt.shape.rank == 2:
-        return Rows(q_mu, q_sqrt, None)
-    return Rows(q_mu, None, tf.transpose(q_sqrt, [1, 0, 2]))
+    found, H = [], min(int(prior.Z.shape[0]), _NEAREST)
+    for drawn in point_blocks(int(prior.Z.shape[0]), H):
+        around = points.closest(tf.gather(prior.Z, drawn), prior.kernel, H)
+        found.append(np.sqrt(prior.conditional(drawn, around)[1]))
+    return np.concatenate(found)
 
 
-def _require_shapes(q: Rows, num_inducing: int) -> None:
-    """:raises ValueError: unless q is one of as many variables, and outputs agree."""
+def point_blocks(num_points: int, num_neighbors: int) -> Iterator[tf.Tensor]:
+    """Indices of consecutive points, in blocks that bound the memory of their covariances."""
+    rows = max(1, _BLOCK // num_neighbors**2)
+    for start in range(0, num_points, rows):
+        yield tf.range(start, min(start + rows, num_points))
+
+
+def marginals_in_blocks(
+    moments: Callable[[tf.Tensor], Sequence[tf.Tensor]],
+    Xnew: tf.Tensor,
+    size_of_row: int,
+    full_output_cov: bool,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Mean and variance of the rows of ``Xnew [..., N, D]``, some rows at a time; in GPflow's shapes.
+
+    :param moments: both ``[n, P]``, of ``[n, D]``.
+    :param size_of_row: entries for each row in the largest tensor that it makes.
+    """
+    flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
+    both = in_blocks(lambda X: tf.stack(list(moments(X))), flat, size_of_row)  # [2, n, P]
+    shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(both)[2:]], axis=0)
+    mean, var = tf.reshape(both[0], shape), tf.reshape(both[1], shape)
+    return mean, spread_outputs(var, False) if full_output_cov else var
+
+
+def _draw_inducing(q: GaussianRows, num_samples: int, generator: np.random.Generator) -> tf.Tensor:
+    """Draws of u from q, ``[S, M, P]``; O(S M P R)."""
+    M, P = q.mean.shape
+    u = tf.broadcast_to(q.mean, [num_samples, M, P])
+    if q.scales is not None:
+        u = u + q.scales * standard_normal(generator, (num_samples, M, P), u.dtype)
+    if q.factors is not None:
+        xi = standard_normal(generator, (num_samples, P, q.factors.shape[2]), u.dtype)
+        u = u + tf.einsum("mpr,spr->smp", q.factors, xi)
+    return u
+
+
+def _require_shapes(q: GaussianRows, num_inducing: int) -> None:
+    """:raises ValueError: unless q has this number of variables and its parts fit each other."""
     if q.mean.shape.rank != 2 or q.mean.shape[0] != num_inducing:
         raise ValueError(
             f"q_mu must have shape [M, P] with M = {num_inducing} inducing points, got "

@@ -1,7 +1,8 @@
-"""The posterior of which every inducing variable has been observed once, with noise."""
+"""Posterior given one Gaussian site for each inducing variable, for each row those nearby."""
 
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
@@ -12,9 +13,9 @@ from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.local_paths import SitePaths
-from gpflow_sparse.posteriors.neighbor_terms import marginals_in_blocks
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors.local_paths import LocalPaths, standard_normal
+from gpflow_sparse.posteriors.neighbor import marginals_in_blocks
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths
 from gpflow_sparse.validation import checks
 
 
@@ -29,8 +30,8 @@ class SitePosterior(SparsePosterior):
 
     so that points may coincide and float32 is safe. ``tau = 0`` is the prior. Time O(n P H^3).
 
-    Do not learn hyperparameters on an objective of these: nothing binds the rows to each other, and
-    lengthscales may run off (``docs/sharp-bits.md``).
+    Do not learn hyperparameters on an objective of these: the local distributions of different rows
+    share no q(u), and lengthscales may diverge (``docs/sharp-bits.md``).
     """
 
     def __init__(
@@ -96,14 +97,13 @@ class SitePosterior(SparsePosterior):
         kl = tf.reduce_sum(log_det + 0.5 * (trace - size + fits))
         return self._add_mean_function(X, mean), var, kl
 
-    def _solve(self, K: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _solve(self, K: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """``T^1/2 [n, P, H]``, ``L [n, P, H, H]`` and ``alpha = T^1/2 B^-1 T^1/2 t [n, P, H]``."""
-        roots = tf.sqrt(tf.gather(tf.transpose(self.precisions), places, axis=1))
-        roots = tf.transpose(roots, [1, 0, 2])
-        targets = tf.transpose(tf.gather(tf.transpose(self.targets), places, axis=1), [1, 0, 2])
-        B = roots[..., :, None] * K[:, None] * roots[..., None, :]
-        B = tf.linalg.set_diag(B, tf.linalg.diag_part(B) + 1.0)
-        L = linalg.cholesky(B, "I + T^1/2 K_I T^1/2 (sites of the neighbors of a row)")
+        roots, targets = (
+            tf.transpose(tf.gather(part, neighbors), [0, 2, 1])
+            for part in (tf.sqrt(self.precisions), self.targets)
+        )
+        L = _factor(K, roots)
         solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
         return roots, L, roots * solved
 
@@ -111,11 +111,28 @@ class SitePosterior(SparsePosterior):
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
         """
-        With one draw of the noise of every site for each function. Moments are those of
-        ``predict_f`` without ``full_cov``, see :class:`NeighborPosterior`.
+        ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
+        of the noise of every site for each function. Moments are those of ``predict_f`` without
+        ``full_cov``, see :class:`NeighborPosterior`.
         """
-        sites, shape = (self.targets, self.precisions), (num_samples, num_features)
-        paths = SitePaths(self.kernel, self.X_data, sites, *shape, generator)
+        points, (M, P) = gpflow.utilities.freeze(self.X_data), self.targets.shape
+        zeta = standard_normal(generator, (num_samples, M, P), self.targets.dtype)
+        prior = PriorPaths(
+            self.kernel, (num_samples, P), num_features, int(points.Z.shape[1]), generator
+        )
+        all_roots = tf.sqrt(self.precisions)  # [M, P]
+        values = all_roots * (self.targets - prior(points.Z)) - zeta  # [S, M, P]
+
+        def weights(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """``B^-1 T^1/2 k_I``, for each output."""
+            neighbors = points.neighbors(X, prior.kernel)
+            K, k, _ = local_covariances(prior.kernel, X, tf.gather(points.Z, neighbors))
+            roots = tf.transpose(tf.gather(all_roots, neighbors), [0, 2, 1])  # [n, P, H]
+            right = (roots * k[:, None])[..., None]
+            solved = tf.linalg.cholesky_solve(_factor(K, roots), right)[..., 0]
+            return neighbors, tf.linalg.matrix_transpose(solved)
+
+        paths = LocalPaths(prior, values, weights, points)
         return FunctionDraws([paths], self.mean_function, self.input_dim)
 
     def _conditional_fused(
@@ -131,8 +148,8 @@ class SitePosterior(SparsePosterior):
             K, k, diagonal = local_covariances(self.kernel, X, Z)
             return _moments(k, diagonal, *self._solve(K, neighbors))
 
-        numbers = self.X_data.num_neighbors**2 * self.targets.shape[1]
-        return marginals_in_blocks(moments, Xnew, numbers, full_output_cov)
+        size = self.X_data.num_neighbors**2 * self.targets.shape[1]
+        return marginals_in_blocks(moments, Xnew, size, full_output_cov)
 
     def _jointly(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Over the union of the rows' neighbors."""
@@ -149,7 +166,7 @@ class SitePosterior(SparsePosterior):
         return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """Sites are fixed; the rest depends on the row."""
+        """Sites are fixed; everything else depends on the row."""
         return (PrecomputedValue(self.targets, (False, False)),)
 
     def _conditional_with_precompute(
@@ -162,10 +179,17 @@ class SitePosterior(SparsePosterior):
         return self._conditional_fused(Xnew, full_cov, full_output_cov)
 
 
+def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
+    """Cholesky factor of ``B = I + T^1/2 K_I T^1/2  [n, P, H, H]``, ``roots`` being ``T^1/2``."""
+    B = roots[..., :, None] * K[:, None] * roots[..., None, :]
+    B = tf.linalg.set_diag(B, tf.linalg.diag_part(B) + 1.0)
+    return linalg.cholesky(B, "I + T^1/2 K_I T^1/2 (sites of the neighbors of a row)")
+
+
 def _moments(
     k: tf.Tensor, diagonal: tf.Tensor, roots: tf.Tensor, L: tf.Tensor, alpha: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """``[n, P]`` each."""
+    """Mean and variance of f, ``[n, P]`` each."""
     mean = tf.linalg.matvec(alpha, k)
     half = linalg.solve_triangular(L, (roots * k[:, None])[..., None])
     return mean, diagonal[:, None] - tf.reduce_sum(tf.square(half), axis=[2, 3])
