@@ -13,8 +13,9 @@ from gpflow_sparse.inducing_variables import (
     NeighborInducingPoints,
     OrthogonalInducingVariables,
 )
-from gpflow_sparse.models.swsgp_options import closest_scales
+from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.posteriors import OrthogonalPosterior, latent_kernels
+from gpflow_sparse.posteriors.neighbor import independent_scales
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -100,3 +101,84 @@ def parameters(
         own = transform() if transform is not None else None
         made.append(Parameter(tensor, transform=own, dtype=gpflow.default_float()))
     return tuple(made)
+
+
+def neighbor_q(
+    model: Any, covariance: str, rank: int, q_mu: Any, q_sqrt: Any
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """
+    q of SWSGP: means ``[M, L]``, standard deviations ``[M, L]`` or None, factors ``[M, L, .]`` or
+    None.
+
+    :param q_sqrt: as of a posterior; None for the prior if ``covariance`` can express it, else the
+        closest diagonal, from the neighbors of each point.
+    :raises ValueError: for values of a wrong shape.
+    """
+    M, L = model.inducing_variable.Z.shape[0], model.num_latent_gps
+    dtype = gpflow.default_float()
+    mean = np.zeros((M, L)) if q_mu is None else _array(q_mu, (M, L), "q_mu")
+    if covariance == "dense":
+        shape = (L, M, M)
+        sqrt = _dense_prior_factors(model) if q_sqrt is None else _array(q_sqrt, shape, "q_sqrt")
+        rows = np.ascontiguousarray(np.swapaxes(np.tril(sqrt), 0, 1))
+        return mean.astype(dtype), None, rows.astype(dtype)
+    factors = None
+    if covariance == "low_rank":
+        checks.require_count(rank, "rank")
+        # a little, for gradients to tell the columns apart
+        factors = 1e-3 * np.random.default_rng(0).normal(size=(M, L, rank))
+        if q_sqrt is not None:
+            q_sqrt, given = _require_pair(q_sqrt)
+            factors = np.swapaxes(_array(given, (L, M, rank), "q_sqrt[1]"), 0, 1)
+        factors = factors.astype(dtype)
+    own = q_sqrt is not None
+    scales = _array(q_sqrt, (M, L), "q_sqrt") if own else closest_scales(model)
+    if not (scales > 0.0).all() or not np.square(scales).all():
+        raise ValueError("q_sqrt must be positive standard deviations with this covariance.")
+    return mean.astype(dtype), scales.astype(dtype), factors
+
+
+def closest_scales(owner: Any) -> np.ndarray:
+    """
+    Standard deviations ``[M, L]`` of the independent u_j that are closest to the prior in
+    ``KL[q || p]``; see :func:`gpflow_sparse.posteriors.neighbor.independent_scales`.
+
+    :param owner: a model or a layer over points with neighbors.
+    """
+    iv = owner.inducing_variable
+    return np.concatenate(
+        [
+            np.tile(
+                independent_scales(iv, NeighborPrior(kernel, iv.Z, owner.jitter))[:, None],
+                columns.stop - columns.start,
+            )
+            for kernel, columns in latent_kernels(owner.kernel, owner.num_latent_gps)
+        ],
+        axis=1,
+    )
+
+
+def _dense_prior_factors(model: Any) -> np.ndarray:
+    """Factors ``[L, M, M]`` of the prior covariance of points with neighbors, O(M^3)."""
+    factors, Z = [], model.inducing_variable.Z
+    for kernel, columns in latent_kernels(model.kernel, model.num_latent_gps):
+        prior = NeighborPrior(kernel, Z, model.jitter)
+        factors += [prior.factor(prior.Z).numpy()] * (columns.stop - columns.start)
+    return np.stack(factors)
+
+
+def _require_pair(value: Any) -> tuple[Any, Any]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ValueError(
+            "q_sqrt must be a pair (standard deviations [M, L], factors [L, M, rank]) with "
+            f"covariance='low_rank', got {type(value).__name__}."
+        )
+    return value[0], value[1]
+
+
+def _array(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    tensor = checks.as_tensor(value, name)
+    checks.require_range(tensor, name)
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}.")
+    return tensor.numpy()

@@ -1,6 +1,6 @@
-"""Sparse within sparse Gaussian processes: each row sees its nearest inducing points."""
+"""Sparse within sparse Gaussian processes: each row depends on its nearest inducing points."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
@@ -12,29 +12,34 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
-from gpflow_sparse.models import swsgp_options
+from gpflow_sparse.inference import subsampling
+from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
+from gpflow_sparse.models import rowwise, swsgp_checks, swsgp_closed_form, swsgp_usage
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.swsgp_closed import ClosedForms
-from gpflow_sparse.models.swsgp_step import NeighborStep
-from gpflow_sparse.models.swsgp_usage import CountedUsers
+from gpflow_sparse.models.starting import neighbor_q
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     NeighborPosterior,
+    SitePosterior,
     SparsePosterior,
     cache_type,
     latent_kernels,
+    mixed,
     require_latent_kernels,
 )
-from gpflow_sparse.posteriors.neighbor import require_not_whitened
+from gpflow_sparse.posteriors.neighbor import chain_kl, require_not_whitened
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.step_lock import reads_parameters
 
+# For each latent kernel: neighbors [n, H], or [m] with union; with "chain" also links [n_Z, 1 + H].
+IndexSets = Sequence[Sequence[tf.Tensor]]
 
-class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
+
+class SWSGP(VariationalModel):
     r"""
-    Variational inference over M inducing variables of which each row of the data sees H, those of
-    its nearest inducing points: a step on n rows takes O(n H^3) time, whatever M is, and the search
-    for them.
+    Variational inference over M inducing variables, where each row of the data is conditioned on
+    those of its H nearest inducing points: a step on n rows takes O(n H^3) time for any M, and that
+    of the search for neighbors.
 
     ``f(x) | u_I`` is the prior's conditional given the neighbors I of x, and ``q(u) = N(q_mu, S)``.
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
@@ -44,10 +49,11 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
     minibatch without bias, by ``kl_weighting``:
 
     - "usage": ``w_i`` is the mean over the neighbors j of ``1 / c_j``, with c_j the number of
-      training rows that see j, from :meth:`update_neighbors`: each u_j then pays about once. No
-      bound; the default, as "paper" is far too sure and "chain" takes longer.
+      training rows of which j is a neighbor, from :meth:`update_neighbors`: the KL terms of each
+      u_j then have a total weight of about one. No bound; the default, since variances of f are far
+      too small with "paper" and "chain" takes longer.
     - "paper": ``1 / N``, as in eq. (11). The paper says that this is a lower bound; it is not
-      (``docs/errata.md``, W1). It learns too little noise and is far too sure of f
+      (``docs/errata.md``, W1). It learns too little noise and far too small variances of f
       (``docs/sharp-bits.md``); its means were a little better on most data sets tried
       (``docs/benchmarks/swsgp.md``).
     - "chain": one ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]`` in place of all local
@@ -58,7 +64,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
     All three are SVGP's bound at H = M.
 
     ==============  ============================================  ==========================
-    ``covariance``  S                                             numbers, per latent function
+    ``covariance``  S                                             size of q, per latent function
     ==============  ============================================  ==========================
     "diag"          diagonal                                      2 M
     "low_rank"      diagonal plus a product of rank R             (2 + R) M
@@ -67,12 +73,15 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
 
     "dense" costs O(n H^2 M) more in a step.
 
-    ``union=m`` is the paper's SWSGP-U (section 4.5): all rows of a batch see the same m points, so
-    that training is for joint predictions. How the m are chosen the paper does not say; see
+    ``union=m`` is the paper's SWSGP-U (section 4.5): all rows of a batch are conditioned on the
+    same m points, as joint predictions are. The paper does not say how the m are chosen; see
     :meth:`~gpflow_sparse.inducing_variables.NeighborInducingPoints.ranked`. No bound either.
 
     Inducing variables are not whitened: neighborhoods overlap, and no coordinates are white in all
     of them.
+
+    `training.fit` trains it by row-wise updates (:mod:`gpflow_sparse.models.rowwise`): a step reads
+    and moves the rows of q that belong to the neighbors of its batch, and no others.
     """
 
     def __init__(
@@ -117,8 +126,8 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
-        iv = swsgp_options.require_inducing(inducing_variable)
-        swsgp_options.require_objective(covariance, kl_weighting, union, iv)
+        iv = swsgp_checks.require_inducing(inducing_variable)
+        swsgp_checks.require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
         if isinstance(kernel, MultioutputKernel):
             require_latent_kernels(kernel)
@@ -134,13 +143,12 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         self.inducing_variable = iv
         self.covariance, self.kl_weighting, self.union = covariance, kl_weighting, union
         self.start = start if q_mu is None and q_sqrt is None else "prior"
-        mean, scales, factors = swsgp_options.starting_q(self, covariance, rank, q_mu, q_sqrt)
+        mean, scales, factors = neighbor_q(self, covariance, rank, q_mu, q_sqrt)
         self.q_mu = tf.Variable(mean)
         self.q_log_scale = None if scales is None else tf.Variable(np.log(scales))
         self.q_factor = None if factors is None else tf.Variable(factors)
-        num_kernels = len(latent_kernels(kernel, self.num_latent_gps))
-        counts = np.zeros((iv.Z.shape[0], num_kernels))
-        # how many rows of the training data see each point, for each latent kernel
+        # number of training rows of which each point is a neighbor, for each latent kernel
+        counts = np.zeros((iv.Z.shape[0], len(self._latents)))
         self.usage = tf.Variable(counts, trainable=False, dtype=gpflow.default_float())
         self._require_parts(self.input_dim)
 
@@ -150,11 +158,11 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         Standard deviations ``[M, L]``; for "dense" lower factors ``[L, M, M]``; for "low_rank" a
         pair, ``[M, L]`` and ``[L, M, R]``.
         """
-        q = self.rows
-        factors = None if q.factors is None else tf.transpose(q.factors, [1, 0, 2])
-        if q.scales is None:
-            return factors
-        return q.scales if factors is None else (q.scales, factors)
+        scales = None if self.q_log_scale is None else tf.exp(self.q_log_scale)
+        factors = None if self.q_factor is None else tf.transpose(self.q_factor, [1, 0, 2])
+        if scales is None:
+            return tf.linalg.band_part(factors, -1, 0)
+        return scales if factors is None else (scales, factors)
 
     @property
     def input_dim(self) -> int | None:
@@ -166,10 +174,15 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
     def dtype(self) -> tf.DType:
         return getattr(getattr(self, "q_mu", None), "dtype", gpflow.default_float())
 
+    @property
+    def _latents(self) -> list[tuple[Kernel, slice]]:
+        """Each single-output kernel, and the latent functions that have it."""
+        return latent_kernels(self.kernel, self.num_latent_gps)
+
     @reads_parameters
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
-        What is maximized, or its unbiased estimate from a minibatch if ``num_data`` is set; with
+        The objective, or its unbiased estimate from a minibatch if ``num_data`` is set; with
         "chain" from other terms of the KL at every call, unless there are M rows or more.
 
         :param data: ``(X [N, D], Y [N, P])``.
@@ -178,32 +191,148 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
             "usage" before :meth:`update_neighbors`.
         """
         X, Y = self._require_data(data)
-        self._require_usage()
+        swsgp_usage.require_counted(self)
         with component_checks.blame(self):
-            seen = self._look(X)
-            elbo = self._objective(X, Y, seen, self.rows, [one.existing() for one in seen])
+            sets = self._index_sets(X)
+            elbo = self._objective(X, Y, sets, self._q_at(sets))
         component_checks.require_finite_result(self, "the elbo", elbo)
         return elbo
 
     @reads_parameters
     def prior_kl(self, X: Any = None) -> tf.Tensor:
         """
-        What the elbo takes off its expectations.
+        The KL terms of the objective.
 
         :param X: the rows ``[n, D]`` of a batch, whose neighborhoods count. With "chain" it may be
             left out: the terms of all M points then, O(M H^3), which is a KL.
         :raises ValueError: without X, for other weightings.
         """
+        if X is None and (self.kl_weighting != "chain" or self.union is not None):
+            raise ValueError(
+                f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of "
+                "its own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
+            )
         if X is None:
-            return self._whole_chain()
-        X = checks.require_matrix(X, "X", self.dtype)
-        X = self._require_inputs(X)
-        self._require_usage()
+            self._require_parts(self.input_dim, self.dtype)
+        else:
+            X = self._require_inputs(checks.require_matrix(X, "X", self.dtype))
+            swsgp_usage.require_counted(self)
         with component_checks.blame(self):
-            seen = self._look(X)
-            kl = self._terms(X, seen, self.rows, [one.existing() for one in seen])[2]
+            if X is None:
+                q, iv = self._rows_of_q(self.long_variables), self.inducing_variable
+                kl = tf.add_n([chain_kl(iv, self._prior(k), q, of) for k, of in self._latents])
+            else:
+                sets = self._index_sets(X)
+                _, _, kl = self._terms(X, sets, self._q_at(sets))
         component_checks.require_finite_result(self, "the KL divergence", kl)
         return kl
+
+    def _index_sets(self, X: tf.Tensor) -> IndexSets:
+        """The inducing points that a batch is conditioned on, and the terms of a chain drawn."""
+        iv, sets = self.inducing_variable, []
+        for kernel, _ in self._latents:
+            if self.union is not None:
+                sets.append([iv.ranked(X, kernel, self.union)])
+            elif self.kl_weighting == "chain":
+                sets.append([iv.neighbors(X, kernel), iv.links(self._draw(X), kernel)])
+            else:
+                sets.append([iv.neighbors(X, kernel)])
+        return sets
+
+    def _draw(self, X: tf.Tensor) -> tf.Tensor:
+        """As many inducing points as the batch has rows, or all."""
+        M, n = self.q_mu.shape[0], X.shape[0]
+        count = tf.minimum(tf.shape(X)[0], M) if n is None else min(n, M)
+        return subsampling.draw_indices(M, count)
+
+    def _objective(
+        self, X: tf.Tensor, Y: tf.Tensor, sets: IndexSets, q: Sequence[Sequence[GaussianRows]]
+    ) -> tf.Tensor:
+        """Algorithm 1, lines 9 to 13: ``N / n sum_i (E_q[log p(y_i | f_i)] - w_i KL_i)``."""
+        mean, var, penalty = self._terms(X, sets, q)
+        prior_mean = self.mean_function(X)
+        mean += component_checks.require_mean(prior_mean, mean, self.mean_function)
+        expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [n]
+        return self._weight(X, mean.dtype) * tf.reduce_sum(expectations) - penalty
+
+    def _terms(
+        self, X: tf.Tensor, sets: IndexSets, q: Sequence[Sequence[GaussianRows]]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance ``[n, P]`` of f, prior mean excluded, and the weighted sum of KL terms.
+
+        :param q: q of the points in ``sets``.
+        """
+        moments, penalty = [], tf.zeros([], X.dtype)
+        for place, (kernel, _) in enumerate(self._latents):
+            prior, I, q_I = self._prior(kernel), sets[place][0], q[place][0]
+            if self.union is not None:  # one set [m] for all rows
+                joint = prior.joint(X, I, q_I)
+                mean, var = joint.mean(), joint.variances(kernel(X, full_cov=False))
+                penalty += joint.kl()
+            elif self.kl_weighting == "chain":  # M / n_Z times n_Z of its M terms
+                links, q_links = sets[place][1], q[place][1]
+                mean, var = prior.moments(X, I, q_I)
+                scale = tf.cast(self.q_mu.shape[0] / tf.shape(links)[0], X.dtype)
+                penalty += scale * tf.reduce_sum(prior.chain_terms(links, q_links))
+            else:
+                mean, var, kl = prior.local(X, I, q_I)  # from K_I, k_I, m_I and S_I of each row
+                w = self._kl_weights(I, place, tf.shape(X)[0])
+                penalty += self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
+            moments.append((mean, var))
+        if isinstance(self.kernel, MultioutputKernel):
+            mean, var = mixed(self.kernel, moments, False, False)
+        return mean, var, penalty
+
+    def _kl_weights(self, neighbors: tf.Tensor, place: int, num_rows: Any) -> tf.Tensor:
+        """
+        ``w_i [n]`` of "paper" or "usage".
+
+        :param place: of the latent kernel.
+        :param num_rows: rows in all if the model has no ``num_data``.
+        """
+        if self.kl_weighting == "paper":
+            num_data = num_rows if self.num_data is None else self.num_data
+            return tf.fill(tf.shape(neighbors)[:1], 1.0 / tf.cast(num_data, self.dtype))
+        counts = tf.gather(self.usage[:, place], neighbors)  # [n, H]
+        return tf.reduce_mean(1.0 / tf.maximum(tf.cast(counts, self.dtype), 1.0), axis=1)
+
+    def _prior(self, kernel: Kernel) -> NeighborPrior:
+        return NeighborPrior(kernel, self.inducing_variable.Z, self.jitter)
+
+    def _q_at(
+        self,
+        sets: IndexSets,
+        values: Sequence[tf.Tensor] | None = None,
+        taken: tf.Tensor | None = None,
+    ) -> Sequence[Sequence[GaussianRows]]:
+        """
+        q of the points in these sets, and of the latent functions of each kernel.
+
+        :param values: rows of the long variables, to which ``sets`` refer; None for all rows.
+        :param taken: the points of these rows, ``[u]``.
+        """
+        q = self._rows_of_q(self.long_variables if values is None else values, taken)
+        return [
+            [q.take(indices, columns) for indices in of_kernel]
+            for of_kernel, (_, columns) in zip(sets, self._latents, strict=True)
+        ]
+
+    def _rows_of_q(self, values: Sequence[Any], indices: tf.Tensor | None = None) -> GaussianRows:
+        """
+        q of some points.
+
+        :param values: their rows of the long variables.
+        :param indices: of the points, ``[u]``; None for all.
+        """
+        mean, *others = (tf.convert_to_tensor(value) for value in values)
+        scales = None if self.q_log_scale is None else tf.exp(others[0])
+        factors = None if self.q_factor is None else others[-1]
+        if scales is None and factors is not None:  # rows of lower triangular matrices
+            indices = tf.range(tf.shape(mean)[0]) if indices is None else indices
+            lower = tf.range(factors.shape[2]) <= indices[:, None]
+            factors = factors * tf.cast(lower, factors.dtype)[:, None, :]
+        return GaussianRows(mean, scales, factors)
 
     def training_loss_closure(
         self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True
@@ -211,11 +340,11 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         """
         As :meth:`gpflow_sparse.models.VariationalModel.training_loss_closure`.
 
-        :raises ValueError: with "chain" unless ``data`` are M rows or more: otherwise the loss is
-            another number in every call.
+        :raises ValueError: with "chain" unless ``data`` are M rows or more: otherwise every call
+            would return an estimate from other terms of the KL.
         """
-        swsgp_options.require_whole_chain(self, data)
-        self._require_usage()
+        swsgp_checks.require_fixed_chain(self, data)
+        swsgp_usage.require_counted(self)
         return super().training_loss_closure(data, compile=compile)
 
     @reads_parameters
@@ -225,8 +354,7 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
         """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
         cache = cache_type(precompute_cache)
         self._require_parts(self.input_dim, self.dtype)
-        q_sqrt = LiveSqrt(self)
-        arguments = (self.kernel, self.inducing_variable, self.q_mu, q_sqrt)
+        arguments = (self.kernel, self.inducing_variable, self.q_mu, _LiveSqrt(self))
         options: dict[str, Any] = {
             "mean_function": self.mean_function,
             "precompute_cache": cache,
@@ -236,26 +364,199 @@ class SWSGP(CountedUsers, ClosedForms, NeighborStep, VariationalModel):
             return MultioutputPosterior(*arguments, whiten=False, part=NeighborPosterior, **options)
         return NeighborPosterior(*arguments, **options)
 
-    def _whole_chain(self) -> tf.Tensor:
-        if self.kl_weighting != "chain" or self.union is not None:
-            raise ValueError(
-                f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of "
-                "its own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
-            )
+    default_optimizer = "adam"
+
+    @property
+    def long_variables(self) -> tuple[tf.Variable, ...]:
+        """Variables of which a step moves the rows of some inducing points."""
+        parts = (self.q_mu, self.q_log_scale, self.q_factor)
+        return tuple(part for part in parts if part is not None)
+
+    @property
+    def small_variables(self) -> list[tf.Variable]:
+        """All trainable variables but the long ones."""
+        long = {variable.ref() for variable in self.long_variables}
+        return [v for v in self.trainable_variables if v.ref() not in long]
+
+    @property
+    def trainable_variables(self) -> tuple[tf.Variable, ...]:  # type: ignore[override]
+        """Without ``usage``, which is no parameter, even if all is set trainable."""
+        found = super().trainable_variables
+        return tuple(variable for variable in found if variable is not self.usage)
+
+    def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
+        """Nothing: see :meth:`prepare_data`."""
+
+    def sparse_step(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        optimizer: Any,
+        *,
+        move: Any = True,
+        scale: float = 1.0,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        One training step on the batch ``(X [n, D], Y [n, P])``; see
+        :func:`gpflow_sparse.models.rowwise.sparse_step`.
+        """
+        update = self._row_update(*self._require_data(data))
+        return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
+
+    def step_gradients(
+        self, data: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, rowwise.Gradients]:
+        """The loss and the gradients of a step; see ``rowwise.step_gradients``."""
+        update = self._row_update(*self._require_data(data))
+        return rowwise.step_gradients(update, self.small_variables)
+
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
+        sets = self._index_sets(X)
+        flat = tf.nest.flatten(sets)
+        taken, places = tf.unique(tf.concat([tf.reshape(part, [-1]) for part in flat], axis=0))
+        pieces = tf.split(places, [tf.size(part) for part in flat])
+        pieces = [
+            tf.reshape(piece, tf.shape(part)) for piece, part in zip(pieces, flat, strict=True)
+        ]
+        rows = tf.nest.pack_sequence_as(sets, pieces)
+
+        def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
+            elbo = self._objective(X, Y, sets, self._q_at(rows, values, taken))
+            return -(elbo + self.log_prior_density())
+
+        return rowwise.RowUpdate([(v, taken) for v in self.long_variables], loss)
+
+    @property
+    def can_look_ahead(self) -> bool:
+        """Whether the neighbors of a later batch can be found while a step is taken."""
+        iv, latents = self.inducing_variable, self._latents
+        one = self.union is None and len(latents) == 1 and not iv.num_remembered
+        return one and iv.searches_outside(latents[0][0])
+
+    def look_ahead(self, X: tf.Tensor) -> tf.Tensor:
+        """
+        Find the neighbors of a later batch; `training.fit` calls it in a thread of its own.
+
+        :param X: ``[n, D]``, the inputs of that batch.
+        """
+        return self.inducing_variable.look_ahead(X, self._latents[0][0])
+
+    def update_neighbors(self, X: Any) -> None:
+        """
+        Count the rows of which each inducing point is a neighbor, for "usage".
+
+        `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks;
+        only the counts are kept.
+
+        :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
+            of batches ``(X, Y)`` or ``X``, finite.
+        :raises ValueError: for inputs that do not fit the model.
+        """
         self._require_parts(self.input_dim, self.dtype)
-        with component_checks.blame(self):
-            kl = self._chain_in_blocks()
-        component_checks.require_finite_result(self, "the KL divergence", kl)
-        return kl
+        swsgp_usage.update(self, X)
+
+    def set_neighbors(self, num_neighbors: int) -> None:
+        """
+        Set the number of neighbors: to predict from more than in training, for example. "usage" has
+        to be counted anew before training goes on, and functions compiled before keep the old
+        number.
+
+        :param num_neighbors: H, at most M, more than there are global points.
+        :raises ValueError: for other numbers.
+        """
+        iv = self.inducing_variable
+        before, iv.num_neighbors = iv.num_neighbors, num_neighbors
+        try:
+            iv.require_sound()
+        except ValueError:
+            iv.num_neighbors = before
+            raise
+        swsgp_usage.reset(self)
+
+    def prepare_data(self, data: Any) -> None:
+        """:meth:`update_neighbors` if rows or neighbors have changed since the last call."""
+        if self.kl_weighting == "usage" and self.union is None:
+            swsgp_usage.update_if_changed(self, data)
+
+    def natural_step(self, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0.1) -> tf.Tensor:
+        """
+        A natural-gradient step of the means and variances that a batch sees, for "diag".
+
+        With ``W_j`` the sum of the KL weights of the rows that see j, and gradients of the loss,
+
+            1 / s_j <- 1 / s_j + 2 gamma (dLoss/ds_j) / W_j,
+            m_j     <- m_j - gamma s_j (dLoss/dm_j) / W_j:
+
+        gamma = 1 on all rows is the closed form of s for Gaussian noise, and a Jacobi step of the
+        means, for which gamma of about 0.5 is safe. On a minibatch each row speaks for all rows
+        that see its points: take gamma near one over their number in the batch. Where the
+        likelihood is not log-concave, 1 / s_j shrinks by at most ``1 - gamma``.
+
+        :param data: ``(X [n, D], Y [n, P])``.
+        :param gamma: above 0, at most 1.
+        :return: the loss before the step.
+        :raises ValueError: for another covariance, "chain" or a union.
+        """
+        X, Y = self._require_data(data)
+        return swsgp_closed_form.natural_step(self, X, Y, gamma)
+
+    def update_posterior(self, X: Any, Y: Any = None) -> None:
+        """
+        Set q to the best one for Gaussian noise and hyperparameters as they are, for "diag".
+
+        A sparse system in the means, O(N H^2) time to add up and memory for as many numbers as
+        there are pairs of points that a row sees both of; then conjugate gradients. 36,000 rows,
+        M = 10,000, H = 64: 13 to 22 s with two cores to itself, 97 to 146 s beside other work;
+        11 million numbers.
+
+        :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
+            of batches ``(X, Y)``, and then
+        :param Y: is None; else outputs ``[N, P]``.
+        :raises ValueError: for other likelihoods and covariances, and data that do not fit.
+        """
+        swsgp_closed_form.update_posterior(self, X, Y)
+
+    def start_from_sites(self, X: Any, Y: Any = None) -> None:
+        """
+        Set q near the posterior, by one pass over the data and without an optimizer: each row
+        tells its nearest inducing point what it says about f (:meth:`fit_sites`). For "dense" and
+        "low_rank" only means and, of "low_rank", the diagonal.
+
+        Training starts much closer than from zero means: unwhitened means are slow to learn.
+        `training.fit` calls this before the first step unless the model has ``start="prior"``.
+
+        :param X: as :meth:`update_posterior`; any likelihood.
+        :raises ValueError: for data that do not fit the model.
+        """
+        swsgp_closed_form.start_from_sites(self, X, Y)
+
+    def start_training(self, data: Any) -> None:
+        """
+        :meth:`start_from_sites` if the model is to start so and its means are still zero; else
+        nothing. `training.fit` calls it before the first step of a run.
+
+        :param data: as `training.fit` was given them. Of a data set that may be endless, the first
+            ``num_data`` rows are read.
+        """
+        swsgp_closed_form.start_training(self, data)
+
+    def fit_sites(self, X: Any, Y: Any = None) -> SitePosterior:
+        """
+        A posterior without an optimizer: one Gaussian site for each inducing variable, from one
+        pass over the data, O(N) searches. Hyperparameters and points are shared with the model.
+
+        :param X: as :meth:`update_posterior`; any likelihood.
+        :raises ValueError: for several kernels, or data that do not fit the model.
+        """
+        return swsgp_closed_form.fit_sites(self, X, Y)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         if hasattr(self, "usage"):  # once all is there
-            swsgp_options.require_own_parts(self)
+            swsgp_checks.require_components(self)
 
 
-class LiveSqrt(tf.Module):
-    """``q_sqrt`` as it is at each use; a module, so that exports find the variables in it."""
+class _LiveSqrt(tf.Module):
+    """``q_sqrt`` of a model as it is at each call; a module, so that exports find its variables."""
 
     def __init__(self, model: SWSGP) -> None:
         super().__init__()

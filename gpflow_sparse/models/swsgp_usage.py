@@ -1,8 +1,9 @@
-"""How many rows see each inducing point of a model with neighbors."""
+"""Counts of the training rows of which each inducing point of SWSGP is a neighbor, for "usage"."""
 
 import contextlib
 import weakref
-from collections.abc import Callable
+import zlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,117 +11,142 @@ import tensorflow as tf
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
-from gpflow_sparse.models import swsgp_options
-from gpflow_sparse.posteriors import latent_kernels
-from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation import checks, component_checks
+
+# Rows whose neighbors are counted together.
+_ROWS = 1024
 
 
 class _Counted(NamedTuple):
-    """What `prepare_data` had counted."""
+    """The state of a model and the inputs that `update_if_changed` last counted."""
 
     state: tuple[Any, ...]
-    """What neighbors depended on."""
     X: weakref.ref[Any]
 
 
-# To be found out again, so that it is no part of a model.
+# By model. It saves a pass over the data and is no part of the model, which may be saved or copied.
 _COUNTED: weakref.WeakKeyDictionary[Any, _Counted] = weakref.WeakKeyDictionary()
 
 
-class CountedUsers:
-    """The part of :class:`~gpflow_sparse.models.SWSGP` that counts, for "usage"."""
+def update(model: Any, X: Any, most: int | None = None) -> None:
+    """
+    Assign ``model.usage`` from all training inputs.
 
-    kernel: Kernel
-    inducing_variable: NeighborInducingPoints
-    num_data: Any
-    num_latent_gps: int
-    kl_weighting: str
-    union: int | None
-    usage: tf.Variable
-    _require_parts: Callable[..., None]
-
-    @property
-    def _inputs(self) -> tuple[int, tf.DType]:
-        """Columns and float type of X."""
-        return int(self.inducing_variable.Z.shape[1]), self.usage.dtype
-
-    def update_neighbors(self, X: Any) -> None:
-        """
-        Count how many rows see each inducing point, for "usage".
-
-        `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks;
-        nothing is kept but the counts.
-
-        :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
-            of batches ``(X, Y)`` or ``X``, finite.
-        :raises ValueError: for inputs that do not fit the model.
-        """
-        self._count_users(X, None)
-
-    def _count_users(self, X: Any, most: int | None) -> None:
-        """:param most: rows that there are, if X is a data set that may not end."""
-        self._require_parts(*self._inputs)
-        component_checks.require_sound(self.kernel)
-        component_checks.require_sound(self.inducing_variable)
-        counts, rows = np.zeros(self.usage.shape), 0
-        kernels = latent_kernels(self.kernel, self.num_latent_gps)
-        for block in swsgp_options.blocks_of_inputs(X, *self._inputs):
-            rows += int(block.shape[0])
-            swsgp_options.require_at_most(rows, most)
-            for i, (kernel, _) in enumerate(kernels):
-                seen = self.inducing_variable.neighbors(block, kernel).numpy()
-                counts[:, i] += np.bincount(seen.ravel(), minlength=len(counts))
-        if not rows:
-            raise ValueError("X is an empty data set.")
-        self.usage.assign(counts)
-
-    def set_neighbors(self, num_neighbors: int) -> None:
-        """
-        Let every row see this many points from now on: to predict from more than in training, say.
-        "usage" has to be counted anew before training goes on, and what is compiled already keeps
-        the old number.
-
-        :param num_neighbors: H, at most M, more than there are global points.
-        :raises ValueError: for other numbers.
-        """
-        iv = self.inducing_variable
-        before, iv.num_neighbors = iv.num_neighbors, num_neighbors
-        try:
-            iv.require_sound()
-        except ValueError:
-            iv.num_neighbors = before
-            raise
-        self.usage.assign(tf.zeros_like(self.usage))
-        _COUNTED.pop(self, None)
-
-    def prepare_data(self, data: Any) -> None:
-        """:meth:`update_neighbors` if rows or neighbors have changed since the last call."""
-        if self.kl_weighting != "usage" or self.union is not None:
-            return
-        X = data if isinstance(data, tf.data.Dataset) else data[0]
-        now, before = swsgp_options.neighbor_state(self), _COUNTED.get(self)
-        same = before is not None and before.state == now and before.X() is X
-        if same or self._counts_must_do(data):
-            return
-        if isinstance(data, tf.data.Dataset):
-            self._count_users(data, None if self.num_data is None else int(self.num_data))
-        else:
-            self.update_neighbors(X)
-        with contextlib.suppress(TypeError):  # a list, which is counted at every call
-            _COUNTED[self] = _Counted(now, weakref.ref(X))
-
-    def _counts_must_do(self, data: Any) -> bool:
-        counted = bool(tf.reduce_any(self.usage > 0.0))
-        return counted and swsgp_options.is_endless(data)
-
-    def _require_usage(self) -> None:
-        if self.kl_weighting != "usage" or self.union is not None:
-            return
-        with tf.init_scope():  # a compiled elbo cannot look at values: when it is traced
-            counted = bool(tf.reduce_any(self.usage > 0.0))
-        if not counted:
+    :param X: as of :meth:`SWSGP.update_neighbors`.
+    :param most: number of rows that there are, if X is a data set that may not end.
+    :raises ValueError: for inputs that do not fit the model.
+    """
+    component_checks.require_sound(model.kernel)
+    component_checks.require_sound(model.inducing_variable)
+    counts, rows = np.zeros(model.usage.shape), 0
+    for block in _blocks(X, model.input_dim, model.usage.dtype):
+        rows += int(block.shape[0])
+        if most is not None and rows > most:
             raise ValueError(
-                "the inducing points' users have not been counted: call "
-                "model.update_neighbors(X) with all training inputs, as training.fit does, or "
-                "choose another kl_weighting."
+                f"data has more than the {most} rows that num_data counts, perhaps without end: "
+                "leave out repeat(), or call model.update_neighbors(X) with all training inputs "
+                "and choose another kl_weighting for data that differ in every pass."
             )
+        for i, (kernel, _) in enumerate(model._latents):
+            neighbors = model.inducing_variable.neighbors(block, kernel).numpy()
+            counts[:, i] += np.bincount(neighbors.ravel(), minlength=len(counts))
+    if not rows:
+        raise ValueError("X is an empty data set.")
+    model.usage.assign(counts)
+
+
+def update_if_changed(model: Any, data: Any) -> None:
+    """
+    :func:`update` unless neither the inputs nor the neighbors have changed since the last call.
+
+    Endless data cannot be counted; counts that there are stay as they are then.
+
+    :param data: as `training.fit` was given them.
+    """
+    is_dataset = isinstance(data, tf.data.Dataset)
+    X = data if is_dataset else data[0]
+    now, before = _state(model), _COUNTED.get(model)
+    if before is not None and before.state == now and before.X() is X:
+        return
+    if is_dataset and _is_endless(data) and bool(tf.reduce_any(model.usage > 0.0)):
+        return
+    if is_dataset and model.num_data is not None:
+        update(model, X, int(model.num_data))
+    else:
+        model.update_neighbors(X)
+    with contextlib.suppress(TypeError):  # a list, which is counted at every call
+        _COUNTED[model] = _Counted(now, weakref.ref(X))
+
+
+def reset(model: Any) -> None:
+    """Forget the counts."""
+    model.usage.assign(tf.zeros_like(model.usage))
+    _COUNTED.pop(model, None)
+
+
+def require_counted(model: Any) -> None:
+    """:raises ValueError: if the model needs counts and has none."""
+    if model.kl_weighting != "usage" or model.union is not None:
+        return
+    with tf.init_scope():  # when a compiled elbo is traced: it cannot check values
+        counted = bool(tf.reduce_any(model.usage > 0.0))
+    if not counted:
+        raise ValueError(
+            "the inducing points' users have not been counted: call "
+            "model.update_neighbors(X) with all training inputs, as training.fit does, or "
+            "choose another kl_weighting."
+        )
+
+
+def _blocks(X: Any, input_dim: int, dtype: tf.DType) -> Iterator[tf.Tensor]:
+    """
+    Inputs ``[n, D]``, some rows at a time.
+
+    :raises ValueError: for anything but a matrix or a finite data set, for another number of
+        columns, and for values that are not finite.
+    """
+    if isinstance(X, tf.data.Dataset):
+        _require_batches(X)
+        parts: Any = (element[0] if isinstance(element, tuple) else element for element in X)
+    else:
+        if not isinstance(X, np.memmap):
+            X = checks.require_inputs(X, input_dim, dtype, "X")
+        if len(X.shape) != 2:
+            raise ValueError(f"X must be a matrix [N, D], got shape {tuple(X.shape)}.")
+        parts = (X[start : start + _ROWS] for start in range(0, X.shape[0], _ROWS))
+    for part in parts:
+        yield checks.require_inputs(tf.cast(part, dtype), input_dim, dtype, "X")
+
+
+def _require_batches(X: tf.data.Dataset) -> None:
+    spec = X.element_spec[0] if isinstance(X.element_spec, tuple) else X.element_spec
+    numbers = isinstance(spec, tf.TensorSpec) and (spec.dtype.is_floating or spec.dtype.is_integer)
+    if not numbers or spec.shape.rank not in (None, 2):
+        raise ValueError(
+            "X must be a data set of batches [n, D] of numbers, or of pairs (X, Y) of them, got "
+            f"{spec}; use data.batch(1024)."
+        )
+    if _is_endless(X):
+        raise ValueError(
+            "X is a data set without end: leave out repeat(), or call model.update_neighbors(X) "
+            "with all training inputs before training."
+        )
+
+
+def _is_endless(data: tf.data.Dataset) -> bool:
+    """Whether a data set declares that it has no end; others may have none undeclared."""
+    return int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
+
+
+def _state(model: Any) -> tuple[Any, ...]:
+    """Equal only where all neighbors are equal: a hash of Z, and the metric of each kernel."""
+    iv = model.inducing_variable
+    metrics = tuple(_metric(iv, kernel) for kernel, _ in model._latents)
+    return zlib.crc32(iv.Z.numpy().tobytes()), metrics
+
+
+def _metric(iv: NeighborInducingPoints, kernel: Kernel) -> bytes:
+    metric = iv.metric(kernel)
+    if metric is not None:
+        return metric.numpy().tobytes()
+    return b"".join(np.asarray(part).tobytes() for part in kernel.parameters)

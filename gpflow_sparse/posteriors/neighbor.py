@@ -233,12 +233,21 @@ class NeighborPosterior(SparsePosterior):
         return predict(q, Xnew, full_output_cov)
 
 
-def chain_kl(points: NeighborInducingPoints, prior: NeighborPrior, q: GaussianRows) -> tf.Tensor:
-    """``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``, in blocks of points."""
+def chain_kl(
+    points: NeighborInducingPoints,
+    prior: NeighborPrior,
+    q: GaussianRows,
+    columns: slice | None = None,
+) -> tf.Tensor:
+    """
+    ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``, in blocks of points.
+
+    :param columns: outputs that count; None for all.
+    """
     total = tf.zeros([], q.mean.dtype)
     for drawn in point_blocks(int(prior.Z.shape[0]), points.num_neighbors):
         links = points.links(drawn, prior.kernel)
-        total += tf.reduce_sum(prior.chain_terms(links, q.take(links)))
+        total += tf.reduce_sum(prior.chain_terms(links, q.take(links, columns)))
     return total
 
 

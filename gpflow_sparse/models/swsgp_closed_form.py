@@ -1,0 +1,316 @@
+"""q of SWSGP without an optimizer: its optimum for Gaussian noise, natural steps, and sites.
+
+The functions read all rows of the data once, and take the model.
+"""
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.kernels import LinearCoregionalization, MultioutputKernel
+from scipy.sparse import coo_array, csr_array, diags_array
+from scipy.sparse.linalg import LinearOperator, cg
+
+from gpflow_sparse.covariances.stationary import local_covariances
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.inference import neighborhoods
+from gpflow_sparse.inference.neighborhoods import NeighborPrior
+from gpflow_sparse.models import swsgp_checks, swsgp_usage
+from gpflow_sparse.models.held_data import count_rows, hold
+from gpflow_sparse.models.starting import closest_scales
+from gpflow_sparse.posteriors import SitePosterior
+from gpflow_sparse.posteriors.neighbor import point_blocks
+from gpflow_sparse.validation import component_checks
+
+# Entries of one block of the sparse system: some 100 MiB with their coordinates.
+_ENTRIES = 2**22
+_TOLERANCE, _MOST_ITERATIONS = 1e-10, 1000
+# Rows whose sites are added up together.
+_ROWS = 4096
+
+
+def update_posterior(model: Any, X: Any, Y: Any) -> None:
+    """
+    Assign the means and standard deviations at which the gradient of the elbo on all rows is zero.
+
+    With ``a_i = K_I^-1 k_i`` and noise s2 the means solve the sparse system
+
+        (sum_i a_i a_i^T / s2 + w_i K_I^-1) m = sum_i a_i y_i / s2,
+
+    by conjugate gradients preconditioned by its diagonal; and, over the rows i with neighbor j,
+
+        s_j = sum_i w_i / sum_i (a_ij^2 / s2 + w_i (K_I^-1)_jj).
+
+    With "chain" ``w_i = 0``, and each term of the chain adds ``b b^T / v`` with ``b = (1, -a)``.
+    Not in the paper. q of points that are no row's neighbor stays as it is.
+    """
+    swsgp_checks.require_conjugate(model)
+    swsgp_usage.require_counted(model)
+    means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
+    for place, (kernel, columns) in enumerate(model._latents):
+        prior = model._prior(kernel)
+        blocks = _row_blocks(model, X, Y, prior, place, columns)
+        if model.kl_weighting == "chain":
+            blocks = itertools.chain(blocks, _chain_blocks(model.inducing_variable, prior))
+        system, rhs, precisions, entropies = _add_up(blocks, len(means), columns)
+        means[:, columns] = _solve(system, rhs, means[:, columns])
+        used = precisions > 0.0
+        scales[used, columns] = np.sqrt(entropies[used] / precisions[used])[:, None]
+    model.q_mu.assign(means)
+    model.q_log_scale.assign(np.log(scales))
+
+
+class _Block(NamedTuple):
+    """Contributions of some rows, or of some points of a chain, to the system and the variances."""
+
+    indices: np.ndarray
+    """Of inducing points, ``[n, H]``."""
+    matrices: np.ndarray
+    """``[n, H, H]``"""
+    vectors: np.ndarray
+    """Right-hand sides ``[n, H, P]``."""
+    precisions: np.ndarray
+    """Coefficients of the variances in the objective, ``[n, H]``."""
+    entropies: np.ndarray
+    """Coefficients of their logarithms, ``[n, H]``."""
+
+
+def _row_blocks(
+    model: Any, X: Any, Y: Any, prior: NeighborPrior, place: int, columns: slice
+) -> Iterator[_Block]:
+    s2 = model.likelihood.variance
+    rows = max(1, _ENTRIES // model.inducing_variable.num_neighbors**2)
+    needed = model.kl_weighting == "paper" and model.num_data is None  # a block is not all the data
+    num_rows = count_rows(X) if needed else None
+    for x, y in _data_blocks(model, X, Y, rows):
+        errors = (y - model.mean_function(x))[:, columns]
+        neighbors = model.inducing_variable.neighbors(x, prior.kernel)
+        K, k, _ = prior.covariances(x, neighbors)
+        inverse, _ = neighborhoods.inverse_of(K)
+        a = tf.linalg.matvec(inverse, k)
+        if model.kl_weighting == "chain":
+            w = tf.zeros_like(x[:, 0])
+        else:
+            w = model._kl_weights(neighbors, place, num_rows)
+        matrices = a[:, :, None] * a[:, None, :] / s2 + w[:, None, None] * inverse
+        precisions = tf.square(a) / s2 + w[:, None] * tf.linalg.diag_part(inverse)
+        vectors = a[:, :, None] * errors[:, None, :] / s2
+        entropies = tf.tile(w[:, None], [1, a.shape[1]])
+        yield _Block(*(t.numpy() for t in (neighbors, matrices, vectors, precisions, entropies)))
+
+
+def _chain_blocks(points: NeighborInducingPoints, prior: NeighborPrior) -> Iterator[_Block]:
+    for drawn in point_blocks(int(prior.Z.shape[0]), points.num_neighbors):
+        links = points.links(drawn, prior.kernel)
+        a, v = prior.conditional(drawn, links[:, 1:])
+        b = tf.concat([tf.ones_like(a[:, :1]), -a], axis=1) / tf.sqrt(v)[:, None]
+        own = tf.one_hot(tf.zeros_like(drawn), links.shape[1], dtype=a.dtype)
+        matrices = b[:, :, None] * b[:, None, :]
+        yield _Block(*(t.numpy() for t in (links, matrices, b[:, :, None] * 0, b**2, own)))
+
+
+def _add_up(
+    blocks: Iterator[_Block], M: int, columns: slice
+) -> tuple[csr_array, np.ndarray, np.ndarray, np.ndarray]:
+    """The system, its right-hand sides ``[M, P]``, and the sums for the scales, ``[M]`` each."""
+    parts: list[csr_array] = []
+    rhs = np.zeros((M, columns.stop - columns.start))
+    precisions, entropies = np.zeros(M), np.zeros(M)
+    for block in blocks:
+        flat = block.indices.ravel()
+        parts.append(_sparse(block, M))
+        # parts of like size are added up, so that few are kept and none is added often
+        while len(parts) > 1 and parts[-2].nnz <= 2 * parts[-1].nnz:
+            last = parts.pop()
+            parts[-1] = parts[-1] + last
+        for p in range(rhs.shape[1]):
+            column = block.vectors[:, :, min(p, block.vectors.shape[2] - 1)]
+            rhs[:, p] += np.bincount(flat, column.ravel(), minlength=M)
+        precisions += np.bincount(flat, block.precisions.ravel(), minlength=M)
+        entropies += np.bincount(flat, block.entropies.ravel(), minlength=M)
+    return sum(parts[1:], parts[0]), rhs, precisions, entropies
+
+
+def _sparse(block: _Block, M: int) -> csr_array:
+    shape = block.matrices.shape
+    rows = np.broadcast_to(block.indices[:, :, None], shape).ravel()
+    columns = np.broadcast_to(block.indices[:, None, :], shape).ravel()
+    values = block.matrices.astype(np.float64).ravel()
+    return coo_array((values, (rows, columns)), shape=(M, M)).tocsr()
+
+
+def _solve(system: csr_array, rhs: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """``system^-1 rhs``; where the system is zero, ``start``."""
+    diagonal = system.diagonal()
+    empty = diagonal <= 0.0
+    system = system + diags_array(empty.astype(np.float64))
+    rhs = np.where(empty[:, None], start, rhs)
+    scaled = LinearOperator(system.shape, matvec=lambda x: x / np.where(empty, 1.0, diagonal))
+    found = np.empty_like(rhs)
+    for p in range(rhs.shape[1]):
+        found[:, p], left = cg(
+            system, rhs[:, p], start[:, p], rtol=_TOLERANCE, maxiter=_MOST_ITERATIONS, M=scaled
+        )
+        if left:
+            raise ValueError(
+                f"the means were not found in {_MOST_ITERATIONS} iterations: inducing points "
+                "coincide or nearly so. Raise model.jitter, or thin them out."
+            )
+    return found
+
+
+def natural_step(model: Any, X: tf.Tensor, Y: tf.Tensor, gamma: float) -> tf.Tensor:
+    """See :meth:`SWSGP.natural_step`."""
+    swsgp_checks.require_natural(model, gamma)
+    swsgp_usage.require_counted(model)
+    with component_checks.blame(model):
+        update = model._row_update(X, Y)
+        loss, (by_mean, by_log_scale), _ = update.gradients([])
+    taken = update.rows[0][1]
+    weights = tf.gather(_summed_weights(model, X), taken)
+    log_scale = tf.gather(model.q_log_scale, taken)
+    # d/dlog sigma = 2 s d/ds
+    factor = 1.0 + gamma * tf.maximum(by_log_scale / weights, -1.0)
+    log_scale -= 0.5 * tf.math.log(tf.maximum(factor, 1e-6))
+    change = gamma * tf.exp(2.0 * log_scale) * by_mean / weights
+    component_checks.require_finite_result(model, "the natural step", log_scale, change)
+    model.q_log_scale.scatter_update(tf.IndexedSlices(log_scale, taken))
+    model.q_mu.scatter_sub(tf.IndexedSlices(change, taken))
+    return loss
+
+
+def _summed_weights(model: Any, X: tf.Tensor) -> tf.Tensor:
+    """``W [M, L]``: sums over the batch, each row weighted by ``num_data / batch``."""
+    columns, num_rows = [], tf.shape(X)[0]
+    for place, (neighbors,) in enumerate(model._index_sets(X)):
+        w = model._weight(X, X.dtype) * model._kl_weights(neighbors, place, num_rows)
+        each = tf.repeat(w, tf.shape(neighbors)[1])
+        flat = tf.reshape(neighbors, [-1])
+        columns.append(tf.math.unsorted_segment_sum(each, flat, model.q_mu.shape[0]))
+    widths = [of.stop - of.start for _, of in model._latents]
+    return tf.repeat(tf.stack(columns, axis=1), widths, axis=1)
+
+
+def start_from_sites(model: Any, X: Any, Y: Any) -> None:
+    """
+    Assign the means of the sites' posterior at the inducing points, and the standard deviations
+    that are best for independent variables: ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``.
+    """
+    if isinstance(model.kernel, LinearCoregionalization):
+        raise ValueError(
+            "sites need outputs that are latent functions; LinearCoregionalization mixes them."
+        )
+    sites = _sites(model, X, Y)
+    Z = tf.convert_to_tensor(model.inducing_variable.Z)
+    means = [
+        _site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in model._latents
+    ]
+    model.q_mu.assign(tf.concat(means, axis=1))
+    if model.q_log_scale is not None:
+        scales = (closest_scales(model) ** -2 + sites[1]) ** -0.5
+        model.q_log_scale.assign(np.log(scales))
+
+
+def start_training(model: Any, data: Any) -> None:
+    """See :meth:`SWSGP.start_training`."""
+    mixed = isinstance(model.kernel, LinearCoregionalization)
+    if model.start != "sites" or mixed or bool(tf.reduce_any(model.q_mu != 0.0)):
+        return
+    if isinstance(data, tf.data.Dataset):
+        if int(data.cardinality()) < 0:
+            data = data.unbatch().take(int(model.num_data)).batch(1024)
+        data = (data,)
+    try:
+        model.start_from_sites(*data)
+    except ValueError as error:  # of rows too that no step may come to read
+        warnings.warn(f"training starts from the prior: {error}", stacklevel=3)
+
+
+def fit_sites(model: Any, X: Any, Y: Any) -> SitePosterior:
+    """See :meth:`SWSGP.fit_sites`."""
+    if isinstance(model.kernel, MultioutputKernel):
+        raise ValueError(
+            f"fit_sites needs one kernel for all outputs, got {type(model.kernel).__name__}."
+        )
+    (latent,) = model._latents
+    found = _site_posterior(model, _sites(model, X, Y), *latent)
+    found.mean_function = model.mean_function
+    found.update_cache("tensor")
+    return found
+
+
+def _site_posterior(
+    model: Any, sites: tuple[np.ndarray, np.ndarray], kernel: Any, columns: slice
+) -> SitePosterior:
+    """Of one latent kernel, prior mean excluded."""
+    targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
+    return SitePosterior(kernel, model.inducing_variable, targets, precisions)
+
+
+def _sites(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Targets and precisions ``[M, L]`` of the sites: sums of one Gaussian factor for each row, about
+    the value at its nearest inducing point.
+
+    A row is an observation ``N(t; f, 1 / lambda)`` of f: for Gaussian noise the row itself; for any
+    other likelihood its first step of variational message passing, ``lambda = -2 dE/dvar``, ``t =
+    mean + (dE/dmean) / lambda`` of ``E = E_q[log p(y | f)]`` under the prior. With ``f = a u_j +
+    rest``, the rest of variance r given u_j, that is ``N(t / a; u_j, (1 / lambda + r) / a^2)``.
+    """
+    shape, iv = tuple(model.q_mu.shape), model.inducing_variable
+    precisions, moments = np.zeros(shape), np.zeros(shape)
+    for x, y in _data_blocks(model, X, Y, _ROWS):
+        targets, known = _observations(model, x, y)
+        for kernel, columns in model._latents:
+            j = iv.closest(x, kernel, 1)
+            K, k, diagonal = local_covariances(kernel, x, tf.gather(iv.Z, j))
+            a = (k / K[:, 0]).numpy()  # [n, 1]
+            rest = np.maximum(diagonal[:, None] - k * a, 0.0)
+            precision = known[:, columns] / (1.0 + known[:, columns] * rest)
+            np.add.at(precisions[:, columns], j[:, 0].numpy(), a**2 * precision)
+            np.add.at(moments[:, columns], j[:, 0].numpy(), a * precision * targets[:, columns])
+    used = precisions > 0.0
+    return np.divide(moments, precisions, out=np.zeros(shape), where=used), precisions
+
+
+def _observations(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """``t`` and ``lambda [n, L]`` of the rows, prior mean excluded."""
+    variances = [
+        tf.tile(kernel(X, full_cov=False)[:, None], [1, columns.stop - columns.start])
+        for kernel, columns in model._latents
+    ]
+    var = tf.concat(variances, axis=1)
+    mean = tf.zeros_like(var)
+    prior = model.mean_function(X)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch([mean, var])
+        expected = tf.reduce_sum(model.likelihood.variational_expectations(X, mean + prior, var, Y))
+    by_mean, by_var = tape.gradient(expected, [mean, var])
+    known = np.maximum(-2.0 * by_var.numpy(), 0.0)
+    slope = by_mean.numpy()
+    return np.divide(slope, known, out=np.zeros_like(slope), where=known > 0.0), known
+
+
+def _data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """
+    Checked ``(X [n, D], Y [n, P])``, some rows at a time.
+
+    :param X: an array or memory map; or a ``tf.data.Dataset`` of both, and then
+    :param Y: is None.
+    """
+    if isinstance(X, tf.data.Dataset):
+        if Y is not None:
+            raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
+        for block in hold(X, batches=True).rebatch(rows):
+            yield model._require_data(block)
+        return
+    if not isinstance(X, np.memmap):
+        X, Y = model._require_data((X, Y))
+    elif not isinstance(Y, np.ndarray) or not Y.ndim or len(X) != len(Y):
+        count = len(Y) if isinstance(Y, np.ndarray) and Y.ndim else "none"
+        raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {count}.")
+    for start in range(0, len(X), rows):
+        yield model._require_data((X[start : start + rows], Y[start : start + rows]))
