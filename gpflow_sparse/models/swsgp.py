@@ -20,7 +20,6 @@ from gpflow_sparse.models.starting import neighbor_q
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     NeighborPosterior,
-    SitePosterior,
     SparsePosterior,
     cache_type,
     latent_kernels,
@@ -194,7 +193,7 @@ class SWSGP(VariationalModel):
         swsgp_usage.require_counted(self)
         with component_checks.blame(self):
             sets = self._index_sets(X)
-            elbo = self._objective(X, Y, sets, self._q_at(sets))
+            elbo = self._objective(X, Y, sets, self._q(), rows=sets)
         component_checks.require_finite_result(self, "the elbo", elbo)
         return elbo
 
@@ -218,12 +217,12 @@ class SWSGP(VariationalModel):
             X = self._require_inputs(checks.require_matrix(X, "X", self.dtype))
             swsgp_usage.require_counted(self)
         with component_checks.blame(self):
+            q, iv = self._q(), self.inducing_variable
             if X is None:
-                q, iv = self._rows_of_q(self.long_variables), self.inducing_variable
                 kl = tf.add_n([chain_kl(iv, self._prior(k), q, of) for k, of in self._latents])
             else:
                 sets = self._index_sets(X)
-                _, _, kl = self._terms(X, sets, self._q_at(sets))
+                _, _, kl = self._terms(X, sets, q, rows=sets)
         component_checks.require_finite_result(self, "the KL divergence", kl)
         return kl
 
@@ -246,38 +245,39 @@ class SWSGP(VariationalModel):
         return subsampling.draw_indices(M, count)
 
     def _objective(
-        self, X: tf.Tensor, Y: tf.Tensor, sets: IndexSets, q: Sequence[Sequence[GaussianRows]]
+        self, X: tf.Tensor, Y: tf.Tensor, sets: IndexSets, q: GaussianRows, rows: IndexSets
     ) -> tf.Tensor:
-        """Algorithm 1, lines 9 to 13: ``N / n sum_i (E_q[log p(y_i | f_i)] - w_i KL_i)``."""
-        mean, var, penalty = self._terms(X, sets, q)
+        """
+        Line 13 of algorithm 1: ``N / n sum_i (E_q[log p(y_i | f_i)] - w_i KL_i)`` of a batch.
+
+        :param q: of all points or some, and then
+        :param rows: the rows of q that the points in ``sets`` have.
+        """
+        mean, var, penalty = self._terms(X, sets, q, rows)
         prior_mean = self.mean_function(X)
         mean += component_checks.require_mean(prior_mean, mean, self.mean_function)
         expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [n]
         return self._weight(X, mean.dtype) * tf.reduce_sum(expectations) - penalty
 
     def _terms(
-        self, X: tf.Tensor, sets: IndexSets, q: Sequence[Sequence[GaussianRows]]
+        self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, rows: IndexSets
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """
-        Mean and variance ``[n, P]`` of f, prior mean excluded, and the weighted sum of KL terms.
-
-        :param q: q of the points in ``sets``.
-        """
-        moments, penalty = [], tf.zeros([], X.dtype)
-        for place, (kernel, _) in enumerate(self._latents):
-            prior, I, q_I = self._prior(kernel), sets[place][0], q[place][0]
+        """Mean and variance ``[n, P]`` of f, prior mean excluded, and ``N / n sum_i w_i KL_i``."""
+        moments, penalty, num_rows = [], tf.zeros([], X.dtype), tf.shape(X)[0]
+        for place, (kernel, columns) in enumerate(self._latents):
+            prior, (I, *links) = self._prior(kernel), sets[place]
+            q_I, *q_links = (q.take(indices, columns) for indices in rows[place])
             if self.union is not None:  # one set [m] for all rows
                 joint = prior.joint(X, I, q_I)
                 mean, var = joint.mean(), joint.variances(kernel(X, full_cov=False))
                 penalty += joint.kl()
-            elif self.kl_weighting == "chain":  # M / n_Z times n_Z of its M terms
-                links, q_links = sets[place][1], q[place][1]
+            elif links:  # n_Z of the M terms of a chain
                 mean, var = prior.moments(X, I, q_I)
-                scale = tf.cast(self.q_mu.shape[0] / tf.shape(links)[0], X.dtype)
-                penalty += scale * tf.reduce_sum(prior.chain_terms(links, q_links))
+                scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)
+                penalty += scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
             else:
-                mean, var, kl = prior.local(X, I, q_I)  # from K_I, k_I, m_I and S_I of each row
-                w = self._kl_weights(I, place, tf.shape(X)[0])
+                mean, var, kl = prior.local(X, I, q_I)  # lines 6 to 11: K_I, k_I, m_I, S_I
+                w = self._kl_weights(I, place, num_rows)
                 penalty += self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
             moments.append((mean, var))
         if isinstance(self.kernel, MultioutputKernel):
@@ -300,37 +300,17 @@ class SWSGP(VariationalModel):
     def _prior(self, kernel: Kernel) -> NeighborPrior:
         return NeighborPrior(kernel, self.inducing_variable.Z, self.jitter)
 
-    def _q_at(
-        self,
-        sets: IndexSets,
-        values: Sequence[tf.Tensor] | None = None,
-        taken: tf.Tensor | None = None,
-    ) -> Sequence[Sequence[GaussianRows]]:
-        """
-        q of the points in these sets, and of the latent functions of each kernel.
-
-        :param values: rows of the long variables, to which ``sets`` refer; None for all rows.
-        :param taken: the points of these rows, ``[u]``.
-        """
-        q = self._rows_of_q(self.long_variables if values is None else values, taken)
-        return [
-            [q.take(indices, columns) for indices in of_kernel]
-            for of_kernel, (_, columns) in zip(sets, self._latents, strict=True)
-        ]
-
-    def _rows_of_q(self, values: Sequence[Any], indices: tf.Tensor | None = None) -> GaussianRows:
-        """
-        q of some points.
-
-        :param values: their rows of the long variables.
-        :param indices: of the points, ``[u]``; None for all.
-        """
+    def _q(
+        self, values: Sequence[Any] | None = None, points: tf.Tensor | None = None
+    ) -> GaussianRows:
+        """q of some points, from their rows of the long variables; of all points by default."""
+        values = self.long_variables if values is None else values
         mean, *others = (tf.convert_to_tensor(value) for value in values)
         scales = None if self.q_log_scale is None else tf.exp(others[0])
         factors = None if self.q_factor is None else others[-1]
         if scales is None and factors is not None:  # rows of lower triangular matrices
-            indices = tf.range(tf.shape(mean)[0]) if indices is None else indices
-            lower = tf.range(factors.shape[2]) <= indices[:, None]
+            points = tf.range(tf.shape(mean)[0]) if points is None else points
+            lower = tf.range(factors.shape[2]) <= points[:, None]
             factors = factors * tf.cast(lower, factors.dtype)[:, None, :]
         return GaussianRows(mean, scales, factors)
 
@@ -420,7 +400,7 @@ class SWSGP(VariationalModel):
         rows = tf.nest.pack_sequence_as(sets, pieces)
 
         def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
-            elbo = self._objective(X, Y, sets, self._q_at(rows, values, taken))
+            elbo = self._objective(X, Y, sets, self._q(values, taken), rows)
             return -(elbo + self.log_prior_density())
 
         return rowwise.RowUpdate([(v, taken) for v in self.long_variables], loss)
@@ -440,114 +420,16 @@ class SWSGP(VariationalModel):
         """
         return self.inducing_variable.look_ahead(X, self._latents[0][0])
 
-    def update_neighbors(self, X: Any) -> None:
-        """
-        Count the rows of which each inducing point is a neighbor, for "usage".
-
-        `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks;
-        only the counts are kept.
-
-        :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
-            of batches ``(X, Y)`` or ``X``, finite.
-        :raises ValueError: for inputs that do not fit the model.
-        """
-        self._require_parts(self.input_dim, self.dtype)
-        swsgp_usage.update(self, X)
-
-    def set_neighbors(self, num_neighbors: int) -> None:
-        """
-        Set the number of neighbors: to predict from more than in training, for example. "usage" has
-        to be counted anew before training goes on, and functions compiled before keep the old
-        number.
-
-        :param num_neighbors: H, at most M, more than there are global points.
-        :raises ValueError: for other numbers.
-        """
-        iv = self.inducing_variable
-        before, iv.num_neighbors = iv.num_neighbors, num_neighbors
-        try:
-            iv.require_sound()
-        except ValueError:
-            iv.num_neighbors = before
-            raise
-        swsgp_usage.reset(self)
-
-    def prepare_data(self, data: Any) -> None:
-        """:meth:`update_neighbors` if rows or neighbors have changed since the last call."""
-        if self.kl_weighting == "usage" and self.union is None:
-            swsgp_usage.update_if_changed(self, data)
-
-    def natural_step(self, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0.1) -> tf.Tensor:
-        """
-        A natural-gradient step of the means and variances that a batch sees, for "diag".
-
-        With ``W_j`` the sum of the KL weights of the rows that see j, and gradients of the loss,
-
-            1 / s_j <- 1 / s_j + 2 gamma (dLoss/ds_j) / W_j,
-            m_j     <- m_j - gamma s_j (dLoss/dm_j) / W_j:
-
-        gamma = 1 on all rows is the closed form of s for Gaussian noise, and a Jacobi step of the
-        means, for which gamma of about 0.5 is safe. On a minibatch each row speaks for all rows
-        that see its points: take gamma near one over their number in the batch. Where the
-        likelihood is not log-concave, 1 / s_j shrinks by at most ``1 - gamma``.
-
-        :param data: ``(X [n, D], Y [n, P])``.
-        :param gamma: above 0, at most 1.
-        :return: the loss before the step.
-        :raises ValueError: for another covariance, "chain" or a union.
-        """
-        X, Y = self._require_data(data)
-        return swsgp_closed_form.natural_step(self, X, Y, gamma)
-
-    def update_posterior(self, X: Any, Y: Any = None) -> None:
-        """
-        Set q to the best one for Gaussian noise and hyperparameters as they are, for "diag".
-
-        A sparse system in the means, O(N H^2) time to add up and memory for as many numbers as
-        there are pairs of points that a row sees both of; then conjugate gradients. 36,000 rows,
-        M = 10,000, H = 64: 13 to 22 s with two cores to itself, 97 to 146 s beside other work;
-        11 million numbers.
-
-        :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
-            of batches ``(X, Y)``, and then
-        :param Y: is None; else outputs ``[N, P]``.
-        :raises ValueError: for other likelihoods and covariances, and data that do not fit.
-        """
-        swsgp_closed_form.update_posterior(self, X, Y)
-
-    def start_from_sites(self, X: Any, Y: Any = None) -> None:
-        """
-        Set q near the posterior, by one pass over the data and without an optimizer: each row
-        tells its nearest inducing point what it says about f (:meth:`fit_sites`). For "dense" and
-        "low_rank" only means and, of "low_rank", the diagonal.
-
-        Training starts much closer than from zero means: unwhitened means are slow to learn.
-        `training.fit` calls this before the first step unless the model has ``start="prior"``.
-
-        :param X: as :meth:`update_posterior`; any likelihood.
-        :raises ValueError: for data that do not fit the model.
-        """
-        swsgp_closed_form.start_from_sites(self, X, Y)
-
-    def start_training(self, data: Any) -> None:
-        """
-        :meth:`start_from_sites` if the model is to start so and its means are still zero; else
-        nothing. `training.fit` calls it before the first step of a run.
-
-        :param data: as `training.fit` was given them. Of a data set that may be endless, the first
-            ``num_data`` rows are read.
-        """
-        swsgp_closed_form.start_training(self, data)
-
-    def fit_sites(self, X: Any, Y: Any = None) -> SitePosterior:
-        """
-        A posterior without an optimizer: one Gaussian site for each inducing variable, from one
-        pass over the data, O(N) searches. Hyperparameters and points are shared with the model.
-
-        :param X: as :meth:`update_posterior`; any likelihood.
-        :raises ValueError: for several kernels, or data that do not fit the model.
-        """
-        return swsgp_closed_form.fit_sites(self, X, Y)
+    # counts of the training rows that have each point as a neighbor
+    update_neighbors = swsgp_usage.update_neighbors
+    set_neighbors = swsgp_usage.set_neighbors
+    prepare_data = swsgp_usage.prepare_data
+    # q without an optimizer
+    update_posterior = swsgp_closed_form.update_posterior
+    natural_step = swsgp_closed_form.natural_step
+    start_from_sites = swsgp_closed_form.start_from_sites
+    start_training = swsgp_closed_form.start_training
+    fit_sites = swsgp_closed_form.fit_sites
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

@@ -1,4 +1,7 @@
-"""Counts of the training rows of which each inducing point of SWSGP is a neighbor, for "usage"."""
+"""Counts of the training rows of which each inducing point of SWSGP is a neighbor, for "usage".
+
+``update_neighbors``, ``set_neighbors`` and ``prepare_data`` are methods of SWSGP.
+"""
 
 import contextlib
 import weakref
@@ -18,7 +21,7 @@ _ROWS = 1024
 
 
 class _Counted(NamedTuple):
-    """The state of a model and the inputs that `update_if_changed` last counted."""
+    """The state of a model and the inputs at the last count by `prepare_data`."""
 
     state: tuple[Any, ...]
     X: weakref.ref[Any]
@@ -28,14 +31,64 @@ class _Counted(NamedTuple):
 _COUNTED: weakref.WeakKeyDictionary[Any, _Counted] = weakref.WeakKeyDictionary()
 
 
-def update(model: Any, X: Any, most: int | None = None) -> None:
+def update_neighbors(model: Any, X: Any) -> None:
     """
-    Assign ``model.usage`` from all training inputs.
+    Count the rows of which each inducing point is a neighbor, for "usage".
 
-    :param X: as of :meth:`SWSGP.update_neighbors`.
-    :param most: number of rows that there are, if X is a data set that may not end.
+    `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks;
+    only the counts are kept.
+
+    :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
+        of batches ``(X, Y)`` or ``X``, finite.
     :raises ValueError: for inputs that do not fit the model.
     """
+    _count(model, X)
+
+
+def set_neighbors(model: Any, num_neighbors: int) -> None:
+    """
+    Set the number of neighbors: to predict from more than in training, for example. "usage" has
+    to be counted anew before training goes on, and functions compiled before keep the old number.
+
+    :param num_neighbors: H, at most M, more than there are global points.
+    :raises ValueError: for other numbers.
+    """
+    iv = model.inducing_variable
+    before, iv.num_neighbors = iv.num_neighbors, num_neighbors
+    try:
+        iv.require_sound()
+    except ValueError:
+        iv.num_neighbors = before
+        raise
+    model.usage.assign(tf.zeros_like(model.usage))
+    _COUNTED.pop(model, None)
+
+
+def prepare_data(model: Any, data: Any) -> None:
+    """
+    :meth:`update_neighbors` with "usage", unless neither the inputs nor the neighbors have changed
+    since the last call. Endless data cannot be counted; counts that there are stay as they are.
+
+    :param data: as `training.fit` was given them.
+    """
+    if model.kl_weighting != "usage" or model.union is not None:
+        return
+    is_dataset = isinstance(data, tf.data.Dataset)
+    X = data if is_dataset else data[0]
+    now, before = _state(model), _COUNTED.get(model)
+    if before is not None and before.state == now and before.X() is X:
+        return
+    if is_dataset and _is_endless(data) and bool(tf.reduce_any(model.usage > 0.0)):
+        return
+    most = int(model.num_data) if is_dataset and model.num_data is not None else None
+    _count(model, X, most)
+    with contextlib.suppress(TypeError):  # a list, which is counted at every call
+        _COUNTED[model] = _Counted(now, weakref.ref(X))
+
+
+def _count(model: Any, X: Any, most: int | None = None) -> None:
+    """:param most: number of rows that there are, if X is a data set that may not end."""
+    model._require_parts(model.input_dim, model.dtype)
     component_checks.require_sound(model.kernel)
     component_checks.require_sound(model.inducing_variable)
     counts, rows = np.zeros(model.usage.shape), 0
@@ -53,35 +106,6 @@ def update(model: Any, X: Any, most: int | None = None) -> None:
     if not rows:
         raise ValueError("X is an empty data set.")
     model.usage.assign(counts)
-
-
-def update_if_changed(model: Any, data: Any) -> None:
-    """
-    :func:`update` unless neither the inputs nor the neighbors have changed since the last call.
-
-    Endless data cannot be counted; counts that there are stay as they are then.
-
-    :param data: as `training.fit` was given them.
-    """
-    is_dataset = isinstance(data, tf.data.Dataset)
-    X = data if is_dataset else data[0]
-    now, before = _state(model), _COUNTED.get(model)
-    if before is not None and before.state == now and before.X() is X:
-        return
-    if is_dataset and _is_endless(data) and bool(tf.reduce_any(model.usage > 0.0)):
-        return
-    if is_dataset and model.num_data is not None:
-        update(model, X, int(model.num_data))
-    else:
-        model.update_neighbors(X)
-    with contextlib.suppress(TypeError):  # a list, which is counted at every call
-        _COUNTED[model] = _Counted(now, weakref.ref(X))
-
-
-def reset(model: Any) -> None:
-    """Forget the counts."""
-    model.usage.assign(tf.zeros_like(model.usage))
-    _COUNTED.pop(model, None)
 
 
 def require_counted(model: Any) -> None:
