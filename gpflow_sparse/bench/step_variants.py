@@ -22,8 +22,8 @@ from gpflow_sparse.models import GRIEF, ODVGP, QSGP, SOLVEGP, SWSGP, BasisGPR, S
 from gpflow_sparse.persistence import files
 from gpflow_sparse.posteriors import NeighborPosterior
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, adam
-from gpflow_sparse.training.ahead import Ahead
 from gpflow_sparse.training.feed import data_guard, open_feed
+from gpflow_sparse.training.prefetch import Prefetch
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
@@ -299,16 +299,16 @@ def swsgp_step(
     optimizer = SparseAdam()
     optimizer.build(model.long_variables, model.small_variables)
     feed = open_feed((X, Y), batch_size, 0, data_guard(model))
-    ahead, numbers = Ahead.of(model, feed), itertools.count()
+    prefetch, numbers = Prefetch.of(model, feed), itertools.count()
     step = tf.function(lambda *at: model.sparse_step(feed.lookup(*at), optimizer), autograph=False)
 
     def run() -> Any:
         for number in itertools.islice(numbers, _TOGETHER):
-            if ahead is not None:
-                ahead.begin(number + 1)
+            if prefetch is not None:
+                prefetch.begin(number + 1)
             found = step(*feed.at(number))
-        if ahead is not None:
-            ahead.wait()
+        if prefetch is not None:
+            prefetch.wait()
         return found
 
     return run

@@ -1,4 +1,4 @@
-"""Inducing points of which each row of the data sees a few: its neighbors."""
+"""Inducing points, of which a few are the neighbors of each row of the data."""
 
 import weakref
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ _SEARCHES = weakref.WeakKeyDictionary()
 
 class NeighborInducingPoints(InducingVariables):
     """
-    M inducing points Z, of which every row of the data sees H: the nearest in the kernel's own
-    metric, and some that all rows see.
+    M inducing points Z, of which every row of the data has H neighbors: the nearest in the kernel's
+    own metric, and some global points that are neighbors of all rows.
 
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
     Information", section 3. For isotropic stationary kernels distances are taken in lengthscales,
     whose ratios are rounded in steps of ten per cent; for others the neighbors of x are the points
-    with the largest ``k(x, z)^2 / k(z, z)``, what each alone would take from the variance at x. The
+    with the largest ``k(x, z)^2 / k(z, z)``, the reduction of the variance at x by each alone. The
     paper's two rules for such kernels disagree with each other.
 
-    Z is not trainable unless it is made so, since all rows would have to be searched anew at every
-    step. Up to 4,096 points, or if Z is trained, that search is O(M D) a row, in the graph; above,
-    a tree outside of it finds the neighbors, which XLA cannot compile.
+    Z is not trainable unless it is made so, since neighbors of all rows would have to be found anew
+    at every step. Up to 4,096 points, or if Z is trained, that search takes O(M D) a row and is
+    part of the graph; above, a tree outside of the graph is searched, which XLA cannot compile.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class NeighborInducingPoints(InducingVariables):
         """
         :param Z: inducing points ``[M, D]``.
         :param num_neighbors: H, at most M, the global ones among them.
-        :param global_indices: rows of Z that every row of the data sees, fewer than H.
-        :param num_remembered: rows whose neighbors a tree has found that are kept for when they
-            come again, about ``4 H + 8 D + 300`` bytes each; 0 finds neighbors anew at every step.
-        :raises ValueError: for points that are none, or numbers that do not fit each other.
+        :param global_indices: rows of Z that are neighbors of every row, fewer than H.
+        :param num_remembered: number of rows whose neighbors, found by a tree, are stored for later
+            steps, about ``4 H + 8 D + 300`` bytes each; 0 finds neighbors anew at every step.
+        :raises ValueError: for Z that is no matrix, or counts and indices that do not fit it.
         """
         super().__init__(name=name)
         points = checks.require_matrix(Z, "Z")
@@ -68,7 +68,7 @@ class NeighborInducingPoints(InducingVariables):
         self.require_sound()
 
     def require_sound(self) -> None:
-        """:raises ValueError: for numbers that do not fit each other; they can be assigned."""
+        """:raises ValueError: for counts and indices that do not fit Z; they can be assigned."""
         M, H = int(self.Z.shape[0]), checks.require_count(self.num_neighbors, "num_neighbors")
         if H > M:
             raise ValueError(
@@ -96,7 +96,7 @@ class NeighborInducingPoints(InducingVariables):
 
     def neighbors(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
         """
-        Which points each row sees: the global ones, then the nearest, nearest first.
+        The neighbors of each row: the global points, then the nearest, nearest first.
 
         No gradient passes through the choice.
 
@@ -105,16 +105,16 @@ class NeighborInducingPoints(InducingVariables):
         """
         if self.num_neighbors == self.Z.shape[0]:
             return tf.tile(tf.range(self.num_neighbors)[None], [tf.shape(X)[0], 1])
-        return self._with_global(self._search(X, kernel, self.num_neighbors, keep=True))
+        return self._with_global(self.closest(X, kernel, self.num_neighbors, keep=True))
 
     def ranked(self, X: tf.Tensor, kernel: Kernel, count: int) -> tf.Tensor:
         """
-        The points that rows see together, the first ``count`` of them by rank: a point's rank is
-        its best place in the list of any row, and among equals the one closer to that row is
-        first. Global points come before all others.
+        One set of points for all rows, the first ``count`` by rank: a point's rank is its best
+        position in the list of nearest points of any row, and among equals the one closer to its
+        row is first. Global points come before all others.
 
-        Without global points it contains the union of the rows' H nearest for the largest H for
-        which that is no more than ``count``; and it lies inside that of any larger ``count``.
+        Without global points the set contains the union of the rows' H nearest for the largest H
+        for which that has at most ``count`` points; the set of any larger ``count`` contains it.
 
         :param X: ``[N, D]``.
         :param count: at most M.
@@ -134,7 +134,7 @@ class NeighborInducingPoints(InducingVariables):
 
     def predecessors(self, drawn: tf.Tensor, kernel: Kernel) -> tf.Tensor:
         """
-        The H nearest of the points before each of those drawn, whatever is global.
+        The H nearest of the points that precede each of those drawn, global or not.
 
         O(n M D) in the graph: no table of all points is kept.
 
@@ -170,17 +170,6 @@ class NeighborInducingPoints(InducingVariables):
         return tf.exp(_METRIC_STEP * tf.round(ratios / _METRIC_STEP))
 
     def closest(
-        self, X: tf.Tensor, kernel: Kernel, count: int, before: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """
-        The ``count`` closest points to each row, whatever is global.
-
-        :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
-        :return: int32 ``[N, count]``; -1 where there are no more.
-        """
-        return self._search(X, kernel, count, before)
-
-    def _search(
         self,
         X: tf.Tensor,
         kernel: Kernel,
@@ -189,7 +178,14 @@ class NeighborInducingPoints(InducingVariables):
         *,
         keep: bool = False,
     ) -> tf.Tensor:
-        """:meth:`closest`; ``keep`` for rows that may come again."""
+        """
+        The ``count`` closest points to each row, whatever is global.
+
+        :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
+        :param keep: use and extend the results that :attr:`num_remembered` and :meth:`look_ahead`
+            keep.
+        :return: int32 ``[N, count]``; -1 where there are no more.
+        """
         Z, metric = tf.convert_to_tensor(self.Z), self.metric(kernel)
         if metric is None:
             own = kernel(Z, full_cov=False)
@@ -209,7 +205,7 @@ class NeighborInducingPoints(InducingVariables):
 
     @property
     def _in_graph(self) -> bool:
-        """Whether neighbors are found by TensorFlow."""
+        """Whether neighbors are found by operations of the graph."""
         trainable = getattr(self.Z, "trainable", False)  # a frozen model has a tensor
         return bool(trainable) or self.Z.shape[0] <= _MOST_IN_GRAPH
 
@@ -220,9 +216,9 @@ class NeighborInducingPoints(InducingVariables):
 
     def look_ahead(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
         """
-        Find what :meth:`neighbors` will be asked for next, where it is found outside of the graph.
+        Find neighbors that :meth:`neighbors` will return later, where :meth:`searches_outside`.
 
-        :return: nothing of interest, for a graph to hold on to.
+        :return: zero, so that a graph runs it.
         """
         columns, search = kernel.active_dims, _search_of(self, kernel)
 
@@ -253,7 +249,7 @@ def _no_prior_kl(
     q_sqrt: Any,
     whiten: bool = False,
 ) -> tf.Tensor:
-    """What stock models call; it has no X."""
+    """The KL of stock models has no X."""
     raise ValueError(
         "prior_kl needs the rows of a batch for NeighborInducingPoints, since every row has "
         "neighbors of its own, and this model has none to give: take gs.models.SWSGP."
@@ -282,6 +278,6 @@ def _search_of(inducing_variable: NeighborInducingPoints, kernel: Kernel) -> Hos
 
 
 def _closeness(kernel: Kernel, X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
-    """``k(x, z)^2 / k(z, z)`` of pairs of rows, ``[N]``: what a point alone takes from Var f(x)."""
+    """``k(x, z)^2 / k(z, z)`` of pairs of rows, ``[N]``: how much f(z) reduces Var f(x)."""
     own, cross, _ = local_covariances(kernel, X, Z[:, None, :])
     return tf.math.divide_no_nan(tf.square(cross[:, 0]), own[:, 0, 0])

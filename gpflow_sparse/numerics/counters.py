@@ -1,11 +1,11 @@
-"""Random numbers that belong to an index: recomputed whenever they are wanted, never stored.
+"""Counter-based random numbers: each is a hash of ``(seed, index, lane)`` and is never stored.
 
-A counter-based generator: every number is a hash of ``(seed, index, lane)``, so any few rows of a
-table of random numbers can be had without the others, and a table of 1e7 rows takes no memory. The
-hash is that of SplitMix64, Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"
-(2014), figure 17: a state that grows by a constant, and a mixing of its 64 bits. One such generator
-makes the states of the rows from the seed, and from each row another makes its lanes, so that
-neighboring seeds, indices and lanes have nothing in common. Not for cryptography.
+Any rows of a table of random numbers can be computed without the others, and a table of 1e7 rows
+takes no memory. The hash is that of SplitMix64, Steele, Lea and Flood, "Fast Splittable
+Pseudorandom Number Generators" (2014), figure 17: a state that grows by a constant, and a mixing of
+its 64 bits. One such generator makes the states of the rows from the seed, and from each row
+another makes its lanes, so that results for neighboring seeds, indices and lanes are independent.
+Not for cryptography.
 """
 
 import tensorflow as tf
@@ -30,7 +30,7 @@ def uniforms(
 
     :param seed: from 0 to 2^32 - 1.
     :param indices: integers ``[k]``.
-    :param num_lanes: how many numbers for each index.
+    :param num_lanes: random numbers for each index.
     :param dtype: float32 or float64.
     :param first_lane: lanes ``first_lane`` to ``first_lane + num_lanes - 1`` are returned.
     :return: ``[k, num_lanes]``.

@@ -1,10 +1,9 @@
-"""Exact nearest neighbors: the only place an index is built; nothing here knows what is modeled.
+"""Exact nearest neighbors, by a tree or by all distances, whichever is faster.
 
-Found by a KD-tree where that is faster, else by distances to all places. Measured for 64 queries
-among 100,000 normal places, 16 neighbors, nothing else running: in 2, 4, 8, 12 and 16 columns the
-tree takes 0.2, 0.5, 3, 15 and 44 ms, all distances 24 ms; where the places lie near a surface of 3
-dimensions the tree takes at most 1 ms in 16 columns. It is built in 20 to 50 ms. So the tree is
-built always, and up to 12 columns taken always; above, it is tried against all distances on a few
+Measured for 64 queries among 100,000 normal places, 16 neighbors, nothing else running: in 2, 4, 8,
+12 and 16 columns the tree takes 0.2, 0.5, 3, 15 and 44 ms, all distances 24 ms; where the places
+lie near a surface of 3 dimensions the tree takes at most 1 ms in 16 columns. It is built in 20 to
+50 ms. So the tree is always built, and always used up to 12 columns; above, both are timed on a few
 of the places.
 """
 
@@ -20,12 +19,12 @@ _SURELY_TREE = 12
 _TRIED = 32
 # Places in a block of a search by all distances.
 _BLOCK = 64
-# Numbers in the distances of one chunk of queries: 32 MiB of float64.
+# Distances of one chunk of queries: 32 MiB of float64.
 _CHUNK = 2**22
 
 
 class NeighborIndex:
-    """Places ``Z [M, D]``, arranged so that those nearest to any row are found."""
+    """Index of places ``Z [M, D]`` for exact searches of the nearest."""
 
     def __init__(self, Z: np.ndarray) -> None:
         """
@@ -83,14 +82,13 @@ class NeighborIndex:
 
 class HostSearch:
     """
-    Searches among places that may change, by an index that is made again only when they have; what
-    was found ahead of time, for a caller who knows what will be asked for; and what was found for
-    rows that may come again.
+    Searches among places that may change: the index is built again only when they have. Results of
+    :meth:`find_ahead` are stored for the next search, and those of some rows for all later ones.
     """
 
     def __init__(self, num_remembered: int = 0) -> None:
         """
-        :param num_remembered: rows whose neighbors are kept, until the places change.
+        :param num_remembered: number of rows whose neighbors are stored until the places change.
         """
         self._most = num_remembered
         self._known: _Known | None = None
@@ -103,7 +101,7 @@ class HostSearch:
 
         :param Z: an array of its own, or a view that TensorFlow has given.
         :param units: of the columns of Z.
-        :param keep: whether to remember.
+        :param keep: use and extend the stored results.
         """
         known = self._known_of(Z, units)
         if not keep:
@@ -112,14 +110,14 @@ class HostSearch:
         return known.recall(X, count, self._most) if found is None else found
 
     def find_ahead(self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int) -> None:
-        """For :meth:`find` with ``keep``; of what was found ahead before, only the last is kept."""
+        """Store a result for :meth:`find` with ``keep``; of earlier ones only the last stays."""
         known = self._known_of(Z, units)
         found = known.recall(X, count, self._most)
-        last = list(known.ahead.items())[-1:]  # of the step that may still be on its way to ask
+        last = list(known.ahead.items())[-1:]  # of a step that may not have used it yet
         known.ahead = dict([*last, ((count, X.tobytes()), found)])
 
     def _known_of(self, Z: np.ndarray, units: np.ndarray) -> "_Known":
-        # in one piece, as a thread may look ahead meanwhile
+        # assigned once, as `find_ahead` may run in another thread
         known = self._known
         if known is None or not known.fits(Z, units):
             known = self._known = _Known(Z, units)
@@ -127,7 +125,7 @@ class HostSearch:
 
 
 class _Known:
-    """All that is known of places as they were."""
+    """Index and stored results for one state of the places."""
 
     def __init__(self, Z: np.ndarray, units: np.ndarray) -> None:
         self.index = NeighborIndex(Z / units)
@@ -148,7 +146,7 @@ class _Known:
         return same
 
     def recall(self, X: np.ndarray, count: int, most: int) -> np.ndarray:
-        """From memory, or else by the index."""
+        """Stored results, and for other rows those of the index."""
         if not most:
             return self.index.query(X, count)
         known = self._remembered.setdefault(count, {})
@@ -159,7 +157,7 @@ class _Known:
         for i in set(range(len(X))).difference(new):
             found[i] = known[keys[i]]
         for i in new[: max(0, most - len(known))]:
-            known[keys[i]] = found[i].copy()  # alone, not with all rows of its batch
+            known[keys[i]] = found[i].copy()  # a view would keep the whole batch alive
         return found
 
 
@@ -190,8 +188,8 @@ def _first(values: np.ndarray, count: int) -> np.ndarray:
 
 def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:
     """
-    As :meth:`NeighborIndex.query`, in a graph and for places that move: O(N M D) time, O(N M)
-    memory. No gradient passes through a choice.
+    As :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, O(N M) memory. No
+    gradient passes through the choice.
 
     :param before: int32 ``[N]``: only places ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; -1 where there are no more.
@@ -225,8 +223,8 @@ def largest(scores: tf.Tensor, count: int, before: tf.Tensor | None = None) -> t
 
 def _largest_in_blocks(scores: tf.Tensor, count: int, least: tf.Tensor) -> tf.Tensor:
     """
-    The places of :func:`largest` among many: they are all in the ``count`` blocks that have the
-    largest maxima, by one of each of which every other place is beaten.
+    :func:`largest` of many columns: all results lie in the ``count`` blocks with the largest
+    maxima, since each of these has a column that is larger than any in another block.
     """
     padded = tf.pad(scores, [[0, 0], [0, -scores.shape[1] % _BLOCK]], constant_values=least)
     blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, _BLOCK])

@@ -32,7 +32,7 @@ class LocalPaths(tf.Module):
         super().__init__()
         self.prior, self.points = prior, points
         self._values = tf.transpose(values, [1, 0, 2])  # [M, S, P]
-        self._weights = weights
+        self.weights = weights
 
     @property
     def dtype(self) -> tf.DType:
@@ -45,7 +45,7 @@ class LocalPaths(tf.Module):
         return in_blocks(self._evaluate, X, max(self.prior.numbers_per_row, H * max(H * P, S * P)))
 
     def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
-        neighbors, w = self._weights(X)
+        neighbors, w = self.weights(X)
         values = tf.gather(self._values, neighbors)  # [n, H, S, P]
         update = tf.reduce_sum(w[:, :, None, :] * values, axis=1)
         return self.prior.evaluate(X) + tf.transpose(update, [1, 0, 2])

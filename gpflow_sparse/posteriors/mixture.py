@@ -1,4 +1,4 @@
-"""What type-I inference believes about ``f``: a mixture of Gaussian processes."""
+"""Posterior of type-I inference: a mixture of Gaussian processes."""
 
 import math
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from gpflow_sparse.validation import checks, component_checks
 
 class MixturePosterior(tf.Module):
     """
-    A mixture of Gaussian processes with Gaussian noise, and so no Gaussian process itself.
+    A mixture of Gaussian processes with Gaussian noise, which is not a Gaussian process itself.
 
     Its mean is the mean of the components' means; its variance the mean of their variances plus the
     variance of their means; its density the mean of their densities. There is no covariance between
-    inputs, but functions can be drawn. Basis and mean function are kept as they were when it was
-    made. It is no model, and is not saved as one: keep the model, and the seed.
+    inputs, but functions can be drawn. Basis and mean function are copies of those at construction.
+    `gs.save` does not write it: save the model, and keep the seed.
     """
 
     def __init__(

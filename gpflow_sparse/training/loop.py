@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg, random_draws
-from gpflow_sparse.training.ahead import Ahead
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.contract import hook
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.interrupt import InterruptGuard, TrainingInterrupted
+from gpflow_sparse.training.prefetch import Prefetch
 from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
@@ -64,7 +64,7 @@ class TrainingLoop:
         self._good_jitter = getattr(self.model, "jitter", None)
         self._stateful_draws = False
         self._step = self._compile()
-        self._ahead = Ahead.of(self.model, self.feed)
+        self._prefetch = Prefetch.of(self.model, self.feed)
 
     def resume(self, total: int) -> None:
         """
@@ -153,8 +153,8 @@ class TrainingLoop:
         if move and self.feed is not None and (prepare := hook(self.model, "prepare_step")):
             lookup = self.feed.lookup
             self._prepare(step, prepare, step, lambda: lookup(*arguments))
-        if move and self._ahead is not None:
-            self._ahead.begin(step + 1)
+        if move and self._prefetch is not None:
+            self._prefetch.begin(step + 1)
         inputs = (tf.constant(move), self._seed_of(step), *arguments)
         try:
             with between_steps(self.model):

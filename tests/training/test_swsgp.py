@@ -22,8 +22,8 @@ from gpflow_sparse.training import (
     adam,
     fit,
 )
-from gpflow_sparse.training.ahead import Ahead
 from gpflow_sparse.training.guard import diagnose
+from gpflow_sparse.training.prefetch import Prefetch
 from gpflow_sparse.training.state import named_variables
 from tests.training.test_checkpoints import N, bits, data, stopped_and_resumed, undisturbed
 
@@ -101,7 +101,7 @@ def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
     assert late.count(16) < 8  # the first batch, and those before which lengthscales have moved
     del ahead[:]
     found["remembered"] = run(swsgp(start="prior", inducing={"num_remembered": 40}))
-    monkeypatch.setattr(Ahead, "of", lambda model, feed: None)
+    monkeypatch.setattr(Prefetch, "of", lambda model, feed: None)
     found["neither"] = run(swsgp(start="prior"))
     assert not ahead
     for got in found.values():

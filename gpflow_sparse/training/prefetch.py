@@ -1,4 +1,4 @@
-"""What a model can find out about the next batch while a step is taken."""
+"""Search for the neighbors of the next batch while a training step runs."""
 
 import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,22 +9,22 @@ import tensorflow as tf
 from gpflow_sparse.training.feed import Feed
 
 
-class Ahead:
+class Prefetch:
     """
-    A thread that shows a model each batch one step early: see
+    A thread that calls ``model.look_ahead(X)`` with each batch one step early; see
     :class:`~gpflow_sparse.models.SWSGP`, whose neighbors are found outside of the compiled step.
 
-    It changes no result: the model uses what it has found only for the same rows.
+    It changes no result: the model uses what was found for the same rows only.
     """
 
     def __init__(self, model: Any, feed: Feed) -> None:
         self._feed = feed
         self._look = tf.function(lambda *at: model.look_ahead(feed.lookup(*at)[0]), autograph=False)
-        self._thread = ThreadPoolExecutor(1, "gpflow_sparse-ahead")
+        self._thread = ThreadPoolExecutor(1, "gpflow_sparse-prefetch")
         self._running: Future[Any] | None = None
 
     @classmethod
-    def of(cls, model: Any, feed: Feed | None) -> "Ahead | None":
+    def of(cls, model: Any, feed: Feed | None) -> "Prefetch | None":
         """None for a model that needs none, or a source that cannot go back by a batch."""
         if feed is None or feed.num_rows is None or not getattr(model, "can_look_ahead", False):
             return None
@@ -32,16 +32,16 @@ class Ahead:
 
     def begin(self, step: int) -> None:
         """
-        Wait for what was begun, then begin with the batch of this step.
+        Wait for the search in progress, then start that for the batch of this step.
 
-        What fails here fails again in the step itself, where it is explained; if there is one.
+        An error here is not raised: the step itself fails in the same way, with an explanation.
         """
         self.wait()
         with contextlib.suppress(ValueError):
             self._running = self._thread.submit(self._look, *self._feed.at(step))
 
     def wait(self) -> None:
-        """For what was begun."""
+        """Wait for the search in progress, if there is one."""
         if self._running is not None:
             self._running.exception()
             self._running = None
