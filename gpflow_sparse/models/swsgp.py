@@ -21,14 +21,13 @@ from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     NeighborPosterior,
     SparsePosterior,
-    cache_type,
     latent_kernels,
     mixed,
     require_latent_kernels,
 )
 from gpflow_sparse.posteriors.neighbor import chain_kl, require_not_whitened
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.step_lock import reads_parameters
+from gpflow_sparse.validation.public_methods import public_method
 
 # For each latent kernel: neighbors [n, H], or [m] with union; with "chain" also links [n_Z, 1 + H].
 IndexSets = Sequence[Sequence[tf.Tensor]]
@@ -165,20 +164,18 @@ class SWSGP(VariationalModel):
 
     @property
     def input_dim(self) -> int | None:
-        if not hasattr(self, "inducing_variable"):  # while it is being made
-            return None
-        return int(self.inducing_variable.Z.shape[1])
+        return int(swsgp_checks.require_inducing(self.inducing_variable).Z.shape[1])
 
     @property
     def dtype(self) -> tf.DType:
-        return getattr(getattr(self, "q_mu", None), "dtype", gpflow.default_float())
+        return self.q_mu.dtype
 
     @property
     def _latents(self) -> list[tuple[Kernel, slice]]:
         """Each single-output kernel, and the latent functions that have it."""
         return latent_kernels(self.kernel, self.num_latent_gps)
 
-    @reads_parameters
+    @public_method("the elbo")
     def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         The objective, or its unbiased estimate from a minibatch if ``num_data`` is set; with
@@ -189,15 +186,12 @@ class SWSGP(VariationalModel):
         :raises ValueError: for data that do not fit the model, eagerly and when tracing; with
             "usage" before :meth:`update_neighbors`.
         """
-        X, Y = self._require_data(data)
         swsgp_usage.require_counted(self)
-        with component_checks.blame(self):
-            sets = self._index_sets(X)
-            elbo = self._objective(X, Y, sets, self._q(), rows=sets)
-        component_checks.require_finite_result(self, "the elbo", elbo)
-        return elbo
+        X, Y = data
+        sets = self._index_sets(X)
+        return self._objective(X, Y, sets, self.rows, rows=sets)
 
-    @reads_parameters
+    @public_method("the KL divergence")
     def prior_kl(self, X: Any = None) -> tf.Tensor:
         """
         The KL terms of the objective.
@@ -211,20 +205,13 @@ class SWSGP(VariationalModel):
                 f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of "
                 "its own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
             )
+        q, iv = self.rows, self.inducing_variable
         if X is None:
-            self._require_parts(self.input_dim, self.dtype)
-        else:
-            X = self._require_inputs(checks.require_matrix(X, "X", self.dtype))
-            swsgp_usage.require_counted(self)
-        with component_checks.blame(self):
-            q, iv = self._q(), self.inducing_variable
-            if X is None:
-                kl = tf.add_n([chain_kl(iv, self._prior(k), q, of) for k, of in self._latents])
-            else:
-                sets = self._index_sets(X)
-                _, _, kl = self._terms(X, sets, q, rows=sets)
-        component_checks.require_finite_result(self, "the KL divergence", kl)
-        return kl
+            return tf.add_n([chain_kl(iv, self._prior(k), q, of) for k, of in self._latents])
+        swsgp_usage.require_counted(self)
+        X = checks.require_matrix(X, "X", self.dtype)
+        sets = self._index_sets(X)
+        return self._terms(X, sets, q, rows=sets)[2]
 
     def _index_sets(self, X: tf.Tensor) -> IndexSets:
         """The inducing points that a batch is conditioned on, and the terms of a chain drawn."""
@@ -300,16 +287,18 @@ class SWSGP(VariationalModel):
     def _prior(self, kernel: Kernel) -> NeighborPrior:
         return NeighborPrior(kernel, self.inducing_variable.Z, self.jitter)
 
-    def _q(
-        self, values: Sequence[Any] | None = None, points: tf.Tensor | None = None
-    ) -> GaussianRows:
-        """q of some points, from their rows of the long variables; of all points by default."""
-        values = self.long_variables if values is None else values
-        mean, *others = (tf.convert_to_tensor(value) for value in values)
+    @property
+    def rows(self) -> GaussianRows:
+        """q of all inducing variables."""
+        values = [tf.convert_to_tensor(variable) for variable in self.long_variables]
+        return self._q(values, tf.range(self.q_mu.shape[0]))
+
+    def _q(self, values: Sequence[tf.Tensor], points: tf.Tensor) -> GaussianRows:
+        """q of some points, from their rows of the long variables."""
+        mean, *others = values
         scales = None if self.q_log_scale is None else tf.exp(others[0])
         factors = None if self.q_factor is None else others[-1]
         if scales is None and factors is not None:  # rows of lower triangular matrices
-            points = tf.range(tf.shape(mean)[0]) if points is None else points
             lower = tf.range(factors.shape[2]) <= points[:, None]
             factors = factors * tf.cast(lower, factors.dtype)[:, None, :]
         return GaussianRows(mean, scales, factors)
@@ -327,17 +316,15 @@ class SWSGP(VariationalModel):
         swsgp_usage.require_counted(self)
         return super().training_loss_closure(data, compile=compile)
 
-    @reads_parameters
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> SparsePosterior:
-        """See :meth:`gpflow_sparse.models.GuardedModel.posterior`."""
-        cache = cache_type(precompute_cache)
-        self._require_parts(self.input_dim, self.dtype)
+        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
         arguments = (self.kernel, self.inducing_variable, self.q_mu, _LiveSqrt(self))
         options: dict[str, Any] = {
             "mean_function": self.mean_function,
-            "precompute_cache": cache,
+            "precompute_cache": precompute_cache,
             "jitter": self.jitter,
         }
         if isinstance(self.kernel, MultioutputKernel):
@@ -367,6 +354,7 @@ class SWSGP(VariationalModel):
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """Nothing: see :meth:`prepare_data`."""
 
+    @public_method()
     def sparse_step(
         self,
         data: tuple[tf.Tensor, tf.Tensor],
@@ -379,14 +367,15 @@ class SWSGP(VariationalModel):
         One training step on the batch ``(X [n, D], Y [n, P])``; see
         :func:`gpflow_sparse.models.rowwise.sparse_step`.
         """
-        update = self._row_update(*self._require_data(data))
+        update = self._row_update(*data)
         return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
 
+    @public_method()
     def step_gradients(
         self, data: tuple[tf.Tensor, tf.Tensor]
     ) -> tuple[tf.Tensor, rowwise.Gradients]:
         """The loss and the gradients of a step; see ``rowwise.step_gradients``."""
-        update = self._row_update(*self._require_data(data))
+        update = self._row_update(*data)
         return rowwise.step_gradients(update, self.small_variables)
 
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
@@ -433,8 +422,7 @@ class SWSGP(VariationalModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        if hasattr(self, "usage"):  # once all is there
-            swsgp_checks.require_components(self)
+        swsgp_checks.require_components(self)
 
 
 class _LiveSqrt(tf.Module):

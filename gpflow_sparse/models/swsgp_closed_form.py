@@ -24,6 +24,7 @@ from gpflow_sparse.models.starting import closest_scales
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.posteriors.neighbor import point_blocks
 from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of one block of the sparse system: some 100 MiB with their coordinates.
 _ENTRIES = 2**22
@@ -172,6 +173,7 @@ def _solve(system: csr_array, rhs: np.ndarray, start: np.ndarray) -> np.ndarray:
     return found
 
 
+@public_method()
 def natural_step(model: Any, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0.1) -> tf.Tensor:
     """
     A natural-gradient step of the means and variances of a batch's neighbors, for "diag".
@@ -193,12 +195,10 @@ def natural_step(model: Any, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0
     """
     swsgp_checks.require_natural(model, gamma)
     swsgp_usage.require_counted(model)
-    X, Y = model._require_data(data)
-    with component_checks.blame(model):
-        update = model._row_update(X, Y)
-        loss, (by_mean, by_log_scale), _ = update.gradients([])
+    update = model._row_update(*data)
+    loss, (by_mean, by_log_scale), _ = update.gradients([])
     taken = update.rows[0][1]
-    weights = tf.gather(_summed_weights(model, X), taken)
+    weights = tf.gather(_summed_weights(model, data[0]), taken)
     log_scale = tf.gather(model.q_log_scale, taken)
     # d/dlog sigma = 2 s d/ds
     factor = 1.0 + gamma * tf.maximum(by_log_scale / weights, -1.0)
@@ -349,6 +349,7 @@ def _data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Ten
     :param X: an array or memory map; or a ``tf.data.Dataset`` of both, and then
     :param Y: is None.
     """
+    model._require_parts(model.input_dim, model.dtype)
     if isinstance(X, tf.data.Dataset):
         if Y is not None:
             raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")

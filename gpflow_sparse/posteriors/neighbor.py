@@ -18,6 +18,7 @@ from gpflow_sparse.posteriors.local_paths import LocalPaths, standard_normal
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths, in_blocks
 from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of the covariances [n, H, H] in one block of inducing points.
 _BLOCK = 2**20
@@ -65,12 +66,10 @@ class NeighborPosterior(SparsePosterior):
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self._refuse_multioutput()
         require_not_whitened(whiten)
-        component_checks.require_jitter(jitter)
         self.jitter = jitter
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
-        _require_shapes(self._q, int(inducing_variable.Z.shape[0]))
+        self._require_parts(self.input_dim)
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
@@ -78,6 +77,13 @@ class NeighborPosterior(SparsePosterior):
     def input_dim(self) -> int | None:
         return self.X_data.Z.shape[1]
 
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        self._refuse_multioutput()
+        super()._require_parts(num_columns, dtype)
+        component_checks.require_jitter(self.jitter)
+        _require_shapes(self._q, int(self.X_data.Z.shape[0]))
+
+    @public_method()
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """
         The sum over rows of the KL of their neighbors, which is no KL of anything; see SWSGP.
@@ -89,8 +95,6 @@ class NeighborPosterior(SparsePosterior):
                 "prior_kl needs X for NeighborInducingPoints, since every row has neighbors of its "
                 "own: call model.prior_kl(X) of a gs.models.SWSGP."
             )
-        X = checks.require_inputs(X, self.input_dim, name="X")
-        checks.require_range(X, "X")
         return self.marginals_and_kl(X)[2]
 
     def chain_kl(self) -> tf.Tensor:
