@@ -105,7 +105,14 @@ class NeighborInducingPoints(InducingVariables):
         """
         if self.num_neighbors == self.Z.shape[0]:
             return tf.tile(tf.range(self.num_neighbors)[None], [tf.shape(X)[0], 1])
-        return self._with_global(self.closest(X, kernel, self.num_neighbors, keep=True))
+        found = self.closest(X, kernel, self.num_neighbors, keep=True)
+        if not self.global_indices:
+            return found
+        fixed = tf.constant(self.global_indices, tf.int32)
+        repeated = tf.reduce_any(found[:, :, None] == fixed, axis=2)  # [N, H]
+        order = tf.argsort(tf.cast(repeated, tf.int32), axis=1, stable=True)
+        others = tf.gather(found, order, batch_dims=1)[:, : self.num_neighbors - fixed.shape[0]]
+        return tf.concat([tf.tile(fixed[None], [tf.shape(found)[0], 1]), others], axis=1)
 
     def ranked(self, X: tf.Tensor, kernel: Kernel, count: int) -> tf.Tensor:
         """
@@ -123,9 +130,11 @@ class NeighborInducingPoints(InducingVariables):
         lists = self.closest(X, kernel, count)  # [N, count]
         places = tf.tile(tf.range(count)[None], [tf.shape(X)[0], 1])
         flat = tf.reshape(lists, [-1])
-        Z = tf.gather(tf.convert_to_tensor(self.Z), flat)
-        rows = tf.repeat(X, count, axis=0)
-        closeness = tf.stop_gradient(_closeness(kernel, rows, Z))
+        Z = tf.gather(tf.convert_to_tensor(self.Z), flat)[:, None]
+        own, cross, _ = local_covariances(kernel, tf.repeat(X, count, axis=0), Z)
+        # k(x, z)^2 / k(z, z): how much f(z) alone reduces Var f(x)
+        closeness = tf.math.divide_no_nan(tf.square(cross[:, 0]), own[:, 0, 0])
+        closeness = tf.stop_gradient(closeness)
         by_closeness = tf.argsort(closeness, direction="DESCENDING", stable=True)
         by_place = tf.argsort(tf.gather(tf.reshape(places, [-1]), by_closeness), stable=True)
         ordered = tf.gather(flat, tf.gather(by_closeness, by_place))
@@ -230,16 +239,6 @@ class NeighborInducingPoints(InducingVariables):
         arguments = [_scaled(X, kernel, metric), tf.convert_to_tensor(self.Z), metric]
         return tf.numpy_function(outside, arguments, tf.int32)
 
-    def _with_global(self, found: tf.Tensor) -> tf.Tensor:
-        """The global points in front, each once."""
-        if not self.global_indices:
-            return found
-        fixed = tf.constant(self.global_indices, tf.int32)
-        repeated = tf.reduce_any(found[:, :, None] == fixed, axis=2)  # [N, H]
-        order = tf.argsort(tf.cast(repeated, tf.int32), axis=1, stable=True)
-        others = tf.gather(found, order, batch_dims=1)[:, : self.num_neighbors - fixed.shape[0]]
-        return tf.concat([tf.tile(fixed[None], [tf.shape(found)[0], 1]), others], axis=1)
-
 
 @gpflow.kullback_leiblers.prior_kl.register(NeighborInducingPoints, Kernel, object, object)
 def _no_prior_kl(
@@ -275,9 +274,3 @@ def _search_of(inducing_variable: NeighborInducingPoints, kernel: Kernel) -> Hos
     if kernel not in searches:
         searches[kernel] = HostSearch(inducing_variable.num_remembered)
     return searches[kernel]
-
-
-def _closeness(kernel: Kernel, X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
-    """``k(x, z)^2 / k(z, z)`` of pairs of rows, ``[N]``: how much f(z) reduces Var f(x)."""
-    own, cross, _ = local_covariances(kernel, X, Z[:, None, :])
-    return tf.math.divide_no_nan(tf.square(cross[:, 0]), own[:, 0, 0])

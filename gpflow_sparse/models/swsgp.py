@@ -312,7 +312,15 @@ class SWSGP(VariationalModel):
         :raises ValueError: with "chain" unless ``data`` are M rows or more: otherwise every call
             would return an estimate from other terms of the KL.
         """
-        swsgp_checks.require_fixed_chain(self, data)
+        if self.kl_weighting == "chain" and self.union is None:
+            M, is_batch = self.q_mu.shape[0], isinstance(data, Iterator)
+            num_rows = None if is_batch else self._require_data(data)[0].shape[0]
+            if num_rows is None or num_rows < M:
+                raise ValueError(
+                    f"kl_weighting='chain' draws its terms in every call from fewer than {M} rows, "
+                    "one for each inducing point, which an optimizer that compares values cannot "
+                    "use: take gs.training.fit, or all rows at once."
+                )
         swsgp_usage.require_counted(self)
         return super().training_loss_closure(data, compile=compile)
 

@@ -1,6 +1,6 @@
 """q of SWSGP without an optimizer: its optimum for Gaussian noise, natural steps, and sites.
 
-All functions without a leading underscore are methods of SWSGP.
+All functions without a leading underscore are methods of SWSGP, which take the model first.
 """
 
 import itertools
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import LinearCoregionalization, MultioutputKernel
+from gpflow.likelihoods import Gaussian
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
 
@@ -18,7 +19,7 @@ from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
-from gpflow_sparse.models import swsgp_checks, swsgp_usage
+from gpflow_sparse.models import swsgp_usage
 from gpflow_sparse.models.held_data import count_rows, hold
 from gpflow_sparse.models.starting import closest_scales
 from gpflow_sparse.posteriors import SitePosterior
@@ -58,7 +59,21 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
     :param Y: is None; else outputs ``[N, P]``.
     :raises ValueError: for other likelihoods and covariances, and data that do not fit.
     """
-    swsgp_checks.require_conjugate(model)
+    if not isinstance(model.likelihood, Gaussian) or model.likelihood.variance is None:
+        raise ValueError(
+            "update_posterior needs a Gaussian likelihood with a constant variance, got "
+            f"{type(model.likelihood).__name__}: train by gs.training.fit, or take natural_step."
+        )
+    if isinstance(model.kernel, LinearCoregionalization):
+        raise ValueError(
+            "update_posterior needs outputs that are latent functions; LinearCoregionalization "
+            "mixes them. Take natural_step."
+        )
+    if model.union is not None or model.covariance != "diag":
+        raise ValueError(
+            "update_posterior needs covariance='diag' and union=None, got "
+            f"{model.covariance!r} and {model.union}."
+        )
     swsgp_usage.require_counted(model)
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
     for place, (kernel, columns) in enumerate(model._latents):
@@ -193,7 +208,14 @@ def natural_step(model: Any, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0
     :return: the loss before the step.
     :raises ValueError: for another covariance, "chain" or a union.
     """
-    swsgp_checks.require_natural(model, gamma)
+    if model.covariance != "diag" or model.kl_weighting == "chain" or model.union is not None:
+        raise ValueError(
+            "natural_step needs covariance='diag', kl_weighting 'usage' or 'paper' and union=None; "
+            f"got {model.covariance!r}, {model.kl_weighting!r} and {model.union}."
+        )
+    number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
+    if not (number and 0.0 < gamma <= 1.0):
+        raise ValueError(f"gamma must be above 0 and at most 1, got {gamma!r}.")
     swsgp_usage.require_counted(model)
     update = model._row_update(*data)
     loss, (by_mean, by_log_scale), _ = update.gradients([])

@@ -66,7 +66,8 @@ class NeighborPosterior(SparsePosterior):
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        require_not_whitened(whiten)
+        if whiten is not False:
+            require_not_whitened(whiten)
         self.jitter = jitter
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
         self._require_parts(self.input_dim)
