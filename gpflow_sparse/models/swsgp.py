@@ -237,8 +237,9 @@ class SWSGP(VariationalModel):
         """
         Line 13 of algorithm 1: ``N / n sum_i (E_q[log p(y_i | f_i)] - w_i KL_i)`` of a batch.
 
-        :param q: of all points or some, and then
-        :param rows: the rows of q that the points in ``sets`` have.
+        :param sets: indices of inducing points, from :meth:`_index_sets`.
+        :param q: q of all inducing points, or of those in ``sets`` alone.
+        :param rows: ``sets`` as indices of the rows of ``q``.
         """
         mean, var, penalty = self._terms(X, sets, q, rows)
         prior_mean = self.mean_function(X)
@@ -249,7 +250,10 @@ class SWSGP(VariationalModel):
     def _terms(
         self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, rows: IndexSets
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Mean and variance ``[n, P]`` of f, prior mean excluded, and ``N / n sum_i w_i KL_i``."""
+        """
+        Lines 6 to 11 of algorithm 1: mean and variance ``[n, P]`` of f, prior mean excluded, and
+        the KL terms ``N / n sum_i w_i KL_i`` or what takes their place.
+        """
         moments, penalty, num_rows = [], tf.zeros([], X.dtype), tf.shape(X)[0]
         for place, (kernel, columns) in enumerate(self._latents):
             prior, (I, *links) = self._prior(kernel), sets[place]
@@ -263,7 +267,7 @@ class SWSGP(VariationalModel):
                 scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)
                 penalty += scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
             else:
-                mean, var, kl = prior.local(X, I, q_I)  # lines 6 to 11: K_I, k_I, m_I, S_I
+                mean, var, kl = prior.local(X, I, q_I)  # from K_I, k_I, m_I and S_I
                 w = self._kl_weights(I, place, num_rows)
                 penalty += self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
             moments.append((mean, var))
@@ -340,6 +344,7 @@ class SWSGP(VariationalModel):
         return NeighborPosterior(*arguments, **options)
 
     default_optimizer = "adam"
+    """The row-wise optimizer that `training.fit` takes by default."""
 
     @property
     def long_variables(self) -> tuple[tf.Variable, ...]:
