@@ -184,7 +184,7 @@ class NeighborPrior:
         contrast = tf.concat([tf.ones_like(v), -a], axis=1)  # u_j - a^T u_before
         error, spread = q.project(contrast)
         terms = 0.5 * (tf.math.log(v) + (tf.square(error) + spread) / v - 1.0)
-        if q.factors is None:
+        if q.scales is not None:
             scales = q.scales[:, 0]
         else:
             scales = tf.abs(tf.gather(q.factors[:, 0], drawn, axis=2, batch_dims=1))

@@ -1,13 +1,14 @@
 """Exact nearest neighbors, by a tree or by all distances, whichever is faster.
 
 Measured for 64 queries among 100,000 normal places, 16 neighbors, nothing else running: in 2, 4, 8,
-12 and 16 columns the tree takes 0.2, 0.5, 3, 15 and 44 ms, all distances 24 ms; where the places
-lie near a surface of 3 dimensions the tree takes at most 1 ms in 16 columns. It is built in 20 to
-50 ms. So the tree is always built, and always used up to 12 columns; above, both are timed on a few
-of the places.
+12 and 16 columns the tree takes 0.2, 0.5, 3, 15 and 44 ms; where the places lie near a surface of 3
+dimensions at most 1 ms in 16 columns. All distances, by scikit-learn, took 40 ms beside other work
+in 13 to 32 columns. A tree is built in 20 to 50 ms. So it is always built, and always used up to 12
+columns; above, both are timed on a few of the places.
 """
 
 import time
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,8 +20,6 @@ _SURELY_TREE = 12
 _TRIED = 32
 # Places in a block of a search by all distances.
 _BLOCK = 64
-# Distances of one chunk of queries: 32 MiB of float64.
-_CHUNK = 2**22
 
 
 class NeighborIndex:
@@ -32,10 +31,10 @@ class NeighborIndex:
         """
         self._center = np.mean(Z, axis=0, dtype=np.float64)  # distances come from squares
         self._Z = np.ascontiguousarray(Z - self._center, np.float64)
-        self._squares = np.einsum("md,md->m", self._Z, self._Z)
         # what is near in space, near in memory too: 10 to 25 per cent faster if it is not cached
         self._order = cKDTree(self._Z, leafsize=_LEAF).indices.astype(np.int32)
         self._tree = cKDTree(self._Z[self._order], leafsize=_LEAF)
+        self._exhaustive: Any = None
         self._by_tree: dict[int, bool] = {}
 
     def query(self, X: np.ndarray, count: int) -> np.ndarray:
@@ -58,14 +57,12 @@ class NeighborIndex:
         return self._order[found.reshape(len(X), count)]
 
     def _by_distances(self, X: np.ndarray, count: int) -> np.ndarray:
-        found = np.empty((len(X), count), np.int32)
-        rows = max(1, _CHUNK // len(self._Z))
-        for start in range(0, len(X), rows):
-            part = X[start : start + rows]
-            # without |x|^2, which changes no order
-            distances = self._squares - 2.0 * part @ self._Z.T
-            found[start : start + rows] = _smallest(distances, count)
-        return found
+        if self._exhaustive is None:
+            from sklearn.neighbors import NearestNeighbors  # slow to import, and rarely needed
+
+            self._exhaustive = NearestNeighbors(algorithm="brute").fit(self._Z)
+        found = self._exhaustive.kneighbors(X, count, return_distance=False)
+        return found.astype(np.int32)
 
     def _tree_is_faster(self, count: int) -> bool:
         if self._Z.shape[1] <= _SURELY_TREE:
@@ -163,27 +160,6 @@ class _Known:
 
 def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
-
-
-def _smallest(values: np.ndarray, count: int) -> np.ndarray:
-    """Columns of the ``count`` smallest of each row, in order; see :func:`_largest_in_blocks`."""
-    num_columns = values.shape[1]
-    if num_columns >= _BLOCK * count:
-        starts = np.arange(0, num_columns, _BLOCK)
-        blocks = _first(np.minimum.reduceat(values, starts, axis=1), count)
-        columns = np.sort(blocks, axis=1)[:, :, None] * _BLOCK + np.arange(_BLOCK)
-        columns = columns.reshape(len(values), -1)
-        missing = columns >= num_columns
-        candidates = np.take_along_axis(values, np.where(missing, 0, columns), axis=1)
-        chosen = _first(np.where(missing, np.inf, candidates), count)
-        return np.take_along_axis(columns, chosen, axis=1)
-    return _first(values, count)
-
-
-def _first(values: np.ndarray, count: int) -> np.ndarray:
-    some = np.argpartition(values, count - 1, axis=1)[:, :count]
-    order = np.argsort(np.take_along_axis(values, some, 1), axis=1, kind="stable")
-    return np.take_along_axis(some, order, 1)
 
 
 def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:

@@ -47,12 +47,6 @@ def test_many_places_are_searched_alike(rng, route, M, H):
     np.testing.assert_array_equal(nearest(X, Z, H), expected)
 
 
-def test_more_rows_than_one_chunk_has_room_for(rng, route, monkeypatch):
-    monkeypatch.setattr("gpflow_sparse.numerics.neighbors._CHUNK", 700)  # two rows
-    Z, X = points(rng)
-    np.testing.assert_array_equal(NeighborIndex(Z).query(X, 5), oracle.nearest(X, Z, 5))
-
-
 def test_one_index_answers_for_several_counts(rng):
     Z, X = points(rng, D=16)
     index = NeighborIndex(Z)
