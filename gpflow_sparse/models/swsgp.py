@@ -168,7 +168,7 @@ class SWSGP(VariationalModel):
 
     @property
     def dtype(self) -> tf.DType:
-        return self.q_mu.dtype
+        return getattr(self.q_mu, "dtype", gpflow.default_float())
 
     @property
     def _latents(self) -> list[tuple[Kernel, slice]]:
