@@ -51,7 +51,7 @@ class Snapshot(tf.Module):
 
     def take(self, modules: Sequence[tf.Module]) -> None:
         """Record these modules and the present values of their variables."""
-        self._signature = signature(modules)
+        self._signature = _signature(modules)
         values = _values(modules)
         if not self._values.shape.is_compatible_with(values.shape):  # a deep copy: of a fixed shape
             self._values = tf.Variable(values, trainable=False, shape=[None])
@@ -66,7 +66,7 @@ class Snapshot(tf.Module):
         """
         Whether classes, settings and values are those recorded, but for the rounding of transforms.
         """
-        return signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
+        return _signature(modules) == self._signature and bool(self._unchanged(modules).numpy())
 
     def read(
         self, variables: Sequence[tf.Variable], modules: Sequence[tf.Module]
@@ -229,7 +229,7 @@ class FittedWeights(tf.Module):
         return q_mu, q_sqrt
 
 
-def signature(modules: Sequence[tf.Module]) -> tuple[str, ...]:
+def _signature(modules: Sequence[tf.Module]) -> tuple[str, ...]:
     """Classes of the modules and of all modules in them, with their public plain attributes."""
     found = []
     for module in [m for outer in modules for m in (outer, *outer.submodules)]:
