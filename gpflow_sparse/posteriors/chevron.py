@@ -1,5 +1,6 @@
 """The posterior over the weights of a basis, whose functions are computed in chunks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,12 +52,10 @@ class ChevronPosterior(SparsePosterior):
             function at each test point (Evans and Nair, "Quadruply Stochastic Gaussian Processes"
             (2020), proposition 4, whose formula is the variance of f and not, as printed, of y).
         """
-        super().__init__(kernel, BasisFeatures(kernel.basis), mean_function=mean_function)
-        self._q_mu, self._q_block = q_mu, q_block
-        self._q_log_scale, self._q_columns = q_log_scale, q_columns
+        self._q_block, self._q_log_scale, self._q_columns = q_block, q_log_scale, q_columns
         self._augmentation = augmentation
-        if precompute_cache is not None:
-            self.update_cache(precompute_cache)
+        features, options = BasisFeatures(kernel.basis), {"precompute_cache": precompute_cache}
+        super().__init__(kernel, features, q_mu, mean_function=mean_function, **options)
 
     @property
     def basis(self) -> FiniteBasis:
@@ -88,30 +87,22 @@ class ChevronPosterior(SparsePosterior):
         """mu, log c, then B and D where there are any."""
         return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in self._q())
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._conditional_with_precompute(self._q(), Xnew, full_cov, full_output_cov)
-
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        if Xnew.shape.rank != 2:
-            return self._predict_batches(cache, Xnew, full_cov, full_output_cov)
-        head, tail = self._parts(cache)
+        q = self._q() if cache is None else tuple(cache)
+        if X.shape.rank != 2:
+            return self._predict_batches(q, X, full_cov, full_output_cov)
+        head, tail = self._parts(q)
         mean, cov = chevron.moments(
-            lambda indices: self.basis(Xnew, indices),
+            lambda indices: self.basis(X, indices),
             head,
             tail,
-            tf.shape(Xnew)[0],
+            tf.shape(X)[0],
             full_cov=full_cov,
         )
         if self._augmentation is not None:
-            cov = self._augment(Xnew, cov, self._augmentation, full_cov)
+            cov = self._augment(X, cov, self._augmentation, full_cov)
         return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
 
     def _predict_batches(
@@ -120,7 +111,7 @@ class ChevronPosterior(SparsePosterior):
         """``X [..., N, D]``: all rows together, or one batch after the other for covariances."""
 
         def predict(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return self._conditional_with_precompute(q, rows, full_cov, full_output_cov)
+            return self._conditional(q, rows, full_cov, full_output_cov)
 
         if full_cov:
             lead = tf.shape(X)[:-2]
