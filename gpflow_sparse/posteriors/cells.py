@@ -1,5 +1,6 @@
 """Predictions in O(H^2) time a row: rows with the same nearest inducing point share neighbors."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,9 @@ class CellPosterior(SparsePosterior):
             num_samples, num_features, generator, _neighbors_of_cell
         )
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Without the cache."""
         _require_marginals(full_cov)
         q, prior = self._posterior._q, self._posterior._prior
 
@@ -103,20 +103,8 @@ class CellPosterior(SparsePosterior):
             neighbors = _neighbors_of_cell(self.X_data, X, self.kernel)
             return prior.moments(X, neighbors, q.take(neighbors))
 
-        return self._shaped(moments, Xnew, full_output_cov)
-
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        _require_marginals(full_cov)
-        lists, alpha = cache
-        prior = self._posterior._prior
-
-        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def cached_moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            lists, alpha = cache or ()
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
             neighbors = tf.gather(lists, cells)
             Z = tf.gather(prior.Z, neighbors)
@@ -127,7 +115,9 @@ class CellPosterior(SparsePosterior):
                 return mean, self.kernel(X, full_cov=False)[:, None] - reduction
             return mean, prior.moments(X, neighbors, self._q.take(neighbors))[1]
 
-        return self._shaped(moments, Xnew, full_output_cov)
+        size = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
+        compute = moments if cache is None else cached_moments
+        return marginals_in_blocks(compute, X, size, full_output_cov)
 
     def _reductions(self, lists: tf.Tensor, cells: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
         """``k^T G_c k  [n, P]``."""
@@ -161,10 +151,6 @@ class CellPosterior(SparsePosterior):
         else:
             half = tf.linalg.matmul(inverse, S)
         return (inverse - tf.linalg.matmul(half, inverse)).numpy()
-
-    def _shaped(self, moments: Any, Xnew: tf.Tensor, full_output_cov: bool) -> Any:
-        size = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
-        return marginals_in_blocks(moments, Xnew, size, full_output_cov)
 
 
 def _neighbors_of_cell(points: NeighborInducingPoints, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:

@@ -1,6 +1,7 @@
 """Posterior given the neighbors of each row."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -65,14 +66,11 @@ class NeighborPosterior(SparsePosterior):
         :param jitter: smallest relative jitter; None leaves it to the float type.
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
-        super().__init__(kernel, inducing_variable, mean_function=mean_function)
         if whiten is not False:
             require_not_whitened(whiten)
-        self.jitter = jitter
-        self._q_mu, self._q_sqrt = q_mu, q_sqrt
+        parts = (kernel, inducing_variable, q_mu, q_sqrt, False, mean_function)
+        super().__init__(*parts, jitter=jitter, precompute_cache=precompute_cache)
         self._require_parts(self.input_dim)
-        if precompute_cache is not None:
-            self.update_cache(precompute_cache)
 
     @property
     def input_dim(self) -> int | None:
@@ -169,11 +167,12 @@ class NeighborPosterior(SparsePosterior):
             [LocalPaths(paths, values, weights, points)], self.mean_function, self.input_dim
         )
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        q: Any = self._q if cache is None else _cached_q(cache, full_cov)
         predict = self._predict_jointly if full_cov else self._predict_marginals
-        return predict(self._q, Xnew, full_output_cov)
+        return predict(q, X, full_output_cov)
 
     def _predict_marginals(
         self, q: GaussianRows | DenseGaussian, Xnew: tf.Tensor, full_output_cov: bool
@@ -220,22 +219,13 @@ class NeighborPosterior(SparsePosterior):
             parts.append(DenseGaussian.of(q).S)
         return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in parts)
 
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        mean, second, *third = cache
-        if second.shape.rank == 2:
-            q = GaussianRows(mean, second, third[0] if third else None)
-        elif full_cov:
-            q = GaussianRows(mean, None, second)
-        else:
-            return self._predict_marginals(DenseGaussian(mean, third[0]), Xnew, full_output_cov)
-        predict = self._predict_jointly if full_cov else self._predict_marginals
-        return predict(q, Xnew, full_output_cov)
+
+def _cached_q(cache: Sequence[tf.Tensor], full_cov: bool) -> Any:
+    """q from the cache of a :class:`NeighborPosterior`; its form depends on ``full_cov``."""
+    mean, second, *third = cache
+    if second.shape.rank == 2:
+        return GaussianRows(mean, second, third[0] if third else None)
+    return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, third[0])
 
 
 def chain_kl(
@@ -345,29 +335,4 @@ def _neighbor_posterior(
 def _multioutput_neighbor_posterior(
     kernel: MultioutputKernel, inducing_variable: NeighborInducingPoints
 ) -> Any:
-    return _MultioutputNeighborPosterior
-
-
-class _MultioutputNeighborPosterior(MultioutputPosterior):
-    """As GPflow's dispatch makes it: ``(kernel, inducing_variable, q_mu, q_sqrt, ...)``."""
-
-    def __init__(
-        self,
-        kernel: MultioutputKernel,
-        inducing_variable: NeighborInducingPoints,
-        q_mu: Any,
-        q_sqrt: Any,
-        whiten: bool = False,
-        mean_function: MeanFunction | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            kernel,
-            inducing_variable,
-            q_mu,
-            q_sqrt,
-            whiten,
-            mean_function,
-            part=NeighborPosterior,
-            **options,
-        )
+    return partial(MultioutputPosterior, part=NeighborPosterior)

@@ -1,5 +1,6 @@
 """Posterior given one Gaussian site for each inducing variable, for each row those nearby."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -135,11 +136,11 @@ class SitePosterior(SparsePosterior):
         paths = LocalPaths(prior, values, weights, points)
         return FunctionDraws([paths], self.mean_function, self.input_dim)
 
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
+    def _conditional(
+        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         if full_cov:
-            mean, cov = self._jointly(Xnew)
+            mean, cov = self._jointly(X)
             return mean, spread_outputs(cov, True) if full_output_cov else cov
 
         def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -149,7 +150,7 @@ class SitePosterior(SparsePosterior):
             return _moments(k, diagonal, *self._solve(K, neighbors))
 
         size = self.X_data.num_neighbors**2 * self.targets.shape[1]
-        return marginals_in_blocks(moments, Xnew, size, full_output_cov)
+        return marginals_in_blocks(moments, X, size, full_output_cov)
 
     def _jointly(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Over the union of the rows' neighbors."""
@@ -168,15 +169,6 @@ class SitePosterior(SparsePosterior):
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """Sites are fixed; everything else depends on the row."""
         return (PrecomputedValue(self.targets, (False, False)),)
-
-    def _conditional_with_precompute(
-        self,
-        cache: tuple[tf.Tensor, ...],
-        Xnew: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._conditional_fused(Xnew, full_cov, full_output_cov)
 
 
 def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
