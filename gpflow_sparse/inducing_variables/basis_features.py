@@ -11,6 +11,7 @@ from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.bases.base import require_basis
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.kernels import Basis, Corrected, Filled
+from gpflow_sparse.validation.component_checks import require_kind
 
 
 class BasisFeatures(InducingVariables):
@@ -52,12 +53,8 @@ class BasisFeatures(InducingVariables):
 
 def require_features(inducing_variable: Any) -> BasisFeatures:
     """:raises ValueError: for inducing variables of another kind."""
-    if not isinstance(inducing_variable, BasisFeatures):
-        raise ValueError(
-            "inducing_variable must be BasisFeatures(basis), got "
-            f"{type(inducing_variable).__name__}."
-        )
-    return inducing_variable
+    wanted = "BasisFeatures(basis)"
+    return require_kind(inducing_variable, BasisFeatures, "inducing_variable", wanted)
 
 
 def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:

@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
 from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches, PatchSet
 from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.component_checks import require_kind
 
 
 class OrthogonalInducingVariables(InducingVariables):
@@ -92,12 +93,8 @@ def require_orthogonal(inducing_variable: Any) -> OrthogonalInducingVariables:
 
     :raises ValueError: naming the kind.
     """
-    if not isinstance(inducing_variable, OrthogonalInducingVariables):
-        raise ValueError(
-            "inducing_variable must be OrthogonalInducingVariables(Z, O), got "
-            f"{type(inducing_variable).__name__}."
-        )
-    return inducing_variable
+    kind, wanted = OrthogonalInducingVariables, "OrthogonalInducingVariables(Z, O)"
+    return require_kind(inducing_variable, kind, "inducing_variable", wanted)
 
 
 def _rows_and_columns(inducing_set: InducingVariables) -> tuple[int, int]:

@@ -293,9 +293,5 @@ def as_inducing(value: Any) -> Inducing:
 
 def _require_inducing(value: Any) -> Inducing:
     """Refuse inducing variables of another kind, which may have been assigned to the layer."""
-    if not isinstance(value, Inducing):
-        raise ValueError(
-            "inducing_variable must be OrthogonalInducingVariables(Z), NeighborInducingPoints or "
-            f"BasisFeatures, got {type(value).__name__}."
-        )
-    return value
+    wanted = "OrthogonalInducingVariables(Z), NeighborInducingPoints or BasisFeatures"
+    return component_checks.require_kind(value, Inducing, "inducing_variable", wanted)

@@ -12,12 +12,8 @@ from gpflow_sparse.validation import checks, component_checks
 
 def require_inducing(value: Any) -> NeighborInducingPoints:
     """:raises ValueError: for anything else."""
-    if not isinstance(value, NeighborInducingPoints):
-        raise ValueError(
-            "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
-            f"num_neighbors), got {type(value).__name__}."
-        )
-    return value
+    wanted = "gs.inducing_variables.NeighborInducingPoints(Z, num_neighbors)"
+    return component_checks.require_kind(value, NeighborInducingPoints, "inducing_variable", wanted)
 
 
 def require_objective(

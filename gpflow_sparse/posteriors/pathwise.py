@@ -260,7 +260,7 @@ class WeightPaths(tf.Module):
     def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
         """
         :param basis: copied.
-        :param weights: ``[S, m, P]``, of the whitened features.
+        :param weights: ``[S, m, P]``, one for each function of the basis.
         """
         super().__init__()
         self.basis = gpflow.utilities.freeze(basis)
@@ -281,26 +281,10 @@ class WeightPaths(tf.Module):
         return unstack(tf.linalg.matmul(A, self._weights, transpose_a=True), self.shape)
 
 
-class ColumnPaths(tf.Module):
-    """``phi(x)^T w`` for weights so many that their functions are made some at a time."""
-
-    def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
-        """
-        :param basis: copied.
-        :param weights: ``[S, m, P]``, of the basis's own columns.
-        """
-        super().__init__()
-        self.basis = gpflow.utilities.freeze(basis)
-        self.shape = (weights.shape[0], weights.shape[2])
-        self._weights = stack(weights)  # [m, S P]
-
-    @property
-    def dtype(self) -> tf.DType:
-        """Float type of X and of the values."""
-        return self._weights.dtype
+class ColumnPaths(WeightPaths):
+    """``phi(x)^T w`` of a basis's own columns, so many that they are computed some at a time."""
 
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """``[S, N, P]`` at ``X [N, D]``."""
         values = tail_projections(
             lambda indices: self.basis(X, indices), 0, [self._weights], tf.shape(X)[0]
         )

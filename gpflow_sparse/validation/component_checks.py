@@ -19,6 +19,18 @@ _ARD_PARAMETERS = ("lengthscales", "period", "weight_variances")
 _POSITIVE = ("lengthscales", "period", "variance", "scale", "weights")
 
 
+def require_kind(value: Any, kind: Any, name: str, wanted: str) -> Any:
+    """
+    Refuse a component of another kind, which a user may have assigned.
+
+    :param wanted: the right kind of component, for the error.
+    :return: ``value``.
+    """
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be {wanted}, got {type(value).__name__}.")
+    return value
+
+
 def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -> None:
     """
     Refuse a kernel that cannot read inputs of ``num_columns`` columns, from static shapes alone.
