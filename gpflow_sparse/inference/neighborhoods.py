@@ -187,7 +187,8 @@ class NeighborPrior:
         if q.scales is not None:
             scales = q.scales[:, 0]
         else:
-            scales = tf.abs(tf.gather(q.factors[:, 0], drawn, axis=2, batch_dims=1))
+            factors = tf.convert_to_tensor(q.factors)
+            scales = tf.abs(tf.gather(factors[:, 0], drawn, axis=2, batch_dims=1))
         return tf.reduce_sum(terms - tf.math.log(scales), axis=1)
 
     def joint(self, X: tf.Tensor, active: tf.Tensor, q: GaussianRows) -> "JointConditional":

@@ -54,8 +54,10 @@ class ChevronPosterior(SparsePosterior):
         """
         self._q_block, self._q_log_scale, self._q_columns = q_block, q_log_scale, q_columns
         self._augmentation = augmentation
-        features, options = BasisFeatures(kernel.basis), {"precompute_cache": precompute_cache}
-        super().__init__(kernel, features, q_mu, mean_function=mean_function, **options)
+        features, cache = BasisFeatures(kernel.basis), precompute_cache
+        super().__init__(
+            kernel, features, q_mu, mean_function=mean_function, precompute_cache=cache
+        )
 
     @property
     def basis(self) -> FiniteBasis:
