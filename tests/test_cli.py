@@ -222,7 +222,7 @@ def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
         np.testing.assert_allclose(again[name], result[name], rtol=1e-9)
     code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
-    assert "a report is of models of one layer" in err
+    assert "a report needs a model of one layer" in err
 
 
 BASIS = ["--num-basis", "12", "--points-per-dimension", "5", "--num-subset", "30"]
@@ -660,11 +660,11 @@ def test_test_rows_are_taken_only_from_the_file_as_it_was(run, here, rng, tmp_pa
     code, _, err = run("evaluate", "--model", "../run", *arguments)
     assert code == 0, err
     page = (tmp_path / "elsewhere" / "page" / "index.html").read_text()
-    assert "All numbers are of the rows scored" in page
+    assert "All entries refer to the rows scored" in page
     (tmp_path / "my.csv").unlink()
     code, _, err = run("evaluate", "--model", "../run")
     assert code == 1
-    assert "is gone: give rows with --data" in err
+    assert "is missing: give rows with --data" in err
 
 
 @pytest.mark.parametrize(

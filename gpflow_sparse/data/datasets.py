@@ -74,7 +74,7 @@ class Dataset:
     :param feature_names: D names of the columns of X.
     :param target_name: the name of the column of Y.
     :param num_classes: None for regression; for classification Y holds integers below it.
-    :param standardizer: what was applied to the arrays, None while they are in the file's units.
+    :param standardizer: the standardization of the arrays; None for arrays in the file's units.
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
     """
 
@@ -102,7 +102,7 @@ class Dataset:
         if self.standardizer is not None:
             raise ValueError(f"data set {self.name!r} is already standardized; use it as it is")
         if per_channel and self.image_shape is None:
-            raise ValueError(f"per_channel needs image_shape, which {self.name!r} does not know")
+            raise ValueError(f"per_channel needs image_shape, which is not known for {self.name!r}")
         X, Y = self.train
         channels = self.image_shape[2] if per_channel and self.image_shape else None
         labels = Y if self.num_classes is None else None
@@ -134,7 +134,7 @@ class DatasetInfo:
 
 
 def list_datasets() -> list[DatasetInfo]:
-    """The data sets that :func:`load` can obtain by itself.
+    """The data sets that :func:`load` can obtain without a local file.
 
     :return: one record per data set, by name.
     """
@@ -155,7 +155,7 @@ def list_datasets() -> list[DatasetInfo]:
 def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a data set by name.
 
-    A local file `root/NAME.npz` or `root/uci/NAME.npz` comes first. It holds x [N,D] and y [N,1]
+    A local file `root/NAME.npz` or `root/uci/NAME.npz` has priority. It holds x [N,D] and y [N,1]
     with test_mask [N,K], whose column `split` marks the test rows, or without it, when rows are
     permuted with `numpy.random.default_rng(split)` and the last tenth is the test part; an array
     `columns` names the inputs. Images x_train, y_train, x_test, y_test have one split, 0.
@@ -164,8 +164,8 @@ def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) 
     everything else is downloaded into pooch's cache folder and checked against its SHA-256: the
     regression sets of github.com/treforevans/uci_datasets with their ten published splits, MNIST
     as Keras distributes it, and the binary version of CIFAR-10. The molecules of MD22 (energies in
-    kcal/mol from positions in Angstrom) have no known checksum, of which a warning is given, and
-    come from an address that is not verified either. They are split like files without a mask; a
+    kcal/mol from positions in Angstrom) have no known checksum, which causes a warning, and
+    come from an unverified address. They are split like files without a mask; a
     local file of such a name is the published one, with R and E.
 
     :param name: one of :func:`list_datasets`, or the name of a local file without ".npz".
@@ -306,7 +306,7 @@ def _read_md22(path: Path) -> Pair:
 
 
 def _registry() -> dict[str, str | None]:
-    """SHA-256 by path; None where it is not known."""
+    """SHA-256 of each file of the UCI sets by path; None where it is not known."""
     text = resources.files("gpflow_sparse.data").joinpath("uci_registry.txt").read_text()
     lines = (line.split() for line in text.splitlines())
     return {path: None if sha256 == "unknown" else sha256 for path, sha256 in lines}

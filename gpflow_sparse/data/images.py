@@ -96,7 +96,7 @@ def read_cifar10(path: Path) -> dict[str, np.ndarray]:
     A record is one label byte and 3072 pixel bytes, one color plane after the other.
 
     :param path: the file cifar-10-binary.tar.gz.
-    :return: arrays as :func:`split_images` takes them, images [N,32,32,3].
+    :return: arrays for :func:`split_images`, images [N,32,32,3].
     :raises ValueError: if a part is missing or is not a whole number of records.
     """
     members = {f"data_batch_{i}.bin": b"" for i in range(1, 6)} | {"test_batch.bin": b""}

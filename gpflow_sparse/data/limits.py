@@ -15,15 +15,15 @@ _MOST_NAMES = 20
 
 
 class TooLargeError(ValueError):
-    """A file that would take more memory or time than its size lets one expect."""
+    """A file that would take far more memory or time than expected from its size."""
 
 
 def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
     """
-    Refuse a compressed file that is small on disk and huge in memory.
+    Refuse a compressed file that is much larger in memory than on disk.
 
     :param size: bytes when decompressed.
-    :param remedy: how to give the same numbers without compression.
+    :param remedy: advice on how to store the data without compression.
     :raises TooLargeError: naming the file and the limit.
     """
     packed = os.path.getsize(path)
@@ -37,7 +37,7 @@ def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
 
 def require_plausible_text(path: Path) -> None:
     """
-    Refuse a .gz file of text that is huge in memory, long before it is parsed.
+    Refuse a .gz text file that is much larger in memory than on disk, before it is parsed.
 
     :raises TooLargeError: naming the file and the limit.
     """
@@ -63,7 +63,7 @@ def bounded_line(path: Path, file: TextIO) -> str:
 
 
 def quoted(text: str) -> str:
-    """Text from a file in quotes, cut short, with control characters escaped."""
+    """Text from a file in quotes, shortened, with control characters escaped."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 

@@ -95,7 +95,7 @@ def coverage_curve(
 
 
 def pit(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    r"""Probability integral transform: the predictive distribution function at what was observed.
+    r"""Probability integral transform: the predictive distribution function at the observations.
 
     With :math:`z = (y - \mu) / \sigma` it is :math:`\Phi(z)`. If the predictions are right, these
     values are uniform on [0, 1]: mean 1/2, variance 1/12. Too many near 0 and 1 mean intervals that
@@ -110,7 +110,7 @@ def pit(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 def ks_uniform(values: np.ndarray) -> float:
     """Kolmogorov-Smirnov distance of a sample from the uniform distribution on [0, 1].
 
-    :param values: numbers in [0, 1], any shape, such as those of :func:`pit`.
+    :param values: values in [0, 1], any shape, such as those of :func:`pit`.
     :return: the largest distance between the two distribution functions, in [0, 1]. Of n uniform
         numbers it exceeds 1.36 / sqrt(n) one time in twenty.
     :raises ValueError: for no values, or values outside [0, 1].
@@ -133,7 +133,7 @@ def error_rate(labels: np.ndarray, probabilities: np.ndarray) -> float:
 def brier(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Multi-class Brier score: squared error of the probabilities, summed over classes.
 
-    For two classes this is twice the score that looks at one class only.
+    For two classes this is twice the score of one class alone.
 
     :return: the average over points, in [0, 2]; smaller is better.
     """

@@ -10,7 +10,7 @@ from numpy.lib import format as npy
 
 from gpflow_sparse.data.limits import TooLargeError, require_plausible_growth
 
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those of np.savez and its like
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those that NumPy writes
 _ENCRYPTED_OR_PATCHED = 0x1 | 0x20 | 0x40
 
 
@@ -18,7 +18,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, np.nda
     """Read the arrays of an .npz file without unpickling anything.
 
     :param path: the file.
-    :param names: the only arrays to read, as far as they are there; None for all.
+    :param names: the only arrays to read, if they exist; None for all.
     :return: the arrays by name.
     :raises ValueError: if it is not an .npz file, is damaged, holds Python objects, or is larger
         when decompressed than a limit.

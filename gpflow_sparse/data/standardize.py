@@ -1,4 +1,4 @@
-"""Zero mean and unit variance for training, original units for reporting."""
+"""Standardization to zero mean and unit variance, and predictions in original units."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ class Standardizer(tf.Module):
     ) -> "Standardizer":
         """Take means and standard deviations from training rows.
 
-        A constant column keeps scale 1: it is centered and otherwise stays in place.
+        A constant column has scale 1: it is only centered.
 
         :param X: training inputs [N,D].
         :param Y: training outputs [N,P]; None for classification, whose labels stay untouched.
@@ -137,7 +137,7 @@ class Standardizer(tf.Module):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Predict observations in original units with a model of standardized data.
 
-        :param model: a GPflow model trained on what :meth:`transform` returned.
+        :param model: a GPflow model trained on standardized data, see :meth:`transform`.
         :param X: inputs in original units [N,D].
         :param batch_size: the number of rows per call of the model, which bounds the memory.
         :return: means [N,P] and variances [N,P] in original units, noise included.
@@ -155,7 +155,7 @@ class Standardizer(tf.Module):
     ) -> np.ndarray:
         """Log predictive densities in original units with a model of standardized data.
 
-        :param model: a GPflow model trained on what :meth:`transform` returned.
+        :param model: a GPflow model trained on standardized data, see :meth:`transform`.
         :param X: inputs in original units [N,D].
         :param Y: observed outputs in original units [N,P].
         :param batch_size: the number of rows per call of the model, which bounds the memory.

@@ -1,7 +1,7 @@
 """Tables of numbers in CSV, NumPy and Parquet files, read by pandas.
 
-A file becomes a data frame of cells as they are in the file, whose index holds row numbers; the
-frame becomes a matrix of finite numbers, or one error that names every cell in the way.
+A file is read into a data frame of unconverted cells, whose index holds row numbers; the
+frame is converted to a matrix of finite numbers, or refused in one error that lists other cells.
 """
 
 import contextlib
@@ -69,8 +69,8 @@ def read_table(
     :param path: the file.
     :param target: the column to predict; without a header also its number, counted from 0, as
         text. None puts every column into X.
-    :param columns: the only columns that matter, target included; cells of others may hold
-        anything and are NaN. None means all.
+    :param columns: the only columns that are checked, target included; cells of others may hold
+        any text and are then NaN. None for all.
     :return: the table.
     :raises FileNotFoundError: if there is no such file.
     :raises ValueError: for a file that is not a complete table of finite numbers - the message
@@ -129,7 +129,7 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     try:
-        # runs of equal values are kept once, so that a small file may hold any number of rows
+        # runs of equal values are stored once, so that a small file may hold any number of rows
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
         _require_distinct(path, names)
@@ -157,8 +157,8 @@ def _read_text(path: Path) -> "pd.DataFrame":
         is_header = any(np.isnan(_number(cell)) and not _is_missing(cell) for cell in first)
         names = [c.strip() for c in first] if is_header else [f"c{i}" for i in range(len(first))]
         _require_distinct(path, names)
-        with contextlib.suppress(ValueError):  # of a cell that is no number, or an incomplete row
-            # a third of the time and of the memory that texts take
+        with contextlib.suppress(ValueError):  # a cell is not a number, or a row is incomplete
+            # a third of the time and of the memory of reading texts
             skip = num_blank + is_header
             frame = read(dtype=float, float_precision="round_trip", skiprows=skip)
             if frame.shape[1] == len(names) and np.isfinite(frame.to_numpy()).all():
@@ -178,7 +178,7 @@ def _read_text(path: Path) -> "pd.DataFrame":
 
 
 def _separator(path: Path) -> tuple[str, int]:
-    """What separates the cells of the first row, and the number of blank lines above it."""
+    """The separator of the cells of the first row, and the number of blank lines above it."""
     name = path.name.lower()
     # utf-8-sig also drops the byte order mark that spreadsheets write.
     with (gzip.open if name.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
@@ -198,7 +198,7 @@ def _read_cells(path: Path, read: Callable[..., "pd.DataFrame"], num_blank: int)
     wrong = "{}: row {} has {} cells, expected {} as in row {}; fix the row or its separators"
     first = num_blank + 1
     try:
-        # of the two engines the one that tells a cell that is not there from an empty one
+        # of the two engines only this one distinguishes missing cells from empty ones
         frame = read(dtype=str, engine="python", skip_blank_lines=False, skiprows=num_blank)
     except pd.errors.ParserError as error:
         found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
@@ -217,7 +217,7 @@ def _read_cells(path: Path, read: Callable[..., "pd.DataFrame"], num_blank: int)
 
 
 def _number(cell: str) -> float:
-    """The value of a cell to the last digit, NaN for text."""
+    """The value of a cell to the last digit; NaN for text."""
     try:
         # Python reads 1_000 as a number; in a table it is more likely a code.
         return np.nan if "_" in cell else float(cell)
@@ -259,7 +259,7 @@ def _finite_numbers(path: Path, frame: "pd.DataFrame", columns: Sequence[str] | 
 
 
 def _parse(cells: "pd.Series") -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Values of a column as float64, NaN for text; and for each kind of bad cell, where it is."""
+    """Values of a column as float64, NaN for text, and a mask of the cells of each bad kind."""
     from pandas.api import types
 
     missing = cells.isna().to_numpy()

@@ -1,4 +1,4 @@
-"""From plain data back to a live model; believes nothing that it reads."""
+"""Decoding of plain data into a model; everything that is read is checked."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,12 +15,12 @@ _FLOATS = ("nan", "inf", "-inf")
 
 
 class Decoder:
-    """The reverse of :class:`Encoder`; raises what its parts raise, mostly ValueError."""
+    """The inverse of :class:`Encoder`; other errors than ValueError may come from constructors."""
 
     def __init__(
         self, objects: list[Any], arrays: dict[str, np.ndarray], classes: Iterable[type]
     ) -> None:
-        """:param classes: classes of the user's that the file may name."""
+        """:param classes: the user's classes that the file may name."""
         self._objects = objects
         self._arrays = arrays
         self._classes = tuple(classes)
@@ -74,14 +74,14 @@ class Decoder:
 
     def _float(self, text: Any, _: int) -> float:
         if text not in _FLOATS:
-            raise ValueError("its description has a number that is none")
+            raise ValueError("its description has a float other than nan, inf and -inf")
         return float(text)
 
     def _reference(self, index: Any, depth: int) -> Any:
         if type(index) is not int or not 0 <= index < len(self._objects):
             raise ValueError("its description refers to an object that is not there")
         if index in self._made:
-            # as often as it is used: TensorFlow Probability goes through shared parts anew
+            # once for every use: TensorFlow Probability traverses shared parts every time
             self._count(self._sizes.get(index, 0))
         else:
             if index in self._started:
@@ -117,7 +117,7 @@ class Decoder:
         )
 
     def _parameter(self, node: dict[str, Any], depth: int) -> gpflow.Parameter:
-        """Around the very variable, where the constructor would pass its value through twice."""
+        """A parameter of the decoded variable; the constructor would transform its value twice."""
         variable = _require(self.decode(node["variable"], depth), tf.Variable)
         transform = _require(self.decode(node["transform"], depth), tfp.bijectors.Bijector)
         prior = self.decode(node["prior"], depth)
@@ -132,7 +132,7 @@ class Decoder:
         )
         if not parameter.shape.is_compatible_with(shape):
             raise ValueError("it has a parameter of another shape than its value's")
-        parameter._shape = shape  # may say less than the value does, as GPflow's constructor allows
+        parameter._shape = shape  # may have unknown axes, as GPflow's constructor allows
         parameter.prior = None if prior is None else _require(prior, tfp.distributions.Distribution)
         parameter.prior_on = node["prior_on"]
         return parameter
@@ -160,7 +160,7 @@ class Decoder:
 
 
 def _loc_scale_closure(likelihood: Any, node: Any) -> Callable[..., Any] | None:
-    """The closure that only the constructor of one likelihood makes; None where there is none."""
+    """The closure that the constructor of one likelihood of GPflow makes; None for others."""
     kind = gpflow.likelihoods.HeteroskedasticTFPConditional
     if not isinstance(likelihood, kind) or not isinstance(node, dict) or "loc_scale" not in node:
         return None
@@ -177,7 +177,7 @@ def _dtype(spelling: Any, name: Any) -> Any:
     if spelling == "tensorflow":
         return tf.as_dtype(_require(name, str))
     if name not in ARRAY_TYPES:
-        raise ValueError("its description has a type of numbers that does not exist")
+        raise ValueError("its description has an unknown data type")
     return np.dtype(name) if spelling == "numpy" else np.dtype(name).type
 
 

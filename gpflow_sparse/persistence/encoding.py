@@ -1,4 +1,4 @@
-"""From a live model to plain data: a tree of JSON values, and arrays by name."""
+"""Encoding of a model as plain data: a tree of JSON values, and arrays by name."""
 
 import inspect
 import json
@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 
 from gpflow_sparse.persistence import names
 
-# The same on both sides, so that whatever is saved can be loaded.
+# The same limits for saving and loading, so that whatever is saved can be loaded.
 MAX_DEPTH = 100
 MAX_NODES = 100_000
 ARRAY_TYPES = frozenset(
@@ -26,35 +26,33 @@ _LOC_SCALE = gpflow.likelihoods.HeteroskedasticTFPConditional
 
 class Encoder:
     """
-    Walks a model once. Values are written in place; objects, which may be shared or form circles,
-    go into a table and are referred to by their position.
+    Encoder of one model. Values are written in place; objects, which may be shared or form cycles,
+    are kept in a table and referred to by their position.
     """
 
     def __init__(self) -> None:
         self.objects: list[dict[str, Any]] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.classes: set[type] = set()
-        self._seen: dict[
-            int, tuple[Any, int]
-        ] = {}  # keeps what it has seen alive, so ids are unique
+        self._positions: dict[int, tuple[Any, int]] = {}  # by id; the references keep ids unique
         self._nodes = 0
 
     def encode_model(self, model: gpflow.models.BayesianModel) -> str:
-        """The tree of a whole model, as JSON text; its arrays are then in ``arrays``."""
+        """The tree of a whole model as JSON text; its arrays are stored in ``arrays``."""
         tree = {"root": self.encode(model, "model"), "objects": self.objects}
         return json.dumps(tree, allow_nan=False, separators=(",", ":"))
 
     def encode(self, value: Any, path: str, depth: int = 0) -> Any:
         """
-        :param path: where the value is, as the user would write it.
+        :param path: path of the value as the user would write it, for errors.
         :return: a JSON value.
-        :raises ValueError: naming the path of what a file cannot hold.
+        :raises ValueError: naming the path of a value that a file cannot hold.
         """
         self._nodes += 1
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             raise ValueError(
-                f"{path} is too deep inside, or one too many: a model file holds at most "
-                f"{MAX_DEPTH} levels and {MAX_NODES} values; keep many numbers in one array."
+                f"{path} is nested too deeply, or is one value too many: a model file holds at "
+                f"most {MAX_DEPTH} levels and {MAX_NODES} values; keep many numbers in one array."
             )
         if value is None or type(value) in (bool, int, str):
             return value
@@ -93,12 +91,12 @@ class Encoder:
         return [self.encode(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(values)]
 
     def _reference(self, value: Any, path: str, depth: int) -> dict[str, int]:
-        if id(value) not in self._seen:
+        if id(value) not in self._positions:
             index = len(self.objects)
-            self._seen[id(value)] = (value, index)
+            self._positions[id(value)] = (value, index)
             self.objects.append({})
             self.objects[index] = self._describe(value, path, depth)
-        return {"ref": self._seen[id(value)][1]}
+        return {"ref": self._positions[id(value)][1]}
 
     def _describe(self, value: Any, path: str, depth: int) -> dict[str, Any]:
         kind = type(value)
@@ -132,7 +130,7 @@ class Encoder:
     def _parameter(self, value: gpflow.Parameter, path: str, depth: int) -> dict[str, Any]:
         return {
             "kind": "parameter",
-            # unconstrained, so that the round trip does not go through the transform
+            # unconstrained, so that no value passes through the transform
             "variable": self.encode(value.unconstrained_variable, path, depth + 1),
             "transform": self.encode(value.transform, f"{path}.transform", depth + 1),
             "prior": self.encode(value.prior, f"{path}.prior", depth + 1),
@@ -143,7 +141,7 @@ class Encoder:
 
     def _constructed(self, value: Any, path: str, depth: int) -> dict[str, Any]:
         given = value.parameters if isinstance(value, _CONSTRUCTED) else vars(value)
-        # of __init__, since TFP's wrapping classes take anything in __new__
+        # of __init__, since __new__ of TFP's wrapper classes takes any arguments
         signature = inspect.signature(type(value).__init__).parameters
         return {
             "kind": "constructed",
@@ -171,7 +169,7 @@ class Encoder:
                 if distribution is None
                 else {"loc_scale": names.class_name(distribution)}
             )
-        module_name = vars(value).get("_name")  # not every constructor of GPflow's gives one
+        module_name = vars(value).get("_name")  # None after some constructors of GPflow
         return {"kind": "assembled", "class": name, "name": module_name, "attributes": attributes}
 
     def _array(self, value: np.ndarray, path: str) -> str:
@@ -187,7 +185,7 @@ class Encoder:
 
 
 def _dtype(value: Any) -> list[str] | None:
-    """Which of the three spellings of a data type, and which type; None for other values."""
+    """A data type as its spelling ("tensorflow", "numpy", "type") and name; None for others."""
     if isinstance(value, tf.DType):
         return ["tensorflow", value.name]
     if isinstance(value, np.dtype) and value.name in ARRAY_TYPES:
@@ -198,7 +196,7 @@ def _dtype(value: Any) -> list[str] | None:
 
 
 def _loc_scale_distribution(owner: Any, attribute: str, item: Any) -> type | None:
-    """The distribution in the closure that this one likelihood of GPflow makes of it."""
+    """The distribution class in the closure of GPflow's heteroskedastic likelihood; else None."""
     if not isinstance(owner, _LOC_SCALE) or attribute != "conditional_distribution":
         return None
     function = inspect.unwrap(item) if callable(item) else item

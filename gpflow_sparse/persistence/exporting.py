@@ -1,4 +1,4 @@
-"""Export predictions for programs that have TensorFlow and nothing else."""
+"""Export of predictions for programs that have only TensorFlow."""
 
 import ctypes
 import os
@@ -20,9 +20,9 @@ from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name
 from gpflow_sparse.posteriors import SparsePosterior
 
-# What calls back into the Python that made the graph.
+# Operations that call back into the Python process that made the graph.
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
-# Lists the files of an export, itself included; the SavedModel format keeps this folder for others.
+# List of the files of an export, itself included; the SavedModel format reserves this folder.
 _WRITTEN = "assets.extra/gpflow_sparse.txt"
 # Of Linux's renameat2: paths are relative to the working directory; exchange the two.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -41,16 +41,16 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
     for inputs in original units, all float64. Each is a serving signature too, with the outputs
     "mean" and "variance".
 
-    What prediction needs is computed once, where the model has a posterior that can be cached. The
-    default jitter of now is part of the export.
+    Cached tensors are computed once, where the model has a posterior that can be cached. The
+    current default jitter is part of the export.
 
     :param model: any GPflow model.
-    :param directory: a folder that is not there yet, is empty, or holds an export and nothing else.
-        An export is replaced as a whole: in one step on Linux; elsewhere a kill may leave it aside,
-        under the name ".exporting-NAME-previous", from where the next export to ``directory``
-        brings it back.
-    :raises ValueError: if the model is none, predicts by Python outside of its graph, or the folder
-        holds anything else.
+    :param directory: a folder that does not exist, is empty, or holds only an export.
+        An export is replaced as a whole: in one step on Linux; elsewhere a killed process may leave
+        the old one under the name ".exporting-NAME-previous", from where the next export to
+        ``directory`` restores it.
+    :raises ValueError: if ``model`` is no GPflow model or predicts by Python outside of its graph,
+        or the folder holds other files.
     """
     if not isinstance(model, GPModel):
         raise ValueError(f"model must be a GPflow model, got {type(model).__name__}.")
@@ -69,7 +69,7 @@ def export(model: GPModel, directory: str | os.PathLike) -> None:
 
 
 def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
-    """A module with the prediction functions and what they need, and the named-output forms."""
+    """A module with the prediction functions and their variables, and the serving signatures."""
     module = tf.Module()
     module.source, predict_f, predict_y = _predictors(model)
     dtype = tf.as_dtype(float_name(model))
@@ -94,20 +94,20 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
 
 
 def _require_graph(function: Any) -> None:
-    """Such a SavedModel would be written, and fail where it is loaded."""
+    """Refuse a function that calls Python: it could be written, and would fail when loaded."""
     definition = function.get_concrete_function().graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     if any(node.op in _PYTHON_OPS for node in nodes):
         raise ValueError(
             "model cannot be exported: its predictions call Python, which a SavedModel does not "
-            "hold. Neighbors among more than 4,096 points are found so: call "
+            "hold. Neighbors among more than 4,096 fixed inducing points are found in Python: call "
             "gpflow.set_trainable(model.inducing_variable, True) first, after which they are found "
-            "in the graph, O(M D) a row."
+            "in the graph, O(M D) per row."
         )
 
 
 def _predictors(model: GPModel) -> tuple[Any, Predictor, Predictor]:
-    """What must be exported, and prediction with it, of ``f`` and of observations."""
+    """The module with the variables to export, and prediction of ``f`` and of observations."""
     posterior = _cached_posterior(model)
     if posterior is None:  # frozen, since CGLB traces only with constants in place of parameters
         frozen = gpflow.utilities.freeze(model)
@@ -125,19 +125,20 @@ def _predictors(model: GPModel) -> tuple[Any, Predictor, Predictor]:
 
 
 def _cached_posterior(model: GPModel) -> AbstractPosterior | None:
-    """The posterior with all that can be computed beforehand; None to predict by a frozen copy."""
+    """The cached posterior; None for a model that predicts by a frozen copy of itself."""
     if not _predicts_by_posterior(type(model)):
         return None
     # variables, since constants would go into the graph, which may not exceed 2 GB
     posterior = model.posterior(PrecomputeCacheType.VARIABLE)
-    # GPflow's correlated posteriors fail when cached, for latents of more than one kernel
+    # GPflow's correlated posteriors fail when cached, for latent GPs with several kernels
     return None if isinstance(posterior, FullyCorrelatedPosterior) else posterior
 
 
 def _predicts_by_posterior(kind: type) -> bool:
-    """Whether predictions are the posterior's: no class below the posterior's overrides them.
+    """
+    Whether no subclass of the class that defines the posterior overrides predictions.
 
-    CGLB, for one, inherits the posterior of SGPR and predicts otherwise.
+    CGLB, for example, inherits the posterior of SGPR and predicts in another way.
     """
 
     def owner(name: str) -> int:
@@ -159,7 +160,7 @@ def _in_original_units(predict_y: Predictor, standardizer: Any, dtype: tf.DType)
 
 
 def _input_dim(model: GPModel) -> int | None:
-    """D where the model says it; None lets any number of columns through to the kernel."""
+    """The number D of input columns, or None where the model does not determine it."""
     if isinstance(model, SparseGPModel):
         return model.input_dim
     data = getattr(model, "data", None)
@@ -191,7 +192,7 @@ def _files_in(folder: Path) -> Iterator[str]:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Move a folder to where another may be, which is removed or ends at ``source``."""
+    """Move ``source`` to ``target``; a folder that was there is removed or ends at ``source``."""
     if target.exists() and _exchange(source, target):
         return
     previous = _previous(target)
@@ -216,12 +217,12 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _previous(target: Path) -> Path:
-    """Where an old export is while the new one takes its place."""
+    """Path of an old export while it is replaced."""
     return target.with_name(f".exporting-{target.name}-previous")
 
 
 def _restore(target: Path) -> None:
-    """Bring back what a killed export left aside; remove it if the new export is in its place."""
+    """Restore the old export after a killed one, or remove it if the new one is complete."""
     previous = _previous(target)
     if not previous.is_dir():
         return

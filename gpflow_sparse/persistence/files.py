@@ -1,6 +1,6 @@
-"""The container: arrays and text in one safetensors file, with a checksum; nothing in it can run.
+"""The file format: arrays and texts in one safetensors file with a checksum, without code.
 
-Knows nothing of models and does not import TensorFlow.
+Does not depend on models and does not import TensorFlow.
 """
 
 import hashlib
@@ -27,19 +27,19 @@ _MAX_ARRAYS = 100_000
 MAX_JITTER = 1.0
 """The largest jitter in a file; kernels of standardized data have variances of about one."""
 _FLOATS = ("float16", "float32", "float64")
-# JSON values in a model's header beside its tree.
+# Types of the JSON values in a model's header beside its tree.
 _HEADER = {"jitter": Between(0.0, MAX_JITTER), "versions": dict}
 _REMEDY = "copy or save it again"
 
 
 def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[str, str]) -> None:
     """
-    Write a file as a whole or not at all: an existing file stays intact until the new one is there.
+    Write a file as a whole or not at all: an existing file is kept until the new one is complete.
 
-    :param path: the file itself; missing folders are made, a symbolic link is followed.
+    :param path: path of the file; missing folders are created, a symbolic link is followed.
     :param arrays: C-contiguous arrays by name.
     :param header: texts by name.
-    :raises ValueError: if the path is, or lies in, something that cannot be a file or folder.
+    :raises ValueError: if the path is a folder or device, or a parent of it is a file.
     """
     target = Path(os.path.realpath(as_path(path)))
     if target.exists() and not target.is_file():
@@ -53,7 +53,7 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[s
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """As :func:`write_bytes`, in UTF-8."""
+    """Write a text in UTF-8, see :func:`write_bytes`."""
     write_bytes(path, text.encode())
 
 
@@ -71,7 +71,7 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> None:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    """An existing file keeps its permissions, which the new one has before its content."""
+    """Write a temporary file with the permissions of the old one, and rename it to ``target``."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(TEMPORARY.replace("*", secrets.token_hex(6)))
     try:
@@ -82,7 +82,7 @@ def _replace(target: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except OSError as error:  # of the file that was asked for, not of ours beside it
+    except OSError as error:  # name the requested file, not the temporary one
         raise type(error)(error.errno, error.strerror, str(target)) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -90,10 +90,10 @@ def _replace(target: Path, content: bytes) -> None:
 
 def read(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """
-    Header and arrays of a file whose checksum is right.
+    Header and arrays of a file, after a check of its checksum.
 
     :raises FileNotFoundError: if there is no file.
-    :raises ValueError: for a file that is not ours, newer than we are, truncated or damaged.
+    :raises ValueError: for a file of another format or a newer version, truncated or damaged.
     """
     metadata, arrays = _contents(path, with_arrays=True)
     header = {name: text for name, text in metadata.items() if name != "sha256"}
@@ -104,14 +104,14 @@ def read(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]
 
 def read_header(path: str | os.PathLike) -> dict[str, Any]:
     """
-    What a saved model needs in order to be loaded, without reading its arrays.
+    Float type, jitter and versions of a saved model, without reading its arrays.
 
-    Quick, and without a check of the whole file: :func:`gpflow_sparse.load` does that.
+    Quick, without the check of the whole file of :func:`gpflow_sparse.load`.
 
     :return: "float", the name of its float type; "jitter", GPflow's default jitter when it was
         saved; "versions", of the packages that saved it, by name.
     :raises FileNotFoundError: if there is no file.
-    :raises ValueError: for a file that is not ours or newer than we are.
+    :raises ValueError: for a file of another format or a newer version.
     """
     metadata, _ = _contents(path, with_arrays=False)
     require_model(path, metadata)
@@ -127,7 +127,7 @@ def read_header(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def read_kind(path: str | os.PathLike) -> str | None:
-    """Of a checkpoint or a run's model; None for a file of :func:`gpflow_sparse.save` or others."""
+    """Kind of a checkpoint or of the model of a run; None for any other file."""
     try:
         return _contents(path, with_arrays=False)[0].get("kind")
     except (OSError, ValueError):
@@ -173,16 +173,16 @@ def _contents(
             return metadata, {name: file.get_tensor(name) for name in names}
     except (KeyboardInterrupt, SystemExit, _RefusedError):
         raise
-    except BaseException as error:  # the reader, written in Rust, may panic: not an Exception
+    except BaseException as error:  # the reader, in Rust, may panic, which is no Exception
         raise ValueError(_unreadable(path, error)) from error
 
 
 class _RefusedError(ValueError):
-    """A refusal that is already worded for the user."""
+    """An error whose message is already complete."""
 
 
 def _require_bounded(path: str | os.PathLike, header_bytes: int, num_arrays: int = 0) -> None:
-    """The same when writing and when reading, so that whatever is saved can be loaded."""
+    """Refuse files over the limits, in writing and reading, so that saved files can be loaded."""
     if header_bytes > _MAX_HEADER or num_arrays > _MAX_ARRAYS:
         raise _RefusedError(
             f"{path} has a header of {header_bytes} bytes and {num_arrays} arrays, and a model "
@@ -226,8 +226,8 @@ def as_path(path: str | os.PathLike, name: str = "path") -> Path:
     """
     ``path`` with "~" expanded.
 
-    :param name: of the argument, for the message.
-    :raises ValueError: for what is no path, or starts with "~" and the name of no user.
+    :param name: name of the argument, for the message.
+    :raises ValueError: for a value that is no path, or the home folder of an unknown user.
     """
     try:
         return Path(path).expanduser()

@@ -1,4 +1,4 @@
-"""A look over a model: its float type, and whether its parts are of the kinds that models have."""
+"""The float type of a model, and checks that a loaded model has sound parts."""
 
 from numbers import Real
 from typing import Any
@@ -25,16 +25,16 @@ _KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Function}
 
 
 def float_name(model: BayesianModel) -> str:
-    """The float type that GPflow must be set to for this model, which is that of its parameters."""
+    """The name of the float type of a model's parameters, to which GPflow must be set."""
     floats = (p.dtype for p in model.parameters if p.dtype.is_floating)
     return str(tf.as_dtype(next(floats, gpflow.default_float())).name)
 
 
 def require_sound(model: Any) -> None:
     """
-    Refuse what is no model, or one that would predict nonsense.
+    Refuse an object that is no model, or a model with invalid parts.
 
-    :raises ValueError: naming the part at fault.
+    :raises ValueError: naming the invalid part.
     """
     _require(isinstance(model, BayesianModel), "it holds no GPflow model", model)
     if isinstance(model, GPModel):
@@ -46,7 +46,7 @@ def require_sound(model: Any) -> None:
     if hasattr(model, "inducing_variable"):
         value = model.inducing_variable
         kind = InducingVariables
-        _require(isinstance(value, kind), "model.inducing_variable must be one", value)
+        _require(isinstance(value, kind), f"model.inducing_variable must be {kind.__name__}", value)
     if isinstance(model, SparseGPModel):
         _require_options(model)
     if isinstance(model, SoftKI):
@@ -103,7 +103,7 @@ def _require_standardizer(value: Any) -> None:
 
 
 def _require_variational_shapes(model: Any) -> None:
-    """q_mu and q_sqrt against the inducing sets, for the layouts that we know."""
+    """Compare the shapes of q_mu and q_sqrt with the inducing sets, for known layouts."""
     q_mu, q_sqrt = model.q_mu, model.q_sqrt
     if isinstance(model, OrthogonalModel):
         mean_shapes, sqrt_shapes = model.variational_shapes

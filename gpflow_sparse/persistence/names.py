@@ -1,8 +1,8 @@
 """The names of classes, attributes and functions in model files.
 
-A file may name what is in these tables and nothing else, so that reading one imports nothing that
-it asks for. The name of a class or attribute in files never changes, whatever it is called in the
-code: a rename is one line in ``RENAMED_CLASSES`` or ``RENAMED_ATTRIBUTES``, files go on being
+A file may only name entries of these tables, so that reading it imports no module that it names.
+The name of a class or attribute in files never changes, whatever its name in the
+code: a rename is one line in ``RENAMED_CLASSES`` or ``RENAMED_ATTRIBUTES``, files are still
 written with the old name, and both older and newer versions of the package can read them.
 """
 
@@ -26,10 +26,10 @@ from gpflow_sparse.data.standardize import Standardizer
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
 RENAMED_CLASSES: dict[str, str] = {}
 # Renamed attributes by the name of their class today, which also holds for its subclasses: the name
-# in files, and the name today; None for an attribute that is no longer kept.
+# in files, and the name today; None for an attribute that no longer exists.
 RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}
-# For a change that is no rename, by the name of the class today: from the attributes of an older
-# file, as objects by their names today, to the attributes of today.
+# For other changes than renames, by the name of the class today: functions from the attributes of
+# an older file, by their names today, to the attributes of today.
 UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _NAMESPACES = (
@@ -41,8 +41,8 @@ _NAMESPACES = (
     "gpflow.models",
     "gpflow.quadrature",
 )
-# Rooms of the package that hold parts of models; a new class in them needs no entry.
-_ROOMS = (
+# Subpackages that define parts of models; a new class in them needs no entry.
+_SUBPACKAGES = (
     "bases",
     "inducing_variables",
     "kernels",
@@ -51,7 +51,7 @@ _ROOMS = (
     "models",
 )
 
-# Rebuilt by their constructors, so a dataclass checks itself.
+# Rebuilt by their constructors, which check the fields.
 _RECORDS = (gpflow.kernels.ActivityCondition, gpflow.kernels.HierarchyNode)
 
 _BIJECTORS = """
@@ -84,13 +84,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def function_name(function: Any) -> str | None:
-    """The name of a function that a file may hold; None for any other value."""
+    """The name in files of a function in :data:`FUNCTIONS`; None for any other value."""
     return next((name for name, known in FUNCTIONS.items() if known is function), None)
 
 
 @functools.cache
 def constructed_classes() -> dict[str, type]:
-    """By name, the classes whose objects are rebuilt from arguments of their constructor."""
+    """Classes, by name, whose objects are rebuilt from arguments of their constructor."""
     found: dict[str, type] = {f"gpflow.kernels.{kind.__name__}": kind for kind in _RECORDS}
     for module, names in (("bijectors", _BIJECTORS), ("distributions", _DISTRIBUTIONS)):
         known = vars(getattr(tfp, module))
@@ -100,15 +100,15 @@ def constructed_classes() -> dict[str, type]:
 
 @functools.cache
 def assembled_classes() -> dict[str, type]:
-    """By name, the public classes whose objects are put together attribute by attribute."""
+    """Public classes, by name, whose objects are rebuilt attribute by attribute."""
     found: dict[str, type] = {"gpflow_sparse.data.Standardizer": Standardizer}
     for namespace in _NAMESPACES:
         found |= _classes(namespace, [importlib.import_module(namespace)])
-    for room in (f"gpflow_sparse.{room}" for room in _ROOMS):
-        if importlib.util.find_spec(room) is not None:
-            found |= _classes(room, _modules(room))
+    for part in (f"gpflow_sparse.{name}" for name in _SUBPACKAGES):
+        if importlib.util.find_spec(part) is not None:
+            found |= _classes(part, _modules(part))
     renamed = {name: _renamed_class(today, found) for name, today in RENAMED_CLASSES.items()}
-    return renamed | found | renamed  # in this order, which is that of `class_name`, and with these
+    return renamed | found | renamed  # old names first, as `class_name` needs, and with priority
 
 
 def _renamed_class(today: str, known: dict[str, type]) -> type:
@@ -117,7 +117,7 @@ def _renamed_class(today: str, known: dict[str, type]) -> type:
 
 
 def class_name(kind: type) -> str:
-    """The name of a class in files, or ``module:qualname`` for a class of the user's."""
+    """The name of a class in files: ``module:qualname`` for a user's class."""
     for table in (constructed_classes(), assembled_classes()):  # the names in older files first
         for name, known in table.items():
             if known is kind:
@@ -127,9 +127,9 @@ def class_name(kind: type) -> str:
 
 def assembled_class(name: str, classes: Iterable[type]) -> type:
     """
-    The class of that name, public or one of the user's ``classes``.
+    The class with a name in files, public or one of the user's ``classes``.
 
-    A user's class is told by module and name, or by its name alone if no other has it: the script
+    A user's class is found by module and name, or by its name alone if that is unique: the script
     that saved it may have been the main module, and the one that loads it another.
 
     :raises ValueError: for any other name.
@@ -167,7 +167,7 @@ def attribute_in_files(kind: type, name: str) -> str:
 
 
 def attributes_today(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes by their names in a file as attributes by the names that the class has today."""
+    """Attributes by their names in a file, converted to the attributes of the class today."""
     for renamed in _tables_of(kind, RENAMED_ATTRIBUTES):
         names = {name: renamed.get(name, name) for name in attributes}
         attributes = {today: attributes[name] for name, today in names.items() if today is not None}
@@ -185,7 +185,7 @@ def variable_in_files(model: tf.Module, path: Iterable[Any]) -> str:
     """
     The name in checkpoints of a variable of a model.
 
-    :param path: attributes and places that lead to it from the model.
+    :param path: attributes, keys and positions from the model to the variable.
     """
     part: Any = model
     found = ["model"]
@@ -200,7 +200,7 @@ def variable_in_files(model: tf.Module, path: Iterable[Any]) -> str:
 
 
 def can_assemble(kind: type) -> bool:
-    """Whether a class is of a sort that models are made of: a tf.Module, or a quadrature."""
+    """Whether objects of a class can be rebuilt by attributes: tf.Module and quadratures."""
     return issubclass(kind, tf.Module | GaussianQuadrature) and not inspect.isabstract(kind)
 
 

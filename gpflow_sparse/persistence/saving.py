@@ -1,4 +1,4 @@
-"""Save and load models: a model as a tree of plain values and arrays, in one file and back."""
+"""Saving and loading of models as a tree of plain values and arrays in one file."""
 
 import json
 import os
@@ -20,23 +20,23 @@ from gpflow_sparse.persistence.names import can_assemble
 
 def save(model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     """
-    Save a model, ours or GPflow's, as one file in the safetensors format.
+    Save a model of this package or of GPflow as one file in the safetensors format.
 
-    Everything is kept that makes the model what it is: values, transforms, priors, trainable flags,
-    names, what is shared, the standardizer, and for models like GPR the data. The file holds no
-    code and no pickle. It is written whole or not at all.
+    The file holds the whole model: values, transforms, priors, trainable flags,
+    names, shared parts, the standardizer, and for models like GPR the data. It holds no
+    code and no pickle. It is written as a whole or not at all.
 
     :param model: any GPflow model.
-    :param path: the file itself; missing folders are made.
-    :raises ValueError: naming the part of the model that a file cannot hold, such as a lambda; then
-        nothing is written; or if the file cannot be written.
+    :param path: path of the file; missing folders are created.
+    :raises ValueError: naming the part of the model that a file cannot hold, such as a lambda, or
+        if the file cannot be written; then nothing is written.
     """
     save_as(None, model, path)
 
 
 def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os.PathLike) -> None:
     """
-    As :func:`save`, with a note in the header.
+    Save a model like :func:`save`, with a kind in the header.
 
     :param kind: what ``files.read_kind`` returns for the file.
     """
@@ -75,17 +75,17 @@ def save_as(kind: str | None, model: gpflow.models.BayesianModel, path: str | os
 
 def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.models.BayesianModel:
     """
-    The model that :func:`save` wrote; it predicts the same to the last bit.
+    Load a model that :func:`save` wrote; its predictions are equal to the last bit.
 
-    Nothing in a file is run, and no module is imported because a file names it, so that files of
+    No code in a file is run, and no module is imported because a file names it, so that files of
     unknown origin are safe to open.
 
     :param path: the file.
     :param classes: classes of your own that the model uses, such as a subclass of Kernel.
     :return: a model of the same class, ready to predict, to train on, or to save again.
     :raises FileNotFoundError: if there is no file.
-    :raises ValueError: for a file that is not ours, damaged, or newer than this gpflow_sparse; that
-        needs a class not given; or whose float type is not ``gpflow.default_float()``.
+    :raises ValueError: for a file of another format, damaged, or newer than this gpflow_sparse; if
+        a class is missing in ``classes``; or if its float type is not ``gpflow.default_float()``.
     """
     own = tuple(classes) if isinstance(classes, Iterable) else None
     if own is None or not all(isinstance(kind, type) and can_assemble(kind) for kind in own):
@@ -104,7 +104,7 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.mod
         )
     try:
         model = _model_from_tree(header["tree"], arrays, own)
-    except Exception as error:  # constructors of TensorFlow's raise what they like
+    except Exception as error:  # TensorFlow's constructors raise many kinds of errors
         reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise ValueError(f"cannot load {path}: {reason[:2000].rstrip('.')}.") from error
     jitter, now = needed["jitter"], gpflow.default_jitter()
@@ -139,7 +139,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _require_reversible(tree: str, encoder: Encoder) -> None:
-    """Decode and encode again: what would be lost in a file is found before it is written."""
+    """Decode and encode the tree again, to find what a file would lose before it is written."""
     again = Encoder()
     try:
         same = again.encode_model(_model_from_tree(tree, encoder.arrays, encoder.classes)) == tree

@@ -1,4 +1,4 @@
-"""The one check of JSON records in files: ``result.json``, ``config.json``, checkpoint headers.
+"""Type checks of JSON records in files: ``result.json``, ``config.json``, checkpoint headers.
 
 Files may be damaged or written by someone else, so every field is compared with a declared type
 before anything uses it. Does not import TensorFlow.
@@ -24,7 +24,7 @@ _WORDS = {
 
 
 class Between(NamedTuple):
-    """The type of a number from ``low`` to ``high``, both included, or also null."""
+    """The type of a number from ``low`` to ``high``, both included, and optionally null."""
 
     low: float
     high: float
@@ -49,11 +49,11 @@ def parse_json(text: str, schema: Any, source: str, remedy: str) -> Any:
     A JSON value of the declared type.
 
     :param schema: a dict from field to type, all fields required and others allowed; or a
-        dataclass, none of its fields required and others refused. A type is ``bool``, ``int``,
+        dataclass, no field required and others refused. A type is ``bool``, ``int``,
         ``float``, ``str``, ``dict``, ``list``, :class:`Between`, a union such as ``int | None``,
-        ``list[str]``, ``[type]`` for a list with at least one entry, or again a schema.
-    :param source: what the text was read from, for errors.
-    :param remedy: what to do about a damaged record, for errors.
+        ``list[str]``, ``[type]`` for a list with at least one entry, or a nested schema.
+    :param source: origin of the text, for errors.
+    :param remedy: advice on a damaged record, for errors.
     :raises ValueError: in one sentence, naming ``source`` and the field.
     """
     try:
@@ -67,7 +67,7 @@ def parse_json(text: str, schema: Any, source: str, remedy: str) -> Any:
 
 def require_type(value: Any, schema: Any, source: str, remedy: str) -> None:
     """
-    Refuse a value that has not the declared type, see :func:`parse_json`.
+    Refuse a value that does not have the declared type, see :func:`parse_json`.
 
     :raises ValueError: in one sentence, naming ``source`` and the field.
     """
@@ -80,7 +80,7 @@ def require_type(value: Any, schema: Any, source: str, remedy: str) -> None:
 
 
 def _mismatch(value: Any, kind: Any, field: str) -> tuple[str, str, Any] | None:
-    """The first field of another type than declared, with what was expected; None if all match."""
+    """The first field of the wrong type, its expected type and its value; None if all match."""
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         if not isinstance(value, dict):
@@ -108,14 +108,14 @@ def _mismatch(value: Any, kind: Any, field: str) -> tuple[str, str, Any] | None:
 
 
 def _is_plain(value: Any, kind: Any) -> bool:
-    """Whether a value without parts, or with parts that may be anything, is of a type."""
+    """Whether a value has a type whose entries are not checked."""
     if isinstance(kind, types.UnionType):
         return any(_is_plain(value, choice) for choice in typing.get_args(kind))
     if isinstance(kind, Between):
         if value is None:
             return kind.or_null
         return _is_plain(value, float) and bool(kind.low <= value <= kind.high)
-    if type(value) is int:  # not bool; a larger one fits in no array and overflows as a float
+    if type(value) is int:  # not bool; larger integers fit into no array
         return kind in (int, float) and abs(value) < 2**63
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 

@@ -1,1 +1,1 @@
-"""What the commands `fit`, `predict` and `evaluate` run; nothing is imported here."""
+"""The work of the commands `fit`, `predict` and `evaluate`; nothing is imported here."""

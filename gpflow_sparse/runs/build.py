@@ -24,10 +24,10 @@ _KERNELS = {
     "matern52": gpflow.kernels.Matern52,
     "squared_exponential": gpflow.kernels.SquaredExponential,
 }
-# An exact GP on a few rows may explain them almost without noise; a sparse model cannot, and would
-# start with a bound of minus billions. Fraction of the variance of the standardized outputs.
-_NOISE_FLOOR = 0.01
-# Sizes and strides of patches by layer. Wider images get larger patches, further apart.
+# Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
+# GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
+_MIN_NOISE = 0.01
+# Sizes and strides of patches by layer; wider images have larger patches and strides.
 _SMALL_WIDTH = 16
 _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
 # Channels of hidden layers of models of images, as in the paper.
@@ -38,9 +38,9 @@ def load_data(config: RunConfig) -> Dataset:
     """
     The standardized data of a run: a named set, or a file split by ``config.split``.
 
-    For methods of images all pixels of a channel have one mean and one scale.
+    For methods of images all pixels of a channel share one mean and one scale.
 
-    :raises ValueError: if the file's columns cannot be used, labels are not integers, or a number
+    :raises ValueError: if the file's columns cannot be used, labels are not integers, or a value
         of a training or test row is too large to compute with.
     """
     if not Path(config.data).suffix:
@@ -93,7 +93,7 @@ def _require_range(
     numbers: np.ndarray,
     dtype: type,
 ) -> None:
-    """Refuse rows with values whose squares overflow; ``numbers`` are their places in the file."""
+    """Refuse rows with values whose squares overflow; ``numbers`` are row numbers in the file."""
     limit = float(np.finfo(dtype).max) ** 0.5 / 1e3
     values = np.concatenate(pair, axis=1)
     for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
@@ -112,7 +112,7 @@ def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
     shape = config.image or dataset.image_shape or image_shape_of(columns)
     if np.prod(shape) != columns:
         raise ValueError(
-            f"image_shape {','.join(map(str, shape))} is of {np.prod(shape)} numbers, but "
+            f"image_shape {','.join(map(str, shape))} has {np.prod(shape)} values, but "
             f"{dataset.name} has {columns} input columns."
         )
     return dataclasses.replace(dataset, image_shape=shape).standardized(per_channel=True)
@@ -151,8 +151,8 @@ def scaler_of(dataset: Dataset) -> Standardizer:
 
 def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
     """
-    The model of ``config.method``, with inducing points and hyperparameters started from the data;
-    the standardizer goes with it.
+    The model of ``config.method``, with inducing points and hyperparameters initialized from the
+    data, and with the standardizer of the data.
 
     :param dataset: standardized.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
@@ -185,7 +185,7 @@ def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.K
     except ValueError as error:
         warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
         return kernel, 0.1
-    return kernel, max(noise, _NOISE_FLOOR)
+    return kernel, max(noise, _MIN_NOISE)
 
 
 def _make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
@@ -204,9 +204,9 @@ def _make_likelihood(
     config: RunConfig, dataset: Dataset, noise_variance: float = 0.1
 ) -> gpflow.likelihoods.Likelihood:
     """
-    That of ``config``, or Gaussian for regression, Bernoulli for two classes, robust-max for more.
+    The likelihood of ``config``; by default Gaussian, Bernoulli for two classes, else robust-max.
 
-    :raises ValueError: for one that does not go with the data, or with the method.
+    :raises ValueError: for a likelihood that does not fit the data or the method.
     """
     classes = dataset.num_classes
     usual = "gaussian" if classes is None else "bernoulli" if classes == 2 else "multiclass"
@@ -239,7 +239,7 @@ def _require_regression(config: RunConfig, dataset: Dataset, instead: str = "") 
 
 
 def _options(likelihood: gpflow.likelihoods.Likelihood, dataset: Dataset) -> dict[str, Any]:
-    """Arguments of every variational model."""
+    """Arguments that all variational models take."""
     return {
         "num_latent_gps": int(likelihood.latent_dim or 1),
         "num_data": len(dataset.train[0]),
@@ -260,7 +260,7 @@ def _inducing_model(
     likelihood: gpflow.likelihoods.Likelihood,
     dataset: Dataset,
 ) -> gpflow.models.GPModel:
-    """A model of inducing points."""
+    """A model with inducing points."""
     if sum(config.sizes) > len(dataset.train[0]):
         raise ValueError(
             f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the "
@@ -306,7 +306,7 @@ def _basis_model(
     likelihood: gpflow.likelihoods.Likelihood,
     dataset: Dataset,
 ) -> gpflow.models.GPModel:
-    """A model over the weights of a basis."""
+    """A model of the weights of a finite basis."""
     options = _options(likelihood, dataset)
     if config.method in ("grief", "basis_gpr"):
         _require_regression(config, dataset, "; basis_svgp takes them")
@@ -356,14 +356,14 @@ def _make_basis(
 
 
 def _distinct_rows(config: RunConfig, dataset: Dataset) -> np.ndarray:
-    """Distinct training inputs, all or ``num_basis`` of them."""
+    """At most ``num_basis`` distinct training inputs, chosen at random."""
     X = dataset.train[0]
     count = min(config.num_basis, len(np.unique(X, axis=0)))
     return initialization.random_subset(X, count, seed=config.seed)
 
 
 def with_weights(config: RunConfig, model: models.GRIEF) -> models.GRIEF:
-    """The model for type-I inference: rotated weights, at the hyperparameters of ``model``."""
+    """The model for type-I inference: rotated weights, with the hyperparameters of ``model``."""
     weighted = models.GRIEF(
         model.data,
         model.kernel,
@@ -378,8 +378,9 @@ def with_weights(config: RunConfig, model: models.GRIEF) -> models.GRIEF:
 
 def architecture(config: RunConfig, shape: ImageShape) -> list[models.ConvSpec]:
     """
-    Patches of each layer: 3 x 3, one pixel apart; in images more than 16 pixels wide 5 x 5 two
-    pixels apart, then 4 x 4 likewise, then 5 x 5, as large as fits. The first as asked for.
+    Patches of each layer: 3 x 3 with stride 1; in images more than 16 pixels wide 5 x 5 with
+    stride 2, then 4 x 4 with stride 2, then 5 x 5 with stride 1, or as large as fits. Options of
+    ``config`` replace those of the first layer.
     """
     plan = _SMALL if shape[1] <= _SMALL_WIDTH else _WIDE
     size, stride = plan[0]
@@ -404,7 +405,7 @@ def _image_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
         architecture=architecture(config, shape),
         tick=config.tick,
         whiten=config.whiten,
-        # on the digits a third of the time of a step of "marginal", which keeps more covariances
+        # on the digits a step takes a third of the time of "marginal", which keeps more covariances
         sampling="shared_inducing",
         seed=config.seed,
     )

@@ -21,12 +21,12 @@ RECORD = "result.json"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
-# All pictures; those after the first are of ``IMAGE_METHODS``.
+# All pictures; those after the first are made for ``IMAGE_METHODS`` only.
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 _MOST_LAYERS = 3
-# Inducing points of the SVGP beside SWSGP, which has many more.
+# Largest number of inducing points of the SVGP that is the baseline of SWSGP.
 _MOST_BASELINE = 512
-# Methods of regression alone, and what to use for classes.
+# Methods for regression only, and the methods to use for classification.
 _FOR_CLASSES = {
     "solvegpr": "solvegp",
     "grief": "basis_svgp",
@@ -45,7 +45,7 @@ class RunConfig:
     target: str | None = option(None, "Column of the file to predict.")
     task: str = option(
         "regression",
-        "For a file; named data sets know theirs.",
+        "Task for a file; a named data set determines its own.",
         choices=("regression", "classification"),
     )
     split: int = option(0, "Number of the train/test split.", least=0)
@@ -200,7 +200,7 @@ class RunConfig:
 
     @property
     def image(self) -> tuple[int, int, int] | None:
-        """Height, width and channels, of ``image_shape``."""
+        """Height, width and channels, from ``image_shape``."""
         if self.image_shape is None:
             return None
         parts = [part.strip() for part in self.image_shape.split(",")]
@@ -224,7 +224,7 @@ class RunConfig:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of points of each inducing set, or of basis functions."""
+        """Number of points of each inducing set, or number of basis functions."""
         if self.method in BASIS_METHODS:
             return (self.num_inducing if self.basis == "soft" else self.num_basis,)
         if self.method in (*BASELINES, "softki", "swsgp") or not self.num_orthogonal:
@@ -234,7 +234,7 @@ class RunConfig:
     def shrunk_to(self, num_distinct: int) -> "RunConfig":
         """
         The same run with at most a quarter of the distinct training rows in each inducing set. Runs
-        on images stay as they are, since images have many patches.
+        on images are not changed, since images have many patches.
         """
         if self.method in IMAGE_METHODS:
             return self
@@ -250,8 +250,8 @@ class RunConfig:
 
     def as_baseline(self) -> "RunConfig":
         """
-        The same run with GPflow's SVGP on M points, of images with one set of M patches; beside
-        swsgp on at most 512 points from k-means.
+        The configuration of the baseline: GPflow's SVGP with M points, or with one set of M patches
+        of images; for swsgp with at most 512 points from k-means.
         """
         name = "conv-svgp" if self.method in IMAGE_METHODS else "svgp"
         changed: dict[str, Any] = {"method": name, "baseline": False}
@@ -264,7 +264,7 @@ class RunConfig:
 
 
 _REMEDY = "restore the file or train again into another folder"
-# Fields of result.json that are read again; it has others.
+# Types of the fields of result.json that are read again; it has other fields too.
 _RECORD_SCHEMA = {
     "config": RunConfig,
     "dataset": {
@@ -279,7 +279,7 @@ _RECORD_SCHEMA = {
 
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     """
-    The configuration and the record that an earlier run left in ``directory``.
+    The configuration and the record of an earlier run in ``directory``.
 
     :raises FileNotFoundError: if the folder holds no run.
     :raises ValueError: if the record is damaged, naming file and field.

@@ -29,7 +29,7 @@ class CachedModel:
         self._posterior = model.posterior()
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of new observations, as the model's own."""
+        """Mean and variance of new observations, equal to those of the model."""
         if hasattr(self._posterior, "predict_y"):
             parts = [self._posterior.predict_y(x, self._likelihood) for (x,) in self._split(X)]
             mean, variance = zip(*parts, strict=True)
@@ -37,7 +37,7 @@ class CachedModel:
         return self._likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """Log density per row, as the model's own."""
+        """Log density of each row, equal to that of the model."""
         X, Y = checks.require_data(
             data, likelihood=self._likelihood, num_latent_gps=self._num_latent_gps
         )
@@ -59,7 +59,7 @@ class CachedModel:
 
 def predictor(model: gpflow.models.GPModel, inference: str = "type2") -> Any:
     """
-    The predictions of a model.
+    An object that predicts for a model.
 
     :param inference: "type1" integrates over weights and noise of a GRIEF model, by quadrature.
     """
@@ -86,7 +86,7 @@ def evaluate(
     :param chunk_size: rows per call of the model; bounds the memory.
     :return: metrics by name (regression: rmse, nlpd, crps, coverage of the central 95 %, and rmse
         and nlpd of standardized outputs; classification: error_rate, nlpd, brier, ece), and the
-        predictions behind them (mean and variance, or probabilities).
+        predictions that they score (mean and variance, or probabilities).
     """
     cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
     log_density = standardizer.predict_log_density(cached, X, Y, chunk_size)

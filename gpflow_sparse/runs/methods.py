@@ -1,4 +1,4 @@
-"""The methods that the command line trains: names, groups, and defaults of their own."""
+"""The methods that the command line trains: names, groups, and default options."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ _IMAGES = {
     # under robust-max, natural gradients saturate all probabilities, and the gradient vanishes
     "natural_gradients": 0.0,
 }
-# Values of options that are not given, by method, where they differ from those of RunConfig.
+# Defaults of options by method, where they differ from those of RunConfig.
 METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
     # under random features alone, a mean-field q learns hyperparameters that are too noisy
     "qsgp": {"basis": "hybrid", "num_basis": 10_000, "batch_size": 500, "learning_rate": 0.1},

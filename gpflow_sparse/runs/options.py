@@ -1,4 +1,4 @@
-"""Fields of a dataclass as options of a command: default, help and limits of each in one place."""
+"""Options of a command from the fields of a dataclass: default, help and limits in one place."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +21,10 @@ def option(
 
     :param default: a tuple lets the option be given several times.
     :param help: text of ``--help``.
-    :param choices: the values that may be given, if these are few.
-    :param least: 0 or 1, the smallest value.
+    :param choices: the allowed values; empty for no such restriction.
+    :param least: the smallest allowed value, 0 or 1.
     :param kind: type of the value, where the default is None.
-    :param off: flag of the value False, where the default is a bool; default ``--no-NAME``.
+    :param off: flag for the value False of a bool; default ``--no-NAME``.
     """
     limits = {"choices": tuple(choices), "least": least}
     return dataclasses.field(
@@ -50,7 +50,7 @@ def command_options(
     config: type, kinds: Mapping[str, click.ParamType] | None = None
 ) -> Callable[[Any], Any]:
     """
-    A decorator that gives a command the fields of a dataclass as options, in their order.
+    A decorator that adds the fields of a dataclass to a command as options, in order.
 
     :param kinds: types of values, by field, that click does not derive from the default.
     """

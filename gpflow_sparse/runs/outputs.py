@@ -1,4 +1,4 @@
-"""The files that commands write, which replace and remove only their own; no TensorFlow here."""
+"""Output files of commands, which replace and remove only their own; without TensorFlow."""
 
 import dataclasses
 import errno
@@ -20,18 +20,18 @@ from gpflow_sparse.runs.config import (
     read_record,
 )
 
-# Names of writers: in the header of a model, in the text block of a PNG, in the head of a page.
+# Names of writers, stored in model headers, in text blocks of PNG files and in HTML heads.
 FIT = "gpflow-sparse fit"
 REPORT = "gpflow-sparse evaluate --report"
-_START = 4096  # bytes at the start of a file that name its writer
+_START = 4096  # bytes at the start of a file in which its writer is named
 
 
 def require_own(folder: Path, names: Iterable[str], writer: str) -> None:
     """
-    Refuse to replace what another program or a person wrote.
+    Refuse to replace files of another program or a person.
 
-    :param names: of files that ``writer`` is about to write.
-    :raises ValueError: naming the first file that is there and is not by ``writer``.
+    :param names: names of the files that ``writer`` will write.
+    :raises ValueError: naming the first existing file that ``writer`` did not write.
     """
     for name in names:
         if os.path.lexists(folder / name) and not is_by(folder / name, writer):
@@ -39,7 +39,7 @@ def require_own(folder: Path, names: Iterable[str], writer: str) -> None:
 
 
 def foreign(path: Path, writer: str) -> ValueError:
-    """The refusal of a file that ``writer`` did not write."""
+    """The error about a file that ``writer`` did not write."""
     return ValueError(
         f"{path} was not written by {writer}, which would replace or remove it: move it away, or "
         "choose another folder."
@@ -47,7 +47,7 @@ def foreign(path: Path, writer: str) -> ValueError:
 
 
 def is_by(path: Path, writer: str) -> bool:
-    """Whether a file says that ``writer`` wrote it."""
+    """Whether a file names ``writer`` as the program that wrote it."""
     if not path.is_file():
         return False
     if path.name == MODEL:
@@ -58,17 +58,17 @@ def is_by(path: Path, writer: str) -> bool:
 
 def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool = True) -> None:
     """
-    Make sure that a run replaces and removes only files of a run, does not start on top of an
-    unfinished one, and does not go on with another; then note its configuration.
+    Make sure that a run replaces and removes only files of a run, does not replace an
+    unfinished run, and does not continue a different one; then write its configuration.
 
     :param plot: whether pictures will be drawn.
-    :raises ValueError: naming the file that no run wrote, or saying which option to add or change.
+    :raises ValueError: naming the file that no run wrote, or the option to add or change.
     """
     note = folder / CHECKPOINTS / CONFIG
     mine = dataclasses.asdict(config)
     unfinished, finished = _unfinished(folder), _finished(folder)
     require_own(folder, (MODEL, *(config.pictures if plot else ())), FIT)
-    if unfinished is not None:  # a baseline may be left out, or added, on the way
+    if unfinished is not None:  # a baseline may be dropped or added when a run is resumed
         unfinished["baseline"] = config.baseline
     if any(note.parent.glob("*/checkpoint-*")):
         if not resume:
@@ -92,7 +92,7 @@ def _unfinished(folder: Path) -> dict[str, Any] | None:
     if is_by(checkpoints / CONFIG, FIT):
         schema = {"written_by": str, "config": RunConfig}
         return dict(read_json(checkpoints / CONFIG, schema, "choose another --output")["config"])
-    left = set(checkpoints.glob(files.TEMPORARY))  # of a run killed before it had begun
+    left = set(checkpoints.glob(files.TEMPORARY))  # left by a run killed before its first step
     for path in sorted(checkpoints.rglob("*")):
         if not path.is_dir() and path not in left:
             raise foreign(path, FIT)
@@ -119,7 +119,7 @@ def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> No
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Replace the record of a run by another."""
+    """Write the record of a run, in place of an earlier one."""
     files.write_text(folder / RECORD, json.dumps(record) + "\n")
 
 
@@ -148,8 +148,8 @@ def require_table(output: Path, model: Path, data: Path) -> None:
 
 
 def require_folder(folder: Path) -> None:
-    """:raises NotADirectoryError: if it is a file, or would have to be made in one."""
-    # realpath, since Path.resolve raises RuntimeError for a circle of links before Python 3.13
+    """:raises NotADirectoryError: if ``folder`` or a parent of it is a file."""
+    # realpath, since Path.resolve raises RuntimeError for circular links before Python 3.13
     existing = next(
         path for path in (folder, *Path(os.path.realpath(folder)).parents) if path.exists()
     )
@@ -158,7 +158,7 @@ def require_folder(folder: Path) -> None:
 
 
 def _files_of_run(folder: Path) -> Iterator[Path]:
-    """Files that ``fit`` wrote into a folder; none if the folder is not one of a run."""
+    """Files that ``fit`` wrote into a folder; empty for other folders."""
     if not any((folder / name).is_file() for name in (RECORD, f"{CHECKPOINTS}/{CONFIG}")):
         return
     paths = (*(folder / n for n in (RECORD, MODEL, *PICTURES)), *folder.glob(f"{CHECKPOINTS}/**/*"))

@@ -1,4 +1,4 @@
-"""Pictures of predictions and of models of images; matplotlib is imported when one is drawn."""
+"""Pictures of predictions and of models of images; matplotlib is imported on first use."""
 
 import io
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from gpflow_sparse.runs.training import Trained
 
-# Patches of a set that are drawn, and images; in squares.
+# Width and height of the squares in which patches of a set and images are drawn, in pictures.
 _PATCHES_ACROSS, _IMAGES_ACROSS = 10, 5
-# Pixels between pictures, and their color, which is no gray.
-_GAP, _WALL = 1, (0.68, 0.8, 0.92)
+# Width in pixels and color of the gaps between pictures; not gray, as pictures may be.
+_GAP, _BACKGROUND = 1, (0.68, 0.8, 0.92)
 NEEDED = 'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]"'
 
 
@@ -34,7 +34,7 @@ def can_draw() -> bool:
 
 def new_figure(width: float, height: float) -> "Figure":
     """
-    An empty figure, in inches.
+    An empty figure of a size in inches.
 
     :raises ValueError: if matplotlib is not installed.
     """
@@ -59,7 +59,7 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
     Regression: test values against predicted means with central 95 % intervals. Classification: the
     confusion matrix.
 
-    :param path: where the PNG goes.
+    :param path: path of the PNG.
     :param Y: test outputs ``[N, 1]`` in original units.
     :param target_name: label of the axes.
     :raises ValueError: if matplotlib is not installed.
@@ -82,7 +82,7 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
 
 
 def _scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
-    shown = np.random.default_rng(0).permutation(len(Y))[:500]  # more hide one another
+    shown = np.random.default_rng(0).permutation(len(Y))[:500]  # more would overlap
     half = 1.96 * np.sqrt(variance[shown, 0])
     axis.errorbar(
         mean[shown, 0], Y[shown, 0], xerr=half, fmt=".", ms=4, lw=0.6, color="C0", alpha=0.45
@@ -149,7 +149,7 @@ def plot_patches(path: Path, sets: Mapping[str, np.ndarray], patch_shape: ImageS
     Inducing patches as tiles, a panel for each set, the first hundred of each.
 
     One or three channels are drawn as gray or color, the middle of the scale at zero and its ends
-    at the largest absolute value of the set; of another number, the mean over channels.
+    at the largest absolute value of the set; of other numbers of channels, their mean.
 
     :param sets: patches ``[M, h w C]``, channels last, by title.
     :param patch_shape: (h, w, C).
@@ -207,15 +207,15 @@ def tiles(pictures: np.ndarray, across: int) -> np.ndarray:
     """Pictures ``[n, h, w, 1 or 3]`` side by side in one ``[., ., 3]``, on a blue background."""
     count, h, w, _ = pictures.shape
     down = -(-count // across)
-    wall = np.tile(_WALL, (down * (h + _GAP) - _GAP, across * (w + _GAP) - _GAP, 1))
+    image = np.tile(_BACKGROUND, (down * (h + _GAP) - _GAP, across * (w + _GAP) - _GAP, 1))
     for i, picture in enumerate(pictures):
         row, column = (h + _GAP) * (i // across), (w + _GAP) * (i % across)
-        wall[row : row + h, column : column + w] = picture
-    return wall
+        image[row : row + h, column : column + w] = picture
+    return image
 
 
 def _visible(pictures: np.ndarray) -> np.ndarray:
-    """Pictures of one or three channels; of another number, their mean over channels."""
+    """Pictures of one or three channels; of other numbers of channels, their mean."""
     return pictures if pictures.shape[-1] in (1, 3) else pictures.mean(axis=-1, keepdims=True)
 
 

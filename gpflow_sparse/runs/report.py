@@ -1,4 +1,4 @@
-"""A report on a trained model: a folder with pictures, diagnostics and one page."""
+"""The report on a trained model: a folder with pictures, diagnostics and an HTML page."""
 
 import html
 import json
@@ -15,8 +15,8 @@ from gpflow_sparse.runs import outputs
 from gpflow_sparse.runs.plots import draw_confusion, new_figure, save_figure
 
 _BINS = 20  # of the histogram of the probability integral transform
-_FEW = 30  # rows, below which a histogram says nothing
-_MAX_ENTRIES = 12  # of a list, such as the center of a region, that are shown on the page
+_FEW = 30  # rows below which a histogram is not informative
+_MAX_ENTRIES = 12  # most entries of a list, such as the center of a region, on the page
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2em; }
@@ -31,33 +31,33 @@ _ABOUT = {
     "calibrated, below it if the intervals are too narrow.",
     "residuals.png": "Standardized residuals: the same spread everywhere; of a Gaussian, 95 % lie "
     "between the dashed lines.",
-    "reliability.png": "How often the class named is right, by the probability it was given; on "
-    "the diagonal if calibrated. Each dot has its number of rows beside it.",
+    "reliability.png": "Accuracy of the likeliest class by its predicted probability: on the "
+    "diagonal if calibrated. Beside each dot is its number of rows.",
     "confusion.png": "True against predicted classes.",
 }
 
 
-_PAGE, _NUMBERS = "index.html", "diagnostics.json"
+_PAGE, _DIAGNOSTICS = "index.html", "diagnostics.json"
 _REGRESSION = ("pit.png", "coverage.png", "residuals.png")
 _CLASSIFICATION = ("reliability.png", "confusion.png")
 
 
 def require_writable(directory: Path | str, num_classes: int | None) -> None:
     """
-    Refuse what :func:`write_report` would refuse, before there is anything to report.
+    Refuse a folder in which :func:`write_report` cannot write, before a report is computed.
 
-    :raises ValueError: if matplotlib is not installed, or a file in the folder has a name of the
-        report's files and is of no report.
-    :raises NotADirectoryError: if the folder is a file, or would be in one.
+    :raises ValueError: if matplotlib is not installed, or a file in the folder that belongs to no
+        report has the name of one of its files.
+    :raises NotADirectoryError: if the folder or a parent of it is a file.
     """
     _panel()
     folder = Path(directory)
     outputs.require_folder(folder)
     names = _REGRESSION if num_classes is None else _CLASSIFICATION
     outputs.require_own(folder, (*names, _PAGE), outputs.REPORT)
-    # which names no writer, but comes with a page that does
-    if os.path.lexists(folder / _NUMBERS) and not (folder / _PAGE).is_file():
-        raise outputs.foreign(folder / _NUMBERS, outputs.REPORT)
+    # a JSON file names no writer, but the page beside it does
+    if os.path.lexists(folder / _DIAGNOSTICS) and not (folder / _PAGE).is_file():
+        raise outputs.foreign(folder / _DIAGNOSTICS, outputs.REPORT)
 
 
 def write_report(
@@ -72,22 +72,22 @@ def write_report(
     target_name: str,
 ) -> Path:
     """
-    Write ``index.html``, ``diagnostics.json`` and the pictures the page shows.
+    Write ``index.html``, ``diagnostics.json`` and the pictures on the page.
 
-    The page needs no script and nothing from outside the folder.
+    The page needs no scripts and no files outside the folder.
 
-    :param directory: made if need be; files of an earlier report are replaced.
+    :param directory: created if missing; files of an earlier report are replaced.
     :param title: heading of the page, such as the method and its sizes.
-    :param diagnostics: what :func:`gpflow_sparse.diagnostics` returned, usually for training rows.
+    :param diagnostics: result of :func:`gpflow_sparse.diagnostics`, usually for training rows.
     :param Y: outputs ``[N, 1]`` of the rows predicted, in original units, or integer labels.
-    :param predictions: of the same rows, as :func:`gpflow_sparse.runs.evaluation.evaluate`
-        returns them: ``mean`` and ``variance [N, 1]``, or ``probabilities [N, C]``.
-    :param scores: metrics by name, from the same place.
+    :param predictions: predictions of :func:`gpflow_sparse.runs.evaluation.evaluate` for these
+        rows: ``mean`` and ``variance [N, 1]``, or ``probabilities [N, C]``.
+    :param scores: metrics by name, of the same function.
     :param num_classes: None for regression.
-    :param target_name: what ``Y`` is, for the axes.
+    :param target_name: name of ``Y``, for the axes.
     :return: path of ``index.html``.
     :raises ValueError: if matplotlib is not installed, arrays do not match, or a file of one of
-        these names is of no report.
+        these names belongs to no report.
     """
     require_writable(directory, num_classes)
     pictures = (
@@ -95,15 +95,15 @@ def write_report(
         if num_classes is None
         else _classification(Y, predictions["probabilities"])
     )
-    if diagnostics["calibration"] is None:  # such as counts: no Gaussian, no such intervals
+    if diagnostics["calibration"] is None:  # not Gaussian, such as counts: no such intervals
         pictures = {name: pictures[name] for name in pictures if name == "residuals.png"}
     folder = Path(directory)
     for name, figure in pictures.items():
         save_figure(figure, folder / name, outputs.REPORT)
     page = folder / _PAGE
-    numbers = json.dumps(diagnostics, indent=1, allow_nan=False)
+    text = json.dumps(diagnostics, indent=1, allow_nan=False)
     files.write_text(page, _page(title, diagnostics, scores, list(pictures), target_name, len(Y)))
-    files.write_text(folder / _NUMBERS, numbers + "\n")
+    files.write_text(folder / _DIAGNOSTICS, text + "\n")
     return page
 
 
@@ -119,11 +119,11 @@ def _regression(
     _draw_pit(axes["pit.png"], values)
     _draw_diagonal(axes["coverage.png"], levels, observed, "nominal coverage", "observed coverage")
     axis = axes["residuals.png"]
-    shown = np.random.default_rng(0).permutation(z.size)[:2000]  # more hide one another
+    shown = np.random.default_rng(0).permutation(z.size)[:2000]  # more would overlap
     axis.plot(mean.reshape(-1)[shown], z.reshape(-1)[shown], ".", ms=4, alpha=0.45)
     for height in (-2.0, 2.0):
         axis.axhline(height, color="0.2", lw=1.0, ls="--")
-    # a name such as "cost in $" is no formula
+    # a name such as "cost in $" is not a formula
     axis.set_xlabel(f"predicted {target_name}", parse_math=False)
     axis.set_ylabel("standardized residual")
     return pictures
@@ -137,12 +137,12 @@ def _classification(Y: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
         reliability.axes[0],
         bins.confidence[filled],
         bins.accuracy[filled],
-        "probability of the class named",
-        "fraction right",
+        "probability of the likeliest class",
+        "accuracy",
     )
     axis = reliability.axes[0]
     for x, y, count in zip(bins.confidence, bins.accuracy, bins.num_points, strict=True):
-        if count:  # shown, because a bin of few points says little
+        if count:  # bins of few points are uncertain
             axis.annotate(str(count), (x, y), (4, 4), textcoords="offset points", fontsize=8)
     draw_confusion(confusion.axes[0], np.asarray(Y).reshape(-1, 1), probabilities)
     return dict(zip(_CLASSIFICATION, (reliability, confusion), strict=True))
@@ -156,7 +156,7 @@ def _panel() -> Any:
 
 
 def _draw_pit(axis: Any, values: np.ndarray) -> None:
-    """Densities of equal bins, with the band that 90 % of a uniform sample's bins lie in."""
+    """A histogram of densities, with the band that holds 90 % of the bins of a uniform sample."""
     counts = np.asarray(stats.binom.ppf([0.05, 0.95], values.size, 1.0 / _BINS))
     low, high = counts * _BINS / values.size
     axis.axhspan(low, high, color="0.85")
@@ -189,22 +189,22 @@ def _page(
         "</figure>"
         for name in pictures
     )
-    numbers = {name: value for name, value in diagnostics.items() if name != "advice"}
-    sections = "".join(f"<h3>{_words(name)}</h3>{_cell(value)}" for name, value in numbers.items())
+    entries = {name: value for name, value in diagnostics.items() if name != "advice"}
+    sections = "".join(f"<h3>{_words(name)}</h3>{_cell(value)}" for name, value in entries.items())
     few = ": too few to judge calibration by" if num_rows < _FEW else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{heading}</title>
 <meta name="generator" content="{outputs.REPORT}">
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body><h1>{heading}: {target}</h1>
-<h2>Advice</h2>{f"<ul>{items}</ul>" if items else "<p>Nothing stands out.</p>"}
+<h2>Advice</h2>{f"<ul>{items}</ul>" if items else "<p>No problems were found.</p>"}
 <h2>Scores</h2><p>In the units of the data.</p>{_cell(scores)}
 <h2>Pictures</h2><p>Of the {num_rows} rows scored{few}.</p>{figures}
 <h2>Diagnostics</h2><p>Bound, condition numbers and hyperparameters of
 {diagnostics["num_rows"]} rows (those of training, where they are at hand: see notes), residual
 variance and calibration of the {num_rows} rows scored; in the units the model was trained in,
-bounds in nats. What each number means is in the documentation, under "Reading the diagnostics". The
-same numbers are in <a href="diagnostics.json">diagnostics.json</a>.</p>{sections}
+bounds in nats. Every entry is explained in the documentation, under "Reading the diagnostics". The
+same values are in <a href="diagnostics.json">diagnostics.json</a>.</p>{sections}
 </body></html>
 """
 

@@ -1,4 +1,4 @@
-"""TensorFlow for a command: imported without its messages, in one precision, on one device."""
+"""Setup of TensorFlow for a command: messages, float type and device."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ def session(float32: bool, device: str | None, jitter: float = 0.0) -> Iterator[
     """
     TensorFlow, imported without its messages, in the given precision and on the given device.
 
-    :param jitter: the least value of GPflow's default jitter.
+    :param jitter: lower limit of GPflow's default jitter.
     :raises ValueError: for a device that the machine does not have.
     """
     with _quiet_import():
@@ -37,13 +37,15 @@ def _known_device(device: str) -> str:
     names = [d.name.removeprefix("/physical_device:") for d in tf.config.list_physical_devices()]
     wanted = device.upper().lstrip("/")
     if wanted not in names and f"{wanted}:0" not in names:
-        raise ValueError(f"device {device!r} is not here; this machine has {', '.join(names)}.")
+        raise ValueError(
+            f"device {device!r} is not available; this machine has {', '.join(names)}."
+        )
     return f"/{wanted}"
 
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Hide what TensorFlow's start-up writes to standard error; show it if the import fails."""
+    """Hide messages of TensorFlow's import on standard error; show them if it fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     saved = os.dup(2)

@@ -21,7 +21,7 @@ from gpflow_sparse.runs.report import require_writable, write_report
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model from a run folder, or from a file of ``gpflow_sparse.save``."""
+    """A model from a run folder, or from a file written by ``gpflow_sparse.save``."""
 
     model: gpflow.models.GPModel
     title: str
@@ -31,22 +31,22 @@ class StoredModel:
     """Names of the training columns; None if only the model was saved."""
     target_name: str | None
     config: RunConfig | None
-    """Of the run, or None."""
+    """Configuration of the run, or None."""
     checksum: str | None
-    """Of the run's data, or None."""
+    """Checksum of the run's data, or None."""
 
     @property
     def predictor(self) -> Any:
-        """The model or posterior with the inference of its run."""
+        """An object that predicts with the kind of inference of the run."""
         return predictor(self.model, "type2" if self.config is None else self.config.inference)
 
 
 def open_model(path: Path) -> StoredModel:
     """
-    Load a model by its run folder or by its file.
+    Load a model from its run folder or from its file.
 
-    :raises FileNotFoundError: if there is none.
-    :raises ValueError: if the files are damaged, or the model cannot be used alone.
+    :raises FileNotFoundError: if there is no model.
+    :raises ValueError: if the files are damaged, or the model has no posterior or standardizer.
     """
     file = path / MODEL if os.path.isdir(path) else path
     if not os.path.isfile(file):
@@ -79,20 +79,20 @@ def load_run_data(stored: StoredModel) -> Dataset:
     """
     The standardized data that the run was trained and tested on.
 
-    :raises ValueError: if there was no run, or its data file is gone or has changed since.
+    :raises ValueError: if the model is from no run, or the data file is missing or has changed.
     """
     if stored.config is None:
-        raise ValueError("data is missing: a model file knows no test rows; give --data.")
+        raise ValueError("data is missing: a model file has no test rows; give --data.")
     try:
         dataset = load_data(stored.config)
     except FileNotFoundError as error:
         raise ValueError(
-            f"the data file of the run, {stored.config.data}, is gone: give rows with --data."
+            f"the data file of the run, {stored.config.data}, is missing: give rows with --data."
         ) from error
     if checksum(dataset) != stored.checksum:
         raise ValueError(
-            f"{stored.config.data} has changed since the run, so the test rows are not known any "
-            "more: give rows with --data."
+            f"{stored.config.data} has changed since the run, so its test rows are no longer "
+            "known: give rows with --data."
         )
     return dataset
 
@@ -101,9 +101,8 @@ def read_inputs(stored: StoredModel, data: str) -> np.ndarray:
     """
     The model's input columns of a file, ``[N, D]`` in original units.
 
-    By name if the names are known, whatever other columns there are; else all columns in order.
-
-    :raises ValueError: if columns are missing or hold anything but finite numbers.
+    Columns are chosen by name if the names are known; else all columns are taken in order.
+    :raises ValueError: if columns are missing or hold other values than finite numbers.
     """
     return _read(stored, data, None)[0]
 
@@ -112,10 +111,10 @@ def read_pairs(
     stored: StoredModel, data: str | None, target: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Inputs and outputs to score, in original units: of a file, or the run's own test rows.
+    Inputs and outputs to score, in original units: rows of a file, or the test rows of the run.
 
-    :param target: column to predict; None means the one of training.
-    :raises ValueError: if a column is missing, or the model has no run that knows its test rows.
+    :param target: column to predict; None for that of training.
+    :raises ValueError: if a column is missing, or the test rows of the run are not known.
     """
     if data is None:
         dataset = load_run_data(stored)
@@ -153,7 +152,7 @@ def predict_table(
     """
     Predictions in original units as named columns.
 
-    :param chunk_size: rows per call of the model; bounds the memory and changes nothing else.
+    :param chunk_size: rows per call of the model, which bounds the memory.
     :return: names, and ``[N, number of columns]``: mean, standard deviation of an observation, and,
         if the noise is Gaussian, the central 95 % interval; or the probability of each class and
         the likeliest class.
@@ -175,7 +174,7 @@ def predict_table(
 def require_reportable(directory: Path, stored: StoredModel) -> None:
     """:raises ValueError: if :func:`report` would refuse the model or the folder."""
     if hasattr(stored.model, "layers"):
-        raise ValueError("a report is of models of one layer; leave --report out.")
+        raise ValueError("a report needs a model of one layer; leave --report out.")
     require_writable(directory, stored.num_classes)
 
 
@@ -189,11 +188,11 @@ def report(
     """
     Write a page of diagnostics.
 
-    Bound and hyperparameters are those on the training rows of the run, if they are still there;
-    everything about predictions is of the rows scored.
+    Bound and hyperparameters refer to the training rows of the run, if they are available;
+    predictions are those of the rows scored.
 
     :param pairs: the rows scored, in original units.
-    :param scores: and ``predictions``: results of :func:`evaluation.evaluate` for these rows.
+    :param scores: with ``predictions``, the results of :func:`evaluation.evaluate` for these rows.
     :return: path of the page.
     :raises ValueError: for a deep model, whose last kernel has hidden values as inputs, or a folder
         with other files.
@@ -205,7 +204,7 @@ def report(
         found |= {name: scored[name] for name in ("residual_variance", "calibration")}
     except ValueError as error:
         found = scored
-        found["notes"]["training rows"] = f"{error} All numbers are of the rows scored."
+        found["notes"]["training rows"] = f"{error} All entries refer to the rows scored."
     if stored.feature_names is not None:
         for entry in found["hyperparameters"]["columns"] or []:
             entry["column"] = stored.feature_names[entry["column"]]
@@ -236,7 +235,7 @@ def _require_match(
     """
     Refuse a record that cannot belong to the model beside it.
 
-    :raises ValueError: naming the record and the field.
+    :raises ValueError: naming file and field of the record.
     """
     num_columns = int(stored.standardizer.x_mean.shape[0])
     if len(names) != num_columns or len(set(names)) < len(names):

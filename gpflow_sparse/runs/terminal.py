@@ -13,7 +13,7 @@ from gpflow_sparse.persistence import files
 
 
 class HomePath(click.Path):
-    """A path option in which "~" is the home folder, also where a shell does not expand it."""
+    """A path option in which "~" is the home folder, even if the shell does not expand it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(path_type=Path, **options)
@@ -37,7 +37,7 @@ class HomeText(HomePath):
 
 
 def print_results(results: list[dict[str, Any]], num_classes: int | None) -> None:
-    """Print models and their metrics, which a baseline that failed does not have."""
+    """Print a table of models and their metrics; a failed baseline has no metrics."""
     names = {
         "rmse": "RMSE",
         "error_rate": "error rate",
@@ -65,7 +65,7 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
 
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
-        # as Text, in which square brackets are no markup
+        # in Text square brackets are not markup
         table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
     width = None if console.is_terminal else 160
@@ -74,7 +74,7 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
 
 def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
     """Write rows of numbers under a header, to a file or to standard output."""
-    # repr, the shortest text that gives the number back; integers without a point
+    # repr is the shortest text of a float that is exact; integers without a decimal point
     rows = (",".join(repr(float(v)).removesuffix(".0") for v in row) for row in values)
     lines = [",".join(names), *rows]
     if output is None:
@@ -110,7 +110,7 @@ def clear_errors() -> Iterator[None]:
 
 
 def stopped(what: str, arguments: Sequence[str]) -> NoReturn:
-    """Print the state after Ctrl-C and the command that goes on; exit with status 130."""
+    """Print the state after Ctrl-C and the command that resumes the run; exit with status 130."""
     command = shlex.join(["gpflow-sparse", *arguments])
     click.echo(f"{what}; go on with\n\n    {command}\n", err=True)
     sys.exit(130)

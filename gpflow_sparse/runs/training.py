@@ -75,7 +75,7 @@ def run(
         try:
             trained.append(train(baseline, dataset, folder, resume=resume))
             record = _summary(config, dataset, trained)
-        except Exception as error:  # of whatever kind: it is not worth the model
+        except Exception as error:  # of any kind: the model itself is already trained
             reason = str(error).split("\n")[0] or type(error).__name__
             print_progress(f"{_title(baseline)} failed, and the run goes on without it: {reason}")
             record["results"].append({"title": _title(baseline), "error": reason})
@@ -92,11 +92,11 @@ def train(
 
     :param dataset: standardized.
     :param folder: of the run; checkpoints go into it until the run is complete.
-    :param resume: go on from the checkpoints there.
+    :param resume: continue from the checkpoints in the folder.
     :param keep: save the model in the folder before it is scored.
     """
     start = time.perf_counter()
-    # the same command gives the same bits; random numbers outside of training follow the seed
+    # equal commands give equal bits; random numbers outside of training follow the seed too
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(config.seed)
     model = build_model(config, dataset)
@@ -163,7 +163,7 @@ def _optimizer(config: RunConfig) -> Any:
 
 
 def _title(config: RunConfig) -> str:
-    """The method and its sizes, such as "SOLVE-GP(256+256)"; of deep models those of each layer."""
+    """Method and sizes of inducing sets, of each layer in deep models: "SOLVE-GP(256+256)"."""
     layers = f", {config.num_layers} layers" if config.num_layers > 1 else ""
     return f"{METHODS[config.method][0]}({'+'.join(map(str, config.sizes))}){layers}"
 

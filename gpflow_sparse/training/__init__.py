@@ -1,4 +1,4 @@
-"""How we maximize: one loop, its steps, its callbacks."""
+"""Training: the loop of `fit`, its steps, optimizers and callbacks."""
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState

@@ -1,4 +1,4 @@
-"""What `fit` calls between steps."""
+"""Callbacks, which `fit` calls after every step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from gpflow_sparse.validation.checks import require_count
 
 
 class FitState(NamedTuple):
-    """What a callback sees after a step."""
+    """State of training that is passed to a callback after a step."""
 
     step: int
     """Steps done, from 1."""
@@ -23,15 +23,15 @@ class FitState(NamedTuple):
 
 
 Callback = Callable[[FitState], Any]
-# Of EarlyStopping, in a checkpoint.
-_MEMORY = {"best": float | None, "stale": int, "recent": list[float]}
+# Types in the state of EarlyStopping in a checkpoint.
+_STATE_TYPES = {"best": float | None, "stale": int, "recent": list[float]}
 
 
 class EarlyStopping:
     """
     Stop when the objective, or the log density of held-out rows, no longer rises.
 
-    Every ``every`` steps the score is the mean objective since the last look, or, with
+    Every ``every`` steps the score is the mean objective since the last check, or, with
     ``validation``, the mean log density per held-out row.
     """
 
@@ -45,9 +45,9 @@ class EarlyStopping:
     ) -> None:
         """
         :param validation: held-out ``(X, Y)``; never the test rows.
-        :param every: steps between looks.
-        :param patience: looks without a rise before stopping.
-        :param min_delta: what counts as a rise, in nats.
+        :param every: steps between checks.
+        :param patience: checks without a rise before stopping.
+        :param min_delta: smallest increase that counts as a rise, in nats.
         """
         require_count(every, "every")
         require_count(patience, "patience")
@@ -78,17 +78,17 @@ class EarlyStopping:
         return self._stale >= self.patience
 
     def get_state(self) -> dict[str, Any]:
-        """What a checkpoint has to keep."""
+        """State to be kept in a checkpoint."""
         best = self.best if np.isfinite(self.best) else None
         return {"best": best, "stale": self._stale, "recent": self._recent}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """
-        Take up what :meth:`get_state` returned.
+        Restore a state that :meth:`get_state` returned.
 
         :raises ValueError: for anything else.
         """
-        require_type(state, _MEMORY, "the memory of EarlyStopping", "start the run anew")
+        require_type(state, _STATE_TYPES, "the state of EarlyStopping", "start the run anew")
         self.best = -np.inf if state["best"] is None else state["best"]
         self._stale = state["stale"]
         self._recent = list(state["recent"])
@@ -96,7 +96,7 @@ class EarlyStopping:
 
 def as_callback(callback: Any) -> Callback:
     """
-    A GPflow monitor, group or task as a callback; anything else callable stays as it is.
+    A GPflow monitor, group or task as a callback; other callables are returned unchanged.
 
     :raises ValueError: if it is not callable.
     """

@@ -18,17 +18,17 @@ from gpflow_sparse.training.state import STRUCTURE_VERSION, Progress, Snapshot
 
 try:
     import fcntl
-except ImportError:  # Windows, where two runs in one folder are not told from each other
+except ImportError:  # Windows, where a second run in the same folder is not detected
     fcntl = None  # type: ignore[assignment]
 
 _NAME = re.compile(r"checkpoint-\d{9,}\.safetensors")
 _LOCK = ".lock"
-# What a held lock is reported as; any other error means that this file system has no locks.
+# Error numbers of a lock that is held; any other means that this file system has no locks.
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
-# The one before is kept in case the newest is damaged.
+# Number of checkpoints kept: the second newest, in case the newest is damaged.
 _KEPT = 2
 
-# Of the JSON record "run" in a checkpoint's header.
+# Types of the fields of the JSON record "run" in a checkpoint's header.
 _SCHEMA = {
     "step": int,
     "hooks": list,
@@ -41,18 +41,18 @@ _SCHEMA = {
 
 
 class CheckpointFolder:
-    """The checkpoints of one run, which holds the folder while it lasts."""
+    """The checkpoints of one run, which locks the folder until it ends."""
 
     def __init__(self, directory: Any, settings: dict[str, Any], *, resume: bool) -> None:
         """
-        :param settings: what has to be the same for a run to be resumed.
-        :raises ValueError: if the folder cannot be one or written to, if another run holds it, or
+        :param settings: settings that must be equal for a run to be resumed.
+        :raises ValueError: if the path is no writable folder, if another run has locked it, or
             if it holds checkpoints and ``resume`` is false.
         """
         try:
             self.path = files.as_path(Path(directory), "checkpoint_dir")
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115, held until the run leaves
+            self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115, open until the run ends
         except (TypeError, OSError) as error:
             raise ValueError(
                 f"checkpoint_dir must be a folder to write to, got {directory!r}: {error}."
@@ -70,7 +70,7 @@ class CheckpointFolder:
         except ValueError:
             self._lock.close()
             raise
-        for piece in self.path.glob(files.TEMPORARY):  # of a run killed while it wrote
+        for piece in self.path.glob(files.TEMPORARY):  # left by a run that was killed
             piece.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
@@ -96,11 +96,11 @@ class CheckpointFolder:
 
     def save(self, snapshot: Snapshot, progress: Progress) -> None:
         """
-        Write a checkpoint; the oldest go once it is safely there.
+        Write a checkpoint, then delete the oldest.
 
-        A disk that is full does not end a run: it is warned of, and the checkpoint before stays.
+        A full disk does not end a run: a warning is given, and the previous checkpoint is kept.
 
-        :raises ValueError: if the memory of a callback is not made of plain values.
+        :raises ValueError: if the state of a callback is not made of plain values.
         """
         step = snapshot.step
         arrays = snapshot.variables | {
@@ -129,7 +129,7 @@ class CheckpointFolder:
         """
         The newest checkpoint that can be read, or None if there is none.
 
-        :raises ValueError: if it is of a run with other settings, or all are damaged.
+        :raises ValueError: if it belongs to a run with other settings, or all are damaged.
         """
         present = self._newest_first()
         for path in present:
@@ -140,7 +140,7 @@ class CheckpointFolder:
                 record = parse_json(header.get("run", ""), _SCHEMA, str(path), "delete it")
                 found = _unpack(record, arrays, path)
             except ValueError as error:
-                warnings.warn(f"{error} Looking for the one before.", stacklevel=4)
+                warnings.warn(f"{error} Looking for the previous one.", stacklevel=4)
                 continue
             _require_same(_settings_today(record["settings"], self._settings), self._settings, path)
             return found
@@ -154,14 +154,14 @@ class CheckpointFolder:
 
 def remove_checkpoints(directory: Path) -> None:
     """
-    Remove what :class:`CheckpointFolder` wrote, and the folder if nothing else is in it.
+    Remove the files of a :class:`CheckpointFolder`, and the folder if nothing else is in it.
 
-    :param directory: need not be there.
+    :param directory: need not exist.
     """
     for path in (*_checkpoints_in(directory), *directory.glob(files.TEMPORARY)):
         path.unlink(missing_ok=True)
     lock = directory / _LOCK
-    with contextlib.suppress(OSError):  # the folder is not there, or not empty
+    with contextlib.suppress(OSError):  # the folder does not exist, or is not empty
         if lock.stat().st_size == 0:
             lock.unlink()
         directory.rmdir()
@@ -187,9 +187,9 @@ def _as_text(record: dict[str, Any]) -> str:
 
 def _settings_today(stored: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
     """
-    Settings of a checkpoint, without a description of the model that is made in another way now.
+    Settings of a checkpoint; a model description in an older format is replaced by today's.
 
-    The names and shapes of variables are compared all the same where they are restored.
+    Names and shapes of variables are still compared when they are restored.
     """
     model: Any = stored.get("model")
     text = model.get("structure") if isinstance(model, dict) else None
@@ -214,7 +214,7 @@ def _require_same(
 
 
 def _brief(value: Any) -> str:
-    """A setting for an error: escaped, and cut short however long or deep it is."""
+    """A setting as text for an error message: escaped and shortened."""
     return repr(value)[1:-1][:100] if isinstance(value, str) else reprlib.repr(value)
 
 

@@ -1,4 +1,4 @@
-"""The members of a model that `fit` uses beside GPflow's ``training_loss``."""
+"""Protocols of the members of a model that `fit` uses beside GPflow's ``training_loss``."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -11,10 +11,10 @@ Data = tuple[tf.Tensor, tf.Tensor]
 @runtime_checkable
 class RowwiseModel(Protocol):
     """
-    A model with variables so long that a training step updates some of their rows only.
+    A model with variables so long that a training step updates only some of their rows.
 
     `fit` calls :meth:`sparse_step` where it would otherwise compute gradients of ``training_loss``
-    for all variables, and accepts sparse optimizers only. All other models need nothing but
+    for all variables, and accepts sparse optimizers only. All other models need only
     GPflow's ``training_loss``.
     """
 
@@ -24,7 +24,7 @@ class RowwiseModel(Protocol):
 
     @property
     def long_variables(self) -> tuple[tf.Variable, ...]:
-        """Variables of which a step updates some rows."""
+        """Variables of which a step updates only some rows."""
 
     @property
     def small_variables(self) -> Sequence[tf.Variable]:
@@ -38,11 +38,11 @@ class RowwiseModel(Protocol):
 
         :param move: whether to change any variable.
         :param scale: fraction of the step that is taken.
-        :return: the loss, and whether it and its gradients are finite; nothing moves if not.
+        :return: the loss, and whether it and its gradients are finite; if not, nothing is changed.
         """
 
     def step_gradients(self, data: Data) -> tuple[tf.Tensor, Sequence[tuple[Any, tf.Variable]]]:
-        """The loss and gradients of such a step, to find out why one failed."""
+        """Loss and gradients of :meth:`sparse_step`, for the diagnosis of a failed step."""
 
 
 class TrainingHooks(Protocol):

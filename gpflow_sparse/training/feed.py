@@ -1,4 +1,4 @@
-"""Where a training step gets its rows from."""
+"""Sources of the batches of training: arrays, memory-mapped arrays and data sets."""
 
 import functools
 import zlib
@@ -13,23 +13,23 @@ from gpflow_sparse.validation import checks
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
-# Rows of a file on disk that tell it from another.
+# Rows of a file on disk from which its checksum is computed.
 _SAMPLED_ROWS = 1000
 
 
 class Feed(NamedTuple):
-    """Arguments of every step, by its number, and how a compiled step turns them into a batch."""
+    """Batches by step: arguments of a compiled step, and the function that gathers its rows."""
 
     at: Callable[[int], tuple[Any, ...]]
-    """Arguments of step 0, 1, ...; any step can be asked for, the next one is the cheapest."""
+    """Arguments of step 0, 1, ..., in any order; consecutive steps are the cheapest."""
     lookup: Callable[..., Data]
-    """From those arguments to ``(X, Y)``, inside the compiled step."""
+    """The batch ``(X, Y)`` of these arguments, inside the compiled step."""
     num_rows: int | None
     """N, or None where the source does not say."""
     batch_size: int | None
     """Rows per step, or None where the source decides."""
     fingerprint: str
-    """Tells one source from another, as far as that can be seen without reading all of a disk."""
+    """Types, shapes and a checksum of the data; of data on disk or in a dataset, of a sample."""
 
 
 def open_feed(
@@ -38,11 +38,11 @@ def open_feed(
     """
     A feed over arrays, memory-mapped arrays or a batched ``tf.data.Dataset``.
 
-    Arrays become tensors once and are gathered in the graph; a batch that is all the data is not
+    Arrays become tensors once and are gathered in the graph; a full batch is not
     gathered at all. ``np.memmap`` arrays stay on disk and are gathered on the host. Rows come in
     the order of a fresh permutation per epoch. A dataset is repeated; its own order is kept.
 
-    :param validate: the guard for ``(X, Y)``.
+    :param validate: check of ``(X, Y)``, which returns them as tensors.
     :raises ValueError: for a ``batch_size`` that does not fit.
     """
     if isinstance(data, tf.data.Dataset):
@@ -64,11 +64,11 @@ def open_feed(
 
 class RowBatches:
     """
-    Row numbers of every batch: consecutive pieces of one endless row of permutations.
+    Row numbers of every batch: consecutive pieces of an endless sequence of permutations.
 
-    The rows left over at the end of an epoch open the next batch, so each row comes up equally
-    often. Each epoch's permutation follows from the seed and the number of the epoch alone, so a
-    resumed run finds its place without replaying what came before.
+    A batch may continue into the next epoch, so every row is used equally
+    often. The permutation of an epoch depends only on the seed and the number of the epoch, so a
+    resumed run continues without replaying earlier steps.
     """
 
     def __init__(self, num_rows: int, batch_size: int, seed: int) -> None:
@@ -89,16 +89,16 @@ class RowBatches:
 
 class _DatasetReader:
     """
-    Elements of a repeated dataset by number, each checked when it comes.
+    Elements of a repeated dataset by number, each checked when it is read.
 
-    Ahead, it reads on: a second iterator over a shuffled dataset would come in another order. Only
-    to go back is the dataset opened anew.
+    One iterator is kept, since a second one over a shuffled dataset would have another order. The
+    dataset is iterated anew only to go back.
     """
 
     def __init__(self, data: tf.data.Dataset, validate: Callable[[Any], Data]) -> None:
         self._data = data.repeat().prefetch(tf.data.AUTOTUNE)
         self._validate = validate
-        self._position = -1  # of the element in hand
+        self._position = -1  # number of the current element
         self._stream = iter(self._data)
         self._element: Any = None
 
@@ -128,7 +128,7 @@ def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) 
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise ValueError(f"data must yield pairs (X [n, D], Y [n, P]), got elements {spec}.")
     read = _DatasetReader(data, validate)
-    first = read(0)  # of a dataset as a whole, all that can be seen without reading it
+    first = read(0)  # the only element that can be compared without reading all
     return Feed(read, lambda X, Y: (X, Y), None, None, f"tf.data {spec} {_checksum(*first)}")
 
 
@@ -150,7 +150,7 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
             return validate(batch)
         except ValueError as error:
             bad = _rows_not_finite(*batch)
-            where = f" In the arrays: row {order[bad[0]]}." if len(bad) else ""
+            where = f" It is row {order[bad[0]]} of the arrays." if len(bad) else ""
             raise ValueError(f"{error}{where}") from error
 
     sample = np.linspace(0, len(X) - 1, min(len(X), _SAMPLED_ROWS)).astype(int)
@@ -163,7 +163,7 @@ def _checksum(X: Any, Y: Any) -> str:
 
 
 def _rows_not_finite(*arrays: np.ndarray) -> np.ndarray:
-    """Row numbers, of arrays of any type."""
+    """Numbers of the rows with NaN or infinity, in arrays of any type."""
     good = np.ones(len(arrays[0]), dtype=bool)
     for values in arrays:
         if values.dtype.kind == "f":
@@ -180,7 +180,7 @@ def _batch_size(batch_size: int | None, num_rows: int) -> int:
 
 
 def data_guard(model: Any) -> Callable[[Any], Data]:
-    """The check of ``(X, Y)`` that fits ``model``, also for models of GPflow's own."""
+    """The check of ``(X, Y)`` for a model of this package or of GPflow."""
     own = getattr(model, "_require_data", None)
     if own is not None:
         return own

@@ -1,4 +1,4 @@
-"""The one training loop."""
+"""The function `fit`: arguments, their checks and defaults, and the history of a run."""
 
 import contextlib
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _DEFAULT_GAMMA = 0.1
 
 @dataclass(frozen=True)
 class History:
-    """What happened, step by step."""
+    """Objective and time of every step of a training run."""
 
     elbo: np.ndarray
     """Objective of each step's batch, in nats, ``[num_steps]``."""
@@ -35,7 +35,7 @@ class History:
     stopped_early: bool
     """Whether a callback ended the run."""
     recoveries: tuple[str, ...] = ()
-    """What failed on the way, and what was done about it; empty if all went well."""
+    """Failures during training and the remedies taken, one sentence each."""
 
     @property
     def num_steps(self) -> int:
@@ -66,12 +66,11 @@ def fit(
     Works for every model of this package and for GPflow's own, but for CGLB, which GPflow itself
     cannot compile.
 
-    A step whose loss, gradients or natural step are not finite moves nothing. The run goes back to
+    A step whose loss, gradients or natural step are not finite changes nothing. The run returns to
     its last good snapshot, raises ``model.jitter`` tenfold if a factorization failed, halves the
-    step size, warns, and goes on; ``History.recoveries`` keeps what happened. After three failures
+    step size, warns, and continues; ``History.recoveries`` lists this. After three failures
     in a row the model is left in its last good state and :class:`TrainingError` names the matrix,
-    parameter or data column at fault. The first Ctrl-C is held back until the step in progress is
-    done.
+    parameter or data column at fault. The first Ctrl-C takes effect after the step in progress.
 
     :param model: changed in place.
     :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, a ``tf.data.Dataset`` of
@@ -80,37 +79,37 @@ def fit(
         rate schedules included, or a sparse one of ``gpflow_sparse.training``; default
         ``adam(0.01)``. Models with row-wise updates take sparse ones only; default
         ``SparseAdagrad`` with a rate that falls from 0.1 to 0, for SWSGP ``SparseAdam`` from 0.02.
-    :param num_steps: how many steps; or give
-    :param num_epochs: how many passes over the data.
+    :param num_steps: number of steps; exactly one of this and
+    :param num_epochs: number of passes over the data.
     :param batch_size: rows per step; default all data up to 1024 rows, else 1024.
-    :param natural_gradients: move ``(q_mu, q_sqrt)`` of each inducing set by natural gradients of
-        step size 0.1, or of the size given, and only the rest by the optimizer. All steps of an
-        iteration share one evaluation of the objective. As with GPflow's ``NaturalGradient``, the
-        pairs move whether or not they are set trainable.
+    :param natural_gradients: update ``(q_mu, q_sqrt)`` of each inducing set by natural gradients of
+        step size 0.1, or of the size given, and only the other parameters by the optimizer. All
+        updates of a step share one evaluation of the objective. As with GPflow's
+        ``NaturalGradient``, the pairs are updated whether or not they are set trainable.
     :param callbacks: called as ``callback(FitState)`` after each step, a true return value ends the
-        run; GPflow monitors and monitor tasks are called as ``monitor(step)``. A callback with
-        ``get_state`` and ``set_state`` has its memory checkpointed. Steps taken again after a
-        failure are called again.
-    :param checkpoint_dir: folder for checkpoints of parameters, optimizer, step, place in the data,
-        callbacks and history; None writes none. Each is one file, renamed into place once it is
-        complete, and the last two are kept.
+        run; GPflow monitors and monitor tasks are called as ``monitor(step)``. The state of a
+        callback with ``get_state`` and ``set_state`` is checkpointed. Callbacks are called again
+        for steps that are repeated after a failure.
+    :param checkpoint_dir: folder for checkpoints of parameters, optimizer, step, position in the
+        data, callbacks and history; None writes none. Each is one file, written as a whole or not
+        at all; the last two are kept.
     :param checkpoint_every: steps between checkpoints, and between snapshots to go back to.
-    :param resume: go on from the newest checkpoint of ``checkpoint_dir``; start if there is none.
+    :param resume: continue from the newest checkpoint of ``checkpoint_dir``, if there is one.
         Everything but the number of steps must be as it was. A ``tf.data.Dataset`` is read up to
-        its place, and comes in the same order only if its own shuffling is seeded.
-    :param seed: of the order of the rows and of what the model draws: step ``k`` draws from
+        that step, and has the same order only if its own shuffling is seeded.
+    :param seed: seed of the order of the rows and of the draws of the model: step ``k`` draws from
         ``(seed, k)``, whatever else the process draws. Some of GPflow's likelihoods, such as
-        ``Softmax``, draw by stateful operations; these follow ``seed`` too, but go on from step to
-        step.
-    :param deterministic: equal runs end with the same bits, one that is killed and resumed too.
+        ``Softmax``, draw by stateful operations; these follow ``seed`` too, but depend on all
+        steps before.
+    :param deterministic: equal runs end with the same bits, resumed runs included.
         Turns on TensorFlow's op determinism for the whole process, and with it sets TensorFlow's
-        global seed, without which nothing could be drawn any more. A step whose likelihood has
+        global seed, without which random operations would raise. A step whose likelihood has
         stateful draws is traced again every ``checkpoint_every`` steps.
     :param progress: draw a progress bar if standard error is a terminal.
     :return: the history, steps before a resumption included.
     :raises ValueError: for data or options that do not fit the model, before the first step; for a
         checkpoint of another run.
-    :raises TrainingError: when numbers are not finite and nothing helps.
+    :raises TrainingError: if NaN or infinity occurs and no remedy helps.
     :raises TrainingInterrupted: (a ``KeyboardInterrupt``) after Ctrl-C; model and checkpoint hold
         the last step.
     """
@@ -174,7 +173,7 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
         raise ValueError(f"data is needed: {kind} does not hold its data.")
     keep_back = hook(model, "keep_back")
     rows = data if keep_back is None else keep_back(data, seed)
-    if rows is not data and batch_size is not None:  # of all rows, until some are kept back
+    if rows is not data and batch_size is not None:  # may exceed the rows left for training
         batch_size = min(checks.require_count(batch_size, "batch_size"), len(rows[0]))
     feed = open_feed(rows, batch_size, seed, data_guard(model))
     if hasattr(model, "num_data"):
@@ -184,9 +183,9 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
 
 def _require_num_data(model: Any, feed: Feed, num_rows: int | None) -> None:
     """
-    Minibatches count for all the data only if the model knows how many rows there are.
+    Require the ``num_data`` by which the objective of a minibatch is scaled to all rows.
 
-    :param num_rows: of the data, those kept back from training too; None if it is not known.
+    :param num_rows: rows of the data, held-out ones included; None if not known.
     """
     if num_rows is None:
         if model.num_data is None:

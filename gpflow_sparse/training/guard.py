@@ -1,4 +1,4 @@
-"""Why a step failed: the batch once more, eagerly, looked at from the data to the gradients."""
+"""Diagnosis of a failed step: its batch is evaluated again eagerly, from data to gradients."""
 
 from typing import Any, NamedTuple
 
@@ -20,23 +20,23 @@ _COINCIDE = 1e-6
 
 
 class TrainingError(RuntimeError):
-    """Training met numbers that are not finite and could not be cured; the message says where."""
+    """NaN or infinity in training that no remedy removed; the message names its origin."""
 
 
 class Diagnosis(NamedTuple):
-    """What was found."""
+    """Cause of a failed step."""
 
     text: str
     """The failing matrix, parameter, or data column, and its likely cause."""
     jitter_helps: bool = False
-    """A factorization failed."""
+    """Whether a factorization failed that more jitter can make succeed."""
     hopeless: bool = False
-    """The data themselves are at fault: no step size will mend them."""
+    """Whether the data themselves are the cause, which no smaller step can remedy."""
 
 
 def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Diagnosis:
     """
-    Find what is not finite, at the parameters at which the step failed.
+    Find the first quantity that is not finite, at the parameters at which the step failed.
 
     :param batch: ``(X, Y)`` of the step, or None for a model that holds its data.
     :param gamma: size of the natural-gradient step that was taken; 0 for none.
@@ -71,7 +71,7 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
 
 
 def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diagnosis:
-    """The step's own numbers, in order: loss, gradients, natural steps."""
+    """Evaluate the parts of the step in order: loss, gradients, natural-gradient steps."""
     loss, gradients = _loss_and_gradients(model, batch)
     if not _finite(loss):
         return Diagnosis(f"the objective is {-float(loss)}. {_worst_row(model, batch)}")
@@ -90,13 +90,13 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
                 f"a natural-gradient step of size {gamma:g} is not finite: take a smaller one"
             )
     return Diagnosis(
-        "the failure did not come back when the batch was run again. Likely causes: random numbers "
+        "the failure did not occur again on the same batch. Likely causes: random numbers "
         f"that {_who_draws(model)}, a natural-gradient step at the edge of the float type"
     )
 
 
 def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, Any]]:
-    """Gradients by the path of their variable; of some rows, where a step sees some rows."""
+    """Loss, and gradients by the path of their variable; for row-wise updates, of the rows used."""
     variables = named_variables(model)
     if isinstance(model, RowwiseModel) and batch is not None:
         names = {variable.ref(): name for name, variable in variables.items()}
@@ -116,7 +116,7 @@ def _who_draws(model: Any) -> str:
 
 
 def _factor_covariance(model: gpflow.models.GPModel) -> None:
-    """GPflow's own models let a failed factorization through as NaN: look here, with a name."""
+    """Factor the covariance of the prior, since GPflow's models turn a failure into NaN."""
     inducing = getattr(model, "inducing_variable", None)
     if isinstance(inducing, InducingPoints):
         K = Kuu(inducing, model.kernel, jitter=gpflow.config.default_jitter())
@@ -131,7 +131,7 @@ def _factor_covariance(model: gpflow.models.GPModel) -> None:
 
 
 def _suspects(model: gpflow.models.GPModel) -> str:
-    """What about this model makes factorizations fail."""
+    """Properties of the model that are likely to make factorizations fail, as text."""
     found = []
     sets = getattr(getattr(model, "inducing_variable", None), "sets", None)
     sets = [getattr(model, "inducing_variable", None)] if sets is None else sets
@@ -154,7 +154,7 @@ def _suspects(model: gpflow.models.GPModel) -> str:
 
 
 def _worst_row(model: gpflow.models.GPModel, batch: Any) -> str:
-    """The row whose expected log likelihood is not finite, and its largest entry."""
+    """Text on the first row whose expected log likelihood is not finite, and likely causes."""
     advice = (
         "Likely causes: a learning rate that is too large, data that are not standardized, float32 "
         "with a tiny noise variance"
@@ -164,7 +164,7 @@ def _worst_row(model: gpflow.models.GPModel, batch: Any) -> str:
     X, Y = batch
     try:
         mean, variance = model.predict_f(X)
-    except ValueError:  # a model whose posterior comes after training
+    except ValueError:  # a model without a posterior before `fit_posterior`
         return advice
     parts = {"mean": mean, "variance": variance}
     parts["expected log likelihood"] = model.likelihood.variational_expectations(
@@ -189,7 +189,7 @@ def _largest_entry(X: Any, Y: Any, row: int) -> tuple[str, int, float]:
 
 
 def _path(name: str) -> str:
-    """A variable's path as a user writes it."""
+    """The path of a variable as a user writes it."""
     return name.replace("._pretransformed_input", "")
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C between steps, not inside one."""
+"""Handling of Ctrl-C, which is held back until a step is complete."""
 
 import signal
 import sys
@@ -8,12 +8,12 @@ from typing import Any
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended a run; the message says after which step, and how to go on."""
+    """Ctrl-C ended a run; the message says after which step, and how to resume."""
 
 
 class InterruptGuard:
     """
-    Holds the first Ctrl-C back until the step in progress is done; a second one acts at once.
+    A context that holds the first Ctrl-C back until the step is done; a second acts at once.
 
     It does nothing outside of the main thread, where Python delivers no signals; nor where SIGINT
     is ignored, as in the background of a shell script, or handled by other code than Python.

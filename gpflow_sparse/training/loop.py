@@ -27,7 +27,7 @@ _MOST_FAILURES = 3
 _SHORTER = 0.5
 _MORE_JITTER = 10.0
 _ADVICE = (
-    "If these numbers came about in training, take a smaller learning rate or smaller natural "
+    "If this happened during training, take a smaller learning rate or smaller natural "
     "steps, and standardize the data."
 )
 
@@ -37,10 +37,10 @@ class TrainingLoop:
     """
     One run of `fit`.
 
-    A snapshot is taken every ``every`` steps and counts as good once the step after it has met
-    finite numbers only. A failed step moves nothing; the run goes back to the good snapshot and
+    A snapshot is taken every ``every`` steps and counts as good once the step after it has been
+    finite. A failed step changes nothing; the run goes back to the good snapshot and
     takes the same batches again, with more jitter if a factorization failed and with half the step
-    size. Without a new good snapshot, the third failure ends it.
+    size. The third failure without a new good snapshot ends the run.
     """
 
     model: gpflow.models.GPModel
@@ -53,7 +53,7 @@ class TrainingLoop:
     every: int
     checkpoints: CheckpointFolder | None = None
     data: Any = None
-    """All data as `fit` was given them."""
+    """All data that were passed to `fit`."""
 
     def __post_init__(self) -> None:
         self.progress = Progress()
@@ -70,7 +70,7 @@ class TrainingLoop:
         """
         Continue from the newest checkpoint, if there is one.
 
-        :raises ValueError: if it is of another run, or beyond ``total`` steps.
+        :raises ValueError: if it belongs to another run, or has more than ``total`` steps.
         """
         found = self.checkpoints.newest() if self.checkpoints else None
         if found is None:
@@ -90,12 +90,12 @@ class TrainingLoop:
 
     def run(self, total: int, bar: FitProgress) -> None:
         """
-        Train until ``total`` steps are done or a callback says stop.
+        Train until ``total`` steps are done or a callback asks to stop.
 
         :raises TrainingError: if a failure cannot be cured; the model then is in its last good
             state.
-        :raises TrainingInterrupted: after Ctrl-C, with everything in place; in the last step too,
-            so that the script around it stops.
+        :raises TrainingInterrupted: after Ctrl-C, with checkpoint and model complete; in the last
+            step too, so that the calling script stops.
         """
         start = time.perf_counter() - (self.progress.seconds or [0.0])[-1]
         with InterruptGuard() as interrupt:
@@ -109,7 +109,7 @@ class TrainingLoop:
         if self.checkpoints and (complete or not (self.deterministic and self._stateful_draws)):
             self.checkpoints.save(self._state.take(self.progress.step), self.progress)
         if interrupt.requested:
-            raise TrainingInterrupted(self._how_to_go_on(total, complete))
+            raise TrainingInterrupted(self._interruption_message(total, complete))
 
     def _compile(self) -> Step:
         self._fresh = True
@@ -138,7 +138,7 @@ class TrainingLoop:
         self.progress.stopped = sum(bool(callback(state)) for callback in self.callbacks) > 0
 
     def _verify(self) -> bool:
-        """Whether the loss at the present parameters is finite, which no step has evaluated."""
+        """Whether the loss is finite at the current parameters, which no step has evaluated."""
         step = self.progress.step
         if step == 0 or (self._good is not None and self._good.step == step):
             return True
@@ -148,7 +148,7 @@ class TrainingLoop:
         return False
 
     def _evaluate(self, step: int, *, move: bool) -> float | None:
-        """The loss of a step, or None if a number was not finite."""
+        """The loss of a step, or None if it or its gradients were not finite."""
         arguments = self._arguments(step)
         if move and self.feed is not None and (prepare := hook(self.model, "prepare_step")):
             lookup = self.feed.lookup
@@ -172,11 +172,11 @@ class TrainingLoop:
         return float(loss) if bool(finite) else None
 
     def _seed_of(self, step: int) -> tf.Tensor:
-        """The seed ``[2]`` of what the model draws in a step."""
+        """The seed ``[2]`` of the draws of the model in a step."""
         return tf.constant([self.seed, step], tf.int64)
 
     def _prepare_data(self, step: int) -> None:
-        """Work on all rows, at the first snapshot of an epoch: it costs no more than the epoch."""
+        """Call the hooks that need all rows, at the first snapshot of an epoch."""
         if self.feed is None:
             return
         epoch = _snapshots_per_epoch(self.feed, self.every) * self.every
@@ -217,7 +217,7 @@ class TrainingLoop:
         :raises TrainingError: if nothing is left to change, or it has not helped.
         """
         batch = None if self.feed is None else self.feed.lookup(*self._arguments(step))
-        with random_draws.seeded(self._seed_of(step)):  # what the step drew, drawn again
+        with random_draws.seeded(self._seed_of(step)):  # the same draws as in the step
             found = diagnose(self.model, batch, self.progress.scale * self.gamma)
         text = f"step {step + 1}: {found.text.rstrip('.')}; {self._go_back()}"
         given_up = found.hopeless or len(self._tried) + 1 >= _MOST_FAILURES
@@ -236,7 +236,7 @@ class TrainingLoop:
         self._step = self._compile()
 
     def _go_back(self) -> str:
-        """Restore the good state, if there is one; say so."""
+        """Restore the last good snapshot, if there is one; return a text on it."""
         self._pending = None
         if self._good is None:
             return "nothing has moved"
@@ -246,7 +246,7 @@ class TrainingLoop:
         return f"the model is back at step {self._good.step}"
 
     def _cures(self, found: Diagnosis) -> str:
-        """Change what may help; say what was changed."""
+        """Raise the jitter and shorten the steps where this may help; return a text on it."""
         cures = []
         if found.jitter_helps and hasattr(self.model, "jitter"):
             now = linalg.relative_jitter(self.model.dtype, self.model.jitter)
@@ -257,7 +257,7 @@ class TrainingLoop:
             cures.append(f"{self.progress.scale:g} of the step size")
         return " and ".join(cures)
 
-    def _how_to_go_on(self, total: int, complete: bool) -> str:
+    def _interruption_message(self, total: int, complete: bool) -> str:
         step = self.progress.step
         done = f"fit was interrupted after step {step} of {total}; the model holds it."
         if complete:
@@ -271,7 +271,7 @@ class TrainingLoop:
 
 
 def _snapshots_per_epoch(feed: Feed, every: int) -> int:
-    """Rounded up; 0 where the source does not say how long an epoch is."""
+    """Snapshots per epoch, rounded up; 0 where the length of an epoch is not known."""
     if feed.num_rows is None or feed.batch_size is None:
         return 0
     return -(-feed.num_rows // (feed.batch_size * every))

@@ -1,4 +1,4 @@
-"""Steps that Keras does not have, and the Adam that the training loop uses by default."""
+"""Natural-gradient steps, and Adam with a schedule, the default optimizer of `fit`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,10 +59,10 @@ def require_rate(value: Any, name: str = "learning_rate") -> float:
 
 
 def apply_scaled(optimizer: Any, known: Sequence[tuple[Any, tf.Variable]], scale: float) -> None:
-    """Let an optimizer take a step, or the fraction ``scale`` of it; its memory takes the whole."""
+    """Apply an optimizer's step, or the fraction ``scale`` of it; its slots take all of it."""
     if not known:
         return
-    # no optimizer of Keras lets the rate of a schedule be changed: shorten what it did instead
+    # Keras cannot change the rate of a schedule: shorten the finished step instead
     before = [tf.identity(v) for _, v in known] if scale != 1.0 else []
     optimizer.apply_gradients(known)
     for old, (_, variable) in zip(before, known, strict=False):
@@ -82,9 +82,9 @@ def natural_step(
 
         S_new = R (I + 2 gamma H)^-1 R^T,
 
-    whose lower factor comes from one Cholesky factorization of the reversed middle matrix and one
+    whose lower factor follows from one Cholesky factorization of the reversed middle matrix and one
     triangular solve. For a log-concave likelihood the middle matrix is positive definite whenever
-    gamma <= 1. Where it is not (robust-max, Student's t), ``I + X + X^2 / 2`` takes the place of
+    gamma <= 1. Where it is not (robust-max, Student's t), ``I + X + X^2 / 2`` replaces
     ``I + X``, ``X = 2 gamma H``: the same to first order and always positive definite (Lin, Schmidt
     and Khan, "Handling the positive-definite constraint in the Bayesian learning rule", 2020). Time
     O(M^3 P).
@@ -118,9 +118,9 @@ def natural_step(
 
 def natural_pairs(model: gpflow.models.GPModel) -> tuple[tuple[Parameter, Parameter], ...]:
     """
-    The model's ``(q_mu, q_sqrt)`` pairs that a natural-gradient step can move.
+    The ``(q_mu, q_sqrt)`` pairs of a model that a natural-gradient step can update.
 
-    :raises ValueError: if it has none with full covariances.
+    :raises ValueError: if the model has no pair with a full covariance.
     """
     q_mu = getattr(model, "q_mu", None)
     pairs: tuple[tuple[Parameter, Parameter], ...] = (
@@ -138,7 +138,7 @@ def natural_pairs(model: gpflow.models.GPModel) -> tuple[tuple[Parameter, Parame
 
 
 def _is_full(pair: Any) -> bool:
-    """Whether it is a ``(q_mu, q_sqrt)`` of parameters, the second lower triangular."""
+    """Whether a value is a pair ``(q_mu, q_sqrt)`` of parameters with a full covariance."""
     return (
         isinstance(pair, tuple | list)
         and len(pair) == 2
@@ -151,9 +151,9 @@ def natural_update(
     pair: tuple[Parameter, Parameter], gradients: tuple[tf.Tensor, tf.Tensor], gamma: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Where a natural-gradient step takes one ``(q_mu, q_sqrt)`` pair.
+    Result of a natural-gradient step on one ``(q_mu, q_sqrt)`` pair.
 
-    :param gradients: of the loss, at the pair's unconstrained variables.
+    :param gradients: gradients of the loss at the pair's unconstrained variables.
     :return: values for the pair's unconstrained variables.
     """
     q_mu, q_sqrt = pair
@@ -176,19 +176,19 @@ def move_pair(pair: tuple[Parameter, Parameter], update: tuple[tf.Tensor, tf.Ten
 class NaturalGradients:
     """
     Natural-gradient steps on every ``(q_mu, q_sqrt)`` pair of a model at once, for a training loop
-    of your own; ``fit(..., natural_gradients=gamma)`` takes the same steps in its own.
+    of your own; ``fit(..., natural_gradients=gamma)`` takes the same steps.
 
     Unlike ``gpflow.optimizers.NaturalGradient`` it takes pairs of different sizes in one call, from
-    one evaluation of the loss, and a ``q_sqrt`` with negative numbers on its diagonal, as L-BFGS
+    one evaluation of the loss, and a ``q_sqrt`` with negative entries on its diagonal, as L-BFGS
     may leave it. On other pairs the two take the same step. For GPflow's models and those of this
-    package with full covariances; what a step computes, and its cost, see :func:`natural_step`.
-    The pairs move whether or not they are set trainable.
+    package with full covariances; formulas and cost are in :func:`natural_step`.
+    The pairs are updated whether or not they are set trainable.
     """
 
     def __init__(self, gamma: float = 0.1) -> None:
         """
         :param gamma: step size; 1 solves a conjugate problem with one pair in one step.
-        :raises ValueError: unless it is a finite number of at least 0.
+        :raises ValueError: unless ``gamma`` is a finite number of at least 0.
         """
         self.gamma = require_rate(gamma, "gamma")
 
@@ -197,12 +197,12 @@ class NaturalGradients:
         Take one step, eagerly or inside ``tf.function``.
 
         :param loss_closure: such as ``model.training_loss_closure(data)``.
-        :param model_or_pairs: a model, all of whose pairs move (of a ``DeepGP``, those of the last
-            layer); or a list of ``(q_mu, q_sqrt)`` parameters, ``[M, P]`` and ``[P, M, M]`` each,
-            such as ``model.variational_parameters``.
-        :raises ValueError: for models without full covariances, for anything else that is no pair,
+        :param model_or_pairs: a model, all of whose pairs are updated (of ``DeepGP``, those of the
+            last layer); or a list of parameters ``(q_mu [M, P], q_sqrt [P, M, M])``, such as
+            ``model.variational_parameters``.
+        :raises ValueError: for a model without full covariances, for values that are not pairs,
             and for a loss that does not depend on the pairs.
-        :raises FactorizationError: if the gradients are not finite; then nothing moves.
+        :raises FactorizationError: if the gradients are not finite; then nothing is changed.
         """
         pairs = _require_pairs(model_or_pairs)
         variables = [part.unconstrained_variable for pair in pairs for part in pair]

@@ -25,7 +25,7 @@ class Prefetch:
 
     @classmethod
     def of(cls, model: Any, feed: Feed | None) -> "Prefetch | None":
-        """None for a model that needs none, or a source that cannot go back by a batch."""
+        """None for a model without such a search, and for data that cannot be read at random."""
         if feed is None or feed.num_rows is None or not getattr(model, "can_look_ahead", False):
             return None
         return cls(model, feed)

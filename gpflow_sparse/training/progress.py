@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, silence elsewhere."""
+"""The progress bar of `fit`, drawn on terminals only."""
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -8,7 +8,7 @@ class FitProgress:
     """Shows steps, objective, steps per second and time left while `fit` runs."""
 
     def __init__(self, num_steps: int, *, enabled: bool) -> None:
-        """:param enabled: a wish; nothing is drawn where standard error is not a terminal."""
+        """:param enabled: whether to draw the bar if standard error is a terminal."""
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("fit"),

@@ -1,4 +1,4 @@
-"""L-BFGS for models whose basis is chosen anew between rounds, never within a line search."""
+"""L-BFGS in rounds, between which a model may choose its basis functions anew."""
 
 import time
 from typing import Any
@@ -21,18 +21,18 @@ def fit_in_rounds(
 
     The choice of eigenfunctions in :class:`~gpflow_sparse.models.GRIEF` depends on the
     hyperparameters, and the objective jumps where it changes: by more than a hundred nats with few
-    functions, enough to end a line search. So it is frozen for a few iterations and then made
-    anew, until it no longer changes and L-BFGS has converged.
+    functions, enough to end a line search. So the choice is fixed for a few iterations and then
+    made anew, until it no longer changes and L-BFGS has converged.
 
     :param model: a model that holds its data; without a basis to choose, the rounds are L-BFGS
         started anew.
-    :param num_rounds: at most.
-    :param num_iterations: L-BFGS iterations of a round, at most.
+    :param num_rounds: largest number of rounds.
+    :param num_iterations: largest number of L-BFGS iterations of a round.
     :param progress: draw a progress bar if standard error is a terminal.
     :return: the objective and the seconds since the start at the end of every round;
         ``stopped_early`` if it converged before the last round.
     :raises ValueError: for a model of another kind.
-    :raises TrainingError: if the objective is not finite where a round would begin; the parameters
+    :raises TrainingError: if the objective is not finite at the start of a round; the parameters
         are those of the best round so far. A failure within a round ends that round at the best
         point that it evaluated.
     """
@@ -62,7 +62,7 @@ def fit_in_rounds(
 
 
 class _Loss:
-    """The training loss, which remembers the best point it has seen in a round."""
+    """The training loss, which stores the best point of a round."""
 
     def __init__(self, model: Any) -> None:
         self._variables = model.trainable_variables
@@ -70,7 +70,7 @@ class _Loss:
         self.best = np.inf
 
     def minimize(self, num_iterations: int) -> bool:
-        """:return: whether L-BFGS says that it has converged."""
+        """:return: whether L-BFGS has converged."""
         self.best, self._values = np.inf, [v.numpy() for v in self._variables]
         try:
             result = gpflow.optimizers.Scipy().minimize(

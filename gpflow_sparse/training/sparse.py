@@ -11,28 +11,28 @@ from gpflow_sparse.training.optimizers import adam, apply_scaled, require_rate
 
 Rate = float | Callable[[tf.Tensor], Any]
 
-# Hyperparameters see gradients from few rows and few functions, much noisier than usual.
+# Gradients of hyperparameters from few rows and few functions are much noisier than usual.
 _DENSE_RATE = 0.001
 
 
 class SparseOptimizer(tf.Module):
     """
-    Base class of the optimizers that update some rows of a variable, an entry along its first axis.
+    Base class of the optimizers that update some rows of a variable, slices along its first axis.
 
-    :meth:`move_rows` reads and writes the given rows, of the variable and of the optimizer's memory
-    for it, and nothing else: its cost does not depend on the number of rows, and all other rows
-    keep their bits. Rows that are not updated do not decay, drift or age.
+    :meth:`move_rows` reads and writes only the given rows, of the variable and of its optimizer
+    slots: its cost does not depend on the number of all rows, and other rows, with their moments
+    and step counts, do not change.
 
     A training step is a number of calls to :meth:`move_rows` and at most one to
     :meth:`move_dense`, in any order, then one to :meth:`advance`: only that advances
     ``iterations``, of which the learning rate is a function. :meth:`apply_gradients` is such a
-    step in one call, so that these are also ordinary optimizers, for any model.
+    step in one call, so that these are ordinary optimizers too, for any model.
 
     :param learning_rate: a number of at least 0, a Keras learning-rate schedule, or any function of
         the number of steps done.
     :param dense: a Keras optimizer for the small variables; ``gpflow_sparse.training.adam(0.001)``
         by default.
-    :raises ValueError: for a rate or an optimizer that is neither.
+    :raises ValueError: for another type of rate or optimizer.
     """
 
     def __init__(self, learning_rate: Rate, *, dense: Any = None) -> None:
@@ -45,24 +45,24 @@ class SparseOptimizer(tf.Module):
         self.dense = adam(_DENSE_RATE) if dense is None else dense
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False, name="iterations")
         self._slots: list[list[tf.Variable]] = []
-        # past tf.Module's bookkeeping, whose dictionaries want strings as keys
+        # without tf.Module's tracking of attributes, whose dictionaries need strings as keys
         object.__setattr__(self, "_places", {})
         object.__setattr__(self, "_dense_references", set())
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """``iterations``, all memory, and what ``dense`` holds once it has been built."""
+        """``iterations``, all slots, and the variables of ``dense`` once it has been built."""
         slots = [slot for slots in self._slots for slot in slots]
         held = self.dense.variables if self._dense_references else []
         return [self.iterations, *slots, *(held() if callable(held) else held)]
 
     def build(self, rows: Iterable[tf.Variable], dense: Iterable[tf.Variable] = ()) -> None:
         """
-        Make the memory for these variables, once.
+        Create the slots of these variables, once.
 
-        :param rows: variables that this optimizer moves.
-        :param dense: small ones, which the optimizer ``dense`` moves.
-        :raises ValueError: if there is memory for other variables, or one is not a ``tf.Variable``.
+        :param rows: variables that this optimizer updates.
+        :param dense: small variables, which the optimizer ``dense`` updates.
+        :raises ValueError: if there are slots of other variables, or one is not a ``tf.Variable``.
         """
         rows, dense = list(rows), list(dense)
         for variable in [*rows, *dense]:
@@ -86,15 +86,15 @@ class SparseOptimizer(tf.Module):
         scale: float | tf.Tensor = 1.0,
     ) -> tf.Tensor:
         """
-        Move some rows of a variable, down a loss.
+        Update some rows of a variable by a step down a loss.
 
         O(u) time and memory for u rows, whatever the size of the variable.
 
-        :param variable: built on first use if it has not been yet.
-        :param indices: which rows ``[u]``; none twice, which is not checked.
-        :param gradient: of the loss at these rows, ``[u, ...]``.
-        :param scale: fraction of the step to be taken; the memory takes the whole of it.
-        :return: what was added to these rows, ``[u, ...]``.
+        :param variable: its slots are created on first use.
+        :param indices: different row numbers ``[u]``, which is not checked.
+        :param gradient: gradient of the loss at these rows, ``[u, ...]``.
+        :param scale: fraction of the step to be taken; the slots take all of it.
+        :return: change of these rows, ``[u, ...]``.
         :raises ValueError: for shapes that do not fit each other.
         """
         if not variable.shape.rank:
@@ -111,7 +111,7 @@ class SparseOptimizer(tf.Module):
 
     def move_dense(self, pairs: Iterable[tuple[Any, tf.Variable]], scale: float = 1.0) -> None:
         """
-        Move small variables by the optimizer ``dense``; once in a step, since that counts its own.
+        Update small variables by the optimizer ``dense``, which counts each call as a step.
 
         :param pairs: gradients and variables.
         :param scale: fraction of the step to be taken.
@@ -122,16 +122,16 @@ class SparseOptimizer(tf.Module):
         apply_scaled(self.dense, known, scale)
 
     def advance(self) -> None:
-        """Count one training step; call it last, however many variables the step has moved."""
+        """Count one training step; to be called once, after all variables have been updated."""
         self.iterations.assign_add(1)
 
     def apply_gradients(self, pairs: Iterable[tuple[Any, tf.Variable]]) -> None:
         """
         One whole step, as a Keras optimizer takes it.
 
-        Rows that an ``IndexedSlices`` gradient names more than once get the sum, as in the loss; a
-        dense gradient moves all rows. Variables built as ``dense`` are left to that optimizer,
-        pairs without a gradient are passed over, and variables new to this optimizer are built.
+        Gradients of a row that an ``IndexedSlices`` names more than once are summed; a
+        dense gradient updates all rows. Variables built as ``dense`` are left to that optimizer,
+        pairs without a gradient are skipped, and slots of new variables are created.
 
         :param pairs: gradients and variables.
         """
@@ -149,7 +149,7 @@ class SparseOptimizer(tf.Module):
         self.advance()
 
     def get_config(self) -> dict[str, Any]:
-        """The settings, as plain values: a schedule by its kind and its own settings."""
+        """Settings as plain values; a schedule by its class and its own settings."""
         rate = self.learning_rate
         return {
             "learning_rate": _config_of(rate) if callable(rate) else float(rate),
@@ -158,13 +158,13 @@ class SparseOptimizer(tf.Module):
 
     @abstractmethod
     def _new_slots(self, variable: tf.Variable) -> list[tf.Tensor]:
-        """Memory for a variable at the start; axis 0 of each goes along the variable's rows."""
+        """Initial slots of a variable, with one entry per row along their first axis."""
 
     @abstractmethod
     def _step(
         self, memory: Sequence[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
     ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-        """The values to subtract from some rows, and the new memory of these rows."""
+        """The values to subtract from some rows, and the new slots of these rows."""
 
     def _move_all(self, variable: tf.Variable, gradient: tf.Tensor) -> None:
         slots = self._slots_of(variable)
@@ -182,7 +182,7 @@ class SparseOptimizer(tf.Module):
         place = self._places.get(variable.ref())
         if place is None:
             _require_variable(variable)
-            with tf.init_scope():  # out of any function that is being traced
+            with tf.init_scope():  # outside of any function that is being traced
                 new = [tf.Variable(slot, trainable=False) for slot in self._new_slots(variable)]
             place = self._places[variable.ref()] = len(self._slots)
             self._slots.append(new)
@@ -219,9 +219,9 @@ class SparseAdagrad(SparseOptimizer):
     :param learning_rate: see :class:`SparseOptimizer`.
     :param initial_accumulator: ``a`` at the start; 0 makes a row's first step as long as the rate,
         whatever the size of its gradient.
-    :param epsilon: keeps a row that has seen no gradient from 0 / 0.
+    :param epsilon: avoids 0 / 0 for a row whose gradients were all zero.
     :param dense: see :class:`SparseOptimizer`.
-    :raises ValueError: for a rate or an optimizer that is neither, or other negative settings.
+    :raises ValueError: for another type of rate or optimizer, or negative settings.
     """
 
     def __init__(
@@ -256,15 +256,15 @@ class SparseAdam(SparseOptimizer):
 
     With ``t`` a row's own count of steps, ``p <- beta_1 p + (1 - beta_1) g``, ``s <- beta_2 s +
     (1 - beta_2) g^2`` and ``v <- v - rate sqrt(1 - beta_2^t) / (1 - beta_1^t) p / (sqrt(s) +
-    epsilon)``: for rows that every step updates this is the Adam of Keras. Other rows Adam would
-    move, and let their moments decay: this does neither.
+    epsilon)``: for rows that every step updates this is the Adam of Keras. Adam would also move
+    all other rows and let their moments decay; this optimizer does not.
 
     :param learning_rate: see :class:`SparseOptimizer`.
     :param beta_1: decay of the first moments, in [0, 1).
     :param beta_2: decay of the second moments, in [0, 1).
     :param epsilon: added to the root of the second moment.
     :param dense: see :class:`SparseOptimizer`.
-    :raises ValueError: for a rate or an optimizer that is neither, or other settings out of range.
+    :raises ValueError: for another type of rate or optimizer, or settings out of range.
     """
 
     def __init__(
@@ -303,20 +303,20 @@ class SparseAdam(SparseOptimizer):
 
 
 def _as_number(value: Any, dtype: tf.DType) -> tf.Tensor:
-    """A scalar of ``dtype``; ``tf.cast`` alone would round Python's numbers to float32."""
+    """A scalar of ``dtype``; ``tf.cast`` alone would round a Python float to float32."""
     if isinstance(value, int | float):
         return tf.constant(value, dtype)
     return tf.cast(value, dtype)
 
 
 def _sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
-    """Indices, each once, and the sums of their slices."""
+    """Unique indices, and the sums of their slices."""
     indices, places = tf.unique(gradient.indices)
     return indices, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
 
 
 def _require_fits(delta: tf.Tensor, variable: tf.Variable, indices: Any) -> None:
-    """TensorFlow would crash on an empty one."""
+    """Refuse shapes that do not match, since TensorFlow crashes on an empty update."""
     wanted = tf.convert_to_tensor(indices).shape.concatenate(variable.shape[1:])
     if not delta.shape.is_compatible_with(wanted):
         raise ValueError(
@@ -330,7 +330,7 @@ def _config_of(part: Any) -> dict[str, Any]:
     if not hasattr(part, "get_config"):
         return {"kind": getattr(part, "__qualname__", type(part).__name__)}
     settings = dict(part.get_config())
-    settings.pop("name", None)  # Keras counts the optimizers of a process there
+    settings.pop("name", None)  # Keras appends a count of the process
     return {"kind": type(part).__name__, **settings}
 
 

@@ -16,15 +16,15 @@ from gpflow_sparse.persistence.encoding import Encoder
 from gpflow_sparse.training.feed import Feed
 
 STRUCTURE_VERSION = 2
-"""Of the description of a model in a checkpoint; 1, which had no number, depended on the order in
-which a model sets its attributes."""
-# Attributes of a model that a run may set, and names, in which TensorFlow counts.
+"""Version of the description of a model in a checkpoint; version 1, which is not marked in files,
+depended on the order in which a model sets its attributes."""
+# Attributes of a model that a run may set, and names, to which TensorFlow appends counts.
 _NOT_COMPARED = ("jitter", "_kept_back", "name")
 
 
 @dataclass
 class Progress:
-    """How far a run has come, and what it changed about itself on the way."""
+    """Steps and objective of a run, and its changes of step size and jitter after failures."""
 
     step: int = 0
     """Steps done."""
@@ -35,7 +35,7 @@ class Progress:
     jitter: float | None = None
     """The model's jitter, if this run raised it."""
     recoveries: list[str] = field(default_factory=list)
-    """What failed, and what was done about it."""
+    """Failures and the remedies taken, one sentence each."""
     stopped: bool = False
     """Whether a callback has ended the run."""
 
@@ -46,7 +46,7 @@ class Progress:
         self.seconds.append(seconds)
 
     def back_to(self, step: int) -> None:
-        """Forget the steps after ``step``; what was learned from failures stays."""
+        """Forget the steps after ``step``; step size, jitter and recoveries are kept."""
         self.step, self.stopped = step, False
         del self.elbo[step:], self.seconds[step:]
 
@@ -61,13 +61,13 @@ class Snapshot:
 
 
 class RunState:
-    """A model, its optimizer and its callbacks, of which snapshots are taken and restored."""
+    """State of a model, its optimizer and its callbacks, with snapshots to go back to."""
 
     def __init__(self, model: gpflow.models.GPModel, optimizer: Any, hooks: Sequence[Any]) -> None:
         self.model, self.optimizer, self.hooks = model, optimizer, hooks
 
     def take(self, step: int) -> Snapshot:
-        """Copies of everything, as it is after ``step`` steps."""
+        """A copy of the state after ``step`` steps."""
         values = {name: np.array(v.numpy()) for name, v in self._variables().items()}
         memories = [h.get_state() if hasattr(h, "get_state") else None for h in self.hooks]
         return Snapshot(step, values, copy.deepcopy(memories))
@@ -76,7 +76,7 @@ class RunState:
         """
         Restore a snapshot.
 
-        :raises ValueError: if the snapshot is of another model, optimizer or list of callbacks.
+        :raises ValueError: if the snapshot belongs to another model, optimizer or callbacks.
         """
         variables = self._variables()
         found = {name: value.shape for name, value in snapshot.variables.items()}
@@ -86,7 +86,7 @@ class RunState:
             for name, variable in variables.items()
             if name in found or not name.startswith("optimizer.")
         }
-        # the variables of a basis that chooses its functions anew have shapes that are not known
+        # a basis that can choose other functions has variables of unknown shape
         differ = sorted(
             name
             for name in found | wanted
@@ -129,7 +129,7 @@ def _restore_callback(hook: Any, memory: Any) -> None:
 
 
 def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
-    """All variables of a model by the path that leads to them, as checkpoints name it."""
+    """All variables of a model by their paths, as named in checkpoints."""
     leaves = model._flatten(predicate=lambda leaf: isinstance(leaf, tf.Variable), with_path=True)
     return {names.variable_in_files(model, path): variable for path, variable in leaves}
 
@@ -149,8 +149,8 @@ def describe_run(model: gpflow.models.GPModel, feed: Feed | None, optimizer: Any
         settings = dict(optimizer.get_config())
     except (AttributeError, NotImplementedError):
         settings = {}
-    settings.pop("name", None)  # Keras counts the optimizers of a process there
-    # through text, as it comes back from a file; what is not plain is described by its class
+    settings.pop("name", None)  # Keras appends a count of the process
+    # through JSON, as in a file; a value that is not plain is described by its class
     settings = json.loads(json.dumps(settings, default=_plain))
     return {
         "model": _structure(model),
@@ -162,8 +162,8 @@ def describe_run(model: gpflow.models.GPModel, feed: Feed | None, optimizer: Any
 
 def _structure(model: gpflow.models.GPModel) -> dict[str, Any]:
     """
-    Everything about a model but the values that training moves: kinds and settings of its parts,
-    columns, transforms, priors, trainable flags, inducing sets by their sizes.
+    Description of a model without the values of its variables: classes and settings of its parts,
+    columns, transforms, priors, trainable flags, sizes of inducing sets.
     """
     encoder = Encoder()
     kind = type(model).__name__
@@ -172,7 +172,7 @@ def _structure(model: gpflow.models.GPModel) -> dict[str, Any]:
     except ValueError:  # a part of it, such as a lambda, cannot be in a file
         kinds = [type(part).__name__ for part in model.submodules]
         return {"kind": kind, "parts": ", ".join(kinds)}
-    order: dict[int, int] = {}  # in which objects are met, with attributes sorted by name
+    order: dict[int, int] = {}  # of first references to objects, with attributes sorted by name
 
     def canonical(node: Any) -> Any:
         if isinstance(node, list):
@@ -196,6 +196,6 @@ def _structure(model: gpflow.models.GPModel) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy's or TensorFlow's as one of Python's; the class name of anything else."""
+    """A NumPy or TensorFlow scalar as a Python number; the class name of any other value."""
     array = np.asarray(value)
     return array.item() if array.size == 1 and array.dtype.kind in "fiub" else type(value).__name__

@@ -1,4 +1,4 @@
-"""One training step, compiled: it moves everything or, if a number is not finite, nothing."""
+"""One compiled training step, which changes nothing if loss or gradients are not finite."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from gpflow_sparse.training.optimizers import (
     natural_update,
 )
 
-# Operations whose draws follow a counter that no checkpoint holds.
+# Operations whose draws follow a counter that is in no checkpoint.
 _STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
 _STATELESS_DRAWS = ("RandomIndexShuffle",)
 
-# The variables that an optimizer has been built for: Keras itself fails obscurely on others.
+# Variables of each optimizer that was built: the error of Keras for others is not clear.
 _BUILT_FOR: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 Step = Callable[..., tuple[tf.Tensor, tf.Tensor]]
@@ -39,11 +39,11 @@ def compile_step(
     ``step(move, seed, *arguments)``: the loss of the batch, and whether it and its gradients were
     finite.
 
-    Parameters and optimizer move only if ``move`` is true and the loss, all gradients and all
-    natural steps are finite. ``seed``, two integers, decides what the model draws.
+    Parameters and optimizer change only if ``move`` is true and the loss, all gradients and all
+    natural steps are finite. ``seed``, two integers, is that of the draws of the model.
 
     :param gamma: natural-gradient step size; 0 leaves everything to the optimizer.
-    :param scale: fraction of each step that is taken, by the optimizer and on q alike.
+    :param scale: fraction of each step that is taken, by the optimizer and in q.
     :param graph_seed: seed of the draws by TensorFlow's stateful operations, which only some of
         GPflow's likelihoods use; they advance from call to call and start again with a new trace.
     """
@@ -63,7 +63,7 @@ def compile_step(
 
 
 def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
-    """A step in which all variables move."""
+    """A step that updates all variables."""
     pairs = natural_pairs(model) if gamma else ()
     q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
     q_refs = {variable.ref() for variable in q}
@@ -96,7 +96,7 @@ def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
 
 
 def _rowwise_step(model: RowwiseModel, optimizer: Any, gamma: float, scale: float) -> Step:
-    """A step in which some rows of long variables move."""
+    """A step that updates only some rows of long variables."""
     if gamma:
         raise ValueError(
             f"natural_gradients must be False: a {type(model).__name__} has no full covariances."
@@ -113,9 +113,9 @@ def _rowwise_step(model: RowwiseModel, optimizer: Any, gamma: float, scale: floa
 
 def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
     """
-    Make the optimizer's memory for these variables.
+    Create the optimizer's slots of these variables.
 
-    :raises ValueError: if it has been made for others.
+    :raises ValueError: if it has slots of others.
     """
     references = {variable.ref() for variable in variables}
     if _BUILT_FOR.setdefault(optimizer, references) != references:

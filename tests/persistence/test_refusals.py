@@ -306,7 +306,10 @@ def drop_kernel(tree, arrays):
         (drop_kernel, r"model\.kernel must be a Kernel, got NoneType"),
         (exchange_kernel_and_likelihood, r"model\.kernel must be a Kernel, got Gaussian"),
         (set_attribute("mean_function", None), r"model\.mean_function must be a Function"),
-        (set_attribute("inducing_variable", "Z"), r"model\.inducing_variable must be one, got str"),
+        (
+            set_attribute("inducing_variable", "Z"),
+            r"model\.inducing_variable must be InducingVariables, got str",
+        ),
         (set_attribute("num_data", -3), r"model\.num_data must be None or a positive count"),
         (set_attribute("num_data", "many"), r"model\.num_data must be None or a positive count"),
         (set_attribute("num_latent_gps", 0), r"model\.num_latent_gps must be a positive count"),

@@ -115,7 +115,7 @@ def test_the_page_has_advice_before_scores_before_pictures_before_numbers(tmp_pa
     assert "1.25" in text
     assert f"{options['diagnostics']['bound']['elbo']:.4g}" in text
     options["diagnostics"]["advice"] = []
-    assert "Nothing stands out." in read(write_report(tmp_path, **options)).text
+    assert "No problems were found." in read(write_report(tmp_path, **options)).text
 
 
 def test_hostile_strings_are_shown_not_run(tmp_path):

@@ -195,14 +195,14 @@ def test_two_checkpoints_are_kept_and_a_damaged_one_is_passed_over(tmp_path):
     content[len(content) // 2] ^= 1
     kept[-1].write_bytes(content)
     (tmp_path / "b" / ".saving-1.tmp").write_bytes(b"half")
-    with pytest.warns(match=r"damaged.*Looking for the one before"):
+    with pytest.warns(match=r"damaged.*Looking for the previous one"):
         again, _ = undisturbed(solvegp, data(), tmp_path / "b", 30, **options)
     assert bits(again) == bits(model)
     assert not list((tmp_path / "b").glob("*.tmp"))
     for file in (tmp_path / "b").glob("checkpoint-*"):
         file.write_bytes(b"")
     with (
-        pytest.warns(match=r"Looking for the one before"),
+        pytest.warns(match=r"Looking for the previous one"),
         pytest.raises(ValueError, match=r"no checkpoint .* can be read"),
     ):
         undisturbed(solvegp, data(), tmp_path / "b", 30, **options)

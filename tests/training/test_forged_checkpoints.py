@@ -71,7 +71,7 @@ FORGERIES = {
 def test_a_forged_checkpoint_is_passed_over_and_the_one_before_is_taken(folder, kind):
     changes, message = FORGERIES[kind]
     forge(folder.path / NAMES[0], **changes)
-    with pytest.warns(UserWarning, match=rf"{NAMES[0]} is damaged: .*{message}.*the one before"):
+    with pytest.warns(UserWarning, match=rf"{NAMES[0]} is damaged: .*{message}.*the previous one"):
         snapshot, progress = folder.newest()
     assert (snapshot.step, progress.step, progress.elbo) == (1, 1, [-3.0])
     np.testing.assert_array_equal(snapshot.variables["model.x"], [1.0, 1.0, 1.0])
@@ -109,7 +109,7 @@ def test_other_settings_are_named_in_a_short_sentence(folder, value):
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
-        ({}, "the memory of EarlyStopping is damaged: best must be present"),
+        ({}, "the state of EarlyStopping is damaged: best must be present"),
         ({"best": "x", "stale": 0, "recent": []}, "best must be a number or null, got 'x'"),
         ({"best": None, "stale": [], "recent": []}, "stale must be an integer"),
         ({"best": None, "stale": 0, "recent": ["x"]}, r"recent\[0\] must be a number, got 'x'"),

@@ -211,7 +211,9 @@ def test_a_bad_row_on_disk_is_named_by_its_number_there(tmp_path):
     Y[27] = np.inf
     model = solvegp()
     source = mapped(tmp_path, "X", X), mapped(tmp_path, "Y", Y)
-    message = r"step \d+: in this batch, Y must be finite.* In the arrays: row 27; .*step 0|moved"
+    message = (
+        r"step \d+: in this batch, Y must be finite.* It is row 27 of the arrays; .*step 0|moved"
+    )
     with pytest.raises(TrainingError, match=message):
         fit(model, source, num_steps=10, batch_size=8)
     assert np.isfinite(model.elbo(data()))
