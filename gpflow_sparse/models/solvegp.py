@@ -141,7 +141,16 @@ class OrthogonalModel(VariationalModel):
 
 class SOLVEGP(OrthogonalModel):
     """
-    Sparse variational GP with orthogonal inducing sets.
+    Sparse variational GP with orthogonal inducing sets ``u = f(Z)`` and ``v = f_perp(O)``.
+
+        elbo = (N / n) sum_i E_q[log p(y_i | f_i)] - KL[q(u) || p(u)] - KL[q(v) || p(v)]
+
+    For whitened ``q(u) = N(mu, Ru Ru^T)`` and ``q(v) = N(mv, Rv Rv^T)``, f(x) has
+
+        mean  A^T mu + D^T mv,     variance  k(x, x) - |A|^2 - |D|^2 + |Ru^T A|^2 + |Rv^T D|^2,
+
+    with the projections ``A = Luu^-1 Kuf`` and ``D = Lvv^-1 (Kvf - B^T A)`` of
+    :class:`~gpflow_sparse.posteriors.OrthogonalPosterior`, which computes them.
 
     M + M2 inducing points, but two covariance factors of sizes M and M2 in place of one of size
     M + M2: half the variational parameters of SVGP(2M) at M = M2, and a cheaper step. The bound is

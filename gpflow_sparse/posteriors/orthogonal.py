@@ -60,10 +60,47 @@ class OrthogonalPosterior(SparsePosterior):
         return _total_kl(self._whiten_q(L, self._q()))
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        blocks = self.blocks(self.cross(X))
+        blocks = self.blocks(self.cross(X))  # (A, mu, Ru), (D, mv, Rv), ...
+        # A^T mu + D^T mv and k(x, x) - |A|^2 - |D|^2 + |Ru^T A|^2 + |Rv^T D|^2, both [N, P]
         mean, var = marginals(self.kernel(X, full_cov=False), blocks)
+        # KL[q(u) || p(u)] + KL[q(v) || p(v)]
         kl = _total_kl([(block.q_mu, block.q_sqrt) for block in blocks])
         return self._add_mean_function(X, mean), var, kl
+
+    def blocks(self, F: Sequence[tf.Tensor], q: Moments | None = None) -> list[Block]:
+        """
+        One block for each set: its whitened projection (A, D, ...), mean and factor.
+
+        :param F: ``[Kuf, Kvf, ...]``, or other columns to project: ``chol(K)^-1 F``.
+        :param q: :meth:`_q`, where it has been read already.
+        """
+        q = self._q() if q is None else q
+        # block elimination: chol(K) = [[Luu, 0], [B^T, Lvv]], solved for [A, D]
+        if self.whiten:
+            A = block_elimination.project(self._prior(), F, self._names())
+        else:
+            L = block_elimination.block_cholesky(self._prior(), self._names())
+            A, q = block_elimination.block_solve(L, F), self._whiten_q(L, q)
+        return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
+
+    def cross(self, X: tf.Tensor) -> list[tf.Tensor]:
+        """``[Kuf, Kvf, ...]`` at all n rows of ``X [..., N, D]``: one ``[M_b, n]`` for each set."""
+        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
+        return [cross_covariance(s, self.kernel, flat) for s in self.X_data.sets]
+
+    def _prior(self) -> list[list[tf.Tensor]]:
+        """``[[Kuu], [Kvu, Kvv], ...]`` with the same jitter on every diagonal block."""
+        sets = self.X_data.sets
+        diagonal = [set_covariance(s, self.kernel) for s in sets]
+        rough = [i for i, s in enumerate(sets) if needs_jitter(s)]
+        if rough:
+            scale = tf.concat([tf.linalg.diag_part(diagonal[i]) for i in rough], axis=0)
+            amount = linalg.jitter(scale, self.jitter)
+        for i in rough:
+            diagonal[i] = linalg.add_jitter(diagonal[i], amount)
+        return [
+            [*(Kuv(s, t, self.kernel) for t in sets[:i]), diagonal[i]] for i, s in enumerate(sets)
+        ]
 
     def _conditional(
         self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
@@ -132,25 +169,6 @@ class OrthogonalPosterior(SparsePosterior):
         """``Luu, Lvv, ...``: the un-whitened ``q_sqrt`` at which q is the prior."""
         return [row[-1] for row in block_elimination.block_cholesky(self._prior(), self._names())]
 
-    def _prior(self) -> list[list[tf.Tensor]]:
-        """Covariance blocks of the inducing sets, with one jitter on every diagonal block."""
-        sets = self.X_data.sets
-        diagonal = [set_covariance(s, self.kernel) for s in sets]
-        rough = [i for i, s in enumerate(sets) if needs_jitter(s)]
-        if rough:
-            scale = tf.concat([tf.linalg.diag_part(diagonal[i]) for i in rough], axis=0)
-            amount = linalg.jitter(scale, self.jitter)
-        for i in rough:
-            diagonal[i] = linalg.add_jitter(diagonal[i], amount)
-        return [
-            [*(Kuv(s, t, self.kernel) for t in sets[:i]), diagonal[i]] for i, s in enumerate(sets)
-        ]
-
-    def cross(self, X: tf.Tensor) -> list[tf.Tensor]:
-        """Covariances of each set with ``f`` at all rows of ``X [..., N, D]``: ``[M_b, n]``."""
-        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
-        return [cross_covariance(s, self.kernel, flat) for s in self.X_data.sets]
-
     def _names(self) -> list[str]:
         """Names of the diagonal blocks in error messages."""
         count = len(self.X_data.sets)
@@ -187,16 +205,6 @@ class OrthogonalPosterior(SparsePosterior):
             )
             for row, (m, R) in zip(L, q, strict=True)
         ]
-
-    def blocks(self, F: Sequence[tf.Tensor], q: Moments | None = None) -> list[Block]:
-        """Whitened blocks with ``A = chol(K)^-1 F``; ``q`` where it has been read already."""
-        q = self._q() if q is None else q
-        if self.whiten:
-            A = block_elimination.project(self._prior(), F, self._names())
-        else:
-            L = block_elimination.block_cholesky(self._prior(), self._names())
-            A, q = block_elimination.block_solve(L, F), self._whiten_q(L, q)
-        return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
 
 
 def _total_kl(q: Sequence[tuple[tf.Tensor, tf.Tensor | None]]) -> tf.Tensor:
