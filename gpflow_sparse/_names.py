@@ -1,4 +1,4 @@
-"""The public names of the package: what ``dir`` lists, hints for misspellings, modules that moved.
+"""The public names of the package: listing by ``dir``, hints for misspellings, moved modules.
 
 Nothing here imports TensorFlow: the names of other modules are read from their sources.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 _PACKAGE = __name__.rpartition(".")[0]
 _ROOT = Path(__file__).parent
-# Modules that were at the root of the package in version 0.1, by the folder that has them now.
+# Modules that were at the root of the package in version 0.1, by their folder today.
 _MOVED = {
     "numerics": "linalg block_elimination streaming neighbors counters",
     "validation": "checks component_checks labels",
@@ -55,7 +55,7 @@ _NEW_PLACES = {
 
 
 class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports of modules by the names they had, each with a deprecation warning."""
+    """Importer of modules by their old names, with a deprecation warning."""
 
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
@@ -77,7 +77,7 @@ sys.meta_path.append(_MovedModules())
 
 def offer(module: str, names: Sequence[str]) -> None:
     """
-    Let ``dir(module)`` list ``names`` alone, and an unknown attribute be answered with a hint.
+    Let ``dir(module)`` list only ``names``, and errors about unknown attributes contain a hint.
 
     :param module: ``__name__`` of the module.
     :param names: its ``__all__``.
@@ -89,10 +89,10 @@ def offer(module: str, names: Sequence[str]) -> None:
 
 def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
     """
-    What ``__getattr__`` of a module returns (PEP 562).
+    The result of ``__getattr__`` of a module (PEP 562).
 
-    :param lazy: names that are imported on first use, each with the module that has it; a module
-        itself by its own name.
+    :param lazy: names that are imported on first use, each with the module that defines it; for a
+        submodule its own name.
     :raises AttributeError: for any other name, with the public name that is closest to it.
     """
     if name in lazy:
@@ -105,7 +105,7 @@ def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
 
 
 def _closest(module: str, name: str) -> str | None:
-    """The public name most like ``name``, case and underscores aside; the module's own first."""
+    """The public name closest to ``name``, ignoring case and underscores; own names first."""
     spelled: dict[str, str] = {}
     for owner, names in sorted(_public_names().items(), key=lambda item: item[0] == module):
         spelled |= {_plain(known): f"{owner}.{known}" for known in names}
@@ -119,7 +119,7 @@ def _plain(name: str) -> str:
 
 @functools.cache
 def _public_names() -> dict[str, list[str]]:
-    """``__all__`` of every public module, models last, so that they win over namesakes."""
+    """``__all__`` of every public module; models last, so that they have priority."""
     own = [name for name in sys.modules[_PACKAGE].__all__ if not name.startswith("_")]
     found = {_PACKAGE: own}
     for name in sorted(own, key="models".__eq__):

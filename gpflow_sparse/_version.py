@@ -1,3 +1,3 @@
-"""The one place the version is written."""
+"""The version of the package."""
 
 __version__ = "0.1.0"

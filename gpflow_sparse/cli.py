@@ -54,14 +54,14 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @main.command()
 @command_options(RunConfig, {"data": HomeText()})
 @click.option("--output", type=HomePath(), help="Folder of results.")
-@click.option("--resume", is_flag=True, help="Go on with an interrupted run in that folder.")
+@click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")
 @_device
 def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fields: Any) -> None:
     """Train a model, score it on test rows beside GPflow's SVGP, and keep the results.
 
-    Without options: SOLVE-GP on a simulated robot arm. Ctrl-C keeps what is done; the same command
-    with --resume goes on.
+    Without options: SOLVE-GP on a simulated robot arm. Ctrl-C keeps the steps done; the same
+    command with --resume continues.
     """
     with clear_errors(), session(fields["float32"], device):
         config = _configured(fields)
@@ -182,7 +182,7 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
 
 
 def _configured(fields: dict[str, Any]) -> RunConfig:
-    """The run of these options, with the defaults of its method for those that were not given."""
+    """The configuration of a run, with defaults of its method for options that were not given."""
     method = fields["method"]
     if method == "swsgp" and fields["whiten"] and _chosen("whiten"):
         raise ValueError("--whiten is not for swsgp, whose neighborhoods overlap; leave it out.")

@@ -1,8 +1,8 @@
-"""Likelihoods that GPflow lacks or computes less well, and which sites are log-concave.
+"""Likelihoods that GPflow lacks or computes less accurately, and a test of log-concavity.
 
-A site is one factor ``p(y_n | f_n)`` of a likelihood. Where its logarithm is concave in ``f``, an
-unbiased estimate of ``f`` in its place can only lower it (Jensen): bounds by sub-sampling rest on
-that.
+A site is one factor ``p(y_n | f_n)`` of a likelihood. If its logarithm is concave in ``f``, the
+expectation over unbiased estimates of ``f`` is at most its value at ``f`` (Jensen's inequality), on
+which bounds by sub-sampling are based.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class TrapezoidQuadrature(GaussianQuadrature):
 
     Evenly spaced nodes from ``-half_width`` to ``half_width`` standard deviations about the mean,
     weighted by the normal density; the weights sum to 1, so that constants are exact and mixtures
-    of probabilities are probabilities. It takes the place of GPflow's Gauss-Hermite rule in any
+    of probabilities are probabilities. It replaces GPflow's Gauss-Hermite rule in any
     ``ScalarLikelihood``, as ``likelihood.quadrature`` or the constructor's ``quadrature``; not in
     likelihoods of several latent functions, whose rules are over all of them jointly.
 
@@ -69,7 +69,7 @@ class TrapezoidQuadrature(GaussianQuadrature):
     @inherit_check_shapes
     def _build_X_W(self, mean: TensorType, var: TensorType) -> tuple[tf.Tensor, tf.Tensor]:
         mean = tf.convert_to_tensor(mean)
-        # made anew each time: tensors of one float type would not go with models of another
+        # computed at every call, in the float type of the model
         z = np.linspace(-self.half_width, self.half_width, self.num_nodes)
         density = np.exp(-0.5 * z**2)
         density[[0, -1]] *= 0.5
@@ -83,13 +83,13 @@ class TrapezoidQuadrature(GaussianQuadrature):
 class Laplace(likelihoods.ScalarLikelihood):
     """
     Noise with the density ``exp(-|y - f| / b) / (2 b)``: its logarithm falls off linearly, so that
-    outliers pull less than with a Gaussian, and is concave in ``f``.
+    outliers have less influence than with Gaussian noise, and is concave in ``f``.
 
-    Everything is in closed form. Noise has the variance ``2 b^2``.
+    All expectations are in closed form. The noise variance is ``2 b^2``.
 
-    :param scale: ``b``, where ``model.likelihood.scale`` starts; positive. Its lower bound is
+    :param scale: starting value of ``b``, ``model.likelihood.scale``; positive. Its lower bound is
         ``gpflow.config.default_likelihood_positive_minimum()``, as for GPflow's Student's t.
-    :raises ValueError: unless ``scale`` is one number above that.
+    :raises ValueError: unless ``scale`` is one number above that bound.
     """
 
     def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
@@ -163,7 +163,7 @@ class BernoulliLogit(likelihoods.Bernoulli):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        # both probabilities, since 1 - p of a small one is lost
+        # both probabilities, since 1 - p is inaccurate for p close to 1
         one, zero = self.quadrature([tf.sigmoid, lambda F: tf.sigmoid(-F)], Fmu, Fvar)
         return one, one * zero
 
@@ -179,11 +179,12 @@ class StudentT(likelihoods.StudentT):
     """
     GPflow's Student's t noise, with expectations that are accurate for any variance of ``f``.
 
-    GPflow integrates by 20 Gauss-Hermite nodes, which miss noise that is narrow beside the spread
-    of ``f``: ``docs/sharp-bits.md`` has errors of the log density up to .9 at a scale of .3 and 8.8
-    at .03, where f has a variance of 4. Here expectations are mixtures over scales
-    (``gpflow_sparse.inference.gaussian_averages``), with errors below 1e-8 and finite gradients,
-    also at variance 0. They take 121 nodes for each entry of ``Y``, where GPflow takes 20.
+    GPflow integrates by 20 Gauss-Hermite nodes, too few for noise that is narrow compared with the
+    standard deviation of ``f``: ``docs/sharp-bits.md`` has errors of the log density up to .9 at a
+    scale of .3 and 8.8 at .03, where f has a variance of 4. Here expectations are mixtures over
+    scales (``gpflow_sparse.inference.gaussian_averages``), with errors below 1e-8 and finite
+    gradients, also at variance 0. They take 121 nodes for each entry of ``Y``, where GPflow takes
+    20.
 
     :param scale: as in GPflow: a positive number, or a function of X.
     :param df: degrees of freedom, a positive number; the variance of the noise is infinite up to 2.
@@ -222,8 +223,8 @@ class StudentT(likelihoods.StudentT):
 
 class Ordinal(likelihoods.Ordinal):
     """
-    GPflow's ordinal likelihood, in float64 too: GPflow's evaluates ``erf`` at infinity, which in
-    float64 is NaN in some releases of TensorFlow. Elsewhere the probabilities are the same.
+    GPflow's ordinal likelihood without evaluating ``erf`` at infinity, which in float64 is NaN in
+    some releases of TensorFlow. In others the probabilities are equal.
     Expectations are by :class:`TrapezoidQuadrature`.
 
     :param bin_edges: increasing values of ``f`` at which the level changes, one less than levels.
@@ -256,9 +257,8 @@ def is_log_concave(likelihood: likelihoods.Likelihood) -> bool:
 
     True for Gaussian, :class:`Laplace` and :class:`BernoulliLogit`, for GPflow's Bernoulli with
     ``invlink=tf.sigmoid``, and for its Poisson and Exponential with their default ``tf.exp``. False
-    for everything else, whatever it may be. GPflow's Bernoulli with its default link is not: it
-    keeps all probabilities above 1e-3, so that the logarithm levels off, which no concave function
-    does but a constant.
+    for all others. GPflow's Bernoulli with its default link is not log-concave: it keeps all
+    probabilities above 1e-3, so that the logarithm is bounded from below.
     """
     if isinstance(likelihood, likelihoods.Gaussian | Laplace | BernoulliLogit):
         return True

@@ -19,7 +19,7 @@ def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) 
     """
     The center pixel of each patch: channel g becomes output g, outputs beyond the channels are 0.
 
-    :param patch_shape: ``(h, w)``; of an even number of pixels, that below and right of the middle.
+    :param patch_shape: ``(h, w)``; for even sizes the pixel below and right of the center is taken.
     :param num_channels: C, channels of the image.
     :param num_outputs: G.
     :return: a function of patch rows ``[..., h w C]`` that returns ``[..., G]``, not trainable.
@@ -38,7 +38,7 @@ def pca(X: Any, num_outputs: int) -> Linear:
     """
     The mean function of a hidden layer of Salimbeni and Deisenroth, "Doubly Stochastic Variational
     Inference for Deep Gaussian Processes" (2017, arXiv:1705.08933): the identity; with
-    fewer outputs than inputs the top principal directions, with more the inputs and zeros.
+    fewer outputs than inputs the leading principal directions, with more the inputs and zeros.
 
     :param X: ``[N, D]``, inputs of the layer, of mean about zero: the map has no constant.
     :param num_outputs: G.
@@ -55,7 +55,7 @@ def pca(X: Any, num_outputs: int) -> Linear:
     if len(rows) < G:
         raise ValueError(f"X must have at least {G} rows for {G} directions, got {len(rows)}.")
     directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:G]
-    # the sign is arbitrary; a rule, so that the same data give the same map on any machine
+    # the sign is arbitrary; fixed, so that equal data give equal maps on any machine
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
     return _fixed((directions * np.sign(largest)).T)
 

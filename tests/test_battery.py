@@ -471,7 +471,7 @@ def test_data_that_would_broadcast_are_refused_eagerly_and_while_tracing(member,
     refused(
         call,
         (X[:, :1], Y),
-        r"X must have 2 column\(s\)|reads 2 column\(s\), but X has 1|2 numbers, but X has 1|"
+        r"X must have 2 column\(s\)|reads 2 column\(s\), but X has 1|2 values, but X has 1|"
         r"X with 1 column",
     )
     refused(call, (X[:, 0], Y), r"X must be a matrix")

@@ -647,7 +647,7 @@ def test_weights_make_another_kernel_whose_evidence_is_not_given(name):
     found = gs.diagnostics(model)
     np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(), rtol=1e-12)
     assert found["bound"]["exact"] is None
-    assert found["notes"]["bound.exact"] == "the weights make another kernel of model.kernel."
+    assert found["notes"]["bound.exact"] == "the kernel with weights is not model.kernel."
 
 
 @pytest.mark.parametrize("name", ["basis_svgp", "basis_svgp_finite", "basis_svgp_bernoulli"])

@@ -1,1 +1,1 @@
-"""Matrices of stationary kernels in few passes over memory; grids of image patches."""
+"""Fast matrices of stationary kernels, and grids of image patches."""

@@ -13,7 +13,7 @@ class PatchGrid(NamedTuple):
     All patches of an image that lie within it, ``stride`` pixels apart.
 
     An image is a row of ``H W C`` values: rows of pixels first, channels last. A patch is a row of
-    ``L = h w C`` values in the same order, that of a ``conv2d`` filter ``[h, w, C]`` too.
+    ``L = h w C`` values in the same order, which is that of a ``conv2d`` filter ``[h, w, C]``.
     """
 
     image_shape: tuple[int, int, int]
@@ -35,16 +35,16 @@ class PatchGrid(NamedTuple):
 
     @property
     def patch_length(self) -> int:
-        """L, the values in a patch."""
+        """L, the number of values in a patch."""
         return self.patch_shape[0] * self.patch_shape[1] * self.image_shape[2]
 
     @property
     def num_pixels(self) -> int:
-        """D, the values in an image."""
+        """D, the number of values in an image."""
         return int(np.prod(self.image_shape))
 
     def pixels(self) -> np.ndarray:
-        """Columns of an image that each patch consists of: int32 ``[P, L]``."""
+        """Columns of the image row for each patch: int32 ``[P, L]``."""
         indices = np.arange(self.num_pixels, dtype=np.int32).reshape(self.image_shape)
         windows = np.lib.stride_tricks.sliding_window_view(  # type: ignore[call-overload]
             indices, self.patch_shape, axis=(0, 1)

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential
 
-# Of a symmetric matrix that is made from its diagonal on.
+# Number of strips in which the upper half of a symmetric matrix is computed.
 _STRIPS = 4
 
 
@@ -35,7 +35,7 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
     if type(kernel) not in _FROM_INPUTS or X.shape.rank is None or batches:
         return kernel(X) if X2 is None else kernel(X, other)
     scaled, scaled2 = (kernel.scale(part) for part in kernel.slice(X, other))  # lengthscales now 1
-    # the same shift on both sides changes nothing, so no gradient needs to know of it
+    # distances do not depend on a common shift, so it needs no gradient
     center = tf.stop_gradient(tf.reduce_mean(scaled2, axis=-2, keepdims=True))
     variance = tf.convert_to_tensor(kernel.variance)
     K = _FROM_INPUTS[type(kernel)](scaled - center, scaled2 - center, variance)
@@ -46,8 +46,8 @@ def weighted_sums(kernel: Kernel, X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor
     """
     ``sum_pq weights[p, q] k(X_np, X_nq)  [n]``.
 
-    For the kernels of :func:`covariance` the two halves of the symmetric matrix are one: about 0.6
-    of the exponentials.
+    For the kernels of :func:`covariance` only one half of the symmetric matrix is computed: about
+    0.6 of the exponentials.
 
     :param X: ``[n, P, D]``.
     :param weights: ``[P, P]``, symmetric.
@@ -73,12 +73,11 @@ def local_covariances(
     kernel: Kernel, X: tf.Tensor, places: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """
-    Covariances of each row with places of its own: ``k(Z_i, Z_i) [n, H, H]``, diagonal exact,
+    Covariances of each row with its own points: ``k(Z_i, Z_i) [n, H, H]``, diagonal exact,
     ``k(Z_i, x_i) [n, H]`` and ``k(x_i, x_i) [n]``.
 
-    For the kernels of :func:`covariance` distances are taken from the row, and among places from
-    their middle, which keeps float32 right however far they are from the origin, and from each
-    other. Time O(n H^2 D).
+    For the kernels of :func:`covariance` inputs are centered at the row, and for ``k(Z_i, Z_i)`` at
+    the mean of the points, which keeps float32 accurate far from the origin. Time O(n H^2 D).
 
     :param X: ``[n, D]``.
     :param places: ``[n, H, D]``.
@@ -88,7 +87,7 @@ def local_covariances(
         both = kernel(tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
         return both[:, :-1, :-1], both[:, :-1, -1], diagonal
     k = local_cross_covariances(kernel, X, places)
-    # among places from their middle, which a row may be far away from
+    # centered at the mean of the points, which may be far from the row
     middle = tf.stop_gradient(tf.reduce_mean(places, axis=1, keepdims=True))
     among = kernel.scale(kernel.slice(places - middle, None)[0])
     K = _FROM_INPUTS[type(kernel)](among, among, tf.convert_to_tensor(kernel.variance))

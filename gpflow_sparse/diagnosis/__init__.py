@@ -1,4 +1,4 @@
-"""What a user should look at after training, as plain numbers and a few sentences.
+"""Diagnostics of a trained model as plain numbers, and advice in a few sentences.
 
 The folder is not called diagnostics: a module of that name would hide the function.
 """

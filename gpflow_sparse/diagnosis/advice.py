@@ -1,4 +1,4 @@
-"""Sentences that follow from the numbers, each by a threshold that is stated here."""
+"""Advice that follows from diagnostics, each sentence by a threshold stated here."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ from scipy import stats
 
 from gpflow_sparse.diagnosis.parameters import AT_BOUND
 
-# Nats per row that are worth the effort.
+# Smallest improvement of a bound, in nats per row, for which advice is given.
 WORTHWHILE = 0.01
-# Inducing inputs closer than this, in lengthscales, are one and the same to the kernel.
+# Inducing inputs closer than this, in lengthscales, count as coinciding.
 COINCIDING = 1e-3
-# Coverage of the 95 % interval, or calibration of classes, is off if it differs by more than this,
-# and if chance would make it differ as much with less than this probability.
+# Smallest difference of coverage or accuracy from its nominal value that is reported, and largest
+# probability that chance alone makes it so large.
 TOLERANCE, CHANCE = 0.02, 1e-3
-# Outputs have pulled the predictions of their own rows towards themselves.
+# Predictions of training rows are fitted to the outputs of these rows.
 _IN_SAMPLE = "; of training rows, some excess is to be expected"
 
 
 def advice(entries: dict[str, Any]) -> list[str]:
     """
-    What to do next, most rewarding first; empty if nothing stands out.
+    Advice on the next steps, most rewarding first; empty if there is none.
 
     :param entries: the other entries of :func:`gpflow_sparse.diagnostics`.
     """
@@ -72,15 +72,15 @@ def _coinciding(conditioning: dict[str, Any] | None) -> list[str]:
     if distance is None or distance >= COINCIDING:
         return []
     return [
-        f"Two inducing inputs are {distance:.2g} lengthscales apart, as good as one: choose all "
-        "of them together, with gpflow_sparse.initialization.split_orthogonal."
+        f"Two inducing inputs are {distance:.2g} lengthscales apart, no better than one: choose "
+        "all of them together, with gpflow_sparse.initialization.split_orthogonal."
     ]
 
 
 def _columns(hyperparameters: dict[str, Any]) -> list[str]:
     return [
         f"Input column {column['column']} hardly matters: its lengthscale is {column['ratio']:.3g} "
-        "standard deviations long. Try without it."
+        "standard deviations long. Try leaving it out."
         for column in hyperparameters["columns"] or []
         if column["flag"] == "hardly matters"
     ]
@@ -93,7 +93,7 @@ def _noise(hyperparameters: dict[str, Any]) -> list[str]:
         "overfits.",
         "explains almost nothing": "The noise variance is "
         f"{hyperparameters['noise_fraction'] or 0.0:.0%} of the variance of Y: the model explains "
-        "almost nothing. Look at the inputs and at where the hyperparameters started.",
+        "almost nothing. Check the inputs and the starting values of hyperparameters.",
         "memorizes": "The model memorizes: the nearest neighbor of a typical row explains only "
         f"{hyperparameters['nearest_neighbor_explains'] or 0.0:.1%} of its prior variance. The "
         "lengthscales are shorter than the data can support.",
@@ -117,12 +117,12 @@ def _classes(calibration: dict[str, Any]) -> list[str]:
         return []
     word, excuse = ("over", "") if confidence > accuracy else ("under", _IN_SAMPLE)
     return [
-        f"The class probabilities are {word}confident: {confidence:.1%} on average for the class "
-        f"named, which is right in {accuracy:.1%} of the cases{excuse}."
+        f"The class probabilities are {word}confident: {confidence:.1%} on average for the "
+        f"predicted class, which is right in {accuracy:.1%} of the cases{excuse}."
     ]
 
 
 def _off(found: float, expected: float, count: int) -> bool:
-    """Whether a fraction of so many observations differs too much, and not by chance."""
+    """Whether a fraction of ``count`` observations differs too much, and not by chance."""
     chance = stats.binomtest(round(found * count), count, min(expected, 1.0)).pvalue
     return abs(found - expected) > TOLERANCE and chance < CHANCE

@@ -1,4 +1,4 @@
-"""Predictions against what was observed, overall and region by region."""
+"""Comparison of predictions with observations, overall and by region of the inputs."""
 
 from typing import Any, NamedTuple
 
@@ -14,12 +14,12 @@ from gpflow_sparse.initialization import kmeans
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 MAX_REGIONS = 8
-# Rows that the centers of the regions are chosen from.
+# Largest number of rows from which centers of the regions are computed.
 _CENTER_ROWS = 10_000
 
 
 class Predictions(NamedTuple):
-    """Of all rows, noise included, in float64; the model's own units."""
+    """Predictions of all rows, noise included, in float64 and the units of the model."""
 
     Y: np.ndarray
     """Outputs ``[N, P]``, or labels ``[N * P]``."""
@@ -31,7 +31,7 @@ class Predictions(NamedTuple):
 
 def predict_rows(model: Any, X: tf.Tensor, Y: tf.Tensor) -> Predictions:
     """
-    What the model says of every row, batch by batch.
+    Predictions for every row, batch by batch.
 
     :raises UnavailableError: for likelihoods that are neither Gaussian nor over classes, and for
         predictions that are not finite.
@@ -84,7 +84,7 @@ def split_regions(kernel: Any, X: tf.Tensor) -> np.ndarray:
     """
     The region of every row, by k-means in lengthscales where the kernel has them.
 
-    :return: integers from 0 ``[N]``, at most :data:`MAX_REGIONS` different ones, none left out.
+    :return: consecutive integers from 0, ``[N]``, at most :data:`MAX_REGIONS` different ones.
     """
     scales = column_lengthscales(kernel, X.shape[1])
     scaled = np.asarray(X, dtype=np.float64)
@@ -101,8 +101,8 @@ def regional(
     """
     The entry ``residual_variance`` of :func:`gpflow_sparse.diagnostics`.
 
-    :param regions: of every row ``[N]``, as :func:`split_regions` numbers them.
-    :param unexplained: fraction of the prior variance of every row, ``[N]``.
+    :param regions: region of every row ``[N]``, see :func:`split_regions`.
+    :param unexplained: unexplained fraction of the prior variance of every row, ``[N]``.
     """
     everything = np.ones(len(regions), dtype=bool)
     values = np.asarray(X, dtype=np.float64)

@@ -20,9 +20,9 @@ from gpflow_sparse.models.regression import RegressionModel, noise_variance
 from gpflow_sparse.numerics import linalg
 
 _BOUNDS = ("elbo", "collapsed", "exact", "upper", "factorization_gap")
-# Most rows of which the exact Gaussian process is computed: O(N^3) time.
+# Most rows for which the exact Gaussian process is computed, in O(N^3) time.
 MAX_EXACT_ROWS = 2000
-# Most patches in all of them, since a kernel of images compares each with each.
+# Most patches in all images, since a convolutional kernel is evaluated for all pairs of them.
 MAX_EXACT_PATCHES = 20_000
 
 
@@ -38,9 +38,8 @@ def bounds(
     """
     The entry ``bound`` of :func:`gpflow_sparse.diagnostics`.
 
-    :param errors: ``Y - m(X) [N, P]``, with which the projection was made; None where there are
-        none.
-    :param sizes: of the inducing sets.
+    :param errors: ``Y - m(X) [N, P]``, as in ``projection``; None if not available.
+    :param sizes: sizes of the inducing sets.
     """
     entry: dict[str, Any] = dict.fromkeys(_BOUNDS)
     num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
@@ -61,9 +60,9 @@ def bounds(
         notes["bound.factorization_gap"] = (
             "the best bound with the prior's covariance of the orthogonal set is not computed."
         )
-    # outputs with a kernel each have no one evidence; noted with the inducing points
+    # several kernels have no common evidence; the note is with the inducing points
     if getattr(model, "reweighted", None) is not None:
-        notes["bound.exact"] = "the weights make another kernel of model.kernel."
+        notes["bound.exact"] = "the kernel with weights is not model.kernel."
     elif not isinstance(model.kernel, MultioutputKernel):
         computed["exact"] = exact_evidence, (model.kernel, X, errors, noise)
     for name, (compute, arguments) in computed.items():
@@ -97,18 +96,20 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
     """
     The objective of the model on all rows, batch by batch, with the KL counted once.
 
-    :raises UnavailableError: if the model has no bound of data given to it.
+    :raises UnavailableError: if the model has no bound for given data.
     """
     if isinstance(model, RegressionModel):
         if isinstance(model.data, tf.data.Dataset):
-            raise UnavailableError("the model reads its rows in passes; they may not be data.")
+            raise UnavailableError(
+                "the model reads its rows from a dataset, which cannot be compared with data."
+            )
         if not all(np.array_equal(a, b) for a, b in zip(model.data, (X, Y), strict=True)):
             raise UnavailableError("data are not the rows that the model holds.")
         return float(model.elbo())
     if not (isinstance(model, ExternalDataTrainingLossMixin) and hasattr(model, "elbo")):
         raise UnavailableError(f"{type(model).__name__} has no elbo(data).")
     num_rows = X.shape[0]
-    if isinstance(model, SoftKI):  # batch by batch its objective is another number
+    if isinstance(model, SoftKI):  # the objective of batches is a different bound
         sums = row_sums(model.basis, (X, Y), model.mean_function, model.dtype)
         return float(collapsed.log_density(sums, noise_variance(model.likelihood, tf.float64)))
     own = (VariationalModel.elbo, QSGP.elbo, gpflow.models.SVGP.elbo)
@@ -130,7 +131,7 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
 
 
 def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
-    """Expected log likelihood of the rows minus their share of the KL, which may depend on them."""
+    """Expected log likelihood of the rows minus their share of the KL, which may depend on X."""
     if isinstance(model, VariationalModel):
         posterior = model.posterior("nocache")
         mean, var, _ = posterior.marginals_and_kl(X)
@@ -143,14 +144,14 @@ def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
 
 def prior_errors(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
     """
-    ``Y - m(X) [N, P]``.
+    The errors ``Y - m(X) [N, P]`` of the prior mean.
 
     :raises UnavailableError: unless the likelihood is Gaussian with one noise variance.
     """
     if constant_noise(model.likelihood) is None:
         raise UnavailableError("it needs a Gaussian likelihood with one noise variance.")
     if input_kernel(model) is None:
-        raise UnavailableError("f of several layers is no Gaussian process.")
+        raise UnavailableError("f of several layers is not a Gaussian process.")
     return tf.cast(Y - model.mean_function(X), tf.float64)
 
 

@@ -1,4 +1,4 @@
-"""What the inducing sets of a model explain of its prior, from one factorization."""
+"""The part of the prior that the inducing sets of a model explain, by one factorization."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,8 +23,8 @@ from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.block_elimination import block_cholesky, block_solve
 
-_OF_ONE_FUNCTION = (InducingPoints, InducingPatches, Patches, LocatedPatches)
-# Rows of a batch, which bound the memory next to M^2.
+_SINGLE_OUTPUT = (InducingPoints, InducingPatches, Patches, LocatedPatches)
+# Rows of a batch, which bound the memory besides O(M^2).
 BATCH_ROWS = 4096
 
 
@@ -33,12 +33,12 @@ class UnavailableError(Exception):
 
 
 class Notes(dict[str, str]):
-    """Why an entry is None, by the name of the entry."""
+    """Reasons why entries are None, by the name of the entry."""
 
     def attempt(self, name: str, compute: Callable[..., Any], *arguments: Any) -> Any:
         """``compute(*arguments)``; None if one of them is None, or with a note if it fails."""
         if any(argument is None for argument in arguments):
-            return None  # the note is with what that argument could not be
+            return None  # the note is with the missing argument
         try:
             return compute(*arguments)
         except (UnavailableError, linalg.FactorizationError) as error:
@@ -55,7 +55,7 @@ class Nystrom(NamedTuple):
     L: list[list[tf.Tensor]]
     """Lower factor of the covariance of the union, blocks ``L[i][j]``, ``j <= i``."""
     jitter: float
-    """What the model adds to the diagonal before it factors."""
+    """Jitter that the model adds to the diagonal."""
 
     @property
     def sizes(self) -> list[int]:
@@ -69,10 +69,10 @@ class Nystrom(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """What the inducing sets explain of all rows, in float64."""
+    """Projection of all rows onto the inducing sets, in float64."""
 
     sums: collapsed.RowSums
-    """Of the projected rows and the errors ``Y - m(X)``."""
+    """Sums over the projected rows and the errors ``Y - m(X)``."""
     prior: np.ndarray
     """``k(x, x) [N]``."""
     residual: np.ndarray
@@ -83,12 +83,12 @@ def nystrom_of(model: Any) -> Nystrom:
     """
     Factor the covariance of all inducing variables, with the model's own jitter; time O(M^3).
 
-    :raises UnavailableError: for a model whose inducing variables are none, or not values of ``f``.
+    :raises UnavailableError: for a model without inducing variables, or with inter-domain ones.
     :raises FactorizationError: see :func:`gpflow_sparse.numerics.linalg.cholesky`.
     """
     kernel, inducing = getattr(model, "kernel", None), getattr(model, "inducing_variable", None)
     sets = inducing.sets if isinstance(inducing, OrthogonalInducingVariables) else (inducing,)
-    if not all(isinstance(s, _OF_ONE_FUNCTION) for s in sets):
+    if not all(isinstance(s, _SINGLE_OUTPUT) for s in sets):
         raise UnavailableError(f"{type(model).__name__} has no inducing points of one function.")
     if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
         raise UnavailableError(f"it needs one single-output kernel, not {type(kernel).__name__}.")
@@ -117,7 +117,7 @@ def batches(num_rows: int) -> Iterator[slice]:
 
 def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projection:
     """
-    One pass over the rows; time O(N M^2), memory O(M^2 + N) and that of one batch.
+    Project all rows in one pass; time O(N M^2), memory O(M^2 + N) and that of one batch.
 
     :param X: ``[N, D]``.
     :param errors: ``Y - m(X) [N, P]``; P may be 0.
@@ -138,7 +138,7 @@ def conditioning(nystrom: Nystrom, num_columns: int) -> dict[str, Any]:
     """The entry ``condition_numbers`` of :func:`gpflow_sparse.diagnostics`; time O(M^3)."""
     matrices = []
     for name, row in zip(_matrix_names(len(nystrom.sets)), nystrom.L, strict=True):
-        # cond(L L^T) = cond(L)^2, which keeps digits where the matrix itself has lost them
+        # cond(L L^T) = cond(L)^2 is accurate where the condition of the matrix itself is not
         values = np.linalg.svd(tf.cast(row[-1], tf.float64).numpy(), compute_uv=False)
         matrices.append(
             {"name": name, "size": len(values), "condition": float((values[0] / values[-1]) ** 2)}
@@ -154,7 +154,7 @@ def conditioning(nystrom: Nystrom, num_columns: int) -> dict[str, Any]:
 
 
 def _smallest_distance(nystrom: Nystrom, num_columns: int) -> float | None:
-    """Between two inducing inputs of the union, in lengthscales; None where there are none."""
+    """Smallest distance between two inducing inputs in lengthscales, or None without such."""
     scales = column_lengthscales(nystrom.kernel, num_columns)
     if scales is None or not all(type(s) is InducingPoints for s in nystrom.sets):
         return None

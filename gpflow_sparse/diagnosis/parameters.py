@@ -1,4 +1,4 @@
-"""What the values of lengthscales and noise say about the data."""
+"""Diagnostics of lengthscales and noise in relation to the data."""
 
 from typing import Any
 
@@ -11,23 +11,23 @@ from scipy.spatial import cKDTree
 
 from gpflow_sparse.models import DeepGP
 
-# A lengthscale this many standard deviations of its column long, whose input also moves f by less
-# than this fraction of the variance of Y over one standard deviation, marks an irrelevant input.
+# An input is irrelevant if its lengthscale is at least so many standard deviations of its column,
+# and the mean squared change of f over one of them is below this fraction of the variance of Y.
 LONG_LENGTHSCALE, SMALL_EFFECT = 30.0, 0.01
-# Of the prior variance of f at a typical row, its nearest neighbor should explain at least this.
+# Fraction of the prior variance of f at a typical row that its nearest neighbor should explain.
 LITTLE_EXPLAINED = 0.1
 # The noise variance is at its lower bound if it is below this multiple of it.
 AT_BOUND = 2.0
-# The noise variance as a fraction of the variance of Y, from which the model explains nothing.
+# Fraction of the variance of Y above which noise means that the model explains almost nothing.
 ALL_NOISE = 0.9
 
-# Rows whose nearest neighbor is looked for, and numbers (rows times columns) it is looked for in.
+# Rows whose nearest neighbors are searched, and entries (rows times columns) of the search tree.
 _QUERIES, _SEARCHED = 200, 2e7
 
 
 def column_lengthscales(kernel: Any, num_columns: int) -> np.ndarray | None:
     """
-    The lengthscale of every input column, infinite where the kernel does not read the column.
+    The lengthscale of every input column, infinite for columns that the kernel does not read.
 
     :return: ``[D]``; None for a kernel that is not stationary, or is a sum or product.
     """
@@ -39,13 +39,13 @@ def column_lengthscales(kernel: Any, num_columns: int) -> np.ndarray | None:
 
 
 def input_kernel(model: Any) -> Any:
-    """The kernel of f at the inputs; None where there are layers between, or no kernel."""
+    """The kernel of f at the inputs; None for deep models and models without a kernel."""
     between = isinstance(model, DeepGP) and len(model.layers) > 1
     return None if between else getattr(model, "kernel", None)
 
 
 def constant_noise(likelihood: Any) -> float | None:
-    """The noise variance of a Gaussian likelihood; None for others and where it varies."""
+    """The constant noise variance of a Gaussian likelihood; None for any other likelihood."""
     if not isinstance(likelihood, Gaussian):
         return None
     value = likelihood.scale if likelihood.variance is None else likelihood.variance
@@ -92,7 +92,7 @@ def _flags(entry: dict[str, Any]) -> list[str]:
 
 
 def _columns(kernel: Kernel, X: tf.Tensor, spread: float) -> list[dict[str, Any]] | None:
-    """One entry per input column; ``spread`` is the variance that an effect is a fraction of."""
+    """One entry per input column; an effect is relative to the variance ``spread``."""
     scales = column_lengthscales(kernel, X.shape[1])
     if scales is None:
         return None
@@ -145,7 +145,7 @@ def _nearest_neighbor(kernel: Kernel, X: tf.Tensor) -> tuple[float | None, float
     values = np.asarray(X)[rows]
     scaled = values / scales
     distance, index = map(np.asarray, cKDTree(scaled).query(scaled[:_QUERIES], k=2))
-    # the second is another row, or the row itself after a repetition of it, which comes to the same
+    # the second found is another row, or the row itself if it is repeated, at the same distance
     pairs = np.stack([values[: len(index)], values[index[:, 1]]], axis=1)  # [n, 2, D]
     K = np.asarray(kernel(tf.constant(pairs, X.dtype)), dtype=np.float64)  # [n, 2, 2]
     explained = K[:, 0, 1] ** 2 / (K[:, 0, 0] * K[:, 1, 1])

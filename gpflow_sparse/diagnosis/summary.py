@@ -1,4 +1,4 @@
-"""The function `diagnostics`: every entry, or the reason why it cannot be computed."""
+"""The function `diagnostics`: all entries, and reasons for those that are not available."""
 
 from typing import Any
 
@@ -20,23 +20,23 @@ from gpflow_sparse.validation import checks
 
 def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str, Any]:
     """
-    What to look at after training, as plain numbers, lists and strings; ``docs/diagnostics.md``
-    says how to read them.
+    Diagnostics of a trained model as plain numbers, lists and strings; ``docs/diagnostics.md``
+    explains how to read them.
 
-    Made for the models of this package and GPflow's SVGP. What cannot be computed for a model, a
-    likelihood or a number of rows is None, and ``notes`` says why. Lengths, means and variances are
-    in the model's own units: standardized, if it was trained on standardized data.
+    Made for the models of this package and GPflow's SVGP. Entries that cannot be computed for a
+    model, a likelihood or a number of rows are None, and ``notes`` has the reason. Lengths, means
+    and variances are in the units of the model: standardized, if its data were standardized.
 
     - ``bound``: all in nats, for all N rows. ``elbo`` is that of the model, ``collapsed`` that of
       the optimal q for the same inducing inputs and hyperparameters, ``exact`` the log evidence of
       the exact Gaussian process with these hyperparameters (up to 2000 rows), ``upper`` Titsias's
-      upper bound on it; ``elbo <= collapsed <= exact <= upper``. ``factorization_gap`` is what
-      the best q with independent inducing sets falls short of collapsed (0 for one set),
-      ``training_gap`` what the model's q falls short of that one. ``inducing_gap`` is
+      upper bound on it; ``elbo <= collapsed <= exact <= upper``. ``factorization_gap`` is the
+      difference between collapsed and the bound of the best q with independent inducing sets (0 for
+      one set), ``training_gap`` that between this bound and elbo. ``inducing_gap`` is
       ``inducing_gap_from`` ("exact" or "upper") minus collapsed. Elbo and gaps also come
       ``_per_row``. None unless ``data`` has the model's ``num_data`` rows.
     - ``residual_variance``: ``overall``, and ``regions``, at most 8, by k-means. Of each: ``rows``;
-      ``unexplained``, the mean fraction of the prior variance that the inducing points leave;
+      ``unexplained``, the mean fraction of the prior variance not explained by inducing points;
       ``rmse``, ``mean_squared_z`` (squared errors over predicted variance, 1 if calibrated) and
       ``coverage_95`` for Gaussian likelihoods; ``error_rate`` for classes; ``center``, the mean of
       its rows.
@@ -49,8 +49,8 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
     - ``hyperparameters``: per input column ``lengthscale``, ``standard_deviation``, their ``ratio``
       and ``effect``, the mean squared change of f over one standard deviation as a fraction of the
       variance of Y (of 1 for likelihoods other than Gaussian); noise variance, its lower bound, and
-      as a fraction of the variance of Y; distance to the nearest row (median, in lengthscales) and
-      how much of a row's prior variance the value there explains; ``flags``.
+      its fraction of the variance of Y; distance to the nearest row (median, in lengthscales) and
+      the fraction of a row's prior variance that the value there explains; ``flags``.
     - ``advice``: sentences; each follows from a number above by a threshold it states or that
       ``docs/diagnostics.md`` lists.
 
@@ -58,9 +58,9 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
     O(M^2 + N D).
 
     :param model: trained; not changed.
-    :param data: ``(X [N, D], Y [N, P])``. The training rows for everything about the bound; other
-        rows for a fair view of ``calibration``. None for the rows that a regression model holds.
-    :raises ValueError: for data that do not fit the model, something that is no GPflow model, or
+    :param data: ``(X [N, D], Y [N, P])``. Training rows for all entries about the bound; held-out
+        rows for unbiased ``calibration``. None for the rows that a regression model holds.
+    :raises ValueError: for data that do not fit the model, an object that is no GPflow model, or
         parameters that are not finite.
     """
     X, Y = _require(model, getattr(model, "data", None) if data is None else data)
@@ -72,7 +72,7 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
         sizes = nystrom.sizes
         without = tf.zeros([X.shape[0], 0], tf.float64)
         projection = project_rows(nystrom, X, without if errors is None else errors)
-        # a kernel such as Linear has no variance at some rows, and nothing to explain there
+        # a kernel such as Linear has no prior variance at some rows
         prior = np.where(projection.prior > 0.0, projection.prior, 1.0)
         unexplained = projection.residual / prior
     predictions = notes.attempt("calibration", predict_rows, model, X, Y)
@@ -102,8 +102,8 @@ def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         raise ValueError(f"model has parameters that are not finite: {', '.join(broken)}.")
     if isinstance(data, tf.data.Dataset):
         raise ValueError(
-            "data must be a tuple (X [N, D], Y [N, P]), got a tf.data.Dataset: pass rows to look "
-            "at, as arrays."
+            "data must be a tuple (X [N, D], Y [N, P]), got a tf.data.Dataset: pass some rows "
+            "as arrays."
         )
     ours = isinstance(model, SparseGPModel)
     inducing = getattr(model, "inducing_variable", None)

@@ -1,7 +1,7 @@
-"""A whitened sparse posterior is a list of independent Gaussian blocks.
+"""Whitened sparse posteriors as lists of independent Gaussian blocks.
 
 SVGP is one block, SOLVE-GP two, a finite basis with standard normal weights one whose residual is
-zero. Marginals, joint distribution and KL are the same few lines for all of them.
+zero. Marginals, joint distribution and KL are the same formulas for all of them.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ class Block(NamedTuple):
     A: tf.Tensor
     """``[..., M, N]``: covariance of the whitened variables with ``f``, such as ``Luu^-1 Kuf``."""
     q_mu: tf.Tensor
-    """``[M, P]``: mean of the whitened variables."""
+    """``[M, P]``: mean of the whitened variables under q."""
     q_sqrt: tf.Tensor | None
-    """``[P, M, M]``: lower factor of their covariance; None where they are fixed at the mean."""
+    """``[P, M, M]``: lower factor of their covariance under q; None for a fixed mean."""
 
 
 def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -31,10 +31,10 @@ def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, 
         var  = [k(x, x) - sum_b |A_b|^2]  +  sum_b |R_b^T A_b|^2
 
     The bracket is a Nystrom residual, at least zero but for rounding: it is formed first and
-    clipped, so the variance cannot turn negative. Time O(N sum_b M_b^2 P).
+    clipped, so the variance cannot be negative. Time O(N sum_b M_b^2 P).
 
     :param Kff_diag: prior variances, ``[N]``.
-    :param blocks: with ``A [M_b, N]``.
+    :param blocks: blocks with ``A [M_b, N]``.
     :return: mean ``[N, P]`` and variance ``[N, P]``, prior mean and noise excluded.
     """
     means, explained, spreads = [], [], []
@@ -53,14 +53,14 @@ def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, 
 
 def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Mean and covariance of ``f`` at all inputs together; leading batch dimensions are allowed.
+    Mean and joint covariance of ``f`` at all inputs; leading batch dimensions are allowed.
 
         cov = k(X, X) - sum_b A_b^T A_b + sum_b A_b^T R_b R_b^T A_b
 
     Time O(N^2 sum_b M_b P).
 
     :param Kff: prior covariance, ``[..., N, N]``.
-    :param blocks: with ``A [..., M_b, N]``.
+    :param blocks: blocks with ``A [..., M_b, N]``.
     :return: mean ``[..., N, P]`` and covariance ``[..., P, N, N]``.
     """
     residual = Kff
@@ -92,8 +92,8 @@ def draws(
     independent. Time O(S P sum_b (M_b^2 + N M_b)) for N inputs in a group.
 
     :param Kff_diag: prior variances ``[..., N]``.
-    :param blocks: with ``A [..., M_b, N]`` and factors.
-    :param noise: standard normal, ``[..., N, P]``; leading axes broadcast against the others'.
+    :param blocks: blocks with ``A [..., M_b, N]`` and factors.
+    :param noise: standard normal, ``[..., N, P]``; leading axes are broadcast.
     :param block_noise: standard normal, one ``[..., M_b, P]`` for each block.
     :return: ``[..., N, P]``, prior mean excluded.
     """
@@ -116,7 +116,7 @@ def _drawn(block: Block, eps: tf.Tensor) -> tf.Tensor:
 
 
 def root(variances: tf.Tensor) -> tf.Tensor:
-    """Standard deviations; of variances below zero by rounding, zero with no gradient."""
+    """Standard deviations; variances below zero by rounding give about 0 without a gradient."""
     least = 1e-18 if variances.dtype == tf.float64 else 1e-12
     return tf.sqrt(tf.maximum(variances, tf.constant(least, variances.dtype)))
 
@@ -136,7 +136,7 @@ def kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> tf.Tensor:
 
 @tf.custom_gradient
 def _kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
-    """The KL with its own gradient: TensorFlow's spreads that of a diagonal over a zero matrix."""
+    """The KL with a hand-written gradient; TensorFlow's makes a zero matrix for the diagonal."""
     dim = tf.cast(tf.size(q_mu), q_mu.dtype)
     diagonal = tf.linalg.diag_part(q_sqrt)
     squares = tf.reduce_sum(tf.square(q_sqrt)) + tf.reduce_sum(tf.square(q_mu))
@@ -152,8 +152,8 @@ def _kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
 @tf.custom_gradient
 def _gaussian_moments(A: tf.Tensor, q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
     """
-    ``A^T m``, ``|A|^2`` and ``|R^T A|^2``, with a gradient that skips the zeros of ``q_sqrt``, of
-    which TensorFlow's does not make use.
+    ``A^T m``, ``|A|^2`` and ``|R^T A|^2``, with a gradient that skips the zeros of ``q_sqrt``,
+    unlike TensorFlow's.
     """
     RA = linalg.lower_matmul(q_sqrt, A[None], adjoint=True)  # R^T A  [P, M, N]
     mean = tf.linalg.matmul(A, q_mu, transpose_a=True)

@@ -3,8 +3,8 @@
     q(w) = N(mu, C C^T),        C = [[B, 0], [D, diag(c)]]
 
 The first h weights are the *head*, the others the *tail*. B is lower triangular; where D is zero
-the covariance is a dense block and a diagonal; where h is zero it is a diagonal. L latent functions
-have weights of their own.
+the covariance is a dense block and a diagonal; where h is zero it is a diagonal. Each of L latent
+functions has its own weights.
 """
 
 import math
@@ -17,17 +17,17 @@ from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
 
 Columns = Callable[[tf.Tensor], tf.Tensor]
-"""From indices of functions ``[k]`` to ``Phi [N, k]``."""
+"""A function of indices of basis functions ``[k]`` that returns ``Phi [N, k]``."""
 Sums = Sequence[tf.Tensor]
 
-# The largest number of functions for which a square matrix over all of them is made.
+# The largest number of basis functions for which a square matrix over all of them is formed.
 MOST_DENSE = 4096
-# Elements of the largest tensor of one chunk of functions: 32 MiB in float32, 64 in float64.
-_CHUNK_NUMBERS = 2**23
+# Entries of the largest tensor of one chunk of functions: 32 MiB in float32, 64 in float64.
+_CHUNK_ENTRIES = 2**23
 
 
 class Head(NamedTuple):
-    """q of the head."""
+    """Parameters of q of the head."""
 
     mu: tf.Tensor
     """``[h, L]``."""
@@ -36,7 +36,7 @@ class Head(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """q of some weights of the tail."""
+    """Parameters of q of some weights of the tail."""
 
     mu: tf.Tensor
     """``[k, L]``."""
@@ -47,10 +47,10 @@ class Tail(NamedTuple):
 
 
 def chunk_size(num_rows: Any) -> Any:
-    """The number of functions in a chunk, so that those of N rows take bounded memory."""
+    """The number of functions in a chunk whose values at N rows take bounded memory."""
     if isinstance(num_rows, int):
-        return max(1, _CHUNK_NUMBERS // max(num_rows, 1))
-    return tf.maximum(1, _CHUNK_NUMBERS // tf.maximum(num_rows, 1))
+        return max(1, _CHUNK_ENTRIES // max(num_rows, 1))
+    return tf.maximum(1, _CHUNK_ENTRIES // tf.maximum(num_rows, 1))
 
 
 def head_vectors(head: Head) -> tf.Tensor:
@@ -101,8 +101,8 @@ def tail_kl(tail: Tail, precision: tf.Tensor, *, with_mean: bool = True) -> tf.T
         1/2 [ s_i (mu_i^2 + sum_r D_ir^2 + c_i^2) - log s_i - 2 log c_i - 1 ]
 
     :param precision: s, ``[k]``, the diagonal of the prior precision.
-    :param with_mean: without ``s_i mu_i^2 - log s_i``, where the precision is not diagonal and
-        ``mu^T S mu`` is added by the caller.
+    :param with_mean: whether to include ``s_i mu_i^2 - log s_i``; False where the precision is not
+        diagonal and the caller adds ``mu^T S mu``.
     """
     s = precision[:, None]
     squares = tf.exp(2.0 * tail.log_c)
@@ -118,8 +118,8 @@ def lower_factor_of_inverse(A: tf.Tensor) -> tf.Tensor:
     """
     Lower triangular G with ``G G^T = A^-1``, ``A [m, m]``; O(m^3).
 
-    Column r of G is ``A[r:, r:]^-1 e_1`` over the root of its first element: what each column of a
-    chevron is at its best, whichever other columns are dense. The reversal of rows and columns
+    Column r of G is ``A[r:, r:]^-1 e_1`` over the root of its first element, which is the optimal
+    column of a chevron whichever other columns are dense. The reversal of rows and columns
     turns the upper factor of the inverse into a lower one.
     """
     reversed_factor = linalg.cholesky(tf.reverse(A, [0, 1]), "the precision of the weights")
@@ -132,15 +132,15 @@ def best_factor(
     basis: Any, X: tf.Tensor, weight: tf.Tensor, *, num_head: int, with_columns: bool
 ) -> tuple[Any, Any, tf.Tensor]:
     """
-    The factor of its shape that maximizes the elbo for Gaussian noise, whatever the mean is.
+    The factor of the given structure that maximizes the elbo for Gaussian noise and any mean.
 
     With ``A = Phi^T Phi / noise + S``: proposition 1 of Evans and Nair (2020) for the diagonal,
     and :func:`lower_factor_of_inverse` of the head's part of A or, for dense columns, of all of it.
     O(N m + N h^2 + h^3), or O(N m^2 + m^3).
 
     :param basis: m functions.
-    :param X: ``[N, D]``, training inputs, all or a random part of them.
-    :param weight: the number of training rows that a row stands for, over the noise variance.
+    :param X: training inputs ``[N, D]``, all or a random subset.
+    :param weight: number of training rows per row of X, divided by the noise variance.
     :param with_columns: whether D is not zero.
     :return: ``B [h, h]`` or None, ``D [m - h, h]`` or None, and ``log c [m - h]``.
     :raises ValueError: for dense columns over more than 4,096 functions.
@@ -154,7 +154,7 @@ def best_factor(
         )
 
     def summed(function: Callable[[tf.Tensor], tf.Tensor], chosen: tf.Tensor) -> tf.Tensor:
-        """Over all rows, of a function of ``Phi [n, k]``, a block of rows at a time."""
+        """Sum over all rows of a function of ``Phi [n, k]``, by blocks of rows."""
         rows = chunk_size(int(chosen.shape[0]))
         sums = streamed_sum(lambda X, _: [function(basis(X[0], chosen))], [X], block_rows=rows)
         return weight * sums[0]
@@ -181,12 +181,12 @@ def moments(
     chunk: Any = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Mean and (co)variance of ``phi(x)^T w``, some functions at a time.
+    Mean and (co)variance of ``phi(x)^T w``, computed in chunks of functions.
 
     Time O(N m (1 + h) L), with ``full_cov`` O(N^2 m L); memory O(N (chunk + h L)) and the result.
 
     :param num_rows: N.
-    :param chunk: how many functions of the tail at a time; None for :func:`chunk_size`.
+    :param chunk: number of functions of the tail in a chunk; None for :func:`chunk_size`.
     :return: mean ``[N, L]``, and variance ``[N, L]`` or covariance ``[L, N, N]``.
     """
     L, h = head.B.shape[:2]
@@ -222,7 +222,7 @@ def tail_projections(
     """
     ``Phi V`` over the whole tail, ``[N, Q]``; O(N m Q).
 
-    :param weights: V in parts side by side, ``[m - h, ...]`` each.
+    :param weights: parts of V, side by side, ``[m - h, ...]`` each.
     """
     num_vectors = sum(math.prod(part.shape[1:]) for part in weights)
 
@@ -243,7 +243,7 @@ def _over_chunks(
     add: Callable[[tf.Tensor, Sums, Sums], Sums],
     sums: Sums,
 ) -> Sums:
-    """``sums = add(Phi of a chunk, the chunk's weights, sums)`` over all chunks of the tail."""
+    """Loop over chunks of the tail with ``sums = add(Phi, weights of the chunk, sums)``."""
     size = tf.shape(weights[0])[0]
 
     def body(start: tf.Tensor, *sums: tf.Tensor) -> Sums:

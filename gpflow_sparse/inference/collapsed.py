@@ -1,16 +1,16 @@
-"""Gaussian noise: bounds and the optimal q in closed form, from a few sums over rows.
+"""Collapsed bounds and the optimal q for Gaussian noise, from a few sums over rows.
 
 ``f = A^T w + r`` with standard normal weights ``w [M]`` and an independent residual process ``r``,
 observed as ``f`` plus noise. ``A [M, N]`` are whitened features: ``chol(Kuu)^-1 Kuf`` of inducing
-points, blocks of it for orthogonal sets, or scaled basis functions, whose residual is zero. The
-features of a row enter by the sums in :class:`RowSums` alone, so they can be streamed.
+points, blocks of it for orthogonal sets, or scaled basis functions, whose residual is zero. Results
+depend on the rows through the sums in :class:`RowSums` only, so rows can be streamed.
 
 Everything here is in float64 whatever the type of the features, which are cast before they are
-multiplied: sums of float32 products are no Gram matrix any more. Measured with 64 float32 features
+multiplied: rounded sums of float32 products may be indefinite. Measured with 64 float32 features
 of 10^6 rows: with a smooth kernel and noise 1e-4, ``I + A A^T / noise`` from float32 products could
 not be factored, from cast features it could; with a Matern kernel and noise 0.01 the bound is off
-by 5e-6 relative against float64 and by 7e-6 from float32 products, so that what is left is the
-rounding of the features themselves.
+by 5e-6 relative against float64 and by 7e-6 from float32 products, which is the rounding of the
+features themselves.
 """
 
 import math
@@ -32,7 +32,7 @@ class RowSums(NamedTuple):
     squares: tf.Tensor
     """``|e|^2``, over all outputs."""
     residual: tf.Tensor
-    """``sum_n k(x_n, x_n) - |a_n|^2``: the prior variance that the features leave."""
+    """``sum_n k(x_n, x_n) - |a_n|^2``: the prior variance that the features do not explain."""
     num_rows: tf.Tensor
     """N."""
 
@@ -60,12 +60,12 @@ def corrected_row_sums(
     A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor, noise: tf.Tensor
 ) -> tuple[RowSums, tf.Tensor]:
     """
-    Sums over rows whose noise variances are ``noise + k(x, x) - |a|^2``: the residual of the
-    features as independent noise.
+    Sums over rows with noise variances ``noise + k(x, x) - |a|^2``: the residual of the
+    features counts as independent noise.
 
-    :return: the sums of rows divided by the root of their noise, for which :func:`log_density` and
-        :func:`optimal_q` with noise 1 are right up to the sum of the logarithms of the noises,
-        which is the second part.
+    :return: the sums of rows divided by the root of their noise variance, for
+        :func:`log_density` and :func:`optimal_q` with noise 1; and the sum of the logarithms of the
+        noise variances, which that log density lacks.
     """
     A, errors, Kff_diag = (tf.cast(part, tf.float64) for part in (A, errors, Kff_diag))
     noises = noise + tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0)  # [N]
@@ -75,7 +75,7 @@ def corrected_row_sums(
 
 
 def reweighted(sums: RowSums, roots: tf.Tensor) -> RowSums:
-    """The sums of features times ``roots [M]``, one per feature; the residual as it was."""
+    """The sums of features times ``roots [M]``, one per feature; the residual is not changed."""
     return sums._replace(
         AAT=roots[:, None] * sums.AAT * roots[None, :], Ae=roots[:, None] * sums.Ae
     )
@@ -90,7 +90,7 @@ def log_density(sums: RowSums, noise: tf.Tensor, inflated: tf.Tensor | None = No
     O(M^3).
 
     :param noise: variance of the noise, a float64 scalar.
-    :param inflated: another variance for the quadratic term; None for the same, which makes this
+    :param inflated: another variance for the quadratic term; None for ``noise``, which gives
         ``log N(e | 0, Qff + noise I)``.
     :return: scalar, in nats.
     """
@@ -107,7 +107,7 @@ def log_density(sums: RowSums, noise: tf.Tensor, inflated: tf.Tensor | None = No
 
 def collapsed_bound(sums: RowSums, noise: tf.Tensor) -> tf.Tensor:
     """
-    The best bound of these features: that of the optimal q(w).
+    The bound of the optimal q(w) for these features.
 
     ``log N(e | 0, Qff + noise I) - residual / (2 noise)``, the residual once for every output.
     Titsias, "Variational learning of inducing variables in sparse Gaussian processes" (2009);
@@ -125,7 +125,7 @@ def structured_bound(sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]) -> t
     With two sets it is eq. (30) of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), computed
     without its N x N matrices: the optimal q has the means of :func:`collapsed_bound` and, set by
     set, the precision ``I + A_b A_b^T / noise``, so that the bounds differ by
-    :func:`factorization_gap` and nothing else. Time O(M^3).
+    :func:`factorization_gap` only. Time O(M^3).
 
     :param sizes: number of features of each set, in their order in ``A``.
     :return: scalar, in nats.
@@ -153,7 +153,7 @@ def optimal_q(
     sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """
-    The q(w) with independent sets at which :func:`structured_bound` is attained.
+    The optimal q(w) with independent sets, whose bound is :func:`structured_bound`.
 
     The means solve ``(I + A A^T / noise) m = A e / noise`` over all sets together; the covariance
     of a set is ``(I + A_b A_b^T / noise)^-1``, the same for every output. Time O(M^3).
@@ -166,7 +166,7 @@ def optimal_q(
 
 
 def inner_factor(sums: RowSums, noise: tf.Tensor, inner: int) -> tf.Tensor:
-    """``L1 = chol(I + A1 A1^T / noise)`` of the first ``inner`` features; see below."""
+    """``L1 = chol(I + A1 A1^T / noise)`` of the first features, see :func:`tighter_bound`."""
     return _noise_factor(sums.AAT[:inner, :inner], noise)
 
 
@@ -174,25 +174,25 @@ def tighter_bound(
     sums: RowSums, noise: tf.Tensor, inner: int, projected_trace: tf.Tensor
 ) -> tf.Tensor:
     """
-    The best bound of a q in which the first features depend on all that they do not explain.
+    The bound of the optimal q in which the first features depend on the residual process.
 
-    Split the features in the first, ``A1 [inner, N]``, and the others, ``A2``. In ``q = q(w2)
-    p(r | w2) p(w1 | w2, r, e)`` the first know the residual process at the data. With ``S = A1^T A1
-    + noise I`` and ``R`` the covariance of ``r`` at the data,
+    Split the features into the first, ``A1 [inner, N]``, and the others, ``A2``. In ``q = q(w2)
+    p(r | w2) p(w1 | w2, r, e)`` the weights of the first are conditioned on the residual process at
+    the data. With ``S = A1^T A1 + noise I`` and ``R`` the covariance of ``r`` at the data,
 
         log N(e | 0, Qff + noise I) - tr(S^-1 R) / 2,  the trace once for every output.
 
-    With no others it is eq. (14) of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5). With others
-    the best Gaussian ``q(w2)`` is in it: for a fixed one Jensen's inequality gives
+    Without ``A2`` it is eq. (14) of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5). With ``A2``
+    the optimal Gaussian ``q(w2)`` is included: for a fixed one Jensen's inequality gives
     ``E log N(e | A2^T w2 + r, S) - KL[q(w2) || p(w2)]``, whose expectation over r is
-    ``log N(e | A2^T w2, S) - tr(S^-1 R) / 2``, and the best q(w2) turns what is left into ``log N(e
+    ``log N(e | A2^T w2, S) - tr(S^-1 R) / 2``, and the optimal q(w2) turns the rest into ``log N(e
     | 0, S + A2^T A2)``.
 
     With ``P = L1^-1 A1 / sqrt(noise)``, ``S^-1 = (I - P^T P) / noise``, so of the N x N matrix
     ``R = Kff - A^T A`` only two traces are needed: ``tr R``, which is the residual sum, and ``tr(P
     R P^T) = tr(P Kff P^T) - |P A^T|^2``.
 
-    :param projected_trace: ``tr(P Kff P^T)``, a float64 scalar: O(N^2 inner), and so the caller's.
+    :param projected_trace: ``tr(P Kff P^T)``, a float64 scalar, computed in O(N^2 inner).
     :return: scalar, in nats.
     """
     # P A^T = L1^-1 A1 A^T / sqrt(noise)  [inner, M]

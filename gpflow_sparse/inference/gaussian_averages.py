@@ -1,5 +1,5 @@
-"""Laplace and Student's t noise, averaged over a Gaussian ``f``: expected log densities, and log
-densities of the sum.
+"""Expected log densities of Laplace and Student's t noise under a Gaussian ``f``, and log densities
+of the sum of ``f`` and the noise.
 
 For Laplace noise both are in closed form. For Student's t noise they are mixtures over scales: with
 ``d = y - E[f]``, ``v = Var[f]``, scale ``s`` and ``nu`` degrees of freedom,
@@ -9,8 +9,8 @@ For Laplace noise both are in closed form. For Student's t noise they are mixtur
 
 and the expectations of both over ``x ~ N(d, v)`` are in closed form under the integral. In
 ``u = log l`` the integrands are analytic in a strip whose width does not depend on d, v and s, so
-that the trapezoid rule converges geometrically. Gauss-Hermite quadrature over ``f`` does not: it
-misses a density that is narrow beside the spread of ``f``.
+that the trapezoid rule converges geometrically. Gauss-Hermite quadrature over ``f`` fails for
+densities that are narrow compared with the standard deviation of ``f``.
 """
 
 import math
@@ -19,7 +19,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 _NODES = 121
-# Minus the logarithm of the tails left out at both ends, relative to the peak.
+# Minus the logarithm of the neglected tails at both ends, relative to the peak.
 _NEGLIGIBLE = 27.0
 
 
@@ -49,7 +49,7 @@ def log_normal_laplace(d: tf.Tensor, variance: tf.Tensor, b: tf.Tensor) -> tf.Te
     above = t > u
     tail = -0.5 * tf.square(t) - math.log(2.0)
     gap = (t - u) * math.sqrt(0.5)
-    # each form sees only arguments that it can take, or its gradient would be NaN where unused
+    # arguments of unused forms are replaced, since NaN in them would reach the gradient
     log_Phi = tf.math.log1p(-0.5 * tf.math.erfc(tf.where(above, gap, tf.zeros_like(gap))))
     log_erfcx = tf.math.log(tfp.math.erfcx(tf.where(above, tf.zeros_like(gap), -gap)))
     near = tf.where(above, u * (0.5 * u - t) + log_Phi, tail + log_erfcx)
@@ -59,7 +59,7 @@ def log_normal_laplace(d: tf.Tensor, variance: tf.Tensor, b: tf.Tensor) -> tf.Te
 
 
 def deviation(variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Square root, 0 with gradient 0 where the variance is not positive; and where it is."""
+    """Square root, with value and gradient 0 unless the variance is positive, and that mask."""
     positive = variance > 0.0
     root = tf.sqrt(tf.where(positive, variance, tf.ones_like(variance)))
     return tf.where(positive, root, tf.zeros_like(root)), positive
@@ -100,14 +100,14 @@ def log_normal_student_t(d: tf.Tensor, v: tf.Tensor, s: tf.Tensor, nu: float) ->
     log_terms = alpha * (u - tf.math.expm1(u)) - 0.5 * (
         tf.math.log(variance) + tf.square(d) / variance
     )
-    # left of all nodes the integrand falls by exp((alpha + 1/2) h) from one to the next
+    # below the lowest node the integrand falls by exp((alpha + 1/2) h) from node to node
     rest = log_terms[:1] - tf.math.log(tf.math.expm1((alpha + 0.5) * h))
     total = tf.reduce_logsumexp(tf.concat([log_terms, rest], axis=0), axis=0)
     return constant + total + tf.math.log(h)
 
 
 def _log_constant(nu: float) -> float:
-    """Of the standard Student's t density."""
+    """Logarithm of the normalizing constant of the standard Student's t density."""
     return math.lgamma(0.5 * (nu + 1.0)) - math.lgamma(0.5 * nu) - 0.5 * math.log(nu * math.pi)
 
 
@@ -122,8 +122,8 @@ def _range(d: tf.Tensor, v: tf.Tensor, s: tf.Tensor, nu: float) -> tuple[tf.Tens
 
     Every mode is between ``log((nu + 1) / (nu + max(q, 1)))`` with ``q = d^2 / s^2``, where the
     prior of the scale and an outlier balance, and ``log(1 + 1 / nu)``. With ``t = d^2 / (4 nu v)``
-    below 1, none is left of ``log(1 - t)`` either, since the slope of the log density of d is at
-    most ``d^2 / (8 v)``: what keeps the range short for many degrees of freedom.
+    below 1, none is below ``log(1 - t)`` either, since the derivative of the log density of d is at
+    most ``d^2 / (8 v)``, which keeps the range short for many degrees of freedom.
     """
     alpha = 0.5 * nu
     q = tf.square(d / s)

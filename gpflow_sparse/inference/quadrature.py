@@ -1,4 +1,4 @@
-"""Type-I inference by quadrature, for weights on rotated functions: one integral for each weight.
+"""Type-I inference by quadrature for weights of rotated functions, one integral per weight.
 
 Given the noise variance the weights are independent a posteriori, so that there is one integral
 over each of them and one over the noise. Trapezoidal sums of smooth functions that vanish at both
@@ -15,15 +15,15 @@ import tensorflow as tf
 from gpflow_sparse.inference.rotation import Rotation
 from gpflow_sparse.inference.type_one import LogNormal, Prior
 
-# Nodes over a weight: at most this far apart, and this fraction of the narrowest posterior, and as
-# far out on both sides, all in standard deviations of the log weight's prior.
+# Nodes over a weight: largest spacing, also as a fraction of the narrowest posterior, and smallest
+# range on both sides, all in standard deviations of the log weight's prior.
 _SPACING, _FINENESS, _REACH = 0.08, 0.5, 8.0
-# Nodes over the noise, those of one round of the search for their range, and the logarithm of the
-# density, relative to the peak, below which nothing counts.
+# Nodes over the noise, nodes of one round of the search for their range, and the logarithm of the
+# density, relative to the peak, below which it is negligible.
 _NOISE_NODES, _SEARCH_NODES, _LOG_NEGLIGIBLE = 61, 21, -40.0
-# No noise variance below e^this, whatever the prior and the data say: squares must not underflow.
+# Smallest logarithm of a noise variance, below which squares could underflow.
 _LOWEST_LOG_NOISE = -300.0
-# Most nodes of all weights together: a few tensors of 512 MiB.
+# Largest number of nodes of all weights together: a few tensors of 512 MiB.
 _MOST_NODES = 2**26
 
 
@@ -37,9 +37,9 @@ class Quadrature(NamedTuple):
     log_weights: tf.Tensor
     """Logarithms of their posterior probabilities, ``[J]``."""
     means: tf.Tensor
-    """Of the coefficients of the rotated functions given the noise, ``[J, p, P]``."""
+    """Means of the coefficients of the rotated functions given the noise, ``[J, p, P]``."""
     variances: tf.Tensor
-    """Of the same, ``[J, p, P]``."""
+    """Variances of these coefficients, ``[J, p, P]``."""
 
 
 class _Nodes(NamedTuple):
@@ -51,7 +51,7 @@ class _Nodes(NamedTuple):
 
 def quadrature(rotated: Rotation, prior: Prior) -> Quadrature:
     """
-    The exact type-I posterior of weights on rotated functions, but for the error of the sums.
+    The type-I posterior of weights of rotated functions, exact up to the error of the sums.
 
     Given the noise, the posterior of a weight is its prior times ``prod_q N(rho_q | 0, noise + w
     s^2)``. Coefficients have the moments of
@@ -59,10 +59,11 @@ def quadrature(rotated: Rotation, prior: Prior) -> Quadrature:
     their means is in the variance. A function that is zero on the data keeps the prior: mean 0, and
     variance ``E[w]``.
 
-    Weights have nodes 0.08 prior standard deviations apart, or less, 8 of these out, or more where
-    the data can pull the posterior further: 201 at least. The noise has 61 over the range in which
-    its density is within e^-40 of its peak. Time O(p K) for each of about 150 values of the noise;
-    measured on two cores, p = 1000, N of 2e4 and of 2e6: 0.5 s. Memory O(p (K + 61 P)).
+    Weights have nodes at most 0.08 prior standard deviations apart, over 8 of these on both sides,
+    or more where the data can move the posterior further: at least 201. The noise has 61 over the
+    range in which its density is at least e^-40 of its peak. Time O(p K) for each of about 150
+    values of the noise; measured on two cores, p = 1000, N of 2e4 and of 2e6: 0.5 s. Memory O(p (K
+    + 61 P)).
 
     :raises ValueError: for a prior so sharp that it would take too many nodes.
     """
@@ -91,8 +92,9 @@ def _weight_nodes(rotated: Rotation, prior: LogNormal) -> _Nodes:
     Nodes in ``z = (log w - mu) / sd``, where the posterior has its mode between those of prior and
     likelihood.
 
-    The likelihood's is ``w = rho^2 / (P s^2)`` at most. Towards 0 it rises by at most P / 2 per
-    unit of log w, so that it pulls by ``sd P / 2`` at most; its curvature in log w is at most that.
+    That of the likelihood is at most ``w = rho^2 / (P s^2)``. Towards 0 the log likelihood rises by
+    at most P / 2 per unit of log w, so that it shifts the mode by at most ``sd P / 2``; its
+    curvature in log w is at most P / 2 too.
     """
     outputs = rotated.num_outputs
     best = tf.math.divide_no_nan(rotated.energies, outputs * rotated.squares)
@@ -138,7 +140,7 @@ def _coefficient_moments(
     shares = tf.nn.softmax(terms, axis=1)  # [p, K]
     shrunk = nodes.weights / D  # mean of a coefficient over its projection
     mean = tf.reduce_sum(shares * shrunk, axis=1, keepdims=True)  # [p, 1]
-    # by deviations: the difference of two large moments would lose what is left
+    # by deviations: the difference of two large moments would cancel
     spread = tf.reduce_sum(shares * tf.square(shrunk - mean), axis=1, keepdims=True)
     variance = noise * mean + spread * tf.square(rotated.projections)
     return mean * rotated.projections, variance

@@ -1,4 +1,4 @@
-"""Basis functions rotated until they are orthogonal on the data: likelihoods in O(p).
+"""Basis functions rotated to be orthogonal on the data, with likelihoods in O(p).
 
 ``f = A^T a`` with ``a ~ N(0, diag(w))`` and features ``A [p, N]`` costs O(p^3) per value of the
 weights ``w``. With ``A A^T = V diag(s^2) V^T`` the functions ``V^T A`` are
@@ -9,9 +9,9 @@ orthogonal on the rows of the data, and weights on *these* cost O(p):
 Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions" (2018), section 5.
 Two departures. The paper divides by ``s`` as well, so that unit weights mean another kernel, a
 projection whose prior variance vanishes as N grows; here ``w = 1`` is the kernel of the features
-itself, on the data and elsewhere. And all p directions are kept, those that are zero on the data
-too, for they are not zero elsewhere. Weights on rotated functions are another family of kernels
-than weights on the features: no diagonal in one is a diagonal in the other.
+itself, on the data and elsewhere. And all p directions are kept, also those that are zero on the
+data, since they are not zero elsewhere. Weights of rotated functions are another family of kernels
+than weights of the features: a diagonal in one basis is not diagonal in the other.
 
 Everything here is in float64. No gradient flows to the sums of the rows.
 """
@@ -26,10 +26,10 @@ from scipy.optimize import minimize_scalar
 
 from gpflow_sparse.inference.collapsed import RowSums
 
-# Directions with less than this share of the largest s^2 count as zero on the data. The sums know
-# s^2 with absolute error of about 1e-16 of the largest only.
+# Directions with less than this fraction of the largest s^2 count as zero on the data: the absolute
+# error of s^2 is about 1e-16 of the largest.
 _NEGLIGIBLE = 1e-13
-# Noise variances, a constant ratio apart, among which the best is looked for.
+# Number of noise variances, with a constant ratio, among which the best is chosen.
 _NOISES = 200
 
 
@@ -41,12 +41,12 @@ class Rotation(NamedTuple):
     squares: tf.Tensor
     """``s^2 [p]``, the sums over rows of the squared rotated functions; 0 where negligible."""
     projections: tf.Tensor
-    """``V^T A e [p, P]``; 0 where ``s^2`` is."""
+    """``V^T A e [p, P]``; 0 where ``s^2`` is 0."""
     energies: tf.Tensor
-    """``rho^2 = |V_i^T A e|^2 / s_i^2 [p]``, over all outputs: the squares of the errors that each
-    function explains; 0 where ``s^2`` is."""
+    """``rho^2 = |V_i^T A e|^2 / s_i^2 [p]``, over all outputs: the part of ``|e|^2`` that each
+    function explains; 0 where ``s^2`` is 0."""
     tail: tf.Tensor
-    """``|e|^2 - sum rho^2``: the squares that no function explains; clipped at 0."""
+    """``|e|^2 - sum rho^2``: the part that no function explains; clipped at 0."""
     num_rows: tf.Tensor
     """N."""
 
@@ -58,10 +58,10 @@ class Rotation(NamedTuple):
 
 def rotate(sums: RowSums) -> Rotation:
     """
-    The eigenvectors of ``A A^T`` and what the errors are in them; O(p^3), once.
+    The eigenvectors of ``A A^T`` and the projections of the errors onto them; O(p^3), once.
 
-    Directions with ``s^2`` of at most 1e-13 of the largest are taken for zero on the data, which
-    their computed value cannot be told from: their weights then keep their prior. This is
+    Directions with ``s^2`` of at most 1e-13 of the largest count as zero on the data, since their
+    computed values are rounding errors: their weights keep their prior. This is
     immaterial unless the noise variance is below 1e-13 of ``|A A^T|``.
     """
     values, V = tf.linalg.eigh(sums.AAT)  # ascending
@@ -122,7 +122,7 @@ def best_weights(rotation: Rotation, noise: tf.Tensor) -> tf.Tensor:
     The weights of the largest likelihood, ``max(0, rho^2 / P - noise) / s^2``.
 
     A reference rather than an estimator: p free weights fit the noise too. Functions that are zero
-    on the data, on which the likelihood does not depend, get the weight 1 of the kernel.
+    on the data, for which the likelihood does not depend on the weight, have weight 1.
 
     :param noise: a scalar.
     :return: ``[p]``.

@@ -1,4 +1,4 @@
-"""Markov chains for the log density of any vector, by TensorFlow Probability.
+"""Markov chain Monte Carlo for a log density, by TensorFlow Probability.
 
 All samplers work in the coordinates ``u = (z - start) / scales``, in which one step size serves
 every coordinate, and run all chains at once in one compiled loop. The step size is adapted by dual
@@ -19,11 +19,11 @@ import tensorflow_probability as tfp
 from gpflow_sparse.validation import checks
 
 LogDensity = Callable[[tf.Tensor], tf.Tensor]
-"""From ``z [C, n]`` to the log density, up to a constant, ``[C]``; minus infinity or NaN outside
-the support."""
+"""A function of ``z [C, n]`` that returns the log density up to a constant, ``[C]``; minus infinity
+or NaN outside the support."""
 
-# Acceptance probabilities to aim at. That of MALA is the best one in high dimensions, Roberts and
-# Rosenthal (1998); for HMC that is 0.651 at least, and more costs little; NUTS is as in Stan.
+# Target acceptance probabilities. That of MALA is optimal in high dimensions, Roberts and
+# Rosenthal (1998); for HMC 0.651 is optimal, and more costs little; that of NUTS is Stan's.
 _MALA_TARGET, _HMC_TARGET, _NUTS_TARGET = 0.574, 0.75, 0.8
 # Share of burn-in in which the step size is adapted; the chains settle in the rest.
 _ADAPTING = 0.8
@@ -66,7 +66,7 @@ def mala(
     :param num_samples: S, states kept of each chain.
     :param num_burnin: steps before the first.
     :param thin: steps per kept state.
-    :param seed: from 0 to 2^32 - 1; the same seed, the same chain.
+    :param seed: from 0 to 2^32 - 1; equal seeds give equal chains.
     :raises ValueError: for counts that are not positive integers, a seed out of range, or a start
         without a finite log density.
     """
@@ -94,8 +94,9 @@ def hmc(
     """
     Hamiltonian Monte Carlo with the step size adapted to an acceptance of 0.75.
 
-    :param num_leapfrog_steps: gradients per step. The path is that many step sizes long; where it
-        is near a period of the target, the chain moves little: :func:`nuts` chooses its length.
+    :param num_leapfrog_steps: gradients per step. If the length of a path, the product of this and
+        the step size, is near a period of the target, the chain moves little: :func:`nuts` chooses
+        the length.
     :raises ValueError: as :func:`mala`.
     """
     checks.require_count(num_leapfrog_steps, "num_leapfrog_steps")

@@ -2,8 +2,8 @@
 
 Evans and Nair, "Quadruply Stochastic Gaussian Processes" (2020), re-derived. A sum over m functions
 is the sum over the h of the *head*, which are always taken, plus ``(m - h) / k`` times that over k
-functions of the *tail*, drawn without replacement. A square needs two independent draws. Everything
-here is a function of given draws; the caller decides what is random.
+functions of the *tail*, drawn without replacement. A square needs two independent draws. All
+estimators are functions of given draws.
 """
 
 import math
@@ -17,7 +17,7 @@ from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.numerics import random_draws
 
-# Where an estimated variance is cut off: below, the square root in a quadrature has no slope.
+# Lower limit of an estimated variance, below which the square root in a quadrature has no gradient.
 _LEAST_VARIANCE = 1e-10
 # The cipher that shuffles indices is not uniform over small ranges with TensorFlow's 4 rounds
 # (chi-square 59 on 19 degrees of freedom for 40,000 subsets of 3 out of 6); with 16 it is (21).
@@ -28,29 +28,29 @@ Pair = tuple[tf.Tensor, tf.Tensor]
 
 
 class Draw(NamedTuple):
-    """Functions of the tail drawn for one step, and q of their weights."""
+    """One draw of functions of the tail for a step, and q of their weights."""
 
     indices: tf.Tensor
-    """Places in the tail, ``[k]``."""
+    """Indices in the tail, ``[k]``."""
     tail: Tail
     """q of their weights."""
     precision: tf.Tensor
-    """The diagonal of their prior precision, ``[k]``."""
+    """The diagonal of the prior precision of these weights, ``[k]``."""
 
 
 class Functions(NamedTuple):
-    """Values of the functions that a step takes."""
+    """Values of the basis functions of a step."""
 
     head: tf.Tensor
-    """At the rows of the batch, ``[n, h]``."""
+    """Functions of the head at the rows of the batch, ``[n, h]``."""
     tails: Pair
-    """Of each draw at the rows of the batch, ``[n, k]``."""
+    """Functions of each draw at the rows of the batch, ``[n, k]``."""
     support: Pair | None = None
-    """Of each draw at the support rows, ``[p, k]``; None without anchors."""
+    """Functions of each draw at the support rows, ``[p, k]``; None without anchors."""
 
 
 class Batch(NamedTuple):
-    """The rows of a step."""
+    """The batch of rows of a step."""
 
     X: tf.Tensor
     """``[n, D]``."""
@@ -62,10 +62,10 @@ class Batch(NamedTuple):
 
 def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
     """
-    Different integers from 0 to ``size - 1``, ``[num_drawn]``, every subset as likely as another.
+    Different integers from 0 to ``size - 1``, ``[num_drawn]``, all subsets equally likely.
 
-    O(num_drawn) for any size: no permutation is made. All of them come in order, without a random
-    number. XLA has no kernel for this operation.
+    O(num_drawn) for any size: no permutation is formed. If ``num_drawn`` is ``size``, they are in
+    order and not random. XLA has no kernel for this operation.
     """
     if not tf.is_tensor(num_drawn) and num_drawn == size:
         return tf.range(size)
@@ -78,15 +78,15 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
 
 
 class Anchor(NamedTuple):
-    """Projections of the tail at the support rows, known exactly and as the draws estimate them."""
+    """Projections of the tail at the support rows: exact values and estimates of the draws."""
 
     weights: tf.Tensor | None
-    """``W [n, p]``: regression of a batch row's sampling error on that at the support rows; None
-    for the identity."""
+    """``W [n, p]``: regression coefficients of the sampling error at batch rows on that at support
+    rows; None for the identity."""
     estimates: Pair
-    """``G [p, Q]`` of either draw."""
+    """Estimates ``G [p, Q]`` by each draw."""
     exact: tf.Tensor
-    """``a [p, Q]``, the expectation of both."""
+    """``a [p, Q]``, the expectation of the estimates."""
 
 
 def anchored(estimates: Pair, anchor: Anchor | None) -> Pair:
@@ -94,9 +94,9 @@ def anchored(estimates: Pair, anchor: Anchor | None) -> Pair:
     Both draws' projections of the tail ``F [n, Q]``, each less the part of its sampling error that
     is predicted by the error at the support rows: ``F - W (G - a)``.
 
-    On average the same for any W, as ``E G = a``. The gradient through a, which moves with the
-    weights, is taken from the *other* draw: through the same one it would be biased, and without
-    it too. Our own; the paper's control variate, eq. (3), corrects the square instead.
+    The expectation is the same for any W, as ``E G = a``. The gradient through a, which depends on
+    the weights, is taken from the *other* draw: from the same draw, or without it, the gradient
+    would be biased. Not in the paper, whose control variate, eq. (3), corrects the square instead.
     """
     if anchor is None:
         return estimates
@@ -125,11 +125,11 @@ def product(raw: Pair, value: Pair) -> tf.Tensor:
 
 def printed_control_variate(anchor: Anchor) -> tf.Tensor:
     """
-    ``a^2 - G_i G_j [p, Q]``, zero on average: eq. (3) of the paper but for its factor.
+    ``a^2 - G_i G_j [p, Q]``, zero on average: eq. (3) of the paper without its factor.
 
-    The gradient of ``a^2`` is ``2 a^T Phi_p``, for the drawn functions alone and scaled by how
-    rarely they are drawn. Appendix F.1 divides by the size of their union; twice the size of a
-    draw, with repetitions counted, does as well.
+    The gradient of ``a^2`` is ``2 a^T Phi_p``, for the drawn functions alone, divided by the
+    probability of being drawn. Appendix F.1 divides by the size of their union; twice the size of a
+    draw, with repetitions counted, is correct too.
     """
     (G_i, G_j), a = anchor.estimates, tf.stop_gradient(anchor.exact)
     fixed_i, fixed_j = tf.stop_gradient(G_i), tf.stop_gradient(G_j)
@@ -141,9 +141,9 @@ def projections(
     Phi: Functions, head: Head, vectors: Pair, scale: Any, anchor: Anchor | None
 ) -> tuple[Pair, Pair]:
     """
-    ``Phi [mu, B; mu, D]`` of both draws as they are, and anchored, ``[n, L (1 + h)]`` each.
+    ``Phi [mu, B; mu, D]`` of both draws, plain and anchored, ``[n, L (1 + h)]`` each.
 
-    :param vectors: of the weights drawn, see :func:`gpflow_sparse.inference.chevron.tail_vectors`.
+    :param vectors: :func:`gpflow_sparse.inference.chevron.tail_vectors` of each draw.
     :param scale: ``(m - h) / k``.
     """
     of_head = tf.linalg.matmul(Phi.head, chevron.head_vectors(head))
@@ -158,13 +158,13 @@ def projections(
 
 
 def scaled_products(Phi: Pair, vectors: Pair, scale: Any) -> Pair:
-    """``scale Phi v`` of both draws: sums over the tail as they estimate them."""
+    """``scale Phi v`` of both draws: their estimates of sums over the tail."""
     first, second = (scale * tf.linalg.matmul(A, v) for A, v in zip(Phi, vectors, strict=True))
     return first, second
 
 
 def spreads(Phi: Functions, draws: Sequence[Draw], scale: Any) -> Pair:
-    """Variance of the diagonal part at each row, ``[n, L]``, as each draw estimates it."""
+    """Estimates by each draw of the variance of the diagonal part at each row, ``[n, L]``."""
     first, second = draws
     squares = tf.square(Phi.tails[0]), tf.square(Phi.tails[1])
     c2 = tf.exp(2.0 * first.tail.log_c), tf.exp(2.0 * second.tail.log_c)
@@ -178,12 +178,12 @@ def gaussian_expectations(
     ``E_q[log N(y | f, noise)]`` of each row, ``[n]``; unbiased, and so is its gradient.
 
     Eq. (2) of the paper, estimated as in its theorems 1 and 2 but for two changes that reduce the
-    variance: y stands in both factors of the square, and sums over single functions (here: the
+    variance: y is in both factors of the square, and sums over single functions (here: the
     diagonal part of the variance) are sampled once and not twice.
 
-    :param raw: projections ``[n, L (1 + h)]`` of both draws as they are.
-    :param value: the same, anchored.
-    :param spread: variance of the diagonal part, from either draw, ``[n, L]``.
+    :param raw: plain projections ``[n, L (1 + h)]`` of both draws.
+    :param value: anchored projections.
+    :param spread: variance of the diagonal part, estimated by each draw, ``[n, L]``.
     """
     target = batch.Y - batch.mean
     num_outputs = tf.cast(tf.shape(target)[1], target.dtype)
@@ -204,15 +204,15 @@ def site_expectations(
     excess: Pair | None = None,
 ) -> tf.Tensor:
     """
-    ``E_q[log p(y | f)]`` of each row for any likelihood, ``[n]``, on average over both draws.
+    ``E_q[log p(y | f)]`` of each row for any likelihood, ``[n]``, averaged over both draws.
 
-    Theorem 3 of the paper with the standard deviation where it prints the variance (as printed it
+    Theorem 3 of the paper with the standard deviation in place of the variance (as printed it
     is no bound).
 
-    :param projections: of both draws, ``[n, L (1 + h)]``.
-    :param spread: the variance of the diagonal part that belongs to each, ``[n, L]``.
-    :param excess: estimates of the sampling variance of the projections, ``[n, L]``, taken off
-        the variance; None for zero.
+    :param projections: projections of both draws, ``[n, L (1 + h)]``.
+    :param spread: variance of the diagonal part for each draw, ``[n, L]``.
+    :param excess: estimated sampling variance of the projections, ``[n, L]``, which is
+        subtracted from the variance; None for zero.
     """
     terms = []
     for draw in range(2):
@@ -230,10 +230,10 @@ def excesses(
     Phi: Functions, vectors: Pair, size: int, num_latent: int, W: tf.Tensor | None
 ) -> Pair:
     """
-    Sampling variance of each draw's mean and dense columns together, ``[n, L]``.
+    Sampling variance of the mean and the dense columns of each draw, summed, ``[n, L]``.
 
     :param size: functions in the tail.
-    :param W: of the anchor, if ``Phi.support`` is one's; see :class:`Anchor`.
+    :param W: regression weights of the anchor, if there is one; see :class:`Anchor`.
     """
     found = []
     for draw in range(2):
@@ -256,7 +256,7 @@ def sampling_variance(Phi: tf.Tensor, vectors: tf.Tensor, size: int) -> tf.Tenso
 
     :param Phi: ``[n, k]``.
     :param vectors: v, ``[k, Q]``.
-    :param size: of the tail that was drawn from.
+    :param size: number of functions in the tail.
     """
     k = tf.cast(tf.shape(vectors)[0], Phi.dtype)
     sums = tf.linalg.matmul(Phi, vectors)
@@ -269,9 +269,9 @@ def prior_kl(
     head: Head, head_precision: tf.Tensor, draws: Sequence[Draw], scale: Any, *, dense: bool
 ) -> tf.Tensor:
     """
-    KL from q to the prior; both draws take part in the sum over the tail.
+    KL from q to the prior; the sum over the tail is averaged over both draws.
 
-    :param dense: the prior precision is not diagonal: without ``mu^T S mu - log |S|``.
+    :param dense: whether the prior precision is dense; then ``mu^T S mu - log |S|`` is left out.
     """
     kl = chevron.head_kl(head, head_precision)
     for draw in draws:
@@ -290,8 +290,8 @@ def dense_quadratic(
     are: appendix F.2 of the paper, whose indices are printed crossed.
 
     :param precision: ``S[jt, it] [k, k]``, first draw in columns.
-    :param means: ``[k, L]`` of the first and the second draw.
-    :param anchors: of ``S[jt, :] mu`` and of ``S[it, :] mu``.
+    :param means: means ``[k, L]`` of the first and the second draw.
+    :param anchors: anchors of ``S[jt, :] mu`` and of ``S[it, :] mu``.
     """
     first, second = means
     at_second = scale * tf.linalg.matmul(precision, first)  # S[jt, :] mu

@@ -1,9 +1,9 @@
-"""Type-I inference: weights of basis functions and the noise variance have priors, not estimates.
+"""Type-I inference: weights of basis functions and the noise variance have priors.
 
 The unknowns are ``x = (log w [p], log noise)``, in which log-normal priors are normal. Evans and
 Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions" (2018), sections 5 and 6.
-The weights are those of the features, O(p^3) per density, or those of rotated functions, O(p)
-(:mod:`gpflow_sparse.inference.rotation`): different families of kernels. Everything is in float64.
+Weights of the features, O(p^3) per density, and weights of rotated functions, O(p)
+(:mod:`gpflow_sparse.inference.rotation`), are different families of kernels. All is in float64.
 """
 
 import math
@@ -30,7 +30,7 @@ class LogNormal(NamedTuple):
 
     @property
     def log_mode(self) -> float:
-        """Logarithm of the most probable value: ``mu - sd^2``, where ``mu`` is the median's."""
+        """Logarithm of the mode, ``mu - sd^2``; that of the median is ``mu``."""
         return self.mu - self.sd**2
 
 
@@ -50,7 +50,7 @@ def lognormal_from_mode_variance(mode: float, variance: float) -> LogNormal:
 
     :param mode: positive.
     :param variance: positive.
-    :raises ValueError: if one of them is not.
+    :raises ValueError: if mode or variance is not positive and finite.
     """
     for name, value in (("mode", mode), ("variance", variance)):
         if not 0.0 < value < math.inf:
@@ -82,8 +82,8 @@ def log_posterior(
     """
     The joint log density of ``x = (log w, log noise)`` and the data.
 
-    :param sums: of the features, for weights on them, O(p^3) per value; or their rotation, for
-        weights on rotated functions, O(p).
+    :param sums: sums of the features, for weights of the features, O(p^3) per value; or their
+        rotation, for weights of rotated functions, O(p).
     :return: a function from ``[C, p + 1]`` to ``[C]``; with weights on features minus infinity
         where the weights are so large, or the noise so small, that B has no Cholesky factor.
     """
@@ -105,11 +105,10 @@ def start_and_scales(
     """
     Starting point of Markov chains, and the scale of every coordinate of ``x``.
 
-    The start is the mode of the prior over ``(w, noise)``. A weight is known from the data to
-    within about one coordinate's worth of information, so its scale is its prior's; the log noise
-    has the information of N P observations, ``N P / 2``, so its scale is ``(1 / sd^2 + N P /
-    2)^(-1/2)``. With one scale for all, the step that the noise allows leaves the weights where
-    they are once N is large.
+    The start is the mode of the prior over ``(w, noise)``. The data have about as much information
+    on a weight as one observation, so its scale is that of the prior; they have information ``N P /
+    2`` on the log noise, so its scale is ``(1 / sd^2 + N P / 2)^(-1/2)``. With equal scales, steps
+    short enough for the noise would hardly move the weights when N is large.
 
     :return: ``[C, p + 1]`` and ``[p + 1]``.
     """
@@ -198,7 +197,7 @@ def _weighted_precision(sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> 
 
 
 def _factor_if_any(B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cholesky factors, and which of them exist: samplers propose weights without one."""
+    """Cholesky factors, and a mask of those that exist: samplers may propose invalid weights."""
     eye = tf.eye(B.shape[-1], dtype=B.dtype)
     L = linalg.cholesky_or(
         B, lambda: tf.broadcast_to(_FAILED**2 * eye, tf.shape(B)), "I + W A A^T / noise"

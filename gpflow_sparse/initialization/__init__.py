@@ -1,4 +1,4 @@
-"""Starting values from the data: inducing inputs, lengthscales, hyperparameters of the kernel."""
+"""Starting values from the data: inducing inputs, lengthscales, kernel hyperparameters."""
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.initialization.hyperparameters import subset_hyperparameters

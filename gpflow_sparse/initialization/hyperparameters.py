@@ -12,9 +12,9 @@ from gpflow_sparse.validation.checks import require_count, require_data, require
 
 Array = np.ndarray
 
-# The fit keeps a lengthscale within this factor of where it starts, up and down, and the noise
-# variance above this fraction of it. In lengthscales much shorter than typical distances, squared
-# distances are all rounding, and no covariance can be factorized.
+# Bounds of the fit: lengthscales within this factor of their starting value, and the noise variance
+# above this fraction of it. For very small or large lengthscales rounding makes factorizations
+# fail.
 _LENGTHSCALE_FACTOR, _NOISE_FRACTION = 100.0, 1e-3
 _FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
 
@@ -33,26 +33,25 @@ def subset_hyperparameters(
     """
     Fit an exact GP to a random subset of rows by L-BFGS and assign the result to the kernel.
 
-    Every positive parameter without a prior of its own gets a log-normal one for this fit, around
-    where it starts and one e-fold wide: a linear trend or an irrelevant column would otherwise send
-    variance and lengthscales to infinity. Without a prior of its own, a lengthscale also stays
-    within a factor of 100 (29 in float32) of its start, and the noise variance above a thousandth
-    of its start. Start the lengthscales from ``median_lengthscales``.
+    For this fit every positive parameter without a prior has a log-normal prior around its starting
+    value, one e-fold wide: a linear trend or an irrelevant column would otherwise make variance and
+    lengthscales diverge. A lengthscale without a prior also stays within a factor of 100 (29 in
+    float32) of its starting value, and the noise variance above a thousandth of its. Start the
+    lengthscales from ``median_lengthscales``.
 
-    Rows outside of the subset, at least a fifth of all and at most ``num_rows``, decide whether the
-    result is written: if the fitted GP, given the subset, predicts them with a lower mean log
-    density than the GP at the starting values, the kernel stays as it was and ``noise_variance`` is
-    returned.
+    The result is tested on rows outside of the subset, at most ``num_rows``: if the fitted GP,
+    given the subset, predicts them with a lower mean log density than the GP at the starting
+    values, the kernel is not changed and ``noise_variance`` is returned.
 
     :param Y: outputs [N, P].
-    :param kernel: the kernel to start from and to write to; only trainable parameters change.
-    :param num_rows: the most rows in the subset, which never has more than four fifths of all; an
-        iteration costs O(num_rows^3).
-    :param noise_variance: the noise variance to start from.
-    :param mean_function: a mean function, fitted and written like the kernel; zero without one.
+    :param kernel: the kernel with the starting values; only trainable parameters change.
+    :param num_rows: largest number of rows in the subset, which has at most four fifths of all
+        rows; an iteration costs O(num_rows^3).
+    :param noise_variance: starting value of the noise variance.
+    :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
-        a finite optimum; the kernel is as it was.
+        a finite optimum; then the kernel is not changed.
     """
     require_count(num_rows, "num_rows")
     require_count(max_iterations, "max_iterations")
@@ -69,7 +68,7 @@ def subset_hyperparameters(
         for rows in (order[:count], order[count : count + num_rows])
     )
     model = gpflow.models.GPR(data, kernel, mean_function, noise_variance=noise_variance)
-    # Fitted on a copy, so that a failed fit leaves the caller's kernel alone.
+    # Fitted on a copy, so that a failed fit does not change the caller's kernel.
     fitted = gpflow.utilities.deepcopy(model)
     _maximize(fitted, max_iterations, _set_priors(fitted))
     if len(others[0]) and _log_density(fitted, others) < _log_density(model, others):
@@ -127,7 +126,7 @@ def _maximize(
 
 
 def _log_density(model: gpflow.models.GPR, rows: tuple[tf.Tensor, tf.Tensor]) -> float:
-    """Mean log density of other rows than the model's; minus infinity if that fails."""
+    """Mean log density of rows outside of the model's data; minus infinity on failure."""
     try:
         value = float(tf.reduce_mean(model.predict_log_density(rows)))
     except _FAILURES:

@@ -6,7 +6,7 @@ import numpy as np
 from gpflow_sparse.covariances.patch_grids import PatchGrid
 from gpflow_sparse.initialization.inducing_inputs import kmeans
 
-# Patches for each center.
+# Number of random patches per center of k-means.
 _PER_CENTER = 100
 
 
@@ -14,7 +14,7 @@ def random_patches(
     rows: np.ndarray, grid: PatchGrid, count: int, rng: np.random.Generator
 ) -> np.ndarray:
     """
-    Distinct patches ``[n, L]``, each from a random place of a random image; n is at most ``count``.
+    Distinct patches ``[n, L]`` at random locations of random images; n is at most ``count``.
 
     :param rows: images ``[N, D]``.
     """
@@ -28,7 +28,7 @@ def patch_centers(
     rows: np.ndarray, grid: PatchGrid, sizes: tuple[int, ...], rng: np.random.Generator
 ) -> list[np.ndarray]:
     """
-    Centers by k-means, split at random: one ``[M_b, L]`` for each size.
+    Centers of patches by k-means, split at random: one ``[M_b, L]`` for each size.
 
     :param rows: images ``[N, D]``.
     :raises ValueError: if there are fewer distinct patches.
@@ -37,7 +37,7 @@ def patch_centers(
     if len(patches) < sum(sizes):
         raise ValueError(
             f"num_inducing and num_orthogonal must be at most {len(patches)} together, the "
-            f"distinct patches of the images looked at; got {sum(sizes)}."
+            f"distinct patches in the sample of the images; got {sum(sizes)}."
         )
     centers = kmeans(patches, sum(sizes), seed=int(rng.integers(2**31)))
     centers = rng.permutation(centers).astype(gpflow.default_float())

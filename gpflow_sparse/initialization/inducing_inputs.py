@@ -1,4 +1,4 @@
-"""Inducing inputs and lengthscales to start from, from arrays and a GPflow kernel only.
+"""Starting values of inducing inputs and lengthscales, from arrays and a GPflow kernel.
 
 Inputs X are [N, D]; inducing inputs are distinct rows, since two equal ones make Kuu singular.
 Arrays are returned as float64; kernels are evaluated in `gpflow.default_float()`, the type the
@@ -39,7 +39,7 @@ def _check_count(name: str, count: int, available: int, what: str) -> None:
 
 
 def _input_scale(kernel: Kernel | None, num_columns: int) -> Array:
-    """The lengthscale of every column [D]; ones if the kernel has none or reads some columns."""
+    """The lengthscale of every column [D]; ones if the kernel has none or reads only some."""
     if kernel is None:
         return np.ones(num_columns)
     component_checks.require_kernel(kernel, None)
@@ -81,11 +81,11 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     Lloyd's iterations from a k-means++ start, O(N M D) each, while N * M is at most 5e7;
     mini-batches above. N=36000, D=8, M=1024 takes 2 s on two cores.
 
-    :param X: inputs [N, D]; a repeated row weighs as often as it occurs.
+    :param X: inputs [N, D]; a repeated row counts as often as it occurs.
     :param M: number of centers, at most the number of distinct rows of X.
     :param kernel: its `lengthscales` (one, or one per column) scale the columns; without a kernel,
-        or when it reads only some of the columns, distances are those of X as it is.
-    :param seed: the same seed gives the same centers.
+        or when it reads only some of the columns, distances are those of X.
+    :param seed: equal seeds give equal centers.
     :return: distinct centers Z [M, D].
     :raises ValueError: X is not a finite matrix, or has fewer than M distinct rows.
     """
@@ -108,9 +108,9 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
 
 def _weighted_means(rows: Array, weights: Array, labels: Array, centers: Array) -> Array:
     """
-    One more Lloyd update of ``centers [M, D]``, which sums in the order of the rows.
+    One more Lloyd update of ``centers [M, D]``, with sums in the order of the rows.
 
-    scikit-learn adds up over threads in the order in which they end, so that its centers differ in
+    scikit-learn sums over threads in the order in which they finish, so that its centers differ in
     the last bits from call to call.
     """
     totals = np.bincount(labels, weights, minlength=len(centers))  # [M]
@@ -122,11 +122,11 @@ def _weighted_means(rows: Array, weights: Array, labels: Array, centers: Array) 
 
 def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> Array:
     """
-    Distinct rows of X drawn at random without replacement, passing over repeats.
+    Distinct rows of X drawn at random without replacement.
 
     :param M: number of rows, at most the number of distinct rows of X.
-    :param kernel: not read; taken so that it can be exchanged with the other choices of Z.
-    :param seed: the same seed gives the same rows.
+    :param kernel: not used; for the same signature as the other choices of Z.
+    :param seed: equal seeds give equal rows.
     :return: Z [M, D], in random order.
     :raises ValueError: X is not a finite matrix, or has fewer than M distinct rows.
     """
@@ -143,10 +143,10 @@ def _pivoted_cholesky(
     """
     Factorize k([Z; X], [Z; X]) with pivots taken from Z first, then `count` pivots from X.
 
-    :param name: the argument of the caller that is `count`, for errors.
-    :param Z: inputs to condition on [M, D]; may have no rows. Rows that add nothing are passed
-        over, so that no jitter is needed.
-    :return: the pivots among the rows of X, in the order picked.
+    :param name: name of `count` in the caller, for errors.
+    :param Z: inputs to condition on [M, D]; may have no rows. Rows without remaining variance are
+        skipped, so that no jitter is needed.
+    :return: the pivots among the rows of X, in the order of choice.
     """
     max_candidates = checks.require_count(max_candidates, "max_candidates")
     X = _generator(seed).permutation(X)[:max_candidates]
@@ -194,15 +194,16 @@ def greedy_variance(
     X: Array, M: int, kernel: Kernel, *, seed: int = 0, max_candidates: int = 20_000
 ) -> Array:
     """
-    Rows of X picked one by one where the variance left by the rows before is largest.
+    Rows of X chosen one by one where the variance conditioned on earlier rows is largest.
 
-    This pivoted Cholesky of k(X, X), never formed, costs O(N M^2) time and O(N M) memory.
+    This pivoted Cholesky of k(X, X), which is not formed, costs O(N M^2) time and O(N M) memory.
 
-    :param M: number of rows to pick.
-    :param kernel: the kernel k, with the hyperparameters the choice is meant for.
-    :param seed: seed of the candidates' draw and order, which decides a tie such as the first pick.
-    :param max_candidates: the most rows looked at; that many at random stand in for a larger X.
-    :return: Z [M, D], distinct rows in the order picked.
+    :param M: number of rows to choose.
+    :param kernel: the kernel k, with its hyperparameters.
+    :param seed: seed of the choice and order of candidates; ties, such as the first choice of a
+        stationary kernel, are broken by that order.
+    :param max_candidates: largest number of candidates, random rows of a larger X.
+    :return: Z [M, D], distinct rows in the order of choice.
     :raises ValueError: X is not a finite matrix, or fewer than M candidates have variance left.
     """
     X = _matrix(X, "X")
@@ -213,11 +214,11 @@ def greedy_orthogonal(
     X: Array, Z: Array, M2: int, kernel: Kernel, *, seed: int = 0, max_candidates: int = 20_000
 ) -> Array:
     """
-    Rows of X picked as by :func:`greedy_variance`, at the cost of M + M2, after those of a given Z.
+    Rows of X chosen as by :func:`greedy_variance`, at the cost of M + M2, after a given Z.
 
     :param Z: the inducing inputs already chosen [M, D], not necessarily rows of X.
-    :param M2: number of rows to pick.
-    :return: O [M2, D], distinct rows in the order picked, none of them a row of Z.
+    :param M2: number of rows to choose.
+    :return: O [M2, D], distinct rows in the order of choice, none of them a row of Z.
     :raises ValueError: as :func:`greedy_variance`, or the columns of Z are not those of X.
     """
     X, Z = _matrix(X, "X"), _matrix(Z, "Z")
@@ -248,7 +249,7 @@ def split_orthogonal(
     :param method: "kmeans" or "random", split at random, or "greedy", in order: Z gets the first M.
     :param seed: seed of the choice and of the split.
     :return: Z [M, D], then one array [M2, D] per orthogonal set.
-    :raises ValueError: unknown method, "greedy" without a kernel, or sizes that cannot be had.
+    :raises ValueError: unknown method, "greedy" without a kernel, or sizes that do not fit X.
     """
     X = _matrix(X, "X")
     sizes = tuple(checks.require_whole(size, "M, num_orthogonal") for size in (M, *num_orthogonal))
@@ -275,7 +276,7 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     Each is the column's median absolute difference (its standard deviation if that is 0; at least
     the largest deviation / 6.7e4, / 29 in float32) times sqrt(D), as squares add up; else 1.
 
-    :param max_rows: the most rows whose pairs are looked at, drawn at random from a larger X.
+    :param max_rows: largest number of rows whose pairs are used, drawn at random from a larger X.
     :param seed: seed of that draw.
     :return: positive lengthscales [D].
     :raises ValueError: X is not a finite matrix.

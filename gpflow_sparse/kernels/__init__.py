@@ -1,4 +1,4 @@
-"""Kernels that GPflow does not have, for any GPflow model."""
+"""Kernels beyond those of GPflow, for any GPflow model."""
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, Filled, SoftKI

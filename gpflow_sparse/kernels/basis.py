@@ -1,4 +1,4 @@
-"""GPflow kernels made of finite bases."""
+"""GPflow kernels of finite bases."""
 
 from typing import Any
 
@@ -14,26 +14,26 @@ from gpflow_sparse.bases import (
 from gpflow_sparse.bases.base import require_basis
 
 
-class _OfBasis(Kernel):
+class _BasisKernel(Kernel):
     """Base class of kernels that are functions of the features of one basis."""
 
     def __init__(self, basis: FiniteBasis) -> None:
         """
-        :param basis: its kernel's parameters are trained through it.
-        :raises ValueError: for something that is not a basis.
+        :param basis: a finite basis; its parameters are trained through it.
+        :raises ValueError: if it is not a finite basis.
         """
         super().__init__()
         self.basis = require_basis(basis)
 
 
-class Basis(_OfBasis):
+class Basis(_BasisKernel):
     """
     ``k(x, x') = phi(x)^T phi(x')`` for the whitened features of a basis: the covariance of
     ``phi(x)^T w``, ``w ~ N(0, I)``.
 
-    Its matrices have rank m at most. Any GPflow model takes it; where m is less than the number of
-    rows, :class:`~gpflow_sparse.models.BasisGPR` and :class:`~gpflow_sparse.models.BasisSVGP` have
-    the same answers for less work.
+    Its matrices have rank m at most. It can be used in any GPflow model; if m is less than the
+    number of rows, :class:`~gpflow_sparse.models.BasisGPR` and
+    :class:`~gpflow_sparse.models.BasisSVGP` give the same results at lower cost.
     """
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
@@ -51,7 +51,7 @@ class GRIEF(Basis):
     """
     The kernel of Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions"
     (2018), eq. (3): the p leading eigenfunctions of a product kernel on a grid; see
-    :class:`~gpflow_sparse.bases.GridEigenfunctions`, whose arguments these are.
+    :class:`~gpflow_sparse.bases.GridEigenfunctions` for the arguments.
     """
 
     def __init__(
@@ -71,21 +71,21 @@ class SoftKI(Basis):
     """
     The kernel of Camano and Huang, "High-Dimensional Gaussian Process Regression with Soft Kernel
     Interpolation", eq. (16): softmax weights between m points; see
-    :class:`~gpflow_sparse.bases.SoftInterpolation`, whose arguments these are.
+    :class:`~gpflow_sparse.bases.SoftInterpolation` for the arguments.
     """
 
     def __init__(self, kernel: Kernel, Z: Any, **options: Any) -> None:
         super().__init__(SoftInterpolation(kernel, Z, **options))
 
 
-class Filled(_OfBasis):
+class Filled(_BasisKernel):
     """
     ``phi(x)^T phi(x')`` plus independent noise at every x that restores the kernel's own variance:
     ``max(k(x, x) - |phi(x)|^2, 0)``.
 
-    For soft interpolation, say, which has less variance than its kernel between the points. It does
-    not bring the posterior of the finite sum back to the prior far from the data. As with GPflow's
-    ``White``, only ``K(X)`` and ``K_diag(X)`` have that noise, no ``K(X, X2)`` has.
+    For example for soft interpolation, which has less variance than its kernel between the points.
+    Far from the data the posterior of the finite sum does not return to the prior. As with GPflow's
+    ``White``, only ``K(X)`` and ``K_diag(X)`` include the noise, not ``K(X, X2)``.
     """
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
@@ -107,8 +107,8 @@ class Filled(_OfBasis):
 
 class Corrected(Kernel):
     """
-    ``k(x, x') + phi(x)^T (W - I) phi(x')``: a kernel whose leading functions have other weights,
-    and whose residual is that of k.
+    ``k(x, x') + phi(x)^T (W - I) phi(x')``: a kernel with weights W of its leading functions
+    and the residual of k.
 
     For a :class:`~gpflow_sparse.bases.ReweightedBasis` over a projection of k. It is a covariance
     for any weights, because ``k - phi^T phi`` is one. Ours: the re-weighted kernel of Evans and

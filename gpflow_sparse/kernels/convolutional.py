@@ -2,7 +2,7 @@
 
 With P patches in each of N images and M inducing patches, ``[N, P, M]`` is 0.3 GB at N = 64, 28 x
 28 pixels, 5 x 5 patches, M = 1000 in float64, and its gradient needs several of them. So sums over
-patches are made for a few images at a time, and made again for the gradient.
+patches are computed for a few images at a time, and again for the gradient.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from gpflow_sparse.covariances.stationary import covariance, weighted_sums
 from gpflow_sparse.numerics.streaming import Tensors, by_chunks
 from gpflow_sparse.validation import checks, component_checks
 
-# Elements of the largest tensor of a chunk of images; memory is a few times that. Measured on
+# Entries of the largest tensor of a chunk of images; memory is a few times that. Measured on
 # two cores with 64 images of 576 patches, M = 1000, float64: a gradient takes 211 to 221 ms for
 # anything from 0.6 to 10 million.
 _CHUNK_SIZE = 2_500_000
@@ -34,8 +34,8 @@ class Convolutional(Kernel):
     it; they print no c, other codes divide by P, which is a factor P^2 in k. Averaging keeps the
     variance of f at most that of g times the largest squared weight.
 
-    GPflow's ``Convolutional`` has ``c = 1 / P`` too, no stride, and takes every channel of a patch
-    for a patch of its own.
+    GPflow's ``Convolutional`` has ``c = 1 / P`` too, no stride, and treats every channel of a patch
+    as a separate patch.
 
     The variance at N images costs O(N P^2 L), with M inducing patches their covariance O(N P M L),
     in memory for a few images at a time. A full covariance of N images costs O(N^2 P^2 L): for
@@ -94,7 +94,7 @@ class Convolutional(Kernel):
         if X.shape.rank == 2:
             return self._across(X, X)
         flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
-        # AutoGraph would rewrite GPflow's kernels at every call
+        # AutoGraph would convert GPflow's kernels at every call
         own = tf.autograph.experimental.do_not_convert(lambda images: self._across(images, images))
         K = tf.map_fn(own, flat)
         return tf.reshape(K, tf.concat([tf.shape(X)[:-1], tf.shape(X)[-2:-1]], axis=0))
@@ -108,7 +108,7 @@ class Convolutional(Kernel):
         return tf.reshape(_own_sums(self._base, flat, self.grid, table), tf.shape(X)[:-1])
 
     def patch_covariance(self, Z: tf.Tensor, Z2: tf.Tensor | None = None) -> tf.Tensor:
-        """``k_g(Z, Z2) [M, M2]``, or ``k_g(Z, Z)``: of the responses g to patches."""
+        """Covariance of responses g to patches: ``k_g(Z, Z2) [M, M2]``, or ``k_g(Z, Z)``."""
         return covariance(self._base, Z, Z2)
 
     def response_covariance(self, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
@@ -122,7 +122,7 @@ class Convolutional(Kernel):
         return _require_kernel(self.base_kernel, self.grid.patch_length, "base_kernel")
 
     def _images(self, X: Any) -> tf.Tensor:
-        """Images ``[..., D]``; refuses another number of columns than an image has values."""
+        """Images ``[..., D]``; refuses other numbers of columns than that of pixel values."""
         X = tf.convert_to_tensor(X)
         if X.shape.rank is not None and X.shape[-1] is None:
             return tf.ensure_shape(X, [*X.shape[:-1], self.grid.num_pixels])
@@ -161,8 +161,8 @@ class TICK(Convolutional):
     the grid of patches, from 0 to ``H' - 1`` and ``W' - 1``, whatever the stride; in pixels,
     lengthscales would be ``stride`` times as long.
 
-    With a long lengthscale of ``k_loc`` it is :class:`Convolutional`, with a short one functions
-    that are independent for each patch.
+    With a long lengthscale of ``k_loc`` it is :class:`Convolutional`; with a short one the response
+    functions of patches are independent.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ def _cross_sums(
         return [tf.reduce_sum(K * weights, axis=1)]
 
     M = Z.shape[0]
-    if M is None:  # of as many images as come: a full covariance, which is for few
+    if M is None:  # patches of an unknown number of images, for a full covariance of few
         return tf.transpose(sums([X], [Z, weights])[0])
     size = max(1, _CHUNK_SIZE // (P * M))
     (by_image,) = by_chunks(sums, [X], [Z, weights], size=size, shapes=[[M]])

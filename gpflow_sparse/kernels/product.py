@@ -1,4 +1,4 @@
-"""Products of one-dimensional kernels, the kernels that GRIEF takes."""
+"""Products of one-dimensional kernels, as GRIEF needs them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def product_of(kind: type[Kernel], lengthscales: Any, variance: float = 1.0) -> 
     """
     One kernel per input column, multiplied: ``variance prod_i k_i(x_i, z_i)``.
 
-    For Matern kernels this is another kernel than GPflow's, which reads one distance over all
+    For Matern kernels this differs from GPflow's kernel, a function of one distance over all
     columns; for SquaredExponential it is the same.
 
     :param kind: a stationary GPflow kernel, such as ``gpflow.kernels.Matern32``.

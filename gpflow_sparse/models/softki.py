@@ -168,7 +168,7 @@ class SoftKI(VariationalModel):
         checks.require_flag(refit_noise, "refit_noise")
         data = self._require_rows(X, Y)
         component_checks.require_sound(self)
-        with component_checks.blame(self):
+        with component_checks.explain_failures(self):
             sums = row_sums(self.basis, data, self.mean_function, self.dtype)
             if refit_noise:
                 self._refit_noise(sums, held_out_rows.kept_back(self, X, Y))

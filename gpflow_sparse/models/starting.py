@@ -33,7 +33,7 @@ def prior_factors(owner: Any) -> list[Any]:
     for kernel, columns in latent_kernels(owner.kernel, latents):
         nothing = [None] * len(iv.sizes)
         posterior = OrthogonalPosterior(kernel, iv, nothing, nothing, jitter=owner.jitter)
-        with component_checks.blame(owner):
+        with component_checks.explain_failures(owner):
             blocks = posterior.prior_factors()
         factors.append([tf.repeat(L[None], columns.stop - columns.start, 0) for L in blocks])
     return [tf.concat(per_set, axis=0) for per_set in zip(*factors, strict=True)]

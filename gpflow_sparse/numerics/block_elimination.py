@@ -22,11 +22,11 @@ def block_cholesky(K: BlockMatrix, names: Sequence[str]) -> list[list[tf.Tensor]
     """
     Lower Cholesky factor of a block matrix, by block elimination.
 
-    The diagonal blocks are the factors of the successive Schur complements. The work is that of one
-    factor of the whole matrix, (sum M_i)^3 / 3, but mostly in matmuls.
+    The diagonal blocks are the factors of the successive Schur complements. The operations are
+    those of a factorization of the whole matrix, (sum M_i)^3 / 3, but mostly in matrix products.
 
     :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``.
-    :param names: one per diagonal block, for the error.
+    :param names: names of the diagonal blocks, for the error.
     :return: blocks ``L[i][j]``, ``j <= i``.
     :raises FactorizationError: see :func:`gpflow_sparse.numerics.linalg.cholesky`.
     """
@@ -89,7 +89,7 @@ def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Ten
 
     :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``, jitter included.
     :param F: ``F[i] [..., M_i, n]``.
-    :param names: one per diagonal block of ``K``, for the error.
+    :param names: names of the diagonal blocks of ``K``, for the error.
     :return: blocks ``A[i] [..., M_i, n]``.
     :raises FactorizationError: see :func:`gpflow_sparse.numerics.linalg.cholesky`.
     """
@@ -125,7 +125,7 @@ def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dA: BlockColumn) -> list
         left = [-tf.linalg.matmul(dA[i], A[j], transpose_b=True) for j in range(i)]
         H.append([*left, S + tf.linalg.matrix_transpose(S)])
     W = _congruence(L, H)
-    # an off-diagonal block stands for itself and for its mirror image
+    # an off-diagonal block counts for its transpose too
     return [(0.5 if i == j else 1.0) * W[i][j] for i in range(size) for j in range(i + 1)]
 
 
@@ -157,7 +157,7 @@ def _congruence(L: BlockMatrix, H: BlockMatrix) -> list[list[tf.Tensor]]:
 
 
 def _dense_congruence(L: tf.Tensor, H: tf.Tensor) -> tf.Tensor:
-    """``L^-T H L^-1``, in halves while they are large enough for matmuls to pay."""
+    """``L^-T H L^-1``, by halves while these are large enough for fast matrix products."""
     size = L.shape[-1]
     if size is None or size <= _LEAF:
         return linalg.solve_right(linalg.solve_triangular(L, H, adjoint=True), L)
@@ -180,6 +180,6 @@ def _symmetric_matmul(W: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
 
 
 def _sum_products(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> tf.Tensor | float:
-    """``sum_k left[k] right[k]^T`` over the blocks both rows have."""
+    """``sum_k left[k] right[k]^T`` over the blocks that both rows have."""
     terms = [tf.linalg.matmul(a, b, transpose_b=True) for a, b in zip(left, right, strict=False)]
     return sum(terms) if terms else 0.0

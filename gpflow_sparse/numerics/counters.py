@@ -49,7 +49,7 @@ def normals(
     """
     Standard normal numbers ``[k, num_lanes]``, the quantiles of :func:`uniforms`.
 
-    The largest in size is 8.2, in float32 5.3; larger ones would have a chance of 1e-7.
+    They are at most 8.2 in absolute value, in float32 5.3, which a normal exceeds once in 1e7.
     """
     return tf.math.ndtri(uniforms(seed, indices, num_lanes, dtype, first_lane))
 
@@ -62,13 +62,13 @@ def _mix(words: tf.Tensor) -> tf.Tensor:
 
 
 def _shift(words: tf.Tensor, count: int) -> tf.Tensor:
-    """To the right, zeros moving in: TensorFlow's own shift of int64 repeats the sign."""
+    """Shift to the right with zeros; TensorFlow's shift of int64 repeats the sign bit."""
     shifted = tf.bitwise.right_shift(words, tf.constant(count, tf.int64))
     return tf.bitwise.bitwise_and(shifted, tf.constant((1 << (64 - count)) - 1, tf.int64))
 
 
 def _python_mix(word: int) -> int:
-    """As :func:`_mix`, of one word."""
+    """:func:`_mix` of one Python integer."""
     word %= 2**64
     word = (word ^ (word >> 30)) * _FIRST % 2**64
     word = (word ^ (word >> 27)) * _SECOND % 2**64

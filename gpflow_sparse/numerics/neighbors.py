@@ -1,10 +1,10 @@
 """Exact nearest neighbors, by a tree or by all distances, whichever is faster.
 
-Measured for 64 queries among 100,000 normal places, 16 neighbors, nothing else running: in 2, 4, 8,
-12 and 16 columns the tree takes 0.2, 0.5, 3, 15 and 44 ms; where the places lie near a surface of 3
+Measured for 64 queries among 100,000 normal points, 16 neighbors, nothing else running: in 2, 4, 8,
+12 and 16 columns the tree takes 0.2, 0.5, 3, 15 and 44 ms; where the points lie near a surface of 3
 dimensions at most 1 ms in 16 columns. All distances, by scikit-learn, took 40 ms beside other work
 in 13 to 32 columns. A tree is built in 20 to 50 ms. So it is always built, and always used up to 12
-columns; above, both are timed on a few of the places.
+columns; above, both are timed on a few of the points.
 """
 
 import time
@@ -14,16 +14,16 @@ import numpy as np
 import tensorflow as tf
 from scipy.spatial import cKDTree
 
-# Places in a leaf: of 8 to 128 the fastest from 64 on, by up to 2.6 against 8 (normal places).
+# Points in a leaf: of 8 to 128 the fastest from 64 on, by up to 2.6 against 8 (normal points).
 _LEAF = 64
-_SURELY_TREE = 12
-_TRIED = 32
-# Places in a block of a search by all distances.
+# Columns up to which the tree is used without timing, and number of points that are timed.
+_MAX_TREE_COLUMNS, _NUM_TIMED = 12, 32
+# Points in a block of a search by all distances.
 _BLOCK = 64
 
 
 class NeighborIndex:
-    """Index of places ``Z [M, D]`` for exact searches of the nearest."""
+    """Index of points ``Z [M, D]`` for exact searches of the nearest."""
 
     def __init__(self, Z: np.ndarray) -> None:
         """
@@ -31,7 +31,7 @@ class NeighborIndex:
         """
         self._center = np.mean(Z, axis=0, dtype=np.float64)  # distances come from squares
         self._Z = np.ascontiguousarray(Z - self._center, np.float64)
-        # what is near in space, near in memory too: 10 to 25 per cent faster if it is not cached
+        # points near in space are stored near in memory: 10 to 25 per cent faster without caches
         self._order = cKDTree(self._Z, leafsize=_LEAF).indices.astype(np.int32)
         self._tree = cKDTree(self._Z[self._order], leafsize=_LEAF)
         self._exhaustive: Any = None
@@ -39,7 +39,7 @@ class NeighborIndex:
 
     def query(self, X: np.ndarray, count: int) -> np.ndarray:
         """
-        The ``count`` places nearest to each row, nearest first.
+        The ``count`` points nearest to each row, nearest first.
 
         :param X: ``[N, D]``, finite, in the units of Z.
         :param count: H, at most M.
@@ -65,10 +65,10 @@ class NeighborIndex:
         return found.astype(np.int32)
 
     def _tree_is_faster(self, count: int) -> bool:
-        if self._Z.shape[1] <= _SURELY_TREE:
+        if self._Z.shape[1] <= _MAX_TREE_COLUMNS:
             return True
-        stride = max(1, len(self._Z) // _TRIED)
-        rows = self._Z[::stride][:_TRIED]
+        stride = max(1, len(self._Z) // _NUM_TIMED)
+        rows = self._Z[::stride][:_NUM_TIMED]
         seconds = []
         for search in (self._from_tree, self._by_distances):
             start = time.perf_counter()
@@ -79,16 +79,16 @@ class NeighborIndex:
 
 class HostSearch:
     """
-    Searches among places that may change: the index is built again only when they have. Results of
+    Searches among points that may change: the index is built again only when they have. Results of
     :meth:`find_ahead` are stored for the next search, and those of some rows for all later ones.
     """
 
     def __init__(self, num_remembered: int = 0) -> None:
         """
-        :param num_remembered: number of rows whose neighbors are stored until the places change.
+        :param num_remembered: number of rows whose neighbors are stored until the points change.
         """
         self._most = num_remembered
-        self._known: _Known | None = None
+        self._known: _CachedSearch | None = None
 
     def find(
         self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int, *, keep: bool = False
@@ -96,53 +96,53 @@ class HostSearch:
         """
         :meth:`NeighborIndex.query` of X, which is in units already, among ``Z / units``.
 
-        :param Z: an array of its own, or a view that TensorFlow has given.
-        :param units: of the columns of Z.
+        :param Z: an array that owns its memory, or a view of a TensorFlow tensor.
+        :param units: units of the columns of Z.
         :param keep: use and extend the stored results.
         """
-        known = self._known_of(Z, units)
+        known = self._cached_search(Z, units)
         if not keep:
             return known.index.query(X, count)
-        found = known.ahead.pop((count, X.tobytes()), None)
-        return known.recall(X, count, self._most) if found is None else found
+        found = known.prefetched.pop((count, X.tobytes()), None)
+        return known.find(X, count, self._most) if found is None else found
 
     def find_ahead(self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int) -> None:
         """Store a result for :meth:`find` with ``keep``; of earlier ones only the last stays."""
-        known = self._known_of(Z, units)
-        found = known.recall(X, count, self._most)
-        last = list(known.ahead.items())[-1:]  # of a step that may not have used it yet
-        known.ahead = dict([*last, ((count, X.tobytes()), found)])
+        known = self._cached_search(Z, units)
+        found = known.find(X, count, self._most)
+        last = list(known.prefetched.items())[-1:]  # of a step that may not have used it yet
+        known.prefetched = dict([*last, ((count, X.tobytes()), found)])
 
-    def _known_of(self, Z: np.ndarray, units: np.ndarray) -> "_Known":
+    def _cached_search(self, Z: np.ndarray, units: np.ndarray) -> "_CachedSearch":
         # assigned once, as `find_ahead` may run in another thread
         known = self._known
-        if known is None or not known.fits(Z, units):
-            known = self._known = _Known(Z, units)
+        if known is None or not known.is_current(Z, units):
+            known = self._known = _CachedSearch(Z, units)
         return known
 
 
-class _Known:
-    """Index and stored results for one state of the places."""
+class _CachedSearch:
+    """Index and stored results for one state of the points."""
 
     def __init__(self, Z: np.ndarray, units: np.ndarray) -> None:
         self.index = NeighborIndex(Z / units)
-        self.ahead: dict[tuple[int, bytes], np.ndarray] = {}
+        self.prefetched: dict[tuple[int, bytes], np.ndarray] = {}
         self._remembered: dict[int, dict[bytes, np.ndarray]] = {}
-        self._units, self._Z, self._seen = units.copy(), Z.copy(), Z
+        self._units, self._Z, self._last_Z = units.copy(), Z.copy(), Z
 
-    def fits(self, Z: np.ndarray, units: np.ndarray) -> bool:
-        """Whether the places are still the same."""
+    def is_current(self, Z: np.ndarray, units: np.ndarray) -> bool:
+        """Whether the points are still the same."""
         if not np.array_equal(self._units, units):
             return False
-        # TensorFlow never writes into memory of which it has given a view, and this holds one
-        view = not Z.flags.owndata and not self._seen.flags.owndata
-        if view and Z.shape == self._seen.shape and _address(Z) == _address(self._seen):
+        # TensorFlow never writes into memory that a view refers to, and `_last_Z` is such a view
+        view = not Z.flags.owndata and not self._last_Z.flags.owndata
+        if view and Z.shape == self._last_Z.shape and _address(Z) == _address(self._last_Z):
             return True
         same = np.array_equal(self._Z, Z)
-        self._seen = Z if same else self._seen
+        self._last_Z = Z if same else self._last_Z
         return same
 
-    def recall(self, X: np.ndarray, count: int, most: int) -> np.ndarray:
+    def find(self, X: np.ndarray, count: int, most: int) -> np.ndarray:
         """Stored results, and for other rows those of the index."""
         if not most:
             return self.index.query(X, count)
@@ -167,7 +167,7 @@ def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = N
     As :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, O(N M) memory. No
     gradient passes through the choice.
 
-    :param before: int32 ``[N]``: only places ``0 ... before - 1`` count for a row.
+    :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; -1 where there are no more.
     """
     X, Z = (tf.stop_gradient(tf.cast(part, tf.float64)) for part in (X, Z))
@@ -179,18 +179,18 @@ def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = N
 
 def largest(scores: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:
     """
-    The places with the ``count`` largest of ``scores [N, M]``, largest first, lower index first
-    where equal.
+    Columns of the ``count`` largest of ``scores [N, M]`` in each row, largest first; of equal ones
+    the lower index first.
 
-    :param before: as in :func:`nearest`.
+    :param before: int32 ``[N]``: only columns ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; -1 where there are no more.
     """
     scores = tf.stop_gradient(scores)
     least = tf.constant(scores.dtype.min, scores.dtype)
     if before is not None:
         scores = tf.where(tf.range(tf.shape(scores)[1]) < before[:, None], scores, least)
-    num_places = scores.shape[1]
-    if num_places is None or num_places < _BLOCK * count:
+    num_columns = scores.shape[1]
+    if num_columns is None or num_columns < _BLOCK * count:
         found = tf.math.top_k(scores, count).indices
     else:
         found = _largest_in_blocks(scores, count, least)
@@ -204,7 +204,7 @@ def _largest_in_blocks(scores: tf.Tensor, count: int, least: tf.Tensor) -> tf.Te
     """
     padded = tf.pad(scores, [[0, 0], [0, -scores.shape[1] % _BLOCK]], constant_values=least)
     blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, _BLOCK])
-    # in order of their places, so that lower indices come first where scores are equal
+    # in order, so that lower indices come first where scores are equal
     best = tf.sort(tf.math.top_k(tf.reduce_max(blocks, axis=2), count).indices, axis=1)
     candidates = tf.gather(blocks, best, batch_dims=1)  # [N, count, _BLOCK]
     chosen = tf.math.top_k(tf.reshape(candidates, [tf.shape(scores)[0], -1]), count).indices

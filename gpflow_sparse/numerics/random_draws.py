@@ -1,4 +1,4 @@
-"""Reproducible random draws: a block of code draws from its own seed.
+"""Reproducible random draws in blocks of code with a seed.
 
 TensorFlow's generators advance with every draw of the process, so that what one model draws
 depends on whatever else has run. Inside of :func:`seeded`, the draws of this module depend on the
@@ -31,7 +31,7 @@ class _Sequence:
         return tf.random.experimental.stateless_fold_in(self._seed, place, alg=_ALGORITHM)
 
 
-# Of the thread that runs or traces the block: other threads have no sequence, or one of their own.
+# The sequence of the thread that runs or traces the block; other threads have their own.
 _CURRENT: ContextVar[_Sequence | None] = ContextVar("gpflow_sparse_draws", default=None)
 
 
@@ -40,8 +40,8 @@ def seeded(seed: Any) -> Iterator[None]:
     """
     Draw from ``seed`` in this block, in this thread, eagerly or while tracing.
 
-    The draws are counted while the block is traced: a block must not be entered once and then draw
-    in the body of a TensorFlow loop, whose iterations would all draw the same.
+    Draws are numbered while the block is traced, so all iterations of a TensorFlow loop inside a
+    block would have the same draws: enter the block within the loop.
 
     :param seed: two integers, or an int32 or int64 tensor ``[2]`` that may change between the calls
         of a compiled function.

@@ -1,9 +1,9 @@
-"""Functions of many rows, some rows at a time, whose intermediate results are computed twice.
+"""Functions of many rows, evaluated in blocks and evaluated again for their gradients.
 
 Automatic differentiation keeps the intermediate results of the forward pass for the backward pass.
-Where that is too much memory, they are computed again: for a third of the multiplications more, the
+Where that is too much memory, they are computed again: with a third more multiplications, the
 memory is that of one block of rows. :func:`streamed_sum` is for sums over rows, which may be in
-files, and :func:`by_chunks` for results that have the rows of their arguments.
+files, and :func:`by_chunks` for functions that act on each row.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ def streamed_sum(
     None flows to ``data``, nor to other tensors that ``statistics`` captures: a tensor to be
     differentiated must come through ``tensors``. First derivatives only.
 
-    :param statistics: from the blocks of all parts of ``data`` (at least one row each, at most
-        ``block_rows``) and ``tensors`` to floating tensors whose shapes do not depend on the block.
-        A sum over rows, for the result not to depend on ``block_rows``.
+    :param statistics: function of blocks of all parts of ``data`` (at least one row each, at most
+        ``block_rows``) and of ``tensors`` that returns floating tensors whose shapes do not depend
+        on the block. The result depends on ``block_rows`` unless it is a sum over rows.
     :param data: tensors with the same number of rows N >= 1; or a ``tf.data.Dataset`` of batches of
         such, finite and the same in every pass, which may come from files that do not fit into
         memory. All axes but the first are known.
     :param tensors: floating tensors, whole for every block.
-    :param block_rows: rows per block; one block has what is left over.
+    :param block_rows: rows per block; one block has the remaining rows.
     :return: the sums, in the order and the float types of ``statistics``.
     """
 
@@ -51,15 +51,15 @@ def streamed_sum(
             watched = list(variables or ())
 
             def pull_back(blocks: Tensors) -> list[tf.Tensor]:
-                # copies made in here: inside a loop, a tape does not see through its inputs
+                # copies made here: inside a loop, a tape does not record the loop's inputs
                 local = [tf.identity(tensor) for tensor in tensors]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch([*local, *watched])
                     sums = list(statistics(blocks, local))
                 sources = [*local, *watched]
                 gradients = tape.gradient(sums, sources, list(upstream), "zero")
-                # those of gathers come sparse, and cannot be added up; those of batches of unknown
-                # height may not know their own shape
+                # gradients of gathers are sparse, and cannot be added; those of batches of unknown
+                # height may have unknown shapes
                 return [
                     tf.ensure_shape(tf.convert_to_tensor(part), source.shape)
                     for part, source in zip(gradients, sources, strict=True)
@@ -69,7 +69,7 @@ def streamed_sum(
             at_tensors, at_variables = slopes[: len(tensors)], slopes[len(tensors) :]
             return (at_tensors, at_variables) if watched else at_tensors
 
-        # eagerly, tapes outside would record what happens in here, and keep it: pause them
+        # eagerly, outer tapes would record and keep all intermediate results: pause them
         with tf.init_scope() if tf.executing_eagerly() else contextlib.nullcontext():
             sums = _sum_over_blocks(lambda blocks: statistics(blocks, tensors), data, block_rows)
         return sums, gradient
@@ -80,7 +80,7 @@ def streamed_sum(
 def _sum_over_blocks(
     function: Callable[[Tensors], Tensors], data: Tensors | tf.data.Dataset, block_rows: int
 ) -> list[tf.Tensor]:
-    """The first block takes the rows left over, so that no block is ever empty or needs padding."""
+    """Sums over blocks; the first has the remaining rows, so that none needs padding."""
     if isinstance(data, tf.data.Dataset):
         return _sum_over_batches(function, data.rebatch(block_rows))
     if not tf.executing_eagerly():
@@ -170,7 +170,7 @@ def by_chunks(
         depend on those rows alone.
     :param rows: ``[N, ...]`` each, floats.
     :param shared: tensors that all rows need, floats.
-    :param shapes: of the results, without the axis of rows.
+    :param shapes: shapes of the results, without the axis of rows.
     :return: results ``[N, ...]``, of the type of the first rows.
     """
     num_rows = rows[0].shape[0]
@@ -200,7 +200,7 @@ class _Chunks:
     def __init__(
         self, function: OfRows, rows: Tensors, size: int, shapes: Sequence[Sequence[int]]
     ) -> None:
-        # AutoGraph would rewrite all that is called, at every call
+        # AutoGraph would convert all called functions at every call
         self._function = tf.autograph.experimental.do_not_convert(function)
         self._shapes, self._dtype = shapes, rows[0].dtype
         static = rows[0].shape[0]
@@ -262,7 +262,7 @@ class _Chunks:
         padding = self._count * self._size - self._num_rows
         padded = []
         for row in rows:
-            # copies of a real row, since a kernel need not be smooth at a made up one
+            # copies of a real row, since a kernel need not be differentiable at zeros
             last = tf.zeros_like(row[-1:]) if zeros else row[-1:]
             full = tf.concat([row, tf.repeat(last, padding, axis=0)], axis=0)
             padded.append(tf.reshape(full, [self._count, self._size, *row.shape[1:]]))

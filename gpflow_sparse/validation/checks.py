@@ -1,9 +1,9 @@
 """Checks of arguments: rank, finiteness, dtype, labels, and matching N, D and P.
 
 GPflow's own shape checks are off inside ``tf.function``, where a Y of rank 1 broadcasts to N x N
-silently. These checks are plain Python on static shapes and so hold when tracing too. Values (NaN,
+silently. These checks are plain Python on static shapes and so work when tracing too. Values (NaN,
 labels) are checked eagerly, and while tracing in arrays that the graph captures; of the arguments
-of a traced function only the inputs of predictions are checked, when the graph runs.
+of a traced function only inputs for prediction are checked, when the graph runs.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
 
     Values are checked where they are known (see the module); their squares must not overflow.
 
-    :param value: what the caller passed.
+    :param value: argument of the caller.
     :param name: the argument's name, for errors.
     :param dtype: wanted float type; ``gpflow.default_float()`` by default. Values of another type
         are cast.
@@ -48,15 +48,15 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
 
 def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
     """
-    An array of real numbers, finite or not, from whatever NumPy can read.
+    An array of real numbers, finite or not, from any value that NumPy can convert.
 
     :raises ValueError: for objects, strings, dates, ragged lists and masked entries.
     """
-    if np.ma.is_masked(value):  # np.asarray would bring the hidden values back
+    if np.ma.is_masked(value):  # np.asarray would return the masked values
         raise ValueError(f"{name} has masked entries. Drop or fill these rows.")
     try:
         array = np.asarray(value)
-    except Exception as error:  # whatever the `__array__` of the caller's object raises
+    except Exception as error:  # `__array__` of the caller's object may raise anything
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
     if array.dtype.kind not in "fiub":
         kind = "Python objects" if array.dtype.kind == "O" else f"dtype {array.dtype}"
@@ -64,7 +64,7 @@ def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
             f"{name} must hold real numbers, got {kind}. Encode text and drop or fill missing "
             f"entries, then convert with np.asarray({name}, dtype=float)."
         )
-    # NumPy knows types that TensorFlow does not, such as long double
+    # NumPy has types that TensorFlow lacks, such as long double
     with np.errstate(over="ignore"):
         return array.astype(dtype.as_numpy_dtype, copy=False)
 
@@ -127,13 +127,13 @@ def require_data(
     dtype: tf.DType | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    A pair ``(X [N, D], Y [N, P])`` that pairs up and that the likelihood can take.
+    A pair ``(X [N, D], Y [N, P])`` with as many rows each and outputs valid for the likelihood.
 
     :param data: tuple or list of two.
     :param input_dim: expected D, or None where any D is right.
-    :param likelihood: decides P (see :func:`num_outputs`) and which values ``Y`` may take.
-    :param num_latent_gps: number of latent functions the likelihood will see.
-    :raises ValueError: naming the argument, what was expected, what came and what to do.
+    :param likelihood: determines P (see :func:`num_outputs`) and the valid values of ``Y``.
+    :param num_latent_gps: number of latent functions.
+    :raises ValueError: naming the argument, what was expected, what was passed and what to do.
     """
     if not isinstance(data, Sequence) or isinstance(data, str) or len(data) != 2:
         raise ValueError(
@@ -172,7 +172,7 @@ def require_whole(value: Any, name: str, kind: str = "an integer") -> int:
     """
     ``value`` as an integer of any size.
 
-    :param kind: what is wanted, for the error.
+    :param kind: description of valid values, for the error.
     :raises ValueError: for anything else, 10.0 and True included.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -194,7 +194,7 @@ def require_seed(value: Any, name: str = "seed") -> int:
 
 def require_flag(value: Any, name: str) -> None:
     """
-    Refuse what is neither True nor False: ``"no"`` and ``[False]`` count as true in Python.
+    Refuse values other than True and False: ``"no"`` and ``[False]`` count as true in Python.
 
     :raises ValueError: see above.
     """
@@ -204,7 +204,7 @@ def require_flag(value: Any, name: str) -> None:
 
 def require_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
     """
-    Refuse what is not one of ``choices``, which are strings and None.
+    Refuse a value that is not among ``choices``, which are strings and None.
 
     :raises ValueError: listing them.
     """
@@ -217,14 +217,14 @@ def require_range(tensor: tf.Tensor, name: str) -> None:
     """
     Refuse NaN, infinity and entries whose squares overflow, where values are known (see above).
 
-    :raises ValueError: naming the places of the first such entries.
+    :raises ValueError: naming the indices of the first such entries.
     """
     values = tensor if tf.executing_eagerly() else tf.get_static_value(tensor)
     if values is None or not tensor.dtype.is_floating:
         return
     limit = tensor.dtype.max**0.5 / 1e3
     with tf.init_scope():
-        # `.numpy()`, not `bool`, which AutoGraph would turn back into a graph; NaN is not below
+        # `.numpy()`, since AutoGraph would convert `bool`; a comparison with NaN is false
         if tf.size(values).numpy() == 0 or tf.reduce_max(tf.abs(values)).numpy() < limit:
             return
         sizes = np.abs(np.asarray(values))

@@ -1,7 +1,7 @@
 """Checks of the components of a model: kernel, mean function, values of parameters.
 
 GPflow lets a user assign any of these at any time, so they are checked when a model is built and
-again by every public method. Kernels and mean functions of the user's own pass.
+again by every public method. Kernels and mean functions of other classes are not checked.
 """
 
 from collections.abc import Iterator
@@ -33,10 +33,10 @@ def require_kind(value: Any, kind: Any, name: str, wanted: str) -> Any:
 
 def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -> None:
     """
-    Refuse a kernel that cannot read inputs of ``num_columns`` columns, from static shapes alone.
+    Refuse a kernel that cannot read inputs of ``num_columns`` columns, by static shapes only.
 
     :param num_columns: D; None where it is not known.
-    :param name: what the kernel is called in errors.
+    :param name: name of the kernel in errors.
     :raises ValueError: for another kind of object, for ``active_dims`` that X does not have, an ARD
         parameter of a wrong length, or an image of another size.
     """
@@ -56,10 +56,10 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
     if isinstance(kernel, kernels.SharedIndependent):
         require_kernel(kernel.kernel, num_columns, f"{name}.kernel")
         return
-    if hasattr(kernel, "basis"):  # of ours, over functions that know a kernel
+    if hasattr(kernel, "basis"):  # a kernel of this package over a basis of another kernel
         require_kernel(kernel.basis.kernel, num_columns, f"{name}.basis.kernel")
         return
-    if hasattr(kernel, "image_shape"):  # GPflow's Convolutional and ours, which are above this
+    if hasattr(kernel, "image_shape"):  # GPflow's Convolutional and that of this package
         _require_image(kernel, num_columns, name)
         return
     active = _num_active(kernel, num_columns, name)
@@ -84,7 +84,7 @@ def require_mean_function(
             f"{type(function).__name__}."
         )
     if isinstance(function, functions.SwitchedFunction):
-        # the last column of X says which of them; they read the others
+        # the last column of X chooses the function; the functions read the others
         for i, part in enumerate(function.functions):
             inner = None if num_columns is None else num_columns - 1
             require_mean_function(part, inner, num_latent_gps, f"{name}.functions[{i}]")
@@ -109,7 +109,7 @@ def require_mean_function(
 
 def require_mean(value: Any, latent_mean: tf.Tensor, function: Any) -> tf.Tensor:
     """
-    What a mean function returned, which must not broadcast against ``latent_mean [..., N, P]``.
+    The value of a mean function, checked not to broadcast against ``latent_mean [..., N, P]``.
 
     :raises ValueError: unless its static shape is ``[..., N, P]`` or ``[..., N, 1]``.
     """
@@ -143,9 +143,9 @@ def require_dtype(module: tf.Module, name: str, dtype: tf.DType) -> None:
 
 def require_jitter(value: Any) -> None:
     """
-    Refuse a relative jitter that is no finite number of at least zero.
+    Refuse a relative jitter other than None or a finite number of at least zero.
 
-    :raises ValueError: see above; None, which leaves it to the float type, passes.
+    :raises ValueError: see above.
     """
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if value is not None and not (number and 0.0 <= value < np.inf):
@@ -154,16 +154,16 @@ def require_jitter(value: Any) -> None:
 
 def require_sound(module: tf.Module, *, failed: bool = False) -> None:
     """
-    Refuse parameters from which nothing finite can come. Reads every parameter of ``module``: meant
-    for after a failure, or for once per trace.
+    Refuse parameters that cannot give finite results. Reads every parameter of ``module``: meant
+    for use after a failure, or once per trace.
 
-    :param failed: a computation has failed, so that parameters at fault only there count too: a
-        variance of zero is fine in one term of a sum.
+    :param failed: whether a computation has failed; then also refuse values that are valid in some
+        models, such as a variance of zero in one term of a sum.
     :raises ValueError: naming the parameter and its value, for NaN and infinity, for lengthscales
         of zero; after a failure also for lengthscales, periods and variances that are not positive,
         and for a zero on the diagonal of a ``q_sqrt``.
     """
-    with tf.init_scope():  # while tracing, the values of now
+    with tf.init_scope():  # while tracing, the current values
         if not tf.executing_eagerly():
             return
         for name, value in _values(module):
@@ -174,10 +174,10 @@ def require_sound(module: tf.Module, *, failed: bool = False) -> None:
 
 def require_finite_result(module: tf.Module, name: str, *results: tf.Tensor) -> None:
     """
-    Where an eager result is not finite, say which parameter made it so.
+    Refuse an eager result that is not finite because of an invalid parameter.
 
-    A result that overflowed with all parameters in order passes: to an optimizer, infinity is the
-    fair answer to a step too far.
+    A result that overflowed with valid parameters passes: for an optimizer, infinity is the
+    right value after too long a step.
 
     :raises ValueError: see :func:`require_sound`.
     """
@@ -191,11 +191,12 @@ def require_finite_result(module: tf.Module, name: str, *results: tf.Tensor) -> 
 
 
 @contextmanager
-def blame(module: tf.Module) -> Iterator[None]:
+def explain_failures(module: tf.Module) -> Iterator[None]:
     """
-    Name the parameter of ``module`` at fault, if one is, when a factorization fails inside.
+    A context in which the error of a failed factorization names the invalid parameter of
+    ``module``.
 
-    :raises FactorizationError: the one raised inside, or a clearer one.
+    :raises FactorizationError: naming the parameter, or the original error if all are valid.
     """
     try:
         yield
@@ -234,10 +235,10 @@ def _num_active(kernel: Any, num_columns: int, name: str) -> int:
 
 
 def _require_ard(kernel: Any, active: int, num_columns: int, name: str) -> None:
-    """One number, or one per column that the kernel reads."""
-    if not type(kernel).__module__.startswith("gpflow."):  # of the user's own: may mean anything
+    """Require one number, or one per column that the kernel reads, in each ARD parameter."""
+    if not type(kernel).__module__.startswith("gpflow."):  # a user's class: no convention
         return
-    # the variance of a linear kernel is one per column, that of a stationary one is a scalar
+    # a linear kernel has a variance per column, a stationary one a scalar
     linear = isinstance(kernel, kernels.Linear)
     if type(getattr(kernel, "variance", None)) in (int, float):
         raise ValueError(
@@ -254,17 +255,17 @@ def _require_ard(kernel: Any, active: int, num_columns: int, name: str) -> None:
 
 
 def _require_image(kernel: Any, num_columns: int, name: str) -> None:
-    # GPflow's keeps the channels apart
+    # image_shape of GPflow's kernel has no channels
     pixels = int(np.prod(kernel.image_shape)) * getattr(kernel, "colour_channels", 1)
     if pixels != num_columns:
         raise ValueError(
-            f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} numbers, but X has "
+            f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} values, but X has "
             f"{num_columns} column(s); each row of X is one flattened image."
         )
 
 
 def _mean_function_sizes(function: Any, num_columns: int | None) -> tuple[int | None, int | None]:
-    """Columns a mean function reads and returns; None where it does not matter or is not known."""
+    """Numbers of columns that a mean function reads and returns; None if any or not known."""
     if type(function) is functions.Identity:
         return None, num_columns
     if type(function) is functions.Linear:
@@ -289,7 +290,7 @@ def _values(module: tf.Module) -> Iterator[tuple[str, np.ndarray]]:
     """Names as a user writes them, and values, of all parameters and plain floats in kernels."""
     for path, parameter in gpflow.utilities.parameter_dict(module).items():
         written = path.lstrip("._").replace("X_data.", "inducing_variable.")
-        yield written.replace("].posterior.", "]."), np.asarray(parameter)  # of a deep posterior
+        yield written.replace("].posterior.", "]."), np.asarray(parameter)  # in a deep posterior
     for part in module.submodules:
         for attribute in _POSITIVE:
             value = getattr(part, attribute, None) if isinstance(part, kernels.Kernel) else None

@@ -12,11 +12,11 @@ _INTEGERS = "integers"
 
 def num_outputs(likelihood: likelihoods.Likelihood, num_latent_gps: int | None) -> int | None:
     """
-    How many columns ``Y`` has for this likelihood; None if nothing is known.
+    Number of columns of ``Y`` for a likelihood; None if not known.
 
-    One per latent function, except that class likelihoods take one column of labels, likelihoods
-    with several latent functions take what they observe, and a switched likelihood carries the
-    index of the likelihood in a last column.
+    One per latent function, except that classification has one column of labels, likelihoods
+    of several latent functions have ``observation_dim`` columns, and a switched likelihood has the
+    index of the likelihood in an additional last column.
     """
     if isinstance(likelihood, likelihoods.MultiClass | likelihoods.Softmax):
         return 1
@@ -84,7 +84,7 @@ def require_labels(likelihood: likelihoods.Likelihood, Y: tf.Tensor) -> None:
 
 
 def _support(likelihood: likelihoods.Likelihood) -> tuple[str, float, float, str] | None:
-    """Kind, lower and upper end, and words for the set of values an observation may take."""
+    """Kind, lower and upper limit, and a description of the valid values of an observation."""
     # a chain of ifs, not `match`: AutoGraph cannot read that statement and warns
     if isinstance(likelihood, likelihoods.Bernoulli):
         return _INTEGERS, 0, 1, "labels 0 or 1 (not -1 and 1)"

@@ -1,8 +1,8 @@
 """Validation of public methods, and the lock that keeps them from running during a training step.
 
 :func:`public_method` is the one decorator of the public methods of models and posteriors. The body
-of such a method is then the method alone: its arguments are valid tensors, the components of the
-object fit each other, and nothing changes the parameters while it runs.
+of such a method contains no checks: its arguments are valid tensors, the components of the
+object fit each other, and no training step changes the parameters while it runs.
 """
 
 import contextlib
@@ -40,10 +40,11 @@ def public_method(
 
     :param result: name of the returned tensors in errors. Eagerly, a result that is not finite
         raises if a parameter is at fault; None leaves the result unchecked.
-    :param prediction: also in a graph, check the parameters when it is traced, and NaN and infinity
-        in the inputs when it runs. Training objectives are not checked: ``fit`` checks their value.
+    :param prediction: whether to check, also in a graph, the parameters when it is traced, and the
+        inputs for NaN and infinity when it runs. Objectives are not checked: ``fit`` checks their
+        value.
     :raises ValueError: from the decorated method, for arguments and components as above, and for a
-        failed factorization, naming the parameter at fault.
+        failed factorization, naming the invalid parameter.
     """
 
     def decorate(method: Method) -> Method:
@@ -59,7 +60,7 @@ def public_method(
                     values = _validate(self, dict(zip(names, args, strict=False)) | kwargs)
                     if prediction and not tf.executing_eagerly():
                         values = _watch(self, values)
-                    with component_checks.blame(self):
+                    with component_checks.explain_failures(self):
                         returned = method(self, **values)
                     if result is not None:
                         found = tf.nest.flatten(returned)
@@ -122,10 +123,10 @@ def _cache_type(value: PrecomputeCacheType | str) -> PrecomputeCacheType:
 
 class _FairLock:
     """
-    A reentrant lock that threads get in the order in which they asked for it.
+    A reentrant lock that threads acquire in the order of their requests.
 
-    With an ordinary lock, a training loop that releases it and takes it again at once would leave
-    a waiting thread without a turn for many steps.
+    With an ordinary lock, a training loop that releases it and acquires it again at once would make
+    another thread wait for many steps.
     """
 
     def __init__(self) -> None:
@@ -135,7 +136,7 @@ class _FairLock:
 
     def __enter__(self) -> None:
         if self._owner != threading.get_ident():
-            with self._turn:  # held while waiting: whoever comes later waits for this one
+            with self._turn:  # held while waiting, so that later threads wait for this one
                 self._lock.acquire()
             self._owner = threading.get_ident()
         self._depth += 1
@@ -160,13 +161,14 @@ def _lock_of(model: Any) -> _FairLock:
 @contextlib.contextmanager
 def between_steps(model: Any) -> Iterator[None]:
     """
-    Keep the parameters of a model as they are during a block of code, whatever thread trains it.
+    Keep the parameters of a model constant during a block of code, also if another thread trains
+    it.
 
     ``gpflow_sparse.training.fit`` takes no step while the block runs, and the block waits until a
     step in progress is done. The models of this package do so themselves in ``predict_*``,
     ``posterior`` and ``elbo`` where these are called eagerly. A block is needed for GPflow's own
-    models, for functions that have been compiled, and for a copy that stays as it is while
-    training goes on::
+    models, for compiled functions, and for a copy of the model that does not change while
+    training continues::
 
         with gs.training.between_steps(model):
             posterior = gpflow.utilities.deepcopy(model).posterior()

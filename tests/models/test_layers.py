@@ -315,7 +315,7 @@ REFUSED = {
     ),
     "points_of_patch_kernel": (
         lambda Z: GPLayer(gs.kernels.Convolutional(kernel(), (4, 4), (2, 2)), Z),
-        "16 numbers, but X has 2",
+        "16 values, but X has 2",
     ),
     "neighbors_q": (
         lambda Z: GPLayer(kernel(), NeighborInducingPoints(Z, 2), q_sqrt=[np.eye(4)[None]]),

@@ -53,7 +53,7 @@ def test_predictions_are_those_of_the_whole_matrices(name):
 def test_small_chunks_change_nothing(name, monkeypatch):
     model = MODELS[name](L=2)
     whole = [model.predict_f(XNEW), model.predict_f(XNEW, full_cov=True)]
-    monkeypatch.setattr(chevron, "_CHUNK_NUMBERS", 2 * len(XNEW))  # two functions at a time
+    monkeypatch.setattr(chevron, "_CHUNK_ENTRIES", 2 * len(XNEW))  # two functions at a time
     assert int(chevron.chunk_size(len(XNEW))) == 2 < model.num_tail
     for full_cov in (False, True):
         found = model.predict_f(XNEW, full_cov=full_cov)

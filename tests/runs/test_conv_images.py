@@ -164,7 +164,7 @@ def test_tiles_stand_side_by_side():
     pictures = np.arange(1.0, 4.0)[:, None, None, None] * np.ones((3, 2, 2, 1))
     wall = plots.tiles(pictures, 2)
     assert wall.shape == (5, 5, 3)
-    blue = plots._WALL
+    blue = plots._BACKGROUND
     np.testing.assert_array_equal(wall[:2, :2], 1.0)
     np.testing.assert_array_equal(wall[:2, 3:], 2.0)
     np.testing.assert_array_equal(wall[3:, :2], 3.0)

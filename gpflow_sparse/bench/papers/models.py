@@ -40,7 +40,7 @@ _SUBSET = 1000
 # Training rows to which QSGP fits its covariance during training.
 _REFITTED = 4000
 # That exact GP may explain its rows almost without noise; a truncated kernel cannot.
-_NOISE_FLOOR = 1e-3
+_MIN_NOISE = 1e-3
 
 
 # Shared by all methods.
@@ -236,7 +236,7 @@ def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
         arguments of :func:`fit_in_rounds` or of the model.
     """
     start, begin = subset_start(dataset, budget.seed, "squared_exponential"), time.perf_counter()
-    start = start._replace(noise_variance=max(start.noise_variance, _NOISE_FLOOR))
+    start = start._replace(noise_variance=max(start.noise_variance, _MIN_NOISE))
     num_train, D = dataset.train[0].shape
     given: Record = {"points_per_dimension": 10, "noise_variance": start.noise_variance}
     names = ("objective", "reweighted", "num_eigenfunctions")
