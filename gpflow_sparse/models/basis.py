@@ -1,4 +1,4 @@
-"""Gaussian processes that are finite sums: exact regression, and any likelihood by minibatches."""
+"""Gaussian processes with a finite basis: exact regression, and variational inference."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,9 +31,10 @@ class WeightSpaceModel(RegressionModel):
     """
     A regression model with a finite basis of m functions, Gaussian noise and q in closed form.
 
-    The data enter by sums over rows, ``A A^T [m, m]`` and ``A (Y - mean)``, streamed: memory O(m^2)
-    and that of one block of rows, gradients included, for any N. A subclass defines the objective,
-    and where they differ from ``kernel`` and ``basis`` the prior and the sums of its predictions.
+    Only sums over rows are needed, ``A A^T [m, m]`` and ``A (Y - mean)``, which are streamed:
+    memory O(m^2) and that of one block of rows, gradients included, for any N. A subclass defines
+    the objective, and prior and sums of its predictions if they are not those of ``kernel`` and
+    ``basis``.
     """
 
     takes_batches = True
@@ -47,7 +48,7 @@ class WeightSpaceModel(RegressionModel):
         mean_function: MeanFunction | None = None,
         noise_variance: Any = 1.0,
     ) -> None:
-        """As in the subclasses, which document it."""
+        """See the subclasses for the arguments."""
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
         self.basis = basis
         self._require_parts(self.input_dim, self.dtype)
@@ -55,8 +56,8 @@ class WeightSpaceModel(RegressionModel):
     @public_method("the objective")
     def log_marginal_likelihood(self) -> tf.Tensor:
         """
-        ``log N(Y | mean, Phi Phi^T + noise I)``, of the finite sum of functions alone: a scalar, in
-        nats. Time O(N m^2 + m^3).
+        ``log N(Y | mean, Phi Phi^T + noise I)`` of the finite sum of functions, without a residual:
+        a scalar, in nats. Time O(N m^2 + m^3).
         """
         return tf.cast(collapsed.log_density(self._sums(), self._noise()), self.dtype)
 
@@ -87,9 +88,9 @@ class WeightSpaceModel(RegressionModel):
         """
         The posterior process with the q of :meth:`compute_qu`.
 
-        ``predict_f`` of a posterior with a cache keeps the q of the last ``update_cache()``; all
-        else computes q anew at every call, in a pass over the rows, as the model's ``predict``
-        methods do.
+        ``predict_f`` of a posterior with a cache uses the q of the last ``update_cache()``; other
+        methods, like the ``predict`` methods of the model, compute q anew at every call, in a pass
+        over the rows.
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
         """
@@ -168,7 +169,7 @@ class BasisGPR(WeightSpaceModel):
     def to_svgp(self, num_data: int | None = None) -> "BasisSVGP":
         """
         A :class:`BasisSVGP` at the exact posterior: it holds no data, so it is small to save and to
-        export, and can be trained on minibatches. Shares nothing with this model.
+        export, and can be trained on minibatches. It shares no parameters with this model.
 
         :param num_data: its ``num_data``; None means the N of this model, for which the data are
             read.
@@ -188,7 +189,7 @@ class CollapsedPosterior(BasisPosterior):
     """
     A posterior over weights whose q is computed anew from the parameters for every prediction.
 
-    No underscore before the name: TensorFlow refuses it for a module that is made in a graph.
+    The class is not private: TensorFlow refuses leading underscores for modules made in a graph.
     """
 
     def __init__(
@@ -212,10 +213,10 @@ class BasisSVGP(VariationalModel):
     """
     Variational inference over the weights of a finite basis, with any likelihood and minibatches.
 
-    The weights have prior ``N(0, I)`` and ``q = N(q_mu, q_sqrt q_sqrt^T)``, so no matrix is ever
+    The weights have prior ``N(0, I)`` and ``q = N(q_mu, q_sqrt q_sqrt^T)``, so no matrix is
     factorized. With a basis that projects its kernel (:class:`~gpflow_sparse.bases.
     GridEigenfunctions`) the rest of that kernel stays in the model, at its prior: the elbo is a
-    lower bound on the evidence of the kernel itself, and variances do not collapse away from the
+    lower bound on the evidence of the kernel itself, and variances do not vanish away from the
     grid. With any other basis, the finite sum is the model.
 
     Time per step on a batch of n rows: O(n m^2 L).
@@ -302,8 +303,8 @@ def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
     """
     The kernel of a model over the weights of ``basis``.
 
-    :param keep_residual: with the residual of the kernel; None for yes if basis is a projection.
-    :raises ValueError: for something that is not a basis, or a residual of another basis.
+    :param keep_residual: whether to add the residual; None to add it if basis is a projection.
+    :raises ValueError: if ``basis`` is no basis, or its residual is not a covariance.
     """
     projection = require_basis(basis)
     if isinstance(basis, ReweightedBasis):

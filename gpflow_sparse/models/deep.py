@@ -34,12 +34,11 @@ class DeepGP(VariationalModel):
 
     A row of a fully connected layer depends on that row alone, and the objective is a lower bound
     on the evidence. Patches of one image are correlated: with ``sampling="marginal"``, which the
-    papers take, the objective is no bound of this model, but of one whose layers put independent
-    noise on each patch. "shared_inducing" keeps what correlation q has, for less time; "joint"
-    keeps all, with a factorization of all patches of every image.
+    papers take, the objective is not a bound for this model, but for one whose layers add
+    independent noise to each patch. "shared_inducing" keeps the correlation under q, at lower cost;
+    "joint" keeps all correlation, with a factorization of all patches of every image.
 
-    Time per step: that of all layers, the hidden ones for ``num_samples`` times as many rows but
-    for the first.
+    Time per step: the sum over layers, all but the first with ``num_samples`` times as many rows.
     """
 
     def __init__(
@@ -54,15 +53,15 @@ class DeepGP(VariationalModel):
         seed: int | None = None,
     ) -> None:
         """
-        :param layers: first to last; of the last one the kernel may be convolutional, but
+        :param layers: first to last; the last may have a convolutional kernel, but
             :class:`ConvLayer` is for hidden layers.
         :param likelihood: any GPflow likelihood.
         :param num_data: number of training rows N, so that a minibatch counts for all of them.
         :param num_samples: draws of the hidden layers for each row of a step.
         :param sampling: "marginal", "shared_inducing" or "joint", see above.
-        :param num_prediction_samples: draws that predictions average over.
-        :param seed: None for new draws in every step; a number freezes them, the same for every
-            row, so that the elbo is a function that L-BFGS can maximize.
+        :param num_prediction_samples: number of draws that predictions are averaged over.
+        :param seed: None for new draws in every step; with a number the draws are fixed, the same
+            for every row, so that the elbo is deterministic, as L-BFGS needs it.
         :raises ValueError: for layers that do not fit each other, and wrong options.
         """
         self.layers = _require_layers(layers)
@@ -109,8 +108,8 @@ class DeepGP(VariationalModel):
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
         """
-        Pairs ``(q_mu, q_sqrt)`` of the last layer: what natural-gradient steps move. Its expected
-        log likelihood is that of a shallow model; those of hidden layers have no such form.
+        Pairs ``(q_mu, q_sqrt)`` of the last layer, for natural-gradient steps. Its expected
+        log likelihood has the form of a shallow model, unlike those of hidden layers.
         """
         return self._last.variational_parameters
 
@@ -136,7 +135,7 @@ class DeepGP(VariationalModel):
         draws of the hidden layers at every call unless ``seed`` is.
 
         :param data: ``(X [N, D], Y [N, P])``.
-        :param eps: the draws, as :meth:`propagate` takes them.
+        :param eps: the draws, see :meth:`propagate`.
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
@@ -154,9 +153,9 @@ class DeepGP(VariationalModel):
         Moments of the last layer given draws of the hidden ones.
 
         :param X: ``[N, D]``.
-        :param eps: standard normal numbers, one ``[S, N, .]`` for each hidden layer: as wide as its
-            output; for "shared_inducing" in layers of patches as wide as
-            ``model.posterior().noise_sizes`` says. None for new ones, or those of ``seed``.
+        :param eps: standard normal draws, one ``[S, N, .]`` for each hidden layer: with as many
+            columns as its output; for "shared_inducing" in layers of patches with
+            ``model.posterior().noise_sizes`` columns. None for new draws, or those of ``seed``.
         :return: mean and variance ``[S, N, P]``.
         :raises ValueError: for inputs or noise of another shape.
         """
@@ -196,7 +195,7 @@ class DeepGP(VariationalModel):
         """
         Mean and variance of new observations at ``Xnew [..., N, D]``, noise included.
 
-        Class probabilities are averaged over draws of the hidden layers, not their logarithms or f.
+        Class probabilities are averaged over draws of the hidden layers.
         """
         require_marginals("predict_y", full_cov, full_output_cov)
         posterior = self.posterior(None)
@@ -216,7 +215,7 @@ class DeepGP(VariationalModel):
 
     @property
     def _last(self) -> GPLayer:
-        """Layers can be assigned."""
+        """The last layer, read at every call because layers can be assigned."""
         return _require_layers(self.layers)[-1]
 
     @property
@@ -252,7 +251,7 @@ class DeepGP(VariationalModel):
 
 
 def _require_layers(layers: Any) -> tuple[GPLayer, ...]:
-    """:raises ValueError: unless they are layers, each of which fits the one before."""
+    """:raises ValueError: unless they are layers, each of which fits the previous one."""
     if not isinstance(layers, Sequence) or not layers:
         raise ValueError("layers must be a list of gs.models.GPLayer or ConvLayer, first to last.")
     for i, layer in enumerate(layers):
@@ -263,24 +262,24 @@ def _require_layers(layers: Any) -> tuple[GPLayer, ...]:
         before = layers[i - 1].output_dim if i else None
         if None not in (before, layer.input_dim) and before != layer.input_dim:
             raise ValueError(
-                f"layers[{i}] takes {layer.input_dim} columns, but layers[{i - 1}] puts out "
+                f"layers[{i}] takes {layer.input_dim} columns, but layers[{i - 1}] returns "
                 f"{before}."
             )
     if isinstance(layers[-1], ConvLayer):
         raise ValueError(
             "the last layer must be a GPLayer, whose kernel may be gs.kernels.Convolutional: a "
-            "ConvLayer puts out an image."
+            "ConvLayer returns an image."
         )
     return tuple(layers)
 
 
 def _as_noise(eps: Any, X: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
     """
-    Draws that were given, one ``[N, S, .]`` for each hidden layer.
+    Given draws in the layout ``[N, S, .]``, one for each hidden layer.
 
     :param eps: ``[S, N, .]`` each.
     :param X: ``[N, D]``.
-    :param sizes: number of draws that each layer takes for a row.
+    :param sizes: number of standard normal draws per row for each layer.
     :raises ValueError: for another number of arrays, or arrays of other shapes.
     """
     if not isinstance(eps, Sequence) or len(eps) != len(sizes):

@@ -1,4 +1,4 @@
-"""Convolutional models of one, two or three layers, started from images."""
+"""Convolutional models of one, two or three layers, with starting values from images."""
 
 import warnings
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import OrthogonalPosterior
 from gpflow_sparse.validation import checks, labels
 
-# Images that inducing patches are taken from.
+# Number of images from which inducing patches are taken.
 _NUM_IMAGES = 1000
 _VARIANCE = 5.0
-# Of the last layer's means, in standard deviations of the prior.
+# Standard deviation of the last layer's starting means, relative to that of the prior.
 _DIFFERENCE = 0.01
-# Of an orthogonal set, relative to the base set and in units of the jitter.
+# Least residual variance of an orthogonal set, relative to the base set and in units of the jitter.
 _LEAST_SHARE, _LEAST_JITTERS = 1e-3, 100
 
 
@@ -42,7 +42,7 @@ class ConvSpec(NamedTuple):
     """Patches and output channels of one layer."""
 
     patch_size: int
-    """Pixels, downward and across."""
+    """Height and width of a patch in pixels."""
     stride: int = 1
     num_outputs: int | None = None
     """Channels of a hidden layer's output; None for the last layer."""
@@ -79,29 +79,29 @@ def deep_convolutional(
     The models of table 5 in Shi, Titsias and Mnih (2020, arXiv:1910.10596v5) for ``num_layers`` of
     1, 2 or 3; or those of an ``architecture``. Kernels are squared exponential on patches, of
     variance 5 and, since pixels should have mean 0 and variance 1, of lengthscale ``sqrt(L)`` for
-    patches of L numbers: 5 for 5 x 5 pixels, as printed.
+    patches of L values: 5 for 5 x 5 pixels, as printed.
 
     Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
-    layers from these images behind random Glorot filters, scaled to variance 1. The paper leaves
-    open what breaks the symmetry of a zero mean and q at the prior, through which nothing passes:
-    here hidden layers start at these very filters, nearly without doubt (``GPLayer.start_at``), and
-    the last layer of several at small random means.
+    layers from these images after random Glorot filters, scaled to variance 1. The paper does not
+    say what breaks the symmetry of a zero mean and q at the prior, whose outputs do not depend on
+    inputs: here hidden layers start at these filters with small variance (``GPLayer.start_at``),
+    and the last of several layers at small random means.
 
     :param X: training images ``[N, H W C]``, each channel standardized.
     :param image_shape: ``(H, W)`` or ``(H, W, C)``.
-    :param likelihood: such as ``gpflow.likelihoods.MultiClass(10)``; it says how many functions the
-        last layer has.
+    :param likelihood: such as ``gpflow.likelihoods.MultiClass(10)``; it determines the number of
+        functions of the last layer.
     :param num_inducing: M of every layer, or one number for each.
     :param num_orthogonal: M2, likewise; 0 for none, which is SVGP.
-    :param num_layers: if no architecture is given.
+    :param num_layers: number of layers, if no architecture is given.
     :param architecture: one :class:`ConvSpec` for each layer, the last without ``num_outputs``.
-    :param tick: a location kernel in the last layer, as in the paper; or none.
+    :param tick: whether the last layer has a location kernel, as in the paper.
     :param whiten: None for the paper's choice: yes with one layer, no with more.
     :param num_data: N; None for the rows of X.
-    :param num_samples: of the hidden layers in a step; this,
-    :param sampling: this,
-    :param num_prediction_samples: and this, see :class:`DeepGP`.
-    :param seed: of images, filters, patches and locations.
+    :param num_samples: draws of the hidden layers in a step,
+    :param sampling: kind of these draws,
+    :param num_prediction_samples: and draws in predictions, see :class:`DeepGP`.
+    :param seed: seed of the choice of images, filters, patches and locations.
     :return: :class:`SOLVEGP` for one layer, else :class:`DeepGP`.
     :raises ValueError: for images, shapes or counts that do not fit each other.
     """
@@ -130,7 +130,7 @@ def deep_convolutional(
             kernel, likelihood, inducing, num_latent_gps=latents, whiten=whiten, num_data=num_data
         )
     last = GPLayer(kernel, inducing, num_latent_gps=latents, whiten=whiten)
-    _tell_apart(last, rng)
+    _randomize_means(last, rng)
     return DeepGP(
         [*layers, last],
         likelihood,
@@ -149,7 +149,7 @@ def _hidden(
     whiten: bool,
     rng: np.random.Generator,
 ) -> tuple[ConvLayer, np.ndarray]:
-    """A layer, and its images behind the filters that it starts at."""
+    """A hidden layer, and the images after the filters that it starts at."""
     grid = make_grid(shape, (spec.patch_size, spec.patch_size), spec.stride)
     centers = patch_centers(rows, grid, sizes, rng)
     filters = glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
@@ -185,10 +185,10 @@ def _last(
     return kernel, OrthogonalInducingVariables(*located)
 
 
-def _tell_apart(layer: GPLayer, rng: np.random.Generator) -> None:
+def _randomize_means(layer: GPLayer, rng: np.random.Generator) -> None:
     """
-    Small random means. With q at the prior all classes are alike, and under robust-max, which sees
-    no scale, nothing that a hidden layer does changes the objective in the first step.
+    Set small random means. With q at the prior all classes are equal, and under robust-max, which
+    does not depend on scale, the objective has no gradient in hidden layers at the first step.
     """
     for m, R in layer.variational_parameters:
         eps = rng.normal(size=(*R.shape[:2], 1))  # [L, M, 1]
@@ -196,7 +196,7 @@ def _tell_apart(layer: GPLayer, rng: np.random.Generator) -> None:
 
 
 def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> None:
-    """Refuse orthogonal patches whose residual covariance is little more than jitter."""
+    """Warn of orthogonal patches whose residual covariance is little more than jitter."""
     nothing = [None] * len(inducing.sizes)
     factors = OrthogonalPosterior(kernel, inducing, nothing, nothing).prior_factors()
     scales = [float(tf.reduce_mean(tf.reduce_sum(tf.square(L), axis=-1))) for L in factors]

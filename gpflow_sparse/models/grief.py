@@ -35,28 +35,29 @@ class GRIEF(WeightSpaceModel):
 
     Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions (GP-GRIEF)"
     (2018); see :class:`~gpflow_sparse.bases.GridEigenfunctions` for the functions. ``objective``
-    says what is maximized over the hyperparameters, and the prior of predictions:
+    determines the function that is maximized over the hyperparameters, and the prior of
+    predictions:
 
     - "bound": the collapsed variational bound of the whole kernel, of which the weights are
       inducing variables with ``Kuu = I``. At most the exact log evidence, and larger with more
-      eigenfunctions; variances return to the prior's away from the grid. Ours.
-    - "likelihood": the log likelihood of the finite sum alone, as in the paper. No bound: it may
+      eigenfunctions; variances return to the prior's away from the grid. Not in the paper.
+    - "likelihood": the log likelihood of the finite sum alone, as in the paper. Not a bound: it may
       exceed the exact evidence and prefer wrong lengthscales where p is small, and variances
       collapse to zero away from the grid.
     - "corrected": the finite sum plus independent noise of variance ``k(x, x) - |phi(x)|^2``, the
       correction that the paper mentions after eq. (4). Where p is small the noise variance may be
-      driven to zero, because the correction stands in for it.
+      driven to zero, because the correction replaces it.
 
     Every evaluation streams all rows, O(N p^2 + p^3) time and O(p^2) memory, gradients included.
-    With ``reweighted`` every eigenfunction has a prior variance of its own to train, the kernel and
-    the mean function are fixed, and the data enter once:
+    With ``reweighted`` every eigenfunction has its own trainable prior variance, the kernel and
+    the mean function are fixed, and the data are read once:
 
     - "original": weights of the eigenfunctions, eq. (11) of the paper; O(p^3) per evaluation for
       any N.
-    - "rotated": weights of the combinations of them that are orthogonal on the data; O(p). It is
-      another family of kernels, which has only the unit weights in common with the first.
+    - "rotated": weights of their linear combinations that are orthogonal on the data; O(p). This is
+    another family of kernels, which shares only the unit weights with the first.
 
-    So many weights overfit when they are maximized: :meth:`sample_posterior` integrates them out.
+    Maximizing over so many weights overfits: :meth:`sample_posterior` integrates them out.
     All priors and noise are in the units of Y. ``docs/errata.md`` lists departures from the paper.
     """
 
@@ -78,8 +79,8 @@ class GRIEF(WeightSpaceModel):
         :param data: ``(X [N, D], Y [N, P])``: arrays, memory maps, or a ``tf.data.Dataset``; see
             :class:`BasisGPR`.
         :param kernel: SquaredExponential, or see :func:`gpflow_sparse.kernels.product_of`.
-        :param num_eigenfunctions: p, at most.
-        :param points_per_dimension: nodes of the grid in each column, at most; at percentiles of X.
+        :param num_eigenfunctions: largest p.
+        :param points_per_dimension: largest number of nodes in each column; at percentiles of X.
         :param reweighted: None, "original" or "rotated"; fixes the parameters of the kernel and of
             the mean function (they are set to be not trainable).
         :param objective: "bound", "likelihood" or "corrected", the last without ``reweighted``.
@@ -145,7 +146,7 @@ class GRIEF(WeightSpaceModel):
         return tf.cast(self._log_density(self._sums()), self.dtype)
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        """The objective that ``objective`` names."""
+        """The objective chosen by ``objective``."""
         return self.elbo() if self.objective == "bound" else self.log_marginal_likelihood()
 
     def refresh_basis(self) -> bool:
@@ -176,7 +177,7 @@ class GRIEF(WeightSpaceModel):
         D = noise + w * rotation.squares  # [p]
         mean = (tf.sqrt(w) / D)[:, None] * rotation.projections
         factor = tf.linalg.diag(tf.sqrt(noise / D))
-        # no factorization fails for NaN here, and a posterior does not know the likelihood
+        # NaN raises in no factorization here, and a posterior has no likelihood to check
         component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
@@ -205,9 +206,10 @@ class GRIEF(WeightSpaceModel):
         likelihood is that of the finite sum; unless ``objective`` is "likelihood", predictions add
         the residual variance of the kernel.
 
-        :param num_samples: states kept of each chain.
-        :param weight_prior: of every weight.
-        :param noise_prior: None for the present noise variance and 0.04, in the units of Y.
+        :param num_samples: number of states kept of each chain.
+        :param weight_prior: mode and variance of the prior of every weight.
+        :param noise_prior: mode and variance of the prior of the noise variance, in the units of Y;
+            None for the current noise variance and 0.04.
         :param num_burnin: steps before the first sample, in which the step size is adapted.
         :param thin: steps per sample; None for 50 with "mala", else 1.
         :param num_chains: chains, all from the mode of the prior.
@@ -233,7 +235,7 @@ class GRIEF(WeightSpaceModel):
             if not rotated:
                 raise ValueError(
                     "method must be mala, hmc or nuts for weights on the eigenfunctions: given the "
-                    "noise they depend on each other. reweighted='rotated' has a quadrature."
+                    "noise they are dependent. reweighted='rotated' has a quadrature."
                 )
             result = quadrature(self._statistics.rotation, prior)
             integrated = RotatedComponents.integrated(self._statistics.rotation, result)
@@ -294,7 +296,7 @@ class GRIEF(WeightSpaceModel):
         return Corrected(basis) if isinstance(basis, ReweightedBasis) else self.kernel, basis
 
     def _fixed(self) -> tuple[tf.Module, ...]:
-        """Modules that the statistics depend on."""
+        """Modules whose parameters the statistics depend on."""
         return self.basis, self.mean_function
 
     def _weights(self) -> tf.Tensor:

@@ -19,19 +19,19 @@ from gpflow_sparse.validation import checks, component_checks
 Tensors = Sequence[tf.Tensor]
 
 HeldData = Any  # (X [N, D], Y [N, P]) tensors or variables, or a tf.data.Dataset of tensors
-# Entries in one block of a file on the way into memory: 8 MiB of float64.
+# Entries of one block that is read from a file: 8 MiB of float64.
 _FILE_BLOCK = 2**20
 # Entries of the tensors from which a block's features are computed, 64 MiB of float64; and the
 # smallest number of rows in a block.
-_BLOCK_NUMBERS, _FEWEST_ROWS = 2**23, 256
+_BLOCK_ENTRIES, _FEWEST_ROWS = 2**23, 256
 
 
 def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
     """
-    ``data`` as a model keeps it.
+    Training data in the form in which a model keeps them.
 
     :param data: ``(X [N, D], Y [N, P])``. Arrays become tensors. A ``tf.Variable`` or
-        ``gpflow.Parameter`` stays what it is: :func:`read` gives its present values. Memory maps
+        ``gpflow.Parameter`` is kept: :func:`read` returns its current values. Memory maps
         (``np.load(path, mmap_mode="r")``) stay on disk and become a data set, as does a
         ``tf.data.Dataset`` of batches ``(X, Y)``, which must be finite and the same in every pass.
     :param batches: whether the model can read its data in passes.
@@ -55,7 +55,7 @@ def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
 
 
 def variable_or(tensor: tf.Tensor, given: Any, name: str) -> Any:
-    """``given`` if it is a variable, else the tensor that it has become."""
+    """``given`` if it is a variable, else ``tensor``, its conversion."""
     if not _live([given]):
         return tensor
     if given.shape.rank != 2 or given.shape[1] is None:
@@ -68,10 +68,10 @@ def variable_or(tensor: tf.Tensor, given: Any, name: str) -> Any:
 
 def read(data: HeldData, dtype: tf.DType) -> HeldData:
     """
-    The rows as they are now: variables become tensors, and their values are checked again.
+    The current rows: variables are converted to tensors, and their values are checked again.
 
-    :param data: as :func:`hold` returned them; tensors and data sets are returned as they are.
-    :param dtype: of the tensors that variables become.
+    :param data: result of :func:`hold`; tensors and data sets are returned unchanged.
+    :param dtype: type to which variables are converted.
     :raises ValueError: for values that are not finite, and X and Y with different numbers of rows,
         eagerly and while tracing; assigned later, when the graph runs, they raise
         ``tf.errors.InvalidArgumentError``.
@@ -108,7 +108,7 @@ def are_same(first: HeldData, second: HeldData) -> bool:
 
 def columns(data: HeldData) -> tuple[int, int]:
     """
-    D and P.
+    The numbers D and P of columns of X and Y.
 
     :raises ValueError: if ``data``, which may be assigned, is not a pair of arrays or batches.
     """
@@ -135,9 +135,9 @@ def count_rows(X: Any) -> int:
 
 def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
     """
-    Rows of X, evenly over all of them; a data set is read once.
+    Evenly spaced rows of X; a data set is read once.
 
-    :return: ``[n, D]``; all rows if there are at most ``most``, else between half as many and that.
+    :return: ``[n, D]``; all rows if at most ``most``, else between ``most / 2`` and ``most`` rows.
     """
     if not isinstance(data, tf.data.Dataset):
         X = data[0].numpy()
@@ -179,7 +179,7 @@ def streamed(
         mean = component_checks.require_mean(mean_function(X), Y, mean_function)
         return statistics(X, Y - mean, tables)
 
-    block_rows = max(_FEWEST_ROWS, _BLOCK_NUMBERS // basis.numbers_per_row)
+    block_rows = max(_FEWEST_ROWS, _BLOCK_ENTRIES // basis.numbers_per_row)
     return streamed_sum(of_block, data, basis.precompute(), block_rows=block_rows)
 
 
@@ -194,7 +194,7 @@ def row_sums(
     :func:`gpflow_sparse.inference.collapsed.row_sums` of a basis over all rows.
 
     :param kernel_diagonal: ``k(x, x) [n]`` of the kernel whose bound is sought; None for a finite
-        sum, which leaves nothing.
+        sum, which has no residual.
     """
 
     def sums(X: tf.Tensor, errors: tf.Tensor, tables: Tensors) -> collapsed.RowSums:
@@ -213,12 +213,12 @@ def _live(data: HeldData) -> list[Any]:
 
 
 def _require_files(data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Shapes only: whether the numbers are finite is seen when they are read."""
+    """Check the shapes of memory maps; whether values are finite is checked in each pass."""
     if len(data) != 2 or not all(isinstance(part, np.ndarray) for part in data):
         raise ValueError("data must be (X [N, D], Y [N, P]): two arrays, in memory or mapped.")
     for name, part in zip("XY", data, strict=True):
-        known = part.dtype.kind in "fiu" and part.dtype.itemsize <= 8  # TensorFlow has no more
-        if part.ndim != 2 or 0 in part.shape or not known:
+        known = part.dtype.kind in "fiu" and part.dtype.itemsize <= 8  # TensorFlow has no longer
+        types if part.ndim != 2 or 0 in part.shape or not known:
             raise ValueError(
                 f"{name} must be a matrix of numbers of at most 64 bits, got shape {part.shape} of "
                 f"{part.dtype}."

@@ -1,4 +1,4 @@
-"""Rows that training leaves out, for a model whose points fit the rows that it is trained on."""
+"""Held-out rows, since learned interpolation points overfit the rows they are trained on."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ def keep_back(model: Any, data: Any, seed: int) -> Any:
     """
     The rows to train on: all but the fraction ``model.held_out``, which is drawn at random.
 
-    ``model._kept_back`` then holds the numbers of the other rows, and of how many rows they are.
+    ``model._kept_back`` then holds the numbers of the held-out rows and the number of all rows.
 
-    :param data: ``(X, Y)``. Data sets and arrays on disk are returned as they are.
+    :param data: ``(X, Y)``. Data sets and arrays on disk are returned unchanged.
     """
     model._kept_back = None
     on_disk = isinstance(data, tuple | list) and any(isinstance(p, np.memmap) for p in data)
@@ -35,7 +35,7 @@ def keep_back(model: Any, data: Any, seed: int) -> Any:
 
 
 def kept_back(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """The rows of X and Y that were kept back; None unless these are as many as in training."""
+    """The held-out rows of X and Y; None unless X has as many rows as in training."""
     if model._kept_back is None or isinstance(X, tf.data.Dataset):
         return None
     kept, num_rows = model._kept_back
@@ -43,7 +43,7 @@ def kept_back(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray] | Non
 
 
 def require_kept_back(value: Any) -> None:
-    """:raises ValueError: unless it is None or what :func:`keep_back` sets."""
+    """:raises ValueError: unless it is None or a value set by :func:`keep_back`."""
     if value is None:
         return
     kept: Any = None

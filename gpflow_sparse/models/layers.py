@@ -34,11 +34,11 @@ Inducing = OrthogonalInducingVariables | NeighborInducingPoints | BasisFeatures
 
 class GPLayer(tf.Module):
     """
-    One layer: G functions of a row, from any kernel and inducing variables of this package.
+    One layer: G functions of a row, with any kernel and inducing variables of this package.
 
-    Points or patches, one set or orthogonal ones, have a Gaussian q per set; a basis has one for
-    its weights; points with neighbors have independent Gaussians, and the KL of a chain, since
-    neighbors of random inputs have none of their own (see :class:`SWSGP`, "chain").
+    q is a Gaussian for each set of points or patches, and for the weights of a basis; points with
+    neighbors have independent Gaussians and the "chain" KL of :class:`SWSGP`, which does not depend
+    on the random inputs of the layer.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class GPLayer(tf.Module):
         :param whiten: parametrize q relative to the prior; not for neighbors, where it is ignored.
         :param q_mu: starting means, one ``[M_b, L]`` per set; by default zero.
         :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set, standard deviations
-            ``[M, L]`` for neighbors; by default the prior's, or what is closest to it.
+            ``[M, L]`` for neighbors; by default those of the prior, or of the closest q.
         :raises ValueError: for arguments of a wrong kind, or of shapes that do not match.
         """
         super().__init__()
@@ -92,14 +92,14 @@ class GPLayer(tf.Module):
 
     @property
     def num_outputs(self) -> int:
-        """G, the number of functions that come out."""
+        """G, the number of functions of the layer."""
         if isinstance(self.kernel, LinearCoregionalization):
             return int(self.kernel.W.shape[0])
         return self.num_latent_gps
 
     @property
     def grid(self) -> PatchGrid | None:
-        """Patches of the input where each is a row of the layer; None for other layers."""
+        """Grid of patches if every patch of an input is a row of the layer; else None."""
         return None
 
     @property
@@ -128,21 +128,21 @@ class GPLayer(tf.Module):
 
     def start_at(self, filters: Any, scale: float = 1e-3) -> None:
         """
-        Start a layer at a linear map of its rows, nearly without doubt: with the prior for q and
-        no mean function, a hidden layer passes nothing on, and learns nothing.
+        Start a layer at a linear map of its rows, with small variance: with the prior for q and
+        no mean function, the outputs of a hidden layer do not depend on its inputs.
 
-        The paper says no more than that inducing patches of deeper layers are found behind random
-        filters (appendix G.2); that the layer itself starts there is ours.
+        In the paper random filters are only used to find inducing patches of deeper layers
+        (appendix G.2); starting the layer itself there is an addition.
 
         :param filters: ``[D, L]``, or ``[h w C, L]`` for patches: f starts near ``row @ filters``.
-        :param scale: of q's standard deviations, relative to those that it has now.
+        :param scale: factor of the current standard deviations of q.
         :raises ValueError: for another shape, or a layer without inducing points.
         """
         iv = self.inducing_variable
         points = iv.sets if isinstance(iv, OrthogonalInducingVariables) else [iv]
         if not all(type(s) is InducingPoints or (s is iv and hasattr(s, "Z")) for s in points):
             raise ValueError(
-                "start_at needs inducing points, at which f can be told what to be; got "
+                "start_at needs inducing points, at which f can be set to values; got "
                 f"{[type(s).__name__ for s in points]}. Give q_mu instead."
             )
         F = checks.require_matrix(filters, "filters")
@@ -157,7 +157,7 @@ class GPLayer(tf.Module):
             R.assign(tf.constant(scale, F.dtype) * R)
 
     def _through(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Means with which f has these values at the inducing points."""
+        """Means of q for which E[f] has these values at the inducing points."""
         found = []
         for kernel, columns in latent_kernels(self.kernel, self.num_latent_gps):
             nothing = [None] * len(values)
@@ -285,7 +285,7 @@ class ConvLayer(GPLayer):
 
 
 def as_inducing(value: Any) -> Inducing:
-    """Single sets, and arrays, as the first of no others."""
+    """Inducing variables of a layer; arrays and single sets become a base set."""
     if isinstance(value, Inducing):
         return value
     return OrthogonalInducingVariables(value)

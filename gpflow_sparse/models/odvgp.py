@@ -1,4 +1,4 @@
-"""ODVGP: orthogonally decoupled variational GPs, thousands of points for the mean alone."""
+"""ODVGP: orthogonally decoupled variational GPs, with more inducing points for the mean."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,20 +17,19 @@ from gpflow_sparse.validation import checks
 
 class ODVGP(OrthogonalModel):
     """
-    SVGP on Z whose mean, and only its mean, sees M2 more inducing points O.
+    SVGP on Z with M2 additional inducing points O for the mean only.
 
     The special case of SOLVE-GP in which the orthogonal set keeps its prior covariance. Without a
     factor of size M2, and with the KL estimated from ``num_columns`` columns, a step is linear in
-    M2. The variance is that of SVGP on Z: where it is too wide, SOLVE-GP is the better use of the
-    time.
+    M2. The variance is that of SVGP on Z: where it is too large, SOLVE-GP is the better choice.
 
     Salimbeni, Cheng, Boots and Deisenroth, "Orthogonally decoupled variational Gaussian processes"
     (2018), in the form of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), section 5. The mean of
-    O is held in the weights ``alpha = Cvv^-1 mv``, without which the cost is not linear
+    O is parametrized by ``alpha = Cvv^-1 mv``, without which the cost is not linear
     (``docs/errata.md``, S12).
 
-    ``q_mu = (mu [M, L], alpha [M2, L])``, ``q_sqrt = (q_sqrt [L, M, M],)``. Natural gradients move
-    ``mu`` and ``q_sqrt``; ``alpha`` is left to the optimizer.
+    ``q_mu = (mu [M, L], alpha [M2, L])``, ``q_sqrt = (q_sqrt [L, M, M],)``. Natural gradients
+    update ``mu`` and ``q_sqrt``, the optimizer ``alpha``.
 
     Time per step on a batch of n rows: O(n M (M + M2) + M^3 + M2 s) with s columns.
     """
@@ -55,8 +54,8 @@ class ODVGP(OrthogonalModel):
         :param num_columns: s, columns of Cvv drawn at each ``elbo``, which is then an unbiased
             estimate of the bound; None for all of them. ``prior_kl`` always takes all.
         :param whiten: parametrize the base set's q relative to its prior.
-        :param q_mu: ``(mu, alpha)`` to start from; default zero.
-        :param q_sqrt: ``(q_sqrt,)`` to start from; default the prior's.
+        :param q_mu: starting values ``(mu, alpha)``; default zero.
+        :param q_sqrt: starting value ``(q_sqrt,)``; default the prior's.
         :param num_data: N, the number of training rows; see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """

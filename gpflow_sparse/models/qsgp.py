@@ -27,7 +27,7 @@ from gpflow_sparse.validation.public_methods import public_method
 
 class QSGP(VariationalModel):
     r"""
-    Variational inference over the weights of a finite basis, a step of which draws some functions.
+    Variational inference over the weights of a finite basis, with steps on a sample of functions.
 
     ``f(x) = phi(x)^T w``, ``w ~ N(0, S^-1)`` with S the basis's prior precision, and ``q(w) =
     N(mu, C C^T)``. The objective is a sum over rows and, in its square, over pairs of functions:
@@ -52,8 +52,8 @@ class QSGP(VariationalModel):
     O((n + p) (h + k) (d + 1 + h)), with "block" O((n + p) (h + k) (d + 1) + n h^2); nothing grows
     with N or m. Starting, prediction and :meth:`exact_elbo` cost O(m) per row.
 
-    A mean-field q over many random features keeps almost the prior's variance, and learns
-    hyperparameters that make up for it: where they are learned, or variances matter, take
+    A mean-field q over many random features has almost the prior's variance, which biases learned
+    hyperparameters: where they are learned, or variances matter, take
     :class:`~gpflow_sparse.bases.Hybrid` (``docs/sharp-bits.md`` has the figures).
     """
 
@@ -84,30 +84,30 @@ class QSGP(VariationalModel):
         :param likelihood: any GPflow likelihood.
         :param num_data: N, the number of training rows.
         :param basis_batch_size: k, the functions in each of a step's two draws from the tail.
-            ``k = m - h`` takes all of them, and nothing is left to chance but the rows. The noise
+            ``k = m - h`` takes all of them, so that only the rows are random. The noise
             of the sampled mean has variance ``|v|^2 (1 / k - 1 / m)`` times the kernel's, v being
             the whitened mean: take k well above ``|v|^2``.
         :param covariance: see above; None for "block" with a basis whose leading functions belong
             in every step, and "diag" with others.
         :param num_dense_columns: h; None for the number of leading functions of the basis.
         :param variance_reduction: of the gradients, see ``docs/methods/qsgp.md``. "anchored": each
-            projection is corrected by what is known exactly at the support rows. "eq3": the
-            paper's control variate (Gaussian noise). "tracked": a batch is held for
-            ``m / (2 k)`` steps, and known exactly (O(n m) at each change). "none". None for
+            projection is corrected by its known error at the support rows. "eq3": the
+            paper's control variate (Gaussian noise). "tracked": a batch is used for ``m / (2 k)``
+            steps, with exact projections (O(n m) at each change). "none". None for
             "anchored", and for "none" where "strict" needs it.
-        :param site_estimator: for likelihoods that are not Gaussian. "split": mean and variance as
-            they are estimated, without anchors from different draws; all but a bound. "absorbed":
-            the sampling noise of the mean is taken off the variance, which removes most of the
-            bias; no bound. "strict": a lower bound, at a loss that grows with m / k; log-concave
-            likelihoods only.
+        :param site_estimator: for likelihoods that are not Gaussian. "split": estimated mean and
+            variance, without anchors from different draws; not a bound. "absorbed": the sampling
+            noise of the mean is subtracted from the variance, which removes most of the bias; not a
+            bound. "strict": a lower bound, at a loss that grows with m / k; log-concave likelihoods
+            only.
         :param mean_function: added to the prior mean; zero by default.
-        :param num_latent_gps: latent functions L, with weights of their own over the same basis.
-        :param num_support: how many rows of the first batch become support rows.
-        :param support: ``[p, D]``, support rows of your own.
+        :param num_latent_gps: number of latent functions L, each with its own weights.
+        :param num_support: number of rows of the first batch that become support rows.
+        :param support: given support rows ``[p, D]``.
         :param augmentation: ``X [N, D]``, all training inputs: predictions then have one more
             function at each test point, which restores the prior's variance far from the data
             (proposition 4; dense prior precision, Gaussian noise).
-        :raises ValueError: for arguments of a wrong kind, or that do not go together.
+        :raises ValueError: for arguments of a wrong kind, or that exclude each other.
         """
         checks.require_count(num_data, "num_data")
         super().__init__(
@@ -187,12 +187,12 @@ class QSGP(VariationalModel):
 
     @property
     def trains_precision(self) -> bool:
-        """Whether gradients move the prior precision of the weights."""
+        """Whether the prior precision of the weights is trained by gradients."""
         return self.basis.precision == "diagonal" and self.basis.log_precision.trainable
 
     @property
     def long_variables(self) -> tuple[tf.Variable, ...]:
-        """The variables of which a step updates some rows."""
+        """The variables of which a step updates only some rows."""
         precision = self.basis.log_precision if self.trains_precision else None
         found = (self.q_mu, self.q_log_scale, self.q_columns, precision)
         return tuple(variable for variable in found if variable is not None)
@@ -210,8 +210,8 @@ class QSGP(VariationalModel):
         """
         Estimate of the evidence lower bound from a batch and two fresh draws of functions.
 
-        Unbiased for Gaussian noise, value and gradient. Without anchors, which hold only where
-        every move of the weights is followed: that is in :meth:`sparse_step`.
+        Value and gradient are unbiased for Gaussian noise. Anchors are not used: they are valid
+        only if they follow every change of the weights, as in :meth:`sparse_step`.
 
         :param data: ``(X [n, D], Y [n, P])``.
         :return: scalar, in nats.
@@ -244,7 +244,7 @@ class QSGP(VariationalModel):
         with F, and the projections of the dense columns of C, from each draw, so that a product of
         both estimates a square.
 
-        :return: the estimate, and the functions it was made of.
+        :return: the estimate, and the functions that it was computed from.
         """
         tracked = anchors is not None and self.variance_reduction == "tracked"
         if anchors is not None and tracked:
@@ -279,7 +279,7 @@ class QSGP(VariationalModel):
         scale: tf.Tensor,
         anchor: Anchor | None,
     ) -> tf.Tensor:
-        """``E_q[log p(y | f)]`` of each row; theorem 3, corrected, for noise not Gaussian."""
+        """``E_q[log p(y | f)]`` of each row; for non-Gaussian noise by theorem 3, corrected."""
         latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
         mean = component_checks.require_mean(self.mean_function(X), latent, self.mean_function)
         batch = Batch(X, Y, latent + mean)
@@ -296,7 +296,8 @@ class QSGP(VariationalModel):
             W = None if anchor is None else anchor.weights
             excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
         if corrector is None:
-            # mean and variance from different draws; an anchor's gradient is through the other one
+            # mean and variance from different draws; the gradient of an anchor is that of the other
+            # draw
             spread = (spread[1], spread[0])
         return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
 
@@ -362,15 +363,15 @@ class QSGP(VariationalModel):
     def _after_step(
         self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
     ) -> None:
-        """The weights have moved: keep their projections at the support rows exact."""
+        """Update the projections at the support rows after a change of the weights."""
         if self.anchors is not None and Phi.support is not None:
             self.anchors.follow(Phi.support, step.tail_changes(changes))
 
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """
-        Take support rows before step 0, and compute again what is known there, O(p m): once the
-        hyperparameters have moved by a twentieth (or at all, if they are not trained), every
-        10,000 steps against rounding, and of "tracked" with each new batch.
+        Take support rows before step 0, and compute their projections anew, O(p m): once the
+        hyperparameters have changed by a twentieth (or at all, if they are not trained), every
+        10,000 steps against rounding, and for "tracked" with each new batch.
 
         `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
 
@@ -396,14 +397,14 @@ class QSGP(VariationalModel):
 
     def update_covariance(self, X: Any) -> None:
         """
-        Set C to the best one of its shape, for Gaussian noise; it does not depend on the mean.
+        Set C to the optimum of its structure for Gaussian noise, which does not depend on the mean.
 
         Proposition 1 for the diagonal, ``c_r = (phi_r^T phi_r / noise + s_r)^-1/2``; a block is the
         factor of its precision's inverse; the columns of a chevron need that of all m weights, so
         m is limited to 4,096 there. O(n m + n h^2 + h^3) for n rows, or O(n m^2 + m^3).
 
-        :param X: ``[n, D]``, training inputs: all, or a random part of them, each of which then
-            stands for ``num_data / n`` rows. A block needs several times h of them.
+        :param X: training inputs ``[n, D]``: all, or a random subset, each of which then has weight
+            ``num_data / n``. A block needs several times h of them.
         :raises ValueError: for another likelihood, or a chevron over too many functions.
         """
         X = qsgp_options.require_matrix(X, "X", self.basis)
@@ -427,8 +428,8 @@ class QSGP(VariationalModel):
 
     def exact_elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
-        The elbo from all functions, O(n m (1 + h)) for n rows; of all rows if ``data`` are all.
-        With a dense prior precision it has ``log |S| / 2``, which :meth:`elbo` lacks.
+        The elbo from all functions, O(n m (1 + h)) for n rows, which may be a minibatch.
+        With a dense prior precision it includes ``log |S| / 2``, unlike :meth:`elbo`.
 
         :raises ValueError: for a dense prior precision of more than 4,096 functions.
         """
@@ -439,7 +440,7 @@ class QSGP(VariationalModel):
     ) -> Callable[[], tf.Tensor]:
         """
         As :meth:`gpflow_sparse.models.VariationalModel.training_loss_closure`, for models that take
-        all functions: otherwise the loss is another number in every call.
+        all functions: otherwise the loss is random in every call.
 
         :raises ValueError: if ``basis_batch_size`` is less than the number of functions that can be
             drawn.
@@ -478,7 +479,7 @@ class QSGP(VariationalModel):
         if basis.precision == "dense" and basis.trainable_variables:
             raise ValueError(
                 f"the hyperparameters of a {type(basis).__name__} with a dense prior precision "
-                "must be fixed: the elbo has its determinant, which no step can afford. Learn them "
+                "must be fixed: the elbo has its determinant, too expensive for a step. Learn them "
                 "on a part of the data, then gpflow.utilities.set_trainable(basis, False)."
             )
         qsgp_options.require_estimators(self.likelihood, self.variance_reduction, site)

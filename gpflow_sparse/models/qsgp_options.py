@@ -20,8 +20,8 @@ def require_covariance(
     basis: FiniteBasis, covariance: str | None, num_dense_columns: int | None
 ) -> tuple[str, int]:
     """
-    :return: the shape of C, and the size h of its head.
-    :raises ValueError: for unknown shapes, and those that the basis does not go with.
+    :return: the structure of C, and the size h of its head.
+    :raises ValueError: for unknown structures, and those that do not fit the basis.
     """
     if covariance is None:
         covariance = "block" if basis.num_leading else "diag"
@@ -43,7 +43,7 @@ def require_covariance(
     count = basis.num_leading if num_dense_columns is None else num_dense_columns
     if not 1 <= count < basis.num_basis:
         given = (
-            f"a {type(basis).__name__} has {count} of its own"
+            f"a {type(basis).__name__} has {count} leading functions"
             if num_dense_columns is None
             else f"got {count}"
         )
@@ -59,7 +59,7 @@ def require_estimators(
 ) -> str:
     """
     :return: the variance reduction, chosen if it was None.
-    :raises ValueError: for unknown estimators, and those that the likelihood does not go with.
+    :raises ValueError: for unknown estimators, and those that do not fit the likelihood.
     """
     checks.require_choice(site_estimator, "site_estimator", _SITES)
     strict = site_estimator == "strict" and not isinstance(likelihood, Gaussian)
@@ -70,8 +70,8 @@ def require_estimators(
         require_conjugate(likelihood, "variance_reduction='eq3'")
     if strict and variance_reduction != "none":
         raise ValueError(
-            "site_estimator='strict' goes with variance_reduction='none': what anchors make of a "
-            "draw is no draw of a concave function's argument, so that the bound would not hold."
+            "site_estimator='strict' needs variance_reduction='none': anchored projections are no "
+            "unbiased draws of a concave function's argument, so that the bound would not hold."
         )
     if strict and not likelihoods.is_log_concave(likelihood):
         raise ValueError(
@@ -114,7 +114,7 @@ def require_matrix(value: Any, name: str, basis: FiniteBasis) -> tf.Tensor:
 
 
 def require_augmentation(value: Any, basis: FiniteBasis, likelihood: Likelihood) -> None:
-    """:raises ValueError: where one more function at each test point has no closed form."""
+    """:raises ValueError: where an additional function at each test point has no closed form."""
     if value is None:
         return
     if basis.precision != "dense":

@@ -1,4 +1,4 @@
-"""A step of a QSGP: the functions it draws, the rows it reads and writes, and the support rows."""
+"""A training step of QSGP: its draws of functions, rows of variables, and support rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.subsampling import Anchor, Draw, Functions, Pair, scaled_products
 from gpflow_sparse.numerics import linalg
 
-# Relative change of a hyperparameter at which what is known becomes too old to be of use.
+# Relative change of a hyperparameter after which the anchors are computed anew.
 _MOVED = 0.05
-# Steps between looks at the hyperparameters; steps whose rounding adds up to 1e-5 in float32.
+# Steps between checks of the hyperparameters; steps whose rounding adds up to 1e-5 in float32.
 _LOOK_EVERY, _ROUNDED_AFTER = 100, 10_000
 
 
@@ -24,16 +24,16 @@ class SubsampledStep:
     """
     The rows of the long variables that a step reads and writes.
 
-    Those are the rows of the head and of the functions in either draw, of the mean ``q_mu``, of
-    ``q_log_scale`` and ``q_columns`` (which have no head), and of the prior precision if gradients
-    move it. :meth:`read` takes the values of these rows apart again into head and draws.
+    Those are the rows of the head and of the functions in both draws, of the mean ``q_mu``, of
+    ``q_log_scale`` and ``q_columns`` (which have no head), and of the prior precision if it is
+    trained by gradients. :meth:`read` splits the values of these rows into head and draws.
     """
 
     def __init__(self, model: Any, draws: Sequence[tf.Tensor], *, unique: bool = True) -> None:
         """
         :param model: a QSGP.
-        :param draws: two independent draws of functions: places in the tail, ``[k]`` each.
-        :param unique: read each row once, as an update of rows needs it.
+        :param draws: two independent draws of functions: indices in the tail, ``[k]`` each.
+        :param unique: whether each row is read once, as row updates need it.
         """
         self._model, self.draws = model, draws
         both = tf.concat(draws, axis=0)  # [2 k]
@@ -48,7 +48,7 @@ class SubsampledStep:
 
     def read(self, values: Sequence[tf.Tensor]) -> tuple[Head, tf.Tensor, list[Draw]]:
         """
-        :param values: of :attr:`rows`.
+        :param values: values of :attr:`rows`.
         :return: q of the head, the head's prior precision ``[h]``, and both draws.
         """
         model, h = self._model, self._model.num_head
@@ -70,10 +70,10 @@ class SubsampledStep:
 
     def tail_changes(self, changes: Sequence[tf.Tensor]) -> Pair:
         """
-        Changes of the tail's vectors at the functions of each draw, ``[k, Q]``; where both drew a
-        function, at the first only.
+        Changes of the tail's vectors at the functions of each draw, ``[k, Q]``; for a function in
+        both draws in the first only.
 
-        :param changes: of :attr:`rows`.
+        :param changes: changes of :attr:`rows`.
         """
         D = None if self._model.q_columns is None else changes[2]
         vectors = chevron.tail_vectors(Tail(changes[0][self._model.num_head :], changes[1], D))
@@ -85,18 +85,18 @@ class SubsampledStep:
 
 class Anchors(tf.Module):
     """
-    Support rows, the functions as they were at some time, and the tail's projections there.
+    Support rows, a copy of the basis, and the projections of the tail at these rows.
 
-    ``values = Phi_p V`` is computed once, O(p m Q), and then follows every move of a few weights:
+    ``values = Phi_p V`` is computed once, O(p m Q), and updated for every change of a few weights:
     ``values += Phi_p[:, u] (V_u,new - V_u)`` (proposition 3 of Evans and Nair, "Quadruply
-    Stochastic Gaussian Processes", 2020). For that the functions have to stay what they were: the
-    basis is a copy, whose hyperparameters follow only in :meth:`refresh`.
+    Stochastic Gaussian Processes", 2020). This needs constant functions: the basis is a copy, whose
+    hyperparameters are updated only in :meth:`refresh`.
     """
 
     def __init__(self, basis: FiniteBasis, num_head: int, num_vectors: int) -> None:
         """
-        :param num_head: h; the tail begins there.
-        :param num_vectors: Q.
+        :param num_head: h, the number of functions in the head.
+        :param num_vectors: Q, the number of vectors that are projected.
         """
         super().__init__()
         self.basis = gpflow.utilities.deepcopy(basis)
@@ -114,7 +114,7 @@ class Anchors(tf.Module):
         self.factor, self.values = empty(None, None), empty(None, num_vectors)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Copied or unpickled, TensorFlow's variables forget that their size may change."""
+        """Restore the unknown shapes, which TensorFlow's variables lose when copied or unpickled."""
         self.__dict__.update(state)
         for name in ("X", "Y", "factor", "values"):
             value = getattr(self, name)
@@ -124,7 +124,7 @@ class Anchors(tf.Module):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no rows yet."""
+        """Whether there are no support rows yet."""
         with tf.init_scope():
             return int(tf.shape(self.values)[0]) == 0
 
@@ -132,10 +132,10 @@ class Anchors(tf.Module):
         self, basis: FiniteBasis, tail: Tail, data: tuple[tf.Tensor, tf.Tensor] | None = None
     ) -> None:
         """
-        Take the basis and the weights as they are now; O(p m Q + p^3).
+        Copy the current basis and compute all projections anew; O(p m Q + p^3).
 
-        :param data: new rows ``(X [p, D], Y [p, P])``; None for those that there are.
-        :raises ValueError: for a basis that is not the one this was made for.
+        :param data: new rows ``(X [p, D], Y [p, P])``; None for the current ones.
+        :raises ValueError: for another basis than that of the model.
         """
         if _settings(basis) != _settings(self.basis):
             raise ValueError(
@@ -161,7 +161,7 @@ class Anchors(tf.Module):
         )
 
     def is_due(self, step: int, basis: FiniteBasis) -> bool:
-        """Whether a step should begin with :meth:`refresh`, on the rows that there are."""
+        """Whether a step should begin with :meth:`refresh`."""
         if step and step % _ROUNDED_AFTER == 0:
             return True
         if not trained_hyperparameters(basis):  # a step takes both copies for one
@@ -169,7 +169,7 @@ class Anchors(tf.Module):
         return step % _LOOK_EVERY == 0 and self._has_moved(basis, by=_MOVED)
 
     def _has_moved(self, basis: FiniteBasis, by: float) -> bool:
-        """Whether a hyperparameter of the basis has moved by more than this part of itself."""
+        """Whether a hyperparameter of the basis has changed by more than this fraction."""
         mine, live = (gpflow.utilities.parameter_dict(part) for part in (self.basis, basis))
         for path, parameter in mine.items():
             if path.endswith(".log_precision"):  # long, and the functions do not depend on it
@@ -204,7 +204,7 @@ class Anchors(tf.Module):
         return self.rows(num_columns), tf.ensure_shape(self.Y, [None, num_outputs])
 
     def weights(self, X: tf.Tensor) -> tf.Tensor:
-        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the tail at the rows."""
+        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on that at the support rows."""
         K = self._covariance(self.rows(X.shape[1]), X)  # [p, n]
         half = linalg.solve_triangular(self.factor, K)
         return tf.transpose(linalg.solve_triangular(self.factor, half, adjoint=True))
@@ -219,12 +219,12 @@ class Anchors(tf.Module):
         return Anchor(W, scaled_products(Phi, vectors, scale), tf.convert_to_tensor(self.values))
 
     def follow(self, Phi: Pair, changes: Pair) -> None:
-        """Weights have moved: functions ``[p, k]`` and the changes of their vectors ``[k, Q]``."""
+        """Update for changes ``[k, Q]`` of vectors of some functions ``[p, k]``."""
         first, second = scaled_products(Phi, changes, 1.0)
         self.values.assign_add(first + second)
 
     def _covariance(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """Of the tail: the kernel, less the head's part of it where the basis puts that first."""
+        """Prior covariance of the tail: that of the kernel without the part of the head."""
         K = self.basis.kernel(X, X2)
         h = self.num_head
         if h == 0 or not (self.basis.is_projection or self.basis.num_leading == h):
@@ -257,7 +257,7 @@ def functions_at(
         both = basis(tf.concat([X, anchors.rows(X.shape[1])], axis=0), every)
         values, at_support = both[: tf.shape(X)[0]], both[tf.shape(X)[0] :, h:]
     if anchors is not None and trained_hyperparameters(basis):
-        # the anchors' functions are of an earlier time
+        # the anchors have functions of earlier hyperparameters
         at_support = anchors.basis(anchors.rows(X.shape[1]), drawn)
     elif tracked:
         at_support = values[:, h:]

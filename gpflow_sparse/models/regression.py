@@ -1,4 +1,4 @@
-"""The base class of the models with Gaussian noise and q in closed form, which hold their data."""
+"""The base class of regression models that hold their data and have q in closed form."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -20,8 +20,8 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     """
     A GPflow model that holds its data, once, and has one noise variance.
 
-    Arrays are copied. A ``tf.Variable(X, shape=[None, D])`` is shared: what is assigned to it, with
-    any number of rows, counts at the next evaluation, compiled or not. It is set to be not
+    Arrays are copied. A ``tf.Variable(X, shape=[None, D])`` is shared: values assigned to it, with
+    any number of rows, are used at the next evaluation, compiled or not. It is set to be not
     trainable.
 
     A subclass provides :meth:`elbo` and :meth:`posterior`.
@@ -38,7 +38,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
         mean_function: MeanFunction | None = None,
         noise_variance: Any = 1.0,
     ) -> None:
-        """As in the subclasses, which document it."""
+        """See the subclasses for the arguments."""
         held = hold(data, batches=self.takes_batches)
         super().__init__(
             kernel,
@@ -92,13 +92,13 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
 
 
 def noise_variance(likelihood: Gaussian, dtype: tf.DType) -> tf.Tensor:
-    """The one noise variance, a scalar."""
+    """The noise variance of all rows, a scalar."""
     value = tf.reshape(tf.cast(noise_parameter(likelihood), dtype), [])
     return tf.square(value) if likelihood.variance is None else value
 
 
 def require_noise(value: Any) -> Any:
-    """:raises ValueError: unless ``value`` is a number that the likelihood can start from."""
+    """:raises ValueError: unless ``value`` is a valid noise variance of the likelihood."""
     lowest = gpflow.config.default_likelihood_positive_minimum()
     number = checks.as_tensor(value, "noise_variance")
     if tf.size(number) != 1 or not float(tf.reshape(number, [])) > lowest:
@@ -111,7 +111,7 @@ def require_noise(value: Any) -> Any:
 
 def noise_parameter(likelihood: Any) -> gpflow.Parameter:
     """
-    The variance or the scale of a Gaussian likelihood with a single one.
+    The variance or scale parameter of a Gaussian likelihood with one noise variance.
 
     :raises ValueError: for another likelihood.
     """

@@ -1,11 +1,11 @@
-"""Training steps that update some rows of long variables and leave the other rows as they are.
+"""Training steps that update some rows of long variables and do not read or write others.
 
 A model with row-wise updates has ``long_variables``, ``small_variables`` (all other trainable
 variables), ``default_optimizer`` ("adagrad" or "adam", which `training.fit` takes by itself),
 ``prepare_step(step, data)`` (work of a step outside of compiled code), optionally
 ``prepare_data(data)`` (work on all rows, before step 0 and about once an epoch), and
 ``sparse_step`` and ``step_gradients``, which pass its :class:`RowUpdate` to the functions here.
-Neither a gradient nor anything else of the size of a long variable is ever made.
+No gradient or other tensor of the size of a long variable is formed.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +20,14 @@ Gradients = list[tuple[tf.Tensor, tf.Variable]]
 
 
 class RowUpdate(NamedTuple):
-    """The rows that a training step reads and moves, and its loss as a function of them."""
+    """The rows that a training step reads and updates, and its loss as a function of them."""
 
     rows: Sequence[tuple[tf.Variable, tf.Tensor]]
-    """Long variables, each with the indices ``[u]`` of its rows, none of them twice."""
+    """Long variables, each with different indices ``[u]`` of its rows."""
     loss: Callable[[Sequence[tf.Tensor]], tf.Tensor]
-    """From the values of these rows."""
+    """The loss as a function of the values of these rows."""
     after: Callable[[Sequence[tf.Tensor]], None] | None = None
-    """Called with the changes of these rows, once an optimizer has moved them."""
+    """Function that is called with the changes of these rows after an update."""
 
     def gradients(
         self, small_variables: Sequence[tf.Variable]
@@ -39,7 +39,7 @@ class RowUpdate(NamedTuple):
             loss = self.loss(values)
         found = tape.gradient(loss, [*values, *small_variables])
         of_rows = [
-            # that of a gathered tensor is IndexedSlices in turn, as small as the rows are
+            # the gradient of a gathered tensor is IndexedSlices, of the size of the rows
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, value in zip(found, values, strict=False)
         ]
@@ -56,7 +56,7 @@ def sparse_step(
     scale: float = 1.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    One training step: everything moves or, if the loss or a gradient is not finite, nothing.
+    One training step, which changes nothing if the loss or a gradient is not finite.
 
     :param optimizer: one of ``gpflow_sparse.training``'s optimizers for rows.
     :param move: false to evaluate only.
@@ -94,7 +94,7 @@ def sparse_step(
 def step_gradients(
     update: RowUpdate, small_variables: Sequence[tf.Variable]
 ) -> tuple[tf.Tensor, Gradients]:
-    """The loss, and gradients with the variables that they, or rows of them, belong to."""
+    """The loss, and pairs of a gradient, which may be one of some rows, and its variable."""
     loss, of_rows, of_small = update.gradients(small_variables)
     variables = [variable for variable, _ in update.rows]
     return loss, [*zip(of_rows, variables, strict=True), *of_small]

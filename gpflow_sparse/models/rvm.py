@@ -14,7 +14,7 @@ from gpflow_sparse.inference.subsampling import Functions
 from gpflow_sparse.models.qsgp import QSGP
 from gpflow_sparse.models.qsgp_step import SubsampledStep
 
-# Precisions are kept within what float32 and a Cholesky factor can hold.
+# Limits of precisions, for float32 and Cholesky factorizations.
 _LEAST_LOG, _MOST_LOG = np.log(1e-6), np.log(1e8)
 
 
@@ -25,7 +25,7 @@ class RVM(QSGP):
 
     Tipping, "Sparse Bayesian Learning and the Relevance Vector Machine" (2001), by the sub-sampled
     steps of Evans and Nair, "Quadruply Stochastic Gaussian Processes" (2020), appendix I.3. They
-    move s by gradients. Here s of each function drawn is set to its maximizer given q after every
+    train s by gradients. Here s of each function drawn is set to its maximizer given q after every
     step, ``s_i = 1 / (mu_i^2 + Sigma_ii)``, in O(1).
 
     Precisions are relative to the size of the functions: center and scale Y, and leave the
@@ -48,10 +48,10 @@ class RVM(QSGP):
         :param centers: ``[M, D]``, usually the training inputs.
         :param kernel: ``k(x, z_i)`` need not be positive definite as a function of both, but GPflow
             kernels are.
-        :param likelihood: as :class:`QSGP`; Gaussian by default.
-        :param constant: with a function that is 1.
-        :param initial_precision: of all weights at the start.
-        :param options: of :class:`QSGP`.
+        :param likelihood: see :class:`QSGP`; Gaussian by default.
+        :param constant: whether to add a constant function.
+        :param initial_precision: starting value of the precision of all weights.
+        :param options: further arguments of :class:`QSGP`.
         :raises ValueError: as :class:`QSGP` and :class:`~gpflow_sparse.bases.KernelDictionary`.
         """
         basis = KernelDictionary(
@@ -61,7 +61,7 @@ class RVM(QSGP):
             constant=constant,
             initial_precision=initial_precision,
         )
-        # no gradient moves it: it follows from q, see _after_step
+        # not trained by gradients but computed from q, see _after_step
         basis.log_precision = tf.Variable(basis.log_precision, trainable=False)
         likelihood = Gaussian() if likelihood is None else likelihood
         super().__init__(
@@ -74,9 +74,9 @@ class RVM(QSGP):
 
     def prune(self, threshold: float = 1e4) -> "RVM":
         """
-        A model of its own with the relevant functions alone (and the head and the constant).
+        A new model with the relevant functions only (and the head and the constant).
 
-        :raises ValueError: if nothing would be left to sample.
+        :raises ValueError: if no function would be left to sample.
         """
         h, M = self.num_head, self.basis.centers.shape[0]
         keep = self._relevant(threshold)
@@ -111,7 +111,7 @@ class RVM(QSGP):
         return small
 
     def _relevant(self, threshold: Any) -> np.ndarray:
-        """One flag for each function."""
+        """Mask of the relevant functions."""
         number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
         if not number or not threshold > 0:
             raise ValueError(f"threshold must be a positive number, got {threshold!r}.")
@@ -133,8 +133,9 @@ class RVM(QSGP):
         """
         Set c, for Gaussian noise, and then s of the functions drawn to their maximizers.
 
-        They are used in later steps only: in the step itself the objective would be too good.
-        (With "tracked", which holds a batch for some steps, it is so by the variance of the sums.)
+        They are used in later steps only, since the objective of the same batch would be biased
+        upward. (With "tracked", which uses a batch for some steps, it is by the variance of the
+        sums.)
         """
         super()._after_step(step, changes, Phi)
         if isinstance(self.likelihood, Gaussian) and self.likelihood.variance is not None:

@@ -1,4 +1,4 @@
-"""Tensors computed from the data and kept in their place, for the parameters of that time.
+"""Tensors computed from the data and kept in place of them, for fixed parameters.
 
 A :class:`Snapshot` of the parameters tells whether such tensors are current: GRIEF keeps the sums
 over rows of a fixed basis, SoftKI the posterior of its weights.
@@ -72,7 +72,8 @@ class Snapshot(tf.Module):
         self, variables: Sequence[tf.Variable], modules: Sequence[tf.Module]
     ) -> list[tf.Tensor]:
         """
-        Values of variables that were computed with the recorded modules.
+        Return values of variables that were computed with the recorded modules, if these are
+        current.
 
         :raises ValueError: unless :meth:`is_current`, while tracing too; when a graph runs,
             ``tf.errors.InvalidArgumentError``.
@@ -182,7 +183,7 @@ def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> No
 
 
 class FittedWeights(tf.Module):
-    """Posterior mean and covariance factor of weights, for the parameters of that time."""
+    """Posterior mean and covariance factor of weights, for the parameters when computed."""
 
     def __init__(self, num_basis: int, num_outputs: int, dtype: tf.DType) -> None:
         """

@@ -40,21 +40,21 @@ class SoftKI(VariationalModel):
     once, for the exact posterior of the weights, and the model predicts. It refuses to predict
     before that, and after a parameter has changed.
 
-    ``objective`` is how the log density of a batch is differentiated:
+    ``objective`` chooses the gradient of the log density of a batch:
 
-    - "exact": in full, in a form that float32 can take; the default.
+    - "exact": the exact gradient, accurate in float32; the default.
     - "pseudo": the paper's Hutchinson pseudo-loss, eqs. (19) to (23) with the sign and the scale
       that make it unbiased, for comparison: its gradient is noisy.
 
-    **Minibatches.** Batch by batch ``log p(y_b)`` is a composite likelihood: it drops the
-    dependence between batches, so that its sum is not ``log p(y)`` nor its gradient an unbiased
-    one. The bound that is unbiased, with any likelihood, is
+    **Minibatches.** The sum of ``log p(y_b)`` over batches is a composite likelihood: it drops the
+    dependence between batches, so that it is not ``log p(y)`` and its gradient is biased. A bound
+    with unbiased estimates, for any likelihood, is that of
     :class:`~gpflow_sparse.models.BasisSVGP` over ``model.basis``.
 
     Time O(b m (D + m) + m^3) for a step on b rows; predictions O(m (D + m)) per row.
     """
 
-    # Rows that `training.fit` has kept back; files of version 0.1 lack it.
+    # Rows held out by `training.fit`; missing in files of version 0.1.
     _kept_back: tuple[np.ndarray, int] | None = None
 
     def __init__(
@@ -81,21 +81,22 @@ class SoftKI(VariationalModel):
         :param noise_variance: start of ``model.likelihood.variance``, which is trained unless
             ``gpflow.set_trainable(model.likelihood.variance, False)``. The paper fixes it at the
             default, with which variances are far too small; see ``refit_noise``.
-        :param temperature: start of ``model.basis.temperature``; this,
-        :param tied: and
-        :param num_nearest: as in :class:`~gpflow_sparse.bases.SoftInterpolation`.
+        :param temperature: start of ``model.basis.temperature``,
+        :param tied: whether it is in units of lengthscales,
+        :param num_nearest: and number of points with weight; see
+            :class:`~gpflow_sparse.bases.SoftInterpolation`.
         :param objective: "exact" or "pseudo".
-        :param num_probes: of "pseudo", drawn anew at every call.
+        :param num_probes: number of probes of "pseudo", drawn anew at every call.
         :param probes: of "pseudo": "rademacher", random signs; or "gaussian", never less noisy.
-        :param prior_deficit: whether predictions add, at every input by itself, what the prior
-            variance of ``W K W^T`` lacks of the kernel's. It widens all predictions, those among
-            the data too, and does not bring the prior back far away. Ours.
+        :param prior_deficit: whether predictions add, independently at every input, the difference
+            between the prior variances of the kernel and of ``W K W^T``. It widens all predictions,
+            also among the data, and far from them the prior is not restored. Not in the paper.
         :param mean_function: added to the prior mean; zero by default.
-        :param num_latent_gps: P, number of outputs, which share everything but their weights.
+        :param num_latent_gps: P, number of outputs, which share all parameters.
         :param num_data: N, the number of training rows; None means that every batch is all of them.
-        :param held_out: the fraction of the rows, of arrays in memory, that ``training.fit`` does
-            not train on, so that :meth:`fit_posterior` can take the noise variance from them: for
-            the rows that have trained the points, it is too small. 0 trains on all rows.
+        :param held_out: the fraction of the rows, of arrays in memory, that ``training.fit`` holds
+            out, so that :meth:`fit_posterior` can estimate the noise variance from them: the
+            estimate from training rows is too small. 0 trains on all rows.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         checks.require_choice(objective, "objective", _OBJECTIVES)
@@ -157,10 +158,10 @@ class SoftKI(VariationalModel):
             highest evidence of all rows for the other parameters: one more eigendecomposition,
             O(m^3).
             If X and Y are the data of the last `training.fit`, in the same order, the evidence of
-            the rows that it kept back decides instead, unless its value is smaller: on the default
-            data of the command line the 95 % intervals hold 94 % of test rows so, 85 % if the noise
-            comes from all rows. None, the default, sets the variance if it is trainable; False
-            leaves it as it is, as in the paper.
+            the held-out rows is used instead, unless its value is smaller: on the default
+            data of the command line the 95 % intervals then hold 94 % of test rows, 85 % with the
+            noise from all rows. None, the default, sets the variance if it is trainable; False
+            does not change it, as in the paper.
         :raises ValueError: for data that do not fit the model.
         """
         if refit_noise is None:
@@ -206,7 +207,7 @@ class SoftKI(VariationalModel):
 
     @property
     def jitter(self) -> float | None:
-        """That of the basis, see :attr:`gpflow_sparse.bases.SoftInterpolation.jitter`."""
+        """Jitter of the basis, see :attr:`gpflow_sparse.bases.SoftInterpolation.jitter`."""
         return self.basis.jitter
 
     @jitter.setter
@@ -224,9 +225,9 @@ class SoftKI(VariationalModel):
 
     def _refit_noise(self, sums: collapsed.RowSums, others: Any) -> None:
         """
-        Set the noise variance to the largest of the best values of the given rows.
+        Set the noise variance to the larger of the optima of all rows and of held-out rows.
 
-        :param others: ``(X, Y)`` of the rows that were kept back from training, or None.
+        :param others: ``(X, Y)`` of the held-out rows, or None.
         """
         parts = [sums]
         if others is not None:

@@ -32,7 +32,7 @@ from gpflow_sparse.validation.public_methods import public_method
 
 class OrthogonalModel(VariationalModel):
     """
-    A variational model over :class:`OrthogonalInducingVariables`, with q a Gaussian per set.
+    A variational model with :class:`OrthogonalInducingVariables` and a Gaussian q per set.
 
     A multi-output kernel gives each latent function a posterior over the same inducing inputs;
     ``num_latent_gps`` is then the kernel's. :class:`SOLVEGP` has a covariance for every set,
@@ -135,7 +135,7 @@ class OrthogonalModel(VariationalModel):
 
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
-        """Pairs ``(q_mu, q_sqrt)``, base set first: what a natural-gradient step moves."""
+        """Pairs ``(q_mu, q_sqrt)``, base set first, for natural-gradient steps."""
         return tuple(zip(self.q_mu, self.q_sqrt, strict=False))
 
 
@@ -173,12 +173,12 @@ class SOLVEGP(OrthogonalModel):
 
     def with_sets(self, *orthogonal: Any) -> "SOLVEGP":
         """
-        A copy of this model with more orthogonal sets, after those it has.
+        A copy of this model with additional orthogonal sets.
 
         The new sets start at their prior, so the copy predicts what this model predicts and has its
         bound. (A kernel that is not stationary may have another mean variance on the new sets;
-        the jitter, a fraction of it, then moves a little, and all numbers with it.) The copy shares
-        nothing with this model.
+        the jitter, a fraction of it, and all results then change a little.) The copy shares no
+        parameters with this model.
 
         :param orthogonal: arrays ``[M, D]`` or GPflow inducing variables; see
             :func:`gpflow_sparse.initialization.greedy_orthogonal` for a good choice.

@@ -26,7 +26,7 @@ _BOUNDS = ("structured", "coupled", "tighter")
 _MAX_PAIRED_ROWS = 20_000
 # Entries of one tensor of a block, 16 MB of float64; and the fewest rows of a block in multiples of
 # its columns, so that factorizing once per block stays a small part of the work.
-_BLOCK_NUMBERS, _ROWS_PER_COLUMN = 2**21, 2
+_BLOCK_ENTRIES, _ROWS_PER_COLUMN = 2**21, 2
 
 QMeans = tuple[tf.Tensor, ...]
 QFactors = tuple[tf.Tensor, ...]
@@ -36,8 +36,8 @@ class SOLVEGPR(RegressionModel):
     """
     SOLVE-GP for regression with Gaussian noise, with the best q in closed form.
 
-    Only kernel, mean function, noise and inducing inputs are left to train, on all rows at every
-    step. ``bound`` says what is maximized:
+    Only kernel, mean function, noise and inducing inputs are trained, on all rows at every
+    step. ``bound`` chooses the objective:
 
     - "structured": the bound of :class:`SOLVEGP` with the best q, eq. (30) of Shi, Titsias and
       Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
@@ -47,7 +47,7 @@ class SOLVEGPR(RegressionModel):
       included, for any N. More than one orthogonal set is ours.
     - "coupled": as "structured", but ``u`` may depend on the residual process, ``q(u | f_perp,
       y)``. All orthogonal sets together are ``v``, with a full covariance. Ours.
-    - "tighter": eq. (14) of the paper with all inducing inputs in the place of Z.
+    - "tighter": eq. (14) of the paper with all inducing inputs as Z.
 
     structured <= Titsias' bound for all inducing inputs <= coupled <= tighter <= log evidence. The
     last two take O(N^2 (M + M2)) time and O(N (M + M2)) memory, not the O(N^2) that the paper's
@@ -85,7 +85,7 @@ class SOLVEGPR(RegressionModel):
     @public_method("the elbo")
     def elbo(self) -> tf.Tensor:
         """
-        The bound that ``bound`` names, for all rows: a scalar, in nats.
+        The bound chosen by ``bound``, for all rows: a scalar, in nats.
 
         :raises ValueError: for a part that was exchanged for one that does not fit.
         """
@@ -99,8 +99,8 @@ class SOLVEGPR(RegressionModel):
     @public_method()
     def structured_gap(self) -> tf.Tensor:
         """
-        What independent sets cost, in nats: Titsias' bound for all inducing inputs minus the
-        structured bound, whatever ``bound`` is. At least 0.
+        The loss by independence of the sets, in nats: Titsias' bound for all inducing inputs minus
+        the structured bound, for any ``bound``. At least 0.
         """
         sizes = self.inducing_variable.sizes
         gap = collapsed.factorization_gap(self._row_sums(), self._noise(), sizes)
@@ -112,11 +112,12 @@ class SOLVEGPR(RegressionModel):
         The best q with independent sets, whitened: ``q_mu`` and ``q_sqrt`` as :class:`SOLVEGP`
         takes them. One pass over the rows.
 
-        At it the bound of SOLVEGP is the structured bound. The q behind "coupled" and "tighter" has
-        the same means, but a covariance with the residual process at the data that no posterior of
-        this kind holds; the q given here is used for it too. The other choice, covariances of the
-        single sets under that q, made variances of f too large: 1.2 to 4.0 times those of the exact
-        process on average in five synthetic examples, where this q had 1.1 to 2.4 times.
+        Its bound under SOLVEGP is the structured bound. The optimal q of "coupled" and "tighter"
+        has the same means, but a covariance with the residual process at the data, which this
+        posterior cannot represent, so the q of "structured" is used for them too. The marginal
+        covariances of the sets under the optimal q made variances of f too large: 1.2 to 4.0 times
+        those of the exact process on average in five synthetic examples, where this q had 1.1 to
+        2.4 times.
 
         :return: one mean ``[M_b, P]`` per set, and one lower factor ``[P, M_b, M_b]`` per set.
         """
@@ -134,9 +135,9 @@ class SOLVEGPR(RegressionModel):
         """
         The posterior process with the q of :meth:`compute_qu`, whatever ``bound`` is.
 
-        ``predict_f`` of a posterior with a cache keeps the q of the last ``update_cache()``; all
-        else computes q anew at every call, in a pass over the rows, as the model's ``predict``
-        methods do.
+        ``predict_f`` of a posterior with a cache uses the q of the last ``update_cache()``; other
+        methods, like the ``predict`` methods of the model, compute q anew at every call, in a pass
+        over the rows.
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
         """
@@ -153,7 +154,8 @@ class SOLVEGPR(RegressionModel):
         """
         A :class:`SOLVEGP` that starts at the best q, to be trained on minibatches from here.
 
-        Shares nothing with this model. Its ``elbo`` of all the data is the structured bound.
+        It shares no parameters with this model. Its ``elbo`` of all the data is the structured
+        bound.
 
         :param num_data: its ``num_data``; None means the N of this model.
         """
@@ -216,7 +218,7 @@ class SOLVEGPR(RegressionModel):
             return self._sums_of(X, Y, self._features(X))
 
         columns = sum(self.inducing_variable.sizes)
-        block_rows = max(_ROWS_PER_COLUMN * columns, _BLOCK_NUMBERS // columns)
+        block_rows = max(_ROWS_PER_COLUMN * columns, _BLOCK_ENTRIES // columns)
         data = read(self.data, self.dtype)
         return collapsed.RowSums(*streamed_sum(sums, data, block_rows=block_rows))
 
@@ -240,7 +242,7 @@ class SOLVEGPR(RegressionModel):
             return [tf.reduce_sum(tf.linalg.matmul(Kff, PT) * tf.gather(PT, rows))]
 
         # the number of rows of a variable is not known while tracing
-        block_rows = max(1, 2 * _BLOCK_NUMBERS // (X.shape[0] or _MAX_PAIRED_ROWS))
+        block_rows = max(1, 2 * _BLOCK_ENTRIES // (X.shape[0] or _MAX_PAIRED_ROWS))
         data = (tf.range(tf.shape(X)[0]), X)
         (trace,) = streamed_sum(traces, data, (tf.transpose(P),), block_rows=block_rows)
         return trace
@@ -248,9 +250,9 @@ class SOLVEGPR(RegressionModel):
 
 class CollapsedPosterior(OrthogonalPosterior):
     """
-    A posterior whose q follows from the parameters, as they are whenever it is needed.
+    A posterior whose q is computed from the current parameters whenever it is needed.
 
-    No underscore before the name: TensorFlow refuses it for a module that is made in a graph.
+    The class is not private: TensorFlow refuses leading underscores for modules made in a graph.
     """
 
     def __init__(
@@ -267,7 +269,7 @@ class CollapsedPosterior(OrthogonalPosterior):
         return self._compute_qu()
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        """The model's, which is validated; the sizes of q, which fit, would take a pass."""
+        """Skip the checks of q, which would need a pass over the rows; the model checks the rest."""
 
 
 def _require_bound(bound: Any, X: Any) -> None:

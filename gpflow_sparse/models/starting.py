@@ -125,7 +125,7 @@ def neighbor_q(
     factors = None
     if covariance == "low_rank":
         checks.require_count(rank, "rank")
-        # a little, for gradients to tell the columns apart
+        # small random values, so that columns have different gradients
         factors = 1e-3 * np.random.default_rng(0).normal(size=(M, L, rank))
         if q_sqrt is not None:
             q_sqrt, given = _require_pair(q_sqrt)

@@ -43,13 +43,13 @@ class SWSGP(VariationalModel):
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
     Information" (2020), algorithm 1, with other weights of its KL terms.
 
-    **What is maximized.** ``sum_i (E_q[log p(y_i | f_i)] - w_i KL[q(u_I) || p(u_I)])``, from a
+    **Objective.** ``sum_i (E_q[log p(y_i | f_i)] - w_i KL[q(u_I) || p(u_I)])``, from a
     minibatch without bias, by ``kl_weighting``:
 
     - "usage": ``w_i`` is the mean over the neighbors j of ``1 / c_j``, with c_j the number of
       training rows of which j is a neighbor, from :meth:`update_neighbors`: the KL terms of each
-      u_j then have a total weight of about one. No bound; the default, since variances of f are far
-      too small with "paper" and "chain" takes longer.
+      u_j then have a total weight of about one. Not a bound; the default, since variances of f are
+      far too small with "paper" and "chain" takes longer.
     - "paper": ``1 / N``, as in eq. (11). The paper says that this is a lower bound; it is not
       (``docs/errata.md``, W1). It learns too little noise and far too small variances of f
       (``docs/sharp-bits.md``); its means were a little better on most data sets tried
@@ -79,7 +79,7 @@ class SWSGP(VariationalModel):
     of them.
 
     `training.fit` trains it by row-wise updates (:mod:`gpflow_sparse.models.rowwise`): a step reads
-    and moves the rows of q that belong to the neighbors of its batch, and no others.
+    and updates only the rows of q that belong to the neighbors of its batch.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SWSGP(VariationalModel):
         :param kernel: single-output, shared by all latent functions; or SharedIndependent,
             SeparateIndependent or LinearCoregionalization. Each kernel has neighbors of its own.
         :param likelihood: any GPflow likelihood.
-        :param inducing_variable: the M points, and H.
+        :param inducing_variable: the M inducing points and the number H of neighbors.
         :param covariance: see above; this,
         :param kl_weighting: and
         :param union: too, the number m of active points.
@@ -116,11 +116,11 @@ class SWSGP(VariationalModel):
         :param q_sqrt: starting standard deviations ``[M, L]``; for "dense" lower factors ``[L, M,
             M]``; for "low_rank" a pair, ``[M, L]`` and ``[L, M, R]``. By default the prior for
             "dense", O(M^3); else the independent variables closest to it as far as the 16 points
-            nearest to each tell, O(M 16^3).
+            nearest to each determine it, O(M 16^3).
         :param whiten: must be False.
         :param start: "sites": before its first step, ``training.fit`` calls
             :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
-            or the means are no longer zero. "prior": it trains q from where it is.
+            or the means are no longer zero. "prior": training starts at the current q.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
@@ -348,7 +348,7 @@ class SWSGP(VariationalModel):
 
     @property
     def long_variables(self) -> tuple[tf.Variable, ...]:
-        """Variables of which a step moves the rows of some inducing points."""
+        """Variables of which a step updates the rows of some inducing points."""
         parts = (self.q_mu, self.q_log_scale, self.q_factor)
         return tuple(part for part in parts if part is not None)
 
@@ -360,12 +360,12 @@ class SWSGP(VariationalModel):
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:  # type: ignore[override]
-        """Without ``usage``, which is no parameter, even if all is set trainable."""
+        """Trainable variables without ``usage``, which is not a parameter."""
         found = super().trainable_variables
         return tuple(variable for variable in found if variable is not self.usage)
 
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
-        """Nothing: see :meth:`prepare_data`."""
+        """No work per step; see :meth:`prepare_data`."""
 
     @public_method()
     def sparse_step(
@@ -439,7 +439,7 @@ class SWSGP(VariationalModel):
 
 
 class _LiveSqrt(tf.Module):
-    """``q_sqrt`` of a model as it is at each call; a module, so that exports find its variables."""
+    """The current ``q_sqrt`` of a model; a module, so that exports find its variables."""
 
     def __init__(self, model: SWSGP) -> None:
         super().__init__()

@@ -30,13 +30,13 @@ from gpflow_sparse.validation.public_methods import public_method
 # Entries of one block of the sparse system: some 100 MiB with their coordinates.
 _ENTRIES = 2**22
 _TOLERANCE, _MOST_ITERATIONS = 1e-10, 1000
-# Rows whose sites are added up together.
+# Rows of a block in the sums of the sites.
 _ROWS = 4096
 
 
 def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
     """
-    Set q to the best one for Gaussian noise and hyperparameters as they are, for "diag": the
+    Set q to the optimum for Gaussian noise and the current hyperparameters, for "diag": the
     gradient of the elbo on all rows is zero there.
 
     With ``a_i = K_I^-1 k_i`` and noise s2 the means solve the sparse system

@@ -86,7 +86,7 @@ def values_and_gradients(model, objective):
 
 
 def small_blocks(monkeypatch, rows=7):
-    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_BLOCK_ENTRIES", 1)
     monkeypatch.setattr(held_data, "_FEWEST_ROWS", rows)
 
 

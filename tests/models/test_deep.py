@@ -631,11 +631,11 @@ REFUSED = {
     "kernel": (lambda: gaussian([kernel()]), r"layers\[0\] must be a gs.models.GPLayer"),
     "widths": (
         lambda: gaussian([rows_layer(2, 3), rows_layer(2)]),
-        r"layers\[1\] takes 2 columns, but layers\[0\] puts out 3",
+        r"layers\[1\] takes 2 columns, but layers\[0\] returns 3",
     ),
     "image": (
         lambda: gaussian([patches_layer(), rows_layer(20)]),
-        r"layers\[1\] takes 20 columns, but layers\[0\] puts out 24",
+        r"layers\[1\] takes 20 columns, but layers\[0\] returns 24",
     ),
     "last": (lambda: gaussian([patches_layer()]), "last layer must be a GPLayer"),
     "latents": (

@@ -160,7 +160,7 @@ def test_gradients_equal_central_differences(objective):
 @pytest.mark.parametrize("p", [5, M, 60])
 def test_the_gradient_of_the_likelihood_is_that_of_perturbation_theory(p, monkeypatch):
     """In blocks of 7 rows: the exact two-pass gradient of sheet 1.9."""
-    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_BLOCK_ENTRIES", 1)
     monkeypatch.setattr(held_data, "_FEWEST_ROWS", 7)
     k = SquaredExponential()
     k.lengthscales = gpflow.Parameter(LENGTHSCALES)  # without a transform: plain derivatives
@@ -193,7 +193,7 @@ def test_streaming_changes_neither_value_nor_gradients(monkeypatch, objective, c
     with monkeypatch.context() as patch:
         patch.setattr(held_data, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
         expected, gradients = call()
-    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_BLOCK_ENTRIES", 1)
     monkeypatch.setattr(held_data, "_FEWEST_ROWS", 7)
     loss, streamed = (tf.function(call, autograph=False) if compiled else call)()
     np.testing.assert_allclose(loss, expected, rtol=1e-12)

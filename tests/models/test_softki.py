@@ -318,7 +318,7 @@ def test_rows_may_come_in_any_blocks(monkeypatch, tmp_path, kind, block, refit_n
     rows = data(P=2)
     expected = build(2, True)
     expected.fit_posterior(*rows, refit_noise=refit_noise)
-    monkeypatch.setattr(held_data, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(held_data, "_BLOCK_ENTRIES", 1)
     monkeypatch.setattr(held_data, "_FEWEST_ROWS", block)
     model = build(2, True)
     model.fit_posterior(*held_in(kind, rows, tmp_path), refit_noise=refit_noise)

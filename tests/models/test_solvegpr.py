@@ -50,7 +50,7 @@ def union(model, inducing):
 
 
 def small_blocks(monkeypatch, rows=5, columns=12):
-    monkeypatch.setattr(solvegpr, "_BLOCK_NUMBERS", rows * columns)
+    monkeypatch.setattr(solvegpr, "_BLOCK_ENTRIES", rows * columns)
     monkeypatch.setattr(solvegpr, "_ROWS_PER_COLUMN", 0)
 
 
