@@ -217,8 +217,8 @@ def _require_files(data: Any) -> tuple[np.ndarray, np.ndarray]:
     if len(data) != 2 or not all(isinstance(part, np.ndarray) for part in data):
         raise ValueError("data must be (X [N, D], Y [N, P]): two arrays, in memory or mapped.")
     for name, part in zip("XY", data, strict=True):
-        known = part.dtype.kind in "fiu" and part.dtype.itemsize <= 8  # TensorFlow has no longer
-        types if part.ndim != 2 or 0 in part.shape or not known:
+        known = part.dtype.kind in "fiu" and part.dtype.itemsize <= 8  # TensorFlow's limit
+        if part.ndim != 2 or 0 in part.shape or not known:
             raise ValueError(
                 f"{name} must be a matrix of numbers of at most 64 bits, got shape {part.shape} of "
                 f"{part.dtype}."

@@ -114,7 +114,7 @@ class Anchors(tf.Module):
         self.factor, self.values = empty(None, None), empty(None, num_vectors)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the unknown shapes, which TensorFlow's variables lose when copied or unpickled."""
+        """Restore unknown shapes, which variables of TensorFlow lose when copied or unpickled."""
         self.__dict__.update(state)
         for name in ("X", "Y", "factor", "values"):
             value = getattr(self, name)
@@ -204,7 +204,7 @@ class Anchors(tf.Module):
         return self.rows(num_columns), tf.ensure_shape(self.Y, [None, num_outputs])
 
     def weights(self, X: tf.Tensor) -> tf.Tensor:
-        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on that at the support rows."""
+        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the support rows."""
         K = self._covariance(self.rows(X.shape[1]), X)  # [p, n]
         half = linalg.solve_triangular(self.factor, K)
         return tf.transpose(linalg.solve_triangular(self.factor, half, adjoint=True))

@@ -269,7 +269,7 @@ class CollapsedPosterior(OrthogonalPosterior):
         return self._compute_qu()
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        """Skip the checks of q, which would need a pass over the rows; the model checks the rest."""
+        """Skip the check of q, which would need a pass over the rows; the model has checks."""
 
 
 def _require_bound(bound: Any, X: Any) -> None:

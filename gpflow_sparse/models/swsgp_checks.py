@@ -24,8 +24,8 @@ def require_objective(
     checks.require_choice(kl_weighting, "kl_weighting", ("usage", "paper", "chain"))
     if covariance == "low_rank" and kl_weighting == "chain":
         raise ValueError(
-            "kl_weighting must be 'usage' or 'paper' with covariance='low_rank': 'chain' needs log |S| "
-            "of all inducing variables as a sum over them."
+            "kl_weighting must be 'usage' or 'paper' with covariance='low_rank': 'chain' needs "
+            "log |S| of all inducing variables as a sum over them."
         )
     if union is None:
         return
