@@ -17,8 +17,8 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     S is the prior precision, see :meth:`prior_precision`. Where it is the identity the basis is
     *whitened*, and ``basis(X) basis(X')^T`` approximates ``k(X, X')``. :meth:`features` is the
-    whitened form of any basis, which models of all m functions use; models of some functions at a
-    time call the basis and read entries of S. A subclass provides
+    whitened form of any basis, which models of all m functions use; models that sample functions
+    call the basis and read entries of S. A subclass provides
     :meth:`_columns` and sets ``kernel`` and ``num_basis``; one that is not whitened sets
     ``precision`` and overrides :meth:`_features` and :meth:`_precision_diagonal`, and
     :meth:`_prior_precision` if S is dense.
@@ -30,10 +30,9 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     """m, the number of functions."""
     precision: str = "identity"
     """Structure of the prior precision S of the weights: "identity", "diagonal" or "dense"; fixed
-    when the basis is made."""
+    when the basis is constructed."""
     num_leading: int = 0
-    """Number of the first functions that every subset of functions includes, in models that take
-    some functions at a time."""
+    """Number of leading functions that are in every subset, in models that sample functions."""
     is_projection: bool = False
     """Whether ``k(x, x') - phi(x)^T phi(x')`` is a covariance for any inputs: the functions are
     orthonormal in the function space of k, so that ``w`` are linear functionals of ``f ~ k``."""
@@ -70,7 +69,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     def refresh(self) -> bool:
         """
-        Choose the functions anew for the present kernel, where there is a choice.
+        Choose the functions anew for the current kernel, if the basis has such a choice.
 
         :return: whether they have changed; False unless a subclass overrides this.
         """

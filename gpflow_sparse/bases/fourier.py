@@ -1,4 +1,4 @@
-"""Random Fourier features of stationary kernels, and the frequencies they are made of."""
+"""Random Fourier features of stationary kernels, and their frequencies."""
 
 import math
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ class RandomFourier(FiniteBasis):
     algorithm 1 has the pairs.
 
     Frequencies belong to ``(seed, index)``: they are a hash (see
-    :mod:`gpflow_sparse.numerics.counters`), made for unit lengthscales whenever they are wanted, so
-    none is stored and ``m = 1e7`` costs nothing until its columns are asked for. Variance,
+    :mod:`gpflow_sparse.numerics.counters`), computed for unit lengthscales when needed, so
+    none is stored and ``m = 1e7`` has no cost until columns are evaluated. Variance,
     lengthscales and ``active_dims`` are read from the kernel at every call; gradients reach the
     first two.
     """
@@ -55,8 +55,8 @@ class RandomFourier(FiniteBasis):
         :param orthogonal: frequencies in blocks of D orthogonal directions, each with a radius of
             its own, so that they spread evenly: Yu et al., "Orthogonal Random Features" (2016),
             section 3; their radius is the norm of a normal, ours that of the kernel's own spectral
-            density, so all four kernels are unbiased. Each block that is touched is made whole, in
-            O(D^3) at every call: of k columns chosen far apart, O(k D^3).
+            density, so all four kernels are unbiased. Each block with a chosen column is computed
+            as a whole, in O(D^3) at every call: for k scattered columns O(k D^3).
         :param seed: of the frequencies, from 0 to 2^32 - 1.
         :raises ValueError: for another kernel, an odd number of features, or a bad seed or flag.
         """
@@ -90,17 +90,17 @@ class RandomFourier(FiniteBasis):
         return self._scale() * tf.reshape(pairs, [self.num_basis, -1])
 
     def columns_at(
-        self, places: Sequence[tf.Tensor], indices: tf.Tensor, weights: tf.Tensor | None = None
+        self, inputs: Sequence[tf.Tensor], indices: tf.Tensor, weights: tf.Tensor | None = None
     ) -> list[tf.Tensor]:
         """
         Chosen columns at several sets of inputs, each frequency hashed once.
 
-        :param places: sets of inputs ``X [N, D]``, checked by the caller.
+        :param inputs: sets of inputs ``X [N, D]``, checked by the caller.
         :param indices: ``[k]``, checked too.
         :param weights: ``[k]``, factors of the columns; None for 1.
         :return: ``[N, k]`` for each set.
         """
-        inputs = [self._scaled_inputs(X) for X in places]
+        inputs = [self._scaled_inputs(X) for X in inputs]
         W = self._frequencies(inputs[0], indices // 2)  # [k, D]
         # a sine is a cosine a quarter turn later: one function per column, not two
         turn = 0.5 * math.pi * tf.cast(indices % 2, W.dtype)
@@ -161,7 +161,7 @@ def orthogonal_frequencies(
     Each alone has the same distribution. The directions of block b are the rows of Q of the QR
     decomposition of the D x D normals of its indices, ``b D`` to ``b D + D - 1``, lanes 0 to
     D - 1; the length of a row is the norm of D normals, the lanes after those of
-    :func:`hashed_frequencies`, in place of the one it had. O(D^3) for every block touched.
+    :func:`hashed_frequencies`, in place of its own. O(D^3) for every block with a chosen index.
     """
     blocks, position = tf.unique(indices // num_columns)  # [B], [k]
     members = tf.reshape(
@@ -202,7 +202,7 @@ def standard_frequencies(
     degrees: float, count: int, num_columns: int, generator: np.random.Generator
 ) -> np.ndarray:
     """
-    Draws from the same density as :func:`hashed_frequencies`, of NumPy's generator.
+    Draws from the density of :func:`hashed_frequencies` by NumPy's generator.
 
     :param degrees: see :func:`spectral_degrees`.
     :return: ``[count, D]``, float64.
@@ -217,7 +217,7 @@ def draw_frequencies(
     kernel: kernels.Kernel, count: int, num_columns: int, generator: np.random.Generator
 ) -> np.ndarray:
     """
-    Draws from the spectral density of a kernel with the lengthscales that it has.
+    Draws from the spectral density of a kernel with its own lengthscales.
 
     That of a Product is the density of a sum of independent frequencies, one of each part; a
     Constant has the frequency 0.

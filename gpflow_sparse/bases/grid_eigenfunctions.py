@@ -1,7 +1,7 @@
 """GRIEF: the leading eigenfunctions of a product kernel on a Cartesian grid of any size.
 
 One-dimensional eigensystems of each column, the search for the largest products of their
-eigenvalues, and the basis of products of their eigenfunctions; then the same with other weights.
+eigenvalues, the basis of products of their eigenfunctions, and bases with other weights.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from gpflow_sparse.bases.product import ProductFactors, make_grid
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
 
-# Below this share of the prior variance the basis warns that it is another kernel.
+# Fraction of the prior variance below which the basis warns that it approximates the kernel badly.
 _EXPLAINED = 0.9
 # Entries of a unit eigenvector below this, relative to its largest, may be rounding.
 _CLEAR = 1e-6
@@ -199,13 +199,13 @@ class GridEigenfunctions(FiniteBasis):
     of them it is the Nystrom approximation from the whole grid. Weights are ``N(0, I)``.
 
     Evans and Nair, "Scalable Gaussian Processes with Grid-Structured Eigenfunctions" (2018), eqs.
-    (3) and (10) and algorithm 1. Departures, each listed in ``docs/errata.md``: eigenvalues lost to
+    (3) and (10) and algorithm 1. Departures, listed in ``docs/errata.md``: eigenvalues lost to
     rounding are masked, where the paper takes their logarithm; every column is scaled by its own
     eigenvalue, so no product can overflow and no logarithm of features is needed; ties are broken
     by index.
 
-    *Frozen index set.* Which eigenfunctions are kept is found when the basis is made, and again by
-    :meth:`refresh` only: the functions follow the kernel's parameters smoothly in between.
+    *Fixed index set.* The eigenfunctions are chosen when the basis is constructed, and again by
+    :meth:`refresh` only: in between they are smooth functions of the kernel's parameters.
 
     Time O(N p) times a third of the number of columns, for products of shared prefixes are formed
     once; memory O(N p).
@@ -267,8 +267,8 @@ class GridEigenfunctions(FiniteBasis):
         """
         Choose the eigenfunctions anew for the present parameters.
 
-        Their number stays: where fewer exist now, the rest are zero. An objective jumps here, so
-        never within a line search. Compiled functions see the change.
+        Their number is constant: if fewer exist now, the others are zero. The objective jumps, so
+        do not call this within a line search. Compiled functions use the new choice.
 
         :return: whether the choice changed.
         """
@@ -445,15 +445,15 @@ class ReweightedBasis(FiniteBasis):
         self.rotation = rotation
 
     def precompute(self) -> tuple[tf.Tensor, ...]:
-        """Precomputed tensors of the basis inside."""
+        """Precomputed tensors of the underlying basis."""
         return self.basis.precompute()
 
     def refresh(self) -> bool:
-        """Choose the functions of the basis inside anew; weights and rotation stay."""
+        """Choose the functions of the underlying basis anew; weights and rotation stay."""
         return self.basis.refresh()
 
     def unweighted(self, coefficients: tf.Tensor) -> tf.Tensor:
-        """Coefficients of the basis inside for those of this one, ``[..., m, P]``."""
+        """Coefficients of the underlying basis for those of this one, ``[..., m, P]``."""
         scaled = tf.sqrt(tf.cast(self.weights, coefficients.dtype))[:, None] * coefficients
         if self.rotation is None:
             return scaled
@@ -484,7 +484,7 @@ class ReweightedBasis(FiniteBasis):
         return tf.linalg.matmul(self._inner(X, None), V) * roots
 
     def _inner(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """Whitened functions of the basis inside; all of them, if it is not whitened itself."""
+        """Whitened functions of the underlying basis; all of them, if it is not whitened itself."""
         if self.basis.precision == "identity":
             return self.basis._columns(X, indices)
         columns = tf.transpose(self.basis._features(X, self.basis.precompute()))

@@ -24,7 +24,7 @@ class Hybrid(FiniteBasis):
     Weights are ``N(0, I)``, so the prior covariance is ``Quu + R R^T``: the part of the kernel that
     the points Z explain, exactly, and the residual by random features, which is the kernel on
     average over seeds and close to it for many features or many points. At Z the residuals are
-    zero up to the jitter. Ours: inducing points and random features are others', their sum is not.
+    zero up to the jitter. Inducing points and random features are known, their sum is new here.
 
     The inducing functions are the first ``num_leading`` = k. Z, variance and lengthscales are
     trainable.
@@ -42,7 +42,7 @@ class Hybrid(FiniteBasis):
         """
         :param kernel: SquaredExponential (RBF), Matern12, Matern32 or Matern52.
         :param Z: inducing points ``[k, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
-        :param num_features: how many random features, even.
+        :param num_features: number of random features, even.
         :param orthogonal: see :class:`~gpflow_sparse.bases.RandomFourier`.
         :param seed: of the frequencies, from 0 to 2^32 - 1.
         :raises ValueError: for another kernel, points that do not fit it, an odd number of

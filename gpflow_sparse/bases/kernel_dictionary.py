@@ -44,7 +44,7 @@ class KernelDictionary(FiniteBasis):
             trainable.
         :param precision: "dense" or "diagonal".
         :param constant: a last function that is 1, so that ``m = M + 1``; "diagonal" only.
-        :param initial_precision: where s starts, a positive number or m of them; None for 1;
+        :param initial_precision: starting value of s, a positive number or m of them; None for 1;
             "diagonal" only. ``basis.log_precision [m]`` is a plain ``tf.Variable``, whose entries
             can be gathered and scattered.
         :raises ValueError: for a kernel or centers of a wrong kind, or that do not fit each other;
@@ -120,7 +120,7 @@ class KernelDictionary(FiniteBasis):
         return self.kernel(self._centers_at(indices), full_cov=False)
 
     def _centers_at(self, indices: tf.Tensor) -> tf.Tensor:
-        """``[k, D]``; the last one in place of that of the constant."""
+        """``[k, D]``; the last center in place of one for the constant."""
         if self.constant:
             indices = tf.minimum(indices, tf.cast(self.num_basis - 2, indices.dtype))
         return tf.gather(self.centers, indices)

@@ -66,13 +66,13 @@ class ProductFactors:
 
         In the float type of ``t``; see :meth:`precision`.
         """
-        center = 0.5 * (tf.reduce_min(u) + tf.reduce_max(u))  # stationary: a shift is nothing
+        center = 0.5 * (tf.reduce_min(u) + tf.reduce_max(u))  # stationary: shifts have no effect
         t, u, product = t - center, u - center, None
         for leaf, columns in self._leaves:
             if column not in columns:
                 continue
             if type(leaf) is kernels.SquaredExponential:
-                # a number of Python's would be cast by way of float32
+                # a Python float would be cast through float32
                 scale = tf.convert_to_tensor(leaf.lengthscales, dtype_hint=t.dtype)
                 scale = tf.cast(scale, t.dtype)
                 scale = scale[columns.index(column)] if scale.shape.rank else scale
@@ -242,7 +242,7 @@ def percentile_grid(column: Any, num_points: int) -> np.ndarray:
 
 def nearest_shares(column: Any, nodes: np.ndarray) -> np.ndarray:
     """
-    The share of a column that is nearest to each node; a node with nothing near counts one row.
+    The fraction of a column's values nearest to each node; a node without any counts one row.
 
     :param nodes: ``[m]``, sorted.
     :return: ``[m]``, positive, with sum 1.

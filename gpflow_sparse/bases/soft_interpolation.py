@@ -14,14 +14,14 @@ from gpflow_sparse.covariances.stationary import covariance, quadratic
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
 
-# Squared distances in units of the temperature below which two points are the same: the gradient
-# of a root has no limit at 0.
+# Squared distance in units of the temperature below which two points count as equal: the gradient
+# of the square root diverges at 0.
 _SAME = 1e-12
 
 
 class SoftInterpolation(FiniteBasis):
     r"""
-    ``f(x) = w(x)^T u``: values u at m learned points, and between them a mean with softmax weights.
+    ``f(x) = w(x)^T u``: means of the values u at m learned points with softmax weights.
 
         w_j(x) = exp(-|x - z_j| / T) / sum_i exp(-|x - z_i| / T),      u ~ N(0, k(Z, Z)).
 
@@ -59,8 +59,8 @@ class SoftInterpolation(FiniteBasis):
         :param Z: interpolation points ``[m, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
         :param temperature: T, positive; one number, or one for each column that the kernel reads.
         :param tied: whether T is in units of the kernel's lengthscales, which must then exist.
-        :param num_nearest: how many of the points nearest to a row have weight, at most m; None for
-            all. It makes weights local, not steps cheaper.
+        :param num_nearest: number of points nearest to a row that have weight, at most m; None for
+            all. Weights become local, but steps not cheaper.
         :raises ValueError: for a kernel or points that do not fit each other, a temperature that is
             not positive or of another shape, and ``tied`` for a kernel without lengthscales.
         """
@@ -110,7 +110,7 @@ class SoftInterpolation(FiniteBasis):
         return 4 * self.num_basis
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """All weights times columns of L: every function depends on every distance."""
+        """Functions at X, each of which depends on the distances to all points."""
         (L,) = self.precompute()
         columns = L if indices is None else tf.gather(L, indices, axis=1)  # [m, k]
         return tf.linalg.matmul(self._weights(X), columns)
@@ -123,7 +123,7 @@ class SoftInterpolation(FiniteBasis):
         """:meth:`weights` of checked inputs."""
         scale = self._scale()
         X, Z = (part / scale for part in self.kernel.slice(X, tf.convert_to_tensor(self.Z)))
-        # the same shift on both sides changes nothing, so no gradient needs to know of it
+        # distances do not depend on a common shift, so it needs no gradient
         center = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
         squares = _squared_distances(X - center, Z - center)  # [N, m]
         return _softmax_of_distances(squares, self.num_nearest)
@@ -164,8 +164,8 @@ class SoftInterpolation(FiniteBasis):
 @tf.custom_gradient
 def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
     """
-    ``|x - z|^2 [N, m]``, from float64 whatever the type: a root will magnify the rounding of small
-    ones. The gradient is not magnified, and is taken in the type of X.
+    ``|x - z|^2 [N, m]``, computed in float64, since a square root magnifies the rounding of small
+    ones. The gradient is computed in the type of X.
     """
     wide_X, wide_Z = (tf.cast(part, tf.float64) for part in (X, Z))
 
@@ -183,7 +183,7 @@ def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Ten
     """
     Softmax of minus the root of ``squares [N, m]`` over its rows.
 
-    :param num_nearest: how many smallest ones of a row count; ties with the last of them, too.
+    :param num_nearest: number of smallest entries of a row that count, with ties of the last one.
     """
 
     @tf.custom_gradient

@@ -22,8 +22,8 @@ class BasisFeatures(InducingVariables):
     that kernel, ``u_j = lam_j^-1/2 q_j^T f(U)``, so stock ``gpflow.models.SGPR`` and ``SVGP`` give
     true lower bounds on the evidence of k itself, with any likelihood; and the basis can be the
     base set of :class:`~gpflow_sparse.inducing_variables.OrthogonalInducingVariables`. With
-    ``gpflow_sparse.kernels.Basis(basis)`` as the kernel it works for every basis, and the weights
-    are all there is to f.
+    ``gpflow_sparse.kernels.Basis(basis)`` as the kernel it works for every basis, and f is
+    determined by the weights.
 
     ``whiten`` makes no difference. The jitter that GPflow adds to Kuu is ignored: an identity needs
     none. Inter-domain GRIEF is ours (Evans and Nair, 2018, use the kernel of the features alone).
@@ -61,7 +61,7 @@ def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
     """
     Refuse inducing variables of another kind, and a kernel for which ``Kuu`` is not the identity.
 
-    :raises ValueError: saying which kernel to take.
+    :raises ValueError: naming a valid kernel.
     """
     basis = require_features(inducing_variable).basis
     if isinstance(kernel, Basis | Corrected | Filled) and kernel.basis is basis:
@@ -79,7 +79,7 @@ def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
 
 
 @Kuu.register(BasisFeatures, Kernel)
-def _identity(
+def _weight_covariance(
     inducing_variable: BasisFeatures, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
     require_own_kernel(inducing_variable, kernel)

@@ -16,11 +16,11 @@ from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariance
 from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest
 from gpflow_sparse.validation import checks
 
-# Up to here distances to all points, in the graph, take no longer than a tree outside of it.
+# Number of points up to which distances to all, in the graph, are as fast as a tree outside of it.
 _MOST_IN_GRAPH = 4096
-# Ratios of lengthscales count in steps of ten per cent, so that indices last while they drift.
+# Ratios of lengthscales are rounded to steps of ten per cent, so that trees are rebuilt rarely.
 _METRIC_STEP = 0.1
-# Trees by points and kernel: they can be made again, so they are no part of a model.
+# Trees by points and kernel; not a part of models, since they can be rebuilt.
 _SEARCHES: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, HostSearch]]
 _SEARCHES = weakref.WeakKeyDictionary()
 

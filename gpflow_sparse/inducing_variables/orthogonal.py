@@ -1,4 +1,4 @@
-"""Orthogonal inducing sets: where SOLVE-GP looks at ``f``, and at what the first look leaves."""
+"""Orthogonal inducing sets: values of ``f`` at Z, and of its residual process at O."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from gpflow_sparse.validation.component_checks import require_kind
 
 class OrthogonalInducingVariables(InducingVariables):
     """
-    A base set Z and one or more sets O, each seeing only what the sets before it cannot explain.
+    A base set Z and one or more sets O, each for the residual process of the sets before it.
 
     The variables of the base set are ``u = f(Z)``. Those of the next are ``v = f_perp(O)``, values
     of the residual process with kernel ``c(x, x') = k(x, x') - k(x, Z) Kuu^-1 k(Z, x')``, which is
@@ -34,9 +34,9 @@ class OrthogonalInducingVariables(InducingVariables):
     def __init__(self, base: Any, *orthogonal: Any, name: str | None = None) -> None:
         """
         :param base: Z as an array ``[M, D]`` or a GPflow ``InducingVariables``.
-        :param orthogonal: O, ..., likewise, with the same D. None at all gives SVGP; a set without
-            rows is left out.
-        :raises ValueError: for a wrong rank, NaN, mismatched D, or a set that cannot be a set.
+        :param orthogonal: O, ..., likewise, with the same D. Without any the model is SVGP; a set
+            without rows is ignored.
+        :raises ValueError: for a wrong rank, NaN, mismatched D, or invalid inducing variables.
         """
         super().__init__(name=name)
         base_set = _as_set(base, "base")
@@ -78,11 +78,11 @@ class OrthogonalInducingVariables(InducingVariables):
 
     @property
     def shape(self) -> tuple[int, int | None, int]:
-        """``(M + M2 + ..., D, 1)``; D is None where the sets hold no inputs of ``f``."""
+        """``(M + M2 + ..., D, 1)``; D is None for inter-domain sets."""
         return (sum(self.sizes), self.input_dim, 1)
 
     def require_kernel(self, kernel: Kernel) -> None:
-        """:raises ValueError: for a kernel that a set cannot go with, where sets say so."""
+        """:raises ValueError: for a kernel that the inducing variables of a set do not fit."""
         for own in self.sets:
             getattr(own, "require_kernel", lambda kernel: None)(kernel)
 

@@ -54,7 +54,7 @@ class Patches(PatchSet):
 
 class LocatedPatches(PatchSet):
     """
-    Inducing variables ``u_m = g(z_m, s_m)``: responses to M patches at places of their own, of a
+    Inducing variables ``u_m = g(z_m, s_m)``: responses to M patches with locations, of a
     kernel :class:`~gpflow_sparse.kernels.TICK`.
     """
 
@@ -129,19 +129,23 @@ def _patches_patches(first: Patches, second: Patches, kernel: Kernel) -> tf.Tens
 @Kuu.register(LocatedPatches, Kernel)
 def _located_own(patches: LocatedPatches, kernel: Kernel, *, jitter: float = 0.0) -> tf.Tensor:
     tick = patches.require_kernel(kernel)
-    return _with_jitter(tick.located_covariance(*_both(patches)), jitter)
+    return _with_jitter(tick.located_covariance(*_patches_and_locations(patches)), jitter)
 
 
 @Kuf.register(LocatedPatches, Kernel, object)
 def _located_images(patches: LocatedPatches, kernel: Kernel, Xnew: Any) -> tf.Tensor:
     tick = patches.require_kernel(kernel)
-    return tick.located_response_covariance(*_both(patches), tf.convert_to_tensor(Xnew))
+    return tick.located_response_covariance(
+        *_patches_and_locations(patches), tf.convert_to_tensor(Xnew)
+    )
 
 
 @Kuv.register(LocatedPatches, LocatedPatches, Kernel)
 def _located_located(first: LocatedPatches, second: LocatedPatches, kernel: Kernel) -> tf.Tensor:
-    return second.require_kernel(kernel).located_covariance(*_both(first), *_both(second))
+    return second.require_kernel(kernel).located_covariance(
+        *_patches_and_locations(first), *_patches_and_locations(second)
+    )
 
 
-def _both(patches: LocatedPatches) -> tuple[tf.Tensor, tf.Tensor]:
+def _patches_and_locations(patches: LocatedPatches) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.convert_to_tensor(patches.Z), tf.convert_to_tensor(patches.locations)

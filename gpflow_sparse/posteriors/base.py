@@ -20,7 +20,7 @@ from gpflow_sparse.validation.public_methods import _cache_type, public_method
 
 class SparsePosterior(AbstractPosterior):
     """
-    The contract between posteriors and models.
+    Base class of the posteriors of this package, which adds the KL divergence to GPflow's.
 
     ``predict_f`` and ``fused_predict_f`` are GPflow's. ``prior_kl`` takes X because there are
     posteriors whose KL depends on the batch. ``marginals_and_kl`` is what a model's ``elbo`` calls:
@@ -140,11 +140,11 @@ class SparsePosterior(AbstractPosterior):
         self, num_samples: int, *, num_features: int = 1024, seed: int | None = None
     ) -> FunctionDraws:
         """
-        Functions drawn from the posterior as it is now, to be evaluated anywhere.
+        Functions drawn from the current posterior, to be evaluated at any inputs.
 
         Their mean and covariance are those of :meth:`predict_f` with ``full_cov``, whatever
-        ``num_features``; :class:`~gpflow_sparse.posteriors.pathwise.FunctionDraws` says why, and
-        what ``num_features`` does change. Wilson et al., "Efficiently Sampling Functions from
+        ``num_features``; :class:`~gpflow_sparse.posteriors.pathwise.FunctionDraws` explains why,
+        and the effect of ``num_features``. Wilson et al., "Efficiently Sampling Functions from
         Gaussian Process Posteriors" (2020, arXiv:2002.09309). Two exceptions: with neighbors, mean
         and variance at each x are those of :meth:`predict_f` without ``full_cov``, see
         :class:`~gpflow_sparse.posteriors.NeighborPosterior`; and functions of a deep posterior are

@@ -17,9 +17,9 @@ from gpflow_sparse.posteriors.pathwise import FunctionDraws, ResidualPaths, Weig
 
 class BasisPosterior(SparsePosterior):
     """
-    ``f = A(x)^T w + r``, ``q(w) = N(q_mu, q_sqrt q_sqrt^T)``, with r at its prior.
+    ``f = A(x)^T w + r``, ``q(w) = N(q_mu, q_sqrt q_sqrt^T)``, with the prior of the residual r.
 
-    With ``kernels.Basis`` there is no r. With the kernel that the basis projects, r has the
+    With ``kernels.Basis`` r is zero. With the kernel that the basis projects, r has the
     variance ``k(x, x) - |A(x)|^2``. Time O(N m^2 P) and that of the basis; a cached posterior
     keeps the precomputed tensors of the basis.
 
@@ -102,7 +102,7 @@ class BasisPosterior(SparsePosterior):
         return FunctionDraws([paths], self.mean_function, self.input_dim)
 
     def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
-        if isinstance(self.kernel, Basis):  # from the features that are there already
+        if isinstance(self.kernel, Basis):  # from the features already computed
             return tf.reduce_sum(tf.square(blocks[0].A), axis=0)
         return super()._prior_variances(X, blocks)
 
@@ -110,7 +110,7 @@ class BasisPosterior(SparsePosterior):
         return self._q_sqrt is None
 
     def _q(self) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Present mean and factor of q."""
+        """Current mean and factor of q."""
         q_mu = tf.convert_to_tensor(self._q_mu)
         if self._q_sqrt is None:
             return q_mu, None

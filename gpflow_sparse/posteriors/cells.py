@@ -42,8 +42,8 @@ class CellPosterior(SparsePosterior):
 
     def __init__(self, posterior: NeighborPosterior, *, num_cached: int = 10_000) -> None:
         """
-        :param posterior: of one kernel; as it is now.
-        :param num_cached: cells of which G ``[P, H, H]`` is kept.
+        :param posterior: posterior of a single kernel, whose current q is used.
+        :param num_cached: largest number of cells whose G ``[P, H, H]`` is stored.
         :raises ValueError: for another kind of posterior.
         """
         if not isinstance(posterior, NeighborPosterior):
@@ -62,7 +62,7 @@ class CellPosterior(SparsePosterior):
         return self._posterior.input_dim
 
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
-        """That of the posterior it was made from."""
+        """The KL terms of the posterior that it was made from."""
         return self._posterior.prior_kl(X)
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -88,7 +88,7 @@ class CellPosterior(SparsePosterior):
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
-        """As of the posterior it was made from, with the neighbors of the row's cell."""
+        """Draws of the posterior that it was made from, with the neighbors of the row's cell."""
         return self._posterior._draw_functions(
             num_samples, num_features, generator, _neighbors_of_cell
         )

@@ -17,7 +17,7 @@ from gpflow_sparse.numerics import linalg, streaming
 from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
 from gpflow_sparse.posteriors.pathwise import ColumnPaths, FunctionDraws
 
-# Training inputs at a time.
+# Training inputs in a block.
 _BLOCK_ROWS = 2048
 
 
@@ -43,7 +43,7 @@ class ChevronPosterior(SparsePosterior):
         precompute_cache: PrecomputeCacheType | str | None = None,
     ) -> None:
         """
-        :param kernel: of the basis that the weights belong to.
+        :param kernel: kernel of the basis that the weights belong to.
         :param q_mu: ``[m, L]``.
         :param q_block: B, ``[L, h, h]``; None for ``h = 0``.
         :param q_log_scale: ``log c``, ``[m - h, L]``.
@@ -132,14 +132,14 @@ class ChevronPosterior(SparsePosterior):
         self, X: tf.Tensor, variance: tf.Tensor, augmentation: tuple[Any, Any], full_cov: bool
     ) -> tf.Tensor:
         """
-        ``+ noise k(x, x)^2 / (|k(x, X_train)|^2 + noise k(x, x))``.
+        The variance plus ``noise k(x, x)^2 / (|k(x, X_train)|^2 + noise k(x, x))``.
 
         :raises ValueError: for covariances: each test point would be augmented by all others.
         """
         if full_cov:
             raise ValueError(
                 "full_cov must be False with augmentation: it adds a function at each test point, "
-                "so that the covariance of some would depend on which others are asked for."
+                "so that the covariance of some would depend on the others."
             )
         inputs, noise = (tf.convert_to_tensor(part) for part in augmentation)
         kernel = self.basis.kernel
@@ -154,7 +154,7 @@ class ChevronPosterior(SparsePosterior):
     def _draw_functions(
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
-        """Exact draws of the weights, for which ``num_features`` does not matter."""
+        """Exact draws of the weights; ``num_features`` is not used."""
         if self._augmentation is not None:
             raise ValueError(
                 "functions cannot be drawn with augmentation, which adds one at each test point; "
@@ -198,6 +198,6 @@ class ChevronPosterior(SparsePosterior):
         return Head(mu[:h], B), Tail(mu[h:], log_c, D)
 
     def _q(self) -> tuple[tf.Tensor, ...]:
-        """The parameters of q as they are now."""
+        """The current parameters of q."""
         values = (self._q_mu, self._q_log_scale, self._q_block, self._q_columns)
         return tuple(tf.convert_to_tensor(value) for value in values if value is not None)

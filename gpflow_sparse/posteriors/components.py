@@ -1,4 +1,4 @@
-"""The Gaussian processes that a type-I posterior is a mixture of."""
+"""The Gaussian processes whose mixture is a type-I posterior."""
 
 import abc
 
@@ -19,7 +19,7 @@ class Components(tf.Module, metaclass=abc.ABCMeta):
     def __init__(self, log_weights: tf.Tensor, noise: tf.Tensor, num_outputs: int) -> None:
         """
         :param log_weights: logarithms of the components' probabilities, ``[S]``.
-        :param noise: their noise variances, ``[S]``.
+        :param noise: noise variances of the components, ``[S]``.
         """
         super().__init__()
         self.log_weights = log_weights
@@ -31,7 +31,7 @@ class Components(tf.Module, metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Of every component at n inputs.
+        Moments of every component at n inputs.
 
         :param A: features ``[p, n]``, float64.
         :return: means ``[S, n, P]``, and variances ``[S, n, P]`` or ``[S, n, 1]``.
@@ -40,15 +40,15 @@ class Components(tf.Module, metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def draw(self, chosen: np.ndarray, generator: np.random.Generator) -> tf.Tensor:
         """
-        Coefficients of the features, one draw from each component chosen.
+        Coefficients of the features, one draw for each entry of ``chosen``.
 
-        :param chosen: which components, ``[C]``.
+        :param chosen: numbers of components, ``[C]``.
         :return: ``[C, p, P]``, float64.
         """
 
 
 class RotatedComponents(Components):
-    """Weights on rotated functions: independent coefficients. O(S p) numbers are kept."""
+    """Weights of rotated functions, with independent coefficients; O(S p) memory."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class RotatedComponents(Components):
         variances: tf.Tensor,
     ) -> None:
         """
-        :param means: of the coefficients, ``[S, p, P]``.
-        :param variances: of the same, ``[S, p, P]`` or ``[S, p, 1]``.
+        :param means: means of the coefficients, ``[S, p, P]``.
+        :param variances: variances of the coefficients, ``[S, p, P]`` or ``[S, p, 1]``.
         """
         super().__init__(log_weights, noise, rotated.num_outputs)
         self._V = rotated.V
@@ -93,8 +93,8 @@ class RotatedComponents(Components):
 
 class WeightedComponents(Components):
     """
-    Weights on the features: every component has a p x p factor, made when it is needed, for S p^2
-    numbers may be too many. O(S p^2 (p + n)) for each block of n rows.
+    Weights of the features: every component has a p x p factor, which is computed when needed to
+    save O(S p^2) memory. Time O(S p^2 (p + n)) for each block of n rows.
     """
 
     def __init__(self, sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> None:
@@ -111,7 +111,7 @@ class WeightedComponents(Components):
             return self._moments_of_one(A, *part)
 
         return tf.map_fn(
-            # AutoGraph would rewrite all that is called, at every call
+            # AutoGraph would convert all called functions at every call
             tf.autograph.experimental.do_not_convert(of_one),
             (self.noise, self.weights),
             fn_output_signature=(A.dtype, A.dtype),

@@ -1,4 +1,4 @@
-"""The posterior process of ODVGP: a Gaussian over the base set, and a mean over the other set."""
+"""The posterior process of ODVGP: a Gaussian on the base set, and a mean on the other set."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,8 +28,8 @@ class DecoupledPosterior(SparsePosterior):
     r"""
     The posterior process of orthogonally decoupled variational GPs (ODVGP).
 
-    SOLVE-GP whose orthogonal set O keeps the covariance of its prior, ``Sv = Cvv``, with the mean
-    in the weights ``alpha = Cvv^-1 mv``:
+    SOLVE-GP whose orthogonal set O has its prior covariance, ``Sv = Cvv``, and a mean with weights
+    ``alpha = Cvv^-1 mv``:
 
         mean = Kfu Kuu^-1 mu + Cfv alpha        var = that of SVGP on Z
         KLv  = (alpha^T Cvv alpha) / 2          Cvv = Kvv - Kvu Kuu^-1 Kuv + eps I
@@ -139,7 +139,7 @@ class DecoupledPosterior(SparsePosterior):
         return tf.linalg.matmul(Kvf, tf.convert_to_tensor(alpha), transpose_a=True)
 
     def _block(self, F: tf.Tensor) -> Block:
-        """The base set over ``F [M, n]``, its mean shifted by ``-b``."""
+        """The block of the base set for ``F [M, n]``, its mean shifted by ``-b``."""
         K = self._cross_sets()
         b, block = self._project([tf.linalg.matmul(K, tf.convert_to_tensor(self._alpha)), F])
         return block._replace(q_mu=block.q_mu - b)
@@ -164,7 +164,7 @@ class DecoupledPosterior(SparsePosterior):
         return block._replace(q_mu=block.q_mu - b), kl
 
     def _project(self, columns: list[tf.Tensor]) -> list[Any]:
-        """``Luu^-1`` of all but the last group of columns, and the base set's block over that."""
+        """``Luu^-1`` times all but the last group of columns, and the block for the last group."""
         (block,) = self._base.blocks([tf.concat(columns, axis=1)])
         *parts, A = tf.split(block.A, [c.shape[1] for c in columns[:-1]] + [-1], axis=1)
         return [*parts, block._replace(A=A)]
@@ -176,7 +176,7 @@ class DecoupledPosterior(SparsePosterior):
         return Kuv(self._base_set, self._orthogonal_set, self.kernel)
 
     def _Kvv_columns(self, columns: tf.Tensor) -> tf.Tensor:
-        """``[M2, s]``, without the others where O are inputs of f."""
+        """Columns of Kvv, ``[M2, s]``; only these are computed where O are inputs of f."""
         orthogonal = self._orthogonal_set
         if type(orthogonal) is InducingPoints:
             return covariance(self.kernel, orthogonal.Z, tf.gather(orthogonal.Z, columns))

@@ -23,14 +23,14 @@ class DeepPosterior(SparsePosterior):
     """
     ``f = f_L(f_{L-1}(... f_1(x)))``, each layer with a posterior of its own.
 
-    Given draws of the hidden layers f is Gaussian, so what is predicted is a mixture of S Gaussians
-    for every x: means are averaged, variances too and that of the means added, densities and class
-    probabilities averaged. Salimbeni and Deisenroth, "Doubly Stochastic Variational Inference for
-    Deep Gaussian Processes" (2017, arXiv:1705.08933).
+    Given draws of the hidden layers f is Gaussian, so predictions are mixtures of S Gaussians
+    for every x: means, densities and class probabilities are averaged; variances are averaged, plus
+    the variance of the means. Salimbeni and Deisenroth, "Doubly Stochastic Variational Inference
+    for Deep Gaussian Processes" (2017, arXiv:1705.08933).
 
     The S draws are made from noise that is the same at every call and for every x, so that a
     prediction is a function of x, whatever rows come with it. With ``full_cov`` hidden layers are
-    drawn jointly for all x, which takes other numbers.
+    drawn jointly for all x, from other noise.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class DeepPosterior(SparsePosterior):
         precompute_cache: PrecomputeCacheType | str | None = None,
     ) -> None:
         """
-        :param layers: first to last; the last one's draws are not taken, it stays Gaussian.
-        :param sampling: of hidden layers, one of ``layer.SAMPLING``.
+        :param layers: first to last; the last layer is not sampled, but Gaussian.
+        :param sampling: kind of draws of hidden layers, one of ``layer.SAMPLING``.
         :param num_samples: S.
-        :param seed: of the draws.
+        :param seed: seed of the draws.
         """
         last = layers[-1].posterior
         self.layers = tuple(layers)
@@ -220,7 +220,7 @@ class DeepPosterior(SparsePosterior):
     def _propagate_together(
         self, caches: Sequence[Any], X: tf.Tensor, noise: Sequence[tf.Tensor]
     ) -> tf.Tensor:
-        """Inputs of the last layer ``[S, N, D_L]``, drawn jointly; ``[1, N, D]`` of an only one."""
+        """Inputs of the last layer ``[S, N, D_L]``, drawn jointly; X for one layer."""
         H = X[None]
         for layer, cache, eps in zip(self.layers[:-1], caches, noise, strict=True):
             H = layer.draw_together(cache, H, eps)
@@ -251,7 +251,7 @@ class DeepPosterior(SparsePosterior):
         return [[rows * layer.num_rows, layer.num_outputs] for layer in self.layers[:-1]]
 
     def _frozen(self, shape: Any, place: int, dtype: tf.DType) -> tf.Tensor:
-        # the algorithm by name, since devices choose different ones, and in one type for all
+        # named algorithm, since its default depends on the device, and one float type for all
         drawn = tf.random.stateless_normal(
             shape, seed=[self.seed, place], dtype=tf.float64, alg="philox"
         )
@@ -278,7 +278,7 @@ class ComposedPaths(tf.Module):
         self, layers: Sequence[LayerPosterior], chains: Sequence[Sequence[FunctionDraws]]
     ) -> None:
         """
-        :param layers: say which rows an input has: itself, or its patches.
+        :param layers: layers, which define the rows of an input: itself, or its patches.
         :param chains: for each draw one function per layer, first to last.
         """
         super().__init__()
@@ -303,7 +303,7 @@ class ComposedPaths(tf.Module):
 
 
 def _values(posterior: SparsePosterior) -> tuple[tf.Tensor, ...]:
-    """The cache of a posterior, computed from the present parameters."""
+    """The cache of a posterior, computed from the current parameters."""
     return tuple(value.value for value in posterior._precompute())
 
 

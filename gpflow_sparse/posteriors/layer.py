@@ -13,18 +13,18 @@ from gpflow_sparse.posteriors.base import SparsePosterior
 
 SAMPLING = ("marginal", "shared_inducing", "joint")
 # Entries of the largest tensor of a chunk.
-_NUMBERS = 4_000_000
+_CHUNK_ENTRIES = 4_000_000
 
 Cache = Sequence[tf.Tensor]
 
 
 class LayerPosterior(tf.Module):
     """
-    A posterior over rows, of which each input of the layer has one, or one for each patch.
+    A posterior over rows, with one row for each input of the layer, or one for each of its patches.
 
-    Draws of the rows of one input: "marginal" takes them for independent; "shared_inducing" draws
-    the inducing variables once for all of them, and the rest independently; "joint" draws from
-    their covariance. With one row there is no difference.
+    Draws of the rows of one input: "marginal" is independent; "shared_inducing" draws
+    the inducing variables once for all of them, and the residual independently; "joint" draws from
+    their covariance. With one row these are equal.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class LayerPosterior(tf.Module):
         super().__init__()
         self.posterior = posterior
         self.num_outputs = num_outputs
-        # plain numbers: TensorFlow wraps a named tuple in a proxy
+        # a plain tuple: TensorFlow wraps named tuples in a proxy
         self._image: Any = None if grid is None else tuple(grid)
 
     @property
@@ -47,7 +47,7 @@ class LayerPosterior(tf.Module):
 
     @property
     def num_rows(self) -> int:
-        """p, the rows of an input."""
+        """p, the number of rows of an input."""
         return 1 if self.grid is None else self.grid.num_patches
 
     @property
@@ -63,12 +63,12 @@ class LayerPosterior(tf.Module):
 
     def draw(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor, sampling: str) -> tf.Tensor:
         """
-        Outputs for n inputs, in memory for a few at a time.
+        Outputs for n inputs, in the memory of a few of them.
 
         Time O(n S (p M^2 G)) for "marginal" and "joint", and p^3 G more for the latter; O(n S (M^2
         + p M) G) for "shared_inducing".
 
-        :param cache: what the posterior has precomputed.
+        :param cache: cache of the posterior.
         :param X: ``[n, S, D]``, or ``[n, 1, D]`` for several draws from the same input.
         :param noise: standard normal, ``[n, S, noise_size]``; or ``[1, S, noise_size]``, the same
             for all inputs.
@@ -86,13 +86,13 @@ class LayerPosterior(tf.Module):
         per_input = int(X.shape[1]) * self.output_dim * largest
         if sampling == "joint":
             per_input = max(per_input, int(X.shape[1]) * self.output_dim * self.num_rows)
-        size = max(1, _NUMBERS // per_input)
+        size = max(1, _CHUNK_ENTRIES // per_input)
         shape = [int(noise.shape[1]), self.output_dim]
         return by_chunks(of_some, rows, shared, size=size, shapes=[shape])[0]
 
     def draw_together(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """
-        Outputs that are drawn jointly for N inputs, O((N p)^3).
+        Joint draws of the outputs for N inputs, O((N p)^3).
 
         :param X: ``[S, N, D]``, or ``[1, N, D]`` for several draws from the same inputs.
         :param noise: standard normal, ``[S, N p, G]``.
@@ -143,7 +143,7 @@ class LayerPosterior(tf.Module):
     def _draw_inducing(
         self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor, own: tf.Tensor
     ) -> tf.Tensor:
-        """``[n, S, p, G]``, with inducing variables that the p rows of an input share."""
+        """Draws ``[n, S, p, G]`` with inducing variables shared by the p rows of an input."""
         flat = tf.reshape(rows, [-1, rows.shape[-1]])
         blocks = self.posterior.cached_blocks(tuple(cache), flat)
         prior = self.posterior._prior_variances(flat, blocks)

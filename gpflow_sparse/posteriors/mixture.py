@@ -42,19 +42,19 @@ class MixturePosterior(tf.Module):
         log_evidence: tf.Tensor | None = None,
     ) -> None:
         """
-        :param basis: makes the features that the components weigh; copied.
-        :param residual: f has the part of the kernel that the basis leaves as well, on which the
-            data say nothing: ``k(x, x) - |phi(x)|^2`` is added to all variances.
+        :param basis: basis of the features that the components weigh; copied.
+        :param residual: whether f includes the residual of the kernel, which keeps its prior:
+            ``k(x, x) - |phi(x)|^2`` is added to all variances.
         :param mean_function: copied; None for zero.
-        :param acceptance: of the sampler that drew the components, one per chain.
-        :param log_evidence: of the data, where it is known.
-        :raises ValueError: if ``residual`` is asked of a basis that leaves no covariance.
+        :param acceptance: acceptance rates of the sampler of the components, one per chain.
+        :param log_evidence: log evidence of the data, if known.
+        :raises ValueError: if ``residual`` is true for a basis whose residual is not a covariance.
         """
         super().__init__()
         if residual and not basis.is_projection:
             raise ValueError(
-                f"residual must be False for a {type(basis).__name__}: what it leaves of its "
-                "kernel is no covariance."
+                f"residual must be False for a {type(basis).__name__}: the residual of its "
+                "kernel is not a covariance."
             )
         self.basis = gpflow.utilities.deepcopy(basis)
         self.mean_function = mean_function and gpflow.utilities.deepcopy(mean_function)
@@ -86,7 +86,7 @@ class MixturePosterior(tf.Module):
 
     def predict_f(self, Xnew: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Mean and variance of the function. Rows go through in blocks of bounded memory.
+        Mean and variance of the function, in blocks of rows of bounded memory.
 
         Time O(N p (p + S P)) for weights on rotated functions, O(S N p^2) for weights on features.
 
@@ -144,8 +144,8 @@ class MixturePosterior(tf.Module):
         self, num_samples: int, *, num_features: int = 1024, seed: int | None = None
     ) -> FunctionDraws:
         """
-        Functions drawn from the mixture, to be evaluated anywhere: for each a component by its
-        probability, and then a draw from that. Mean and variance at each input are those of
+        Functions drawn from the mixture, to be evaluated at any inputs: each is drawn from a
+        component, which is chosen by its probability. Mean and variance at each input are those of
         :meth:`predict_f`. Where the weights are integrated out, a component's coefficients are
         drawn from the Gaussian of their moments, as for :meth:`predict_log_density`.
 
@@ -157,8 +157,8 @@ class MixturePosterior(tf.Module):
         :param num_features: random Fourier features of each draw of the residual, even.
         :param seed: as of :meth:`gpflow_sparse.posteriors.SparsePosterior.sample_functions`.
         :return: a function of ``X [N, D]`` that returns ``[S, N, P]``, mean function included.
-        :raises ValueError: for arguments that are none, inside ``tf.function``, and with a residual
-            for kernels without random Fourier features.
+        :raises ValueError: for invalid arguments, inside ``tf.function``, and with a residual for
+            kernels without random Fourier features.
         """
         generator = require_arguments(num_samples, num_features, seed)
         shares = np.exp(self.log_weights.numpy())
@@ -176,7 +176,7 @@ class MixturePosterior(tf.Module):
         def mean_and_variance(rows: tf.Tensor) -> tf.Tensor:
             means, variances = self._moments(rows)
             mean = tf.reduce_sum(shares * means, axis=0)  # [n, P]
-            # by deviations: the difference of two large moments would lose what is left
+            # by deviations: the difference of two large moments would cancel
             variance = tf.reduce_sum(shares * (variances + tf.square(means - mean)), axis=0)
             return tf.stack([mean, variance])
 
@@ -186,7 +186,7 @@ class MixturePosterior(tf.Module):
         return mean + self._mean(X, mean), tf.cast(variance + noise, X.dtype)
 
     def _moments(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of every component, ``[S, n, P]``, without the mean function."""
+        """Moments of every component, ``[S, n, P]``, without the mean function."""
         A = tf.cast(self.basis.features(X, self._precomputed), tf.float64)  # [p, n]
         means, variances = self._components.moments(A)
         if self.residual:

@@ -40,8 +40,8 @@ class MultioutputPosterior(SparsePosterior):
         **options: Any,
     ) -> None:
         """
-        :param arguments: as of :class:`SparsePosterior`; q as ``part`` takes it, for L functions.
-        :param part: class of the single-output posteriors, or a function that makes one.
+        :param arguments: arguments of :class:`SparsePosterior`, with q of L functions.
+        :param part: class of the single-output posteriors, or a function that returns one.
         :param options: further arguments of :class:`SparsePosterior`.
         """
         self._part = part
@@ -151,10 +151,9 @@ def mixed(
 
 def require_latent_kernels(kernel: MultioutputKernel, name: str = "kernel") -> None:
     """
-    Refuse a multi-output kernel that has no independent latent functions we know, or contradicts
-    itself.
+    Refuse multi-output kernels of other classes, and inconsistent ones.
 
-    :raises ValueError: saying what is wrong and what to do.
+    :raises ValueError: naming the reason and a remedy.
     """
     known = (SharedIndependent, SeparateIndependent, LinearCoregionalization)
     if not isinstance(kernel, known):
@@ -180,9 +179,9 @@ def require_latent_kernels(kernel: MultioutputKernel, name: str = "kernel") -> N
 
 def latent_kernels(kernel: Kernel, num_latent_gps: int = 1) -> list[tuple[Kernel, slice]]:
     """
-    Each single-output kernel of a model, and which of the latent functions have it.
+    The single-output kernels of a model, each with the slice of its latent functions.
 
-    :param num_latent_gps: how many share a kernel that is itself single-output.
+    :param num_latent_gps: number of latent functions that share a single-output kernel.
     """
     if not isinstance(kernel, MultioutputKernel):
         return [(kernel, slice(0, num_latent_gps))]

@@ -23,7 +23,7 @@ from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of the covariances [n, H, H] in one block of inducing points.
 _BLOCK = 2**20
-# Neighbors that decide where a variance starts.
+# Number of neighbors from which starting values of variances are computed.
 _NEAREST = 16
 
 
@@ -34,14 +34,14 @@ class NeighborPosterior(SparsePosterior):
 
     Time O(n H^3) for n rows, and that of finding neighbors. Every row is predicted from neighbors
     of its own; rows that are predicted together (``full_cov``) share the union of their neighbors,
-    so that their means and variances depend on the company they are in: section 4.5 of Tran,
+    so that their means and variances depend on the other rows: section 4.5 of Tran,
     Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
     Information".
 
-    Functions drawn (:meth:`sample_functions`) see at every x its own neighbors, ``f(x) = f_prior(x)
+    Functions drawn (:meth:`sample_functions`) use the neighbors of each x, ``f(x) = f_prior(x)
     + a(x)^T (u_I - f_prior(Z_I))`` with one draw of u for each function. Their mean and variance
     are those of :meth:`predict_f` without ``full_cov``; their covariance between two rows is not
-    that of ``full_cov``, where each row sees the neighbors of both, unless H = M.
+    that of ``full_cov``, which uses the neighbors of both for each row, unless H = M.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NeighborPosterior(SparsePosterior):
         :param q_mu: ``[M, P]``.
         :param q_sqrt: standard deviations ``[M, P]``; lower factors ``[P, M, M]``; both, as a pair
             with ``[P, M, R]``, for ``S = diag(scales^2) + factors factors^T``; None for a fixed
-            mean. Or a function that returns what it is now.
+            mean. Or a function that returns the current value.
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
         :param jitter: smallest relative jitter; None leaves it to the float type.
@@ -85,7 +85,7 @@ class NeighborPosterior(SparsePosterior):
     @public_method()
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """
-        The sum over rows of the KL of their neighbors, which is no KL of anything; see SWSGP.
+        The sum over rows of the KL of their neighbors, which is not a KL divergence; see SWSGP.
 
         :raises ValueError: without X.
         """
@@ -105,7 +105,7 @@ class NeighborPosterior(SparsePosterior):
         return chain_kl(self.X_data, self._prior, self._q)
 
     def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """With :meth:`chain_kl`."""
+        """The terms with :meth:`chain_kl` as the KL."""
         mean, var = self._predict_marginals(self._q, X, False)
         return self._add_mean_function(X, mean), var, self.chain_kl()
 
@@ -124,7 +124,7 @@ class NeighborPosterior(SparsePosterior):
 
     @property
     def _q(self) -> GaussianRows:
-        """q(u) as it is now."""
+        """The current q(u)."""
         q_mu = tf.convert_to_tensor(self._q_mu)
         q_sqrt = self._q_sqrt() if callable(self._q_sqrt) else self._q_sqrt
         if q_sqrt is None:  # a fixed mean

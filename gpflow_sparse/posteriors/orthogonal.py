@@ -189,7 +189,7 @@ class OrthogonalPosterior(SparsePosterior):
         _require_sizes(*self._per_set(), self.X_data.sizes)
 
     def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Means and factors set by set, as they are now; all else reads q through this."""
+        """Current means and factors of each set, as tuples."""
         q_mu, q_sqrt, sizes = self._q_mu, self._q_sqrt, self.X_data.sizes
         return (
             tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes),
@@ -212,7 +212,7 @@ def _total_kl(q: Sequence[tuple[tf.Tensor, tf.Tensor | None]]) -> tf.Tensor:
 
 
 def _require_sizes(q_mu: Sequence[Any], q_sqrt: Sequence[Any], sizes: Sequence[int]) -> None:
-    """``q`` belongs to these sets: a set may have been exchanged since the model was built."""
+    """Refuse q of other sizes than the sets, which may have been replaced after construction."""
     found = [None if m is None else tuple(m.shape) for m in q_mu]
     widths = {shape[1] for shape in found if shape is not None}
     wanted = [None if m is None else (s, *widths) for m, s in zip(q_mu, sizes, strict=False)]

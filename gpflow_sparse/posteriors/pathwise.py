@@ -1,4 +1,4 @@
-"""Functions drawn from a posterior: draws of the prior, moved by inducing variables or weights.
+"""Functions drawn from a posterior by pathwise conditioning of draws of the prior.
 
 Wilson et al., "Efficiently Sampling Functions from Gaussian Process Posteriors" (2020,
 arXiv:2002.09309), with one departure, which :class:`FunctionDraws` explains.
@@ -29,7 +29,7 @@ _BLOCK = 2**21
 
 class FunctionDraws(tf.Module):
     r"""
-    Functions drawn from a posterior, to be evaluated anywhere: ``draws(X)`` is ``[S, N, P]``, and
+    Functions drawn from a posterior, to be evaluated at any X: ``draws(X)`` is ``[S, N, P]``, and
     the value at a point is the same in every call. Made by ``posterior.sample_functions``.
 
     With u the values at the inducing inputs U, and jitter eps as in the posterior,
@@ -40,15 +40,15 @@ class FunctionDraws(tf.Module):
     This is linear in ``f_prior``, so the mean and the covariance of the draws depend on those of
     ``f_prior`` only. Every draw has frequencies of its own, so the latter are zero and ``k``
     exactly, for any number of features: the mean and the covariance of the draws are *exactly*
-    those of ``predict_f(X, full_cov=True)``. What few features cost is the shape: given its
-    frequencies a draw is Gaussian, over them it is a mixture with heavier tails. Largest excess
+    those of ``predict_f(X, full_cov=True)``. Few features change higher moments: given its
+    frequencies a draw is Gaussian, marginally it is a mixture with heavier tails. Largest excess
     kurtosis of 4,000 draws at 6 points among 50 inducing points, Matern 5/2, q much narrower than
     the prior: 8.6 with 4 features, 2.8 with 16, 0.8 with 64, 0.3 with 256, 0.1 (the noise of the
-    estimate) with 1024. Frequencies that all draws share would give them a common error instead.
+    estimate) with 1024. Frequencies shared by all draws would give them a common error instead.
 
-    It keeps hyperparameters, inducing inputs, ``q`` and the mean function as they were when it was
-    made; changes of the model after that do not reach it. It can be differentiated with respect to
-    X, and called inside ``tf.function``.
+    It copies hyperparameters, inducing inputs, ``q`` and the mean function; later changes of the
+    model have no effect. It can be differentiated with respect to X, and called inside
+    ``tf.function``.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class FunctionDraws(tf.Module):
         mixing: tf.Tensor | None = None,
     ) -> None:
         """
-        :param paths: latent functions, their outputs side by side; each with a ``dtype``, and
-            callable from ``[N, D]`` to ``[S, N, P]``.
+        :param paths: draws of latent functions, whose outputs are concatenated; each has a
+            ``dtype`` and is callable from ``[N, D]`` to ``[S, N, P]``.
         :param mean_function: copied; None for zero.
         :param input_dim: D; None where any number is right.
         :param mixing: ``W [P, L]`` that makes P outputs of L latent functions; None for ``I``.
@@ -75,9 +75,9 @@ class FunctionDraws(tf.Module):
 
     def __call__(self, X: Any) -> tf.Tensor:
         """
-        Time O(N (S P num_features D + M S P + M D)) with M inducing points in all. Rows go through
-        in blocks that keep the memory of intermediate results bounded; a gradient needs those of
-        all blocks, O(N (S P num_features + M)).
+        Time O(N (S P num_features D + M S P + M D)) with M inducing points in all. Blocks of rows
+        bound the memory of intermediate results; a gradient needs those of all blocks, O(N (S P
+        num_features + M)).
 
         :param X: ``[N, D]``.
         :return: ``[S, N, P]``, mean function included, observation noise not.
@@ -162,7 +162,7 @@ class PriorPaths(tf.Module):
 
 
 class PosteriorPaths(tf.Module):
-    """``f_prior(x) + sum_b Kuf_b(x)^T c_b``: draws of a prior, moved by inducing points."""
+    """``f_prior(x) + sum_b Kuf_b(x)^T c_b``: draws of a prior, updated by inducing points."""
 
     def __init__(
         self,
@@ -323,7 +323,7 @@ class ResidualPaths(tf.Module):
         columns = basis.input_dim
         if columns is None or not isinstance(basis, GridEigenfunctions | KernelDictionary):
             raise ValueError(
-                "functions can be drawn with what the basis leaves of its kernel for "
+                "functions can be drawn with the residual of the kernel for "
                 f"GridEigenfunctions and KernelDictionary; got {type(basis).__name__}. Draw values "
                 "instead: predict_f_samples."
             )
@@ -417,7 +417,7 @@ def in_blocks(
     rows = (num_rows + count - 1) // count  # blocks of equal height: fewer than `count` spare rows
     padded = tf.pad(X, [[0, count * rows - num_rows], [0, 0]])
     blocks = tf.reshape(padded, [count, rows, X.shape[1]])
-    # AutoGraph would rewrite GPflow's kernels at every call: 10 s in place of 0.4 s on small blocks
+    # AutoGraph would convert GPflow's kernels at every call: 10 s in place of 0.4 s on small blocks
     plain = tf.autograph.experimental.do_not_convert(function)
     values = tf.map_fn(plain, blocks, parallel_iterations=1)  # [count, S, rows, P]
     S, P = values.shape[1], values.shape[3]

@@ -48,7 +48,7 @@ def _register(kernel_kind: Any, wrapper: type, stock: Callable[..., Any]) -> Non
         return lambda kernel, _, *args, **options: own(kernel, inner, *args, **options)
 
 
-# all are looked up before the first is replaced: between the two, some pairs are ambiguous
+# all are looked up before the first is replaced, since some pairs are ambiguous in between
 _STOCK = [
     (*pair, get_posterior_class.dispatch_or_raise(*pair)) for pair in product(_KERNELS, _WRAPPERS)
 ]

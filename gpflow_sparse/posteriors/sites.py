@@ -153,7 +153,7 @@ class SitePosterior(SparsePosterior):
         return marginals_in_blocks(moments, X, size, full_output_cov)
 
     def _jointly(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Over the union of the rows' neighbors."""
+        """Joint moments, given the union of the rows' neighbors."""
         if X.shape.rank != 2:
             raise ValueError(
                 f"Xnew must be a matrix [N, D] with full_cov=True, got shape {tuple(X.shape)}."
