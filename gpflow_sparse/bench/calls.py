@@ -1,4 +1,4 @@
-"""Which files and functions of a package one call runs, read from Python's profiling hook."""
+"""Files and functions of a package that one call runs, recorded by Python's profiling hook."""
 
 import sys
 from collections.abc import Callable
@@ -85,7 +85,7 @@ def trace_calls(work: Callable[[], Any], folder: Path) -> Calls:
 
 def prediction_calls(method: str) -> Calls:
     """
-    The second eager ``predict_f`` of a small model; the first one imports and stores for later.
+    The calls of the second eager ``predict_f`` of a small model; the first fills caches.
 
     :param method: a key of :data:`MODELS`; "svgp" is GPflow's, and counts GPflow's files.
     """

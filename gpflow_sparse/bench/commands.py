@@ -37,7 +37,7 @@ for _name, _command in COMMANDS.items():
     show_default="of each row, see its page; 2000 for solvegp, at full size 100 epochs",
     help="Training steps of every row, but for grief, which has no steps.",
 )
-@click.option("--minutes", default=75.0, help="Begin nothing that would end later.")
+@click.option("--minutes", default=75.0, help="Start no row that would end later.")
 @click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
 @click.option("--rows", default="", show_default="all", help="Which rows, with commas.")
 @click.option("--splits", default="", show_default="all", help="Which splits, with commas.")
@@ -61,9 +61,9 @@ def paper(
 ) -> None:
     """Run the table of the paper NAME again, and write it beside the published results.
 
-    Each finished row is kept, and the same command goes on where it stopped. A row is not begun if
-    it is expected to end after --minutes. What the same row took on another split tells, or, where
-    rows are trained by steps, its first ones.
+    Each finished row is kept, and the same command resumes after the last one. A row is not started
+    if it is expected to end after --minutes, by its time on another split or, for rows that are
+    trained by steps, that of its first steps.
     """
     with clear_errors(), _same_command_goes_on(), session(False, device):
         from gpflow_sparse.bench.papers import harness, tables
@@ -81,7 +81,7 @@ def paper(
 
 @contextlib.contextmanager
 def _same_command_goes_on() -> Iterator[None]:
-    """Ctrl-C, in training or outside of it, says how to go on."""
+    """Print the command that resumes the run after Ctrl-C, in training or outside of it."""
     try:
         yield
     except KeyboardInterrupt:

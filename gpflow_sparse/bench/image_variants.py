@@ -1,4 +1,4 @@
-"""Covariances and training steps of convolutional GPs, beside GPflow's."""
+"""Covariances and training steps of convolutional GPs, compared with GPflow's."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Images:
     size: int = 28
     """Height and width."""
     patch: int = 5
-    """Height and width of a patch; patches are one pixel apart."""
+    """Height and width of a patch; the stride is 1."""
     num_classes: int = 10
     """Latent functions; the likelihood is robust-max."""
     num_inducing: int = 500
@@ -40,7 +40,7 @@ class Images:
 
     @property
     def shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of an image and of a patch."""
+        """Shapes of an image and of a patch."""
         return (self.size, self.size), (self.patch, self.patch)
 
     @property
@@ -63,7 +63,7 @@ def conv(
     memory: bool = False,
 ) -> Tables:
     """
-    Covariances, with and without their gradient; steps of one layer, all of each and without the
+    Covariances, with and without their gradient; steps of one layer, with and without the
     covariances; steps of two layers.
 
     :param memory: measure, instead, the memory of the covariances.
@@ -80,7 +80,7 @@ def conv(
 
 
 def covariance_times(images: Images, repeats: int) -> list[Row]:
-    """Of the package's kernel, beside all patches at once and beside GPflow's kernel."""
+    """Times of the package's kernel, of all patches at once, and of GPflow's kernel."""
     rows = []
     for steps in _covariance_steps(images):
         variants = {title: partial(step, images.X) for title, step in steps.items()}
@@ -89,7 +89,7 @@ def covariance_times(images: Images, repeats: int) -> list[Row]:
 
 
 def covariance_memory(images: Images) -> list[Row]:
-    """Of two calls, above a process that has done the same with two images."""
+    """Memory of two calls, above that of a process after the same calls with two images."""
     return [
         measure_memory(title, partial(_rehearse, step, images), step, 2)
         for steps in _covariance_steps(images)
@@ -98,7 +98,7 @@ def covariance_memory(images: Images) -> list[Row]:
 
 
 def _covariance_steps(images: Images) -> Iterator[dict[str, Callable[[tf.Tensor], Step]]]:
-    """Of images, by title; those with gradient first."""
+    """Steps that compute covariances of images, by title; those with gradient first."""
     for gradient, ways in ((True, (OURS, ONE_SHOT)), (False, (OURS, ONE_SHOT, GPFLOW))):
         suffix = ", with gradient" if gradient else ""
         yield {
@@ -110,7 +110,7 @@ def _covariance_steps(images: Images) -> Iterator[dict[str, Callable[[tf.Tensor]
 
 
 def _rehearse(step: Callable[[tf.Tensor], Step], images: Images) -> tuple[tf.Tensor]:
-    """Afterwards threads and libraries have what they always need."""
+    """A first call with two images, after which threads and libraries are initialized."""
     X = images.X
     step(X[:2])()
     return (X,)
@@ -178,7 +178,7 @@ def _stored_covariance(patches: _StoredPatches, kernel: _StoredTICK, Xnew: Any) 
 
 
 def image_times(images: Images, stored: bool, repeats: int) -> list[Row]:
-    """Value and gradient of :func:`image_models`, beside GPflow's SVGP."""
+    """Times of value and gradient of :func:`image_models`, relative to GPflow's SVGP."""
     models, data = image_models(images, stored)
     suffix = ", outside Kuf and Kdiag" if stored else ", whole step"
     steps = {f"{title}{suffix}": partial(loss_step, m, data) for title, m in models.items()}
@@ -212,7 +212,7 @@ def image_models(
             for points in sets:
                 at = tf.convert_to_tensor(points.Z), tf.convert_to_tensor(points.locations)
                 points.stored = tf.Variable(kernel.located_response_covariance(*at, X))
-            gpflow.set_trainable(kernel.weights, False)  # nothing that is left reads them
+            gpflow.set_trainable(kernel.weights, False)  # not used with stored covariances
         inducing = OrthogonalInducingVariables(*sets) if model is SOLVEGP else sets[0]
         return model(kernel, gpflow.likelihoods.MultiClass(classes), inducing, **options)
 
@@ -262,7 +262,7 @@ def two_layers(
 
 
 def _base() -> Kernel:
-    """Patches of standardized images are 7 to 12 apart."""
+    """Base kernel for patches of standardized images, whose distances are 7 to 12."""
     return gpflow.kernels.SquaredExponential(lengthscales=5.0, variance=5.0)
 
 

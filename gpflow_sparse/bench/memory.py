@@ -1,9 +1,9 @@
-"""How much memory a run will need; no TensorFlow."""
+"""Estimate of the memory of a training run; without TensorFlow."""
 
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import BASIS_METHODS, IMAGE_METHODS, SAMPLED_METHODS
 
-# Numbers of the largest tensor that is made of patches at a time.
+# Entries of the largest tensor of a chunk of patches.
 _TABLE = 4_000_000
 
 
@@ -17,11 +17,11 @@ def memory_estimate(
     step: about ten of size M' x M' for the factor and its gradient, and for the batch about ten of
     size M' x n, two of them per output, M' = M + M2. ODVGP factors and multiplies Kuu alone, and
     has a few tensors of size M2 x (M + n + s), s its columns. With a basis of m functions, about
-    twelve of size m x m, and the features of a block of rows. With functions that are sampled, two
-    numbers for each and the memory of both, or as many more as there are dense columns, and about
-    eight of the size of a step's functions at its rows. With neighbors, two numbers for each point
-    and the memory of both, and about fifteen of H x H for each row. Of images, for each layer,
-    about ten M' x M', six of each set and output, and eight tables of some patches and all of M'.
+    twelve of size m x m, and the features of a block of rows. With sampled functions, two values
+    and their optimizer slots for each, more with dense columns, and about eight tensors of the size
+    of a step's functions at its rows. With neighbors, two values and their slots for each point,
+    and about fifteen tensors H x H for each row. For images, in each layer about ten tensors M' x
+    M', six for each set and output, and eight of the covariances of a chunk of patches with all M'.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)

@@ -1,4 +1,4 @@
-"""Other libraries' models, as steps to be timed beside ours; imported only where installed."""
+"""Training steps of other libraries' models for comparison; imported only where installed."""
 
 import os
 from collections.abc import Callable
@@ -50,10 +50,10 @@ def neighbor_step(data: tuple[tf.Tensor, tf.Tensor], num_neighbors: int, batch_s
     One training step of GPyTorch's ``NNVariationalStrategy`` on the CPU: value, gradient, Adam.
 
     Its inducing points are its training inputs. A step takes a batch of them for the data and for
-    the KL alike, each with its nearest predecessors, as the library recommends; q is mean-field;
+    the KL, each with its nearest predecessors, as the library recommends; q is mean-field;
     squared exponential with one lengthscale per column and a variance, Gaussian noise, all of them
-    trained. The library looks for predecessors row by row, which with scikit-learn takes hours at
-    100,000 rows: they come from :func:`preceding` instead.
+    trained. The library searches predecessors row by row, which with scikit-learn takes hours at
+    100,000 rows: they are computed by :func:`preceding` instead.
 
     :param data: ``[M, D]``, ``[M, 1]``.
     :raises LeftOutError: without GPyTorch, and where TensorFlow runs on another device.
@@ -107,7 +107,7 @@ def preceding(Z: np.ndarray, count: int, block: int = 1024) -> np.ndarray:
 
 
 def _tensors(like: tf.Tensor, *arrays: Any) -> list[Any]:
-    """The arrays for PyTorch, which gets as many threads as TensorFlow has, for the process."""
+    """The arrays as PyTorch tensors; sets the number of PyTorch's threads to TensorFlow's."""
     if "CPU" not in like.device:
         raise LeftOutError("which is timed on the CPU only")
     try:

@@ -1,4 +1,4 @@
-"""How far the gradients that QSGP's estimators give are from the exact one."""
+"""Errors of the gradient estimators of QSGP relative to the exact gradient."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ ESTIMATORS = {
     "tracked": "a batch known exactly",
 }
 _KIN40K = "kin40k"
-# Rows of all functions at a time.
+# Rows of a block, for which all functions are evaluated.
 _BLOCK_ROWS = 1024
 
 
@@ -43,7 +43,7 @@ def gradient_errors(
     repeats: int = 20,
 ) -> Tables:
     """
-    Root mean square error of the gradient in the mean, over touched coordinates, of each estimator:
+    Root mean square error of each estimator of the gradient in the mean, over drawn coordinates:
     at a draw of the weights from the prior, and at the exact posterior mean; with ratios to the
     printed theorems.
 
@@ -97,7 +97,7 @@ def gradient_error(
     literal: bool = False,
 ) -> float:
     """
-    At the mean that the model has, over steps on random batches.
+    Error at the current mean of the model, over steps on random batches.
 
     :param exact: the gradient, ``[m]``.
     :param literal: estimate by theorem 1 as it is printed.
@@ -113,17 +113,18 @@ def gradient_error(
         known = batch if model.variance_reduction == "tracked" else support
         model.prepare_step(0, functools.partial(tuple, known))
         gradient, counts = (part.numpy() for part in step(*batch))
-        seen = counts > 0
-        scale = 2.0 * model.basis_batch_size / (model.basis.num_basis * counts[seen])
-        squares.append(np.mean((scale * gradient[seen] - exact[seen]) ** 2))
+        drawn = counts > 0
+        scale = 2.0 * model.basis_batch_size / (model.basis.num_basis * counts[drawn])
+        squares.append(np.mean((scale * gradient[drawn] - exact[drawn]) ** 2))
     return float(np.sqrt(np.mean(squares)))
 
 
 def benchmark_rows(seed: int = 0) -> tuple[str, np.ndarray, np.ndarray]:
     """
-    The first training split of kin40k where ``GPFLOW_SPARSE_DATA`` has it, else made rows like it.
+    The first training split of kin40k if it is in ``GPFLOW_SPARSE_DATA``, else similar generated
+    rows.
 
-    :return: which, and standardized rows.
+    :return: name of the data, and standardized rows.
     """
     if os.environ.get(ROOT_VARIABLE):
         try:
@@ -153,7 +154,7 @@ def optimal_mean(basis: FiniteBasis, data: tuple[tf.Tensor, tf.Tensor], noise: f
 def exact_gradient(
     basis: FiniteBasis, data: tuple[tf.Tensor, tf.Tensor], noise: float, mu: tf.Tensor
 ) -> tf.Tensor:
-    """Of the negative elbo in the mean: ``Phi^T (Phi mu - y) / noise + mu``, ``[m, 1]``."""
+    """Gradient of -elbo in the mean: ``Phi^T (Phi mu - y) / noise + mu``, ``[m, 1]``."""
 
     def pulled_back(blocks: Sequence[Any], tensors: Sequence[Any]) -> list[tf.Tensor]:
         Phi = basis(blocks[0])

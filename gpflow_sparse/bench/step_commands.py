@@ -14,7 +14,7 @@ from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table
 
-# Methods of which `bench calls` has a small model.
+# Methods for which `bench calls` has a small model.
 _TRACED = tuple(method for method in METHODS if method not in IMAGE_METHODS)
 _Command = Callable[..., None]
 
@@ -23,7 +23,7 @@ _precision = click.option("--float32/--float64", default=False, help="Precision.
 
 
 def _counts(**options: tuple[str, Any]) -> Callable[[_Command], _Command]:
-    """Options for positive whole numbers: help, and the default that the benchmark has."""
+    """Options for positive integers: help, and the default of the benchmark."""
 
     def decorate(command: _Command) -> _Command:
         for name, (text, shown) in reversed(options.items()):
@@ -62,7 +62,7 @@ def _counts(**options: tuple[str, Any]) -> Callable[[_Command], _Command]:
 @click.option(
     "--memory",
     is_flag=True,
-    help="swsgp: only what 10^5 points, 100 neighbors take; conv: only what covariances take.",
+    help="swsgp: only the memory with 10^5 points, 100 neighbors; conv: only that of covariances.",
 )
 @_precision
 @_device
@@ -123,7 +123,7 @@ def _measures(benchmark: str, text: str, *methods: str, **counts: tuple[str, Any
     """
     A command that runs a benchmark and prints its tables.
 
-    :param benchmark: its module in this folder and its name there.
+    :param benchmark: module in this folder and name of the function, joined by a point.
     :param text: help.
     :param methods: choices of the argument METHOD; none for a command without it.
     """
@@ -186,14 +186,14 @@ COMMANDS: dict[str, click.Command] = {
 
 
 def _print(tables: Tables) -> None:
-    """Every table for a reader, and all of them as one line of JSON."""
+    """Print every table, and all of them as one line of JSON."""
     for rows in tables.values():
         print_table(*table_of(rows))
     click.echo(json.dumps(tables))
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """What stands between commas."""
+    """The parts of a text between commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 

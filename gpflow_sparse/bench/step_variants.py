@@ -1,4 +1,4 @@
-"""Training steps and predictions of each method, and of other libraries' models beside them."""
+"""Training steps and predictions of each method and of other libraries' models, timed."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -27,9 +27,9 @@ from gpflow_sparse.training.prefetch import Prefetch
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
-# N, and m of QSGP, where they do not vary.
+# N, and m of QSGP, in benchmarks where they do not vary.
 _NUM_DATA = _NUM_BASIS = 100_000
-# M and H of SWSGP; of its dense covariance; and M of the SVGP beside it.
+# M and H of SWSGP, those with dense covariance, and M of the SVGP for comparison.
 _NEIGHBORS = ((1000, 100), (100_000, 100), (1000, 16), (10_000, 16), (100_000, 16))
 _DENSE, _SVGP = (1024, 4), 1024
 # Rows that SWSGP's batches are drawn from, and dimensions of the surface near which they are.
@@ -53,8 +53,8 @@ def orthogonal(
     Value and gradient of SOLVE-GP or ODVGP on one batch.
 
     Beside it: GPflow's SVGP with all M + M2 points in one set; the same SVGP on this package's
-    factorization, which shows what is the method's and what is ours; a matrix product, whose rate
-    (``gflops``, from counted operations) is the most to be reached; and, where GPyTorch is
+    factorization, which separates the effects of method and implementation; a matrix product, whose
+    rate (``gflops``, from counted operations) is the most to be reached; and, where GPyTorch is
     installed, its orthogonally decoupled strategy, whose M2 points serve the mean only. Whitened,
     all parameters trainable; ODVGP takes all columns of its penalty.
     """
@@ -123,7 +123,7 @@ def softki(
 def softki_posterior(
     *, num_rows: int = 1_000_000, num_inducing: int = 512, input_dim: int = 10
 ) -> Tables:
-    """Memory of fitting the posterior of SoftKI; ``held`` are the rows, which are there before."""
+    """Memory of fitting the posterior of SoftKI; ``held`` is the memory of the rows themselves."""
     data = partial(made_rows, num_rows, input_dim)
     found = measure_memory("posterior", data, partial(_fit, num_inducing=num_inducing), 1)
     held = _megabytes(num_rows * (input_dim + 1))
@@ -362,7 +362,7 @@ def swsgp_predictions(
 
 
 class _GivenNeighbors(NeighborInducingPoints):
-    """Points whose neighbors of one batch are known."""
+    """Inducing points with given neighbors of one batch."""
 
     known: tf.Tensor
 
@@ -413,7 +413,7 @@ def _rotated(data: Data, num_basis: int) -> GRIEF:
 
 
 def _search(num_columns: int, num_nodes: int, count: int) -> Step:
-    """The search alone, given the spectra: what :meth:`GridEigenfunctions.refresh` does."""
+    """The search of :meth:`GridEigenfunctions.refresh` alone, for given spectra."""
     rng, spectra = np.random.default_rng(0), []
     for _ in range(num_columns):
         u = percentile_grid(rng.normal(size=1000), num_nodes)
@@ -425,7 +425,7 @@ def _search(num_columns: int, num_nodes: int, count: int) -> Step:
 
 def made_rows(num_rows: int, input_dim: int, seed: int = 0, surface: bool = False) -> Data:
     """
-    Normal inputs ``[N, D]``, and a wave with noise ``[N, 1]``.
+    Normal inputs ``[N, D]``, and outputs ``[N, 1]``, a sine wave with noise.
 
     :param surface: bend three normal columns into all, with a little noise; the surface does not
         depend on the seed.
@@ -446,7 +446,7 @@ def random_rows(rows: Data, size: int) -> Data:
 
 
 def loss_step(model: gpflow.models.GPModel, *data: Data) -> Step:
-    """The loss and its gradient to all that is trainable; no data for a model that has its own."""
+    """The loss and its gradient in all trainable variables; no data for a model that holds them."""
     return compiled(lambda: _value_and_gradient(model, *data))
 
 
@@ -472,9 +472,9 @@ def _value_and_gradient(model: gpflow.models.GPModel, *data: Data) -> tuple[tf.T
 
 
 def compiled(step: Step) -> Step:
-    """Traced now: TensorFlow warns of functions that are traced one after the other in calls."""
+    """A compiled step, traced here: TensorFlow warns of many functions that are traced in calls."""
     function = tf.function(step, autograph=False)
-    # the function holds what the step needs
+    # the function keeps the variables of the step alive
     return partial(lambda _, traced: traced(), function, function.get_concrete_function())
 
 
@@ -490,11 +490,11 @@ def _kernel(X: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:
 
 
 def matrix_product(size: int) -> Step:
-    """Of two square matrices: its rate is the most that anything else can reach."""
+    """Product of two square matrices, whose rate is an upper limit for the other steps."""
     A = tf.constant(np.random.default_rng(0).normal(size=(size, size)), gpflow.default_float())
     return compiled(lambda: tf.linalg.matmul(A, A))
 
 
 def _megabytes(count: float) -> float:
-    """Of so many floats, in units of 2^20 bytes."""
+    """Memory of ``count`` floats, in units of 2^20 bytes."""
     return count * np.dtype(gpflow.default_float()).itemsize / 2**20

@@ -29,12 +29,12 @@ Step = Callable[[], Any]
 Variants = Mapping[str, Callable[[], Step]]
 """Builders of computations, by the titles of their rows."""
 
-# Where Linux tells how much memory this process has.
+# File in which Linux reports the memory of this process.
 _STATUS = Path("/proc/self/status")
 
 
 class LeftOutError(Exception):
-    """Raised by the builder of a variant that cannot be measured here; says why."""
+    """Raised by the builder of a variant that cannot be measured here, with the reason."""
 
 
 def time_in_turn(
@@ -52,8 +52,8 @@ def time_in_turn(
     :param repeats: timed rounds.
     :param reference: title of the variant whose time divides all times, column ``ratio``.
     :param untimed: rounds before those that are timed.
-    :param calls: by which times are divided.
-    :param unit: its name and how many of it make a second.
+    :param calls: number of calls in a step, by which times are divided.
+    :param unit: name of the unit of time, and number of units in a second.
     """
     steps: dict[str, Step] = {}
     for title, build in variants.items():
@@ -91,13 +91,13 @@ def measure_memory(
     """
     Growth of a new process by a computation, above TensorFlow and what is prepared.
 
-    In units of 2^20 bytes: ``grown``, the resident memory after the calls, and ``peak``, the most
-    on the way. ``seconds`` are those of building and of all calls, with tracing.
+    In units of 2^20 bytes: ``grown``, the resident memory after the calls, and ``peak``, its
+    maximum. ``seconds`` is the time of building and of all calls, with tracing.
 
     :param prepare: makes the data; a function of a module, or a partial of one.
     :param build: makes the computation from the data, likewise.
-    :param calls: how often it runs.
-    :raises ValueError: where the system does not tell how much memory a process has.
+    :param calls: number of calls.
+    :raises ValueError: on systems that do not report the memory of a process.
     """
     import gpflow
 
@@ -111,7 +111,7 @@ def measure_memory(
 
 
 def grow(work: bytes, calls: int, float32: bool) -> Row:
-    """:func:`measure_memory` of the process in which this is called."""
+    """Measure memory and time in the current process, see :func:`measure_memory`."""
     with session(float32, None):
         prepare, build = pickle.loads(work)  # imports TensorFlow
         prepared = prepare()
@@ -132,7 +132,7 @@ def _megabytes(field: str) -> float:
 
 
 def table_of(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and cells; a row without one of the columns has an empty cell there."""
+    """Header and cells of a table; cells of missing columns are empty."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [tuple(_cell(row.get(name)) for name in names) for row in rows]
     return tuple(name.replace("_", " ") for name in names), cells

@@ -212,7 +212,7 @@ class NeighborPosterior(SparsePosterior):
         return mean, spread_outputs(cov, True) if full_output_cov else cov
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """q as it is now; a dense covariance also in full. Everything else depends on the row."""
+        """The current q, with a dense covariance also in full; all else depends on the row."""
         q = self._q
         parts = [part for part in q if part is not None]
         if q.scales is None:

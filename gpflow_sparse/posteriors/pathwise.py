@@ -282,7 +282,7 @@ class WeightPaths(tf.Module):
 
 
 class ColumnPaths(WeightPaths):
-    """``phi(x)^T w`` of a basis's own columns, so many that they are computed some at a time."""
+    """``phi(x)^T w`` for the columns of a basis, which are computed in chunks."""
 
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         values = tail_projections(

@@ -42,16 +42,16 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
 
 # Fields that all records have.
 _SCHEMA = {"row": str, "dataset": str, "split": int, "status": str}
-# Entries of older records' "config" that say on what and how long a row is run.
+# Entries of "config" in older records that are not options: data, splits and budget.
 _NOT_OPTIONS = {"dataset", "datasets", "splits", "steps", "epochs"}
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
-# These make the record of a task one of failure; anything else is a mistake and ends the run.
+# Errors after which a task is recorded as failed; any other error ends the run.
 _FAILURES = (training.TrainingError, linalg.FactorizationError, tf.errors.InvalidArgumentError)
 
 
 def run_paper(run: PaperRun, minutes: float) -> list[Record]:
     """
-    Train and score what is not yet in the results, as far as the time goes.
+    Train and score the tasks that are not yet in the results, within a budget of time.
 
     After each task its record is added to ``NAME.jsonl`` in the folder, and ``NAME.md``, the page,
     is written anew. A task that failed counts as run. A task is begun only if its expected time,
@@ -59,7 +59,7 @@ def run_paper(run: PaperRun, minutes: float) -> list[Record]:
 
     :param minutes: budget of wall time; a task that was expected to fit is not cut off.
     :return: all records in the file, in order.
-    :raises ValueError: if a data set cannot be had, or the results are of another run.
+    :raises ValueError: if a data set is not available, or the results belong to another run.
     :raises KeyboardInterrupt: after Ctrl-C; the same call resumes.
     """
     if not minutes > 0.0:
@@ -93,7 +93,7 @@ def run_paper(run: PaperRun, minutes: float) -> list[Record]:
 
 def read_records(run: PaperRun) -> list[Record]:
     """
-    What has been run already; nothing if there is no file.
+    The records of finished tasks; empty if there is no file.
 
     :raises ValueError: if the file is damaged, or holds records of another run.
     """
@@ -128,7 +128,7 @@ def _mismatch(run: PaperRun, record: Record) -> str | None:
         found = record["most_steps"]
     if wanted == found or not (row.steps or row.epochs or row.minutes):
         return None
-    # rows that are not run now may have other steps: the page says how many
+    # rows that are not run now may have other steps, which the page shows
     chosen = run.chosen(key, record["dataset"])
     return f"holds row {key} of {found} steps: take the same --steps" if chosen else None
 
@@ -149,7 +149,7 @@ def _run_task(
         Budget(steps, seconds, task.split, folder, deadline),
         expected or seconds or 0.0,
     )
-    # of a task that has been begun much may be done; its first steps tell
+    # the remaining time of a resumed task is measured in its first steps
     budget.require_time(0.0 if folder.is_dir() else expected, expected)
     record, start = _description(run, task, dataset), time.perf_counter()
     print_progress(f"{row.title} on {task.dataset}, split {task.split}")

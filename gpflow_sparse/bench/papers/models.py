@@ -35,11 +35,11 @@ KERNELS = {
     "matern32": gpflow.kernels.Matern32,
     "matern52": gpflow.kernels.Matern52,
 }
-# Rows of the exact GP whose hyperparameters others start from.
+# Rows of the exact GP whose hyperparameters are starting values of other models.
 _SUBSET = 1000
 # Training rows to which QSGP fits its covariance during training.
 _REFITTED = 4000
-# That exact GP may explain its rows almost without noise; a truncated kernel cannot.
+# Least starting value of the noise variance: an exact GP may fit few rows almost without noise.
 _MIN_NOISE = 1e-3
 
 
@@ -48,7 +48,7 @@ _MIN_NOISE = 1e-3
 
 @contextmanager
 def precision(kind: type) -> Iterator[None]:
-    """GPflow's default float, for a while."""
+    """A context with another default float of GPflow."""
     jitter = gpflow.config.default_jitter()
     with gpflow.config.as_context(gpflow.config.Config(float=kind, jitter=jitter)):
         yield
@@ -80,7 +80,7 @@ def error_on_test_rows(
     """
     The score of a learning curve: RMSE, or error rate, of latent means at random test rows.
 
-    :param prepare: what a model needs before it predicts.
+    :param prepare: function of the model that is called before it predicts.
     """
     rows = np.random.default_rng(seed).permutation(len(dataset.test[0]))[:WATCHED]
     X, Y = (part[rows] for part in dataset.test)
@@ -96,7 +96,7 @@ def error_on_test_rows(
 
 
 def hyperparameters(model: Any, kernel: gpflow.kernels.Kernel) -> Record:
-    """Of a kernel with variance and lengthscales, and of Gaussian noise if there is any."""
+    """Variance and lengthscales of a kernel, and the variance of Gaussian noise if there is any."""
     noise = getattr(model.likelihood, "variance", None)
     return {
         "kernel_variance": float(kernel.variance.numpy()),
@@ -105,13 +105,13 @@ def hyperparameters(model: Any, kernel: gpflow.kernels.Kernel) -> Record:
 
 
 class Start(NamedTuple):
-    """Starting values of hyperparameters, of an exact GP for regression."""
+    """Starting values of hyperparameters; for regression those of an exact GP."""
 
     variance: float
     lengthscales: np.ndarray
     noise_variance: float = 1.0
     seconds: float = 0.0
-    """That its training took."""
+    """Time of training that GP."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -340,7 +340,7 @@ def qsgp_model(
 
 
 def _score_qsgp(model: Any, dataset: Dataset, X: np.ndarray, seed: int, options: Options) -> Record:
-    """Of the test rows, before and after the closed form of the covariance."""
+    """Scores of the test rows, before and after the closed form of the covariance."""
     count = options.get("num_test", len(dataset.test[0]))
     if count < len(dataset.test[0]):
         rows = np.random.default_rng(seed).permutation(len(dataset.test[0]))[:count]

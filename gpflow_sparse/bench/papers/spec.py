@@ -34,13 +34,13 @@ class Row:
     epochs: int | None = None
     """Passes over the training rows in batches of ``options["batch_size"]``."""
     minutes: float | None = None
-    """Of training, on each split."""
+    """Minutes of training on each split."""
     compared: str = ""
     """Title of the published row next to which the row is shown."""
 
     @property
     def config(self) -> Record:
-        """What a record keeps of the row, and must be the same for the row to be resumed."""
+        """The part of the row in records, which must be equal for the row to be resumed."""
         return {**self.options, **({"minutes": self.minutes} if self.minutes else {})}
 
     def count_splits(self, dataset: str) -> int:
@@ -70,7 +70,7 @@ def key_of(record: Record) -> tuple[str, str, int]:
 
 @dataclass(frozen=True)
 class Paper:
-    """A table: what is run, how it is laid out, and what was published."""
+    """A table of a paper: tasks, layout and published results."""
 
     name: str
     title: str
@@ -144,7 +144,7 @@ def _merged(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
 
 def _with_none(value: Any) -> Any:
-    """With None for "null", which TOML lacks."""
+    """The value with None for "null", since TOML has no null."""
     if isinstance(value, dict):
         return {key: _with_none(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -155,7 +155,7 @@ def _with_none(value: Any) -> Any:
 @dataclass(frozen=True)
 class PaperRun:
     """
-    What to run of a paper, and the folder of the results.
+    The tasks of a paper to run, and the folder of the results.
 
     :raises ValueError: for a choice that the paper does not have.
     """
@@ -165,13 +165,13 @@ class PaperRun:
     """Key of ``paper.rows``."""
     folder: Path
     steps: int | None = None
-    """Of every row, where rows are trained by steps or minutes; None takes those of the row."""
+    """Steps of every row that is trained by steps or minutes; None for those of the row."""
     datasets: tuple[str, ...] = ()
-    """Of the paper's; all if empty."""
+    """Names of data sets of the paper; all if empty."""
     rows: tuple[str, ...] = ()
     """Keys of rows; all if empty."""
     splits: tuple[int, ...] = ()
-    """All of the row if empty."""
+    """Numbers of splits; all of the row if empty."""
 
     def __post_init__(self) -> None:
         paper = self.paper

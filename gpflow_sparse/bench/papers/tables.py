@@ -41,7 +41,7 @@ def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> 
 
 
 def expected_times(records: Iterable[Record]) -> dict[tuple[str, str], float]:
-    """What the last task of each row and data set that ended well took."""
+    """Seconds of the last successful task of each row and data set."""
     return {key_of(r)[:2]: seconds_of(r) for r in records if r["status"] == "done"}
 
 
@@ -52,7 +52,7 @@ def seconds_of(record: Record) -> float:
 
 
 def duration(seconds: float) -> str:
-    """In minutes, or in hours if more than two."""
+    """A duration as text, in minutes, or in hours if more than two."""
     minutes = seconds / 60.0
     return f"{minutes:.0f} min" if minutes <= 120.0 else f"{minutes / 60.0:.1f} h"
 
@@ -93,7 +93,7 @@ def _machine(record: Record) -> str:
 
 
 def _with_derived(record: Record) -> Record:
-    """With the entries that columns and cells may name besides those that are kept."""
+    """The record with derived entries, which columns and cells may name too."""
     which = "Error rate" if "error_rate" in record else "RMSE (standardized)"
     rows = f"{min(WATCHED, record['num_test'])} test rows during training"
     derived: Record = {"splits": record["split"], "curve_of": f"{which} on {rows}"}

@@ -1,4 +1,4 @@
-"""Training of one row within its budget of steps or minutes, scored on the way."""
+"""Training of one row within its budget of steps or minutes, with a learning curve."""
 
 import math
 import time
@@ -22,7 +22,7 @@ _POINTS = 10
 _PROBE = 8
 # Steps between checkpoints: those of long weight vectors are large.
 _CHECKPOINT_EVERY = 500
-# No run of so many minutes takes as many steps.
+# Number of steps that no run with a budget of minutes reaches.
 _MOST_STEPS = 10_000_000
 
 
@@ -40,14 +40,14 @@ class Budget(NamedTuple):
     """Limits of the training of one task, its seed and its folder."""
 
     steps: int | None
-    """Training ends after so many; None for no such end."""
+    """Number of training steps; None for no limit."""
     seconds: float | None
-    """Training ends after so many, scores on the way not counted; None for no such end."""
+    """Seconds of training, without those of scoring; None for no limit."""
     seed: int
     folder: Path
-    """Of the checkpoints; it exists only while a task is under way."""
+    """Folder of the checkpoints, which exists only until the task is finished."""
     deadline: float
-    """Of ``time.perf_counter``: a task that would end later is given up after a few steps."""
+    """Value of ``time.perf_counter``: a task that would end later stops after a few steps."""
 
     def require_time(self, seconds: float, task_seconds: float) -> None:
         """
@@ -61,19 +61,19 @@ class Budget(NamedTuple):
 
 
 class Monitor:
-    """A callback that ends training within its budget and scores the model ten times on the way."""
+    """A callback that ends training within its budget and scores the model ten times."""
 
     def __init__(
         self, budget: Budget, score: Callable[[Any], Mapping[str, float]] | None = None
     ) -> None:
         """
-        :param score: of the model as it is, by name; the time that it takes is not training.
+        :param score: function that returns scores of the model by name; its time is not counted.
         """
         self.budget, self.seconds = budget, 0.0
         self.curve: list[dict[str, float]] = []
         """Step, seconds, elbo (mean since the point before) and the scores."""
         self.fraction = tf.Variable(0.0, trainable=False, dtype=tf.float32)
-        """Of the budget that is used, from 0 to 1."""
+        """Fraction of the budget that is used, from 0 to 1."""
         self._score, self._since = score, time.perf_counter()
         self._recent: list[float] = []
         self._ends: list[float] = []
@@ -108,13 +108,13 @@ class Monitor:
                 self.budget.require_time(seconds * (steps - step), seconds * steps)
 
     def get_state(self) -> dict[str, Any]:
-        """What a checkpoint has to keep."""
+        """State to be kept in a checkpoint."""
         fraction = float(self.fraction.numpy())
         state = {"seconds": self.seconds, "curve": self.curve, "recent": self._recent}
         return state | {"fraction": fraction}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take up what :meth:`get_state` returned."""
+        """Restore a state that :meth:`get_state` returned."""
         self.seconds, self._recent = state["seconds"], list(state["recent"])
         self.curve = [dict(point) for point in state["curve"]]
         self.fraction.assign(state["fraction"])
