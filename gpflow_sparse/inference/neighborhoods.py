@@ -138,21 +138,26 @@ class NeighborPrior:
         K, k, diagonal = local_covariances(self.kernel, X, tf.gather(self.Z, neighbors))
         return linalg.add_jitter(K, self.nugget), k, diagonal
 
-    def local(self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows) -> "Local":
-        """Moments and KL of every row, each from neighbors ``[n, H]`` of its own."""
+    def marginals_and_kl(
+        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """
+        Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded, and ``KL[q(u_I)
+        || p(u_I)] [n]``, summed over outputs; each from neighbors ``[n, H]`` of its own.
+        """
         S, half_log_det = q.covariances()
-        found = conditionals(*self.covariances(X, neighbors), q.mean, S)
-        return found._replace(kl=found.kl - half_log_det)
+        mean, var, kl = local_terms(*self.covariances(X, neighbors), q.mean, S)
+        return mean, var, kl - half_log_det
 
-    def moments(
+    def marginals(
         self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows | DenseGaussian
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of :meth:`local`, ``[n, P]`` each, without what only the KL needs."""
-        a, residual = weights(*self.covariances(X, neighbors))
+        """Mean and variance of :meth:`marginals_and_kl`, without what only the KL needs."""
+        a, residual = conditional_weights(*self.covariances(X, neighbors))
         mean, spread = q.project(a)
         return mean, residual[:, None] + spread
 
-    def conditional(self, drawn: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def point_conditional(self, drawn: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
         ``u_j`` given ``u_others`` under the prior: weights ``[n, H]`` and variances ``[n]``.
 
@@ -165,7 +170,7 @@ class NeighborPrior:
         # missing points are independent of all others, and of u_j
         own = tf.where(exists, tf.linalg.diag_part(K), tf.ones_like(k))
         K = tf.linalg.set_diag(K * mask[:, :, None] * mask[:, None, :], own)
-        a, residual = weights(K, k * mask, diagonal)
+        a, residual = conditional_weights(K, k * mask, diagonal)
         return a, residual + self.nugget
 
     def chain_terms(self, links: tf.Tensor, q: GaussianRows) -> tf.Tensor:
@@ -179,7 +184,7 @@ class NeighborPrior:
         :param links: j and some points before it, ``[n, 1 + H]``; j stands for a missing one.
         """
         drawn = links[:, 0]
-        a, v = self.conditional(drawn, links[:, 1:])
+        a, v = self.point_conditional(drawn, links[:, 1:])
         v = v[:, None]
         contrast = tf.concat([tf.ones_like(v), -a], axis=1)  # u_j - a^T u_before
         error, spread = q.project(contrast)
@@ -258,21 +263,12 @@ class JointConditional(NamedTuple):
         return halves
 
 
-class Local(NamedTuple):
-    """Moments of f at n rows and KL terms, each from the neighbors of that row."""
-
-    mean: tf.Tensor
-    """``[n, P]``, prior mean excluded."""
-    var: tf.Tensor
-    """``[n, P]``"""
-    kl: tf.Tensor
-    """``[n]``, summed over outputs; without ``-log |S_I| / 2``, see :func:`conditionals`."""
-
-
-def conditionals(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor) -> Local:
+def local_terms(
+    K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """
-    Moments and KL of every row, the latter up to the entropy of q, which is the caller's:
-    ``-log |S_I| / 2`` depends on how S is parametrized.
+    Mean and variance of f at every row, ``[n, P]`` each, and ``KL + log |S_I| / 2  [n]``, summed
+    over outputs: the KL without the only term that depends on how S is parametrized.
 
     Time O(n H^2 (H + P)), and O(n P H^2) more for S in full.
 
@@ -285,7 +281,7 @@ def conditionals(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: 
     diagonal = S.shape.rank == 3
 
     @tf.custom_gradient
-    def local(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor) -> Any:
+    def compute(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor) -> Any:
         inverse, half_log_det = inverse_of(K)
         a = tf.linalg.matvec(inverse, k)  # [n, H]
         alpha = tf.linalg.matmul(inverse, m)  # K^-1 m  [n, H, P]
@@ -295,8 +291,8 @@ def conditionals(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: 
         spread = tf.linalg.matvec(Sa, a, transpose_a=True)
         outputs = tf.cast(tf.shape(m)[2], m.dtype)
         total = tf.reduce_sum(S, axis=2) if diagonal else tf.reduce_sum(S, axis=1)  # over outputs
-        weights = tf.linalg.diag_part(inverse) if diagonal else inverse
-        trace = tf.reduce_sum(weights * total, axis=range(1, total.shape.rank))
+        needed = tf.linalg.diag_part(inverse) if diagonal else inverse
+        trace = tf.reduce_sum(needed * total, axis=range(1, total.shape.rank))
         dim = outputs * tf.cast(tf.shape(k)[1], m.dtype)
         kl = outputs * half_log_det + 0.5 * (trace + tf.reduce_sum(m * alpha, axis=[1, 2]) - dim)
 
@@ -317,8 +313,8 @@ def conditionals(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: 
 
         return (mean, residual, spread, kl), gradient
 
-    mean, residual, spread, kl = local(K, k, kdiag, m, S)
-    return Local(mean, tf.maximum(residual, 0.0)[:, None] + spread, kl)
+    mean, residual, spread, kl = compute(K, k, kdiag, m, S)
+    return mean, tf.maximum(residual, 0.0)[:, None] + spread, kl
 
 
 def _of_trace(inverse: tf.Tensor, total: tf.Tensor, diagonal: bool) -> tuple[tf.Tensor, tf.Tensor]:
@@ -329,11 +325,13 @@ def _of_trace(inverse: tf.Tensor, total: tf.Tensor, diagonal: bool) -> tuple[tf.
     return tf.linalg.matmul(tf.linalg.matmul(inverse, total), inverse), inverse[:, None]
 
 
-def weights(K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def conditional_weights(
+    K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """
     ``a = K^-1 k  [n, H]`` and ``k(x, x) - k^T a  [n]``: the conditional given u_I, without q.
 
-    Arguments as :func:`conditionals`, gradient by hand. Time O(n H^3) for the factor only.
+    Arguments as :func:`local_terms`, gradient by hand. Time O(n H^3) for the factor only.
     """
 
     @tf.custom_gradient

@@ -197,7 +197,8 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
 
         elbo = (num_data / batch) * sum_n E_q[log p(y_n | f_n)] - KL[q || p]
 
-    A subclass provides :meth:`posterior` and holds what the posterior needs.
+    A subclass provides :meth:`posterior` and holds what the posterior needs. One with another
+    objective overrides :meth:`elbo`, as SWSGP and QSGP do.
     """
 
     def __init__(

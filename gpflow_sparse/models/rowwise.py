@@ -22,7 +22,7 @@ Gradients = list[tuple[tf.Tensor, tf.Variable]]
 class RowUpdate(NamedTuple):
     """The rows that a training step reads and updates, and its loss as a function of them."""
 
-    rows: Sequence[tuple[tf.Variable, tf.Tensor]]
+    row_indices: Sequence[tuple[tf.Variable, tf.Tensor]]
     """Long variables, each with different indices ``[u]`` of its rows."""
     loss: Callable[[Sequence[tf.Tensor]], tf.Tensor]
     """The loss as a function of the values of these rows."""
@@ -33,7 +33,7 @@ class RowUpdate(NamedTuple):
         self, small_variables: Sequence[tf.Variable]
     ) -> tuple[tf.Tensor, list[tf.Tensor], Gradients]:
         """The loss, its gradients at the rows, and those of the small variables that have one."""
-        values = [tf.gather(variable, indices) for variable, indices in self.rows]
+        values = [tf.gather(variable, indices) for variable, indices in self.row_indices]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values, *small_variables])
             loss = self.loss(values)
@@ -74,12 +74,12 @@ def sparse_step(
     loss, of_rows, of_small = update.gradients(small_variables)
     results = [loss, *of_rows, *(gradient for gradient, _ in of_small)]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in results])
-    optimizer.build([variable for variable, _ in update.rows], small_variables)
+    optimizer.build([variable for variable, _ in update.row_indices], small_variables)
 
     def apply() -> tf.Tensor:
         changes = [
             optimizer.move_rows(variable, indices, gradient, scale)
-            for (variable, indices), gradient in zip(update.rows, of_rows, strict=True)
+            for (variable, indices), gradient in zip(update.row_indices, of_rows, strict=True)
         ]
         optimizer.move_dense(of_small, scale)
         optimizer.advance()
@@ -96,7 +96,7 @@ def step_gradients(
 ) -> tuple[tf.Tensor, Gradients]:
     """The loss, and pairs of a gradient, which may be one of some rows, and its variable."""
     loss, of_rows, of_small = update.gradients(small_variables)
-    variables = [variable for variable, _ in update.rows]
+    variables = [variable for variable, _ in update.row_indices]
     return loss, [*zip(of_rows, variables, strict=True), *of_small]
 
 

@@ -43,21 +43,29 @@ class SWSGP(VariationalModel):
     Tran, Milios, Michiardi and Filippone, "Sparse within Sparse Gaussian Processes using Neighbor
     Information" (2020), algorithm 1, with other weights of its KL terms.
 
-    **Objective.** ``sum_i (E_q[log p(y_i | f_i)] - w_i KL[q(u_I) || p(u_I)])``, from a
-    minibatch without bias, by ``kl_weighting``:
+    **The objective** of a batch of n of N rows, with ``KL_i = KL[q(u_I) || p(u_I)]`` for the
+    neighbors I of row i, is
 
-    - "usage": ``w_i`` is the mean over the neighbors j of ``1 / c_j``, with c_j the number of
-      training rows of which j is a neighbor, from :meth:`update_neighbors`: the KL terms of each
-      u_j then have a total weight of about one. Not a bound; the default, since variances of f are
-      far too small with "paper" and "chain" takes longer.
-    - "paper": ``1 / N``, as in eq. (11). The paper says that this is a lower bound; it is not
+        N / n sum_i E_q[log p(y_i | f_i)]  -  penalty,
+
+        penalty = N / n sum_i w_i KL_i,    w_i = mean over j in I of 1 / max(c_j, 1)    "usage"
+                  N / n sum_i w_i KL_i,    w_i = 1 / N                                  "paper"
+                  M / n_Z sum_j t_j,       n_Z = min(n, M) inducing points j drawn      "chain"
+                  KL[q(u_A) || p(u_A)],    A the m points of the batch                  union=m
+
+    and that of all rows on average over batches, but with ``union``. By ``kl_weighting``:
+
+    - "usage": c_j is the number of training rows of which j is a neighbor, from
+      :meth:`update_neighbors`: the KL terms of each u_j then have a total weight of about one. Not
+      a bound; the default, since variances of f are far too small with "paper" and "chain" takes
+      longer.
+    - "paper": as in eq. (11). The paper says that this is a lower bound; it is not
       (``docs/errata.md``, W1). It learns too little noise and far too small variances of f
       (``docs/sharp-bits.md``); its means were a little better on most data sets tried
       (``docs/benchmarks/swsgp.md``).
-    - "chain": one ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]`` in place of all local
-      ones: a lower bound on the evidence of the model with that prior. Terms of as many inducing
-      points as the batch has rows are sampled, which about doubles the cost of a step, and more
-      with very many points, since predecessors are searched among all.
+    - "chain": t_j are terms whose sum over all j is ``KL[q(u) || prod_j p(u_j | its H nearest
+      predecessors)]``: a lower bound on the evidence of the model with that prior. It about doubles
+      the cost of a step, and more with very many points, since predecessors are searched among all.
 
     All three are SVGP's bound at H = M.
 
@@ -189,7 +197,7 @@ class SWSGP(VariationalModel):
         swsgp_usage.require_counted(self)
         X, Y = data
         sets = self._index_sets(X)
-        return self._objective(X, Y, sets, self.rows, rows=sets)
+        return self._objective(X, Y, sets, self._whole_q, sets)
 
     @public_method("the KL divergence")
     def prior_kl(self, X: Any = None) -> tf.Tensor:
@@ -205,13 +213,13 @@ class SWSGP(VariationalModel):
                 f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of "
                 "its own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
             )
-        q, iv = self.rows, self.inducing_variable
+        q, iv = self._whole_q, self.inducing_variable
         if X is None:
             return tf.add_n([chain_kl(iv, self._prior(k), q, of) for k, of in self._latents])
         swsgp_usage.require_counted(self)
         X = checks.require_matrix(X, "X", self.dtype)
         sets = self._index_sets(X)
-        return self._terms(X, sets, q, rows=sets)[2]
+        return self._terms(X, sets, q, sets)[2]
 
     def _index_sets(self, X: tf.Tensor) -> IndexSets:
         """The inducing points that a batch is conditioned on, and the terms of a chain drawn."""
@@ -232,42 +240,43 @@ class SWSGP(VariationalModel):
         return subsampling.draw_indices(M, count)
 
     def _objective(
-        self, X: tf.Tensor, Y: tf.Tensor, sets: IndexSets, q: GaussianRows, rows: IndexSets
+        self, X: tf.Tensor, Y: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
     ) -> tf.Tensor:
         """
-        Line 13 of algorithm 1: ``N / n sum_i (E_q[log p(y_i | f_i)] - w_i KL_i)`` of a batch.
+        The objective in the docstring of the class, from a batch; with "paper" and "usage" line 13
+        of algorithm 1.
 
         :param sets: indices of inducing points, from :meth:`_index_sets`.
         :param q: q of all inducing points, or of those in ``sets`` alone.
-        :param rows: ``sets`` as indices of the rows of ``q``.
+        :param positions: where in ``q`` each point of ``sets`` is.
         """
-        mean, var, penalty = self._terms(X, sets, q, rows)
+        mean, var, penalty = self._terms(X, sets, q, positions)
         prior_mean = self.mean_function(X)
         mean += component_checks.require_mean(prior_mean, mean, self.mean_function)
         expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [n]
         return self._weight(X, mean.dtype) * tf.reduce_sum(expectations) - penalty
 
     def _terms(
-        self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, rows: IndexSets
+        self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """
-        Lines 6 to 11 of algorithm 1: mean and variance ``[n, P]`` of f, prior mean excluded, and
-        the KL terms ``N / n sum_i w_i KL_i`` or what takes their place.
+        Mean and variance ``[n, P]`` of f, prior mean excluded, and the penalty, a scalar; lines 6
+        to 11 of algorithm 1 where rows have neighbors of their own.
         """
         moments, penalty, num_rows = [], tf.zeros([], X.dtype), tf.shape(X)[0]
         for place, (kernel, columns) in enumerate(self._latents):
             prior, (I, *links) = self._prior(kernel), sets[place]
-            q_I, *q_links = (q.take(indices, columns) for indices in rows[place])
+            q_I, *q_links = (q.take(indices, columns) for indices in positions[place])
             if self.union is not None:  # one set [m] for all rows
                 joint = prior.joint(X, I, q_I)
                 mean, var = joint.mean(), joint.variances(kernel(X, full_cov=False))
                 penalty += joint.kl()
-            elif links:  # n_Z of the M terms of a chain
-                mean, var = prior.moments(X, I, q_I)
-                scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)
+            elif links:  # "chain"
+                mean, var = prior.marginals(X, I, q_I)
+                scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)  # M / n_Z
                 penalty += scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
             else:
-                mean, var, kl = prior.local(X, I, q_I)  # from K_I, k_I, m_I and S_I
+                mean, var, kl = prior.marginals_and_kl(X, I, q_I)  # [n]: KL_i
                 w = self._kl_weights(I, place, num_rows)
                 penalty += self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
             moments.append((mean, var))
@@ -277,7 +286,8 @@ class SWSGP(VariationalModel):
 
     def _kl_weights(self, neighbors: tf.Tensor, place: int, num_rows: Any) -> tf.Tensor:
         """
-        ``w_i [n]`` of "paper" or "usage".
+        ``w_i [n]`` of "paper" or "usage". Counts below 1 are taken as 1: rows that were not counted
+        may have neighbors that none of the counted ones has.
 
         :param place: of the latent kernel.
         :param num_rows: rows in all if the model has no ``num_data``.
@@ -292,7 +302,7 @@ class SWSGP(VariationalModel):
         return NeighborPrior(kernel, self.inducing_variable.Z, self.jitter)
 
     @property
-    def rows(self) -> GaussianRows:
+    def _whole_q(self) -> GaussianRows:
         """q of all inducing variables."""
         values = [tf.convert_to_tensor(variable) for variable in self.long_variables]
         return self._q(values, tf.range(self.q_mu.shape[0]))
@@ -394,15 +404,15 @@ class SWSGP(VariationalModel):
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         sets = self._index_sets(X)
         flat = tf.nest.flatten(sets)
-        taken, places = tf.unique(tf.concat([tf.reshape(part, [-1]) for part in flat], axis=0))
-        pieces = tf.split(places, [tf.size(part) for part in flat])
+        taken, positions = tf.unique(tf.concat([tf.reshape(part, [-1]) for part in flat], axis=0))
+        pieces = tf.split(positions, [tf.size(part) for part in flat])
         pieces = [
             tf.reshape(piece, tf.shape(part)) for piece, part in zip(pieces, flat, strict=True)
         ]
-        rows = tf.nest.pack_sequence_as(sets, pieces)
+        positions = tf.nest.pack_sequence_as(sets, pieces)
 
         def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
-            elbo = self._objective(X, Y, sets, self._q(values, taken), rows)
+            elbo = self._objective(X, Y, sets, self._q(values, taken), positions)
             return -(elbo + self.log_prior_density())
 
         return rowwise.RowUpdate([(v, taken) for v in self.long_variables], loss)

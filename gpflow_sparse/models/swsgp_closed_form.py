@@ -131,7 +131,7 @@ def _row_blocks(
 def _chain_blocks(points: NeighborInducingPoints, prior: NeighborPrior) -> Iterator[_Block]:
     for drawn in point_blocks(int(prior.Z.shape[0]), points.num_neighbors):
         links = points.links(drawn, prior.kernel)
-        a, v = prior.conditional(drawn, links[:, 1:])
+        a, v = prior.point_conditional(drawn, links[:, 1:])
         b = tf.concat([tf.ones_like(a[:, :1]), -a], axis=1) / tf.sqrt(v)[:, None]
         own = tf.one_hot(tf.zeros_like(drawn), links.shape[1], dtype=a.dtype)
         matrices = b[:, :, None] * b[:, None, :]
@@ -219,7 +219,7 @@ def natural_step(model: Any, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0
     swsgp_usage.require_counted(model)
     update = model._row_update(*data)
     loss, (by_mean, by_log_scale), _ = update.gradients([])
-    taken = update.rows[0][1]
+    taken = update.row_indices[0][1]
     weights = tf.gather(_summed_weights(model, data[0]), taken)
     log_scale = tf.gather(model.q_log_scale, taken)
     # d/dlog sigma = 2 s d/ds

@@ -101,7 +101,7 @@ class CellPosterior(SparsePosterior):
 
         def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             neighbors = _neighbors_of_cell(self.X_data, X, self.kernel)
-            return prior.moments(X, neighbors, q.take(neighbors))
+            return prior.marginals(X, neighbors, q.take(neighbors))
 
         def cached_moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             lists, alpha = cache or ()
@@ -113,7 +113,7 @@ class CellPosterior(SparsePosterior):
             if tf.executing_eagerly():
                 reduction = self._reductions(lists, cells, k)
                 return mean, self.kernel(X, full_cov=False)[:, None] - reduction
-            return mean, prior.moments(X, neighbors, self._q.take(neighbors))[1]
+            return mean, prior.marginals(X, neighbors, self._q.take(neighbors))[1]
 
         size = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
         compute = moments if cache is None else cached_moments

@@ -115,8 +115,8 @@ class NeighborPosterior(SparsePosterior):
 
     def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         neighbors = self.X_data.neighbors(X, self.kernel)
-        local = self._prior.local(X, neighbors, self._q.take(neighbors))
-        return self._add_mean_function(X, local.mean), local.var, tf.reduce_sum(local.kl)
+        mean, var, kl = self._prior.marginals_and_kl(X, neighbors, self._q.take(neighbors))
+        return self._add_mean_function(X, mean), var, tf.reduce_sum(kl)
 
     @property
     def _prior(self) -> NeighborPrior:
@@ -160,7 +160,7 @@ class NeighborPosterior(SparsePosterior):
 
         def weights(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             neighbors = find(points, X, paths.kernel)
-            a, _ = neighborhoods.weights(*prior.covariances(X, neighbors))
+            a, _ = neighborhoods.conditional_weights(*prior.covariances(X, neighbors))
             return neighbors, a[:, :, None]
 
         return FunctionDraws(
@@ -185,7 +185,7 @@ class NeighborPosterior(SparsePosterior):
 
         def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             neighbors = self.X_data.neighbors(X, self.kernel)
-            return prior.moments(X, neighbors, q.take(neighbors))
+            return prior.marginals(X, neighbors, q.take(neighbors))
 
         return marginals_in_blocks(moments, Xnew, size, full_output_cov)
 
@@ -254,7 +254,7 @@ def independent_scales(points: NeighborInducingPoints, prior: NeighborPrior) -> 
     found, H = [], min(int(prior.Z.shape[0]), _NEAREST)
     for drawn in point_blocks(int(prior.Z.shape[0]), H):
         around = points.closest(tf.gather(prior.Z, drawn), prior.kernel, H)
-        found.append(np.sqrt(prior.conditional(drawn, around)[1]))
+        found.append(np.sqrt(prior.point_conditional(drawn, around)[1]))
     return np.concatenate(found)
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.covariances.stationary import local_covariances
-from gpflow_sparse.inference.neighborhoods import conditionals, weights
+from gpflow_sparse.inference.neighborhoods import conditional_weights, local_terms
 from tests.oracles.solvegp import gaussian_kl
 
 n, H = 5, 4
@@ -28,7 +28,7 @@ def arguments(rng, P, full, dtype=np.float64):
 
 
 def evaluate(values):
-    return conditionals(*(tf.constant(value) for value in values))
+    return local_terms(*(tf.constant(value) for value in values))
 
 
 def dense(K, k, kdiag, m, S):
@@ -96,7 +96,7 @@ def test_gradients_are_those_of_automatic_differentiation(rng, full, P):
     """By every argument, of a loss in which the three results have weights of their own."""
     values = arguments(rng, P, full)
     factors = [rng.normal(size=(n, P)), rng.normal(size=(n, P)), rng.normal(size=n)]
-    _, ours = value_and_gradients(conditionals, values, factors)
+    _, ours = value_and_gradients(local_terms, values, factors)
     _, theirs = value_and_gradients(plain, values, factors)
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         a, b = a.numpy(), b.numpy()
@@ -115,7 +115,7 @@ def test_a_gradient_of_one_result_alone(rng, full, which):
     tensors = [tf.constant(value) for value in values]
     with tf.GradientTape() as tape:
         tape.watch(tensors)
-        part = tf.reduce_sum(conditionals(*tensors)[which])
+        part = tf.reduce_sum(local_terms(*tensors)[which])
     ours = tape.gradient(part, tensors, unconnected_gradients="zero")
     _, theirs = value_and_gradients(plain, values, factors)
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
@@ -127,7 +127,7 @@ def test_a_gradient_of_one_result_alone(rng, full, which):
 def test_it_compiles_with_an_unknown_number_of_rows(rng, full):
     values = arguments(rng, 2, full)
     signature = [tf.TensorSpec([None, *v.shape[1:]], tf.float64) for v in values]
-    compiled = tf.function(conditionals, input_signature=signature, autograph=False)
+    compiled = tf.function(local_terms, input_signature=signature, autograph=False)
     for ours, theirs in zip(compiled(*values), dense(*values), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
 
@@ -162,7 +162,7 @@ def plain_weights(K, k, kdiag):
 def test_weights_without_q_and_their_gradients(rng):
     values = arguments(rng, 1, False)[:3]
     factors = [rng.normal(size=(n, H)), rng.normal(size=n)]
-    ours, gradients = value_and_gradients(weights, values, factors)
+    ours, gradients = value_and_gradients(conditional_weights, values, factors)
     theirs, expected = value_and_gradients(plain_weights, values, factors)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
@@ -173,12 +173,12 @@ def test_weights_without_q_and_their_gradients(rng):
 
 def test_weights_are_those_of_the_moments(rng):
     K, k, kdiag, m, S = (tf.constant(value) for value in arguments(rng, 1, False))
-    a, residual = weights(K, k, kdiag)
-    mean, var, _ = conditionals(K, k, kdiag, m, S)
+    a, residual = conditional_weights(K, k, kdiag)
+    mean, var, _ = local_terms(K, k, kdiag, m, S)
     np.testing.assert_allclose(tf.einsum("nh,nhp->np", a, m), mean, rtol=1e-11)
     expected = residual + tf.einsum("nh,nhp->n", a**2, S)
     np.testing.assert_allclose(expected, var[:, 0], rtol=1e-11)
-    np.testing.assert_array_equal(weights(K, 10.0 * k, 0.0 * kdiag)[1], np.zeros(n))
+    np.testing.assert_array_equal(conditional_weights(K, 10.0 * k, 0.0 * kdiag)[1], np.zeros(n))
 
 
 KERNELS = {

@@ -257,14 +257,14 @@ def step_gradients(model, batch, all_draws):
     def step(*draws):
         model._draw = lambda: list(draws)
         update = model._row_update(*(tf.constant(part) for part in batch))
-        values = [tf.gather(variable, rows) for variable, rows in update.rows]
+        values = [tf.gather(variable, indices) for variable, indices in update.row_indices]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values, *small])
             loss = update.loss(values)
         found = tape.gradient(loss, [*values, *small], unconnected_gradients="zero")
         whole = [
-            tf.tensor_scatter_nd_add(tf.zeros_like(variable), rows[:, None], gradient)
-            for (variable, rows), gradient in zip(update.rows, found, strict=False)
+            tf.tensor_scatter_nd_add(tf.zeros_like(variable), indices[:, None], gradient)
+            for (variable, indices), gradient in zip(update.row_indices, found, strict=False)
         ]
         return loss, [*whole, *found[len(values) :]]
 

@@ -41,7 +41,7 @@ def test_a_step_has_the_gradient_of_the_loss(form):
         expected = model.training_loss((X, Y))
     np.testing.assert_allclose(loss, expected, rtol=1e-10)
     tf.random.set_seed(4)
-    touched = model._row_update(*model._require_data((X, Y))).rows
+    touched = model._row_update(*model._require_data((X, Y))).row_indices
     gradients = dict(
         zip(
             [v.ref() for v in model.trainable_variables],

@@ -86,7 +86,7 @@ def moments_of_map(model, paths, X):
     k = model.kernel
     Kzz = k(Z).numpy() + JITTER * 1.7 * np.eye(M)
     residual = k(X) - W @ k(Z, X) - k(X, Z) @ W.T + W @ Kzz @ W.T
-    q = model.rows
+    q = model._whole_q
     covs = []
     for p in range(P):
         S = np.zeros((M, M)) if q.scales is None else np.diag(q.scales[:, p].numpy() ** 2)
