@@ -22,20 +22,46 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     :meth:`_columns` and sets ``kernel`` and ``num_basis``; one that is not whitened sets
     ``precision`` and overrides :meth:`_features` and :meth:`_precision_diagonal`, and
     :meth:`_prior_precision` if S is dense.
+
+    All that changes after ``__init__`` must be in variables or parameters: QSGP keeps a copy of the
+    basis, to which it copies the values of ``variables`` and nothing else.
     """
 
     kernel: Kernel
-    """The kernel that the basis approximates; its parameters are read at every call."""
+    """
+    The kernel that the basis approximates; its parameters are read at every call.
+
+    For a prior that is none of GPflow's kernels, a subclass of ``gpflow.kernels.Kernel`` with ``K``
+    and ``K_diag`` near those of f. With any other kernel QSGP's estimates have no bias, but more
+    variance; with ``variance_reduction="none"`` QSGP does not evaluate it.
+    """
     num_basis: int
     """m, the number of functions."""
     precision: str = "identity"
     """Structure of the prior precision S of the weights: "identity", "diagonal" or "dense"; fixed
     when the basis is constructed."""
     num_leading: int = 0
-    """Number of leading functions that are in every subset, in models that sample functions."""
+    """
+    h, the number of leading functions, which QSGP takes in every step unless told otherwise.
+
+    Above 0, ``k(X, X) - phi_h(X) phi_h(X)^T`` of these functions must be a covariance for any
+    inputs: QSGP factorizes it at its support rows.
+    """
     is_projection: bool = False
     """Whether ``k(x, x') - phi(x)^T phi(x')`` is a covariance for any inputs: the functions are
     orthonormal in the function space of k, so that ``w`` are linear functionals of ``f ~ k``."""
+    log_precision: tf.Variable
+    """
+    ``log s [m]`` of S = diag(s); needed with ``precision="diagonal"``, and by QSGP alone.
+
+    If it is ``trainable``, QSGP trains the entries of the functions in a step. Functions must not
+    depend on it.
+    """
+    centers: gpflow.Parameter
+    """
+    Points ``z [m, D]`` with ``S[i, j] = phi_j(z_i)``; needed with ``precision="dense"`` by QSGP,
+    unless ``variance_reduction="none"``: rows of ``S mu`` are then projections at these points.
+    """
 
     def __call__(self, X: Any, indices: Any = None) -> tf.Tensor:
         """
@@ -110,10 +136,18 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """:meth:`__call__` of checked inputs."""
+        """
+        :meth:`__call__` for checked inputs.
+
+        :param X: ``[N, D]`` of :attr:`dtype`; N may be unknown while tracing.
+        :param indices: ``[k]`` of int32 or int64, in any order and with repeats (QSGP joins two
+            draws); k may be unknown while tracing. None for all functions in order.
+        :return: ``[N, k]`` or ``[N, m]`` of :attr:`dtype`, at a cost that does not grow with m if
+            there are indices.
+        """
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
-        """:meth:`features` of checked inputs."""
+        """:meth:`features`, ``[m, N]``, for checked ``X [N, D]``."""
         return tf.transpose(self._columns(X, None))
 
     def _prior_precision(self, i: tf.Tensor, j: tf.Tensor) -> tf.Tensor:

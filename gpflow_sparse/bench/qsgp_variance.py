@@ -179,7 +179,7 @@ def gradient_step(
             if literal:
                 loss = 0.5 * printed_theorem_1(model, X, Y, sampled.draws)
             else:
-                values = [tf.gather(variable, indices) for variable, indices in sampled.rows]
+                values = [tf.gather(variable, indices) for variable, indices in sampled.row_indices]
                 loss = -model._estimate(X, Y, *sampled.read(values), model.anchors)[0]
         gradient = tf.convert_to_tensor(tape.gradient(loss, model.q_mu))[:, 0]
         counts = tf.math.bincount(tf.concat(sampled.draws, axis=0), minlength=size, maxlength=size)

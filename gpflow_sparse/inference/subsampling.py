@@ -46,7 +46,7 @@ class Functions(NamedTuple):
     tails: Pair
     """Functions of each draw at the rows of the batch, ``[n, k]``."""
     support: Pair | None = None
-    """Functions of each draw at the support rows, ``[p, k]``; None without anchors."""
+    """Functions of each draw at the support rows, ``[p, k]``; None without them."""
 
 
 class Batch(NamedTuple):
@@ -77,7 +77,7 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
     )
 
 
-class Anchor(NamedTuple):
+class KnownProjections(NamedTuple):
     """Projections of the tail at the support rows: exact values and estimates of the draws."""
 
     weights: tf.Tensor | None
@@ -89,7 +89,7 @@ class Anchor(NamedTuple):
     """``a [p, Q]``, the expectation of the estimates."""
 
 
-def anchored(estimates: Pair, anchor: Anchor | None) -> Pair:
+def corrected(estimates: Pair, known: KnownProjections | None) -> Pair:
     """
     Both draws' projections of the tail ``F [n, Q]``, each less the part of its sampling error that
     is predicted by the error at the support rows: ``F - W (G - a)``.
@@ -98,9 +98,9 @@ def anchored(estimates: Pair, anchor: Anchor | None) -> Pair:
     the weights, is taken from the *other* draw: from the same draw, or without it, the gradient
     would be biased. Not in the paper, whose control variate, eq. (3), corrects the square instead.
     """
-    if anchor is None:
+    if known is None:
         return estimates
-    W, (G_i, G_j), a = anchor.weights, anchor.estimates, tf.stop_gradient(anchor.exact)
+    W, (G_i, G_j), a = known.weights, known.estimates, tf.stop_gradient(known.exact)
 
     def correct(F: tf.Tensor, own: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         error = own - (a + (other - tf.stop_gradient(other)))
@@ -123,7 +123,7 @@ def product(raw: Pair, value: Pair) -> tf.Tensor:
     return fixed_i * fixed_j + (slope - tf.stop_gradient(slope))
 
 
-def printed_control_variate(anchor: Anchor) -> tf.Tensor:
+def printed_control_variate(known: KnownProjections) -> tf.Tensor:
     """
     ``a^2 - G_i G_j [p, Q]``, zero on average: eq. (3) of the paper without its factor.
 
@@ -131,17 +131,17 @@ def printed_control_variate(anchor: Anchor) -> tf.Tensor:
     probability of being drawn. Appendix F.1 divides by the size of their union; twice the size of a
     draw, with repetitions counted, is correct too.
     """
-    (G_i, G_j), a = anchor.estimates, tf.stop_gradient(anchor.exact)
+    (G_i, G_j), a = known.estimates, tf.stop_gradient(known.exact)
     fixed_i, fixed_j = tf.stop_gradient(G_i), tf.stop_gradient(G_j)
     slope = (a - fixed_j) * G_i + (a - fixed_i) * G_j
     return tf.square(a) - fixed_i * fixed_j + (slope - tf.stop_gradient(slope))
 
 
 def projections(
-    Phi: Functions, head: Head, vectors: Pair, scale: Any, anchor: Anchor | None
+    Phi: Functions, head: Head, vectors: Pair, scale: Any, known: KnownProjections | None
 ) -> tuple[Pair, Pair]:
     """
-    ``Phi [mu, B; mu, D]`` of both draws, plain and anchored, ``[n, L (1 + h)]`` each.
+    ``Phi [mu, B; mu, D]`` of both draws, plain and corrected, ``[n, L (1 + h)]`` each.
 
     :param vectors: :func:`gpflow_sparse.inference.chevron.tail_vectors` of each draw.
     :param scale: ``(m - h) / k``.
@@ -154,7 +154,7 @@ def projections(
 
     tails = scaled_products(Phi.tails, vectors, scale)
     raw = with_head(tails)
-    return raw, raw if anchor is None else with_head(anchored(tails, anchor))
+    return raw, raw if known is None else with_head(corrected(tails, known))
 
 
 def scaled_products(Phi: Pair, vectors: Pair, scale: Any) -> Pair:
@@ -182,7 +182,7 @@ def gaussian_expectations(
     diagonal part of the variance) are sampled once and not twice.
 
     :param raw: plain projections ``[n, L (1 + h)]`` of both draws.
-    :param value: anchored projections.
+    :param value: corrected projections.
     :param spread: variance of the diagonal part, estimated by each draw, ``[n, L]``.
     """
     target = batch.Y - batch.mean
@@ -233,7 +233,7 @@ def excesses(
     Sampling variance of the mean and the dense columns of each draw, summed, ``[n, L]``.
 
     :param size: functions in the tail.
-    :param W: regression weights of the anchor, if there is one; see :class:`Anchor`.
+    :param W: those of :class:`KnownProjections`, where ``Phi`` has the support rows.
     """
     found = []
     for draw in range(2):
@@ -281,12 +281,15 @@ def prior_kl(
 
 
 def dense_quadratic(
-    precision: tf.Tensor, means: Pair, scale: Any, anchors: tuple[Anchor, Anchor] | None
+    precision: tf.Tensor,
+    means: Pair,
+    scale: Any,
+    known: tuple[KnownProjections, KnownProjections] | None,
 ) -> tf.Tensor:
     """
     ``mu^T S mu`` for a prior precision that is not diagonal, from its rows ``S[jt, it]``.
 
-    ``S mu`` at the functions of one draw is estimated by the other, and anchored as projections
+    ``S mu`` at the functions of one draw is estimated by the other, and corrected as projections
     are: appendix F.2 of the paper, whose indices are printed crossed.
 
     :param precision: ``S[jt, it] [k, k]``, first draw in columns.
@@ -296,9 +299,9 @@ def dense_quadratic(
     first, second = means
     at_second = scale * tf.linalg.matmul(precision, first)  # S[jt, :] mu
     at_first = scale * tf.linalg.matmul(precision, second, transpose_a=True)
-    if anchors is not None:
-        at_second = anchored((at_second, at_second), anchors[0])[0]
-        at_first = anchored((at_first, at_first), anchors[1])[1]
-    known_first, known_second = tf.stop_gradient(at_first), tf.stop_gradient(at_second)
-    slope = scale * (tf.reduce_sum(first * known_first) + tf.reduce_sum(second * known_second))
+    if known is not None:
+        at_second = corrected((at_second, at_second), known[0])[0]
+        at_first = corrected((at_first, at_first), known[1])[1]
+    fixed_first, fixed_second = tf.stop_gradient(at_first), tf.stop_gradient(at_second)
+    slope = scale * (tf.reduce_sum(first * fixed_first) + tf.reduce_sum(second * fixed_second))
     return 0.5 * tf.stop_gradient(slope) + (slope - tf.stop_gradient(slope))

@@ -15,11 +15,11 @@ from gpflow.utilities import triangular
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inference import chevron, subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
-from gpflow_sparse.inference.subsampling import Anchor, Batch, Draw, Functions, Pair
+from gpflow_sparse.inference.subsampling import Batch, Draw, Functions, KnownProjections, Pair
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import qsgp_options, rowwise
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.qsgp_step import Anchors, SubsampledStep, functions_at
+from gpflow_sparse.models.qsgp_step import SubsampledStep, SupportRows, functions_at
 from gpflow_sparse.posteriors import ChevronPosterior
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -96,7 +96,7 @@ class QSGP(VariationalModel):
             steps, with exact projections (O(n m) at each change). "none". None for
             "anchored", and for "none" where "strict" needs it.
         :param site_estimator: for likelihoods that are not Gaussian. "split": estimated mean and
-            variance, without anchors from different draws; not a bound. "absorbed": the sampling
+            variance, with "none" from different draws; not a bound. "absorbed": the sampling
             noise of the mean is subtracted from the variance, which removes most of the bias; not a
             bound. "strict": a lower bound, at a loss that grows with m / k; log-concave likelihoods
             only.
@@ -130,12 +130,12 @@ class QSGP(VariationalModel):
         if basis.precision == "dense":
             gpflow.utilities.set_trainable(basis, False)
         h, L, dtype = self.num_head, self.num_latent_gps, basis.dtype
-        scale = tf.sqrt(1.0 / basis.precision_diagonal())  # the prior's
+        prior_sd = tf.sqrt(1.0 / basis.precision_diagonal())  # [m]
         self.q_mu = tf.Variable(tf.zeros([basis.num_basis, L], dtype))
-        self.q_log_scale = tf.Variable(tf.tile(tf.math.log(scale[h:])[:, None], [1, L]))
+        self.q_log_scale = tf.Variable(tf.tile(tf.math.log(prior_sd[h:])[:, None], [1, L]))
         self.q_block, self.q_columns = None, None
         if h:
-            blocks = np.repeat(np.diag(scale[:h].numpy())[None], L, axis=0)
+            blocks = np.repeat(np.diag(prior_sd[:h].numpy())[None], L, axis=0)
             self.q_block = Parameter(blocks, transform=triangular(), dtype=dtype)
         if self.covariance == "chevron":
             self.q_columns = tf.Variable(tf.zeros([self.num_tail, L, h], dtype))
@@ -144,9 +144,9 @@ class QSGP(VariationalModel):
         qsgp_options.require_augmentation(augmentation, basis, likelihood)
         self.augmentation = qsgp_options.require_rows(augmentation, "augmentation", basis)
         self.anchors = None
-        if self.variance_reduction in qsgp_options.ANCHORED:
+        if self.variance_reduction in qsgp_options.WITH_SUPPORT:
             num_vectors = L * (1 + h) if self.q_columns is not None else L
-            self.anchors = Anchors(basis, h, num_vectors)
+            self.anchors = SupportRows(basis, h, num_vectors)
         self._require_parts(self.input_dim)
 
     @property
@@ -210,15 +210,15 @@ class QSGP(VariationalModel):
         """
         Estimate of the evidence lower bound from a batch and two fresh draws of functions.
 
-        Value and gradient are unbiased for Gaussian noise. Anchors are not used: they are valid
-        only if they follow every change of the weights, as in :meth:`sparse_step`.
+        Value and gradient are unbiased for Gaussian noise. ``variance_reduction`` is not used: it
+        has to follow every change of the weights, as in :meth:`sparse_step`.
 
         :param data: ``(X [n, D], Y [n, P])``.
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
         step = SubsampledStep(self, self._draw(), unique=False)
-        values = [tf.gather(variable, indices) for variable, indices in step.rows]
+        values = [tf.gather(variable, indices) for variable, indices in step.row_indices]
         X, Y = data
         return self._estimate(X, Y, *step.read(values), None)[0]
 
@@ -233,7 +233,7 @@ class QSGP(VariationalModel):
         head: Head,
         head_precision: tf.Tensor,
         draws: Sequence[Draw],
-        anchors: Anchors | None,
+        anchors: SupportRows | None,
     ) -> tuple[tf.Tensor, Functions]:
         """
         Estimate of the elbo from n rows and two draws of k functions; theorems 1 and 2.
@@ -250,22 +250,22 @@ class QSGP(VariationalModel):
         if anchors is not None and tracked:
             X, Y = anchors.batch(X.shape[1], Y.shape[1])
         Phi = functions_at(self.basis, self.num_head, X, draws, anchors, tracked=tracked)
-        scale = tf.constant(self.num_tail / self.basis_batch_size, X.dtype)  # (m - h) / k
+        tail_scale = tf.constant(self.num_tail / self.basis_batch_size, X.dtype)  # (m - h) / k
         V = tuple(chevron.tail_vectors(draw.tail) for draw in draws)  # [mu, D]  [k, L (1 + h)]
-        anchor = None
+        known = None
         if anchors is not None:
-            W = anchors.weights(X) if self.variance_reduction == "anchored" else None
-            anchor = anchors.anchor(Phi.support, V, scale, W)  # type: ignore[arg-type]
-        terms = self._expectations(X, Y, Phi, head, draws, V, scale, anchor)  # [n]
+            W = anchors.regression(X) if self.variance_reduction == "anchored" else None
+            known = anchors.projections(Phi.support, V, tail_scale, W)  # type: ignore[arg-type]
+        terms = self._expectations(X, Y, Phi, head, draws, V, tail_scale, known)  # [n]
         elbo = self.num_data / tf.cast(tf.shape(X)[0], X.dtype) * tf.reduce_sum(terms)
-        if anchor is not None and self.variance_reduction == "eq3":
-            control = subsampling.printed_control_variate(anchor)  # [p, Q]
+        if known is not None and self.variance_reduction == "eq3":
+            control = subsampling.printed_control_variate(known)  # [p, Q]
             control = tf.reduce_mean(tf.reduce_sum(control, axis=1))
             elbo -= 0.5 * self.num_data / self.likelihood.variance * control
         dense = self.basis.precision == "dense"
-        elbo -= subsampling.prior_kl(head, head_precision, draws, scale, dense=dense)
+        elbo -= subsampling.prior_kl(head, head_precision, draws, tail_scale, dense=dense)
         if dense:
-            elbo -= 0.5 * self._dense_quadratic(draws, scale, anchors, Phi)
+            elbo -= 0.5 * self._dense_quadratic(draws, tail_scale, anchors, Phi)
         return elbo, Phi
 
     def _expectations(
@@ -276,46 +276,51 @@ class QSGP(VariationalModel):
         head: Head,
         draws: Sequence[Draw],
         V: Pair,
-        scale: tf.Tensor,
-        anchor: Anchor | None,
+        tail_scale: tf.Tensor,
+        known: KnownProjections | None,
     ) -> tf.Tensor:
         """``E_q[log p(y | f)]`` of each row; for non-Gaussian noise by theorem 3, corrected."""
         latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
         mean = component_checks.require_mean(self.mean_function(X), latent, self.mean_function)
         batch = Batch(X, Y, latent + mean)
-        corrector = None if self.variance_reduction == "eq3" else anchor
-        raw, F = subsampling.projections(Phi, head, V, scale, corrector)
-        spread = subsampling.spreads(Phi, draws, scale)  # Phi^2 c^2
+        corrector = None if self.variance_reduction == "eq3" else known
+        raw, F = subsampling.projections(Phi, head, V, tail_scale, corrector)
+        spread = subsampling.spreads(Phi, draws, tail_scale)  # Phi^2 c^2
         if isinstance(self.likelihood, Gaussian):
             return subsampling.gaussian_expectations(self.likelihood, batch, raw, F, spread)
         if self.site_estimator == "strict":
-            spread = (scale * spread[0], scale * spread[1])
+            spread = (tail_scale * spread[0], tail_scale * spread[1])
             return subsampling.site_expectations(self.likelihood, batch, raw, spread)
         excess = None
         if self.site_estimator == "absorbed":
-            W = None if anchor is None else anchor.weights
+            W = None if known is None else known.weights
             excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
         if corrector is None:
-            # mean and variance from different draws; the gradient of an anchor is that of the other
-            # draw
+            # mean and variance from different draws, as the correction has them already
             spread = (spread[1], spread[0])
         return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
 
     def _dense_quadratic(
-        self, draws: Sequence[Draw], scale: tf.Tensor, anchors: Anchors | None, Phi: Functions
+        self,
+        draws: Sequence[Draw],
+        tail_scale: tf.Tensor,
+        anchors: SupportRows | None,
+        Phi: Functions,
     ) -> tf.Tensor:
         """``mu^T S mu`` for a prior precision that is not diagonal."""
+        # places in the tail are indices of the basis here: a dense precision goes with h = 0
         it, jt = (draw.indices for draw in draws)
         means = draws[0].tail.mu, draws[1].tail.mu
         pair = None
         if anchors is not None:
+            # S[i, :] mu is the tail at center i
             centers = (tf.gather(self.basis.centers, indices) for indices in (jt, it))
             pair = tuple(
-                anchors.anchor(Phi.support, means, scale, anchors.weights(rows))  # type: ignore[arg-type]
-                for rows in centers
+                anchors.projections(Phi.support, means, tail_scale, anchors.regression(Z))  # type: ignore[arg-type]
+                for Z in centers
             )
         S = self.basis.prior_precision(jt, it)
-        return subsampling.dense_quadratic(S, means, scale, pair)  # type: ignore[arg-type]
+        return subsampling.dense_quadratic(S, means, tail_scale, pair)  # type: ignore[arg-type]
 
     @public_method()
     def sparse_step(
@@ -327,12 +332,19 @@ class QSGP(VariationalModel):
         scale: float = 1.0,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        One training step on a batch, with two fresh draws of functions.
+        One training step on a batch, with two fresh draws of k functions of the tail each.
 
-        It updates the rows of the long variables that belong to the head and to the functions
-        drawn, and the small variables; see :func:`gpflow_sparse.models.rowwise.sparse_step`.
+        It reads and writes the rows of the head and of the functions drawn in ``q_mu``, those of
+        the functions drawn in ``q_log_scale`` and ``q_columns``, the rows of both in
+        ``basis.log_precision`` if that is trained, :attr:`small_variables` in full (``q_block``
+        and the trainable parameters of basis, likelihood and mean function), and the optimizer's
+        slots of all these and its ``iterations``. Of ``anchors`` it writes ``values``, and reads
+        all that the variance reduction needs. Nothing is written if the loss or a gradient is not
+        finite. See :func:`gpflow_sparse.models.rowwise.sparse_step`.
 
-        :param data: ``(X [n, D], Y [n, P])``.
+        :param data: ``(X [n, D], Y [n, P])``; "tracked" takes the batch that it holds instead.
+        :param move: false to evaluate only.
+        :param scale: fraction of the step that is taken.
         :return: the loss, and whether it and all gradients were finite.
         :raises ValueError: for data that do not fit the model, and before :meth:`prepare_step`.
         """
@@ -358,7 +370,7 @@ class QSGP(VariationalModel):
         def after(changes: Sequence[tf.Tensor]) -> None:
             self._after_step(step, changes, computed[0])
 
-        return rowwise.RowUpdate(step.rows, loss, after)
+        return rowwise.RowUpdate(step.row_indices, loss, after)
 
     def _after_step(
         self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
@@ -475,21 +487,4 @@ class QSGP(VariationalModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        basis, site = self.basis, self.site_estimator
-        if basis.precision == "dense" and basis.trainable_variables:
-            raise ValueError(
-                f"the hyperparameters of a {type(basis).__name__} with a dense prior precision "
-                "must be fixed: the elbo has its determinant, too expensive for a step. Learn them "
-                "on a part of the data, then gpflow.utilities.set_trainable(basis, False)."
-            )
-        qsgp_options.require_estimators(self.likelihood, self.variance_reduction, site)
-        qsgp_options.require_draw_size(self.basis_batch_size, self.num_tail, site)
-        qsgp_options.require_augmentation(self.augmentation, basis, self.likelihood)
-        if self.num_data is None:
-            raise ValueError("num_data must be the number of training rows, got None.")
-        if (self.anchors is not None) != (self.variance_reduction in qsgp_options.ANCHORED):
-            raise ValueError(
-                "variance_reduction must be chosen when the model is built; it was assigned "
-                f"{self.variance_reduction!r}: build a new model."
-            )
-        qsgp_options.require_variables(self)
+        qsgp_options.require_parts(self)

@@ -10,9 +10,10 @@ from gpflow_sparse import likelihoods
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.validation import checks, component_checks
 
-ANCHORED = ("anchored", "eq3", "tracked")
+# Variance reductions that keep support rows.
+WITH_SUPPORT = ("anchored", "eq3", "tracked")
 _COVARIANCES = ("diag", "block", "chevron")
-_REDUCTIONS = (*ANCHORED, "none")
+_REDUCTIONS = (*WITH_SUPPORT, "none")
 _SITES = ("split", "absorbed", "strict")
 
 
@@ -153,7 +154,29 @@ def require_support(support: tf.Variable | None, X: tf.Tensor) -> None:
         )
 
 
-def require_variables(model: Any) -> None:
+def require_parts(model: Any) -> None:
+    """:raises ValueError: for parts or options of a model that do not go together any more."""
+    basis, site = model.basis, model.site_estimator
+    if basis.precision == "dense" and basis.trainable_variables:
+        raise ValueError(
+            f"the hyperparameters of a {type(basis).__name__} with a dense prior precision "
+            "must be fixed: the elbo has its determinant, too expensive for a step. Learn them "
+            "on a part of the data, then gpflow.utilities.set_trainable(basis, False)."
+        )
+    require_estimators(model.likelihood, model.variance_reduction, site)
+    require_draw_size(model.basis_batch_size, model.num_tail, site)
+    require_augmentation(model.augmentation, basis, model.likelihood)
+    if model.num_data is None:
+        raise ValueError("num_data must be the number of training rows, got None.")
+    if (model.anchors is not None) != (model.variance_reduction in WITH_SUPPORT):
+        raise ValueError(
+            "variance_reduction must be chosen when the model is built; it was assigned "
+            f"{model.variance_reduction!r}: build a new model."
+        )
+    _require_variables(model)
+
+
+def _require_variables(model: Any) -> None:
     """:raises ValueError: if a variable of q was replaced by a value that does not fit."""
     m, h, L = model.basis.num_basis, model.num_head, model.num_latent_gps
     shapes: dict[str, tuple[int, ...] | None] = {"q_mu": (m, L), "q_log_scale": (m - h, L)}

@@ -11,7 +11,13 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.chevron import Head, Tail
-from gpflow_sparse.inference.subsampling import Anchor, Draw, Functions, Pair, scaled_products
+from gpflow_sparse.inference.subsampling import (
+    Draw,
+    Functions,
+    KnownProjections,
+    Pair,
+    scaled_products,
+)
 from gpflow_sparse.numerics import linalg
 
 # Relative change of a hyperparameter after which the anchors are computed anew.
@@ -22,11 +28,12 @@ _LOOK_EVERY, _ROUNDED_AFTER = 100, 10_000
 
 class SubsampledStep:
     """
-    The rows of the long variables that a step reads and writes.
+    The rows of the long variables that a step reads and writes, as ``row_indices``: pairs of a
+    variable and indices.
 
-    Those are the rows of the head and of the functions in both draws, of the mean ``q_mu``, of
-    ``q_log_scale`` and ``q_columns`` (which have no head), and of the prior precision if it is
-    trained by gradients. :meth:`read` splits the values of these rows into head and draws.
+    Of ``q_mu`` they are those of the head and of the functions in both draws, and of
+    ``basis.log_precision`` too if it is trained by gradients; of ``q_log_scale`` and ``q_columns``
+    those of the draws. :meth:`read` splits the values of these rows into head and draws.
     """
 
     def __init__(self, model: Any, draws: Sequence[tf.Tensor], *, unique: bool = True) -> None:
@@ -40,15 +47,15 @@ class SubsampledStep:
         self.taken, self.places = tf.unique(both) if unique else (both, tf.range(tf.size(both)))
         h = model.num_head
         self.indices = tf.concat([tf.range(h), h + self.taken], axis=0)
-        self.rows = [(model.q_mu, self.indices), (model.q_log_scale, self.taken)]
+        self.row_indices = [(model.q_mu, self.indices), (model.q_log_scale, self.taken)]
         if model.q_columns is not None:
-            self.rows.append((model.q_columns, self.taken))
+            self.row_indices.append((model.q_columns, self.taken))
         if model.trains_precision:
-            self.rows.append((model.basis.log_precision, self.indices))
+            self.row_indices.append((model.basis.log_precision, self.indices))
 
     def read(self, values: Sequence[tf.Tensor]) -> tuple[Head, tf.Tensor, list[Draw]]:
         """
-        :param values: values of :attr:`rows`.
+        :param values: values of the rows.
         :return: q of the head, the head's prior precision ``[h]``, and both draws.
         """
         model, h = self._model, self._model.num_head
@@ -73,7 +80,7 @@ class SubsampledStep:
         Changes of the tail's vectors at the functions of each draw, ``[k, Q]``; for a function in
         both draws in the first only.
 
-        :param changes: changes of :attr:`rows`.
+        :param changes: changes of the rows.
         """
         D = None if self._model.q_columns is None else changes[2]
         vectors = chevron.tail_vectors(Tail(changes[0][self._model.num_head :], changes[1], D))
@@ -83,14 +90,14 @@ class SubsampledStep:
         return first_draw, second_draw
 
 
-class Anchors(tf.Module):
+class SupportRows(tf.Module):
     """
     Support rows, a copy of the basis, and the projections of the tail at these rows.
 
     ``values = Phi_p V`` is computed once, O(p m Q), and updated for every change of a few weights:
     ``values += Phi_p[:, u] (V_u,new - V_u)`` (proposition 3 of Evans and Nair, "Quadruply
     Stochastic Gaussian Processes", 2020). This needs constant functions: the basis is a copy, whose
-    hyperparameters are updated only in :meth:`refresh`.
+    variables are updated only in :meth:`refresh`.
     """
 
     def __init__(self, basis: FiniteBasis, num_head: int, num_vectors: int) -> None:
@@ -179,7 +186,7 @@ class Anchors(tf.Module):
                 return True
         return False
 
-    def rows(self, num_columns: int | None) -> tf.Tensor:
+    def inputs(self, num_columns: int | None) -> tf.Tensor:
         """
         ``X [p, D]``.
 
@@ -200,23 +207,28 @@ class Anchors(tf.Module):
         return tf.ensure_shape(self.X, [None, num_columns])
 
     def batch(self, num_columns: int | None, num_outputs: int | None) -> tuple[Any, Any]:
-        """The rows as a batch ``(X [p, D], Y [p, P])``."""
-        return self.rows(num_columns), tf.ensure_shape(self.Y, [None, num_outputs])
+        """The support rows as a batch ``(X [p, D], Y [p, P])``."""
+        return self.inputs(num_columns), tf.ensure_shape(self.Y, [None, num_outputs])
 
-    def weights(self, X: tf.Tensor) -> tf.Tensor:
-        """``W = K(X, X_p) Kpp^-1 [n, p]``: regression of the tail at X on the support rows."""
-        K = self._covariance(self.rows(X.shape[1]), X)  # [p, n]
+    def regression(self, X: tf.Tensor) -> tf.Tensor:
+        """``W = K(X, X_p) Kpp^-1 [n, p]``: of the tail at X on that at the support rows."""
+        K = self._covariance(self.inputs(X.shape[1]), X)  # [p, n]
         half = linalg.solve_triangular(self.factor, K)
         return tf.transpose(linalg.solve_triangular(self.factor, half, adjoint=True))
 
-    def anchor(self, Phi: Pair, vectors: Pair, scale: Any, W: tf.Tensor | None) -> Anchor:
+    def projections(
+        self, Phi: Pair, vectors: Pair, scale: Any, W: tf.Tensor | None
+    ) -> KnownProjections:
         """
-        :param Phi: the functions of both draws at the rows, ``[p, k]``.
+        Projections of the tail at the support rows, as both draws estimate them and exactly.
+
+        :param Phi: the functions of both draws at the support rows, ``[p, k]``.
         :param vectors: the tail's vectors of both draws, ``[k, Q]``.
         :param scale: functions in the tail over functions drawn.
-        :param W: see :class:`~gpflow_sparse.inference.subsampling.Anchor`.
+        :param W: see :class:`~gpflow_sparse.inference.subsampling.KnownProjections`.
         """
-        return Anchor(W, scaled_products(Phi, vectors, scale), tf.convert_to_tensor(self.values))
+        estimates = scaled_products(Phi, vectors, scale)
+        return KnownProjections(W, estimates, tf.convert_to_tensor(self.values))
 
     def follow(self, Phi: Pair, changes: Pair) -> None:
         """Update for changes ``[k, Q]`` of vectors of some functions ``[p, k]``."""
@@ -224,7 +236,10 @@ class Anchors(tf.Module):
         self.values.assign_add(first + second)
 
     def _covariance(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """Prior covariance of the tail: that of the kernel without the part of the head."""
+        """
+        Prior covariance of the tail: that of the kernel, without the part of the head if the head
+        is a projection of the kernel; see ``FiniteBasis.num_leading``.
+        """
         K = self.basis.kernel(X, X2)
         h = self.num_head
         if h == 0 or not (self.basis.is_projection or self.basis.num_leading == h):
@@ -238,7 +253,7 @@ def functions_at(
     h: int,
     X: tf.Tensor,
     draws: Sequence[Draw],
-    anchors: Anchors | None,
+    anchors: SupportRows | None,
     *,
     tracked: bool,
 ) -> Functions:
@@ -254,11 +269,11 @@ def functions_at(
     if anchors is None or tracked or trained_hyperparameters(basis):
         values = basis(X, every)  # [n, h + 2 k]
     else:
-        both = basis(tf.concat([X, anchors.rows(X.shape[1])], axis=0), every)
+        both = basis(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), every)
         values, at_support = both[: tf.shape(X)[0]], both[tf.shape(X)[0] :, h:]
     if anchors is not None and trained_hyperparameters(basis):
-        # the anchors have functions of earlier hyperparameters
-        at_support = anchors.basis(anchors.rows(X.shape[1]), drawn)
+        # the functions at the support rows are those of the last refresh
+        at_support = anchors.basis(anchors.inputs(X.shape[1]), drawn)
     elif tracked:
         at_support = values[:, h:]
     return Functions(values[:, :h], _halves(values[:, h:]), _halves(at_support))

@@ -16,7 +16,7 @@ from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.models import QSGP, SWSGP, DeepGP, SoftKI, VariationalModel
 from gpflow_sparse.models.base import SparseGPModel
-from gpflow_sparse.models.qsgp_step import Anchors
+from gpflow_sparse.models.qsgp_step import SupportRows
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER
@@ -53,8 +53,8 @@ def require_sound(model: Any) -> None:
         _require_interpolation(model)
     elif isinstance(model, QSGP):
         anchors = model.anchors
-        sound = anchors is None or isinstance(anchors, Anchors)
-        _require(sound, "model.anchors must be Anchors or None", anchors)
+        sound = anchors is None or isinstance(anchors, SupportRows)
+        _require(sound, "model.anchors must be SupportRows or None", anchors)
         model._require_parts(model.input_dim, model.dtype)
     elif isinstance(model, SWSGP | DeepGP):
         model._require_parts(model.input_dim, model.dtype)

@@ -24,7 +24,9 @@ from gpflow.quadrature.base import GaussianQuadrature
 from gpflow_sparse.data.standardize import Standardizer
 
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
-RENAMED_CLASSES: dict[str, str] = {}
+RENAMED_CLASSES: dict[str, str] = {
+    "gpflow_sparse.models.Anchors": "gpflow_sparse.models.SupportRows",
+}
 # Renamed attributes by the name of their class today, which also holds for its subclasses: the name
 # in files, and the name today; None for an attribute that no longer exists.
 RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}

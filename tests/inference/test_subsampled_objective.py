@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
-from gpflow_sparse.inference.subsampling import Anchor, Batch, Draw, Functions
+from gpflow_sparse.inference.subsampling import Batch, Draw, Functions, KnownProjections
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
 from tests.oracles import qsgp, qsgp_sites
 
@@ -92,7 +92,7 @@ class Terms(NamedTuple):
     Phi: Functions
     vectors: tuple
     scale: float
-    anchor: Anchor | None
+    anchor: KnownProjections | None
 
 
 def assemble(problem, values, draws, anchors):
@@ -118,7 +118,7 @@ def assemble(problem, values, draws, anchors):
             scale * tf.linalg.matmul(*pair) for pair in zip(support, vectors, strict=True)
         )
         exact = tf.constant(problem.exact_at_places(problem.values))
-        anchor = Anchor(tf.constant(problem.W), found, exact)
+        anchor = KnownProjections(tf.constant(problem.W), found, exact)
     return Terms(
         values, tuple(drawn), Functions(values.Phi[:, :h], tuple(tails), support), vectors, scale,
         anchor,

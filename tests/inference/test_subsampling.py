@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.inference import subsampling
-from gpflow_sparse.inference.subsampling import Anchor, Batch
+from gpflow_sparse.inference.subsampling import Batch, KnownProjections
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
 from tests.oracles import qsgp, qsgp_sites
 
@@ -35,7 +35,7 @@ class Problem:
 
     def anchor(self, mu, draws, W=None):
         exact = tf.constant(self.Phi_p @ self.mu)[:, None]
-        return Anchor(
+        return KnownProjections(
             None if W is None else tf.constant(W), self.pair(self.Phi_p, mu, draws), exact
         )
 
@@ -144,7 +144,7 @@ def test_anchored_products_are_the_oracles_and_unbiased(problem, weighted):
 
     def loss(mu, draws):
         F = problem.pair(problem.Phi, mu, draws)
-        better = subsampling.anchored(F, problem.anchor(mu, draws, W))
+        better = subsampling.corrected(F, problem.anchor(mu, draws, W))
         raw, value = (tuple(part - problem.y[:, None] for part in pair) for pair in (F, better))
         return tf.reduce_sum(subsampling.product(raw, value))
 
@@ -191,7 +191,7 @@ def test_estimates_move_with_the_functions_as_they_should(problem, rng):
         F = tuple(
             SCALE * tf.linalg.matmul(tf.gather(Phi, d, axis=1), problem.mu[d, None]) for d in draws
         )
-        better = subsampling.anchored(F, anchor)
+        better = subsampling.corrected(F, anchor)
         raw, value = (tuple(part - problem.y[:, None] for part in pair) for pair in (F, better))
         return tf.reduce_sum(subsampling.product(raw, value))
 
@@ -256,7 +256,7 @@ def test_the_gradient_of_an_anchored_site_is_that_of_its_average_value(problem):
 
     def loss(mu, draws):
         F = problem.pair(problem.Phi, mu, draws)
-        means = subsampling.anchored(F, problem.anchor(mu, draws, problem.W))
+        means = subsampling.corrected(F, problem.anchor(mu, draws, problem.W))
         return tf.reduce_sum(
             subsampling.site_expectations(BernoulliLogit(), batch, means, (var, var))
         )
