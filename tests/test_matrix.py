@@ -9,6 +9,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import (
+    FiniteBasis,
     GridEigenfunctions,
     Hybrid,
     KernelDictionary,
@@ -34,6 +35,7 @@ from gpflow_sparse.models import (
     DeepGP,
     GPLayer,
 )
+from tests.models import test_basis
 
 NOISE = 0.2
 
@@ -67,6 +69,21 @@ BASES = {
     ),
 }
 every_basis = pytest.mark.parametrize("basis", BASES.values(), ids=list(BASES))
+
+
+@pytest.mark.parametrize(
+    ("table", "exceptions"),
+    [
+        (BASES, set()),
+        # its own model is compared with GPflow in tests/models/test_softki.py
+        (test_basis.BASES, {SoftInterpolation}),
+    ],
+    ids=["matrix", "models"],
+)
+def test_every_public_basis_is_in_the_tables(table, exceptions):
+    public = {getattr(gs.bases, name) for name in gs.bases.__all__}
+    public = {kind for kind in public if isinstance(kind, type) and issubclass(kind, FiniteBasis)}
+    assert public - {FiniteBasis} - {type(build()) for build in table.values()} == exceptions
 
 
 def data(labels=False):

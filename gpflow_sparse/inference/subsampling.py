@@ -294,7 +294,7 @@ def dense_quadratic(
 
     :param precision: ``S[jt, it] [k, k]``, first draw in columns.
     :param means: means ``[k, L]`` of the first and the second draw.
-    :param anchors: anchors of ``S[jt, :] mu`` and of ``S[it, :] mu``.
+    :param known: of ``S[jt, :] mu`` and of ``S[it, :] mu``.
     """
     first, second = means
     at_second = scale * tf.linalg.matmul(precision, first)  # S[jt, :] mu
