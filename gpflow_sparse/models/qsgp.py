@@ -296,7 +296,8 @@ class QSGP(VariationalModel):
             W = None if known is None else known.weights
             excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
         if corrector is None:
-            # mean and variance from different draws, as the correction has them already
+            # mean and variance from different draws; the gradient of a corrected mean is mostly
+            # that of the other draw already
             spread = (spread[1], spread[0])
         return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
 
