@@ -18,10 +18,12 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     S is the prior precision, see :meth:`prior_precision`. Where it is the identity the basis is
     *whitened*, and ``basis(X) basis(X')^T`` approximates ``k(X, X')``. :meth:`features` is the
     whitened form of any basis, which models of all m functions use; models that sample functions
-    call the basis and read entries of S. A subclass provides
-    :meth:`_columns` and sets ``kernel`` and ``num_basis``; one that is not whitened sets
-    ``precision`` and overrides :meth:`_features` and :meth:`_precision_diagonal`, and
-    :meth:`_prior_precision` if S is dense.
+    call the basis and read entries of S.
+
+    A subclass provides :meth:`_columns` and sets ``kernel`` and ``num_basis``; one that is not
+    whitened sets ``precision`` and overrides :meth:`_features` and :meth:`_precision_diagonal`, and
+    :meth:`_prior_precision` if S is dense. QSGP also reads ``num_leading``, ``log_precision`` and
+    ``centers``.
 
     All that changes after ``__init__`` must be in variables or parameters: QSGP keeps a copy of the
     basis, to which it copies the values of ``variables`` and nothing else.
@@ -54,8 +56,8 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     """
     ``log s [m]`` of S = diag(s); needed with ``precision="diagonal"``, and by QSGP alone.
 
-    If it is ``trainable``, QSGP trains the entries of the functions in a step. Functions must not
-    depend on it.
+    If it is ``trainable``, QSGP trains the entries of the functions in a step. The result of
+    :meth:`__call__` must not depend on it.
     """
     centers: gpflow.Parameter
     """
