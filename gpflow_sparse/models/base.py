@@ -140,6 +140,7 @@ class SparseGPModel(GPModel):
         if full_cov and full_output_cov:
             raise ValueError("full_cov and full_output_cov cannot both be True for samples.")
         samples = super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
+        component_checks.require_finite_result(self, "the draw", samples)
         return _require_drawn(samples)
 
     @public_method("the prediction", prediction=True)

@@ -61,6 +61,11 @@ class GRIEF(WeightSpaceModel):
     All priors and noise are in the units of Y. ``docs/errata.md`` lists departures from the paper.
     """
 
+    reweighted: str | None = None
+    weights: Parameter | None = None
+    """Prior variances ``[p]`` of the functions, with ``reweighted``."""
+    _statistics: Any = None  # FixedStatistics with `reweighted`
+
     def __init__(
         self,
         data: Any,
@@ -101,16 +106,12 @@ class GRIEF(WeightSpaceModel):
             grid=grid,
             grid_weights=grid_weights,
         )
-        self.reweighted: str | None = None  # set below, with the weights
         self.objective = objective
-        self.weights: Parameter | None = None
-        """Prior variances ``[p]`` of the functions, with ``reweighted``."""
-        self._statistics: Any = None  # FixedStatistics with `reweighted`
         super().__init__(
             held, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
         )
+        self.reweighted, self.weights, self._statistics = reweighted, None, None
         if reweighted is not None:
-            self.reweighted = reweighted
             self.weights = Parameter(
                 np.ones(basis.num_basis),
                 transform=gpflow.utilities.positive(),

@@ -56,6 +56,7 @@ class SparsePosterior(AbstractPosterior):
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
         self.whiten = whiten
         self.jitter = jitter
+        self._require_parts(self.input_dim)
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 

@@ -70,7 +70,6 @@ class NeighborPosterior(SparsePosterior):
             require_not_whitened(whiten)
         parts = (kernel, inducing_variable, q_mu, q_sqrt, False, mean_function)
         super().__init__(*parts, jitter=jitter, precompute_cache=precompute_cache)
-        self._require_parts(self.input_dim)
 
     @property
     def input_dim(self) -> int | None:

@@ -183,7 +183,7 @@ def _structure(model: gpflow.models.GPModel) -> dict[str, Any]:
             known = node["ref"] in order
             number = order.setdefault(node["ref"], len(order))
             return {"ref": number} if known else canonical(tree["objects"][node["ref"]])
-        if "data" in node:
+        if isinstance(node.get("data"), str):  # an array; a model may have an attribute `data`
             array = encoder.arrays[node["data"]]
             moves = node["kind"] == "variable"
             data = "" if moves else hashlib.sha256(array.tobytes()).hexdigest()

@@ -10,7 +10,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
@@ -48,7 +48,9 @@ def public_method(
     """
 
     def decorate(method: Method) -> Method:
-        names = tuple(inspect.signature(method).parameters)[1:]
+        parameters = inspect.signature(method).parameters
+        names = tuple(parameters)[1:]
+        optional = {name for name in names if parameters[name].default is None}
 
         @functools.wraps(method)
         def validated(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -57,7 +59,8 @@ def public_method(
             with _lock_of(self):
                 _THREAD.inside = True
                 try:
-                    values = _validate(self, dict(zip(names, args, strict=False)) | kwargs)
+                    values = dict(zip(names, args, strict=False)) | kwargs
+                    values = _validate(self, values, optional)
                     if prediction and not tf.executing_eagerly():
                         values = _watch(self, values)
                     with component_checks.explain_failures(self):
@@ -74,13 +77,17 @@ def public_method(
     return decorate
 
 
-def _validate(owner: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a public method of ``owner``, by name, as tensors and plain values."""
+def _validate(owner: Any, values: dict[str, Any], optional: Container[str]) -> dict[str, Any]:
+    """
+    The arguments of a public method of ``owner``, by name, as tensors and plain values.
+
+    :param optional: names of the arguments that may be None.
+    """
     num_columns = owner.input_dim
-    inputs = "Xnew" if "Xnew" in values else "X"  # an X may be optional
-    if inputs == "Xnew" or values.get("X") is not None:
-        values[inputs] = owner._require_inputs(values[inputs], inputs)
-        num_columns = values[inputs].shape[-1] if values[inputs].shape.rank else None
+    for name in ("Xnew", "X"):
+        if name in values and not (name in optional and values[name] is None):
+            values[name] = owner._require_inputs(values[name], name)
+            num_columns = values[name].shape[-1] if values[name].shape.rank else None
     owner._require_parts(num_columns, owner.dtype)
     if "data" in values:
         values["data"] = owner._require_data(values["data"])

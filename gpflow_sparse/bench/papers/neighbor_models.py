@@ -149,7 +149,7 @@ class Predictor(CachedModel):
 
     def __init__(self, model: gpflow.models.GPModel, posterior: Any) -> None:
         self._likelihood, self._num_latent_gps = model.likelihood, model.num_latent_gps
-        self._posterior = posterior
+        self._posterior, self._most_rows = posterior, None
 
 
 def from_neighbors(model: Any, num_neighbors: int) -> NeighborPosterior:
