@@ -101,7 +101,7 @@ likelihood = lambda model: model.likelihood  # noqa: E731
         (with_attribute(whole, "words", tf.constant(["a"])), r"model\.words is an array of object"),
         (with_attribute(whole, "left", traced_tensor()), r"model\.left is a tensor of a tf\.func"),
         (with_attribute(whole, "deep", deep(150)), r"model\.deep(\[0\])+ is nested too deeply"),
-        (with_attribute(whole, "many", tuple([0] * 200_000)), r"model\.many\[\d+\] is .* one too"),
+        (with_attribute(whole, "many", tuple([0] * 200_000)), r"model\.many\[\d+\] is .* too many"),
         (with_attribute(whole, "predict_f", 1), r"could not be loaded again: 'predict_f' would"),
         (with_attribute(whole, "part", changing()), "part of it would come back changed"),
         (with_attribute(whole, "kernel", None), r"model\.kernel must be a Kernel"),
