@@ -137,7 +137,7 @@ def errors_by_temperature(num_links: int, config: Config) -> tuple[list[float], 
     def error(*options: Any) -> tuple[float, gs.models.SoftKI]:
         model = build(where, len(data[0]), *options)
         train(model, data, config.num_short, config)
-        model.fit_posterior(*data, refit_noise=True)
+        model.fit_posterior(data, refit_noise=True)
         return gs.data.metrics.rmse(Y, model.predict_f(X)[0].numpy()), model
 
     kept = [error(temperature, False)[0] for temperature in config.temperatures]
@@ -166,10 +166,10 @@ def compare(config: Config) -> dict[str, tuple[dict[str, float], np.ndarray]]:
     scales, Z = start(X[seen], config)
     model, results = build((scales, Z), seen.stop), {}
     seconds = train(model, (X[seen], Y[seen]), config.num_steps, config)
-    model.fit_posterior(X[seen], Y[seen], refit_noise=True)
+    model.fit_posterior((X[seen], Y[seen]), refit_noise=True)
     results["own"] = scores(model, test)
-    model.fit_posterior(X[others], Y[others], refit_noise=True)  # for the noise alone
-    model.fit_posterior(X, Y, refit_noise=False)
+    model.fit_posterior((X[others], Y[others]), refit_noise=True)  # for the noise alone
+    model.fit_posterior((X, Y), refit_noise=False)
     results["softki"] = scores(model, test)
     results["softki"][0]["seconds"] = seconds
     kernel, likelihood = gpflow.kernels.Matern32(1.0, scales), gpflow.likelihoods.Gaussian(0.1)

@@ -111,7 +111,7 @@ def train_swsgp(data: Arrays, config: Config) -> gs.models.SWSGP:
     model = build_swsgp(data[0], config)
     options = {"batch_size": config.batch_size, "seed": config.seed, "progress": False}
     gs.training.fit(model, data, num_steps=config.num_steps, **options)
-    model.update_posterior(*data)
+    model.update_posterior(data)
     return model
 
 

@@ -228,7 +228,7 @@ def settle(model):
     kind = model.dtype.as_numpy_dtype if isinstance(model, SoftKI | SWSGP) else None
     if isinstance(model, SoftKI):
         rows = inputs().astype(kind), reals(model.num_latent_gps)().astype(kind)
-        model.fit_posterior(*rows, refit_noise=False)
+        model.fit_posterior(rows, refit_noise=False)
     if isinstance(model, SWSGP):
         model.update_neighbors(inputs().astype(kind))
     return model

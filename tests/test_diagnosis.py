@@ -668,9 +668,9 @@ def test_the_bound_of_interpolation_is_the_evidence_of_all_rows_at_once(num_data
     X, Y = rows()
     options = {"temperature": 0.4, "noise_variance": NOISE, "num_data": num_data}
     model = SoftKI(Matern52(lengthscales=SCALE), points(7)[0], **options)
-    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior\(X, Y\)"):
+    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior\(\(X, Y\)\)"):
         gs.diagnostics(model, (X, Y))
-    model.fit_posterior(X, Y)
+    model.fit_posterior((X, Y))
     halves = [slice(0, 30), slice(30, 60)]
     monkeypatch.setattr(evidence, "batches", lambda num_rows: halves)
     found = gs.diagnostics(model, (X, Y))

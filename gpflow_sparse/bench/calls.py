@@ -124,7 +124,7 @@ def _swsgp() -> models.SWSGP:
 def _softki() -> models.SoftKI:
     X, Y = _data()
     model = models.SoftKI(_kernel(), X[:_M], num_data=_N)
-    model.fit_posterior(X, Y)
+    model.fit_posterior((X, Y))
     return model
 
 

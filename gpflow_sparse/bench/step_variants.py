@@ -132,7 +132,7 @@ def softki_posterior(
 
 def _fit(X: tf.Tensor, Y: tf.Tensor, *, num_inducing: int) -> Step:
     model = _softki(X[:num_inducing].numpy())
-    return lambda: model.fit_posterior(X, Y, refit_noise=False)
+    return lambda: model.fit_posterior((X, Y), refit_noise=False)
 
 
 def _softki(Z: np.ndarray, **options: Any) -> SoftKI:

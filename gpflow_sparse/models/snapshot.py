@@ -24,12 +24,12 @@ _OTHER_DATA = (
     "and starts the weights at 1."
 )
 _NOT_FITTED = (
-    "the model has no posterior yet: call fit_posterior(X, Y) with all training rows once the "
+    "the model has no posterior yet: call fit_posterior((X, Y)) with all training rows once the "
     "parameters are trained."
 )
 _OTHER_PARAMETERS = (
-    "parameters of the model have changed since fit_posterior: call fit_posterior(X, Y) again with "
-    "all training rows."
+    "parameters of the model have changed since fit_posterior: call fit_posterior((X, Y)) again "
+    "with all training rows."
 )
 
 

@@ -17,7 +17,7 @@ from gpflow_sparse.inference.rotation import best_noise, rotate
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.models import held_out as held_out_rows
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.held_data import HeldData, columns, hold, row_sums
+from gpflow_sparse.models.held_data import HeldData, columns, hold, row_sums, takes_data
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.numerics import random_draws
@@ -143,6 +143,7 @@ class SoftKI(VariationalModel):
         """
         return held_out_rows.keep_back(self, data, seed)
 
+    @takes_data
     def fit_posterior(self, X: Any, Y: Any = None, *, refit_noise: bool | None = None) -> None:
         """
         Compute the exact posterior of the weights from all rows, for the present parameters.
@@ -152,8 +153,8 @@ class SoftKI(VariationalModel):
         whatever their type, and factorizes ``I + B^T B / noise``: for 4,096 rows and 512 points 16
         to 18 ms, where a QR of them takes 160 ms in float32 and 290 ms in float64.
 
-        :param X: ``[N, D]``, an array or a memory map; or a ``tf.data.Dataset`` of ``(X, Y)``.
-        :param Y: ``[N, P]``; None with a data set.
+        :param data: ``(X [N, D], Y [N, P])``, arrays or memory maps; or a ``tf.data.Dataset`` of
+            batches ``(X, Y)``.
         :param refit_noise: whether to set ``likelihood.variance`` first, to the value with the
             highest evidence of all rows for the other parameters: one more eigendecomposition,
             O(m^3).

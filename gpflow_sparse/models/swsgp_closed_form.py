@@ -20,7 +20,7 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.models import swsgp_usage
-from gpflow_sparse.models.held_data import count_rows, hold
+from gpflow_sparse.models.held_data import count_rows, hold, takes_data
 from gpflow_sparse.models.starting import closest_scales
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.posteriors.neighbor import point_blocks
@@ -34,6 +34,7 @@ _TOLERANCE, _MOST_ITERATIONS = 1e-10, 1000
 _ROWS = 4096
 
 
+@takes_data
 def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
     """
     Set q to the optimum for Gaussian noise and the current hyperparameters, for "diag": the
@@ -54,9 +55,8 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
     are neighbors of one row. 36,000 rows, M = 10,000, H = 64: 11 million pairs; 13 to 22 s with two
     cores to itself, 97 to 146 s beside other work.
 
-    :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset`` of
-        batches ``(X, Y)``, and then
-    :param Y: is None; else outputs ``[N, P]``.
+    :param data: all training data ``(X [N, D], Y [N, P])``, arrays or memory maps; or a
+        ``tf.data.Dataset`` of batches ``(X, Y)``.
     :raises ValueError: for other likelihoods and covariances, and data that do not fit.
     """
     if not isinstance(model.likelihood, Gaussian) or model.likelihood.variance is None:
@@ -244,6 +244,7 @@ def _summed_weights(model: Any, X: tf.Tensor) -> tf.Tensor:
     return tf.repeat(tf.stack(columns, axis=1), widths, axis=1)
 
 
+@takes_data
 def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
     """
     Set q near the posterior, by one pass over the data and without an optimizer: means are those of
@@ -254,7 +255,7 @@ def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
     Training starts much closer to the optimum than from zero means: unwhitened means are slow to
     learn. `training.fit` calls this before the first step unless the model has ``start="prior"``.
 
-    :param X: as :meth:`update_posterior`; any likelihood.
+    :param data: as :meth:`update_posterior`; any likelihood.
     :raises ValueError: for data that do not fit the model.
     """
     if isinstance(model.kernel, LinearCoregionalization):
@@ -283,22 +284,21 @@ def start_training(model: Any, data: Any) -> None:
     mixed = isinstance(model.kernel, LinearCoregionalization)
     if model.start != "sites" or mixed or bool(tf.reduce_any(model.q_mu != 0.0)):
         return
-    if isinstance(data, tf.data.Dataset):
-        if int(data.cardinality()) < 0:
-            data = data.unbatch().take(int(model.num_data)).batch(1024)
-        data = (data,)
+    if isinstance(data, tf.data.Dataset) and int(data.cardinality()) < 0:
+        data = data.unbatch().take(int(model.num_data)).batch(1024)
     try:
-        model.start_from_sites(*data)
+        model.start_from_sites(data)
     except ValueError as error:  # of rows too that no step may come to read
         warnings.warn(f"training starts from the prior: {error}", stacklevel=3)
 
 
+@takes_data
 def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
     """
     A posterior without an optimizer: one Gaussian site for each inducing variable, from one pass
     over the data, O(N) searches. Hyperparameters and points are shared with the model.
 
-    :param X: as :meth:`update_posterior`; any likelihood.
+    :param data: as :meth:`update_posterior`; any likelihood.
     :raises ValueError: for several kernels, or data that do not fit the model.
     """
     if isinstance(model.kernel, MultioutputKernel):

@@ -108,7 +108,7 @@ def train(
     else:
         history = _fit(model, config, dataset, folder, resume=resume)
     if isinstance(model, SoftKI):
-        model.fit_posterior(*dataset.train)
+        model.fit_posterior(dataset.train)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
     test = original_units(dataset, dataset.test)

@@ -81,7 +81,7 @@ def sites(targets=Y[:M], precisions=None, k=None, inducing=None):
 
 
 MODEL, UNION = counted(), swsgp(union=4)
-CACHED, SITES = MODEL.posterior(), MODEL.fit_sites(X, Y)
+CACHED, SITES = MODEL.posterior(), MODEL.fit_sites((X, Y))
 
 
 # ------------------------------------------------------------------ arrays
@@ -94,7 +94,7 @@ def _pairs():
         "natural_step": lambda d: counted().natural_step(d, 0.5),
         "update_posterior": lambda d: after("update_posterior", *d),
         "start_from_sites": lambda d: after("start_from_sites", *d),
-        "fit_sites": lambda d: swsgp().fit_sites(*d).fused_predict_f(X),
+        "fit_sites": lambda d: swsgp().fit_sites(d).fused_predict_f(X),
     }
     return pairs(tables, "SWSGP.")
 
@@ -272,7 +272,7 @@ TOGETHER = {
     "a closed form of no rows": (lambda: MODEL.update_posterior(nothing), "data"),
     "a data set and Y": (lambda: MODEL.fit_sites(endless, Y), "Y"),
     "a closed form of another likelihood": (
-        lambda: counted(likelihood=likelihoods.StudentT()).update_posterior(X, Y),
+        lambda: counted(likelihood=likelihoods.StudentT()).update_posterior((X, Y)),
         "likelihood",
     ),
     "a natural step of a union": (lambda: UNION.natural_step(two), "union"),

@@ -57,7 +57,7 @@ def softki(points=Z, k=None, **options):
 
 def fitted(data=two, refit_noise=False, **options):
     model = softki(**options)
-    model.fit_posterior(*data, refit_noise=refit_noise)
+    model.fit_posterior(data, refit_noise=refit_noise)
     return model
 
 
@@ -214,7 +214,7 @@ ARGUMENTS = {
         lambda v: softki().fit_posterior(X, v), "Y", never, ("data",)
     ),
     "SoftKI.fit_posterior refit_noise": Argument(
-        lambda v: softki().fit_posterior(X, Y, refit_noise=v),
+        lambda v: softki().fit_posterior((X, Y), refit_noise=v),
         "refit_noise",
         lambda v: v is None or flag(v),
     ),
@@ -275,9 +275,8 @@ TOGETHER = {
         lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two).repeat()),
         "data",
     ),
-    "a pair as X": (lambda: softki().fit_posterior(two), "X"),
     "outputs of another number": (
-        lambda: softki(num_latent_gps=2).fit_posterior(X, Y),
+        lambda: softki(num_latent_gps=2).fit_posterior((X, Y)),
         "num_latent_gps",
     ),
     "a mean of two outputs": (
@@ -348,7 +347,7 @@ SPOILS = {
 SPOILED_DOORS = {
     "elbo": lambda m: m.elbo(two),
     "training_loss": lambda m: m.training_loss(two),
-    "fit_posterior": lambda m: m.fit_posterior(X, Y),
+    "fit_posterior": lambda m: m.fit_posterior((X, Y)),
     "predict_f": lambda m: m.predict_f(X),
     "predict_y": lambda m: m.predict_y(X),
     "posterior": lambda m: m.posterior().predict_f(X),

@@ -317,7 +317,7 @@ def held_in(kind, rows, folder):
 def test_rows_may_come_in_any_blocks(monkeypatch, tmp_path, kind, block, refit_noise):
     rows = data(P=2)
     expected = build(2, True)
-    expected.fit_posterior(*rows, refit_noise=refit_noise)
+    expected.fit_posterior(rows, refit_noise=refit_noise)
     monkeypatch.setattr(held_data, "_BLOCK_ENTRIES", 1)
     monkeypatch.setattr(held_data, "_FEWEST_ROWS", block)
     model = build(2, True)
@@ -338,7 +338,7 @@ def test_the_refitted_noise_has_the_highest_evidence(P, trainable):
     model, (X, Y) = build(P, True, noise=1e-3), data(P=P)
     gpflow.set_trainable(model.likelihood.variance, trainable)
     before = float(model.elbo((X, Y)))
-    model.fit_posterior(X, Y, refit_noise=True)
+    model.fit_posterior((X, Y), refit_noise=True)
     best = float(model.likelihood.variance.numpy())
     B, errors = whitened(X), Y - prior_mean(X, P)
     values = np.exp(np.linspace(np.log(1e-3), np.log(1.0), 2001))
@@ -449,7 +449,7 @@ def test_float32_predicts_as_float64_however_ill_conditioned(temperature, length
             temperature=temperature,
             noise_variance=1e-3,
         )
-        model.fit_posterior(X, Y, refit_noise=False)
+        model.fit_posterior((X, Y), refit_noise=False)
         mean, var = model.predict_f(Xnew)
     assert mean.dtype == var.dtype == tf.float32
     f, cov = dense(K)
@@ -500,7 +500,7 @@ def test_float32_trains_with_the_gradient_of_float64(columns, temperature, noise
 @pytest.mark.parametrize("door", ["predict_f", "predict_y", "predict_f_samples", "posterior"])
 def test_it_predicts_nothing_before_it_is_fitted(door):
     model = build()
-    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior\(X, Y\)"):
+    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior\(\(X, Y\)\)"):
         getattr(model, door)(*([] if door == "posterior" else [inputs(3)]))
 
 
@@ -603,7 +603,7 @@ def test_wrong_rows_are_named(rows, words):
 def test_wrong_flags_likelihoods_and_kernels_are_named():
     model, rows = build(), data()
     with pytest.raises(ValueError, match="refit_noise must be"):
-        model.fit_posterior(*rows, refit_noise=1)
+        model.fit_posterior(rows, refit_noise=1)
     model.objective = "elbo"
     with pytest.raises(ValueError, match="objective must be"):
         model.elbo(rows)
@@ -624,7 +624,7 @@ def test_it_is_trained_by_fit_and_then_predicts():
     before = float(model.elbo((X, Y)))
     gs.training.fit(model, (X, Y), batch_size=50, num_epochs=25, progress=False)
     assert float(model.elbo((X, Y))) > before + 20.0
-    model.fit_posterior(X, Y, refit_noise=True)
+    model.fit_posterior((X, Y), refit_noise=True)
     Xnew = inputs(50, seed=6)
     error = model.predict_f(Xnew)[0] - np.sin(2.0 * Xnew[:, :1])
     assert np.sqrt(np.mean(error**2)) < 0.2
@@ -662,3 +662,14 @@ def test_a_deep_copy_can_be_fitted():
     Xnew = inputs(5, seed=8)
     for ours, theirs in zip(copy.predict_f(Xnew), model.predict_f(Xnew), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_data_as_two_arguments_still_work_with_a_warning():
+    X, Y = data()
+    old, new = build(), build()
+    with pytest.warns(DeprecationWarning, match=r"pass one pair, fit_posterior\(\(X, Y\)\)"):
+        old.fit_posterior(X, Y, refit_noise=False)
+    new.fit_posterior((X, Y), refit_noise=False)
+    np.testing.assert_array_equal(old.weights.q_mu, new.weights.q_mu)
+    with pytest.raises(ValueError, match=r"data must be a tuple \(X \[N, D\], Y \[N, P\]\)"):
+        new.fit_posterior(X)

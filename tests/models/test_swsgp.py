@@ -283,7 +283,7 @@ def test_another_number_of_neighbors_is_another_model(rng):
 
     model, other = build(3), build(6)
     model.update_neighbors(X)
-    model.start_from_sites(X, Y)
+    model.start_from_sites((X, Y))
     other.q_mu.assign(model.q_mu)
     other.q_log_scale.assign(model.q_log_scale)
     model.set_neighbors(6)

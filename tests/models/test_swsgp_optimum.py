@@ -20,7 +20,7 @@ def fitted(weighting, N=40, **options):
     X, Y = rows(N=N)
     model = build("diag", weighting, num_data=N, **options)
     model.update_neighbors(X)
-    model.update_posterior(X, Y)
+    model.update_posterior((X, Y))
     return model, X, Y
 
 
@@ -87,7 +87,7 @@ def test_points_that_no_row_sees_stay_as_they_are():
     model = build("diag", "usage", count=2, num_data=3)
     model.update_neighbors(X)
     before = model.q_mu.numpy(), model.q_sqrt.numpy()
-    model.update_posterior(X, Y)
+    model.update_posterior((X, Y))
     unused = np.ravel(model.usage) == 0
     assert unused.any()
     for now, old in zip((model.q_mu.numpy(), model.q_sqrt.numpy()), before, strict=True):
@@ -172,10 +172,10 @@ def test_other_covariances_are_refused():
     X, Y = rows()
     for options in ({"covariance": "dense"}, {"covariance": "low_rank"}, {"union": 6}):
         with pytest.raises(ValueError, match="diag"):
-            build(**options).update_posterior(X, Y)
+            build(**options).update_posterior((X, Y))
 
 
 def test_other_likelihoods_are_refused():
     X, Y = rows()
     with pytest.raises(ValueError, match="Gaussian"):
-        build(likelihood=gpflow.likelihoods.StudentT()).update_posterior(X, Y)
+        build(likelihood=gpflow.likelihoods.StudentT()).update_posterior((X, Y))

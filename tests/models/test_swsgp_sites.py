@@ -140,7 +140,7 @@ def test_lumped_sites_of_gaussian_noise():
     model = build(mean_function=gpflow.functions.Constant([0.3]))
     sites = gaussian_sites(X, Y - 0.3)
     dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(7)
-    for found in (model.fit_sites(X, Y), model.fit_sites(dataset)):
+    for found in (model.fit_sites((X, Y)), model.fit_sites(dataset)):
         np.testing.assert_allclose(found.targets, sites[0], rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(found.precisions, sites[1], rtol=1e-8)
         mean, var, _ = dense(sites, NEW)
@@ -159,7 +159,7 @@ def test_lumped_sites_of_any_likelihood():
     X, Y = rows(N=20)
     Y = (Y > 0).astype(float)
     likelihood = gpflow.likelihoods.Bernoulli()
-    found = build(likelihood=likelihood).fit_sites(X, Y)
+    found = build(likelihood=likelihood).fit_sites((X, Y))
 
     def expected(mean, var, p):
         ones = np.ones((20, 1))
@@ -187,7 +187,7 @@ def test_many_rows_are_learned_in_one_pass():
     exact = gpflow.models.GPR((X, Y), kernel, noise_variance=NOISE)
     new = np.linspace(-2, 2, 50)[:, None]
     mean, var = (part.numpy() for part in exact.predict_f(new))
-    ours = model.fit_sites(X, Y).fused_predict_f(new)
+    ours = model.fit_sites((X, Y)).fused_predict_f(new)
     assert np.sqrt(np.mean((ours[0] - mean) ** 2 / var)) < 1.0
     assert np.sqrt(np.mean((model.predict_f(new)[0] - mean) ** 2 / var)) > 5.0
 
@@ -198,7 +198,7 @@ def test_q_starts_at_the_sites(covariance):
     model = build(covariance, num_data=60)
     model.update_neighbors(X)
     factor = None if model.q_factor is None else model.q_factor.numpy()
-    model.start_from_sites(X, Y)
+    model.start_from_sites((X, Y))
     sites = gaussian_sites(X, Y)
     np.testing.assert_allclose(model.q_mu, dense(sites, Z)[0], rtol=1e-7, atol=1e-8)
     if covariance != "dense":
@@ -213,12 +213,12 @@ def test_the_start_is_near_the_optimum():
     X, Y = rows(N=60)
     model = build("diag", "usage", num_data=60)
     model.update_neighbors(X)
-    model.update_posterior(X, Y)
+    model.update_posterior((X, Y))
     best = float(model.elbo((X, Y)))
     start = SWSGP(model.kernel, model.likelihood, points(), num_latent_gps=L, num_data=60)
     start.update_neighbors(X)
     plain = float(start.elbo((X, Y)))
-    start.start_from_sites(X, Y)
+    start.start_from_sites((X, Y))
     assert plain < float(start.elbo((X, Y))) < best
 
 

@@ -250,8 +250,8 @@ def test_closures_of_given_variables_follow_them(build, compiled):
 def test_methods_that_read_all_rows_once_take_variables():
     held = variables(NEW)
     softki, same = MINIBATCH["softki"](), MINIBATCH["softki"]()
-    softki.fit_posterior(*held)
-    same.fit_posterior(*NEW)
+    softki.fit_posterior(held)
+    same.fit_posterior(NEW)
     np.testing.assert_allclose(softki.predict_f(XNEW), same.predict_f(XNEW), rtol=1e-12)
     neighbors = gs.inducing_variables.NeighborInducingPoints(XNEW, 3)
     models = [
@@ -265,6 +265,6 @@ def test_methods_that_read_all_rows_once_take_variables():
         for _ in range(2)
     ]
     for model, data in zip(models, (held, NEW), strict=True):
-        model.update_posterior(*data)
+        model.update_posterior(data)
     np.testing.assert_allclose(models[0].q_mu, models[1].q_mu, rtol=1e-12)
     assert held[0].trainable

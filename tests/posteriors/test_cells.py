@@ -97,7 +97,7 @@ def test_after_update_cache_the_parameters_of_now_count(rng):
     )
     cells = CellPosterior(model.posterior())
     before = cells.predict_f(X)
-    model.start_from_sites(X, Y)
+    model.start_from_sites((X, Y))
     for old, new in zip(before, cells.predict_f(X), strict=True):
         np.testing.assert_array_equal(old, new)
     cells.update_cache()

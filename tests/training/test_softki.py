@@ -133,10 +133,10 @@ def test_the_noise_comes_from_rows_that_training_has_kept_back(monkeypatch):
         copy = softki()  # of the same parameters, but without rows that were kept back
         for mine, trained in zip(copy.parameters, model.parameters, strict=True):
             mine.assign(trained)
-        copy.fit_posterior(X[rows], Y[rows])
+        copy.fit_posterior((X[rows], Y[rows]))
         found.append(copy.likelihood.variance.numpy())
     assert found[0] > 1.05 * found[1]
-    model.fit_posterior(X, Y)
+    model.fit_posterior((X, Y))
     np.testing.assert_allclose(model.likelihood.variance, found[0], rtol=1e-6)
     model.fit_posterior(np.concatenate([X, X]), np.concatenate([Y, Y]))  # other rows
     assert model.likelihood.variance.numpy() < found[1]
@@ -150,11 +150,11 @@ def test_nothing_is_kept_back_or_refitted_if_told_so():
         expected = softki().elbo((X, Y)).numpy()
         assert (abs(history.elbo[0] - expected) < 1e-9) == (model is literal)
     before = literal.likelihood.variance.numpy()
-    literal.fit_posterior(X, Y, refit_noise=False)
+    literal.fit_posterior((X, Y), refit_noise=False)
     assert literal.likelihood.variance.numpy() == before
     gpflow.set_trainable(default.likelihood.variance, False)
     before = default.likelihood.variance.numpy()
-    default.fit_posterior(X, Y)
+    default.fit_posterior((X, Y))
     assert default.likelihood.variance.numpy() == before
 
 

@@ -321,7 +321,7 @@ def test_training_starts_from_sites_once(kind):
     rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
     source = {"arrays": (X, Y), "tf.data": rows, "endless": rows.repeat()}[kind]
     expected, model = swsgp(), swsgp()
-    expected.start_from_sites(X, Y)
+    expected.start_from_sites((X, Y))
     model.update_neighbors(X)
     fixed = {"optimizer": SparseSGD(0.0), "batch_size": 16 if kind == "arrays" else None}
     run(model, source, num_steps=1, **fixed)

@@ -363,7 +363,7 @@ def fit_softki(options: Options, dataset: Dataset, budget: Budget) -> Record:
 
         def fit_posterior(model: Any) -> None:
             if isinstance(model, models.SoftKI):
-                model.fit_posterior(X, Y, refit_noise=False)
+                model.fit_posterior((X, Y), refit_noise=False)
 
         monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, fit_posterior))
         data, rate = None if options["model"] == "sgpr" else (X, Y), options["learning_rate"]
@@ -412,11 +412,11 @@ def score_softki(model: models.SoftKI, dataset: Dataset, data: Data, refit_noise
     the re-fitted noise and the prior variance filled up to the kernel's.
     """
     start = time.perf_counter()
-    model.fit_posterior(*data, refit_noise=False)
+    model.fit_posterior(data, refit_noise=False)
     seconds = time.perf_counter() - start
     trained_noise = float(model.likelihood.variance.numpy())
     as_trained = score_test_rows(model, dataset)
-    model.fit_posterior(*data, refit_noise=True)
+    model.fit_posterior(data, refit_noise=True)
     noise, refitted = float(model.likelihood.variance.numpy()), score_test_rows(model, dataset)
     own, model.kernel = model.kernel, Filled(model.basis)
     filled = score_test_rows(model, dataset)

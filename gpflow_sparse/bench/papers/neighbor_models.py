@@ -112,7 +112,7 @@ def neighbor_model(
     names = ("covariance", "kl_weighting", "union")
     given = {name: options[name] for name in names if name in options}
     model = SWSGP(kernel, likelihood, points, num_data=len(X), **given)
-    model.start_from_sites(X, Y)
+    model.start_from_sites((X, Y))
     return model
 
 
@@ -137,7 +137,7 @@ def _other_scores(model: Any, data: Data, dataset: Dataset, options: Options) ->
         found.append({"title": title, **score_test_rows(predictor, dataset, _CHUNK)})
     if options.get("refit"):
         start = time.perf_counter()
-        model.update_posterior(*data)
+        model.update_posterior(data)
         seconds = {"training_seconds": time.perf_counter() - start}
         scores = score_test_rows(CachedModel(model), dataset, _CHUNK)
         found.append({"title": "the row above, then its best q", **scores, **seconds})
