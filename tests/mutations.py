@@ -125,7 +125,7 @@ def _changes(
         yield between(node.left, node.comparators[0], COMPARISONS[type(node.ops[0])])
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         if not isinstance(node.operand, ast.Constant):
-            yield span(node)[0], span(node.operand)[0], ""
+            yield span(node)[0], span(node)[0] + 1, ""
     elif isinstance(node, ast.Constant) and type(node.value) is float and node.value in CONSTANTS:
         yield *span(node), CONSTANTS[node.value]
     elif isinstance(node, ast.Slice):

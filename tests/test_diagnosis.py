@@ -692,7 +692,7 @@ def test_a_model_that_reads_its_rows_in_passes_is_looked_at_by_rows_given(source
     found = gs.diagnostics(model, rows)
     held = gs.diagnostics(BasisGPR(rows, model.basis, noise_variance=0.2))
     assert found["bound"]["elbo"] is None
-    assert found["notes"]["bound.elbo"].startswith("the model reads its rows in passes")
+    assert found["notes"]["bound.elbo"].startswith("the model reads its rows from a dataset")
     np.testing.assert_allclose(
         found["calibration"]["pit_mean"], held["calibration"]["pit_mean"], rtol=1e-9
     )

@@ -247,6 +247,7 @@ def test_two_layers_follow_steps_that_one_layer_smooths(tmp_path, capsys):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_digits_are_told_apart_by_few_patches(tmp_path, capsys):
     example = load_example("convolutional")
     figure = tmp_path / "convolutional.png"

@@ -343,7 +343,7 @@ class SWSGP(VariationalModel):
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> SparsePosterior:
         """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        arguments = (self.kernel, self.inducing_variable, self.q_mu, _LiveSqrt(self))
+        arguments = (self.kernel, self.inducing_variable, self.q_mu, LiveSqrt(self))
         options: dict[str, Any] = {
             "mean_function": self.mean_function,
             "precompute_cache": precompute_cache,
@@ -448,8 +448,12 @@ class SWSGP(VariationalModel):
         swsgp_checks.require_components(self)
 
 
-class _LiveSqrt(tf.Module):
-    """The current ``q_sqrt`` of a model; a module, so that exports find its variables."""
+class LiveSqrt(tf.Module):
+    """
+    The current ``q_sqrt`` of a model; a module, so that exports find its variables.
+
+    No underscore before the name: TensorFlow refuses it for a module that is made in a graph.
+    """
 
     def __init__(self, model: SWSGP) -> None:
         super().__init__()

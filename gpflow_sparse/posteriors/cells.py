@@ -51,11 +51,15 @@ class CellPosterior(SparsePosterior):
                 "posterior must be a NeighborPosterior, as gs.models.SWSGP.posterior() gives for a "
                 f"kernel with one output; got {type(posterior).__name__}."
             )
-        super().__init__(posterior.kernel, posterior.X_data, mean_function=posterior.mean_function)
-        self.jitter = posterior.jitter
         self._posterior = posterior
         self._num_cached = checks.require_count(num_cached, "num_cached")
-        self.update_cache(PrecomputeCacheType.TENSOR)
+        super().__init__(
+            posterior.kernel,
+            posterior.X_data,
+            mean_function=posterior.mean_function,
+            precompute_cache=PrecomputeCacheType.TENSOR,
+            jitter=posterior.jitter,
+        )
 
     @property
     def input_dim(self) -> int | None:

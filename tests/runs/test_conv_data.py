@@ -94,7 +94,7 @@ def test_a_run_on_images_standardizes_by_channel_and_any_other_by_column(tmp_pat
     assert gray.image_shape == (3, 9, 1)
     back, _ = original_units(gray, gray.train)
     assert all(np.isclose(X, row).all(axis=1).any() for row in back[:5])
-    with pytest.raises(ValueError, match="image_shape 4,9,1 is of 36 numbers, but my has 27"):
+    with pytest.raises(ValueError, match="image_shape 4,9,1 has 36 values, but my has 27"):
         load_data(RunConfig(**options, method="conv-svgp", image_shape="4,9"))
 
 
