@@ -78,6 +78,7 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, here, rng, tmp_path):
     assert last_json(run("evaluate", "--model", "run", "--data", "turned.csv")[1])["rmse"] == first
 
 
+@pytest.mark.nightly
 def test_a_smooth_table_is_fitted_with_the_defaults(run, tmp_path):
     """Noise-free and nearly linear: starting hyperparameters once ran away here."""
     X = np.random.default_rng(0).normal(size=(80, 3))
@@ -206,6 +207,7 @@ def test_images_are_classified_and_drawn(run, rng, tmp_path):
     assert np.mean(columns["class"] == labels) >= 0.8
 
 
+@pytest.mark.nightly
 def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
     write_images(tmp_path / "my.npz", rng)
     options = ["--data", "my.npz", "--task", "classification", "--method", "conv-solvegp"]

@@ -179,6 +179,7 @@ def test_a_baseline_that_fails_is_reported_and_costs_nothing(run, here, monkeypa
         assert "the run in new is complete: nothing to resume" in err
 
 
+@pytest.mark.nightly
 def test_a_run_that_ends_during_its_baseline_is_usable_and_goes_on(run, here, monkeypatch):
     with monkeypatch.context() as patch:
         failing_baseline(patch, KeyboardInterrupt())
@@ -313,6 +314,7 @@ def test_a_report_does_not_replace_pictures_of_a_run_nor_the_other_way_round(tmp
         ]
 
 
+@pytest.mark.nightly
 def test_every_picture_of_images_is_known_as_one_of_the_run(run, rng, tmp_path):
     write_images(tmp_path / "my.npz", rng)
     options = ["--data", "my.npz", "--task", "classification", "--method", "conv-svgp"]

@@ -27,6 +27,7 @@ def load_example(stem):
     return module
 
 
+@pytest.mark.nightly
 def test_solvegp_prints_finite_bounds_below_the_evidence_and_draws(tmp_path, capsys):
     example = load_example("solvegp")
     figure = tmp_path / "solvegp.png"
@@ -73,6 +74,7 @@ def test_the_mean_only_set_keeps_the_covariance_of_the_prior():
     assert np.abs(model.q_sqrt[0][0] - np.eye(config.num_inducing)).max() > 1e-3
 
 
+@pytest.mark.nightly
 def test_odvgp_improves_the_mean_and_leaves_the_variance(tmp_path, capsys):
     example = load_example("odvgp")
     figure = tmp_path / "odvgp.png"
@@ -153,6 +155,7 @@ def test_the_share_of_the_leading_eigenfunctions_is_what_a_basis_of_them_says():
     np.testing.assert_allclose(errors["grief"][1, list(sizes).index(5)], error)
 
 
+@pytest.mark.nightly
 def test_both_bases_serve_both_kinds_of_observations(tmp_path, capsys):
     example = load_example("basis")
     figure = tmp_path / "basis.png"
@@ -192,6 +195,7 @@ def test_qsgp_shows_what_augmentation_does_and_learns_a_function(tmp_path, capsy
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_softki_is_better_calibrated_by_rows_that_its_points_have_not_seen(tmp_path, capsys):
     example = load_example("softki")
     figure = tmp_path / "softki.png"
@@ -230,6 +234,7 @@ def test_the_relevance_vectors_are_few_and_enough(tmp_path, capsys):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_two_layers_follow_steps_that_one_layer_smooths(tmp_path, capsys):
     example = load_example("deep")
     figure = tmp_path / "deep.png"
@@ -274,6 +279,7 @@ def test_pictures_side_by_side_are_where_they_should_be():
     assert np.isnan(shown).sum() == 40 - 16
 
 
+@pytest.mark.nightly
 def test_swsgp_follows_a_surface_that_is_too_rough_for_few_points(tmp_path, capsys):
     example = load_example("swsgp")
     figure = tmp_path / "swsgp.png"

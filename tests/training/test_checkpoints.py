@@ -114,6 +114,7 @@ def test_a_killed_run_ends_with_the_same_bits(name, gamma, tmp_path):
     assert (np.diff(resumed.seconds) > 0).all()
 
 
+@pytest.mark.nightly
 def test_random_draws_of_the_likelihood_are_repeated(tmp_path):
     """Softmax draws from the latent functions in every step."""
     options = {"batch_size": 16, "checkpoint_every": 5, "deterministic": True}
@@ -124,6 +125,7 @@ def test_random_draws_of_the_likelihood_are_repeated(tmp_path):
     assert bits(other) != bits(model)
 
 
+@pytest.mark.nightly
 def test_random_draws_do_not_come_again_after_each_checkpoint(tmp_path):
     """Nothing moves, so only the draws tell one step from another."""
     still = {"optimizer": adam(0.0), "checkpoint_every": 4, "deterministic": True}
@@ -131,6 +133,7 @@ def test_random_draws_do_not_come_again_after_each_checkpoint(tmp_path):
     assert len(set(history.elbo)) == 12
 
 
+@pytest.mark.nightly
 def test_datasets_find_their_place_again(tmp_path):
     def source():
         tf.random.set_seed(0)  # half of the seed of `shuffle`
@@ -155,6 +158,7 @@ def test_datasets_find_their_place_again(tmp_path):
     assert bits(again) == bits(model)
 
 
+@pytest.mark.nightly
 def test_early_stopping_remembers_across_a_kill(tmp_path):
     def stopping():
         return [EarlyStopping(every=5, patience=2, min_delta=1e9)]
@@ -390,6 +394,7 @@ def test_a_full_disk_is_warned_of_and_training_goes_on(tmp_path, monkeypatch):
     assert history.num_steps == 3
 
 
+@pytest.mark.nightly
 def test_the_memory_of_a_callback_must_be_plain_if_it_is_to_be_kept(tmp_path):
     class Remembering:
         def __init__(self, memory):
