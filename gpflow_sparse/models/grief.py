@@ -55,7 +55,7 @@ class GRIEF(WeightSpaceModel):
     - "original": weights of the eigenfunctions, eq. (11) of the paper; O(p^3) per evaluation for
       any N.
     - "rotated": weights of their linear combinations that are orthogonal on the data; O(p). This is
-    another family of kernels, which shares only the unit weights with the first.
+      another family of kernels, which shares only the unit weights with the first.
 
     Maximizing over so many weights overfits: :meth:`sample_posterior` integrates them out.
     All priors and noise are in the units of Y. ``docs/errata.md`` lists departures from the paper.
