@@ -13,7 +13,7 @@ from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.layer import LayerPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws
-from gpflow_sparse.validation import checks
+from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 Moments = tuple[tf.Tensor, tf.Tensor]
@@ -268,7 +268,9 @@ class DeepPosterior(SparsePosterior):
         return FunctionDraws([ComposedPaths(self.layers, chains)], None, self.input_dim)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        """The model checks the kernel of each layer, for the inputs of that layer."""
+        """Refuse inputs that the first kernel cannot read; the model checks the other layers."""
+        if self.layers[0].grid is None:
+            component_checks.require_kernel(self.layers[0].posterior.kernel, num_columns)
 
 
 class ComposedPaths(tf.Module):
