@@ -42,7 +42,15 @@ _NEW_PLACES = {
         "patch_sums": "kernels.convolutional",
         "covariances.patch_sums": "kernels.convolutional",
         "inference.noise_profile": "inference.rotation",
+        "models.conv_layer": "models.layers",
+        "models.guarded": "models.base",
+        "models.minibatch": "models.base",
+        "models.orthogonal": "models.solvegp",
+        "models.row_streaming": "models.held_data",
         "models.weight_space": "models.basis",
+        "posteriors.composed": "posteriors.deep",
+        "posteriors.draws": "posteriors.pathwise",
+        "posteriors.residual": "posteriors.pathwise",
         "posteriors.type_one": "models.grief",
         "bases.eigensystems": "bases.grid_eigenfunctions",
         "bases.grids": "bases.product",
@@ -52,6 +60,8 @@ _NEW_PLACES = {
         "training.row_steps": "training.sparse",
     }.items()
 }
+# Classes that have another name today, found under the old one in modules that moved.
+_RENAMED = {"GuardedModel": "SparseGPModel", "MinibatchModel": "VariationalModel"}
 
 
 class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -68,7 +78,7 @@ class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         new = _NEW_PLACES[module.__name__]
         warnings.warn(f"{module.__name__} is now {new}", DeprecationWarning, stacklevel=2)
         found = importlib.import_module(new)
-        module.__dict__["__getattr__"] = functools.partial(getattr, found)
+        module.__dict__["__getattr__"] = lambda name: getattr(found, _RENAMED.get(name, name))
         module.__dict__["__all__"] = [name for name in dir(found) if name[0] != "_"]
 
 

@@ -150,3 +150,18 @@ def test_modules_that_moved_are_found_under_their_old_names():
         assert all(getattr(found, name) is getattr(there, name) for name in public)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("gpflow_sparse.nowhere")
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("models.guarded", "GuardedModel", "SparseGPModel"),
+        ("models.minibatch", "MinibatchModel", "VariationalModel"),
+        ("models.orthogonal", "OrthogonalModel", "OrthogonalModel"),
+    ],
+)
+def test_base_classes_are_found_under_their_old_names(module, old, new):
+    sys.modules.pop(f"gpflow_sparse.{module}", None)
+    with pytest.warns(DeprecationWarning, match=rf"{module} is now"):
+        moved = importlib.import_module(f"gpflow_sparse.{module}")
+    assert getattr(moved, old).__name__ == new
