@@ -78,7 +78,11 @@ class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         new = _NEW_PLACES[module.__name__]
         warnings.warn(f"{module.__name__} is now {new}", DeprecationWarning, stacklevel=2)
         found = importlib.import_module(new)
-        module.__dict__["__getattr__"] = lambda name: getattr(found, _RENAMED.get(name, name))
+
+        def today(name: str) -> Any:
+            return getattr(found, _RENAMED.get(name, name))
+
+        module.__dict__["__getattr__"] = today
         module.__dict__["__all__"] = [name for name in dir(found) if name[0] != "_"]
 
 
