@@ -74,9 +74,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         :raises ValueError: for inputs of another rank or D, not finite, and indices out of range.
         """
         X = self._require_inputs(X)
-        if indices is not None:
-            indices = _require_indices(indices, self.num_basis)
-        return self._columns(X, indices)
+        return self._columns(X, None if indices is None else self._require_indices(indices))
 
     def features(self, X: Any, precomputed: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
         """
@@ -111,7 +109,7 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         :return: ``[k, l]``, of the identity unless a subclass overrides this.
         :raises ValueError: for indices that are not integers from 0 to m - 1.
         """
-        return self._prior_precision(self._require_chosen(i, "i"), self._require_chosen(j, "j"))
+        return self._prior_precision(self._require_indices(i, "i"), self._require_indices(j, "j"))
 
     def precision_diagonal(self, indices: Any = None) -> tf.Tensor:
         """
@@ -119,12 +117,12 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
 
         :raises ValueError: for indices that are not integers from 0 to m - 1.
         """
-        return self._precision_diagonal(self._require_chosen(indices, "indices"))
+        return self._precision_diagonal(self._require_indices(indices))
 
     @property
     def numbers_per_row(self) -> int:
         """Approximate number of elements that :meth:`features` computes for one row of X."""
-        return self.num_basis
+        return 2 * self.num_basis
 
     @property
     def input_dim(self) -> int | None:
@@ -142,8 +140,8 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         :meth:`__call__` for checked inputs.
 
         :param X: ``[N, D]`` of :attr:`dtype`; N may be unknown while tracing.
-        :param indices: ``[k]`` of int32 or int64, in any order and with repeats (QSGP joins two
-            draws); k may be unknown while tracing. None for all functions in order.
+        :param indices: ``[k]`` of int64, in any order and with repeats (QSGP joins two draws); k
+            may be unknown while tracing. None for all functions in order.
         :return: ``[N, k]`` or ``[N, m]`` of :attr:`dtype`, at a cost that does not grow with m if
             there are indices.
         """
@@ -161,11 +159,32 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         """:meth:`precision_diagonal` for checked ``indices [k]`` of int64."""
         return tf.ones(tf.shape(indices), self.dtype)
 
-    def _require_chosen(self, indices: Any, name: str) -> tf.Tensor:
-        """Indices ``[k]`` of int64; all of them for None."""
-        if indices is None:
+    def _require_indices(self, value: Any, name: str = "indices") -> tf.Tensor:
+        """
+        Indices of functions, ``[k]`` of int64; all of them for None. Values that are unknown while
+        tracing are checked when the graph runs.
+        """
+        if value is None:
             return tf.range(self.num_basis, dtype=tf.int64)
-        return tf.cast(_require_indices(indices, self.num_basis, name), tf.int64)
+        try:
+            indices = tf.convert_to_tensor(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} must be integers of shape [k]: {error}") from error
+        if not indices.dtype.is_integer or indices.shape.rank != 1:
+            raise ValueError(
+                f"{name} must be integers of shape [k], got "
+                f"{indices.dtype.name} of shape {tuple(indices.shape)}."
+            )
+        m, known = self.num_basis, tf.get_static_value(indices)
+        message = f"{name} must be from 0 to {m - 1}, the number of functions less one"
+        if known is not None and known.size and not 0 <= known.min() <= known.max() < m:
+            raise ValueError(f"{message}; got {known.min()} to {known.max()}.")
+        indices = tf.cast(indices, tf.int64)
+        if known is None:
+            inside = tf.reduce_all((indices >= 0) & (indices < m))
+            with tf.control_dependencies([tf.debugging.assert_equal(inside, True, message)]):
+                return tf.identity(indices)
+        return indices
 
     def _require_inputs(self, X: Any) -> tf.Tensor:
         X = checks.require_matrix(X, "X", self.dtype)
@@ -192,28 +211,3 @@ def float_type(kernel: Kernel) -> tf.DType:
     """Float type of the parameters of a kernel; GPflow's default for a kernel without any."""
     types = (p.dtype for p in kernel.parameters if p.dtype.is_floating)
     return tf.as_dtype(next(types, gpflow.default_float()))
-
-
-def _require_indices(value: Any, num_basis: int, name: str = "indices") -> tf.Tensor:
-    """Integers ``[k]`` from 0 to ``num_basis - 1``, checked when the graph runs if not before."""
-    try:
-        indices = tf.convert_to_tensor(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be integers of shape [k]: {error}") from error
-    if not indices.dtype.is_integer or indices.shape.rank != 1:
-        raise ValueError(
-            f"{name} must be integers of shape [k], got "
-            f"{indices.dtype.name} of shape {tuple(indices.shape)}."
-        )
-    message = f"{name} must be from 0 to {num_basis - 1}, the number of functions less one"
-    known = tf.get_static_value(indices)
-    if known is not None:
-        if known.size and not 0 <= known.min() <= known.max() < num_basis:
-            raise ValueError(f"{message}; got {known.min()} to {known.max()}.")
-        return indices
-    limit = tf.cast(num_basis, indices.dtype)
-    inside = tf.debugging.assert_equal(
-        tf.reduce_all((indices >= 0) & (indices < limit)), True, message=message
-    )
-    with tf.control_dependencies([inside]):
-        return tf.identity(indices)

@@ -83,32 +83,27 @@ class RandomFourier(FiniteBasis):
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         inputs = self._scaled_inputs(X)  # [N, D]
-        W = self._frequencies(inputs, None)  # [m / 2, D]
+        W = self._frequencies(inputs, tf.range(self.num_basis // 2, dtype=tf.int64))  # [m / 2, D]
         angles = tf.linalg.matmul(W, inputs, transpose_b=True)  # [m / 2, N]
         # rows of a pair are whole rows of memory: twice as fast as pairs of columns
         pairs = tf.stack([tf.cos(angles), tf.sin(angles)], axis=1)  # [m / 2, 2, N]
-        return self._scale() * tf.reshape(pairs, [self.num_basis, -1])
+        scale = tf.sqrt(2.0 * self.kernel.variance / self.num_basis)
+        return scale * tf.reshape(pairs, [self.num_basis, -1])
 
-    def columns_at(
-        self, inputs: Sequence[tf.Tensor], indices: tf.Tensor, weights: tf.Tensor | None = None
-    ) -> list[tf.Tensor]:
+    def columns_at(self, inputs: Sequence[tf.Tensor], indices: tf.Tensor) -> list[tf.Tensor]:
         """
         Chosen columns at several sets of inputs, each frequency hashed once.
 
         :param inputs: sets of inputs ``X [N, D]``, checked by the caller.
         :param indices: ``[k]``, checked too.
-        :param weights: ``[k]``, factors of the columns; None for 1.
         :return: ``[N, k]`` for each set.
         """
         inputs = [self._scaled_inputs(X) for X in inputs]
         W = self._frequencies(inputs[0], indices // 2)  # [k, D]
         # a sine is a cosine a quarter turn later: one function per column, not two
         turn = 0.5 * math.pi * tf.cast(indices % 2, W.dtype)
-        scale = self._scale() if weights is None else self._scale() * weights
+        scale = tf.sqrt(2.0 * self.kernel.variance / self.num_basis)
         return [scale * tf.cos(tf.linalg.matmul(x, W, transpose_b=True) - turn) for x in inputs]
-
-    def _scale(self) -> tf.Tensor:
-        return tf.sqrt(2.0 * self.kernel.variance / self.num_basis)
 
     def _scaled_inputs(self, X: tf.Tensor) -> tf.Tensor:
         """The columns ``[N, D]`` that the kernel reads, over its lengthscales."""
@@ -127,97 +122,76 @@ class RandomFourier(FiniteBasis):
             self._input_dim = X.shape[1]
         return self.kernel.scale(self.kernel.slice(X, None)[0])
 
-    def _frequencies(self, inputs: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """Frequencies for unit lengthscales, ``[m / 2, D]``, or those at ``indices [k, D]``."""
-        count = self.num_basis // 2
-        make = orthogonal_frequencies if self.orthogonal else hashed_frequencies
-        rows = tf.range(count, dtype=tf.int64) if indices is None else tf.cast(indices, tf.int64)
-        return make(self._degrees, self.seed, rows, inputs.shape[1], inputs.dtype)
+    def _frequencies(self, inputs: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        return hashed_frequencies(
+            self._degrees,
+            self.seed,
+            indices,
+            inputs.shape[1],
+            inputs.dtype,
+            orthogonal=self.orthogonal,
+        )
 
 
 def hashed_frequencies(
-    degrees: float, seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
+    degrees: float,
+    seed: int,
+    indices: tf.Tensor,
+    num_columns: int,
+    dtype: tf.DType,
+    *,
+    orthogonal: bool = False,
 ) -> tf.Tensor:
     """
     Draws from the spectral density of a kernel with unit lengthscales that belong to
-    ``(seed, index)``, in O(k D): lanes 0 to D - 1 of
-    :func:`gpflow_sparse.numerics.counters.normals` over the root of the mean square of the next
-    ``degrees`` lanes.
+    ``(seed, index)``.
+
+    A Student's t is a normal over the root of the mean square of ``degrees`` other normals. In
+    :func:`gpflow_sparse.numerics.counters.normals` the normal takes lanes 0 to D - 1, the others
+    the next ``degrees`` lanes. Time O(k D).
+
+    With ``orthogonal`` the direction of the normal is a row of :func:`_orthogonal_directions`, and
+    its length the norm of D normals in the lanes after those: each frequency alone has the same
+    distribution. Time O(D^3) for every block of D indices with a chosen one.
 
     :param degrees: see :func:`spectral_degrees`.
     :param indices: ``[k]``, of int64.
     :return: ``[k, D]``.
     """
-    normals = counters.normals(seed, indices, num_columns, dtype)
-    return normals * _radial_factor(degrees, seed, indices, num_columns, dtype)
+    num_others = 0 if degrees == math.inf else int(degrees)
+    if orthogonal:
+        radii = counters.normals(seed, indices, num_columns, dtype, num_columns + num_others)
+        lengths = tf.norm(radii, axis=1, keepdims=True)
+        normals = _orthogonal_directions(seed, indices, num_columns, dtype) * lengths
+    else:
+        normals = counters.normals(seed, indices, num_columns, dtype)
+    if not num_others:
+        return normals
+    others = counters.normals(seed, indices, num_others, dtype, num_columns)  # none of them is 0
+    return normals * tf.math.rsqrt(tf.reduce_mean(tf.square(others), axis=1, keepdims=True))
 
 
-def orthogonal_frequencies(
-    degrees: float, seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
+def _orthogonal_directions(
+    seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
 ) -> tf.Tensor:
     """
-    As :func:`hashed_frequencies`, with directions that are orthogonal in blocks of D indices.
-
-    Each alone has the same distribution. The directions of block b are the rows of Q of the QR
-    decomposition of the D x D normals of its indices, ``b D`` to ``b D + D - 1``, lanes 0 to
-    D - 1; the length of a row is the norm of D normals, the lanes after those of
-    :func:`hashed_frequencies`, in place of its own. O(D^3) for every block with a chosen index.
+    Unit vectors ``[k, D]``: those of block b, the indices ``b D`` to ``b D + D - 1``, are the rows
+    of Q of the QR decomposition of the D x D normals in lanes 0 to D - 1 of these indices.
     """
     blocks, position = tf.unique(indices // num_columns)  # [B], [k]
-    members = tf.reshape(
-        blocks[:, None] * num_columns + tf.range(num_columns, dtype=tf.int64), [-1]
-    )
-    normals = counters.normals(seed, members, num_columns, dtype)
+    members = blocks[:, None] * num_columns + tf.range(num_columns, dtype=tf.int64)  # [B, D]
+    normals = counters.normals(seed, tf.reshape(members, [-1]), num_columns, dtype)
     Q, R = tf.linalg.qr(tf.reshape(normals, [-1, num_columns, num_columns]))  # [B, D, D]
     # uniform over rotations only with R's diagonal made positive
-    negative = tf.linalg.diag_part(R)[:, None, :] < 0.0
-    Q = tf.where(negative, -Q, Q)
-    place = tf.cast(position, tf.int64) * num_columns + indices % num_columns
-    directions = tf.gather(tf.reshape(Q, [-1, num_columns]), place)  # [k, D]
-    first = num_columns + _num_chi_square(degrees)
-    lengths = tf.norm(
-        counters.normals(seed, indices, num_columns, dtype, first), axis=1, keepdims=True
-    )
-    return directions * lengths * _radial_factor(degrees, seed, indices, num_columns, dtype)
-
-
-def _radial_factor(
-    degrees: float, seed: int, indices: tf.Tensor, num_columns: int, dtype: tf.DType
-) -> tf.Tensor:
-    """``sqrt(degrees / chi^2)``, ``[k, 1]``, which makes a Student's t of a normal."""
-    count = _num_chi_square(degrees)
-    if not count:
-        return tf.ones([1, 1], dtype)
-    # none of them is 0, see `counters.uniforms`
-    normals = counters.normals(seed, indices, count, dtype, num_columns)
-    return tf.math.rsqrt(tf.reduce_mean(tf.square(normals), axis=1, keepdims=True))
-
-
-def _num_chi_square(degrees: float) -> int:
-    """Degrees of freedom of the chi-square variable, 0 for a normal."""
-    return 0 if degrees == math.inf else int(degrees)
-
-
-def standard_frequencies(
-    degrees: float, count: int, num_columns: int, generator: np.random.Generator
-) -> np.ndarray:
-    """
-    Draws from the density of :func:`hashed_frequencies` by NumPy's generator.
-
-    :param degrees: see :func:`spectral_degrees`.
-    :return: ``[count, D]``, float64.
-    """
-    frequencies = generator.normal(size=(count, num_columns))
-    if degrees < math.inf:
-        frequencies = frequencies / np.sqrt(generator.chisquare(degrees, size=(count, 1)) / degrees)
-    return frequencies
+    Q = tf.where(tf.linalg.diag_part(R)[:, None, :] < 0.0, -Q, Q)
+    return tf.gather_nd(Q, tf.stack([tf.cast(position, tf.int64), indices % num_columns], axis=1))
 
 
 def draw_frequencies(
     kernel: kernels.Kernel, count: int, num_columns: int, generator: np.random.Generator
 ) -> np.ndarray:
     """
-    Draws from the spectral density of a kernel with its own lengthscales.
+    Draws from the spectral density of a kernel with its own lengthscales, by NumPy's generator.
 
     That of a Product is the density of a sum of independent frequencies, one of each part; a
     Constant has the frequency 0.
@@ -228,15 +202,16 @@ def draw_frequencies(
     """
     found = np.zeros((count, num_columns))
     if type(kernel) is kernels.Product:
-        return sum(
-            (draw_frequencies(part, count, num_columns, generator) for part in kernel.kernels),
-            found,
-        )
+        for part in kernel.kernels:
+            found += draw_frequencies(part, count, num_columns, generator)
+        return found
     if type(kernel) is kernels.Constant:
         return found
     degrees = spectral_degrees(kernel)
     columns = np.arange(num_columns)[kernel.active_dims]
-    drawn = standard_frequencies(degrees, count, len(columns), generator)
+    drawn = generator.normal(size=(count, len(columns)))
+    if degrees < math.inf:
+        drawn /= np.sqrt(generator.chisquare(degrees, size=(count, 1)) / degrees)
     np.add.at(found.T, columns, (drawn / np.asarray(kernel.lengthscales)).T)
     return found
 

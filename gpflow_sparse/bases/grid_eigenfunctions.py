@@ -6,7 +6,7 @@ eigenvalues, the basis of products of their eigenfunctions, and bases with other
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -27,21 +27,11 @@ _CLEAR = 1e-6
 _RESOLUTION = 1e9
 
 
-class Eigensystem(NamedTuple):
-    """Eigensystem of ``k_i`` on the nodes of one column, in float64, largest eigenvalue first."""
-
-    log_eigenvalues: tf.Tensor
-    """``[m]``; ``-inf`` where the eigenvalue is lost to rounding."""
-    table: tf.Tensor
-    """``[m, m]``: ``k_i(x, nodes) table`` are the scaled eigenfunctions at x; columns of lost
-    eigenvalues are zero."""
-
-
 def eigensystem(
     factors: ProductFactors, column: int, nodes: np.ndarray, shares: np.ndarray | None
-) -> Eigensystem:
+) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Eigenvalues and scaled eigenvectors ``q / sqrt(lam)`` of ``K = k_i(nodes, nodes)``.
+    Eigensystem of ``K = k_i(nodes, nodes)``, in float64, largest eigenvalue first.
 
     With shares ``omega`` the matrix is ``D^1/2 K D^1/2``, ``D = m diag(omega)``, and ``D^1/2 q``
     takes the place of q: its spectrum is that of the measure that omega stands for. The computed
@@ -51,27 +41,25 @@ def eigensystem(
     the perturbation formula over all eigenvectors, the lost ones included. Time O(m^3).
 
     :param shares: ``[m]``, positive, with sum 1; None for the matrix as it is.
+    :return: logarithms of the eigenvalues ``[m]``, ``-inf`` where one is lost to rounding; and the
+        table of ``q / sqrt(lam)``, ``[m, m]``, whose columns are zero there: ``k_i(x, nodes)
+        table`` are the scaled eigenfunctions at x.
     """
     size = len(nodes)
     u = tf.constant(nodes, tf.float64)
+    roots = tf.constant(np.ones(size) if shares is None else np.sqrt(size * shares), tf.float64)
     K = factors.factor(column, u, u)
     K = linalg.require_finite(
         0.5 * (K + tf.transpose(K)),
         f"The covariance of column {column} on the grid must be finite, look at the parameters of "
         "the kernel: its lengthscales may be NaN or have underflowed to zero",
     )
-    roots = None if shares is None else tf.constant(np.sqrt(size * shares), tf.float64)
-    if roots is not None:
-        K = roots[:, None] * K * roots[None, :]
-    ascending, vectors = tf.linalg.eigh(K)
+    ascending, vectors = tf.linalg.eigh(roots[:, None] * K * roots[None, :])
     lam, Q = tf.reverse(ascending, [0]), _with_signs(tf.reverse(vectors, [1]))
     kept = tf.stop_gradient(lam > size * factors.precision(column, tf.float64) * lam[0])
     safe = tf.where(kept, lam, tf.ones_like(lam))  # no division by zero, nor its gradient
-    table = tf.where(kept, Q / tf.sqrt(safe), tf.zeros_like(Q))
-    if roots is not None:
-        table = roots[:, None] * table
-    nothing = tf.constant(-np.inf, tf.float64)
-    return Eigensystem(tf.where(kept, tf.math.log(safe), nothing), table)
+    table = roots[:, None] * tf.where(kept, Q / tf.sqrt(safe), tf.zeros_like(Q))
+    return tf.where(kept, tf.math.log(safe), tf.constant(-np.inf, tf.float64)), table
 
 
 def _with_signs(Q: tf.Tensor) -> tf.Tensor:
@@ -84,11 +72,10 @@ def _with_signs(Q: tf.Tensor) -> tf.Tensor:
     does not change with the parameters.
     """
     sizes = tf.abs(Q)
-    clear = sizes > _CLEAR * tf.reduce_max(sizes, axis=0)
-    from_end = tf.argmax(tf.reverse(tf.cast(clear, tf.int32), [0]), axis=0, output_type=tf.int32)
-    last = tf.shape(Q)[0] - 1 - from_end
-    chosen = tf.one_hot(last, tf.shape(Q)[0], axis=0, dtype=Q.dtype)  # [m, m]
-    return Q * tf.stop_gradient(tf.sign(tf.reduce_sum(chosen * Q, axis=0)))
+    rows = tf.range(tf.shape(Q)[0])[:, None]
+    last = tf.reduce_max(tf.where(sizes > _CLEAR * tf.reduce_max(sizes, axis=0), rows, 0), axis=0)
+    signs = tf.sign(tf.gather(tf.transpose(Q), last, batch_dims=1))  # [m]
+    return Q * tf.stop_gradient(signs)
 
 
 def top_products(log_spectra: Sequence[np.ndarray], count: int) -> np.ndarray:
@@ -115,7 +102,8 @@ def top_products(log_spectra: Sequence[np.ndarray], count: int) -> np.ndarray:
             # all of these with the leading entry are `count` products already
             spectrum = spectrum[spectrum >= values.min() - values.max()]
         products = (values[:, None] + spectrum[None, :]).ravel()
-        kept = _largest(products, count)  # prefixes in lexicographic order, and so are these
+        # prefixes are in lexicographic order, and so are these; of ties the first ones are taken
+        kept = np.sort(np.argsort(-products, kind="stable")[:count])
         values = products[kept]
         parents.append(kept // len(spectrum))
         columns.append(kept % len(spectrum))
@@ -172,16 +160,6 @@ def _as_integers(log_spectra: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Logarithms relative to the leading entry, in whole units; infinite ones left out."""
     kept = [np.asarray(s)[np.isfinite(s)] for s in log_spectra]
     return [np.rint((s - s[0]) * _RESOLUTION).astype(np.int64) for s in kept]
-
-
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Positions of the ``count`` largest values in ascending order; of ties, the first ones."""
-    if len(values) <= count:
-        return np.arange(len(values))
-    threshold = np.partition(values, len(values) - count)[len(values) - count]
-    above = np.flatnonzero(values > threshold)
-    ties = np.flatnonzero(values == threshold)[: count - len(above)]
-    return np.sort(np.concatenate([above, ties]))
 
 
 class GridEigenfunctions(FiniteBasis):
@@ -261,7 +239,7 @@ class GridEigenfunctions(FiniteBasis):
 
     def precompute(self) -> tuple[tf.Tensor, ...]:
         """The scaled eigenvectors of each column; O(sum m_i^3), in float64."""
-        return tuple(system.table for system in self._systems())
+        return tuple(table for _, table in self._systems())
 
     def refresh(self) -> bool:
         """
@@ -276,11 +254,8 @@ class GridEigenfunctions(FiniteBasis):
             raise ValueError("refresh must be called outside of tf.function.")
         spectra = self._spectra()
         found = top_products(spectra, self.num_basis)
-        # the index of an eigenfunction lost to rounding, which is zero, in place of missing ones
-        lost = np.zeros([1, len(spectra)], np.int32)
-        for i, spectrum in enumerate(spectra):
-            if not lost.any() and not np.isfinite(spectrum).all():
-                lost[0, i] = np.flatnonzero(~np.isfinite(spectrum))[0]
+        # in place of missing ones a product of eigenfunctions lost to rounding, which is zero
+        lost = np.array([[np.argmin(np.isfinite(s)) for s in spectra]], np.int32)
         missing = self.num_basis - len(found)
         indices = np.concatenate([found, np.repeat(lost, missing, axis=0)])
         if np.array_equal(indices, self.indices.numpy()):
@@ -294,11 +269,8 @@ class GridEigenfunctions(FiniteBasis):
 
     def log_eigenvalues(self) -> tf.Tensor:
         """``log prod_i lam_i [p]`` of the unit-variance kernel, in float64."""
-        logs = [
-            tf.gather(system.log_eigenvalues, self.indices[:, i])
-            for i, system in enumerate(self._systems())
-        ]
-        return tf.add_n(logs)
+        systems = enumerate(self._systems())
+        return tf.add_n([tf.gather(logs, self.indices[:, i]) for i, (logs, _) in systems])
 
     def explained_variance(self) -> float:
         """
@@ -307,8 +279,7 @@ class GridEigenfunctions(FiniteBasis):
         """
         with tf.init_scope():
             kept = tf.reduce_logsumexp(self.log_eigenvalues())
-            total = sum(float(np.log(len(self.grid[i]))) for i in self._factors().columns)
-            return float(tf.exp(kept - total))
+            return float(tf.exp(kept - sum(np.log(len(self.grid[i])) for i in self._used)))
 
     def complete_multiplets(self) -> int:
         """
@@ -321,11 +292,8 @@ class GridEigenfunctions(FiniteBasis):
     def fraction_outside(self, X: Any) -> float:
         """The share of rows of ``X [N, D]`` outside of the grid, where all functions decay."""
         X = self._require_inputs(X).numpy()
-        columns = self._factors().columns
-        low = np.array([self.grid[i][0] for i in columns])
-        high = np.array([self.grid[i][-1] for i in columns])
-        inside = (X[:, columns] >= low) & (X[:, columns] <= high)
-        return float(1.0 - inside.all(axis=1).mean())
+        inside = [(self.grid[i][0] <= X[:, i]) & (X[:, i] <= self.grid[i][-1]) for i in self._used]
+        return float(1.0 - np.all(inside, axis=0).mean())
 
     @property
     def numbers_per_row(self) -> int:
@@ -385,16 +353,13 @@ class GridEigenfunctions(FiniteBasis):
             )
         return factors
 
-    def _systems(self) -> list[Eigensystem]:
+    def _systems(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         factors = self._factors()
-        shares = self.grid_weights
-        return [
-            eigensystem(factors, i, self.grid[i], None if shares is None else shares[i])
-            for i in factors.columns
-        ]
+        shares = self.grid_weights or [None] * len(self.grid)
+        return [eigensystem(factors, i, self.grid[i], shares[i]) for i in factors.columns]
 
     def _spectra(self) -> list[np.ndarray]:
-        return [system.log_eigenvalues.numpy() for system in self._systems()]
+        return [logs.numpy() for logs, _ in self._systems()]
 
     def _warn_of_lost_variance(self) -> None:
         share = self.explained_variance()
@@ -474,18 +439,9 @@ class ReweightedBasis(FiniteBasis):
         return tf.sqrt(tf.cast(self.weights, A.dtype))[:, None] * A
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        roots = tf.sqrt(tf.cast(self.weights, X.dtype))
-        if indices is not None:
-            roots = tf.gather(roots, indices)
-        if self.rotation is None:
-            return self._inner(X, indices) * roots
-        V = tf.cast(self.rotation, X.dtype)
-        V = V if indices is None else tf.gather(V, indices, axis=1)
-        return tf.linalg.matmul(self._inner(X, None), V) * roots
-
-    def _inner(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """Whitened functions of the underlying basis; all of them, if it is not whitened itself."""
-        if self.basis.precision == "identity":
-            return self.basis._columns(X, indices)
-        columns = tf.transpose(self.basis._features(X, self.basis.precompute()))
+        if self.rotation is None and self.basis.precision == "identity":
+            roots = tf.sqrt(tf.cast(self.weights, X.dtype))
+            roots = roots if indices is None else tf.gather(roots, indices)
+            return self.basis._columns(X, indices) * roots
+        columns = tf.transpose(self._features(X, self.precompute()))
         return columns if indices is None else tf.gather(columns, indices, axis=1)

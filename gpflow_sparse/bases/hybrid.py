@@ -10,7 +10,7 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier, spectral_degrees
 from gpflow_sparse.bases.kernel_dictionary import require_places
-from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance, jittered_covariance
 from gpflow_sparse.numerics import linalg
 
 
@@ -66,10 +66,6 @@ class Hybrid(FiniteBasis):
     def input_dim(self) -> int | None:
         return self.Z.shape[1]
 
-    @property
-    def numbers_per_row(self) -> int:
-        return 2 * self.num_basis
-
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """
         For l indices O((N + k) l D + N k l + k^2 (N + l) + k^3), and nothing that grows with m.
@@ -83,23 +79,21 @@ class Hybrid(FiniteBasis):
         A = linalg.solve_triangular(Luu, covariance(self.kernel, Z, X))  # [k, N]
         tail = indices - self.num_leading
         of_tail = tf.cast(tail >= 0, A.dtype)  # [l]
-        phi_X, phi_Z = self._fourier().columns_at([X, Z], tf.maximum(tail, 0), of_tail)
+        phi_X, phi_Z = self._fourier().columns_at([X, Z], tf.maximum(tail, 0))
         unit = tf.one_hot(indices, self.num_leading, axis=0, dtype=A.dtype)  # [k, l]
-        C = unit - linalg.solve_triangular(Luu, phi_Z)
-        return phi_X + tf.linalg.matmul(A, C, transpose_a=True)
+        C = unit - linalg.solve_triangular(Luu, of_tail * phi_Z)
+        return of_tail * phi_X + tf.linalg.matmul(A, C, transpose_a=True)
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         Luu, V = precomputed
-        A = linalg.solve_triangular(Luu, covariance(self.kernel, tf.convert_to_tensor(self.Z), X))
+        A = linalg.solve_triangular(Luu, covariance(self.kernel, self.Z, X))  # [k, N]
         R = self._fourier()._features(X, ()) - tf.linalg.matmul(V, A, transpose_a=True)  # [F, N]
         return tf.concat([A, R], axis=0)
 
     def _factor(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Z and the factor of Kuu and jitter, in O(k^3)."""
         Z = tf.convert_to_tensor(self.Z)
-        jitter = linalg.jitter(self.kernel(Z, full_cov=False))
-        Kuu = linalg.add_jitter(covariance(self.kernel, Z), jitter)
-        return Z, linalg.cholesky(Kuu, "Kuu")
+        return Z, linalg.cholesky(jittered_covariance(self.kernel, Z), "Kuu")
 
     def _fourier(self) -> RandomFourier:
         """The random features, for the present kernel of this basis, which can be assigned."""

@@ -10,7 +10,7 @@ from gpflow import Parameter
 from gpflow.kernels import Kernel, MultioutputKernel
 
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.covariances.stationary import covariance, jittered_covariance
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
 
@@ -75,28 +75,20 @@ class KernelDictionary(FiniteBasis):
         """``Lzz [M, M]``, the factor of Kzz and jitter, in O(M^3); nothing if "diagonal"."""
         if self.precision == "diagonal":
             return ()
-        Z = tf.convert_to_tensor(self.centers)
-        jitter = linalg.jitter(self.kernel(Z, full_cov=False))
-        return (linalg.cholesky(linalg.add_jitter(covariance(self.kernel, Z), jitter), "Kzz"),)
+        return (linalg.cholesky(jittered_covariance(self.kernel, self.centers), "Kzz"),)
 
     @property
     def input_dim(self) -> int | None:
         return self.centers.shape[1]
 
-    @property
-    def numbers_per_row(self) -> int:
-        return 2 * self.num_basis
-
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """Evaluations of the kernel: N m, or N k for k indices."""
-        if indices is None:
-            columns = covariance(self.kernel, X, tf.convert_to_tensor(self.centers))  # [N, M]
-            if not self.constant:
-                return columns
-            return tf.concat([columns, tf.ones_like(columns[:, :1])], axis=1)
-        columns = covariance(self.kernel, X, self._centers_at(indices))  # [N, k]
+        centers = self.centers if indices is None else self._centers_at(indices)
+        columns = covariance(self.kernel, X, centers)  # [N, M] or [N, k]
         if not self.constant:
             return columns
+        if indices is None:
+            return tf.concat([columns, tf.ones_like(columns[:, :1])], axis=1)
         return tf.where(indices == self.num_basis - 1, tf.ones_like(columns), columns)
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -41,23 +41,22 @@ class ProductFactors:
         """
         component_checks.require_kernel(kernel, num_columns)
         self._num_columns = num_columns
-        self._leaves: list[tuple[Kernel, tuple[int, ...]]] = []
-        pending = [kernel]
-        while pending:
-            leaf = pending.pop(0)
-            if type(leaf) is kernels.Product:
-                pending = [*leaf.kernels, *pending]
-                continue
-            read = tuple(np.arange(num_columns)[leaf.active_dims].tolist())
-            _require_product_leaf(leaf, read, num_columns)
-            self._leaves.append((leaf, () if type(leaf) is kernels.Constant else read))
-        self.columns = tuple(sorted({i for _, read in self._leaves for i in read}))
+        self._leaves = kernel.kernels if type(kernel) is kernels.Product else [kernel]
+        # the parts of the kernel that read a column, and the place of the column in each
+        self._readers: dict[int, list[tuple[Kernel, int]]] = {}
+        for leaf in self._leaves:
+            read = np.arange(num_columns)[leaf.active_dims].tolist()
+            _require_product_leaf(leaf, len(read), num_columns)
+            if type(leaf) is not kernels.Constant:
+                for place, column in enumerate(read):
+                    self._readers.setdefault(column, []).append((leaf, place))
+        self.columns = tuple(sorted(self._readers))
         """The input columns that the kernel reads."""
 
     def variance(self) -> tf.Tensor:
         """``k(x, x)``, a scalar."""
-        origin = tf.zeros([1, self._num_columns], float_type(self._leaves[0][0]))
-        values = [leaf(origin, full_cov=False)[0] for leaf, _ in self._leaves]
+        origin = tf.zeros([1, self._num_columns], float_type(self._leaves[0]))
+        values = [leaf(origin, full_cov=False)[0] for leaf in self._leaves]
         return tf.reduce_prod(tf.stack(values))
 
     def factor(self, column: int, t: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
@@ -68,14 +67,12 @@ class ProductFactors:
         """
         center = 0.5 * (tf.reduce_min(u) + tf.reduce_max(u))  # stationary: shifts have no effect
         t, u, product = t - center, u - center, None
-        for leaf, columns in self._leaves:
-            if column not in columns:
-                continue
+        for leaf, place in self._readers[column]:
             if type(leaf) is kernels.SquaredExponential:
                 # a Python float would be cast through float32
                 scale = tf.convert_to_tensor(leaf.lengthscales, dtype_hint=t.dtype)
                 scale = tf.cast(scale, t.dtype)
-                scale = scale[columns.index(column)] if scale.shape.rank else scale
+                scale = scale[place] if scale.shape.rank else scale
                 part = tf.exp(-0.5 * tf.square((t[:, None] - u[None, :]) / scale))
             else:
                 # all other columns at the same value: their factors are 1
@@ -88,11 +85,8 @@ class ProductFactors:
 
     def precision(self, column: int, dtype: tf.DType) -> float:
         """Machine epsilon of :meth:`factor` in ``dtype``: some kernels compute in their own."""
-        types = [dtype] + [
-            float_type(leaf)
-            for leaf, columns in self._leaves
-            if column in columns and type(leaf) is not kernels.SquaredExponential
-        ]
+        others = [k for k, _ in self._readers[column] if type(k) is not kernels.SquaredExponential]
+        types = [dtype, *map(float_type, others)]
         return max(float(np.finfo(kind.as_numpy_dtype).eps) for kind in types)
 
 
@@ -128,39 +122,38 @@ def _is_product_at(kernel: Kernel, X: np.ndarray, Z: np.ndarray, shift: np.ndarr
     return all(np.allclose(a, b, rtol=tolerance, atol=small) for a, b in pairs)
 
 
-def _require_product_leaf(leaf: Kernel, columns: tuple[int, ...], num_columns: int) -> None:
-    kind = type(leaf)
+def _require_product_leaf(leaf: Kernel, num_active: int, num_columns: int) -> None:
+    """
+    Refuse a kernel that is not a product over the ``num_active`` columns that it reads.
+
+    :param num_columns: D of the inputs.
+    """
+    kind, name = type(leaf), type(leaf).__name__
+    hint = "take SquaredExponential, or a Product of them"
     if kind in (kernels.SquaredExponential, kernels.Constant) or (
-        len(columns) == 1 and kind in _RADIAL
+        num_active == 1 and kind in _RADIAL
     ):
         return
     if kind is kernels.Periodic:
-        _require_product_leaf(leaf.base_kernel, columns, num_columns)
+        _require_product_leaf(leaf.base_kernel, num_active, num_columns)
         return
     if kind in _RADIAL:
         hint = (
-            f"take one {kind.__name__} per column, gs.kernels.product_of({kind.__name__}, "
-            "lengthscales), which is another kernel, or SquaredExponential"
+            f"take one {name} per column, gs.kernels.product_of({name}, lengthscales), which is "
+            "another kernel, or SquaredExponential"
         )
-        raise ValueError(_not_a_product(leaf, f"of {len(columns)} columns", hint))
-    if kind.__module__.startswith("gpflow.") or not _looks_like_a_product(leaf, num_columns):
-        raise ValueError(_not_a_product(leaf, "", "take SquaredExponential, or a Product of them"))
-
-
-def _not_a_product(leaf: Kernel, what: str, hint: str) -> str:
-    name = f"{type(leaf).__name__} {what}".strip()
-    return (
+        name = f"{name} of {num_active} columns"
+    elif not kind.__module__.startswith("gpflow.") and not isinstance(
+        leaf, kernels.MultioutputKernel
+    ):
+        with tf.init_scope():
+            # values are unknown in a graph; the basis has tested the kernel when it was made
+            if not tf.executing_eagerly() or is_product_kernel(leaf, num_columns):
+                return
+    raise ValueError(
         "kernel must be a product over input columns of stationary kernels, but it has a part "
         f"that is not: {name}; {hint}."
     )
-
-
-def _looks_like_a_product(leaf: Kernel, num_columns: int) -> bool:
-    if isinstance(leaf, kernels.MultioutputKernel):
-        return False
-    with tf.init_scope():
-        # values are unknown in a graph; the basis has tested the kernel when it was made
-        return not tf.executing_eagerly() or is_product_kernel(leaf, num_columns)
 
 
 def make_grid(
@@ -173,16 +166,12 @@ def make_grid(
     """
     columns = None if X is None else checks.require_matrix(X, "X", tf.float64).numpy().T
     if grid is not None:
-        parts = enumerate(_per_column(grid, "grid"))
-        nodes = tuple(require_nodes(part, f"grid[{i}]") for i, part in parts)
+        parts = _per_column(grid, "grid", "nodes", None if columns is None else len(columns))
+        nodes = tuple(require_nodes(part, f"grid[{i}]") for i, part in enumerate(parts))
     elif columns is not None:
         nodes = tuple(percentile_grid(column, points_per_dimension) for column in columns)
     else:
         raise ValueError("X is needed for the nodes: give X, or grid.")
-    if columns is not None and len(nodes) != len(columns):
-        raise ValueError(
-            f"grid must have nodes for each of the {len(columns)} columns of X, got {len(nodes)}."
-        )
     if grid_weights is None:
         return nodes, None
     if isinstance(grid_weights, str):
@@ -191,26 +180,26 @@ def make_grid(
                 f'grid_weights must be None, "data" (with X), or arrays; got {grid_weights!r}'
                 + (" without X." if columns is None else ".")
             )
-        pairs = zip(columns, nodes, strict=True)
-        return nodes, tuple(nearest_shares(column, part) for column, part in pairs)
-    shares = _per_column(grid_weights, "grid_weights")
-    if len(shares) != len(nodes):
-        raise ValueError(
-            f"grid_weights must have weights for each of the {len(nodes)} columns, got "
-            f"{len(shares)}."
-        )
+        return nodes, tuple(map(nearest_shares, columns, nodes))
+    shares = _per_column(grid_weights, "grid_weights", "weights", len(nodes))
     return nodes, tuple(
         require_shares(part, len(nodes[i]), f"grid_weights[{i}]") for i, part in enumerate(shares)
     )
 
 
-def _per_column(value: Any, name: str) -> list[Any]:
+def _per_column(value: Any, name: str, content: str, count: int | None) -> list[Any]:
+    """The entries of ``value``, one for each column; None where their number is not known."""
     try:
-        return list(value)
+        parts = list(value)
     except TypeError:
         raise ValueError(
             f"{name} must be a sequence, one array per column, got {type(value).__name__}."
         ) from None
+    if count not in (None, len(parts)):
+        raise ValueError(
+            f"{name} must have {content} for each of the {count} columns of X, got {len(parts)}."
+        )
+    return parts
 
 
 def percentile_grid(column: Any, num_points: int) -> np.ndarray:
@@ -240,16 +229,16 @@ def percentile_grid(column: Any, num_points: int) -> np.ndarray:
     return np.union1d(nodes, unused[ranks])
 
 
-def nearest_shares(column: Any, nodes: np.ndarray) -> np.ndarray:
+def nearest_shares(column: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """
     The fraction of a column's values nearest to each node; a node without any counts one row.
 
+    :param column: ``[N]``.
     :param nodes: ``[m]``, sorted.
     :return: ``[m]``, positive, with sum 1.
     """
-    values = _require_column(column, "column")
     middles = 0.5 * (nodes[1:] + nodes[:-1])
-    counts = np.bincount(np.searchsorted(middles, values), minlength=len(nodes))
+    counts = np.bincount(np.searchsorted(middles, column), minlength=len(nodes))
     counts = np.maximum(counts, 1)
     return counts / counts.sum()
 
@@ -275,8 +264,8 @@ def require_shares(value: Any, num_nodes: int, name: str) -> np.ndarray:
     weights = _require_column(value, name)
     if len(weights) != num_nodes or np.any(weights <= 0.0):
         raise ValueError(
-            f"{name} must be {num_nodes} positive numbers, one per node; got {len(weights)}"
-            + (f", the smallest {weights.min():g}." if len(weights) else ".")
+            f"{name} must be {num_nodes} positive numbers, one per node; got {len(weights)}, the "
+            f"smallest {weights.min():g}."
         )
     return weights / weights.sum()
 
@@ -317,23 +306,28 @@ def interpolated_covariance(
         inputs, or too many rows.
     """
     X = checks.require_matrix(X, "X")
-    inputs = [X] if X2 is None else [X, checks.require_matrix(X2, "X2")]
-    if isinstance(grid, str) or not isinstance(grid, Sequence):
-        raise ValueError(
-            "grid must be a tuple or list of arrays [m_i], one per column of X, got "
-            f"{type(grid).__name__}."
-        )
-    nodes = [require_nodes(part, f"grid[{i}]") for i, part in enumerate(grid)]
-    for name, part in zip(("X", "X2"), inputs, strict=False):
-        _require_rows(part, name, len(nodes))
+    inputs = {"X": X} if X2 is None else {"X": X, "X2": checks.require_matrix(X2, "X2")}
+    parts = _per_column(grid, "grid", "nodes", X.shape[1])
+    nodes = [require_nodes(part, f"grid[{i}]") for i, part in enumerate(parts)]
+    for name, part in inputs.items():
+        if part.shape[1] != len(nodes):
+            raise ValueError(
+                f"{name} must have {len(nodes)} column(s); got shape {tuple(part.shape)}."
+            )
+        if part.shape[0] is not None and part.shape[0] > _MAX_ROWS:
+            raise ValueError(
+                f"{name} must have at most {_MAX_ROWS} rows, got {part.shape[0]}: the covariance "
+                "is a full matrix, quadratic in the rows; use GridEigenfunctions for more."
+            )
+    first, second = X, list(inputs.values())[-1]
     factors = ProductFactors(kernel, len(nodes))
     K = tf.cast(factors.variance(), X.dtype)
     for i in factors.columns:
         u = tf.constant(nodes[i], X.dtype)
-        E = [interpolation_weights(u, part[:, i]) for part in inputs]  # [N, m_i], [N2, m_i]
-        right = tf.linalg.matmul(factors.factor(i, u, u), E[-1], transpose_b=True)  # [m_i, N2]
-        K = K * tf.linalg.matmul(E[0], right)  # [N, N2]
-    return tf.broadcast_to(K, [tf.shape(inputs[0])[0], tf.shape(inputs[-1])[0]])
+        E, E2 = (interpolation_weights(u, part[:, i]) for part in (first, second))  # [N, m_i]
+        right = tf.linalg.matmul(factors.factor(i, u, u), E2, transpose_b=True)  # [m_i, N2]
+        K = K * tf.linalg.matmul(E, right)  # [N, N2]
+    return tf.broadcast_to(K, [tf.shape(first)[0], tf.shape(second)[0]])
 
 
 def interpolation_weights(nodes: tf.Tensor, column: tf.Tensor) -> tf.Tensor:
@@ -344,25 +338,7 @@ def interpolation_weights(nodes: tf.Tensor, column: tf.Tensor) -> tf.Tensor:
     :param column: ``[N]``; beyond the nodes the value at the nearest one is taken.
     :return: ``[N, m]``: at most two weights in a row, of at least 0, with sum 1.
     """
-    size = nodes.shape[0]
-    if size == 1:
-        return tf.ones_like(column)[:, None]
-    inside = tf.clip_by_value(column, nodes[0], nodes[-1])
-    right = tf.clip_by_value(tf.searchsorted(nodes, inside, side="right"), 1, size - 1)
-    left_node, right_node = tf.gather(nodes, right - 1), tf.gather(nodes, right)
-    share = ((inside - left_node) / (right_node - left_node))[:, None]
-    left_weight = (1.0 - share) * tf.one_hot(right - 1, size, dtype=nodes.dtype)
-    return left_weight + share * tf.one_hot(right, size, dtype=nodes.dtype)
-
-
-def _require_rows(X: tf.Tensor, name: str, num_columns: int) -> None:
-    if X.shape[1] != num_columns:
-        raise ValueError(
-            f"{name} must have as many columns as grid has entries, {num_columns}; got shape "
-            f"{tuple(X.shape)}."
-        )
-    if X.shape[0] is not None and X.shape[0] > _MAX_ROWS:
-        raise ValueError(
-            f"{name} must have at most {_MAX_ROWS} rows, got {X.shape[0]}: the covariance is a "
-            "full matrix, quadratic in the rows; use GridEigenfunctions for more."
-        )
+    place = (column[:, None] - nodes[:-1]) / (nodes[1:] - nodes[:-1])
+    place = tf.clip_by_value(place, 0.0, 1.0)  # in each interval, [N, m - 1]
+    ends = tf.ones_like(column)[:, None]
+    return tf.concat([ends, place], axis=1) - tf.concat([place, tf.zeros_like(ends)], axis=1)

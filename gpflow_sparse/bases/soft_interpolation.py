@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.kernel_dictionary import require_places, require_single
-from gpflow_sparse.covariances.stationary import covariance, quadratic
+from gpflow_sparse.covariances.stationary import jittered_covariance, quadratic
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
 
@@ -59,8 +60,8 @@ class SoftInterpolation(FiniteBasis):
         :param Z: interpolation points ``[m, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
         :param temperature: T, positive; one number, or one for each column that the kernel reads.
         :param tied: whether T is in units of the kernel's lengthscales, which must then exist.
-        :param num_nearest: number of points nearest to a row that have weight, at most m; None for
-            all. Weights become local, but steps not cheaper.
+        :param num_nearest: number of points nearest to a row that have weight, at most m, with ties
+            of the last one; None for all. Weights become local, but steps not cheaper.
         :raises ValueError: for a kernel or points that do not fit each other, a temperature that is
             not positive or of another shape, and ``tied`` for a kernel without lengthscales.
         """
@@ -70,7 +71,14 @@ class SoftInterpolation(FiniteBasis):
         self.Z = Parameter(require_places(kernel, Z, "Z"))
         self.num_basis = self.Z.shape[0]
         self.tied = bool(tied)
-        self.num_nearest = None if num_nearest is None else self._require_nearest(num_nearest)
+        self.num_nearest = num_nearest
+        if num_nearest is not None:
+            self.num_nearest = checks.require_count(num_nearest, "num_nearest")
+            if self.num_nearest > self.num_basis:
+                raise ValueError(
+                    f"num_nearest must be at most {self.num_basis}, the number of points; got "
+                    f"{num_nearest}."
+                )
         self.temperature = Parameter(
             self._require_temperature(temperature), transform=gpflow.utilities.positive()
         )
@@ -87,9 +95,7 @@ class SoftInterpolation(FiniteBasis):
 
     def covariance(self) -> tf.Tensor:
         """``k(Z, Z)`` and jitter, ``[m, m]``; O(m^2 D)."""
-        Z = tf.convert_to_tensor(self.Z)
-        amount = linalg.jitter(self.kernel(Z, full_cov=False), self.jitter)
-        return linalg.add_jitter(covariance(self.kernel, Z), amount)
+        return jittered_covariance(self.kernel, self.Z, self.jitter)
 
     def precompute(self) -> tuple[tf.Tensor, ...]:
         """
@@ -112,8 +118,8 @@ class SoftInterpolation(FiniteBasis):
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """Functions at X, each of which depends on the distances to all points."""
         (L,) = self.precompute()
-        columns = L if indices is None else tf.gather(L, indices, axis=1)  # [m, k]
-        return tf.linalg.matmul(self._weights(X), columns)
+        L = L if indices is None else tf.gather(L, indices, axis=1)  # [m, k]
+        return tf.linalg.matmul(self._weights(X), L)
 
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
         (L,) = precomputed
@@ -126,7 +132,11 @@ class SoftInterpolation(FiniteBasis):
         # distances do not depend on a common shift, so it needs no gradient
         center = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
         squares = _squared_distances(X - center, Z - center)  # [N, m]
-        return _softmax_of_distances(squares, self.num_nearest)
+        logits = -tf.sqrt(tf.maximum(squares, _SAME))  # no gradient where a point equals the row
+        if self.num_nearest is not None:
+            least = tf.math.top_k(logits, self.num_nearest).values[:, -1:]
+            logits = tf.where(logits >= least, logits, tf.constant(-np.inf, logits.dtype))
+        return tf.nn.softmax(logits)
 
     def _scale(self) -> tf.Tensor:
         """The temperature T, a scalar or one for each column that the kernel reads."""
@@ -153,13 +163,6 @@ class SoftInterpolation(FiniteBasis):
             raise ValueError(f"temperature must be positive and finite; got {value!r}.")
         return temperature
 
-    def _require_nearest(self, value: Any) -> int:
-        if checks.require_count(value, "num_nearest") > self.num_basis:
-            raise ValueError(
-                f"num_nearest must be at most {self.num_basis}, the number of points; got {value}."
-            )
-        return int(value)
-
 
 @tf.custom_gradient
 def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
@@ -177,31 +180,3 @@ def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
         return dX, 2.0 * (by_points[:, -1:] * Z - by_points[:, :-1])
 
     return tf.cast(quadratic(wide_X, wide_Z, 1.0, 0.0), X.dtype), gradient
-
-
-def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Tensor:
-    """
-    Softmax of minus the root of ``squares [N, m]`` over its rows.
-
-    :param num_nearest: number of smallest entries of a row that count, with ties of the last one.
-    """
-
-    @tf.custom_gradient
-    def weights(squares: tf.Tensor) -> Any:
-        logits = -tf.sqrt(tf.maximum(squares, _SAME))
-        kept = logits
-        if num_nearest is not None:
-            least = tf.math.top_k(logits, num_nearest, sorted=True).values[:, -1:]
-            none = tf.constant(-float("inf"), logits.dtype)
-            kept = tf.where(logits >= least, logits, none)
-        W = tf.nn.softmax(kept)
-
-        def gradient(dW: tf.Tensor) -> tf.Tensor:
-            weighted = W * dW
-            slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
-            # the root has no gradient where a point equals the row
-            return tf.where(squares > _SAME, slopes / (2.0 * logits), tf.zeros_like(slopes))
-
-        return W, gradient
-
-    return weights(squares)

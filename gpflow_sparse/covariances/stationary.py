@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential
 
+from gpflow_sparse.numerics import linalg
+
 # Number of strips in which the upper half of a symmetric matrix is computed.
 _STRIPS = 4
 
@@ -40,6 +42,13 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
     variance = tf.convert_to_tensor(kernel.variance)
     K = _FROM_INPUTS[type(kernel)](scaled - center, scaled2 - center, variance)
     return tf.linalg.set_diag(K, kernel(X, full_cov=False)) if X2 is None else K
+
+
+def jittered_covariance(kernel: Kernel, X: tf.Tensor, at_least: float | None = None) -> tf.Tensor:
+    """``k(X, X)`` plus the jitter of :func:`gpflow_sparse.numerics.linalg.jitter`, ``[N, N]``."""
+    X = tf.convert_to_tensor(X)
+    amount = linalg.jitter(kernel(X, full_cov=False), at_least)
+    return linalg.add_jitter(covariance(kernel, X), amount)
 
 
 def weighted_sums(kernel: Kernel, X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -8,11 +8,7 @@ from scipy import stats
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.bases.fourier import (
-    hashed_frequencies,
-    orthogonal_frequencies,
-    standard_frequencies,
-)
+from gpflow_sparse.bases.fourier import draw_frequencies, hashed_frequencies
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from tests.oracles import bases as oracle
 
@@ -37,8 +33,8 @@ def inputs(rows=6, columns=3):
 
 def frequencies(degrees, count, D, seed, orthogonal=False):
     """The first ``count`` of a seed, as an array."""
-    make = orthogonal_frequencies if orthogonal else hashed_frequencies
-    return make(degrees, seed, tf.range(count, dtype=tf.int64), D, tf.float64).numpy()
+    indices = tf.range(count, dtype=tf.int64)
+    return hashed_frequencies(degrees, seed, indices, D, tf.float64, orthogonal=orthogonal).numpy()
 
 
 @every_kernel
@@ -92,7 +88,7 @@ def test_frequencies_follow_the_spectral_density(kind, orthogonal):
 
 @every_kernel
 def test_frequencies_of_a_generator_follow_the_same_density(kind):
-    W = standard_frequencies(DEGREES[kind], 3000, 3, np.random.default_rng(2))
+    W = draw_frequencies(kind(), 3000, 3, np.random.default_rng(2))
     require_spectral_density(W, DEGREES[kind])
 
 
