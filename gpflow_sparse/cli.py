@@ -1,7 +1,6 @@
 """The command line; TensorFlow is imported after the arguments have been parsed."""
 
 import contextlib
-import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from gpflow_sparse.bench.commands import bench
 from gpflow_sparse.bench.memory import memory_estimate
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.runs.config import MODEL, RunConfig
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHOD_DEFAULTS, METHODS
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.options import command_options
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import (
@@ -64,13 +63,14 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
     command with --resume continues.
     """
     with clear_errors(), session(fields["float32"], device):
-        config = _configured(fields)
+        chosen = {name: value for name, value in fields.items() if _is_chosen(name)}
+        config = RunConfig.of_method(**{"method": fields["method"]} | chosen)
         import numpy as np
 
         from gpflow_sparse.runs import build, outputs, plots, training
 
         dataset = build.load_data(config)
-        if not _chosen("num_inducing", "num_orthogonal"):
+        if not {"num_inducing", "num_orthogonal"} & set(chosen):
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
@@ -167,10 +167,10 @@ def methods() -> None:
 main.add_command(bench)
 
 
-def _chosen(*names: str) -> bool:
-    """Whether the user gave any of these options."""
-    context = click.get_current_context()
-    return any(context.get_parameter_source(n) is not ParameterSource.DEFAULT for n in names)
+def _is_chosen(name: str) -> bool:
+    """Whether the user gave this option."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
 
 
 @contextlib.contextmanager
@@ -179,23 +179,6 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
     header = read_header(path / MODEL if os.path.isdir(path) else path)
     with session(header["float"] == "float32", device, header["jitter"]):
         yield
-
-
-def _configured(fields: dict[str, Any]) -> RunConfig:
-    """The configuration of a run, with defaults of its method for options that were not given."""
-    method = fields["method"]
-    if method == "swsgp" and fields["whiten"] and _chosen("whiten"):
-        raise ValueError("--whiten is not for swsgp, whose neighborhoods overlap; leave it out.")
-    if method in IMAGE_METHODS and _chosen("kernel"):
-        raise ValueError(f"--kernel is not for {method}, whose patches have a squared exponential.")
-    defaults = dict(METHOD_DEFAULTS.get(method, {}))
-    if method in IMAGE_METHODS and fields["num_layers"] > 1:
-        defaults["whiten"] = False  # as published, where whitening was found to hurt
-    fields |= {name: value for name, value in defaults.items() if not _chosen(name)}
-    config = RunConfig(**fields)
-    if config.on_grid and not _chosen("kernel"):
-        config = dataclasses.replace(config, kernel="squared_exponential")
-    return config
 
 
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:

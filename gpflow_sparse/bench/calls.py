@@ -10,12 +10,15 @@ from typing import Any
 import gpflow
 import numpy as np
 
-from gpflow_sparse import bases, models
-from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.runs.build import build_model
+from gpflow_sparse.runs.config import RunConfig
 
 _PACKAGE = Path(__file__).parents[1]
-# Rows and inducing points of the small models.
-_N, _M = 50, 10
+# Rows and other sizes of the small models.
+_N = 50
+_SIZES = {"num_inducing": 10, "num_orthogonal": 10, "num_neighbors": 4, "num_basis": 20}
+_BASES = {"grief": "grid", "rvm": "dictionary"}
 
 
 @dataclass
@@ -87,72 +90,19 @@ def prediction_calls(method: str) -> Calls:
     """
     The calls of the second eager ``predict_f`` of a small model; the first fills caches.
 
-    :param method: a key of :data:`MODELS`; "svgp" is GPflow's, and counts GPflow's files.
+    :param method: of the command line, but none of images; "svgp" is GPflow's, and counts GPflow's
+        files.
     """
-    X = _data()[0]
-    model = MODELS[method]()
+    X: np.ndarray = np.random.default_rng(0).normal(size=(_N, 2))
+    pair = X, np.sin(X[:, :1])
+    dataset = Dataset("small", pair, pair, ("a", "b"), "y", None).standardized()
+    basis, kernel = _BASES.get(method, "fourier"), "squared_exponential"
+    fixed: dict[str, Any] = {"basis": basis, "kernel": kernel, "num_subset": 0}
+    model = build_model(RunConfig.of_method(method, basis_batch_size=5, **fixed, **_SIZES), dataset)
+    if method == "swsgp":
+        model.update_neighbors(dataset.train[0])
+    if method == "softki":
+        model.fit_posterior(dataset.train)
     model.predict_f(X)
     folder = Path(str(gpflow.__file__)).parent if method == "svgp" else _PACKAGE
     return trace_calls(lambda: model.predict_f(X), folder)
-
-
-def _data() -> tuple[np.ndarray, np.ndarray]:
-    X: np.ndarray = np.random.default_rng(0).normal(size=(_N, 2))
-    return X, np.sin(X[:, :1])
-
-
-def _variational(kind: Any, points: Any) -> gpflow.models.GPModel:
-    return kind(_kernel(), gpflow.likelihoods.Gaussian(0.1), points, num_data=_N)
-
-
-def _kernel() -> gpflow.kernels.Kernel:
-    return gpflow.kernels.SquaredExponential()
-
-
-def _orthogonal_sets() -> OrthogonalInducingVariables:
-    X = _data()[0]
-    return OrthogonalInducingVariables(X[:_M], X[_M : 2 * _M])
-
-
-def _swsgp() -> models.SWSGP:
-    X = _data()[0]
-    model = _variational(models.SWSGP, NeighborInducingPoints(X[:_M], 4))
-    model.update_neighbors(X)
-    return model
-
-
-def _softki() -> models.SoftKI:
-    X, Y = _data()
-    model = models.SoftKI(_kernel(), X[:_M], num_data=_N)
-    model.fit_posterior((X, Y))
-    return model
-
-
-def _qsgp() -> models.QSGP:
-    basis, likelihood = bases.RandomFourier(_kernel(), 20), gpflow.likelihoods.Gaussian(0.1)
-    return models.QSGP(basis, likelihood, num_data=_N, basis_batch_size=5)
-
-
-def _rvm() -> models.RVM:
-    likelihood = gpflow.likelihoods.Gaussian(0.1)
-    return models.RVM(_data()[0], _kernel(), likelihood, num_data=_N, basis_batch_size=5)
-
-
-def _basis() -> bases.RandomFourier:
-    return bases.RandomFourier(_kernel(), 20)
-
-
-# Builders of small models.
-MODELS: dict[str, Callable[[], Any]] = {
-    "solvegp": lambda: _variational(models.SOLVEGP, _orthogonal_sets()),
-    "odvgp": lambda: _variational(models.ODVGP, _orthogonal_sets()),
-    "solvegpr": lambda: models.SOLVEGPR(_data(), _kernel(), _orthogonal_sets()),
-    "swsgp": _swsgp,
-    "softki": _softki,
-    "qsgp": _qsgp,
-    "rvm": _rvm,
-    "basis_gpr": lambda: models.BasisGPR(_data(), _basis()),
-    "basis_svgp": lambda: models.BasisSVGP(_basis(), gpflow.likelihoods.Gaussian(0.1)),
-    "grief": lambda: models.GRIEF(_data(), _kernel(), num_eigenfunctions=30),
-    "svgp": lambda: _variational(gpflow.models.SVGP, _data()[0][:_M]),
-}

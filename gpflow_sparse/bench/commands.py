@@ -1,17 +1,29 @@
 """The commands of `gpflow-sparse bench`. Arguments are parsed before TensorFlow is imported."""
 
 import contextlib
+import functools
+import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gpflow_sparse.bench.papers import PAPER_NAMES
-from gpflow_sparse.bench.step_commands import COMMANDS, split_list, whole_numbers
+from gpflow_sparse.bench.papers.spec import read_toml
+from gpflow_sparse.bench.steps import Tables, table_of
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
+
+# Methods for which `bench calls` has a small model.
+_TRACED = tuple(method for method in METHODS if method not in IMAGE_METHODS)
+_Methods = Mapping[str, Mapping[str, Any]]
+"""By method: ``function``, and the options of a benchmark with their defaults."""
+
+_TABLE = read_toml(Path(__file__).with_name("benchmarks.toml"))
 
 
 @click.group()
@@ -19,8 +31,84 @@ def bench() -> None:
     """Measure speed on this machine."""
 
 
-for _name, _command in COMMANDS.items():
-    bench.add_command(_command, _name)
+_device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+
+
+def _benchmark(text: str, methods: _Methods) -> Callable[..., Any]:
+    """
+    The function of a command, with its options, that runs a benchmark and prints its tables.
+
+    :param methods: choices of the argument METHOD; "none" for a command without it.
+    """
+
+    def run(float32: bool, device: str | None, method: str = "none", **options: Any) -> None:
+        given = {name: value for name, value in options.items() if value not in (None, False)}
+        with clear_errors(), session(float32, device):
+            for name, value in given.items():
+                if name not in methods[method]:
+                    takers = ", ".join(m for m in methods if name in methods[m])
+                    raise ValueError(f"{_flag(name)} is for {takers}, not for {method}.")
+                if isinstance(value, str):
+                    given[name] = _whole_numbers(value, name)
+            missing = {name: None for name, v in methods[method].items() if isinstance(v, str)}
+            sizes = {**methods[method], **missing, **given}
+            module, function = methods[method]["function"].split(".")
+            del sizes["function"]
+            measure = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+            _print(measure(**sizes))
+            if "output" in given:
+                click.echo(f"tables and picture in {given['output']}", err=True)
+
+    run.__doc__ = text
+    names = dict.fromkeys(name for sizes in methods.values() for name in sizes)
+    options = [_option(name, methods) for name in names if name != "function"]
+    if "none" not in methods:
+        options.append(click.argument("method", type=click.Choice(list(methods))))
+    precision = click.option("--float32/--float64", default=False, help="Precision.")
+    return functools.reduce(lambda f, add: add(f), [_device, precision, *reversed(options)], run)
+
+
+def _option(name: str, methods: _Methods) -> Callable[..., Any]:
+    """A positive integer, several with commas, a flag or a folder, as its defaults are."""
+    defaults = {method: sizes[name] for method, sizes in methods.items() if name in sizes}
+    first, text = next(iter(defaults.values())), _TABLE["options"][name]
+    if first is False:
+        return click.option(_flag(name), is_flag=True, help=text)
+    if name == "output":
+        return click.option(_flag(name), type=HomePath(file_okay=False), help=text)
+    kind = str if isinstance(first, list) else click.IntRange(min=1)
+    shown = [",".join(map(str, v)) if isinstance(v, list) else str(v) for v in defaults.values()]
+    pairs = zip(shown, defaults, strict=True)
+    others = [f"{value} for {method}" for value, method in pairs if value != shown[0]]
+    return click.option(
+        _flag(name), type=kind, show_default="; ".join([shown[0], *others]), help=text
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+for _name, _table in _TABLE["commands"].items():
+    bench.command(_name)(_benchmark(_table["help"], _table["methods"]))
+
+
+@bench.command()
+@click.argument("methods", nargs=-1, metavar="[METHOD]...", type=click.Choice(_TRACED))
+@click.option("--list", "listed", is_flag=True, help="Print every function, indented by depth.")
+def calls(methods: Sequence[str], listed: bool) -> None:
+    """Count files and functions that a prediction of METHOD runs.
+
+    The second eager predict_f of a small model; all methods where none is given. Functions are
+    those of this package, for svgp those of GPflow, without comprehensions and lambdas.
+    """
+    with clear_errors(), session(False, None):
+        from gpflow_sparse.bench.calls import prediction_calls
+
+        found = {method: prediction_calls(method) for method in methods or _TRACED}
+        for made in found.values() if listed else ():
+            click.echo("\n".join(made.listing()))
+        _print({"calls": [{"method": method} | made.counts for method, made in found.items()]})
 
 
 @bench.command()
@@ -47,7 +135,7 @@ for _name, _command in COMMANDS.items():
     show_default="benchmarks-NAME",
     help="Folder of results.",
 )
-@click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
+@_device
 def paper(
     name: str,
     size: str,
@@ -70,7 +158,7 @@ def paper(
         from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
 
         folder = Path(f"benchmarks-{name}") if output is None else output
-        chosen = (split_list(datasets), split_list(rows), whole_numbers(splits))
+        chosen = (_split_list(datasets), _split_list(rows), _whole_numbers(splits, "splits"))
         run = PaperRun(load_paper(name), size, folder, steps, *chosen)
         records = harness.run_paper(run, minutes)
         done = [record for record in records if record["status"] == "done"]
@@ -86,3 +174,22 @@ def _same_command_goes_on() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         stopped("stopped; finished rows are kept", sys.argv[1:])
+
+
+def _print(tables: Tables) -> None:
+    """Print every table, and all of them as one line of JSON."""
+    for rows in tables.values():
+        print_table(*table_of(rows))
+    click.echo(json.dumps(tables))
+
+
+def _split_list(text: str) -> tuple[str, ...]:
+    """The parts of a text between commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _whole_numbers(text: str, name: str) -> tuple[int, ...]:
+    """:raises ValueError: for a list with anything but whole numbers."""
+    if not all(part.isdecimal() for part in _split_list(text)):
+        raise ValueError(f"{name} must be numbers such as 0,1,2; got {text!r}.")
+    return tuple(int(part) for part in _split_list(text))

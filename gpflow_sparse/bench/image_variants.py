@@ -55,12 +55,7 @@ class Images:
 
 
 def conv(
-    *,
-    num_inducing: int = 500,
-    num_orthogonal: int = 500,
-    batch_size: int = 64,
-    repeats: int = 20,
-    memory: bool = False,
+    num_inducing: int, num_orthogonal: int, batch_size: int, repeats: int, memory: bool
 ) -> Tables:
     """
     Covariances, with and without their gradient; steps of one layer, with and without the

@@ -34,13 +34,12 @@ _BLOCK_ROWS = 1024
 
 
 def gradient_errors(
-    *,
-    num_basis: int = 10_000,
-    basis_batch_size: int = 1000,
-    batch_size: int = 500,
-    num_support: int = 500,
-    num_rows: int | None = None,
-    repeats: int = 20,
+    num_basis: int,
+    basis_batch_size: int,
+    batch_size: int,
+    num_support: int,
+    num_rows: int | None,
+    repeats: int,
 ) -> Tables:
     """
     Root mean square error of each estimator of the gradient in the mean, over drawn coordinates:

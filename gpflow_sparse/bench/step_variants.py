@@ -17,10 +17,14 @@ from gpflow_sparse.bases.product import percentile_grid
 from gpflow_sparse.bench import peers
 from gpflow_sparse.bench.papers.tables import grid
 from gpflow_sparse.bench.steps import Step, Tables, Variants, measure_memory, table_of, time_in_turn
-from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
-from gpflow_sparse.models import GRIEF, ODVGP, QSGP, SOLVEGP, SWSGP, BasisGPR, SoftKI
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.models import GRIEF, QSGP, SWSGP, BasisGPR
 from gpflow_sparse.persistence import files
 from gpflow_sparse.posteriors import NeighborPosterior
+from gpflow_sparse.runs.build import make_model
+from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.methods import METHODS
+from gpflow_sparse.runs.plots import new_figure
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, adam
 from gpflow_sparse.training.feed import data_guard, open_feed
 from gpflow_sparse.training.prefetch import Prefetch
@@ -42,12 +46,11 @@ _SEARCHES, _FEW_ROWS = ((33, 10), (100, 100)), 10_000
 
 def orthogonal(
     method: str,
-    *,
-    num_inducing: int = 512,
-    num_orthogonal: int = 512,
-    batch_size: int = 512,
-    input_dim: int = 8,
-    repeats: int = 20,
+    num_inducing: int,
+    num_orthogonal: int,
+    batch_size: int,
+    input_dim: int,
+    repeats: int,
 ) -> Tables:
     """
     Value and gradient of SOLVE-GP or ODVGP on one batch.
@@ -58,20 +61,15 @@ def orthogonal(
     installed, its orthogonally decoupled strategy, whose M2 points serve the mean only. Whitened,
     all parameters trainable; ODVGP takes all columns of its penalty.
     """
-    model, name = {"solvegp": (SOLVEGP, "SOLVE-GP"), "odvgp": (ODVGP, "ODVGP")}[method]
     M, M2, total = num_inducing, num_orthogonal, num_inducing + num_orthogonal
     data, points = made_rows(batch_size, input_dim), made_rows(total, input_dim, 1)[0].numpy()
     Z, O = points[:M], points[M:]
     svgp, decoupled = f"GPflow SVGP({total})", f"GPyTorch decoupled({M}+{M2}), mean only"
 
-    def own(model: Any, *sets: np.ndarray) -> Step:
-        likelihood, iv = gpflow.likelihoods.Gaussian(0.1), OrthogonalInducingVariables(*sets)
-        return loss_step(model(_kernel(Z), likelihood, iv, num_data=_NUM_DATA), data)
-
     steps: Variants = {
-        f"{name}({M}+{M2})": partial(own, model, Z, O),
-        svgp: lambda: loss_step(_svgp(points), data),
-        f"SVGP({total}) on our factorization": partial(own, SOLVEGP, points),
+        f"{METHODS[method][0]}({M}+{M2})": lambda: loss_step(_model(method, Z, O), data),
+        svgp: lambda: loss_step(_model("svgp", points), data),
+        f"SVGP({total}) on our factorization": lambda: loss_step(_model("solvegp", points), data),
         f"matrix product({total})": partial(matrix_product, total),
         decoupled: partial(peers.decoupled_step, Z, O, data, num_data=_NUM_DATA),
     }
@@ -81,6 +79,9 @@ def orthogonal(
     for row, count in zip(rows, counts, strict=False):
         row["gflops"] = count and count / row["milliseconds"] / 1e6
     return {"rows": rows}
+
+
+solvegp, odvgp = partial(orthogonal, "solvegp"), partial(orthogonal, "odvgp")
 
 
 def step_operations(sizes: tuple[int, ...], batch_size: int) -> float:
@@ -101,9 +102,7 @@ def step_operations(sizes: tuple[int, ...], batch_size: int) -> float:
     return 3.0 * (prior + (3 * M**2 + 2 * M * M2 + 3 * M2**2) * batch_size)
 
 
-def softki(
-    *, num_inducing: int = 512, batch_size: int = 1024, input_dim: int = 10, repeats: int = 20
-) -> Tables:
+def softki(num_inducing: int, batch_size: int, input_dim: int, repeats: int) -> Tables:
     """
     Value and gradient of SoftKI on one batch: its exact objective, and its pseudo-loss with ten
     probes, drawn in every step. Beside it GPflow's SGPR whose data are the batch, and its SVGP.
@@ -112,17 +111,15 @@ def softki(
     data, Z = made_rows(batch_size, input_dim), made_rows(num_inducing, input_dim, 1)[0].numpy()
     own, sgpr = f"SoftKI({num_inducing})", f"GPflow SGPR({num_inducing})"
     steps = {
-        own: lambda: loss_step(_softki(Z, objective="exact"), data),
-        f"{own}, pseudo-loss": lambda: loss_step(_softki(Z, objective="pseudo"), data),
+        own: lambda: loss_step(_model("softki", Z, objective="exact"), data),
+        f"{own}, pseudo-loss": lambda: loss_step(_model("softki", Z, objective="pseudo"), data),
         sgpr: lambda: loss_step(gpflow.models.SGPR(data, _kernel(Z), Z, noise_variance=0.1)),
-        f"GPflow SVGP({num_inducing})": lambda: loss_step(_svgp(Z), data),
+        f"GPflow SVGP({num_inducing})": lambda: loss_step(_model("svgp", Z), data),
     }
     return {"rows": time_in_turn(steps, repeats, sgpr)}
 
 
-def softki_posterior(
-    *, num_rows: int = 1_000_000, num_inducing: int = 512, input_dim: int = 10
-) -> Tables:
+def softki_posterior(num_rows: int, num_inducing: int, input_dim: int) -> Tables:
     """Memory of fitting the posterior of SoftKI; ``held`` is the memory of the rows themselves."""
     data = partial(made_rows, num_rows, input_dim)
     found = measure_memory("posterior", data, partial(_fit, num_inducing=num_inducing), 1)
@@ -131,26 +128,20 @@ def softki_posterior(
 
 
 def _fit(X: tf.Tensor, Y: tf.Tensor, *, num_inducing: int) -> Step:
-    model = _softki(X[:num_inducing].numpy())
+    model = _model("softki", X[:num_inducing].numpy())
     return lambda: model.fit_posterior((X, Y), refit_noise=False)
 
 
-def _softki(Z: np.ndarray, **options: Any) -> SoftKI:
-    fixed: dict[str, Any] = {"noise_variance": 0.1, "temperature": 0.3, "tied": True}
-    return SoftKI(_kernel(Z), Z, **fixed, num_data=_NUM_DATA, **options)
-
-
 def qsgp(
-    *,
-    num_basis: Sequence[int] = (10_000, 100_000, 1_000_000, 10_000_000),
-    num_data: Sequence[int] = (10_000, 100_000, 1_000_000),
-    batch_size: int = 500,
-    basis_batch_size: int = 10_000,
-    num_support: int = 500,
-    input_dim: int = 8,
-    num_inducing: int = 512,
-    repeats: int = 20,
-    output: Path | None = None,
+    num_basis: Sequence[int],
+    num_data: Sequence[int],
+    batch_size: int,
+    basis_batch_size: int,
+    num_support: int,
+    input_dim: int,
+    num_inducing: int,
+    repeats: int,
+    output: Path | None,
 ) -> Tables:
     """
     Whole training steps of QSGP (batch, draws, gradient, update) against m, at N = 100,000, and
@@ -170,7 +161,7 @@ def qsgp(
     sizes: dict[str, tuple[int | None, int]] = {f"QSGP, m = {m}, N = {N}": (m, N) for m, N in pairs}
     steps = {t: partial(step, *rows[N], num_basis=m) for t, (m, N) in sizes.items()}
     steps["QSGP, learned"] = partial(step, *data, num_basis=_NUM_BASIS, learned=True)
-    model, svgp = _svgp(data[0][:num_inducing].numpy()), f"GPflow SVGP({num_inducing})"
+    model, svgp = _model("svgp", data[0][:num_inducing].numpy()), f"GPflow SVGP({num_inducing})"
     steps[svgp] = partial(adam_step, model, data, batch_size)
     times = time_in_turn(steps, repeats, svgp)
     sizes |= {"QSGP, learned": (_NUM_BASIS, _NUM_DATA), svgp: (None, _NUM_DATA)}
@@ -210,17 +201,11 @@ def qsgp_step(
 
 
 def _write_qsgp(folder: Path, tables: Tables) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError(
-            'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
-        ) from error
+    figure = new_figure(9.0, 3.6)
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(grid(*table_of(rows)) for rows in tables.values())
     files.write_text(folder / "step-qsgp.md", text + "\n")
-    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    axes: Any = figure.subplots(1, 2, sharey=True)
     *own, _, svgp = tables["rows"]  # without the row of learned hyperparameters
     fixed = {"num_basis": _NUM_BASIS, "num_data": _NUM_DATA}
     for axis, (size, other) in zip(axes, itertools.permutations(fixed), strict=True):
@@ -235,14 +220,7 @@ def _write_qsgp(folder: Path, tables: Tables) -> None:
     figure.savefig(folder / "step-qsgp.png", dpi=130)
 
 
-def swsgp(
-    *,
-    batch_size: int = 64,
-    input_dim: int = 8,
-    repeats: int = 20,
-    surface: bool = False,
-    memory: bool = False,
-) -> Tables:
+def swsgp(batch_size: int, input_dim: int, repeats: int, surface: bool, memory: bool) -> Tables:
     """
     Whole training steps of SWSGP (batch, neighbors, gradient, update) for several M and H.
 
@@ -271,7 +249,7 @@ def swsgp(
         steps[f"SWSGP, neighbors remembered({M}, H = {H})"] = remembered
     dense = partial(own, sizes=_DENSE, covariance="dense")
     steps["SWSGP, dense({}, H = {})".format(*_DENSE)] = dense
-    model, svgp = _svgp(Z[:_SVGP].numpy()), f"GPflow SVGP({_SVGP})"
+    model, svgp = _model("svgp", Z[:_SVGP].numpy()), f"GPflow SVGP({_SVGP})"
     steps[svgp] = partial(_together, partial(adam_step, model, (X, Y), batch_size))
     _, targets = made_rows(most, input_dim, 1, surface)
     for M, H in _NEIGHBORS:
@@ -326,12 +304,7 @@ def _together(build: Callable[[], Step]) -> Step:
 
 
 def swsgp_predictions(
-    *,
-    num_inducing: int = 1024,
-    num_neighbors: int = 4,
-    num_rows: int = 1000,
-    input_dim: int = 8,
-    repeats: int = 20,
+    num_inducing: int, num_neighbors: int, num_rows: int, input_dim: int, repeats: int
 ) -> Tables:
     """
     Cached predictions of mean and variance, per row, of several posteriors.
@@ -346,7 +319,7 @@ def swsgp_predictions(
     found = NeighborInducingPoints(Z.numpy(), num_neighbors)
     given = _GivenNeighbors(Z.numpy(), num_neighbors)
     given.known = found.neighbors(X, kernel)
-    model = _svgp(Z.numpy())
+    model = _model("svgp", Z.numpy())
     model.q_mu.assign(mean)
     model.q_sqrt.assign(factor)
     posteriors: dict[str, Any] = {svgp: model.posterior()}
@@ -370,9 +343,7 @@ class _GivenNeighbors(NeighborInducingPoints):
         return self.known
 
 
-def grief(
-    *, num_rows: int = 1_000_000, input_dim: int = 8, num_basis: int = 1000, repeats: int = 200
-) -> Tables:
+def grief(num_rows: int, input_dim: int, num_basis: int, repeats: int) -> Tables:
     """
     Costs of GP-GRIEF. Timed once: the pass over the rows for the sums, whose operations are counted
     as ``2 N p^2`` though half are done, since the product is symmetric; and making a model with
@@ -478,9 +449,13 @@ def compiled(step: Step) -> Step:
     return partial(lambda _, traced: traced(), function, function.get_concrete_function())
 
 
-def _svgp(Z: np.ndarray) -> gpflow.models.SVGP:
-    likelihood = gpflow.likelihoods.Gaussian(0.1)
-    return gpflow.models.SVGP(_kernel(Z), likelihood, Z, num_data=_NUM_DATA)
+def _model(method: str, *points: np.ndarray, **options: Any) -> Any:
+    """A model with these inducing points; ``options`` are further arguments of its class."""
+    config, likelihood = RunConfig(method=method, num_columns=0), gpflow.likelihoods.Gaussian(0.1)
+    options["num_data"] = _NUM_DATA
+    return make_model(
+        config, (points[0], points[0]), _kernel(points[0]), likelihood, points=points, **options
+    )
 
 
 def _kernel(X: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:

@@ -5,7 +5,7 @@ import functools
 import warnings
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -16,14 +16,15 @@ from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import BASIS_METHODS, IMAGE_METHODS
+from gpflow_sparse.runs.methods import BASIS_METHODS, FOR_CLASSES, IMAGE_METHODS, SAMPLED_METHODS
 
-_KERNELS = {
+KERNELS = {
     "matern12": gpflow.kernels.Matern12,
     "matern32": gpflow.kernels.Matern32,
     "matern52": gpflow.kernels.Matern52,
     "squared_exponential": gpflow.kernels.SquaredExponential,
 }
+Pair = tuple[np.ndarray, np.ndarray]
 # Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
 # GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
 _MIN_NOISE = 0.01
@@ -43,34 +44,40 @@ def load_data(config: RunConfig) -> Dataset:
     :raises ValueError: if the file's columns cannot be used, labels are not integers, or a value
         of a training or test row is too large to compute with.
     """
-    if not Path(config.data).suffix:
-        dataset = _standardized(config, load(config.data, split=config.split))
-        for part, pair in (("training", dataset.train), ("test", dataset.test)):
-            source = f"the {part} part of {config.data}, once standardized,"
-            _require_range(source, dataset, pair, np.arange(len(pair[0])), gpflow.default_float())
-        return dataset
+    if Path(config.data).suffix:
+        raw, numbers = _split_file(config)
+        _require_range((config.data, config.data), raw, numbers, np.float64)
+        sources = (f"{config.data}, once standardized,",) * 2
+    else:
+        raw = load(config.data, split=config.split)
+        numbers = tuple(np.arange(len(X)) for X, _ in (raw.train, raw.test))
+        parts = (f"the {part} part of {config.data}" for part in ("training", "test"))
+        sources = tuple(f"{part}, once standardized," for part in parts)
+    dataset = _standardized(config, raw)
+    _require_range(sources, dataset, numbers, gpflow.default_float())
+    return dataset
+
+
+def _split_file(config: RunConfig) -> tuple[Dataset, tuple[np.ndarray, np.ndarray]]:
+    """The rows of a file, a tenth of them for testing, and the numbers of both parts' rows."""
     if config.target is None and Path(config.data).suffix != ".npz":
         raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
     table = read_table(config.data, target=config.target)
-    if table.Y is None:
+    X, Y = table.X, table.Y
+    if Y is None:
         raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
-    rows = np.random.default_rng(config.split).permutation(len(table.X))
+    rows = np.random.default_rng(config.split).permutation(len(X))
     num_test = max(1, len(rows) // 10)
     train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
-    raw = Dataset(
+    dataset = Dataset(
         name=Path(config.data).stem,
-        train=(table.X[train], table.Y[train]),
-        test=(table.X[test], table.Y[test]),
+        train=(X[train], Y[train]),
+        test=(X[test], Y[test]),
         feature_names=table.feature_names,
         target_name=table.target_name or "y",
-        num_classes=_count_classes(table.Y) if config.task == "classification" else None,
+        num_classes=_count_classes(Y) if config.task == "classification" else None,
     )
-    _require_range(config.data, raw, (table.X, table.Y), np.arange(len(rows)), np.float64)
-    dataset = _standardized(config, raw)
-    for numbers, pair in ((train, dataset.train), (test, dataset.test)):
-        source = f"{config.data}, once standardized,"
-        _require_range(source, dataset, pair, numbers, gpflow.default_float())
-    return dataset
+    return dataset, (train, test)
 
 
 def _count_classes(Y: np.ndarray) -> int:
@@ -87,35 +94,43 @@ def _count_classes(Y: np.ndarray) -> int:
 
 
 def _require_range(
-    source: str,
-    dataset: Dataset,
-    pair: tuple[np.ndarray, np.ndarray],
-    numbers: np.ndarray,
-    dtype: type,
+    sources: tuple[str, ...], dataset: Dataset, numbers: tuple[np.ndarray, ...], dtype: type
 ) -> None:
-    """Refuse rows with values whose squares overflow; ``numbers`` are row numbers in the file."""
+    """
+    Refuse rows with values whose squares overflow.
+
+    :param sources: names of the training and the test part, in the message.
+    :param numbers: row numbers in the file of both parts.
+    """
     limit = float(np.finfo(dtype).max) ** 0.5 / 1e3
-    values = np.concatenate(pair, axis=1)
-    for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
-        name = (*dataset.feature_names, dataset.target_name)[column]
-        raise ValueError(
-            f"row {numbers[row] + 1} of {source} (its header not counted) holds "
-            f"{values[row, column]:.3g} in column {name!r}, but its square must not overflow in "
-            f"{np.dtype(dtype).name}: it must be smaller than {limit:.0e} in size. Drop that row."
-        )
+    parts = zip(sources, (dataset.train, dataset.test), numbers, strict=True)
+    for source, pair, part_numbers in parts:
+        values = np.concatenate(pair, axis=1)
+        for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
+            name = (*dataset.feature_names, dataset.target_name)[column]
+            raise ValueError(
+                f"row {part_numbers[row] + 1} of {source} (its header not counted) holds "
+                f"{values[row, column]:.3g} in column {name!r}, but its square must not overflow "
+                f"in {np.dtype(dtype).name}: it must be smaller than {limit:.0e} in size. Drop "
+                "that row."
+            )
 
 
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
     if config.method not in IMAGE_METHODS:
         return dataset.standardized()
     columns = dataset.train[0].shape[1]
-    shape = config.image or dataset.image_shape or image_shape_of(columns)
+    shape = _image_shape(config, dataset)
     if np.prod(shape) != columns:
         raise ValueError(
             f"image_shape {','.join(map(str, shape))} has {np.prod(shape)} values, but "
             f"{dataset.name} has {columns} input columns."
         )
     return dataclasses.replace(dataset, image_shape=shape).standardized(per_channel=True)
+
+
+def _image_shape(config: RunConfig, dataset: Dataset) -> ImageShape:
+    return config.image or dataset.image_shape or image_shape_of(dataset.train[0].shape[1])
 
 
 def source_of(config: RunConfig) -> str:
@@ -129,9 +144,7 @@ def checksum(dataset: Dataset) -> str:
     return f"{functools.reduce(lambda old, part: zlib.crc32(part.tobytes(), old), parts, 0):08x}"
 
 
-def original_units(
-    dataset: Dataset, pair: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def original_units(dataset: Dataset, pair: Pair) -> Pair:
     """Standardized rows of a data set, back in the units of its file."""
     scaler = scaler_of(dataset)
     X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
@@ -163,10 +176,12 @@ def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
     else:
         kernel, noise_variance = _start_kernel(config, dataset)
         likelihood = _make_likelihood(config, dataset, noise_variance)
-        if config.method in BASIS_METHODS:
-            model = _basis_model(config, kernel, likelihood, dataset)
-        else:
-            model = _inducing_model(config, kernel, likelihood, dataset)
+        if config.method in FOR_CLASSES and dataset.num_classes is not None:
+            raise ValueError(
+                f"method {config.method} is for regression, but {dataset.name} has classes; "
+                f"{FOR_CLASSES[config.method]} takes them."
+            )
+        model = make_model(config, dataset.train, kernel, likelihood)
     model.standardizer = dataset.standardizer
     return model
 
@@ -191,7 +206,7 @@ def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.K
 def _make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
     """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
     scales = lengthscales if config.ard else float(np.median(lengthscales))
-    kind = _KERNELS[config.kernel]
+    kind = KERNELS[config.kernel]
     if not config.on_grid or kind is gpflow.kernels.SquaredExponential:
         return kind(lengthscales=scales)
     product = product_of(kind, np.broadcast_to(scales, lengthscales.shape))
@@ -209,169 +224,176 @@ def _make_likelihood(
     :raises ValueError: for a likelihood that does not fit the data or the method.
     """
     classes = dataset.num_classes
-    usual = "gaussian" if classes is None else "bernoulli" if classes == 2 else "multiclass"
-    name = config.likelihood or usual
-    known = {"gaussian": ("gaussian", "laplace"), "bernoulli": ("bernoulli", "bernoulli_logit")}
-    choices = known.get(usual, (usual,))
-    if config.method in ("grief", "basis_gpr", "solvegpr", "softki"):
-        choices = ("gaussian",)
-    if name not in choices and config.likelihood is not None:
-        raise ValueError(
-            f"likelihood must be {' or '.join(choices)} for {config.method} on {dataset.name}; got "
-            f"{name!r}."
-        )
-    if classes is not None and name == "multiclass":
-        return gpflow.likelihoods.MultiClass(classes)
-    if name == "laplace":
-        return likelihoods.Laplace((0.5 * noise_variance) ** 0.5)  # of the same variance
-    if name == "bernoulli_logit":
-        return likelihoods.BernoulliLogit()
-    if name == "bernoulli":
-        return gpflow.likelihoods.Bernoulli()
-    return gpflow.likelihoods.Gaussian(noise_variance)
-
-
-def _require_regression(config: RunConfig, dataset: Dataset, instead: str = "") -> None:
-    if dataset.num_classes is not None:
-        raise ValueError(
-            f"method {config.method} is for regression, but {dataset.name} has classes{instead}."
-        )
-
-
-def _options(likelihood: gpflow.likelihoods.Likelihood, dataset: Dataset) -> dict[str, Any]:
-    """Arguments that all variational models take."""
-    return {
-        "num_latent_gps": int(likelihood.latent_dim or 1),
-        "num_data": len(dataset.train[0]),
+    choices = {
+        "gaussian": lambda: gpflow.likelihoods.Gaussian(noise_variance),
+        "laplace": lambda: likelihoods.Laplace((0.5 * noise_variance) ** 0.5),  # equal variance
     }
+    if classes is not None:
+        choices = {"multiclass": lambda: gpflow.likelihoods.MultiClass(classes)}
+    if classes == 2:
+        choices = {
+            "bernoulli": gpflow.likelihoods.Bernoulli,
+            "bernoulli_logit": likelihoods.BernoulliLogit,
+        }
+    known = ["gaussian"] if config.method in FOR_CLASSES else list(choices)
+    if config.likelihood not in (None, *known):
+        raise ValueError(
+            f"likelihood must be {' or '.join(known)} for {config.method} on {dataset.name}; got "
+            f"{config.likelihood!r}."
+        )
+    return choices.get(config.likelihood or "", next(iter(choices.values())))()
 
 
-def _inducing_points(
-    config: RunConfig, kernel: gpflow.kernels.Kernel, dataset: Dataset, *sizes: int
-) -> tuple[np.ndarray, ...]:
-    return initialization.split_orthogonal(
-        dataset.train[0], *sizes, kernel=kernel, method=config.initialization, seed=config.seed
-    )
+class _Parts(NamedTuple):
+    """Everything that a model is made of."""
+
+    config: RunConfig
+    data: Pair
+    kernel: gpflow.kernels.Kernel
+    likelihood: gpflow.likelihoods.Likelihood
+    options: dict[str, Any]
+    """Further arguments of the model's class."""
+
+    @property
+    def noise_variance(self) -> np.ndarray:
+        """Variance of a Gaussian likelihood."""
+        return self.likelihood.variance.numpy()
+
+    @property
+    def variational(self) -> dict[str, Any]:
+        """Arguments that all variational models take."""
+        latents = int(self.likelihood.latent_dim or 1)
+        return {"num_latent_gps": latents, "num_data": len(self.data[0])} | self.options
+
+    def choose_points(self, *sizes: int) -> tuple[np.ndarray, ...]:
+        """Sets of inducing points among the training inputs."""
+        method, seed = self.config.initialization, self.config.seed
+        return initialization.split_orthogonal(
+            self.data[0], *sizes, kernel=self.kernel, method=method, seed=seed
+        )
+
+    def distinct_rows(self) -> np.ndarray:
+        """At most ``num_basis`` distinct training inputs, chosen at random."""
+        X = self.data[0]
+        count = min(self.config.num_basis, len(np.unique(X, axis=0)))
+        return initialization.random_subset(X, count, seed=self.config.seed)
 
 
-def _inducing_model(
+def make_model(
     config: RunConfig,
+    data: Pair,
     kernel: gpflow.kernels.Kernel,
     likelihood: gpflow.likelihoods.Likelihood,
-    dataset: Dataset,
+    *,
+    points: tuple[np.ndarray, ...] | None = None,
+    basis: bases.FiniteBasis | None = None,
+    **options: Any,
 ) -> gpflow.models.GPModel:
+    """
+    The untrained model of a method, from its kernel and likelihood; not for methods of images.
+
+    :param data: training rows ``(X, Y)``.
+    :param points: sets of inducing points; chosen as ``config.initialization`` says if None.
+    :param basis: made as ``config.basis`` says if None.
+    :param options: further arguments of the model's class.
+    :raises ValueError: if there are fewer training rows than inducing points.
+    """
+    parts = _Parts(config, data, kernel, likelihood, options)
+    if config.method in SAMPLED_METHODS:
+        return _sampled_model(parts, basis)
+    if config.method in BASIS_METHODS:
+        return _basis_model(parts, basis)
+    if points is None:
+        if sum(config.sizes) > len(data[0]):
+            raise ValueError(
+                f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the "
+                f"{len(data[0])} training rows; take fewer inducing points."
+            )
+        points = parts.choose_points(*config.sizes)
+    return _inducing_model(parts, points)
+
+
+def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.models.GPModel:
     """A model with inducing points."""
-    if sum(config.sizes) > len(dataset.train[0]):
-        raise ValueError(
-            f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the "
-            f"{len(dataset.train[0])} training rows; take fewer inducing points."
-        )
-    points = _inducing_points(config, kernel, dataset, *config.sizes)
-    Z, options = points[0], _options(likelihood, dataset)
+    config, data, kernel, likelihood, options = parts
+    Z, variational = points[0], parts.variational
     if config.method == "svgp":
-        return gpflow.models.SVGP(kernel, likelihood, Z, whiten=config.whiten, **options)
+        return gpflow.models.SVGP(kernel, likelihood, Z, whiten=config.whiten, **variational)
     if config.method == "softki":
-        _require_regression(config, dataset, "; basis_svgp with basis soft takes them")
-        return models.SoftKI(
-            kernel,
-            Z,
-            noise_variance=likelihood.variance.numpy(),
-            temperature=config.temperature,
-            tied=True,
-            num_data=options["num_data"],
-        )
+        given = {"temperature": config.temperature, "tied": True, "num_data": len(data[0])}
+        noise = parts.noise_variance
+        return models.SoftKI(kernel, Z, noise_variance=noise, **given | options)
     if config.method == "swsgp":
-        return models.SWSGP(
-            kernel,
-            likelihood,
-            NeighborInducingPoints(Z, min(config.num_neighbors, len(Z))),
-            covariance=config.covariance or "diag",
-            kl_weighting=config.kl_weighting,
-            **options,
-        )
+        neighbors = NeighborInducingPoints(Z, min(config.num_neighbors, len(Z)))
+        variational |= {
+            "covariance": config.covariance or "diag",
+            "kl_weighting": config.kl_weighting,
+        }
+        return models.SWSGP(kernel, likelihood, neighbors, **variational)
     sets = OrthogonalInducingVariables(*points)
     if config.method == "solvegpr":
-        _require_regression(config, dataset)
-        noise = likelihood.variance.numpy()
-        return models.SOLVEGPR(dataset.train, kernel, sets, noise_variance=noise)
+        return models.SOLVEGPR(data, kernel, sets, noise_variance=parts.noise_variance, **options)
     if config.method == "odvgp":
-        options["num_columns"] = min(config.num_columns, config.num_orthogonal) or None
-        return models.ODVGP(kernel, likelihood, sets, whiten=config.whiten, **options)
-    return models.SOLVEGP(kernel, likelihood, sets, whiten=config.whiten, **options)
+        variational["num_columns"] = min(config.num_columns, config.num_orthogonal) or None
+        return models.ODVGP(kernel, likelihood, sets, whiten=config.whiten, **variational)
+    return models.SOLVEGP(kernel, likelihood, sets, whiten=config.whiten, **variational)
 
 
-def _basis_model(
-    config: RunConfig,
-    kernel: gpflow.kernels.Kernel,
-    likelihood: gpflow.likelihoods.Likelihood,
-    dataset: Dataset,
-) -> gpflow.models.GPModel:
-    """A model of the weights of a finite basis."""
-    options = _options(likelihood, dataset)
-    if config.method in ("grief", "basis_gpr"):
-        _require_regression(config, dataset, "; basis_svgp takes them")
-        noise = likelihood.variance.numpy()
-        if config.method == "basis_gpr":
-            basis = _make_basis(config, kernel, dataset)
-            return models.BasisGPR(dataset.train, basis, noise_variance=noise)
+def _basis_model(parts: _Parts, basis: bases.FiniteBasis | None) -> gpflow.models.GPModel:
+    """A model of all weights of a basis."""
+    config, data, kernel, likelihood, options = parts
+    if config.method == "grief":
         return models.GRIEF(
-            dataset.train,
+            data,
             kernel,
             num_eigenfunctions=config.num_basis,
             points_per_dimension=config.points_per_dimension,
-            noise_variance=noise,
+            noise_variance=parts.noise_variance,
+            **options,
         )
-    if config.method == "basis_svgp":
-        return models.BasisSVGP(_make_basis(config, kernel, dataset), likelihood, **options)
-    for name in ("covariance", "num_dense_columns", "variance_reduction", "site_estimator"):
-        options[name] = getattr(config, name)
-    options["num_support"] = config.num_support
+    basis = basis or _make_basis(parts)
+    if config.method == "basis_gpr":
+        return models.BasisGPR(data, basis, noise_variance=parts.noise_variance, **options)
+    return models.BasisSVGP(basis, likelihood, **parts.variational)
+
+
+def _sampled_model(parts: _Parts, basis: bases.FiniteBasis | None) -> models.QSGP:
+    """A model whose steps sample functions of a basis."""
+    config, kernel, likelihood = parts.config, parts.kernel, parts.likelihood
+    names = ("covariance", "num_dense_columns", "variance_reduction", "site_estimator")
+    options = {name: getattr(config, name) for name in (*names, "num_support")} | parts.variational
     if config.method == "rvm":
         kernel.variance.assign(1.0)  # precisions are relative to the functions' size
         gpflow.utilities.set_trainable(kernel.variance, False)
-        centers = _distinct_rows(config, dataset)
+        centers = parts.distinct_rows()
         most = len(centers) + 1 - (config.num_dense_columns or 0)
         size = min(config.basis_batch_size, most)
         return models.RVM(centers, kernel, likelihood, basis_batch_size=size, **options)
-    basis = _make_basis(config, kernel, dataset)
+    basis = basis or _make_basis(parts)
     dense = 0 if config.covariance == "diag" else config.num_dense_columns or basis.num_leading
     size = max(1, min(config.basis_batch_size, basis.num_basis - dense))
     return models.QSGP(basis, likelihood, basis_batch_size=size, **options)
 
 
-def _make_basis(
-    config: RunConfig, kernel: gpflow.kernels.Kernel, dataset: Dataset
-) -> bases.FiniteBasis:
-    X, size = dataset.train[0], config.num_basis
+def _make_basis(parts: _Parts) -> bases.FiniteBasis:
+    config, kernel, size = parts.config, parts.kernel, parts.config.num_basis
     if config.basis == "fourier":
         return bases.RandomFourier(kernel, size, seed=config.seed)
     if config.basis == "dictionary":
-        return bases.KernelDictionary(kernel, _distinct_rows(config, dataset))
+        return bases.KernelDictionary(kernel, parts.distinct_rows())
     if config.basis == "grid":
+        X = parts.data[0]
         return bases.GridEigenfunctions(kernel, X, size, config.points_per_dimension)
-    (Z,) = _inducing_points(config, kernel, dataset, config.num_inducing)
+    (Z,) = parts.choose_points(config.num_inducing)
     if config.basis == "soft":
         return bases.SoftInterpolation(kernel, Z, temperature=config.temperature, tied=True)
     return bases.Hybrid(kernel, Z, size - config.num_inducing, seed=config.seed)
 
 
-def _distinct_rows(config: RunConfig, dataset: Dataset) -> np.ndarray:
-    """At most ``num_basis`` distinct training inputs, chosen at random."""
-    X = dataset.train[0]
-    count = min(config.num_basis, len(np.unique(X, axis=0)))
-    return initialization.random_subset(X, count, seed=config.seed)
-
-
 def with_weights(config: RunConfig, model: models.GRIEF) -> models.GRIEF:
     """The model for type-I inference: rotated weights, with the hyperparameters of ``model``."""
-    weighted = models.GRIEF(
-        model.data,
-        model.kernel,
-        num_eigenfunctions=config.num_basis,
-        reweighted="rotated",
-        noise_variance=model.likelihood.variance.numpy(),
-        grid=model.basis.grid,
-    )
+    parts = config, model.data, model.kernel, model.likelihood
+    weighted = make_model(*parts, reweighted="rotated", grid=model.basis.grid)
     weighted.standardizer = model.standardizer
     return weighted
 
@@ -395,7 +417,7 @@ def architecture(config: RunConfig, shape: ImageShape) -> list[models.ConvSpec]:
 
 def _image_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
     """A convolutional GP, or a deep GP of convolutional layers."""
-    shape = config.image or dataset.image_shape or image_shape_of(dataset.train[0].shape[1])
+    shape = _image_shape(config, dataset)
     model = models.deep_convolutional(
         dataset.train[0],
         shape,

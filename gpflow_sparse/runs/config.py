@@ -10,7 +10,9 @@ from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs.methods import (
     BASELINES,
     BASIS_METHODS,
+    FOR_CLASSES,
     IMAGE_METHODS,
+    METHOD_DEFAULTS,
     METHODS,
     SAMPLED_METHODS,
 )
@@ -26,13 +28,6 @@ PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 _MOST_LAYERS = 3
 # Largest number of inducing points of the SVGP that is the baseline of SWSGP.
 _MOST_BASELINE = 512
-# Methods for regression only, and the methods to use for classification.
-_FOR_CLASSES = {
-    "solvegpr": "solvegp",
-    "grief": "basis_svgp",
-    "basis_gpr": "basis_svgp",
-    "softki": "basis_svgp --basis soft",
-}
 
 
 @dataclass(frozen=True)
@@ -150,6 +145,30 @@ class RunConfig:
     float32: bool = option(False, "Precision.", off="--float64")
     seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
 
+    @classmethod
+    def of_method(cls, method: str, **chosen: Any) -> "RunConfig":
+        """
+        A run with the defaults of its method for all options that are not chosen.
+
+        :raises ValueError: for a choice that the method does not have.
+        """
+        if method == "swsgp" and chosen.get("whiten"):
+            raise ValueError(
+                "--whiten is not for swsgp, whose neighborhoods overlap; leave it out."
+            )
+        defaults = dict(METHOD_DEFAULTS.get(method, {}))
+        if method in IMAGE_METHODS:
+            if "kernel" in chosen:
+                raise ValueError(
+                    f"--kernel is not for {method}, whose patches have a squared exponential."
+                )
+            if chosen.get("num_layers", 1) > 1:
+                defaults["whiten"] = False  # as published, where whitening was found to hurt
+        config = cls(method=method, **defaults | chosen)
+        if config.on_grid and "kernel" not in chosen:
+            config = dataclasses.replace(config, kernel="squared_exponential")
+        return config
+
     def __post_init__(self) -> None:
         require_valid(self)
         for name in ("learning_rate", "temperature"):
@@ -159,9 +178,9 @@ class RunConfig:
             raise ValueError(
                 f"natural_gradients must be from 0 to 1, got {self.natural_gradients}."
             )
-        if self.method in _FOR_CLASSES and self.task == "classification":
+        if self.method in FOR_CLASSES and self.task == "classification":
             raise ValueError(
-                f"task must be regression for {self.method}; {_FOR_CLASSES[self.method]} takes "
+                f"task must be regression for {self.method}; {FOR_CLASSES[self.method]} takes "
                 "classes too."
             )
         if self.method == "odvgp" and self.num_orthogonal == 0:

@@ -22,32 +22,34 @@ class CachedModel:
     draws of its hidden layers. These take memory, so it predicts 256 rows at a time.
     """
 
-    def __init__(self, model: gpflow.models.GPModel) -> None:
+    def __init__(self, model: gpflow.models.GPModel, posterior: Any = None) -> None:
+        """:param posterior: predicts in place of the model's own."""
+        self._model = model
+        self._posterior = model.posterior() if posterior is None else posterior
         self._most_rows = _DEEP_ROWS if hasattr(model, "layers") else None
-        self._likelihood = model.likelihood
-        self._num_latent_gps = model.num_latent_gps
-        self._posterior = model.posterior()
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations, equal to those of the model."""
         if hasattr(self._posterior, "predict_y"):
-            parts = [self._posterior.predict_y(x, self._likelihood) for (x,) in self._split(X)]
+            parts = [
+                self._posterior.predict_y(x, self._model.likelihood) for (x,) in self._split(X)
+            ]
             mean, variance = zip(*parts, strict=True)
             return tf.concat(mean, axis=0), tf.concat(variance, axis=0)
-        return self._likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
+        return self._model.likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Log density of each row, equal to that of the model."""
         X, Y = checks.require_data(
-            data, likelihood=self._likelihood, num_latent_gps=self._num_latent_gps
+            data, likelihood=self._model.likelihood, num_latent_gps=self._model.num_latent_gps
         )
         checks.require_range(Y, "Y")
         if hasattr(self._posterior, "predict_log_density"):
             density = self._posterior.predict_log_density
-            parts = [density(pair, self._likelihood) for pair in self._split(X, Y)]
+            parts = [density(pair, self._model.likelihood) for pair in self._split(X, Y)]
             return tf.concat(parts, axis=0)
         mean, variance = self._posterior.predict_f(X)
-        return self._likelihood.predict_log_density(X, mean, variance, Y)
+        return self._model.likelihood.predict_log_density(X, mean, variance, Y)
 
     def _split(self, *arrays: tf.Tensor) -> list[tuple[tf.Tensor, ...]]:
         """Slices of rows whose predictions fit into memory together."""

@@ -51,6 +51,13 @@ SAMPLED_METHODS = ("qsgp", "rvm")
 IMAGE_METHODS = ("conv-solvegp", "conv-svgp")
 BASELINES = ("svgp", "conv-svgp")
 BASIS_METHODS = ("grief", "basis_gpr", "basis_svgp", *SAMPLED_METHODS)
+# Methods for regression only, and the methods to use for classification.
+FOR_CLASSES = {
+    "solvegpr": "solvegp",
+    "grief": "basis_svgp",
+    "basis_gpr": "basis_svgp",
+    "softki": "basis_svgp --basis soft",
+}
 _IMAGES = {
     "kernel": "squared_exponential",
     "num_inducing": 100,

@@ -165,7 +165,7 @@ def check_particulars(paper, key, record):
 def test_rows_of_solvegp_start_at_the_prior_as_their_page_says(rng, method, whiten):
     X = rng.normal(size=(60, 3))
     options = {"method": method, "points": [8, 5], "whiten": whiten}
-    model = models.orthogonal_regression(options, X, 3)
+    model = models.orthogonal_regression(options, (X, X), 3)
     np.testing.assert_allclose(float(model.prior_kl()), 0.0, atol=1e-9)
     assert model.kernel.lengthscales.numpy() == model.kernel.variance.numpy() == 1.0
     np.testing.assert_allclose(model.likelihood.variance.numpy(), 0.1)
@@ -181,7 +181,7 @@ def test_inducing_points_of_all_methods_come_from_the_same_choice(rng):
 
     def sets(method, *points):
         options = {"method": method, "points": points, "whiten": True}
-        inducing = models.orthogonal_regression(options, X, 3).inducing_variable
+        inducing = models.orthogonal_regression(options, (X, X), 3).inducing_variable
         return [s.Z.numpy() for s in (inducing.sets if len(points) > 1 else [inducing])]
 
     ((union,), (Z, O)) = sets("svgp", 13), sets("solvegp", 8, 5)
@@ -259,7 +259,7 @@ def test_models_of_images_are_as_their_rows_say():
 def test_scores_of_softki_are_those_of_a_dense_gp():
     dataset = make_dataset("kin40k").standardized()
     X, Y = dataset.train
-    model = models.softki_model(options_of("softki", "paper"), X, Y, 0)
+    model = models.softki_model(options_of("softki", "paper"), (X, Y), 0)
     scores = models.score_softki(model, dataset, dataset.train, refit_noise=False)
     gp = gpflow.models.GPR((X, Y), Basis(model.basis), noise_variance=1e-3)
     mean, variance = (part.numpy() for part in gp.predict_y(dataset.test[0]))

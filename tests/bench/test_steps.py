@@ -12,8 +12,7 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 
-from gpflow_sparse.bench import peers, qsgp_variance, step_variants, steps
-from gpflow_sparse.bench.step_commands import COMMANDS
+from gpflow_sparse.bench import peers, step_variants, steps
 from gpflow_sparse.cli import main
 
 
@@ -231,8 +230,8 @@ def test_predictions_with_and_without_the_search_are_the_same(bench, monkeypatch
 def test_a_step_is_the_loss_and_the_gradient_of_every_parameter(kind):
     data, Z = step_variants.made_rows(10, 3), step_variants.made_rows(6, 3, 1)[0].numpy()
     build = {
-        "softki": lambda: (step_variants._softki(Z), data),
-        "svgp": lambda: (step_variants._svgp(Z), data),
+        "softki": lambda: (step_variants._model("softki", Z), data),
+        "svgp": lambda: (step_variants._model("svgp", Z), data),
         "sgpr": lambda: (gpflow.models.SGPR(data, step_variants._kernel(Z), Z),),
     }
     model, *given = build[kind]()
@@ -292,23 +291,6 @@ def test_options_of_other_methods_are_refused(options, message):
     result = CliRunner().invoke(main, ["bench", "step", *options.split()])
     assert result.exit_code == 1
     assert message in result.output
-
-
-@pytest.mark.parametrize(
-    ("command", "benchmark"),
-    [
-        ("posterior", step_variants.softki_posterior),
-        ("predict", step_variants.swsgp_predictions),
-        ("variance", qsgp_variance.gradient_errors),
-        ("grief", step_variants.grief),
-    ],
-)
-def test_defaults_in_the_help_are_those_of_the_benchmarks(command, benchmark):
-    defaults = {
-        name: "all" if n is None else str(n) for name, n in benchmark.__kwdefaults__.items()
-    }
-    options = {option.name: option for option in COMMANDS[command].params}
-    assert {name: options[name].show_default for name in defaults} == defaults
 
 
 def test_what_precedes_a_row(rng):

@@ -20,21 +20,15 @@ from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.tables import WATCHED
 from gpflow_sparse.bench.papers.training import Budget, Cosine, Monitor, train
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.kernels import Filled
 from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.runs.build import original_units, scaler_of
+from gpflow_sparse.runs.build import KERNELS, Pair, make_model, original_units, scaler_of
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, evaluate
 
 Options = Mapping[str, Any]
-Data = tuple[np.ndarray, np.ndarray]
 
-KERNELS = {
-    "squared_exponential": gpflow.kernels.SquaredExponential,
-    "matern32": gpflow.kernels.Matern32,
-    "matern52": gpflow.kernels.Matern52,
-}
 # Rows of the exact GP whose hyperparameters are starting values of other models.
 _SUBSET = 1000
 # Training rows to which QSGP fits its covariance during training.
@@ -47,7 +41,7 @@ _MIN_NOISE = 1e-3
 
 
 @contextmanager
-def precision(kind: type) -> Iterator[None]:
+def precision(kind: Any) -> Iterator[None]:
     """A context with another default float of GPflow."""
     jitter = gpflow.config.default_jitter()
     with gpflow.config.as_context(gpflow.config.Config(float=kind, jitter=jitter)):
@@ -55,9 +49,9 @@ def precision(kind: type) -> Iterator[None]:
 
 
 @contextmanager
-def training_rows(dataset: Dataset, seed: int, float32: bool) -> Iterator[Data]:
+def training_rows(dataset: Dataset, seed: int, float32: bool) -> Iterator[Pair]:
     """The training rows in single or double precision, GPflow's own meanwhile; draws are seeded."""
-    kind: Any = np.float32 if float32 else np.float64
+    kind = np.float32 if float32 else np.float64
     with precision(kind):
         tf.random.set_seed(seed)
         X, Y = dataset.train
@@ -82,8 +76,7 @@ def error_on_test_rows(
 
     :param prepare: function of the model that is called before it predicts.
     """
-    rows = np.random.default_rng(seed).permutation(len(dataset.test[0]))[:WATCHED]
-    X, Y = (part[rows] for part in dataset.test)
+    X, Y = random_rows(dataset.test, WATCHED, seed)
 
     def score(model: Any) -> Record:
         prepare(model)
@@ -121,13 +114,13 @@ def subset_start(dataset: Dataset, seed: int, kernel_name: str, num_rows: int = 
 
     :raises TrainingError: if it cannot be fitted.
     """
-    begin, (X, Y) = time.perf_counter(), dataset.train
+    begin, pair = time.perf_counter(), dataset.train
     with precision(np.float64):
-        kernel = KERNELS[kernel_name](lengthscales=initialization.median_lengthscales(X, seed=seed))
+        scales = initialization.median_lengthscales(pair[0], seed=seed)
+        kernel = KERNELS[kernel_name](lengthscales=scales)
+        fit = functools.partial(initialization.subset_hyperparameters, num_rows=num_rows, seed=seed)
         try:
-            noise = initialization.subset_hyperparameters(
-                X, Y, kernel, num_rows=num_rows, seed=seed
-            )
+            noise = fit(*pair, kernel)
         except ValueError as error:
             raise training.TrainingError(f"the exact GP of the start: {error}") from error
     seconds = time.perf_counter() - begin
@@ -140,8 +133,7 @@ def exact_gp(
 ) -> tuple[gpflow.models.GPR, Start]:
     """The maximum of the likelihood of random training rows; kept like :func:`subset_start`."""
     begin = time.perf_counter()
-    rows = np.random.default_rng(seed).permutation(len(dataset.train[0]))[:num_rows]
-    X, Y = (part[rows] for part in dataset.train)
+    X, Y = random_rows(dataset.train, num_rows, seed)
     with precision(np.float64):
         scales = initialization.median_lengthscales(X, seed=seed)
         kernel = KERNELS[kernel_name](lengthscales=scales)
@@ -153,13 +145,19 @@ def exact_gp(
     return model, Start(*found, time.perf_counter() - begin)
 
 
+def random_rows(pair: Pair, count: int, seed: int) -> Pair:
+    """At most so many random rows of X and Y."""
+    rows = np.random.default_rng(seed).permutation(len(pair[0]))[:count]
+    return pair[0][rows], pair[1][rows]
+
+
 # SOLVE-GP: Shi, Titsias and Mnih (2020).
 
 
 def fit_solvegp(options: Options, dataset: Dataset, budget: Budget) -> Record:
     """A row of the regression tables; rmse and log_likelihood are of standardized outputs."""
     tf.random.set_seed(budget.seed)
-    model = orthogonal_regression(options, dataset.train[0], budget.seed)
+    model = orthogonal_regression(options, dataset.train, budget.seed)
     optimizer = training.adam(options["learning_rate"])
     results = train(model, dataset.train, Monitor(budget), optimizer, options)
     scores = score_test_rows(model, dataset)
@@ -167,32 +165,33 @@ def fit_solvegp(options: Options, dataset: Dataset, budget: Budget) -> Record:
     return results | {"rmse": scores["rmse_standardized"], "log_likelihood": log_likelihood}
 
 
-def orthogonal_regression(options: Options, X: np.ndarray, seed: int) -> gpflow.models.GPModel:
+def orthogonal_regression(options: Options, data: Pair, seed: int) -> gpflow.models.GPModel:
     """
     GPflow's SVGP, ODVGP or SOLVE-GP: Matern 3/2 with one lengthscale, q at the prior.
 
     :param options: method, points (M, or M and M2), whiten, and num_columns: columns of the penalty
         that ODVGP samples in a step.
-    :param X: standardized training inputs [N, D].
+    :param data: standardized training rows.
     :raises FactorizationError: if Kuu has no Cholesky factor.
     """
-    kernel, likelihood = gpflow.kernels.Matern32(), gpflow.likelihoods.Gaussian(0.1)
-    method, points = options["method"], options["points"]
-    common = {"whiten": options["whiten"], "num_data": len(X)}
+    kernel, X, given = gpflow.kernels.Matern32(), data[0], {}
+    method, sizes, whiten = options["method"], options["points"], options["whiten"]
     if method == "solvegp":
-        sets = initialization.split_orthogonal(X, *points, seed=seed)
-        return models.SOLVEGP(kernel, likelihood, OrthogonalInducingVariables(*sets), **common)
-    Z = initialization.kmeans(X, points[0], seed=seed)
+        points = initialization.split_orthogonal(X, *sizes, seed=seed)
+    else:
+        points = (initialization.kmeans(X, sizes[0], seed=seed),)
     if method == "odvgp":
-        O = initialization.random_subset(X, points[1], seed=seed)
-        common["num_columns"] = options.get("num_columns")
-        return models.ODVGP(kernel, likelihood, OrthogonalInducingVariables(Z, O), **common)
-    if not options["whiten"]:
+        points = (*points, initialization.random_subset(X, sizes[1], seed=seed))
+    if method == "svgp" and not whiten:
         # GPflow starts at the identity, whitened or not; the prior's factor is that of its own Kuu.
-        covariance = Kuu(InducingPoints(Z), kernel, jitter=gpflow.config.default_jitter())
+        jitter = gpflow.config.default_jitter()
+        covariance = Kuu(InducingPoints(points[0]), kernel, jitter=jitter)
         L = tf.linalg.band_part(linalg.cholesky(covariance, "Kuu"), -1, 0)
-        common["q_sqrt"] = L[None].numpy()
-    return gpflow.models.SVGP(kernel, likelihood, Z, **common)
+        given["q_sqrt"] = L[None].numpy()
+    columns = {"num_columns": options.get("num_columns") or 0, "num_orthogonal": sizes[-1]}
+    config = RunConfig(method=method, whiten=whiten, **columns)
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    return make_model(config, data, kernel, likelihood, points=points, **given)
 
 
 def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
@@ -287,19 +286,17 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
         kernel = gpflow.kernels.SquaredExponential(start.variance, start.lengthscales)
         noise = start.noise_variance
         likelihood = gpflow.likelihoods.Gaussian(noise) if regression else BernoulliLogit()
-        rows = X[np.random.default_rng(budget.seed).permutation(len(X))[:_REFITTED]]
+        rows, _ = random_rows((X, Y), _REFITTED, budget.seed)
 
         def update(model: Any) -> None:
             if options["dense_rate"]:  # C follows learned hyperparameters by its closed form
                 model.update_covariance(rows)
 
         monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, update))
+        model = qsgp_model(options, kernel, likelihood, (X, Y), budget.seed)
         if svgp:
-            Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=budget.seed)
-            model = gpflow.models.SVGP(kernel, likelihood, Z, num_data=len(X))
             optimizer = training.adam(options["learning_rate"])
         else:
-            model = qsgp_model(options, kernel, likelihood, X, budget.seed)
             rate, dense = Cosine(options["dense_rate"], monitor, frozen=0.1), None
             if options["dense_rate"]:
                 dense = tf_keras.optimizers.Adam(rate)
@@ -312,29 +309,24 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
 
 
 def qsgp_model(
-    options: Options, kernel: Any, likelihood: Any, X: np.ndarray, seed: int
-) -> models.QSGP:
+    options: Options, kernel: Any, likelihood: Any, data: Pair, seed: int
+) -> gpflow.models.GPModel:
     """The model of a row at its start."""
-    basis: bases.FiniteBasis
-    if options["basis"] == "dictionary":
-        basis = bases.KernelDictionary(kernel, X)
-    elif options["basis"] == "hybrid":
+    make = functools.partial(make_model, data=data, kernel=kernel, likelihood=likelihood)
+    X, kind, given = data[0], options["basis"], {}
+    if kind == "svgp":
+        Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=seed)
+        return make(RunConfig(method="svgp"), points=(Z,))
+    if kind == "dictionary":
+        given = {"basis": bases.KernelDictionary(kernel, X), "augmentation": X}
+    if kind == "hybrid":
         k = options["num_leading"]
         Z = initialization.kmeans(X, k, kernel, seed=seed).astype(X.dtype)
-        basis = bases.Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
-    else:
-        basis = bases.RandomFourier(kernel, options["num_basis"], seed=seed)
-    names = ("num_dense_columns", "covariance", "site_estimator")
-    model = models.QSGP(
-        basis,
-        likelihood,
-        num_data=len(X),
-        basis_batch_size=min(options["basis_batch_size"], basis.num_basis - basis.num_leading),
-        num_support=options["num_support"],
-        augmentation=X if options["basis"] == "dictionary" else None,
-        **{name: options[name] for name in names if name in options},
-    )
-    for part in (basis, likelihood):
+        given["basis"] = bases.Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
+    names = ("num_basis", "basis_batch_size", "num_support", "num_dense_columns", "covariance")
+    config = {name: options[name] for name in (*names, "site_estimator") if name in options}
+    model = make(RunConfig(method="qsgp", basis="fourier", seed=seed, **config), **given)
+    for part in (model.basis, likelihood):
         gpflow.utilities.set_trainable(part, bool(options["dense_rate"]))
     return model
 
@@ -343,9 +335,7 @@ def _score_qsgp(model: Any, dataset: Dataset, X: np.ndarray, seed: int, options:
     """Scores of the test rows, before and after the closed form of the covariance."""
     count = options.get("num_test", len(dataset.test[0]))
     if count < len(dataset.test[0]):
-        rows = np.random.default_rng(seed).permutation(len(dataset.test[0]))[:count]
-        test = dataset.test[0][rows], dataset.test[1][rows]
-        dataset = dataclasses.replace(dataset, test=test)
+        dataset = dataclasses.replace(dataset, test=random_rows(dataset.test, count, seed))
     before: Record = {}
     if dataset.num_classes is None and options.get("covariance") in ("diag", "block"):
         before["nlpd_as_trained"] = score_test_rows(model, dataset)["nlpd_standardized"]
@@ -359,7 +349,7 @@ def _score_qsgp(model: Any, dataset: Dataset, X: np.ndarray, seed: int, options:
 def fit_softki(options: Options, dataset: Dataset, budget: Budget) -> Record:
     """A row of the regression tables: SoftKI, the same basis with a free q, or GPflow's models."""
     with training_rows(dataset, budget.seed, options["float32"]) as (X, Y):
-        model = softki_model(options, X, Y, budget.seed)
+        model = softki_model(options, (X, Y), budget.seed)
 
         def fit_posterior(model: Any) -> None:
             if isinstance(model, models.SoftKI):
@@ -378,35 +368,33 @@ def fit_softki(options: Options, dataset: Dataset, budget: Budget) -> Record:
         return results | score_test_rows(model, dataset)
 
 
-def softki_model(
-    options: Options, X: np.ndarray, Y: np.ndarray, seed: int
-) -> gpflow.models.GPModel:
+def softki_model(options: Options, data: Pair, seed: int) -> gpflow.models.GPModel:
     """The model of a row at its start: variance 1, one lengthscale or one for each column."""
-    scales = options["lengthscale"]
+    X, scales = data[0], options["lengthscale"]
     if scales == "median":
         scales = initialization.median_lengthscales(X, seed=seed)
     scales = np.broadcast_to(scales, X.shape[1:]) if options["ard"] else np.mean(scales)
     kernel = gpflow.kernels.SquaredExponential(lengthscales=scales)
     Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=seed).astype(X.dtype)
-    noise, num_data = options["noise_variance"], len(X)
+    noise = options["noise_variance"]
     if options["model"] == "sgpr":
-        return gpflow.models.SGPR((X, Y), kernel, Z, noise_variance=noise)
+        return gpflow.models.SGPR(data, kernel, Z, noise_variance=noise)
     likelihood = gpflow.likelihoods.Gaussian(noise)
+    make = functools.partial(make_model, data=data, kernel=kernel, likelihood=likelihood)
     if options["model"] == "svgp":
-        return gpflow.models.SVGP(kernel, likelihood, Z, num_data=num_data)
-    weights = {"temperature": options["temperature"], "tied": options["tied"]}
+        return make(RunConfig(method="svgp"), points=(Z,))
+    weights = {name: options[name] for name in ("temperature", "tied")}
     if options["model"] == "uncollapsed":
-        return models.BasisSVGP(
-            bases.SoftInterpolation(kernel, Z, **weights), likelihood, num_data=num_data
-        )
-    given = {"objective": options["objective"], "num_data": num_data, "held_out": 0.0}
-    model = models.SoftKI(kernel, Z, noise_variance=noise, **given, **weights)
+        basis = bases.SoftInterpolation(kernel, Z, **weights)
+        return make(RunConfig(method="basis_svgp"), basis=basis)
+    given = {"objective": options["objective"], "held_out": 0.0, **weights}
+    model = make(RunConfig(method="softki"), points=(Z,), **given)
     gpflow.set_trainable(model.basis.temperature, options["learn_temperature"])
     gpflow.set_trainable(model.likelihood.variance, options["learn_noise"])
     return model
 
 
-def score_softki(model: models.SoftKI, dataset: Dataset, data: Data, refit_noise: bool) -> Record:
+def score_softki(model: models.SoftKI, dataset: Dataset, data: Pair, refit_noise: bool) -> Record:
     """
     With the noise as it was trained, or re-fitted; and in standardized units both ways, and with
     the re-fitted noise and the prior variance filled up to the kernel's.

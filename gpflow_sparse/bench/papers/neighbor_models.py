@@ -14,8 +14,6 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse import initialization, training
 from gpflow_sparse.bench.papers.models import (
-    KERNELS,
-    Data,
     Options,
     Start,
     error_on_test_rows,
@@ -32,13 +30,14 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import NeighborPosterior
-from gpflow_sparse.runs.build import scaler_of
+from gpflow_sparse.runs.build import KERNELS, Pair, make_model, scaler_of
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel
 
 # Test rows of one call of a model.
 _CHUNK = 1024
 
-Joint = Callable[[np.ndarray], Data]
+Joint = Callable[[np.ndarray], Pair]
 """From positions of test rows [B, n] to means [B, n, 1] and covariances of f [B, n, n]."""
 
 
@@ -85,7 +84,7 @@ def fit_union(options: Options, dataset: Dataset, budget: Budget) -> Record:
 
 
 def neighbor_model(
-    options: Options, start: Start | None, data: Data, seed: int
+    options: Options, start: Start | None, data: Pair, seed: int
 ) -> gpflow.models.GPModel:
     """
     SWSGP, or GPflow's SVGP, at its start.
@@ -93,7 +92,7 @@ def neighbor_model(
     :param start: hyperparameters of regression; None for two classes, which take those of options.
     :param data: training rows in the precision of the model.
     """
-    (X, Y), likelihood = data, gpflow.likelihoods.Bernoulli()
+    X, likelihood = data[0], gpflow.likelihoods.Bernoulli()
     if start is None:
         scales = np.full(X.shape[1] if options["ard"] else (), options["lengthscale"])
         kernel = KERNELS[options["kernel"]](options["variance"], scales)
@@ -105,18 +104,18 @@ def neighbor_model(
     M = min(options["num_inducing"], len(X))
     choose = {"kmeans": initialization.kmeans, "random": initialization.random_subset}
     Z = choose[options["points"]](X, M, kernel, seed=seed).astype(X.dtype)
-    if options["model"] == "svgp":
-        return gpflow.models.SVGP(kernel, likelihood, Z, num_data=len(X))
-    points = NeighborInducingPoints(Z, min(options["num_neighbors"], M))
-    gpflow.set_trainable(points.Z, options["train_points"])
-    names = ("covariance", "kl_weighting", "union")
-    given = {name: options[name] for name in names if name in options}
-    model = SWSGP(kernel, likelihood, points, num_data=len(X), **given)
-    model.start_from_sites((X, Y))
+    names = ("num_neighbors", "covariance", "kl_weighting")
+    chosen = {name: options[name] for name in names if name in options}
+    config = RunConfig(method=options["model"], **chosen)
+    given = {name: options[name] for name in ("union",) if name in options}
+    model = make_model(config, data, kernel, likelihood, points=(Z,), **given)
+    if isinstance(model, SWSGP):
+        gpflow.set_trainable(model.inducing_variable.Z, options["train_points"])
+        model.start_from_sites(data)
     return model
 
 
-def _train(model: Any, data: Data, dataset: Dataset, budget: Budget, options: Options) -> Record:
+def _train(model: Any, data: Pair, dataset: Dataset, budget: Budget, options: Options) -> Record:
     """By Adam, for SWSGP by the one that moves the rows of q that a batch uses."""
     monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed))
     rate = (
@@ -128,11 +127,11 @@ def _train(model: Any, data: Data, dataset: Dataset, budget: Budget, options: Op
     return train(model, data, monitor, optimizer, options)
 
 
-def _other_scores(model: Any, data: Data, dataset: Dataset, options: Options) -> list[Record]:
+def _other_scores(model: Any, data: Pair, dataset: Dataset, options: Options) -> list[Record]:
     """Scores of the same training used in other ways, as lines of the table."""
     found = []
     for H in options.get("predicted_from", ()):
-        predictor = Predictor(model, from_neighbors(model, H))
+        predictor = CachedModel(model, from_neighbors(model, H))
         title = f"SVGP-{options['num_inducing']}-{H}, from {H} neighbors"
         found.append({"title": title, **score_test_rows(predictor, dataset, _CHUNK)})
     if options.get("refit"):
@@ -142,14 +141,6 @@ def _other_scores(model: Any, data: Data, dataset: Dataset, options: Options) ->
         scores = score_test_rows(CachedModel(model), dataset, _CHUNK)
         found.append({"title": "the row above, then its best q", **scores, **seconds})
     return found
-
-
-class Predictor(CachedModel):
-    """The likelihood of a model over another posterior."""
-
-    def __init__(self, model: gpflow.models.GPModel, posterior: Any) -> None:
-        self._likelihood, self._num_latent_gps = model.likelihood, model.num_latent_gps
-        self._posterior, self._most_rows = posterior, None
 
 
 def from_neighbors(model: Any, num_neighbors: int) -> NeighborPosterior:
@@ -183,7 +174,7 @@ def apart(posterior: Any, X: np.ndarray) -> Joint:
         reduce_retracing=True,
     )
 
-    def joint(rows: np.ndarray) -> Data:
+    def joint(rows: np.ndarray) -> Pair:
         mean, covariance = predict(tf.constant(X[rows]))
         return mean.numpy(), covariance.numpy()[:, 0]
 

@@ -119,9 +119,14 @@ def load_paper(name: str) -> Paper:
     return Paper(**given | {"name": name, "datasets": tuple(table["datasets"]), "rows": rows})
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 def _read(name: str) -> dict[str, Any]:
     """A file over the one that it extends; options of both are known by name."""
-    table = tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+    table = read_toml(Path(__file__).with_name(f"{name}.toml"))
     base = _read(table["extends"]) if "extends" in table else {}
     return base | table | {"options": base.get("options", {}) | table.get("options", {})}
 
