@@ -161,7 +161,9 @@ def datasets() -> None:
 @main.command()
 def methods() -> None:
     """List the methods that `fit` can train."""
-    print_table(("method", "name", "idea"), [(key, *texts) for key, texts in METHODS.items()])
+    print_table(
+        ("method", "name", "idea"), [(key, m["name"], m["idea"]) for key, m in METHODS.items()]
+    )
 
 
 main.add_command(bench)

@@ -12,9 +12,8 @@ from typing import Any
 import click
 
 from gpflow_sparse.bench.papers import PAPER_NAMES
-from gpflow_sparse.bench.papers.spec import read_toml
 from gpflow_sparse.bench.steps import Tables, table_of
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS, read_toml
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
 

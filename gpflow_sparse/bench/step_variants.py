@@ -67,7 +67,7 @@ def orthogonal(
     svgp, decoupled = f"GPflow SVGP({total})", f"GPyTorch decoupled({M}+{M2}), mean only"
 
     steps: Variants = {
-        f"{METHODS[method][0]}({M}+{M2})": lambda: loss_step(_model(method, Z, O), data),
+        f"{METHODS[method]['name']}({M}+{M2})": lambda: loss_step(_model(method, Z, O), data),
         svgp: lambda: loss_step(_model("svgp", points), data),
         f"SVGP({total}) on our factorization": lambda: loss_step(_model("solvegp", points), data),
         f"matrix product({total})": partial(matrix_product, total),

@@ -12,7 +12,6 @@ from gpflow_sparse.runs.methods import (
     BASIS_METHODS,
     FOR_CLASSES,
     IMAGE_METHODS,
-    METHOD_DEFAULTS,
     METHODS,
     SAMPLED_METHODS,
 )
@@ -156,7 +155,7 @@ class RunConfig:
             raise ValueError(
                 "--whiten is not for swsgp, whose neighborhoods overlap; leave it out."
             )
-        defaults = dict(METHOD_DEFAULTS.get(method, {}))
+        defaults = dict(METHODS[method].get("defaults", {})) if method in METHODS else {}
         if method in IMAGE_METHODS:
             if "kernel" in chosen:
                 raise ValueError(

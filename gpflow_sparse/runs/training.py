@@ -165,7 +165,7 @@ def _optimizer(config: RunConfig) -> Any:
 def _title(config: RunConfig) -> str:
     """Method and sizes of inducing sets, of each layer in deep models: "SOLVE-GP(256+256)"."""
     layers = f", {config.num_layers} layers" if config.num_layers > 1 else ""
-    return f"{METHODS[config.method][0]}({'+'.join(map(str, config.sizes))}){layers}"
+    return f"{METHODS[config.method]['name']}({'+'.join(map(str, config.sizes))}){layers}"
 
 
 def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[str, Any]:

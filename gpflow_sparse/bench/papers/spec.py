@@ -1,16 +1,12 @@
 """A paper's table as its TOML file describes it, and the part of it to run; no TensorFlow."""
 
 import functools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from gpflow_sparse.runs.methods import read_toml
 
 Record = dict[str, Any]
 """The result of a task: one line of the JSON lines file."""
@@ -117,11 +113,6 @@ def load_paper(name: str) -> Paper:
     }
     given = {f.name: table[f.name] for f in fields(Paper) if f.name in table}
     return Paper(**given | {"name": name, "datasets": tuple(table["datasets"]), "rows": rows})
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _read(name: str) -> dict[str, Any]:
