@@ -44,16 +44,17 @@ def load_data(config: RunConfig) -> Dataset:
     :raises ValueError: if the file's columns cannot be used, labels are not integers, or a value
         of a training or test row is too large to compute with.
     """
+    numbers: tuple[np.ndarray, ...]
     if Path(config.data).suffix:
         raw, numbers = _split_file(config)
-        _require_range((config.data, config.data), raw, numbers, np.float64)
-        sources = (f"{config.data}, once standardized,",) * 2
+        _require_range([config.data] * 2, raw, numbers, np.float64)
+        parts = [config.data] * 2
     else:
         raw = load(config.data, split=config.split)
         numbers = tuple(np.arange(len(X)) for X, _ in (raw.train, raw.test))
-        parts = (f"the {part} part of {config.data}" for part in ("training", "test"))
-        sources = tuple(f"{part}, once standardized," for part in parts)
+        parts = [f"the {part} part of {config.data}" for part in ("training", "test")]
     dataset = _standardized(config, raw)
+    sources = [f"{part}, once standardized," for part in parts]
     _require_range(sources, dataset, numbers, gpflow.default_float())
     return dataset
 
@@ -94,7 +95,7 @@ def _count_classes(Y: np.ndarray) -> int:
 
 
 def _require_range(
-    sources: tuple[str, ...], dataset: Dataset, numbers: tuple[np.ndarray, ...], dtype: type
+    sources: list[str], dataset: Dataset, numbers: tuple[np.ndarray, ...], dtype: type
 ) -> None:
     """
     Refuse rows with values whose squares overflow.

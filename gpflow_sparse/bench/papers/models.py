@@ -313,10 +313,11 @@ def qsgp_model(
 ) -> gpflow.models.GPModel:
     """The model of a row at its start."""
     make = functools.partial(make_model, data=data, kernel=kernel, likelihood=likelihood)
-    X, kind, given = data[0], options["basis"], {}
+    X, kind = data[0], options["basis"]
     if kind == "svgp":
         Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=seed)
         return make(RunConfig(method="svgp"), points=(Z,))
+    given: Record = {}
     if kind == "dictionary":
         given = {"basis": bases.KernelDictionary(kernel, X), "augmentation": X}
     if kind == "hybrid":
@@ -387,7 +388,7 @@ def softki_model(options: Options, data: Pair, seed: int) -> gpflow.models.GPMod
     if options["model"] == "uncollapsed":
         basis = bases.SoftInterpolation(kernel, Z, **weights)
         return make(RunConfig(method="basis_svgp"), basis=basis)
-    given = {"objective": options["objective"], "held_out": 0.0, **weights}
+    given: Record = {"objective": options["objective"], "held_out": 0.0, **weights}
     model = make(RunConfig(method="softki"), points=(Z,), **given)
     gpflow.set_trainable(model.basis.temperature, options["learn_temperature"])
     gpflow.set_trainable(model.likelihood.variance, options["learn_noise"])
