@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpflow_sparse.data import images
-from gpflow_sparse.data.limits import listed
-from gpflow_sparse.data.npz import read_npz
+from gpflow_sparse.data.limits import listed, read_npz
 from gpflow_sparse.data.robot_arm import robot_arm
 
 if TYPE_CHECKING:
     from gpflow_sparse.data.standardize import Standardizer
-
-__all__ = ["Dataset", "DatasetInfo", "list_datasets", "load"]
 
 ROOT_VARIABLE = "GPFLOW_SPARSE_DATA"
 """The environment variable that names the folder of local files."""
@@ -34,32 +31,10 @@ MNIST_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CIFAR10_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 
-# The authors' address, by https, since there are no checksums. Unverified: nothing has been
-# downloaded from it yet.
+# Energies of molecules: Chmiela et al., "Accurate global machine learning force fields for
+# molecules with hundreds of atoms", Science Advances 9 (2023). The authors' address, by https,
+# since there are no checksums. Unverified: nothing has been downloaded from it yet.
 MD22_URL = "https://www.quantum-machine.org/gdml/repo/datasets"
-
-# Rows and input columns of the sets in uci_registry.txt.
-# fmt: off
-_UCI = {
-    "3droad": (434874, 3), "airfoil": (1503, 5), "autompg": (392, 7), "autos": (159, 25),
-    "bike": (17379, 17), "breastcancer": (194, 33), "buzz": (583250, 77), "challenger": (23, 4),
-    "concrete": (1030, 8), "concreteslump": (103, 7), "elevators": (16599, 18),
-    "energy": (768, 8), "fertility": (100, 9), "forest": (517, 12), "gas": (2565, 128),
-    "houseelectric": (2049280, 11), "housing": (506, 13), "keggdirected": (48827, 20),
-    "keggundirected": (63608, 27), "kin40k": (40000, 8), "machine": (209, 7),
-    "parkinsons": (5875, 20), "pendulum": (630, 9), "pol": (15000, 26), "protein": (45730, 9),
-    "pumadyn32nm": (8192, 32), "servo": (167, 4), "skillcraft": (3338, 19),
-    "slice": (53500, 385), "sml": (4137, 26), "solar": (1066, 10), "song": (515345, 90),
-    "stock": (536, 11), "tamielectric": (45781, 3), "wine": (1599, 11), "yacht": (308, 6),
-}
-# Rows and atoms of the molecules of MD22. Chmiela et al., "Accurate global machine learning force
-# fields for molecules with hundreds of atoms", Science Advances 9 (2023).
-MD22 = {
-    "md22_Ac-Ala3-NHMe": (85109, 42), "md22_DHA": (69753, 56), "md22_stachyose": (27272, 87),
-    "md22_AT-AT": (20001, 60), "md22_AT-AT-CG-CG": (10153, 118),
-    "md22_buckyball-catcher": (6102, 148), "md22_double-walled_nanotube": (5032, 370),
-}
-# fmt: on
 
 Pair = tuple[np.ndarray, np.ndarray]
 
@@ -138,18 +113,8 @@ def list_datasets() -> list[DatasetInfo]:
 
     :return: one record per data set, by name.
     """
-    others = [
-        DatasetInfo("cifar10", 60000, 3072, "classification", "download"),
-        DatasetInfo("digits", 1797, 64, "classification", "scikit-learn"),
-        DatasetInfo("mnist", 70000, 784, "classification", "download"),
-        DatasetInfo("robot_arm", 5000, 8, "regression", "generated"),
-    ]
-    uci = [DatasetInfo(name, *size, "regression", "download") for name, size in _UCI.items()]
-    uci += [
-        DatasetInfo(name, N, 3 * atoms, "regression", "download")
-        for name, (N, atoms) in MD22.items()
-    ]
-    return sorted(uci + others, key=lambda info: info.name)
+    table = (line.split() for line in _resource("known_datasets.txt"))
+    return [DatasetInfo(name, int(N), int(D), *rest) for name, N, D, *rest in table]
 
 
 def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) -> Dataset:
@@ -179,29 +144,30 @@ def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) 
     if isinstance(split, bool) or not isinstance(split, (int, np.integer)) or split < 0:
         raise ValueError(f"split must be an integer of at least 0, got {split!r}")
     local = _local_file(name, root)
-    if name in MD22:
-        path = local or _fetch(f"{MD22_URL}/{name}.npz", None, "md22")
-        X, Y = _read_md22(path)
-        columns = tuple(f"atom_{i // 3}_{'xyz'[i % 3]}_angstrom" for i in range(X.shape[1]))
-        return _permuted(name, X, Y, split, columns, "energy_kcal_per_mol")
+    known = {info.name for info in list_datasets()}
+    if name in known and name.startswith("md22_"):
+        arrays = _read_md22(local or _fetch(f"{MD22_URL}/{name}.npz", None, "md22"))
+        return _from_arrays(name, arrays, split, "energy_kcal_per_mol")
     if local is not None:
         return _from_arrays(name, read_npz(local), split)
+    if name not in known:
+        raise ValueError(_unknown_name(name))
     if name == "robot_arm":
         X, Y = robot_arm(num_data=5000, seed=split)
-        columns = tuple(f"joint_{i}_radians" for i in range(X.shape[1]))
-        return _permuted(name, X, Y, split, columns, "distance_meters")
+        columns = [f"joint_{i}_radians" for i in range(X.shape[1])]
+        arrays = {"x": X, "y": Y, "columns": np.array(columns)}
+        return _from_arrays(name, arrays, split, "distance_meters")
     if name == "digits":
         X, Y, columns = images.read_digits()
-        found = _permuted(name, X, Y, split, columns, "label", num_classes=10)
-        return dataclasses.replace(found, image_shape=(8, 8, 1))
+        arrays = {"x": X, "y": Y, "columns": np.array(columns)}
+        found = _from_arrays(name, arrays, split, "label")
+        return dataclasses.replace(found, num_classes=10, image_shape=(8, 8, 1))
     if name == "mnist":
         return _from_images(name, read_npz(_fetch(MNIST_URL, MNIST_SHA256, name)), split)
     if name == "cifar10":
         archive = _fetch(CIFAR10_URL, CIFAR10_SHA256, name)
         return _from_images(name, images.read_cifar10(archive), split)
-    if name in _UCI:
-        return _from_arrays(name, _fetch_uci(name), split)
-    raise ValueError(_unknown_name(name))
+    return _from_arrays(name, _fetch_uci(name), split)
 
 
 def _unknown_name(name: str) -> str:
@@ -228,7 +194,10 @@ def _local_file(name: str, root: str | os.PathLike[str] | None) -> Path | None:
     return next((path for path in candidates if os.path.isfile(path)), None)
 
 
-def _from_arrays(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dataset:
+def _from_arrays(
+    name: str, arrays: Mapping[str, np.ndarray], split: int, target_name: str = "y"
+) -> Dataset:
+    """The split of the arrays of a file, which :func:`load` describes."""
     if "x_train" in arrays:
         return _from_images(name, arrays, split)
     if "x" not in arrays or "y" not in arrays:
@@ -246,35 +215,25 @@ def _from_arrays(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dat
     if not len(features) == len(set(features)) == X.shape[1]:
         got = f"{len(features)}: {listed(features)}"
         raise ValueError(f"{name}: columns must hold {X.shape[1]} names, all different, got {got}")
-    if "test_mask" not in arrays:
-        return _permuted(name, X, Y, split, features, "y")
-    mask = arrays["test_mask"]
-    if mask.dtype != bool or mask.ndim != 2 or len(mask) != len(X):
+    train, test = _split_rows(name, len(X), arrays.get("test_mask"), split)
+    return Dataset(name, (X[train], Y[train]), (X[test], Y[test]), features, target_name, None)
+
+
+def _split_rows(name: str, num_rows: int, mask: np.ndarray | None, split: int) -> Pair:
+    """Training and test rows: a mask [N] each by the file's masks [N,K], else permuted indices."""
+    if mask is None:
+        if num_rows < 2:
+            raise ValueError(f"{name}: at least 2 rows are needed for a split, got {num_rows}")
+        order = np.random.default_rng(split).permutation(num_rows)
+        num_test = max(1, num_rows // 10)
+        return order[:-num_test], order[-num_test:]
+    if mask.dtype != bool or mask.ndim != 2 or len(mask) != num_rows:
         raise ValueError(
-            f"{name}: test_mask must be boolean [{len(X)},K], got {mask.dtype} {mask.shape}"
+            f"{name}: test_mask must be boolean [{num_rows},K], got {mask.dtype} {mask.shape}"
         )
     if split >= mask.shape[1]:
         raise ValueError(f"split must be below {mask.shape[1]} for {name!r}, got {split}")
-    held_out = mask[:, split]
-    train, test = (X[~held_out], Y[~held_out]), (X[held_out], Y[held_out])
-    return Dataset(name, train, test, features, "y", None)
-
-
-def _permuted(
-    name: str,
-    X: np.ndarray,
-    Y: np.ndarray,
-    split: int,
-    feature_names: tuple[str, ...],
-    target_name: str,
-    num_classes: int | None = None,
-) -> Dataset:
-    if len(X) < 2:
-        raise ValueError(f"{name}: at least 2 rows are needed for a split, got {len(X)}")
-    order = np.random.default_rng(split).permutation(len(X))
-    num_test = max(1, len(X) // 10)
-    train, test = ((X[rows], Y[rows]) for rows in (order[:-num_test], order[-num_test:]))
-    return Dataset(name, train, test, feature_names, target_name, num_classes)
+    return ~mask[:, split], mask[:, split]
 
 
 def _from_images(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dataset:
@@ -288,8 +247,8 @@ def _from_images(name: str, arrays: Mapping[str, np.ndarray], split: int) -> Dat
     return Dataset(name, train, test, pixels, "label", num_classes=10, image_shape=shape)
 
 
-def _read_md22(path: Path) -> Pair:
-    """X [N,3A] and Y [N,1] from positions R [N,A,3] and energies E [N] or [N,1] of an .npz file."""
+def _read_md22(path: Path) -> dict[str, np.ndarray]:
+    """Arrays for :func:`_from_arrays` from positions R [N,A,3] and energies E [N] or [N,1]."""
     arrays = read_npz(path, ("R", "E"))
     if sorted(arrays) != ["E", "R"]:
         raise ValueError(f"{path}: expected the arrays R and E, got {sorted(arrays)} of them")
@@ -302,13 +261,17 @@ def _read_md22(path: Path) -> Pair:
         )
     if not (np.isfinite(R).all() and np.isfinite(E).all()):
         raise ValueError(f"{path}: R and E must be finite, got NaN or infinity")
-    return R.reshape(len(R), -1).astype(np.float64), E.reshape(-1, 1).astype(np.float64)
+    columns = [f"atom_{i}_{axis}_angstrom" for i in range(R.shape[1]) for axis in "xyz"]
+    return {"x": R.reshape(len(R), -1), "y": E.reshape(-1, 1), "columns": np.array(columns)}
+
+
+def _resource(name: str) -> list[str]:
+    return resources.files("gpflow_sparse.data").joinpath(name).read_text().splitlines()
 
 
 def _registry() -> dict[str, str | None]:
     """SHA-256 of each file of the UCI sets by path; None where it is not known."""
-    text = resources.files("gpflow_sparse.data").joinpath("uci_registry.txt").read_text()
-    lines = (line.split() for line in text.splitlines())
+    lines = (line.split() for line in _resource("uci_registry.txt"))
     return {path: None if sha256 == "unknown" else sha256 for path, sha256 in lines}
 
 

@@ -7,16 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = [
-    "IMAGE_KEYS",
-    "ImageShape",
-    "image_shape_of",
-    "read_cifar10",
-    "read_digits",
-    "shape_of_images",
-    "split_images",
-]
-
 ImageShape = tuple[int, int, int]
 """Height H, width W and channels C; a row of data holds H W C pixel values, channels last."""
 
@@ -41,8 +31,26 @@ def split_images(
     missing = [key for key in IMAGE_KEYS if key not in arrays]
     if missing:
         raise ValueError(f"{name}: expected the arrays {list(IMAGE_KEYS)}, {missing} missing")
-    train = _flatten(name, arrays["x_train"], arrays["y_train"])
-    test = _flatten(name, arrays["x_test"], arrays["y_test"])
+    pairs = []
+    for part in ("train", "test"):
+        images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if images.dtype != np.uint8 or images.ndim not in (3, 4):
+            raise ValueError(
+                f"{name}: images must be uint8 of shape [N,H,W] or [N,H,W,C], got {images.dtype} "
+                f"{images.shape}"
+            )
+        if labels.dtype.kind not in "iu" or labels.size != len(images):
+            raise ValueError(
+                f"{name}: labels must be {len(images)} integers, got {labels.dtype} {labels.shape}"
+            )
+        if labels.size and not 0 <= labels.min() <= labels.max() < _NUM_CLASSES:
+            raise ValueError(
+                f"{name}: labels must be from 0 to {_NUM_CLASSES - 1}, got {labels.min()} to "
+                f"{labels.max()}"
+            )
+        pixels = images.reshape(len(images), -1)
+        pairs.append((pixels.astype(float), labels.reshape(-1, 1).astype(float)))
+    train, test = pairs
     if train[0].shape[1] != test[0].shape[1]:
         raise ValueError(
             f"{name}: training and test images must have the same size, got "
@@ -70,24 +78,6 @@ def image_shape_of(num_columns: int) -> ImageShape:
         f"image_shape is missing: {num_columns} columns are no square image of 1 or 3 channels; "
         "give height, width and channels"
     )
-
-
-def _flatten(name: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if images.dtype != np.uint8 or images.ndim not in (3, 4):
-        raise ValueError(
-            f"{name}: images must be uint8 of shape [N,H,W] or [N,H,W,C], got {images.dtype} "
-            f"{images.shape}"
-        )
-    if labels.dtype.kind not in "iu" or labels.size != len(images):
-        raise ValueError(
-            f"{name}: labels must be {len(images)} integers, got {labels.dtype} {labels.shape}"
-        )
-    if labels.size and not 0 <= labels.min() <= labels.max() < _NUM_CLASSES:
-        raise ValueError(
-            f"{name}: labels must be from 0 to {_NUM_CLASSES - 1}, got {labels.min()} to "
-            f"{labels.max()}"
-        )
-    return images.reshape(len(images), -1).astype(float), labels.reshape(-1, 1).astype(float)
 
 
 def read_cifar10(path: Path) -> dict[str, np.ndarray]:

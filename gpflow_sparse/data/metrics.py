@@ -41,7 +41,7 @@ def rmse(Y: np.ndarray, mean: np.ndarray) -> float:
 
     :return: the error in the units of `Y`; 0 is perfect.
     """
-    Y, mean = _same_shape(Y=Y, mean=mean)
+    Y, mean = _checked(Y=Y, mean=mean)
     return float(np.sqrt(np.mean((Y - mean) ** 2)))
 
 
@@ -50,9 +50,8 @@ def nlpd(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
 
     :return: the average over points of the sum over outputs; smaller is better.
     """
-    Y, mean, variance = _gaussian(Y, mean, variance)
-    log_density = -0.5 * (np.log(2 * np.pi * variance) + (Y - mean) ** 2 / variance)
-    return float(-np.sum(log_density) / len(Y))
+    Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
+    return float(-np.sum(stats.norm.logpdf(Y, mean, np.sqrt(variance))) / len(Y))
 
 
 def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
@@ -63,7 +62,7 @@ def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
 
     :return: the average over all entries, in the units of `Y`; smaller is better.
     """
-    Y, mean, variance = _gaussian(Y, mean, variance)
+    Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
     std = np.sqrt(variance)
     z = (Y - mean) / std
     score = z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi)
@@ -78,7 +77,7 @@ def coverage(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float
     """
     if not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), got {level!r}; 95 % is 0.95")
-    Y, mean, variance = _gaussian(Y, mean, variance)
+    Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
     half_width = stats.norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
     return float(np.mean(np.abs(Y - mean) <= half_width))
 
@@ -103,7 +102,7 @@ def pit(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
     :return: values in [0, 1], the shape of `Y`.
     """
-    Y, mean, variance = _gaussian(Y, mean, variance)
+    Y, mean, variance = _checked(Y=Y, mean=mean, variance=variance)
     return np.asarray(stats.norm.cdf((Y - mean) / np.sqrt(variance)))
 
 
@@ -185,8 +184,8 @@ def reliability(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 1
     return Reliability(count, sums[0] / points, sums[1] / points)
 
 
-def _same_shape(**arrays: np.ndarray) -> list[np.ndarray]:
-    """The arrays as float64, refused unless of one shape [N,P] or [N], finite, and not empty."""
+def _checked(**arrays: np.ndarray) -> list[np.ndarray]:
+    """The arrays as float64: of one shape [N,P] or [N], finite, not empty; variances positive."""
     checked = {name: np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
     shape = checked["Y"].shape
     if len(shape) not in (1, 2) or 0 in shape:
@@ -198,18 +197,12 @@ def _same_shape(**arrays: np.ndarray) -> list[np.ndarray]:
                 "reshape one of them, nothing is broadcast"
             )
         _check_finite(name, value)
+        if name == "variance" and value.min() <= 0:
+            raise ValueError(
+                f"variance must be positive, its smallest value is {value.min():g}; "
+                "pass the variance of the observations, noise included"
+            )
     return list(checked.values())
-
-
-def _gaussian(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> list[np.ndarray]:
-    arrays = _same_shape(Y=Y, mean=mean, variance=variance)
-    smallest = arrays[2].min()
-    if smallest <= 0:
-        raise ValueError(
-            f"variance must be positive, its smallest value is {smallest:g}; "
-            "pass the variance of the observations, noise included"
-        )
-    return arrays
 
 
 def _classes(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["TARGET", "link_geometry", "robot_arm", "tip_position"]
-
 TARGET = (0.4, 0.2, 0.3)
 """The fixed point, in meters in the base frame, whose distance from the tip is the output."""
 

@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from gpflow_sparse.validation import checks
 
-__all__ = ["Standardizer"]
-
 
 class Standardizer(tf.Module):
     """Column-wise shift and scale of inputs and, for regression, outputs.
@@ -143,11 +141,8 @@ class Standardizer(tf.Module):
         :return: means [N,P] and variances [N,P] in original units, noise included.
         :raises ValueError: for wrong inputs or a batch size below 1.
         """
-        X = self.transform_inputs(X)
-        batches = _batches(len(X), batch_size)
-        _require_method(model, "predict_y")
-        parts = [model.predict_y(_tensor(X[rows])) for rows in batches]
-        mean, variance = (np.concatenate([np.asarray(p[i]) for p in parts]) for i in range(2))
+        parts = _in_batches(model, "predict_y", batch_size, self.transform_inputs(X))
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return self.inverse_mean_variance(mean, variance)
 
     def predict_log_density(
@@ -162,32 +157,24 @@ class Standardizer(tf.Module):
         :return: log densities in nats [N], summed over outputs.
         :raises ValueError: for wrong data or a batch size below 1.
         """
-        X, Y = self.transform(X, Y)
-        _require_method(model, "predict_log_density")
-        parts = [
-            np.asarray(model.predict_log_density((_tensor(X[rows]), _tensor(Y[rows]))))
-            for rows in _batches(len(X), batch_size)
-        ]
+        parts = _in_batches(model, "predict_log_density", batch_size, *self.transform(X, Y))
         return np.concatenate(parts).astype(np.float64) + self.log_density_offset
 
 
 def _statistics(mean: np.ndarray, scale: np.ndarray, name: str) -> tuple[tf.Variable, tf.Variable]:
-    variables = []
-    for value, key in ((mean, f"{name}_mean"), (scale, f"{name}_scale")):
-        value = checks.as_array(value, key, tf.float64)
+    values = {f"{name}_mean": mean, f"{name}_scale": scale}
+    for key, value in values.items():
+        values[key] = value = checks.as_array(value, key, tf.float64)
         if value.ndim != 1 or value.size == 0 or not np.isfinite(value).all():
             raise ValueError(f"{key} must be a finite vector, got shape {value.shape}: {value}")
-        variables.append(tf.Variable(value, trainable=False, dtype=tf.float64, name=key))
-    shift, factor = variables
-    if factor.numpy().min() <= 0:
+    if (smallest := values[f"{name}_scale"].min()) <= 0:
+        raise ValueError(f"{name}_scale must be positive, its smallest value is {smallest:g}")
+    sizes = [len(value) for value in values.values()]
+    if sizes[0] != sizes[1]:
         raise ValueError(
-            f"{name}_scale must be positive, its smallest value is {factor.numpy().min():g}"
+            f"{name}_mean and {name}_scale must have the same length, got {sizes[0]} and {sizes[1]}"
         )
-    if shift.shape != factor.shape:
-        raise ValueError(
-            f"{name}_mean and {name}_scale must have the same length, got {shift.shape[0]} and "
-            f"{factor.shape[0]}"
-        )
+    shift, factor = (tf.Variable(v, trainable=False, name=key) for key, v in values.items())
     return shift, factor
 
 
@@ -239,16 +226,15 @@ def _check_same_rows(X: np.ndarray, Y: np.ndarray) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {len(Y)}")
 
 
-def _require_method(model: Any, name: str) -> None:
-    if not callable(getattr(model, name, None)):
-        raise ValueError(f"model must be a GPflow model with {name}, got {type(model).__name__}")
-
-
-def _tensor(values: np.ndarray) -> tf.Tensor:
-    return tf.convert_to_tensor(values, dtype=gpflow.default_float())
-
-
-def _batches(num_rows: int, batch_size: int) -> list[slice]:
+def _in_batches(model: Any, method: str, batch_size: int, *arrays: np.ndarray) -> list[Any]:
+    """What a method of a model returns for each batch of rows of ``X``, or of ``X, Y``."""
     if checks.require_whole(batch_size, "batch_size") < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
-    return [slice(start, start + batch_size) for start in range(0, num_rows, batch_size)]
+    if not callable(getattr(model, method, None)):
+        raise ValueError(f"model must be a GPflow model with {method}, got {type(model).__name__}")
+    parts = []
+    for start in range(0, len(arrays[0]), batch_size):
+        rows = slice(start, start + batch_size)
+        batch = tuple(tf.constant(a[rows], gpflow.default_float()) for a in arrays)
+        parts.append(getattr(model, method)(batch if len(batch) > 1 else batch[0]))
+    return parts

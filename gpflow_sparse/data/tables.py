@@ -20,13 +20,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpflow_sparse.data import limits
-from gpflow_sparse.data.limits import listed, quoted
-from gpflow_sparse.data.npz import read_npz
+from gpflow_sparse.data.limits import listed, quoted, read_npz
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Table", "read_table"]
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
 _MOST_LISTED = 5
