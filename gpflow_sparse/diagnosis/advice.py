@@ -24,81 +24,74 @@ def advice(entries: dict[str, Any]) -> list[str]:
     :param entries: the other entries of :func:`gpflow_sparse.diagnostics`.
     """
     sentences = [
-        *_training(entries["bound"]),
-        *_inducing(entries["bound"], entries["residual_variance"]),
-        *_coinciding(entries["condition_numbers"]),
-        *_columns(entries["hyperparameters"]),
-        *_noise(entries["hyperparameters"]),
+        *_bound(entries["bound"], entries["residual_variance"]["regions"]),
+        *_hyperparameters(entries["hyperparameters"], entries["condition_numbers"] or {}),
     ]
     calibration = entries["calibration"]
-    if calibration is not None and calibration["kind"] == "regression":
-        return [*sentences, *_intervals(calibration)]
-    return [*sentences, *_classes(calibration)] if calibration is not None else sentences
+    if calibration is None:
+        return sentences
+    regression = calibration["kind"] == "regression"
+    return [*sentences, *(_intervals if regression else _classes)(calibration)]
 
 
-def _training(bound: dict[str, Any]) -> list[str]:
-    gap = bound["training_gap_per_row"]
-    if gap is None or gap < WORTHWHILE:
-        return []
-    return [
-        "Train longer: for these inducing inputs and hyperparameters the optimal q would gain "
-        f"{gap:.2g} nats per row, and training can win at most that."
-    ]
-
-
-def _inducing(bound: dict[str, Any], residual: dict[str, Any]) -> list[str]:
-    gap = bound["inducing_gap_per_row"]
-    if gap is None:
-        return []
+def _bound(bound: dict[str, Any], regions: list[dict[str, Any]]) -> list[str]:
+    """Advice to train longer, and to add inducing points or not."""
+    sentences = []
+    training, inducing = bound["training_gap_per_row"], bound["inducing_gap_per_row"]
+    if training is not None and training >= WORTHWHILE:
+        sentences.append(
+            "Train longer: for these inducing inputs and hyperparameters the optimal q would gain "
+            f"{training:.2g} nats per row, and training can win at most that."
+        )
+    if inducing is None:
+        return sentences
     reach = "at these hyperparameters more or better-placed inducing points"
-    if gap < WORTHWHILE:
+    if inducing < WORTHWHILE:
         return [
-            f"More inducing points would not help: {reach} gain at most {gap:.2g} nats per row."
+            *sentences,
+            f"More inducing points would not help: {reach} gain at most {inducing:.2g} nats per "
+            "row.",
         ]
-    worst = max(residual["regions"], key=lambda region: region["unexplained"])
+    worst = max(regions, key=lambda region: region["unexplained"])
     verb, doubt = "Add inducing points", ""
     if bound["exact"] is None:
         verb = "More inducing points may help"
         doubt = " (from the upper bound, which can be far too high)"
     return [
-        f"{verb}: {reach} would gain at most {gap:.2g} nats per row{doubt}. Region "
+        *sentences,
+        f"{verb}: {reach} would gain at most {inducing:.2g} nats per row{doubt}. Region "
         f"{worst['region']} needs them most: {worst['unexplained']:.1%} of its prior variance is "
-        "unexplained."
+        "unexplained.",
     ]
 
 
-def _coinciding(conditioning: dict[str, Any] | None) -> list[str]:
-    distance = None if conditioning is None else conditioning["smallest_distance"]
-    if distance is None or distance >= COINCIDING:
-        return []
-    return [
-        f"Two inducing inputs are {distance:.2g} lengthscales apart, no better than one: choose "
-        "all of them together, with gpflow_sparse.initialization.split_orthogonal."
-    ]
-
-
-def _columns(hyperparameters: dict[str, Any]) -> list[str]:
-    return [
+def _hyperparameters(entry: dict[str, Any], conditioning: dict[str, Any]) -> list[str]:
+    """Advice on inducing inputs that coincide, input columns, noise and lengthscales."""
+    sentences = []
+    distance = conditioning.get("smallest_distance")
+    if distance is not None and distance < COINCIDING:
+        sentences.append(
+            f"Two inducing inputs are {distance:.2g} lengthscales apart, no better than one: "
+            "choose all of them together, with gpflow_sparse.initialization.split_orthogonal."
+        )
+    sentences += [
         f"Input column {column['column']} hardly matters: its lengthscale is {column['ratio']:.3g} "
         "standard deviations long. Try leaving it out."
-        for column in hyperparameters["columns"] or []
+        for column in entry["columns"] or []
         if column["flag"] == "hardly matters"
     ]
-
-
-def _noise(hyperparameters: dict[str, Any]) -> list[str]:
-    sentences = {
+    by_flag = {
         "noise at its lower bound": "The noise variance is at its lower bound (below "
         f"{AT_BOUND:g} times it): the outputs have no noise, or rows are repeated, or the model "
         "overfits.",
         "explains almost nothing": "The noise variance is "
-        f"{hyperparameters['noise_fraction'] or 0.0:.0%} of the variance of Y: the model explains "
-        "almost nothing. Check the inputs and the starting values of hyperparameters.",
+        f"{entry['noise_fraction'] or 0.0:.0%} of the variance of Y: the model explains almost "
+        "nothing. Check the inputs and the starting values of hyperparameters.",
         "memorizes": "The model memorizes: the nearest neighbor of a typical row explains only "
-        f"{hyperparameters['nearest_neighbor_explains'] or 0.0:.1%} of its prior variance. The "
-        "lengthscales are shorter than the data can support.",
+        f"{entry['nearest_neighbor_explains'] or 0.0:.1%} of its prior variance. The lengthscales "
+        "are shorter than the data can support.",
     }
-    return [sentences[flag] for flag in hyperparameters["flags"]]
+    return [*sentences, *(by_flag[flag] for flag in entry["flags"])]
 
 
 def _intervals(calibration: dict[str, Any]) -> list[str]:

@@ -32,14 +32,12 @@ def bounds(
     Y: tf.Tensor,
     errors: tf.Tensor | None,
     projection: Projection | None,
-    sizes: list[int] | None,
     notes: Notes,
 ) -> dict[str, Any]:
     """
     The entry ``bound`` of :func:`gpflow_sparse.diagnostics`.
 
     :param errors: ``Y - m(X) [N, P]``, as in ``projection``; None if not available.
-    :param sizes: sizes of the inducing sets.
     """
     entry: dict[str, Any] = dict.fromkeys(_BOUNDS)
     num_rows, trained_on = int(X.shape[0]), getattr(model, "num_data", None)
@@ -48,7 +46,9 @@ def bounds(
         return {**entry, **_gaps(entry, num_rows)}
     noise = constant_noise(model.likelihood)
     variance = None if noise is None else tf.constant(noise, tf.float64)
-    sums = None if errors is None or projection is None else projection.sums
+    sums, sizes = None, None
+    if errors is not None and projection is not None:
+        sums, sizes = projection.sums, projection.sizes
     computed: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         "elbo": (full_elbo, (model, X, Y)),
         "collapsed": (collapsed.collapsed_bound, (sums, variance)),
@@ -72,24 +72,19 @@ def bounds(
 
 
 def _gaps(entry: dict[str, Any], num_rows: int) -> dict[str, Any]:
+    """Differences of the bounds in ``entry``, and values per row; None where a bound is None."""
     best = "upper" if entry["exact"] is None else "exact"
+    known = {name: np.nan if value is None else value for name, value in entry.items()}
     gaps = {
-        "training_gap": _difference(
-            _difference(entry["collapsed"], entry["factorization_gap"]), entry["elbo"]
-        ),
-        "inducing_gap": _difference(entry[best], entry["collapsed"]),
+        "training_gap": known["collapsed"] - known["factorization_gap"] - known["elbo"],
+        "inducing_gap": known[best] - known["collapsed"],
     }
-    per_row = {
-        f"{name}_per_row": None if value is None else value / num_rows
-        for name, value in {**entry, **gaps}.items()
-        if name in ("elbo", "training_gap", "factorization_gap", "inducing_gap")
+    found = gaps | {
+        f"{name}_per_row": (known | gaps)[name] / num_rows
+        for name in ("elbo", "factorization_gap", "training_gap", "inducing_gap")
     }
-    source = None if gaps["inducing_gap"] is None else best
-    return {**gaps, "inducing_gap_from": source, **per_row}
-
-
-def _difference(larger: float | None, smaller: float | None) -> float | None:
-    return None if larger is None or smaller is None else larger - smaller
+    entries = {name: None if np.isnan(value) else value for name, value in found.items()}
+    return entries | {"inducing_gap_from": None if np.isnan(gaps["inducing_gap"]) else best}
 
 
 def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:

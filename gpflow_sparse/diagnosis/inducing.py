@@ -57,11 +57,6 @@ class Nystrom(NamedTuple):
     jitter: float
     """Jitter that the model adds to the diagonal."""
 
-    @property
-    def sizes(self) -> list[int]:
-        """Number of inducing variables of each set."""
-        return [int(row[-1].shape[-1]) for row in self.L]
-
     def project(self, X: tf.Tensor) -> tf.Tensor:
         """``A = L^-1 Kuf [M, n]`` in float64, M counting the union, for ``X [n, D]``."""
         columns = [Kuf(s, self.kernel, X) for s in self.sets]
@@ -73,10 +68,10 @@ class Projection(NamedTuple):
 
     sums: collapsed.RowSums
     """Sums over the projected rows and the errors ``Y - m(X)``."""
-    prior: np.ndarray
-    """``k(x, x) [N]``."""
-    residual: np.ndarray
-    """``k(x, x) - q(x, x) [N]``, clipped to at least zero."""
+    unexplained: np.ndarray
+    """Unexplained fraction of the prior variance of every row, ``[N]``, at least 0."""
+    sizes: list[int]
+    """Number of inducing variables of each set."""
 
 
 def nystrom_of(model: Any) -> Nystrom:
@@ -123,15 +118,17 @@ def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projectio
     :param errors: ``Y - m(X) [N, P]``; P may be 0.
     """
     sums: list[tf.Tensor] = []
-    priors, residuals = [], []
+    unexplained = []
     for rows in batches(X.shape[0]):
         A = nystrom.project(X[rows])
         prior = tf.cast(nystrom.kernel(X[rows], full_cov=False), tf.float64)
         new = collapsed.row_sums(A, tf.cast(errors[rows], tf.float64), prior)
         sums = [a + b for a, b in zip(sums, new, strict=True)] if sums else [*new]
-        priors.append(prior.numpy())
-        residuals.append(np.maximum(prior - tf.reduce_sum(tf.square(A), axis=0), 0.0))
-    return Projection(collapsed.RowSums(*sums), np.concatenate(priors), np.concatenate(residuals))
+        residual = np.maximum(prior - tf.reduce_sum(tf.square(A), axis=0), 0.0)
+        # a kernel such as Linear has no prior variance at some rows
+        unexplained.append(residual / np.where(prior > 0.0, prior, 1.0))
+    sizes = [int(row[-1].shape[-1]) for row in nystrom.L]
+    return Projection(collapsed.RowSums(*sums), np.concatenate(unexplained), sizes)
 
 
 def conditioning(nystrom: Nystrom, num_columns: int) -> dict[str, Any]:

@@ -63,32 +63,24 @@ def hyperparameters(model: Any, X: tf.Tensor, Y: tf.Tensor) -> dict[str, Any]:
     gaussian = isinstance(model.likelihood, Gaussian)
     spread = float(np.mean(np.var(np.asarray(Y, dtype=np.float64), axis=0)))
     distance, explained = _nearest_neighbor(kernel, X) if usable else (None, None)
-    entry: dict[str, Any] = {
-        "kernel": type(getattr(model, "kernel", None)).__name__,
-        "prior_variance": float(np.mean(kernel(X[:1000], full_cov=False))) if usable else None,
-        "noise_variance": noise,
-        "noise_lower_bound": None,
-        "noise_fraction": None if noise is None or spread == 0.0 else noise / spread,
-        "nearest_neighbor_distance": distance,
-        "nearest_neighbor_explains": explained,
-        "columns": _columns(kernel, X, spread if gaussian else 1.0) if usable else None,
-    }
-    if noise is not None:
-        entry["noise_lower_bound"] = float(model.likelihood.variance_lower_bound)
-    entry["flags"] = _flags(entry)
-    return entry
-
-
-def _flags(entry: dict[str, Any]) -> list[str]:
-    noise, fraction = entry["noise_variance"], entry["noise_fraction"]
-    explained = entry["nearest_neighbor_explains"]
+    lowest = None if noise is None else float(model.likelihood.variance_lower_bound)
+    fraction = None if noise is None or spread == 0.0 else noise / spread
     conditions = {
-        "noise at its lower bound": noise is not None
-        and noise < AT_BOUND * entry["noise_lower_bound"],
+        "noise at its lower bound": lowest is not None and noise < AT_BOUND * lowest,
         "explains almost nothing": fraction is not None and fraction > ALL_NOISE,
         "memorizes": explained is not None and explained < LITTLE_EXPLAINED,
     }
-    return [name for name, holds in conditions.items() if holds]
+    return {
+        "kernel": type(getattr(model, "kernel", None)).__name__,
+        "prior_variance": float(np.mean(kernel(X[:1000], full_cov=False))) if usable else None,
+        "noise_variance": noise,
+        "noise_lower_bound": lowest,
+        "noise_fraction": fraction,
+        "nearest_neighbor_distance": distance,
+        "nearest_neighbor_explains": explained,
+        "columns": _columns(kernel, X, spread if gaussian else 1.0) if usable else None,
+        "flags": [name for name, holds in conditions.items() if holds],
+    }
 
 
 def _columns(kernel: Kernel, X: tf.Tensor, spread: float) -> list[dict[str, Any]] | None:
@@ -102,25 +94,21 @@ def _columns(kernel: Kernel, X: tf.Tensor, spread: float) -> list[dict[str, Any]
     columns = []
     for i, (scale, deviation) in enumerate(zip(scales, deviations, strict=True)):
         effect = float(moved[i] / spread) if spread > 0.0 else None
+        small = effect is not None and effect < SMALL_EFFECT
         ratio = float(scale / deviation) if deviation > 0.0 and np.isfinite(scale) else None
-        column: dict[str, Any] = {
-            "column": i,
-            "lengthscale": float(scale) if np.isfinite(scale) else None,
-            "standard_deviation": float(deviation),
-            "ratio": ratio,
-            "effect": effect,
-        }
-        columns.append({**column, "flag": _column_flag(column)})
+        flag = "hardly matters" if small and ratio and ratio > LONG_LENGTHSCALE else None
+        flag = flag if np.isfinite(scale) else "not read"
+        columns.append(
+            {
+                "column": i,
+                "lengthscale": float(scale) if np.isfinite(scale) else None,
+                "standard_deviation": float(deviation),
+                "ratio": ratio,
+                "effect": effect,
+                "flag": flag if deviation > 0.0 else "constant",
+            }
+        )
     return columns
-
-
-def _column_flag(column: dict[str, Any]) -> str | None:
-    if column["standard_deviation"] == 0.0:
-        return "constant"
-    if column["lengthscale"] is None:
-        return "not read"
-    small = column["effect"] is not None and column["effect"] < SMALL_EFFECT
-    return "hardly matters" if small and column["ratio"] > LONG_LENGTHSCALE else None
 
 
 def _prior_change(kernel: Kernel, X: tf.Tensor, deviations: np.ndarray) -> np.ndarray:

@@ -67,14 +67,11 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
     notes = Notes()
     nystrom = notes.attempt("inducing points", nystrom_of, model)
     errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
-    projection, unexplained, sizes = None, None, None
+    projection = None
     if nystrom is not None:
-        sizes = nystrom.sizes
         without = tf.zeros([X.shape[0], 0], tf.float64)
         projection = project_rows(nystrom, X, without if errors is None else errors)
-        # a kernel such as Linear has no prior variance at some rows
-        prior = np.where(projection.prior > 0.0, projection.prior, 1.0)
-        unexplained = projection.residual / prior
+    unexplained = None if projection is None else projection.unexplained
     predictions = notes.attempt("calibration", predict_rows, model, X, Y)
     kernel = input_kernel(model)
     regions = split_regions(kernel, X)
@@ -84,7 +81,7 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
         notes["lengthscales"] = f"{kind} is not one stationary kernel: no lengthscales per column."
     entries: dict[str, Any] = {
         "num_rows": int(X.shape[0]),
-        "bound": evidence.bounds(model, X, Y, errors, projection, sizes, notes),
+        "bound": evidence.bounds(model, X, Y, errors, projection, notes),
         "residual_variance": regional(X, regions, unexplained, predictions),
         "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
         "calibration": None if predictions is None else calibration(predictions),
