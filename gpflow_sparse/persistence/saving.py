@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from gpflow_sparse._version import __version__
 from gpflow_sparse.persistence import files
-from gpflow_sparse.persistence.decoding import Decoder
-from gpflow_sparse.persistence.encoding import Encoder
+from gpflow_sparse.persistence.codec import Decoder, Encoder
 from gpflow_sparse.persistence.inspection import float_name, require_sound
 from gpflow_sparse.persistence.names import can_assemble
 

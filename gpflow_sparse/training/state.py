@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.persistence import names
-from gpflow_sparse.persistence.encoding import Encoder
+from gpflow_sparse.persistence.codec import Encoder
 from gpflow_sparse.training.feed import Feed
 
 STRUCTURE_VERSION = 2
