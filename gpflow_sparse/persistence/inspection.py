@@ -21,13 +21,34 @@ from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER
 
-_KINDS = {"kernel": Kernel, "likelihood": Likelihood, "mean_function": Function}
-
 
 def float_name(model: BayesianModel) -> str:
     """The name of the float type of a model's parameters, to which GPflow must be set."""
     floats = (p.dtype for p in model.parameters if p.dtype.is_floating)
     return str(tf.as_dtype(next(floats, gpflow.default_float())).name)
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, bool) or not (tf.is_tensor(value) or isinstance(value, Real)):
+        return False
+    value = np.asarray(value)
+    return bool(value.ndim == 0 and value > 0 and value == np.floor(value))
+
+
+# The attributes of models of a class, their classes, and a description for errors.
+_ATTRIBUTES: list[tuple[type, str, Any, str]] = [
+    (GPModel, "kernel", Kernel, "a Kernel"),
+    (GPModel, "likelihood", Likelihood, "a Likelihood"),
+    (GPModel, "mean_function", Function, "a Function"),
+    (BayesianModel, "inducing_variable", InducingVariables, "InducingVariables"),
+    (SparseGPModel, "whiten", bool, "a bool"),
+    (SparseGPModel, "standardizer", Standardizer | None, "a Standardizer"),
+    (SoftKI, "basis", SoftInterpolation, "a SoftInterpolation"),
+    (SoftKI, "weights", FittedWeights, "a FittedWeights"),
+    (QSGP, "anchors", SupportRows | None, "SupportRows or None"),
+]
+# Attributes that not all of these models have.
+_OPTIONAL = ("inducing_variable", "whiten")
 
 
 def require_sound(model: Any) -> None:
@@ -37,69 +58,41 @@ def require_sound(model: Any) -> None:
     :raises ValueError: naming the invalid part.
     """
     _require(isinstance(model, BayesianModel), "it holds no GPflow model", model)
-    if isinstance(model, GPModel):
-        for name, kind in _KINDS.items():
+    for kind, name, allowed, expected in _ATTRIBUTES:
+        if isinstance(model, kind) and (name not in _OPTIONAL or hasattr(model, name)):
             value = getattr(model, name, None)
-            _require(isinstance(value, kind), f"model.{name} must be a {kind.__name__}", value)
+            _require(isinstance(value, allowed), f"model.{name} must be {expected}", value)
+    if isinstance(model, GPModel):
         latents = getattr(model, "num_latent_gps", None)
         _require(_is_count(latents), "model.num_latent_gps must be a positive count", latents)
-    if hasattr(model, "inducing_variable"):
-        value = model.inducing_variable
-        kind = InducingVariables
-        _require(isinstance(value, kind), f"model.inducing_variable must be {kind.__name__}", value)
     if isinstance(model, SparseGPModel):
-        _require_options(model)
-    if isinstance(model, SoftKI):
-        _require_interpolation(model)
-    elif isinstance(model, QSGP):
-        anchors = model.anchors
-        sound = anchors is None or isinstance(anchors, SupportRows)
-        _require(sound, "model.anchors must be SupportRows or None", anchors)
+        rows, jitter = getattr(model, "num_data", None), getattr(model, "jitter", None)
+        expected = "model.num_data must be None or a positive count"
+        _require(rows is None or _is_count(rows), expected, rows)
+        sound = jitter is None or (isinstance(jitter, Real) and 0.0 < float(jitter) <= MAX_JITTER)
+        expected = f"model.jitter must be None or a positive number up to {MAX_JITTER:g}"
+        _require(sound, expected, jitter)
+        if model.standardizer is not None:
+            _require_standardizer(model.standardizer)
+    if isinstance(model, SoftKI | QSGP | SWSGP | DeepGP):
         model._require_parts(model.input_dim, model.dtype)
-    elif isinstance(model, SWSGP | DeepGP):
-        model._require_parts(model.input_dim, model.dtype)
+        if isinstance(model, SoftKI):
+            num_points = int(model.basis.Z.shape[0])
+            model.weights.require_sound(num_points, int(model.num_latent_gps), model.dtype)
     elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
 
 
-def _require_interpolation(model: SoftKI) -> None:
-    for name, kind in (("basis", SoftInterpolation), ("weights", FittedWeights)):
-        value = getattr(model, name, None)
-        _require(isinstance(value, kind), f"model.{name} must be a {kind.__name__}", value)
-    model._require_parts(model.input_dim, model.dtype)
-    num_points = int(model.basis.Z.shape[0])
-    model.weights.require_sound(num_points, int(model.num_latent_gps), model.dtype)
-
-
-def _require_options(model: SparseGPModel) -> None:
-    num_data = getattr(model, "num_data", None)
-    if num_data is not None:
-        _require(_is_count(num_data), "model.num_data must be None or a positive count", num_data)
-    jitter = getattr(model, "jitter", None)
-    sound = jitter is None or (isinstance(jitter, Real) and 0.0 < float(jitter) <= MAX_JITTER)
-    _require(sound, f"model.jitter must be None or a positive number up to {MAX_JITTER:g}", jitter)
-    if hasattr(model, "whiten"):
-        _require(isinstance(model.whiten, bool), "model.whiten must be a bool", model.whiten)
-    if model.standardizer is not None:
-        _require_standardizer(model.standardizer)
-
-
-def _require_standardizer(value: Any) -> None:
-    _require(isinstance(value, Standardizer), "model.standardizer must be a Standardizer", value)
-    statistics = {name: getattr(value, name) for name in ("x_mean", "x_scale", "y_mean", "y_scale")}
-    _require(
-        (statistics["y_mean"] is None) == (statistics["y_scale"] is None),
-        "model.standardizer must have y_mean and y_scale, or neither",
-        value,
-    )
-    for axis in "xy":
-        mean, scale = statistics[f"{axis}_mean"], statistics[f"{axis}_scale"]
-        if axis == "y" and mean is None:
-            continue
-        sound = all(isinstance(v, tf.Variable) and v.dtype == tf.float64 for v in (mean, scale))
-        sound = sound and mean.shape.rank == 1 and mean.shape == scale.shape
-        sound = sound and bool(np.isfinite(mean).all() and (scale.numpy() > 0).all())
-        _require(sound, f"model.standardizer.{axis}_scale must be positive, one per column", scale)
+def _require_standardizer(standardizer: Standardizer) -> None:
+    names = ("x_mean", "x_scale", "y_mean", "y_scale")
+    statistics = [getattr(standardizer, name) for name in names]
+    for value in statistics:
+        sound = value is None or (isinstance(value, tf.Variable) and value.dtype == tf.float64)
+        _require(sound, "model.standardizer must hold float64 variables", value)
+    try:
+        Standardizer(*statistics)
+    except ValueError as error:
+        raise ValueError(f"model.standardizer.{error}") from error
 
 
 def _require_variational_shapes(model: Any) -> None:
@@ -123,13 +116,6 @@ def _require_variational_shapes(model: Any) -> None:
             _require(sound, f"model.{name} must have shape {shape}", value)
 
 
-def _is_count(value: Any) -> bool:
-    if isinstance(value, bool) or not (tf.is_tensor(value) or isinstance(value, Real)):
-        return False
-    value = np.asarray(value)
-    return value.ndim == 0 and value > 0 and value == np.floor(value)
-
-
-def _require(sound: Any, expected: str, value: Any) -> None:
+def _require(sound: bool, expected: str, value: Any) -> None:
     if not sound:
         raise ValueError(f"{expected}, got {type(value).__name__}")
