@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parent
 # Modules that were at the root of the package in version 0.1, by their folder today.
 _MOVED = {
     "numerics": "linalg block_elimination streaming neighbors counters",
-    "validation": "checks component_checks labels",
+    "validation": "checks component_checks",
     "covariances": "stationary",
     "inference": """batch_evidence blocks chevron collapsed neighborhoods quadrature
         rotation sampling subsampling type_one""",
@@ -36,6 +36,8 @@ _NEW_PLACES = {
     f"{_PACKAGE}.{old}": f"{_PACKAGE}.{new}"
     for old, new in {
         "images": "covariances.patch_grids",
+        "labels": "validation.checks",
+        "validation.labels": "validation.checks",
         "noise_profile": "inference.rotation",
         "recomputation": "numerics.streaming",
         "numerics.recomputation": "numerics.streaming",

@@ -15,7 +15,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.models.held_data import variable_or
 from gpflow_sparse.posteriors import SparsePosterior
-from gpflow_sparse.validation import checks, component_checks, labels
+from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 
@@ -185,7 +185,7 @@ class SparseGPModel(GPModel):
         """
         num_outputs = self.num_outputs
         component_checks.require_kernel(self.kernel, num_columns)
-        labels.require_likelihood(self.likelihood, num_outputs)
+        checks.require_likelihood(self.likelihood, num_outputs)
         component_checks.require_mean_function(self.mean_function, num_columns, num_outputs)
         dtype = gpflow.default_float() if dtype is None else dtype
         for name in ("kernel", "likelihood", "mean_function"):

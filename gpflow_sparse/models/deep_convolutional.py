@@ -27,7 +27,7 @@ from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import OrthogonalPosterior
-from gpflow_sparse.validation import checks, labels
+from gpflow_sparse.validation import checks
 
 # Number of images from which inducing patches are taken.
 _NUM_IMAGES = 1000
@@ -108,7 +108,7 @@ def deep_convolutional(
     images = _require_images(X, make_grid(image_shape, (1, 1)))
     specs = _require_architecture(num_layers, architecture)
     checks.require_flag(tick, "tick")
-    labels.require_likelihood(likelihood, int(getattr(likelihood, "latent_dim", None) or 1))
+    checks.require_likelihood(likelihood, int(getattr(likelihood, "latent_dim", None) or 1))
     sizes = _sizes(num_inducing, num_orthogonal, len(specs))
     if whiten is None:
         whiten = len(specs) == 1

@@ -48,24 +48,26 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
     if num_columns is None:
         return
     if isinstance(kernel, kernels.Combination):
-        if isinstance(kernel, kernels.ChangePoints):
-            _num_active(kernel, num_columns, name)
         for i, part in enumerate(kernel.kernels):
             require_kernel(part, num_columns, f"{name}.kernels[{i}]")
-        return
+        if not isinstance(kernel, kernels.ChangePoints):  # which reads a column itself
+            return
     if isinstance(kernel, kernels.SharedIndependent):
         require_kernel(kernel.kernel, num_columns, f"{name}.kernel")
-        return
-    if hasattr(kernel, "basis"):  # a kernel of this package over a basis of another kernel
+    elif hasattr(kernel, "basis"):  # a kernel of this package over a basis of another kernel
         require_kernel(kernel.basis.kernel, num_columns, f"{name}.basis.kernel")
-        return
-    if hasattr(kernel, "image_shape"):  # GPflow's Convolutional and that of this package
-        _require_image(kernel, num_columns, name)
-        return
-    active = _num_active(kernel, num_columns, name)
-    _require_ard(kernel, active, num_columns, name)
-    if isinstance(kernel, kernels.Periodic):
-        _require_ard(kernel.base_kernel, active, num_columns, f"{name}.base_kernel")
+    elif hasattr(kernel, "image_shape"):  # GPflow's Convolutional and that of this package
+        # image_shape of GPflow's kernel has no channels
+        pixels = int(np.prod(kernel.image_shape)) * getattr(kernel, "colour_channels", 1)
+        if pixels != num_columns:
+            raise ValueError(
+                f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} values, but X has "
+                f"{num_columns} column(s); each row of X is one flattened image."
+            )
+    else:
+        _require_columns(kernel, num_columns, name)
+        if isinstance(kernel, kernels.Periodic):
+            _require_columns(kernel.base_kernel, num_columns, f"{name}.base_kernel")
 
 
 def require_mean_function(
@@ -209,44 +211,34 @@ def explain_failures(module: tf.Module) -> Iterator[None]:
         raise
 
 
-def _num_active(kernel: Any, num_columns: int, name: str) -> int:
-    """Number of columns that the kernel reads."""
-    dims = getattr(kernel, "active_dims", None)
-    if dims is None:
-        return num_columns
-    if isinstance(dims, slice):
-        count = len(range(num_columns)[dims])
-        outside = count == 0
-    else:
-        dims = np.asarray(dims).reshape(-1)
-        count = len(dims)
-        outside = count == 0 or dims.min() < 0 or dims.max() >= num_columns
-    if outside:
+def _require_columns(kernel: Any, num_columns: int, name: str) -> None:
+    """Refuse ``active_dims`` outside of X, and ARD parameters of another length."""
+    dims, active = getattr(kernel, "active_dims", None), num_columns
+    if dims is not None:
+        columns = np.arange(num_columns)
+        chosen = columns[dims] if isinstance(dims, slice) else np.asarray(dims).reshape(-1)
+        active = len(chosen)
+        if not active or chosen.min() < 0 or chosen.max() >= num_columns:
+            raise ValueError(
+                f"{name}.active_dims must be columns of X, from 0 to {num_columns - 1}; got "
+                f"{dims if isinstance(dims, slice) else chosen.tolist()}."
+            )
+    if isinstance(kernel, kernels.Coregion | kernels.ChangePoints) and active != 1:
         raise ValueError(
-            f"{name}.active_dims must be columns of X, from 0 to {num_columns - 1}; got "
-            f"{dims if isinstance(dims, slice) else dims.tolist()}."
-        )
-    if isinstance(kernel, kernels.Coregion | kernels.ChangePoints) and count != 1:
-        raise ValueError(
-            f"{name} ({type(kernel).__name__}) reads one column, got {count}; pass "
+            f"{name} ({type(kernel).__name__}) reads one column, got {active}; pass "
             "active_dims=[column], or X with one column."
         )
-    return count
-
-
-def _require_ard(kernel: Any, active: int, num_columns: int, name: str) -> None:
-    """Require one number, or one per column that the kernel reads, in each ARD parameter."""
     if not type(kernel).__module__.startswith("gpflow."):  # a user's class: no convention
         return
-    # a linear kernel has a variance per column, a stationary one a scalar
-    linear = isinstance(kernel, kernels.Linear)
     if type(getattr(kernel, "variance", None)) in (int, float):
         raise ValueError(
             f"{name}.variance must be a gpflow.Parameter, got the number {kernel.variance}; use "
             f"{name}.variance.assign, or gpflow.Parameter with a transform."
         )
+    # a linear kernel has a variance per column, a stationary one a scalar
+    linear = isinstance(kernel, kernels.Linear)
     for attribute in (*_ARD_PARAMETERS, "variance") if linear else _ARD_PARAMETERS:
-        shape = _shape(getattr(kernel, attribute, 0.0))
+        shape = tuple(np.shape(getattr(kernel, attribute, 0.0)))
         if len(shape) > 1 or (shape and shape[0] not in (1, active, None)):
             raise ValueError(
                 f"{name}.{attribute} must be one number or one per column the kernel reads, "
@@ -254,36 +246,22 @@ def _require_ard(kernel: Any, active: int, num_columns: int, name: str) -> None:
             )
 
 
-def _require_image(kernel: Any, num_columns: int, name: str) -> None:
-    # image_shape of GPflow's kernel has no channels
-    pixels = int(np.prod(kernel.image_shape)) * getattr(kernel, "colour_channels", 1)
-    if pixels != num_columns:
-        raise ValueError(
-            f"{name}.image_shape {tuple(kernel.image_shape)} has {pixels} values, but X has "
-            f"{num_columns} column(s); each row of X is one flattened image."
-        )
-
-
 def _mean_function_sizes(function: Any, num_columns: int | None) -> tuple[int | None, int | None]:
     """Numbers of columns that a mean function reads and returns; None if any or not known."""
     if type(function) is functions.Identity:
         return None, num_columns
     if type(function) is functions.Linear:
-        A, b = _shape(function.A), _shape(function.b)
+        A, b = np.shape(function.A), np.shape(function.b)
         columns = A[0] if len(A) == 2 else None
-        widths = [shape[-1] for shape in (A, b) if shape and shape[-1] is not None]
+        widths = [shape[-1] for shape in (A, b) if len(shape) and shape[-1] is not None]
         return columns, max(widths, default=None)
     if type(function) is functions.Zero:
         return None, function.output_dim
     if type(function) is functions.Constant:
-        return None, (_shape(function.c) or (1,))[-1]
+        return None, (tuple(np.shape(function.c)) or (1,))[-1]
     if type(function) is functions.Polynomial:
-        return _shape(function.powers)[1], _shape(function.w)[0]
+        return np.shape(function.powers)[1], np.shape(function.w)[0]
     return None, None
-
-
-def _shape(value: Any) -> tuple[int | None, ...]:
-    return tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
 
 
 def _values(module: tf.Module) -> Iterator[tuple[str, np.ndarray]]:

@@ -110,11 +110,7 @@ def _watch(owner: Any, values: dict[str, Any]) -> dict[str, Any]:
         if values.get(name) is not None:
             values[name] = checks.require_finite_in_graph(values[name], name)
     if "data" in values:
-        X, Y = values["data"]
-        values["data"] = (
-            checks.require_finite_in_graph(X, "X"),
-            checks.require_finite_in_graph(Y, "Y"),
-        )
+        values["data"] = tuple(map(checks.require_finite_in_graph, values["data"], "XY"))
     return values
 
 

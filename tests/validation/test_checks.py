@@ -7,7 +7,7 @@ import scipy.sparse
 import tensorflow as tf
 from gpflow import likelihoods
 
-from gpflow_sparse.validation import checks, labels
+from gpflow_sparse.validation import checks
 
 N, D = 6, 2
 
@@ -308,11 +308,11 @@ def test_y_must_have_as_many_columns_as_the_likelihood_sees(
 
 def test_a_likelihood_that_fixes_its_latent_functions_refuses_another_number():
     with pytest.raises(ValueError, match=r"num_latent_gps must be 10.*pass num_latent_gps=10"):
-        labels.require_likelihood(likelihoods.MultiClass(10), 1)
+        checks.require_likelihood(likelihoods.MultiClass(10), 1)
     with pytest.raises(ValueError, match=r"num_latent_gps must be 2.*HeteroskedasticTFPCond"):
-        labels.require_likelihood(heteroskedastic(), 1)
+        checks.require_likelihood(heteroskedastic(), 1)
     for likelihood, count in ((likelihoods.Softmax(3), 3), (likelihoods.Gaussian(), 7)):
-        labels.require_likelihood(likelihood, count)
+        checks.require_likelihood(likelihood, count)
 
 
 @pytest.mark.parametrize(
