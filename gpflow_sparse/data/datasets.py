@@ -158,8 +158,8 @@ def load(name: str, split: int = 0, root: str | os.PathLike[str] | None = None) 
         arrays = {"x": X, "y": Y, "columns": np.array(columns)}
         return _from_arrays(name, arrays, split, "distance_meters")
     if name == "digits":
-        X, Y, columns = images.read_digits()
-        arrays = {"x": X, "y": Y, "columns": np.array(columns)}
+        X, Y, pixels = images.read_digits()
+        arrays = {"x": X, "y": Y, "columns": np.array(pixels)}
         found = _from_arrays(name, arrays, split, "label")
         return dataclasses.replace(found, num_classes=10, image_shape=(8, 8, 1))
     if name == "mnist":

@@ -63,10 +63,10 @@ def hyperparameters(model: Any, X: tf.Tensor, Y: tf.Tensor) -> dict[str, Any]:
     gaussian = isinstance(model.likelihood, Gaussian)
     spread = float(np.mean(np.var(np.asarray(Y, dtype=np.float64), axis=0)))
     distance, explained = _nearest_neighbor(kernel, X) if usable else (None, None)
-    lowest = None if noise is None else float(model.likelihood.variance_lower_bound)
+    lowest = float(model.likelihood.variance_lower_bound) if noise is not None else np.nan
     fraction = None if noise is None or spread == 0.0 else noise / spread
     conditions = {
-        "noise at its lower bound": lowest is not None and noise < AT_BOUND * lowest,
+        "noise at its lower bound": noise is not None and noise < AT_BOUND * lowest,
         "explains almost nothing": fraction is not None and fraction > ALL_NOISE,
         "memorizes": explained is not None and explained < LITTLE_EXPLAINED,
     }
@@ -74,7 +74,7 @@ def hyperparameters(model: Any, X: tf.Tensor, Y: tf.Tensor) -> dict[str, Any]:
         "kernel": type(getattr(model, "kernel", None)).__name__,
         "prior_variance": float(np.mean(kernel(X[:1000], full_cov=False))) if usable else None,
         "noise_variance": noise,
-        "noise_lower_bound": lowest,
+        "noise_lower_bound": None if noise is None else lowest,
         "noise_fraction": fraction,
         "nearest_neighbor_distance": distance,
         "nearest_neighbor_explains": explained,
