@@ -12,7 +12,11 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import data_guard
-from gpflow_sparse.training.optimizers import natural_pairs, natural_update
+from gpflow_sparse.training.optimizers import (
+    natural_pairs,
+    natural_updates,
+    unconstrained_variables,
+)
 from gpflow_sparse.training.state import named_variables
 
 # Rows closer than this, relative to the spread of all rows, make a covariance singular.
@@ -82,10 +86,11 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
             f"{-float(loss):.6g}. Likely causes: coinciding points in a kernel that is not smooth "
             "at zero distance, a parameter at the end of its range"
         )
-    slopes = {v.ref(): gradients.get(name) for name, v in named_variables(model).items()}
-    for pair in natural_pairs(model) if gamma else ():
-        own: Any = tuple(slopes[parameter.unconstrained_variable.ref()] for parameter in pair)
-        if not all(_finite(value) for value in natural_update(pair, own, gamma)):
+    if gamma:
+        pairs = natural_pairs(model)
+        slopes = {v.ref(): gradients.get(name) for name, v in named_variables(model).items()}
+        of_q: Any = [slopes[variable.ref()] for variable in unconstrained_variables(pairs)]
+        if not all(map(_finite, natural_updates(pairs, of_q, gamma))):
             return Diagnosis(
                 f"a natural-gradient step of size {gamma:g} is not finite: take a smaller one"
             )

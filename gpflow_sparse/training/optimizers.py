@@ -46,16 +46,27 @@ def adam(
     return tf_keras.optimizers.Adam(schedule)
 
 
-def require_rate(value: Any, name: str = "learning_rate") -> float:
+def require_rate(value: Any, name: str = "learning_rate", below: float = np.inf) -> float:
     """
-    ``value`` as a finite number of at least 0.
+    ``value`` as a number of at least 0 and below a limit.
 
     :raises ValueError: for anything else, True and text included.
     """
     number = isinstance(value, int | float | np.number)
-    if isinstance(value, bool) or not number or not 0.0 <= value < np.inf:
-        raise ValueError(f"{name} must be a number of at least 0, got {value!r}.")
+    if isinstance(value, bool) or not number or not 0.0 <= value < below:
+        limit = "" if below == np.inf else f" and below {below:g}"
+        raise ValueError(f"{name} must be a number of at least 0{limit}, got {value!r}.")
     return float(value)
+
+
+def settings_of(part: Any) -> dict[str, Any]:
+    """Class and settings of an optimizer, a learning-rate schedule or a function."""
+    try:
+        settings = dict(part.get_config())
+    except (AttributeError, NotImplementedError):
+        settings = {}
+    settings.pop("name", None)  # Keras appends a count of the process
+    return {"kind": getattr(part, "__qualname__", type(part).__name__), **settings}
 
 
 def apply_scaled(optimizer: Any, known: Sequence[tuple[Any, tf.Variable]], scale: float) -> None:
@@ -116,23 +127,29 @@ def natural_step(
     return q_mu - gamma * tf.transpose(Sg[..., 0]), new_R
 
 
-def natural_pairs(model: gpflow.models.GPModel) -> tuple[tuple[Parameter, Parameter], ...]:
-    """
-    The ``(q_mu, q_sqrt)`` pairs of a model that a natural-gradient step can update.
+Pairs = Sequence[tuple[Parameter, Parameter]]
 
-    :raises ValueError: if the model has no pair with a full covariance.
+
+def natural_pairs(model_or_pairs: Any) -> Pairs:
     """
-    q_mu = getattr(model, "q_mu", None)
-    pairs: tuple[tuple[Parameter, Parameter], ...] = (
-        ((q_mu, model.q_sqrt),)
-        if isinstance(q_mu, Parameter)
-        else getattr(model, "variational_parameters", ())
-    )
-    if not pairs or not all(map(_is_full, pairs)):
+    The ``(q_mu, q_sqrt)`` pairs that a natural-gradient step can update.
+
+    :param model_or_pairs: a model, or such pairs.
+    :raises ValueError: unless there are pairs, all with a full covariance.
+    """
+    pairs = model_or_pairs
+    if isinstance(pairs, gpflow.models.BayesianModel):
+        q_mu = getattr(pairs, "q_mu", None)
+        if isinstance(q_mu, Parameter):
+            pairs = ((q_mu, pairs.q_sqrt),)
+        else:
+            pairs = getattr(pairs, "variational_parameters", ())
+    if not isinstance(pairs, Sequence) or not pairs or not all(map(_is_full, pairs)):
         raise ValueError(
-            "natural gradients need a model with full covariances q_sqrt [P, M, M]; "
-            f"{type(model).__name__} has none. Use natural_gradients=False in fit, or an optimizer "
-            "of Keras alone."
+            "natural gradients need a model with full covariances q_sqrt [P, M, M], or a list of "
+            "pairs (q_mu, q_sqrt) of its parameters, such as model.variational_parameters or "
+            f"[(model.q_mu, model.q_sqrt)]; {type(model_or_pairs).__name__} has none. Use "
+            "natural_gradients=False in fit, or an optimizer of Keras alone."
         )
     return pairs
 
@@ -147,30 +164,29 @@ def _is_full(pair: Any) -> bool:
     )
 
 
-def natural_update(
-    pair: tuple[Parameter, Parameter], gradients: tuple[tf.Tensor, tf.Tensor], gamma: float
-) -> tuple[tf.Tensor, tf.Tensor]:
+def unconstrained_variables(pairs: Pairs) -> list[tf.Variable]:
+    """The variables of all pairs, in order."""
+    return [parameter.unconstrained_variable for pair in pairs for parameter in pair]
+
+
+def natural_updates(pairs: Pairs, gradients: Sequence[tf.Tensor], gamma: float) -> list[tf.Tensor]:
     """
-    Result of a natural-gradient step on one ``(q_mu, q_sqrt)`` pair.
+    Results of a natural-gradient step on every pair.
 
-    :param gradients: gradients of the loss at the pair's unconstrained variables.
-    :return: values for the pair's unconstrained variables.
+    :param gradients: gradients of the loss at the pairs' :func:`unconstrained_variables`.
+    :return: values for these variables.
     """
-    q_mu, q_sqrt = pair
-    grad_mu, grad_free = gradients
-    triangular: Any = q_sqrt.transform
-    # it only permutes entries, so it maps the gradient as it maps the value
-    grad_sqrt = triangular.forward(grad_free)
-    new_mu, new_sqrt = natural_step(
-        tf.convert_to_tensor(q_mu), tf.convert_to_tensor(q_sqrt), grad_mu, grad_sqrt, gamma
-    )
-    return new_mu, triangular.inverse(new_sqrt)
-
-
-def move_pair(pair: tuple[Parameter, Parameter], update: tuple[tf.Tensor, tf.Tensor]) -> None:
-    """Assign what :func:`natural_update` returned."""
-    for parameter, value in zip(pair, update, strict=True):
-        parameter.unconstrained_variable.assign(value)
+    updates = []
+    for (q_mu, q_sqrt), grad_mu, grad_free in zip(
+        pairs, gradients[::2], gradients[1::2], strict=True
+    ):
+        triangular: Any = q_sqrt.transform
+        # it only permutes entries, so it maps the gradient as it maps the value
+        grad_sqrt = triangular.forward(grad_free)
+        q = tf.convert_to_tensor(q_mu), tf.convert_to_tensor(q_sqrt)
+        new_mu, new_sqrt = natural_step(*q, grad_mu, grad_sqrt, gamma)
+        updates += [new_mu, triangular.inverse(new_sqrt)]
+    return updates
 
 
 class NaturalGradients:
@@ -204,8 +220,8 @@ class NaturalGradients:
             and for a loss that does not depend on the pairs.
         :raises FactorizationError: if the gradients are not finite; then nothing is changed.
         """
-        pairs = _require_pairs(model_or_pairs)
-        variables = [part.unconstrained_variable for pair in pairs for part in pair]
+        pairs = natural_pairs(model_or_pairs)
+        variables = unconstrained_variables(pairs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             loss = loss_closure()
@@ -215,21 +231,6 @@ class NaturalGradients:
                 "loss_closure must compute the loss from the q_mu and q_sqrt of every pair; got a "
                 "loss without a gradient for one of them. Pass the pairs of the model in the loss."
             )
-        updates = [
-            natural_update(pair, (gradients[2 * i], gradients[2 * i + 1]), self.gamma)
-            for i, pair in enumerate(pairs)
-        ]
-        for pair, update in zip(pairs, updates, strict=True):
-            move_pair(pair, update)
-
-
-def _require_pairs(value: Any) -> Sequence[tuple[Parameter, Parameter]]:
-    if isinstance(value, gpflow.models.BayesianModel):
-        return natural_pairs(value)
-    if not isinstance(value, Sequence) or not value or not all(map(_is_full, value)):
-        raise ValueError(
-            "model_or_pairs must be a model, or a list of pairs (q_mu, q_sqrt) of parameters with "
-            "full covariances q_sqrt [P, M, M], such as model.variational_parameters or "
-            f"[(model.q_mu, model.q_sqrt)]; got {type(value).__name__}."
-        )
-    return value
+        updates = natural_updates(pairs, gradients, self.gamma)
+        for variable, value in zip(variables, updates, strict=True):
+            variable.assign(value)

@@ -7,9 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from gpflow_sparse.training.optimizers import adam, apply_scaled, require_rate
+from gpflow_sparse.training.optimizers import adam, apply_scaled, require_rate, settings_of
 
 Rate = float | Callable[[tf.Tensor], Any]
+Slots = Sequence[tf.Tensor]
+Step = tuple[tf.Tensor, Slots]
+"""The values to subtract from some rows, and the new slots of these rows."""
 
 # Gradients of hyperparameters from few rows and few functions are much noisier than usual.
 _DENSE_RATE = 0.001
@@ -34,6 +37,8 @@ class SparseOptimizer(tf.Module):
         by default.
     :raises ValueError: for another type of rate or optimizer.
     """
+
+    _settings: tuple[str, ...] = ()
 
     def __init__(self, learning_rate: Rate, *, dense: Any = None) -> None:
         super().__init__()
@@ -65,9 +70,7 @@ class SparseOptimizer(tf.Module):
         :raises ValueError: if there are slots of other variables, or one is not a ``tf.Variable``.
         """
         rows, dense = list(rows), list(dense)
-        for variable in [*rows, *dense]:
-            _require_variable(variable)
-        wanted = {v.ref() for v in rows}, {v.ref() for v in dense}
+        wanted = {_reference(v) for v in rows}, {_reference(v) for v in dense}
         found = set(self._places), self._dense_references
         if any(found) and found != wanted:
             raise ValueError(
@@ -103,7 +106,12 @@ class SparseOptimizer(tf.Module):
         memory = [tf.gather(slot, indices) for slot in slots]
         step, changed = self._step(memory, gradient, self._rate(variable.dtype))
         delta = -_as_number(scale, variable.dtype) * step
-        _require_fits(delta, variable, indices)
+        wanted = tf.convert_to_tensor(indices).shape.concatenate(variable.shape[1:])
+        if not delta.shape.is_compatible_with(wanted):  # TensorFlow crashes on an empty update
+            raise ValueError(
+                f"gradient must have shape {wanted}, one row for each of indices, and scale none; "
+                f"together they have shape {delta.shape}."
+            )
         for slot, value in zip(slots, changed, strict=True):
             slot.scatter_update(tf.IndexedSlices(value, indices))
         variable.scatter_add(tf.IndexedSlices(delta, indices))
@@ -135,13 +143,16 @@ class SparseOptimizer(tf.Module):
 
         :param pairs: gradients and variables.
         """
-        known = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
-        small = [pair for pair in known if pair[1].ref() in self._dense_references]
-        for gradient, variable in known:
-            if variable.ref() in self._dense_references:
+        small = []
+        for gradient, variable in pairs:
+            if gradient is None:
                 continue
-            if isinstance(gradient, tf.IndexedSlices):
-                self.move_rows(variable, *_sum_duplicates(gradient))
+            if variable.ref() in self._dense_references:
+                small.append((gradient, variable))
+            elif isinstance(gradient, tf.IndexedSlices):
+                indices, places = tf.unique(gradient.indices)
+                total = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
+                self.move_rows(variable, indices, total)
             else:
                 self._move_all(variable, gradient)
         if small:
@@ -152,8 +163,9 @@ class SparseOptimizer(tf.Module):
         """Settings as plain values; a schedule by its class and its own settings."""
         rate = self.learning_rate
         return {
-            "learning_rate": _config_of(rate) if callable(rate) else float(rate),
-            "dense": _config_of(self.dense),
+            "learning_rate": settings_of(rate) if callable(rate) else float(rate),
+            "dense": settings_of(self.dense),
+            **{name: getattr(self, name) for name in self._settings},
         }
 
     @abstractmethod
@@ -161,10 +173,8 @@ class SparseOptimizer(tf.Module):
         """Initial slots of a variable, with one entry per row along their first axis."""
 
     @abstractmethod
-    def _step(
-        self, memory: Sequence[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
-    ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-        """The values to subtract from some rows, and the new slots of these rows."""
+    def _step(self, memory: Slots, gradient: tf.Tensor, rate: tf.Tensor) -> Step:
+        """The step of rows with these slots and gradients."""
 
     def _move_all(self, variable: tf.Variable, gradient: tf.Tensor) -> None:
         slots = self._slots_of(variable)
@@ -179,9 +189,8 @@ class SparseOptimizer(tf.Module):
         return _as_number(rate(self.iterations) if callable(rate) else rate, dtype)
 
     def _slots_of(self, variable: tf.Variable) -> list[tf.Variable]:
-        place = self._places.get(variable.ref())
+        place = self._places.get(_reference(variable))
         if place is None:
-            _require_variable(variable)
             with tf.init_scope():  # outside of any function that is being traced
                 new = [tf.Variable(slot, trainable=False) for slot in self._new_slots(variable)]
             place = self._places[variable.ref()] = len(self._slots)
@@ -202,9 +211,7 @@ class SparseSGD(SparseOptimizer):
     def _new_slots(self, variable: tf.Variable) -> list[tf.Tensor]:
         return []
 
-    def _step(
-        self, memory: Sequence[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
-    ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
+    def _step(self, memory: Slots, gradient: tf.Tensor, rate: tf.Tensor) -> Step:
         return rate * gradient, memory
 
 
@@ -224,6 +231,8 @@ class SparseAdagrad(SparseOptimizer):
     :raises ValueError: for another type of rate or optimizer, or negative settings.
     """
 
+    _settings = ("initial_accumulator", "epsilon")
+
     def __init__(
         self,
         learning_rate: Rate = 0.1,
@@ -236,16 +245,10 @@ class SparseAdagrad(SparseOptimizer):
         self.initial_accumulator = require_rate(initial_accumulator, "initial_accumulator")
         self.epsilon = require_rate(epsilon, "epsilon")
 
-    def get_config(self) -> dict[str, Any]:
-        own = {"initial_accumulator": self.initial_accumulator, "epsilon": self.epsilon}
-        return super().get_config() | own
-
     def _new_slots(self, variable: tf.Variable) -> list[tf.Tensor]:
         return [tf.fill(variable.shape, tf.constant(self.initial_accumulator, variable.dtype))]
 
-    def _step(
-        self, memory: Sequence[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
-    ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
+    def _step(self, memory: Slots, gradient: tf.Tensor, rate: tf.Tensor) -> Step:
         a = memory[0] + tf.square(gradient)
         return rate * gradient / (tf.sqrt(a) + self.epsilon), [a]
 
@@ -267,6 +270,8 @@ class SparseAdam(SparseOptimizer):
     :raises ValueError: for another type of rate or optimizer, or settings out of range.
     """
 
+    _settings = ("beta_1", "beta_2", "epsilon")
+
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -277,21 +282,15 @@ class SparseAdam(SparseOptimizer):
         dense: Any = None,
     ) -> None:
         super().__init__(learning_rate, dense=dense)
-        self.beta_1 = _require_decay(beta_1, "beta_1")
-        self.beta_2 = _require_decay(beta_2, "beta_2")
+        self.beta_1 = require_rate(beta_1, "beta_1", below=1.0)
+        self.beta_2 = require_rate(beta_2, "beta_2", below=1.0)
         self.epsilon = require_rate(epsilon, "epsilon")
-
-    def get_config(self) -> dict[str, Any]:
-        own = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
-        return super().get_config() | own
 
     def _new_slots(self, variable: tf.Variable) -> list[tf.Tensor]:
         counts = tf.zeros(variable.shape[:1], variable.dtype)
         return [tf.zeros(variable.shape, variable.dtype) for _ in range(2)] + [counts]
 
-    def _step(
-        self, memory: Sequence[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
-    ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
+    def _step(self, memory: Slots, gradient: tf.Tensor, rate: tf.Tensor) -> Step:
         p, s, t = memory
         p = self.beta_1 * p + (1.0 - self.beta_1) * gradient
         s = self.beta_2 * s + (1.0 - self.beta_2) * tf.square(gradient)
@@ -303,51 +302,19 @@ class SparseAdam(SparseOptimizer):
 
 
 def _as_number(value: Any, dtype: tf.DType) -> tf.Tensor:
-    """A scalar of ``dtype``; ``tf.cast`` alone would round a Python float to float32."""
-    if isinstance(value, int | float):
-        return tf.constant(value, dtype)
-    return tf.cast(value, dtype)
+    # without the hint a Python float would be rounded to float32
+    return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)
 
 
-def _sum_duplicates(gradient: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
-    """Unique indices, and the sums of their slices."""
-    indices, places = tf.unique(gradient.indices)
-    return indices, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
-
-
-def _require_fits(delta: tf.Tensor, variable: tf.Variable, indices: Any) -> None:
-    """Refuse shapes that do not match, since TensorFlow crashes on an empty update."""
-    wanted = tf.convert_to_tensor(indices).shape.concatenate(variable.shape[1:])
-    if not delta.shape.is_compatible_with(wanted):
-        raise ValueError(
-            f"gradient must have shape {wanted}, one row for each of indices, and scale none; "
-            f"together they have shape {delta.shape}."
-        )
-
-
-def _config_of(part: Any) -> dict[str, Any]:
-    """Kind and settings of an optimizer, a schedule or a function."""
-    if not hasattr(part, "get_config"):
-        return {"kind": getattr(part, "__qualname__", type(part).__name__)}
-    settings = dict(part.get_config())
-    settings.pop("name", None)  # Keras appends a count of the process
-    return {"kind": type(part).__name__, **settings}
-
-
-def _require_variable(variable: Any) -> None:
+def _reference(variable: Any) -> Any:
     if not isinstance(variable, tf.Variable):
         raise ValueError(
             f"only a tf.Variable can be moved, got {type(variable).__name__}; of a "
             "gpflow.Parameter give unconstrained_variable."
         )
+    return variable.ref()
 
 
 def _decayed(beta: float, t: tf.Tensor) -> tf.Tensor:
     """``1 - beta^t`` without cancellation."""
     return -tf.math.expm1(t * math.log(beta)) if beta else tf.ones_like(t)
-
-
-def _require_decay(value: Any, name: str) -> float:
-    if require_rate(value, name) >= 1.0:
-        raise ValueError(f"{name} must be below 1, got {value!r}.")
-    return float(value)

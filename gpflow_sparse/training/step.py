@@ -12,9 +12,9 @@ from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import (
     apply_scaled,
-    move_pair,
     natural_pairs,
-    natural_update,
+    natural_updates,
+    unconstrained_variables,
 )
 
 # Operations whose draws follow a counter that is in no checkpoint.
@@ -65,7 +65,7 @@ def compile_step(
 def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
     """A step that updates all variables."""
     pairs = natural_pairs(model) if gamma else ()
-    q = [parameter.unconstrained_variable for pair in pairs for parameter in pair]
+    q = unconstrained_variables(pairs)
     q_refs = {variable.ref() for variable in q}
     variables = [v for v in model.trainable_variables if v.ref() not in q_refs]
     if not (variables or q):
@@ -79,14 +79,13 @@ def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
         gradients = tape.gradient(loss, [*variables, *q])
         # a parameter the objective does not depend on has no gradient
         known = [(g, v) for g, v in zip(gradients, variables, strict=False) if g is not None]
-        of_q = iter(gradients[len(variables) :])
-        updates = [natural_update(pair, (next(of_q), next(of_q)), scale * gamma) for pair in pairs]
-        finite = _all_finite([loss, *(g for g, _ in known), *(t for pair in updates for t in pair)])
+        updates = natural_updates(pairs, gradients[len(variables) :], scale * gamma)
+        finite = _all_finite([loss, *(g for g, _ in known), *updates])
 
         def apply() -> tf.Tensor:
             apply_scaled(optimizer, known, scale)
-            for pair, update in zip(pairs, updates, strict=True):
-                move_pair(pair, update)
+            for variable, value in zip(q, updates, strict=True):
+                variable.assign(value)
             return tf.constant(True)
 
         tf.cond(tf.logical_and(move, finite), apply, lambda: tf.constant(False))

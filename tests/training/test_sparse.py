@@ -236,7 +236,10 @@ def test_build_makes_memory_once_and_for_one_list():
         (lambda: SparseAdagrad("0.1"), r"learning_rate must be a number of at least 0, got '0\.1'"),
         (lambda: SparseAdagrad(epsilon=np.nan), r"epsilon must be a number of at least 0, got nan"),
         (lambda: SparseAdagrad(initial_accumulator=-0.1), r"initial_accumulator must be"),
-        (lambda: SparseAdam(beta_1=1.0), r"beta_1 must be below 1, got 1\.0"),
+        (
+            lambda: SparseAdam(beta_1=1.0),
+            r"beta_1 must be a number of at least 0 and below 1, got 1\.0",
+        ),
         (lambda: SparseAdam(beta_2=-0.5), r"beta_2 must be a number of at least 0"),
         (lambda: SparseAdam(dense="adam"), r"dense must be a Keras optimizer or None, got 'adam'"),
         (lambda: SparseSGD(0.1, dense=tf_keras.optimizers.Adam), r"dense must be a Keras optimi"),
