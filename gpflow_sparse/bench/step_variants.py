@@ -26,8 +26,7 @@ from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import METHODS
 from gpflow_sparse.runs.plots import new_figure
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, adam
-from gpflow_sparse.training.feed import data_guard, open_feed
-from gpflow_sparse.training.prefetch import Prefetch
+from gpflow_sparse.training.feed import Prefetch, data_guard, open_feed
 
 Data = tuple[tf.Tensor, tf.Tensor]
 

@@ -4,7 +4,7 @@ from gpflow_sparse._names import offer
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
-from gpflow_sparse.training.interrupt import TrainingInterrupted
+from gpflow_sparse.training.loop import TrainingInterrupted
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, natural_step
 from gpflow_sparse.training.rounds import fit_in_rounds
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam, SparseSGD

@@ -71,10 +71,3 @@ class TrainingHooks(Protocol):
 
         Called if ``can_look_ahead`` is true; it must not change any result.
         """
-
-
-def hook(model: Any, name: str) -> Callable[..., Any] | None:
-    """The method of :class:`TrainingHooks` of that name; None if the model does not define it."""
-    if name not in vars(TrainingHooks):
-        raise KeyError(name)
-    return getattr(model, name, None)

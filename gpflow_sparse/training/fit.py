@@ -1,7 +1,7 @@
 """The function `fit`: arguments, their checks and defaults, and the history of a run."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +9,15 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
-from gpflow_sparse.training.contract import RowwiseModel, hook
+from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import Feed, data_guard, open_feed
 from gpflow_sparse.training.loop import TrainingLoop
-from gpflow_sparse.training.optimizers import NaturalGradients, adam
-from gpflow_sparse.training.progress import FitProgress
+from gpflow_sparse.training.optimizers import NaturalGradients, adam, require_rate
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
 from gpflow_sparse.training.state import describe_run
 from gpflow_sparse.validation import checks
@@ -113,12 +114,14 @@ def fit(
     :raises TrainingInterrupted: (a ``KeyboardInterrupt``) after Ctrl-C; model and checkpoint hold
         the last step.
     """
-    flags = {"resume": resume, "deterministic": deterministic, "progress": progress}
-    for name, value in flags.items():
-        checks.require_flag(value, name)
+    checks.require_flag(resume, "resume")
+    checks.require_flag(deterministic, "deterministic")
+    checks.require_flag(progress, "progress")
     feed = _open_feed(model, data, batch_size, checks.require_seed(seed))
     total = _total_steps(num_steps, num_epochs, feed)
-    gamma = _require_gamma(natural_gradients)
+    flag = isinstance(natural_gradients, bool)
+    gamma = _DEFAULT_GAMMA * natural_gradients if flag else natural_gradients
+    gamma = require_rate(gamma, "natural_gradients")
     optimizer = _default(model, total) if optimizer is None else _require_optimizer(optimizer)
     hooks = _require_callbacks(callbacks)
     every = checks.require_count(checkpoint_every, "checkpoint_every")
@@ -137,17 +140,43 @@ def fit(
     if checkpoint_dir is not None:
         settings |= describe_run(model, feed, optimizer)
         checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume)
-    run = {"seed": int(seed), "deterministic": deterministic, "every": every, "data": data}
+    options = int(seed), deterministic, every
     with checkpoints as folder:
-        loop = TrainingLoop(model, feed, optimizer, gamma, hooks, checkpoints=folder, **run)
+        loop = TrainingLoop(model, feed, optimizer, gamma, hooks, *options, folder, data)
         if resume:
             loop.resume(total)
-        with FitProgress(total, enabled=progress) as bar:
-            loop.run(total, bar)
+        with progress_bar(total, enabled=progress) as show:
+            loop.run(total, show)
     done = loop.progress
     return History(
         np.array(done.elbo), np.array(done.seconds), done.stopped, tuple(done.recoveries)
     )
+
+
+@contextlib.contextmanager
+def progress_bar(num_steps: int, *, enabled: bool) -> Iterator[Callable[[int, float, float], None]]:
+    """
+    A bar that shows steps, objective, steps per second and time left, if standard error is a
+    terminal; the value is a function of steps done, objective and seconds, which updates it.
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("fit"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("ELBO {task.fields[elbo]}"),
+        TextColumn("{task.fields[rate]} steps/s, left"),
+        TimeRemainingColumn(),
+    )
+    hidden = not (enabled and console.is_terminal)
+    with Progress(*columns, console=console, disable=hidden) as bar:
+        task = bar.add_task("fit", total=num_steps, elbo="-", rate="-")
+
+        def show(step: int, elbo: float, seconds: float) -> None:
+            rate = f"{step / seconds:.1f}" if seconds > 0 else "-"
+            bar.update(task, completed=step, elbo=f"{elbo:.4g}", rate=rate)
+
+        yield show
 
 
 def _default(model: Any, total: int) -> Any:
@@ -171,8 +200,7 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
         return None
     if data is None:
         raise ValueError(f"data is needed: {kind} does not hold its data.")
-    keep_back = hook(model, "keep_back")
-    rows = data if keep_back is None else keep_back(data, seed)
+    rows = model.keep_back(data, seed) if hasattr(model, "keep_back") else data
     if rows is not data and batch_size is not None:  # may exceed the rows left for training
         batch_size = min(checks.require_count(batch_size, "batch_size"), len(rows[0]))
     feed = open_feed(rows, batch_size, seed, data_guard(model))
@@ -212,17 +240,6 @@ def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | N
     if not number or not 0.0 < num_epochs < np.inf:
         raise ValueError(f"num_epochs must be a positive number, got {num_epochs!r}.")
     return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
-
-
-def _require_gamma(natural_gradients: Any) -> float:
-    if natural_gradients is True:
-        return _DEFAULT_GAMMA
-    number = isinstance(natural_gradients, int | float | np.number)
-    if not number or not 0.0 <= natural_gradients < np.inf:
-        raise ValueError(
-            f"natural_gradients must be True, False or a step size, got {natural_gradients!r}."
-        )
-    return float(natural_gradients)
 
 
 def _require_optimizer(optimizer: Any) -> Any:

@@ -1,9 +1,13 @@
 """The training loop: snapshots, steps, and the return to the last good snapshot after a failure."""
 
+import contextlib
 import dataclasses
+import signal
+import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
@@ -13,12 +17,8 @@ import tensorflow as tf
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
-from gpflow_sparse.training.contract import hook
-from gpflow_sparse.training.feed import Feed
+from gpflow_sparse.training.feed import Feed, Prefetch
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
-from gpflow_sparse.training.interrupt import InterruptGuard, TrainingInterrupted
-from gpflow_sparse.training.prefetch import Prefetch
-from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
 from gpflow_sparse.validation.public_methods import between_steps
@@ -30,6 +30,36 @@ _ADVICE = (
     "If this happened during training, take a smaller learning rate or smaller natural "
     "steps, and standardize the data."
 )
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a run; the message says after which step, and how to resume."""
+
+
+@contextlib.contextmanager
+def _ctrl_c_held() -> Iterator[threading.Event]:
+    """
+    Hold the first Ctrl-C back, which sets the event of this context; a second one acts at once.
+
+    Nothing is held outside of the main thread, where Python delivers no signals; nor where SIGINT
+    is ignored, as in the background of a shell script, or handled by other code than Python.
+    """
+    requested, previous = threading.Event(), signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or previous in (signal.SIG_IGN, None):
+        yield requested
+        return
+
+    def hold(*_: Any) -> None:
+        requested.set()
+        signal.signal(signal.SIGINT, previous)
+        print("stopping after this step; Ctrl-C again to stop at once", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield requested
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @dataclasses.dataclass
@@ -51,8 +81,8 @@ class TrainingLoop:
     seed: int
     deterministic: bool
     every: int
-    checkpoints: CheckpointFolder | None = None
-    data: Any = None
+    checkpoints: CheckpointFolder | None
+    data: Any
     """All data that were passed to `fit`."""
 
     def __post_init__(self) -> None:
@@ -88,27 +118,28 @@ class TrainingLoop:
             self._good = self._state.take(self.progress.step)
         self._step = self._compile()
 
-    def run(self, total: int, bar: FitProgress) -> None:
+    def run(self, total: int, show: Callable[[int, float, float], None]) -> None:
         """
         Train until ``total`` steps are done or a callback asks to stop.
 
+        :param show: called after every step with steps done, objective and seconds.
         :raises TrainingError: if a failure cannot be cured; the model then is in its last good
             state.
         :raises TrainingInterrupted: after Ctrl-C, with checkpoint and model complete; in the last
             step too, so that the calling script stops.
         """
         start = time.perf_counter() - (self.progress.seconds or [0.0])[-1]
-        with InterruptGuard() as interrupt:
+        with _ctrl_c_held() as interrupted:
             while True:
                 complete = self.progress.stopped or self.progress.step >= total
-                if not (complete or interrupt.requested):
-                    self._advance(start, bar)
+                if not (complete or interrupted.is_set()):
+                    self._advance(start, show)
                 elif self._verify():
                     break
         # stateful draws are repeated from multiples of `every` only: resume from the last of them
         if self.checkpoints and (complete or not (self.deterministic and self._stateful_draws)):
             self.checkpoints.save(self._state.take(self.progress.step), self.progress)
-        if interrupt.requested:
+        if interrupted.is_set():
             raise TrainingInterrupted(self._interruption_message(total, complete))
 
     def _compile(self) -> Step:
@@ -118,7 +149,7 @@ class TrainingLoop:
         scale = self.progress.scale
         return compile_step(self.model, self.feed, self.optimizer, self.gamma, scale, int(seed))
 
-    def _advance(self, start: float, bar: FitProgress) -> None:
+    def _advance(self, start: float, show: Callable[[int, float, float], None]) -> None:
         step = self.progress.step
         if step % self.every == 0 and (self._good is None or self._good.step < step):
             self._prepare_data(step)
@@ -131,8 +162,10 @@ class TrainingLoop:
             return
         if self._pending is not None:
             self._promote(self._pending)
-        self.progress.add(-loss, time.perf_counter() - start)
-        bar.update(self.progress.step, -loss, self.progress.seconds[-1])
+        self.progress.step += 1
+        self.progress.elbo.append(-loss)
+        self.progress.seconds.append(time.perf_counter() - start)
+        show(self.progress.step, -loss, self.progress.seconds[-1])
         state = FitState(self.progress.step, -loss, self.model)
         # every callback is called, also after one has asked to stop
         self.progress.stopped = sum(bool(callback(state)) for callback in self.callbacks) > 0
@@ -150,9 +183,9 @@ class TrainingLoop:
     def _evaluate(self, step: int, *, move: bool) -> float | None:
         """The loss of a step, or None if it or its gradients were not finite."""
         arguments = self._arguments(step)
-        if move and self.feed is not None and (prepare := hook(self.model, "prepare_step")):
+        if move and self.feed is not None:
             lookup = self.feed.lookup
-            self._prepare(step, prepare, step, lambda: lookup(*arguments))
+            self._prepare("prepare_step", step, step, lambda: lookup(*arguments))
         if move and self._prefetch is not None:
             self._prefetch.begin(step + 1)
         inputs = (tf.constant(move), self._seed_of(step), *arguments)
@@ -179,18 +212,23 @@ class TrainingLoop:
         """Call the hooks that need all rows, at the first snapshot of an epoch."""
         if self.feed is None:
             return
-        epoch = _snapshots_per_epoch(self.feed, self.every) * self.every
-        due = step % epoch == 0 if epoch else step == 0
-        if due and (prepare := hook(self.model, "prepare_data")):
-            self._prepare(step, prepare, self.data)
-        if step == 0 and (prepare := hook(self.model, "start_training")):
-            self._prepare(step, prepare, self.data)
+        num_rows, batch_size = self.feed.num_rows, self.feed.batch_size
+        due = step == 0
+        if num_rows is not None and batch_size is not None:
+            snapshots = -(-num_rows // (batch_size * self.every))  # in an epoch, rounded up
+            due = step % (snapshots * self.every) == 0
+        if due:
+            self._prepare("prepare_data", step, self.data)
+        if step == 0:
+            self._prepare("start_training", step, self.data)
 
-    def _prepare(self, step: int, prepare: Callable[..., Any], *arguments: Any) -> None:
-        """Call a hook of the model between steps, with the seed of the step."""
+    def _prepare(self, hook: str, step: int, *arguments: Any) -> None:
+        """Call a method of `TrainingHooks`, if the model has it, with the seed of the step."""
+        if not hasattr(self.model, hook):
+            return
         try:
             with between_steps(self.model), random_draws.seeded(self._seed_of(step)):
-                prepare(*arguments)
+                getattr(self.model, hook)(*arguments)
         except linalg.FactorizationError as error:
             raise self._failed(step, str(error)) from error
 
@@ -242,8 +280,10 @@ class TrainingLoop:
             return "nothing has moved"
         with between_steps(self.model):
             self._state.put(self._good)
-        self.progress.back_to(self._good.step)
-        return f"the model is back at step {self._good.step}"
+        step = self.progress.step = self._good.step
+        del self.progress.elbo[step:], self.progress.seconds[step:]
+        self.progress.stopped = False
+        return f"the model is back at step {step}"
 
     def _cures(self, found: Diagnosis) -> str:
         """Raise the jitter and shorten the steps where this may help; return a text on it."""
@@ -268,10 +308,3 @@ class TrainingLoop:
             f"{done} The same call with resume=True goes on from the checkpoint in "
             f"{self.checkpoints.path}."
         )
-
-
-def _snapshots_per_epoch(feed: Feed, every: int) -> int:
-    """Snapshots per epoch, rounded up; 0 where the length of an epoch is not known."""
-    if feed.num_rows is None or feed.batch_size is None:
-        return 0
-    return -(-feed.num_rows // (feed.batch_size * every))

@@ -7,9 +7,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.training.fit import History
+from gpflow_sparse.training.fit import History, progress_bar
 from gpflow_sparse.training.guard import TrainingError
-from gpflow_sparse.training.progress import FitProgress
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -51,13 +50,13 @@ def fit_in_rounds(
     stopped = False
     loss = _Loss(model)  # one compilation: the choice of functions is in variables
     refresh = getattr(model, "refresh_basis", lambda: False)
-    with FitProgress(num_rounds, enabled=progress) as bar:
+    with progress_bar(num_rounds, enabled=progress) as show:
         while len(objective) < num_rounds and not stopped:
             converged = loss.minimize(num_iterations)
             objective.append(-loss.best)
             seconds.append(time.perf_counter() - start)
             stopped = not refresh() and converged
-            bar.update(len(objective), objective[-1], seconds[-1])
+            show(len(objective), objective[-1], seconds[-1])
     return History(np.array(objective), np.array(seconds), stopped, ())
 
 

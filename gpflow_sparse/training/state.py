@@ -14,6 +14,7 @@ import tensorflow as tf
 from gpflow_sparse.persistence import names
 from gpflow_sparse.persistence.codec import Encoder
 from gpflow_sparse.training.feed import Feed
+from gpflow_sparse.training.optimizers import settings_of
 
 STRUCTURE_VERSION = 2
 """Version of the description of a model in a checkpoint; version 1, which is not marked in files,
@@ -38,17 +39,6 @@ class Progress:
     """Failures and the remedies taken, one sentence each."""
     stopped: bool = False
     """Whether a callback has ended the run."""
-
-    def add(self, elbo: float, seconds: float) -> None:
-        """Record one more step."""
-        self.step += 1
-        self.elbo.append(elbo)
-        self.seconds.append(seconds)
-
-    def back_to(self, step: int) -> None:
-        """Forget the steps after ``step``; step size, jitter and recoveries are kept."""
-        self.step, self.stopped = step, False
-        del self.elbo[step:], self.seconds[step:]
 
 
 @dataclass(frozen=True)
@@ -86,20 +76,14 @@ class RunState:
             for name, variable in variables.items()
             if name in found or not name.startswith("optimizer.")
         }
-        # a basis that can choose other functions has variables of unknown shape
-        differ = sorted(
-            name
-            for name in found | wanted
-            if not (name in found and name in wanted)
-            or not wanted[name].is_compatible_with(found[name])
-        )
-        if differ:
-            first = differ[0]
-            raise ValueError(
-                f"the checkpoint is of another model or optimizer: they differ in {first} "
-                f"({found.get(first, 'absent')} there, {wanted.get(first, 'absent')} here)"
-                f"{f' and {len(differ) - 1} more' if len(differ) > 1 else ''}."
-            )
+        for name in sorted(found | wanted):
+            there, here = found.get(name, "absent"), wanted.get(name, "absent")
+            # a basis that can choose other functions has variables of unknown shape
+            if "absent" in (there, here) or not here.is_compatible_with(there):
+                raise ValueError(
+                    f"the checkpoint is of another model or optimizer: they differ in {name} "
+                    f"({there} there, {here} here)."
+                )
         if len(snapshot.hooks) != len(self.hooks):
             raise ValueError(
                 f"the checkpoint has {len(snapshot.hooks)} callbacks, this run {len(self.hooks)}."
@@ -145,18 +129,12 @@ def describe_run(model: gpflow.models.GPModel, feed: Feed | None, optimizer: Any
             f"a run with the legacy optimizer {type(optimizer).__name__} cannot be resumed: it "
             "makes its memory only as it goes. Use gpflow_sparse.training.adam()."
         )
-    try:
-        settings = dict(optimizer.get_config())
-    except (AttributeError, NotImplementedError):
-        settings = {}
-    settings.pop("name", None)  # Keras appends a count of the process
-    # through JSON, as in a file; a value that is not plain is described by its class
-    settings = json.loads(json.dumps(settings, default=_plain))
     return {
         "model": _structure(model),
         "data": feed.fingerprint if feed else "held by the model",
         "batch_size": feed.batch_size if feed else None,
-        "optimizer": {"kind": type(optimizer).__name__, **settings},
+        # through JSON, as in a file; a value that is not plain is described by its class
+        "optimizer": json.loads(json.dumps(settings_of(optimizer), default=_plain)),
     }
 
 

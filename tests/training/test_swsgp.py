@@ -22,8 +22,8 @@ from gpflow_sparse.training import (
     adam,
     fit,
 )
+from gpflow_sparse.training.feed import Prefetch
 from gpflow_sparse.training.guard import diagnose
-from gpflow_sparse.training.prefetch import Prefetch
 from gpflow_sparse.training.state import named_variables
 from tests.training.test_checkpoints import N, bits, data, stopped_and_resumed, undisturbed
 
