@@ -114,20 +114,6 @@ def tail_kl(tail: Tail, precision: tf.Tensor, *, with_mean: bool = True) -> tf.T
     return 0.5 * tf.reduce_sum(terms, axis=1)
 
 
-def lower_factor_of_inverse(A: tf.Tensor) -> tf.Tensor:
-    """
-    Lower triangular G with ``G G^T = A^-1``, ``A [m, m]``; O(m^3).
-
-    Column r of G is ``A[r:, r:]^-1 e_1`` over the root of its first element, which is the optimal
-    column of a chevron whichever other columns are dense. The reversal of rows and columns
-    turns the upper factor of the inverse into a lower one.
-    """
-    reversed_factor = linalg.cholesky(tf.reverse(A, [0, 1]), "the precision of the weights")
-    eye = tf.eye(tf.shape(A)[0], dtype=A.dtype)
-    inverse = linalg.solve_triangular(reversed_factor, eye, adjoint=True)  # L^-T, upper
-    return tf.reverse(inverse, [0, 1])
-
-
 def best_factor(
     basis: Any, X: tf.Tensor, weight: tf.Tensor, *, num_head: int, with_columns: bool
 ) -> tuple[Any, Any, tf.Tensor]:
@@ -135,8 +121,9 @@ def best_factor(
     The factor of the given structure that maximizes the elbo for Gaussian noise and any mean.
 
     With ``A = Phi^T Phi / noise + S``: proposition 1 of Evans and Nair (2020) for the diagonal,
-    and :func:`lower_factor_of_inverse` of the head's part of A or, for dense columns, of all of it.
-    O(N m + N h^2 + h^3), or O(N m^2 + m^3).
+    and the lower factor of the inverse of the head's part of A or, for dense columns, of all of A:
+    its column r is ``A[r:, r:]^-1 e_1`` over the root of its first element, which is the optimal
+    column of a chevron whichever others are dense. O(N m + N h^2 + h^3), or O(N m^2 + m^3).
 
     :param basis: m functions.
     :param X: training inputs ``[N, D]``, all or a random subset.
@@ -167,7 +154,8 @@ def best_factor(
         return None, None, log_c
     dense = tf.range(m if with_columns else h)
     A = summed(lambda Phi: tf.linalg.matmul(Phi, Phi, transpose_a=True), dense)
-    G = lower_factor_of_inverse(A + basis.prior_precision(dense, dense))
+    A = A + basis.prior_precision(dense, dense)
+    G = linalg.inverse_factor(A, "the precision of the weights")
     return G[:h, :h], G[h:, :h] if with_columns else None, log_c
 
 
@@ -178,15 +166,14 @@ def moments(
     num_rows: tf.Tensor,
     *,
     full_cov: bool,
-    chunk: Any = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Mean and (co)variance of ``phi(x)^T w``, computed in chunks of functions.
 
-    Time O(N m (1 + h) L), with ``full_cov`` O(N^2 m L); memory O(N (chunk + h L)) and the result.
+    Time O(N m (1 + h) L), with ``full_cov`` O(N^2 m L); memory O(N h L), that of a chunk, and the
+    result.
 
     :param num_rows: N.
-    :param chunk: number of functions of the tail in a chunk; None for :func:`chunk_size`.
     :return: mean ``[N, L]``, and variance ``[N, L]`` or covariance ``[L, N, N]``.
     """
     L, h = head.B.shape[:2]
@@ -207,8 +194,8 @@ def moments(
             spread = tf.linalg.matmul(tf.square(Phi), tf.exp(2.0 * part.log_c))
         return add_projections(sums[0], projected), sums[1] + spread
 
-    chunk = chunk_size(num_rows) if chunk is None else chunk
-    projections, spread = _over_chunks(columns, h, present, chunk, add, (projections, spread))
+    start = projections, spread
+    projections, spread = _over_chunks(columns, h, present, num_rows, add, start)
     mean, dense = split_projections(projections, L)
     if full_cov:
         P = tf.transpose(dense, [1, 0, 2])  # [L, N, h]
@@ -217,7 +204,7 @@ def moments(
 
 
 def tail_projections(
-    columns: Columns, num_head: int, weights: Sums, num_rows: tf.Tensor, *, chunk: Any = None
+    columns: Columns, num_head: int, weights: Sums, num_rows: tf.Tensor
 ) -> tf.Tensor:
     """
     ``Phi V`` over the whole tail, ``[N, Q]``; O(N m Q).
@@ -231,20 +218,19 @@ def tail_projections(
         return (sums[0] + tf.linalg.matmul(Phi, tf.concat(flat, axis=1)),)
 
     start = tf.zeros(tf.stack([num_rows, num_vectors]), dtype=weights[0].dtype)
-    chunk = chunk_size(num_rows) if chunk is None else chunk
-    return _over_chunks(columns, num_head, weights, chunk, add, (start,))[0]
+    return _over_chunks(columns, num_head, weights, num_rows, add, (start,))[0]
 
 
 def _over_chunks(
     columns: Columns,
     num_head: int,
     weights: Sums,
-    chunk: Any,
+    num_rows: Any,
     add: Callable[[tf.Tensor, Sums, Sums], Sums],
     sums: Sums,
 ) -> Sums:
     """Loop over chunks of the tail with ``sums = add(Phi, weights of the chunk, sums)``."""
-    size = tf.shape(weights[0])[0]
+    size, chunk = tf.shape(weights[0])[0], chunk_size(num_rows)
 
     def body(start: tf.Tensor, *sums: tf.Tensor) -> Sums:
         stop = tf.minimum(start + chunk, size)

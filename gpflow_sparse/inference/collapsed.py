@@ -21,6 +21,9 @@ import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg
 
+# The name of the matrix in errors.
+_PRECISION = "I + A A^T / noise"
+
 
 class RowSums(NamedTuple):
     """Sums over all rows, in float64; they may be added. M counts all features, P outputs."""
@@ -161,7 +164,10 @@ def optimal_q(
     :return: means ``[M_b, P]`` and lower triangular factors ``[M_b, M_b]`` of the covariances.
     """
     mean = tf.linalg.cholesky_solve(_noise_factor(sums.AAT, noise), sums.Ae) / noise
-    factors = [_inverse_factor(block, noise) for block in _diagonal_blocks(sums.AAT, sizes)]
+    factors = [
+        linalg.inverse_factor(_precision(block, noise), _PRECISION)
+        for block in _diagonal_blocks(sums.AAT, sizes)
+    ]
     return tf.split(mean, list(sizes), axis=0), factors
 
 
@@ -208,8 +214,11 @@ def _num_outputs(sums: RowSums) -> tf.Tensor:
 
 def _noise_factor(AAT: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """``chol(I + A A^T / noise)``."""
-    precision = linalg.add_jitter(AAT / noise, tf.ones([], tf.float64))
-    return linalg.cholesky(precision, "I + A A^T / noise")
+    return linalg.cholesky(_precision(AAT, noise), _PRECISION)
+
+
+def _precision(AAT: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    return linalg.add_jitter(AAT / noise, tf.ones([], tf.float64))
 
 
 def _half_log_det(L: tf.Tensor) -> tf.Tensor:
@@ -220,16 +229,3 @@ def _half_log_det(L: tf.Tensor) -> tf.Tensor:
 def _diagonal_blocks(matrix: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [matrix[e - size : e, e - size : e] for size, e in zip(sizes, ends, strict=True)]
-
-
-def _inverse_factor(AAT: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """
-    Lower triangular ``R`` with ``R R^T = (I + A A^T / noise)^-1``, which is never formed.
-
-    Reversing rows and columns turns lower triangles into upper ones: the matrix is ``U U^T`` with U
-    upper triangular, and ``R = U^-T``.
-    """
-    reversed_factor = _noise_factor(tf.reverse(AAT, [0, 1]), noise)
-    eye = tf.eye(tf.shape(AAT)[0], dtype=AAT.dtype)
-    inverse = linalg.solve_triangular(reversed_factor, eye)
-    return tf.linalg.matrix_transpose(tf.reverse(inverse, [0, 1]))

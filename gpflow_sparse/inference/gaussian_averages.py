@@ -129,14 +129,10 @@ def _range(d: tf.Tensor, v: tf.Tensor, s: tf.Tensor, nu: float) -> tuple[tf.Tens
     q = tf.square(d / s)
     far = math.sqrt(2.0 * _NEGLIGIBLE / (alpha + 0.5)) + _NEGLIGIBLE / (alpha + 1.0)
     low = tf.math.log((nu + 1.0) / (nu + tf.maximum(q, 1.0))) - far
-    t = tf.minimum(tf.square(d) / (4.0 * nu * tf.maximum(v, _tiny(v))), 0.5)
+    t = tf.minimum(tf.square(d) / (4.0 * nu * tf.maximum(v, tf.constant(1e-30, v.dtype))), 0.5)
     slope = alpha * (1.0 - t)
     near = tf.math.log1p(-t) - _NEGLIGIBLE / slope - tf.sqrt(2.0 * _NEGLIGIBLE / slope)
     low = tf.where(t < 0.5, tf.maximum(low, near), low)
     beyond = _NEGLIGIBLE / alpha + math.sqrt(2.0 * _NEGLIGIBLE / alpha)
     high = math.log1p(1.0 / nu) + math.log1p(beyond)
     return low, tf.fill(tf.shape(low), tf.constant(high, low.dtype))
-
-
-def _tiny(v: tf.Tensor) -> tf.Tensor:
-    return tf.constant(v.dtype.as_numpy_dtype(1e-30), v.dtype)

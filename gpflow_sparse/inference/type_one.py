@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
+from scipy.optimize import newton
 
 from gpflow_sparse.inference import rotation
 from gpflow_sparse.inference.collapsed import RowSums
@@ -56,24 +58,21 @@ def lognormal_from_mode_variance(mode: float, variance: float) -> LogNormal:
         if not 0.0 < value < math.inf:
             raise ValueError(f"{name} must be a positive number, got {value!r}.")
     log_ratio = math.log(variance) - 2.0 * math.log(mode)
-    v = 0.25 * float(np.logaddexp(0.0, log_ratio))  # sd^2; below the root
-    for _ in range(100):
-        # log(e^v - 1) without overflow
-        residual = 4.0 * v + math.log(-math.expm1(-v)) - log_ratio
-        step = -residual / (3.0 - 1.0 / math.expm1(-v))
-        v += step
-        if abs(step) <= 1e-15 * v:
-            break
+    v = newton(
+        lambda v: 4.0 * v + math.log(-math.expm1(-v)) - log_ratio,  # no overflow in log(e^v - 1)
+        0.25 * float(np.logaddexp(0.0, log_ratio)),  # below the root
+        lambda v: 3.0 - 1.0 / math.expm1(-v),
+        tol=1e-300,
+        rtol=1e-14,
+        maxiter=100,
+    )
     return LogNormal(math.log(mode) + v, math.sqrt(v))
 
 
 def log_prior(prior: Prior, x: tf.Tensor) -> tf.Tensor:
     """Log density of ``x = (log w, log noise) [..., p + 1]``, ``[...]``; normalized."""
-    total = tf.zeros(tf.shape(x)[:-1], x.dtype)
-    for part, (mu, sd) in ((x[..., :-1], prior.weights), (x[..., -1:], prior.noise)):
-        terms = tf.square((part - mu) / sd) + math.log(2.0 * math.pi * sd**2)
-        total -= 0.5 * tf.reduce_sum(terms, axis=-1)
-    return total
+    weights, noise = (tfp.distributions.Normal(*map(np.float64, part)) for part in prior)
+    return tf.reduce_sum(weights.log_prob(x[..., :-1]), axis=-1) + noise.log_prob(x[..., -1])
 
 
 def log_posterior(
@@ -121,12 +120,6 @@ def start_and_scales(
     scales = [prior.weights.sd] * num_basis + [information**-0.5]
     start = tf.tile(tf.constant([mode], tf.float64), [num_chains, 1])
     return start, tf.constant(scales, tf.float64)
-
-
-def weights_and_noise(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Weights ``[S C, p]`` and noise variances ``[S C]`` from samples of x, ``[S, C, p + 1]``."""
-    flat = tf.exp(tf.reshape(values, [-1, values.shape[-1]]))
-    return flat[:, :-1], flat[:, -1]
 
 
 def weighted_factor(sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -25,7 +25,6 @@ from gpflow_sparse.validation.public_methods import public_method
 
 _OBJECTIVES = ("bound", "likelihood", "corrected")
 _REWEIGHTED = (None, "original", "rotated")
-_SAMPLERS = {"mala": sampling.mala, "hmc": sampling.hmc, "nuts": sampling.nuts}
 
 
 class GRIEF(WeightSpaceModel):
@@ -230,7 +229,7 @@ class GRIEF(WeightSpaceModel):
             "residual": self.objective != "likelihood",
             "mean_function": self.mean_function,
         }
-        checks.require_choice(method, "method", (*_SAMPLERS, "quadrature"))
+        checks.require_choice(method, "method", (*sampling.METHODS, "quadrature"))
         rotated = self.reweighted == "rotated"
         if method == "quadrature":
             if not rotated:
@@ -244,15 +243,17 @@ class GRIEF(WeightSpaceModel):
             return MixturePosterior(self.basis, integrated, **options)
         checks.require_count(num_chains, "num_chains")
         sums = self._statistics.rotation if rotated else self._statistics.sums
-        samples = _SAMPLERS[method](
+        samples = sampling.sample(
             type_one.log_posterior(sums, prior),
             *type_one.start_and_scales(prior, sums, num_chains),
+            method=method,
             num_samples=num_samples,
             num_burnin=num_burnin,
             thin=(50 if method == "mala" else 1) if thin is None else thin,
             seed=seed,
         )
-        weights, noise = type_one.weights_and_noise(samples.values)
+        x = tf.reshape(samples.values, [-1, samples.values.shape[-1]])  # [S C, p + 1]
+        weights, noise = tf.exp(x[:, :-1]), tf.exp(x[:, -1])
         make = RotatedComponents.sampled if rotated else WeightedComponents
         options["acceptance"] = samples.acceptance
         return MixturePosterior(self.basis, make(sums, noise, weights), **options)

@@ -115,6 +115,18 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
     return factor(matrix)
 
 
+def inverse_factor(matrix: tf.Tensor, name: str) -> tf.Tensor:
+    """
+    Lower triangular ``R`` with ``R R^T = A^-1``, which is never formed; ``A [m, m]``.
+
+    Reversing rows and columns turns lower triangles into upper ones: ``A = U U^T`` with U upper
+    triangular, and ``R = U^-T``.
+    """
+    reversed_factor = cholesky(tf.reverse(matrix, [0, 1]), name)
+    inverse = solve_triangular(reversed_factor, tf.eye(tf.shape(matrix)[0], dtype=matrix.dtype))
+    return tf.linalg.matrix_transpose(tf.reverse(inverse, [0, 1]))
+
+
 def cholesky_or(matrix: tf.Tensor, fallback: Callable[[], tf.Tensor], name: str) -> tf.Tensor:
     """
     Factor of each matrix of a batch, or of ``fallback()`` where it is not positive definite.

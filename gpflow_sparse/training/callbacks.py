@@ -9,6 +9,7 @@ from gpflow.monitor import Monitor, MonitorTaskGroup
 from gpflow.monitor.base import MonitorTask
 
 from gpflow_sparse.persistence.schema import require_type
+from gpflow_sparse.training.optimizers import require_rate
 from gpflow_sparse.validation.checks import require_count
 
 
@@ -51,12 +52,10 @@ class EarlyStopping:
         """
         require_count(every, "every")
         require_count(patience, "patience")
-        if not isinstance(min_delta, int | float | np.number) or not 0.0 <= min_delta < np.inf:
-            raise ValueError(f"min_delta must be a number of at least 0, got {min_delta!r}.")
         self.validation = validation
         self.every = every
         self.patience = patience
-        self.min_delta = min_delta
+        self.min_delta = require_rate(min_delta, "min_delta")
         self.best = -np.inf
         self._stale = 0
         self._recent: list[float] = []
@@ -101,12 +100,7 @@ def as_callback(callback: Any) -> Callback:
     :raises ValueError: if it is not callable.
     """
     if isinstance(callback, Monitor | MonitorTaskGroup | MonitorTask):
-
-        def call_monitor(state: FitState) -> bool:
-            callback(state.step)
-            return False
-
-        return call_monitor
+        return lambda state: bool(callback(state.step))
     if isinstance(callback, type):
         raise ValueError(f"callbacks must be objects, got the class {callback.__name__}; call it.")
     if not callable(callback):

@@ -61,7 +61,7 @@ class CheckpointFolder:
         try:
             if fcntl is not None:
                 self._take_lock()
-            present = self._newest_first()
+            present = _newest_first(self.path)
             if present and not resume:
                 raise ValueError(
                     f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): "
@@ -122,7 +122,7 @@ class CheckpointFolder:
         except OSError as error:
             warnings.warn(f"no checkpoint of step {step}, training goes on: {error}.", stacklevel=4)
             return
-        for old in self._newest_first()[_KEPT:]:
+        for old in _newest_first(self.path)[_KEPT:]:
             old.unlink(missing_ok=True)
 
     def newest(self) -> tuple[Snapshot, Progress] | None:
@@ -131,7 +131,7 @@ class CheckpointFolder:
 
         :raises ValueError: if it belongs to a run with other settings, or all are damaged.
         """
-        present = self._newest_first()
+        present = _newest_first(self.path)
         for path in present:
             try:
                 header, arrays = files.read(path)
@@ -148,9 +148,6 @@ class CheckpointFolder:
             raise ValueError(f"no checkpoint in {self.path} can be read; start in another folder.")
         return None
 
-    def _newest_first(self) -> list[Path]:
-        return sorted(_checkpoints_in(self.path), reverse=True)
-
 
 def remove_checkpoints(directory: Path) -> None:
     """
@@ -158,7 +155,7 @@ def remove_checkpoints(directory: Path) -> None:
 
     :param directory: need not exist.
     """
-    for path in (*_checkpoints_in(directory), *directory.glob(files.TEMPORARY)):
+    for path in (*_newest_first(directory), *directory.glob(files.TEMPORARY)):
         path.unlink(missing_ok=True)
     lock = directory / _LOCK
     with contextlib.suppress(OSError):  # the folder does not exist, or is not empty
@@ -167,8 +164,9 @@ def remove_checkpoints(directory: Path) -> None:
         directory.rmdir()
 
 
-def _checkpoints_in(directory: Path) -> list[Path]:
-    return [p for p in directory.glob("checkpoint-*") if _NAME.fullmatch(p.name)]
+def _newest_first(directory: Path) -> list[Path]:
+    found = [path for path in directory.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
+    return sorted(found, reverse=True)
 
 
 def _as_text(record: dict[str, Any]) -> str:

@@ -24,14 +24,18 @@ class Feed(NamedTuple):
 
     at: Callable[[int], tuple[Any, ...]]
     """Arguments of step 0, 1, ..., in any order; consecutive steps are the cheapest."""
-    lookup: Callable[..., Data]
-    """The batch ``(X, Y)`` of these arguments, inside the compiled step."""
+    lookup: Callable[..., Any]
+    """The batch ``(X, Y)`` of these arguments, inside the compiled step; None of held data."""
     num_rows: int | None
     """N, or None where the source does not say."""
     batch_size: int | None
     """Rows per step, or None where the source decides."""
     fingerprint: str
     """Types, shapes and a checksum of the data; of data on disk or in a dataset, of a sample."""
+
+
+HELD = Feed(lambda step: (), lambda: None, None, None, "held by the model")
+"""The feed of a model that holds its data."""
 
 
 def open_feed(
@@ -107,20 +111,16 @@ class _DatasetReader:
     def __call__(self, step: int) -> Data:
         if step < self._position:
             self._stream, self._position = iter(self._data), -1
-        while self._position < step:
-            self._element = self._next()
-            self._position += 1
-        return self._validate(self._element)
-
-    def _next(self) -> Any:
         try:
-            element = next(self._stream, None)
+            while self._position < step:
+                self._element = next(self._stream)
+                self._position += 1
+        except StopIteration:
+            raise ValueError("data is an empty tf.data.Dataset.") from None
         except tf.errors.OpError as error:
             reason = (error.message or str(error)).splitlines()[0]
             raise ValueError(f"data could not be read: {reason}.") from error
-        if element is None:
-            raise ValueError("data is an empty tf.data.Dataset.")
-        return element
+        return self._validate(self._element)
 
 
 def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) -> Feed:
@@ -151,8 +151,9 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
         try:
             return validate(batch)
         except ValueError as error:
-            bad = _rows_not_finite(*batch)
-            where = f" It is row {order[bad[0]]} of the arrays." if len(bad) else ""
+            floats = [part for part in batch if part.dtype.kind == "f"]
+            bad = [i for i in range(len(order)) if not all(np.isfinite(p[i]).all() for p in floats)]
+            where = f" It is row {order[bad[0]]} of the arrays." if bad else ""
             raise ValueError(f"{error}{where}") from error
 
     sample = np.linspace(0, len(X) - 1, min(len(X), _SAMPLED_ROWS)).astype(int)
@@ -162,15 +163,6 @@ def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) ->
 
 def _checksum(X: Any, Y: Any) -> str:
     return f"{zlib.crc32(np.asarray(Y).tobytes(), zlib.crc32(np.asarray(X).tobytes())):08x}"
-
-
-def _rows_not_finite(*arrays: np.ndarray) -> np.ndarray:
-    """Numbers of the rows with NaN or infinity, in arrays of any type."""
-    good = np.ones(len(arrays[0]), dtype=bool)
-    for values in arrays:
-        if values.dtype.kind == "f":
-            good &= np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-    return np.flatnonzero(~good)
 
 
 def _batch_size(batch_size: int | None, num_rows: int) -> int:
@@ -183,20 +175,14 @@ def _batch_size(batch_size: int | None, num_rows: int) -> int:
 
 def data_guard(model: Any) -> Callable[[Any], Data]:
     """The check of ``(X, Y)`` for a model of this package or of GPflow."""
-    own = getattr(model, "_require_data", None)
-    if own is not None:
-        return own
-
+    if hasattr(model, "_require_data"):
+        return model._require_data
     kernel = getattr(model, "kernel", None)
     num_outputs = getattr(model, "num_latent_gps", None)
     if isinstance(kernel, LinearCoregionalization):  # Y has a column for each mixture
         num_outputs = kernel.W.shape[0]
-
-    def guard(data: Any) -> Data:
-        likelihood = getattr(model, "likelihood", None)
-        return checks.require_data(data, likelihood=likelihood, num_latent_gps=num_outputs)
-
-    return guard
+    likelihood = getattr(model, "likelihood", None)
+    return functools.partial(checks.require_data, likelihood=likelihood, num_latent_gps=num_outputs)
 
 
 class Prefetch:
@@ -214,9 +200,9 @@ class Prefetch:
         self._running: Future[Any] | None = None
 
     @classmethod
-    def of(cls, model: Any, feed: Feed | None) -> "Prefetch | None":
+    def of(cls, model: Any, feed: Feed) -> "Prefetch | None":
         """None for a model without such a search, and for data that cannot be read at random."""
-        if feed is None or feed.num_rows is None or not getattr(model, "can_look_ahead", False):
+        if feed.num_rows is None or not getattr(model, "can_look_ahead", False):
             return None
         return cls(model, feed)
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.contract import RowwiseModel
-from gpflow_sparse.training.feed import Feed, data_guard, open_feed
+from gpflow_sparse.training.feed import HELD, Feed, data_guard, open_feed
 from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, require_rate
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
@@ -188,8 +188,8 @@ def _default(model: Any, total: int) -> Any:
     return SparseAdagrad(tf_keras.optimizers.schedules.CosineDecay(0.1, total))
 
 
-def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed | None:
-    """Batches of the rows that the model is trained on; None for a model that holds its data."""
+def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed:
+    """Batches of the rows that the model is trained on."""
     kind = type(model).__name__
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {kind}.")
@@ -197,7 +197,7 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
         for name, value in (("data", data), ("batch_size", batch_size)):
             if value is not None:
                 raise ValueError(f"{name} must be None: {kind} holds its data.")
-        return None
+        return HELD
     if data is None:
         raise ValueError(f"data is needed: {kind} does not hold its data.")
     rows = model.keep_back(data, seed) if hasattr(model, "keep_back") else data
@@ -227,15 +227,16 @@ def _require_num_data(model: Any, feed: Feed, num_rows: int | None) -> None:
         )
 
 
-def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed | None) -> int:
+def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed) -> int:
     if (num_steps is None) == (num_epochs is None):
         raise ValueError("give exactly one of num_steps and num_epochs.")
     if num_epochs is None:
         return checks.require_count(num_steps, "num_steps")
-    if feed is None:
-        raise ValueError("num_epochs needs data; a model that holds its data takes num_steps.")
     if feed.num_rows is None or feed.batch_size is None:
-        raise ValueError("num_epochs needs arrays; give num_steps with a tf.data.Dataset.")
+        raise ValueError(
+            "num_epochs needs data in arrays; give num_steps with a tf.data.Dataset, or to a model "
+            "that holds its data."
+        )
     number = isinstance(num_epochs, int | float | np.number)
     if not number or not 0.0 < num_epochs < np.inf:
         raise ValueError(f"num_epochs must be a positive number, got {num_epochs!r}.")

@@ -61,15 +61,12 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         return _follow_step(model, batch, gamma)
     except (linalg.FactorizationError, tf.errors.InvalidArgumentError) as error:
         text = _first_line(error)
-        # the precision of q after a natural step has no jitter to raise, I + ... needs none
-        covariance = "positive definite" in text and "natural-gradient" not in text
-        covariance = covariance and "factorization of I + " not in text
-        # a basis takes its jitter from the float type, and a covariance of q has none
-        covariance = covariance and "factorization of S_I " not in text
-        covariance = covariance and not (
-            isinstance(model, RowwiseModel) and hasattr(model, "basis")
-        )
-        return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=covariance)
+        # the precision of q after a natural step has no jitter to raise, I + ... needs none; a
+        # covariance of q has none, and a basis takes its jitter from the float type
+        others = ("natural-gradient", "factorization of I + ", "factorization of S_I ")
+        helps = "positive definite" in text and not any(part in text for part in others)
+        helps = helps and not (isinstance(model, RowwiseModel) and hasattr(model, "basis"))
+        return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=helps)
     except ValueError as error:
         return Diagnosis(str(error), hopeless=True)
 
@@ -94,16 +91,20 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
             return Diagnosis(
                 f"a natural-gradient step of size {gamma:g} is not finite: take a smaller one"
             )
+    who = "the likelihood draws"
+    if isinstance(model, RowwiseModel):
+        drawn = "functions" if hasattr(model, "basis") else "inducing points"
+        who = f"choose the {drawn} of a step, or that {who}"
     return Diagnosis(
         "the failure did not occur again on the same batch. Likely causes: random numbers "
-        f"that {_who_draws(model)}, a natural-gradient step at the edge of the float type"
+        f"that {who}, a natural-gradient step at the edge of the float type"
     )
 
 
 def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, Any]]:
     """Loss, and gradients by the path of their variable; for row-wise updates, of the rows used."""
     variables = named_variables(model)
-    if isinstance(model, RowwiseModel) and batch is not None:
+    if isinstance(model, RowwiseModel):
         names = {variable.ref(): name for name, variable in variables.items()}
         loss, pairs = model.step_gradients(batch)
         return loss, {names[variable.ref()]: gradient for gradient, variable in pairs}
@@ -111,13 +112,6 @@ def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, An
         tape.watch(list(variables.values()))
         loss = model.training_loss(*(() if batch is None else (batch,)))
     return loss, tape.gradient(loss, variables)
-
-
-def _who_draws(model: Any) -> str:
-    if not isinstance(model, RowwiseModel):
-        return "the likelihood draws"
-    drawn = "functions" if hasattr(model, "basis") else "inducing points"
-    return f"choose the {drawn} of a step, or that the likelihood draws"
 
 
 def _factor_covariance(model: gpflow.models.GPModel) -> None:
@@ -178,19 +172,15 @@ def _worst_row(model: gpflow.models.GPModel, batch: Any) -> str:
     for what, value in parts.items():
         rows = np.flatnonzero(~np.isfinite(np.asarray(value).reshape(len(X), -1)).all(axis=1))
         if len(rows):
-            name, column, entry = _largest_entry(X, Y, rows[0])
+            entries = np.concatenate([np.asarray(X)[rows[0]], np.asarray(Y)[rows[0]]])
+            largest, D = int(np.argmax(np.abs(entries))), X.shape[1]
+            column = f"X column {largest}" if largest < D else f"Y column {largest - D}"
             return (
                 f"The {what} of {len(rows)} of the {len(X)} rows is not finite, the first is row "
-                f"{rows[0]} of the batch, whose largest entry is {name} column {column} = "
-                f"{entry:.4g}. {advice}"
+                f"{rows[0]} of the batch, whose largest entry is {column} = "
+                f"{entries[largest]:.4g}. {advice}"
             )
     return advice
-
-
-def _largest_entry(X: Any, Y: Any, row: int) -> tuple[str, int, float]:
-    entries = [("X", j, float(v)) for j, v in enumerate(np.asarray(X)[row])]
-    entries += [("Y", j, float(v)) for j, v in enumerate(np.asarray(Y)[row])]
-    return max(entries, key=lambda entry: abs(entry[2]))
 
 
 def _path(name: str) -> str:

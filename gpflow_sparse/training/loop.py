@@ -74,7 +74,7 @@ class TrainingLoop:
     """
 
     model: gpflow.models.GPModel
-    feed: Feed | None
+    feed: Feed
     optimizer: Any
     gamma: float
     callbacks: Sequence[Callback]
@@ -183,9 +183,8 @@ class TrainingLoop:
     def _evaluate(self, step: int, *, move: bool) -> float | None:
         """The loss of a step, or None if it or its gradients were not finite."""
         arguments = self._arguments(step)
-        if move and self.feed is not None:
-            lookup = self.feed.lookup
-            self._prepare("prepare_step", step, step, lambda: lookup(*arguments))
+        if move:
+            self._prepare("prepare_step", step, step, lambda: self.feed.lookup(*arguments))
         if move and self._prefetch is not None:
             self._prefetch.begin(step + 1)
         inputs = (tf.constant(move), self._seed_of(step), *arguments)
@@ -210,8 +209,6 @@ class TrainingLoop:
 
     def _prepare_data(self, step: int) -> None:
         """Call the hooks that need all rows, at the first snapshot of an epoch."""
-        if self.feed is None:
-            return
         num_rows, batch_size = self.feed.num_rows, self.feed.batch_size
         due = step == 0
         if num_rows is not None and batch_size is not None:
@@ -234,7 +231,7 @@ class TrainingLoop:
 
     def _arguments(self, step: int) -> tuple[Any, ...]:
         try:
-            return () if self.feed is None else self.feed.at(step)
+            return self.feed.at(step)
         except ValueError as error:
             raise self._failed(step, f"in this batch, {error}") from error
 
@@ -254,7 +251,7 @@ class TrainingLoop:
 
         :raises TrainingError: if nothing is left to change, or it has not helped.
         """
-        batch = None if self.feed is None else self.feed.lookup(*self._arguments(step))
+        batch = self.feed.lookup(*self._arguments(step))
         with random_draws.seeded(self._seed_of(step)):  # the same draws as in the step
             found = diagnose(self.model, batch, self.progress.scale * self.gamma)
         text = f"step {step + 1}: {found.text.rstrip('.')}; {self._go_back()}"

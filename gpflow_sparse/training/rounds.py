@@ -81,14 +81,11 @@ class _Loss:
                 raise TrainingError(f"the objective cannot be computed: {error}") from error
             converged = False
         finally:  # after Ctrl-C too
-            self._restore()
+            for variable, value in zip(self._variables, self._values, strict=True):
+                variable.assign(value)
         if not np.isfinite(self.best):
             raise TrainingError("the objective is not finite where the round began.")
         return converged
-
-    def _restore(self) -> None:
-        for variable, value in zip(self._variables, self._values, strict=True):
-            variable.assign(value)
 
     def __call__(self) -> tf.Tensor:
         loss = self._compiled()

@@ -92,8 +92,15 @@ class RunState:
             value = snapshot.variables.get(name)
             variable.assign(np.zeros(variable.shape) if value is None else value)
         for hook, memory in zip(self.hooks, snapshot.hooks, strict=True):
-            if memory is not None:
-                _restore_callback(hook, memory)
+            if memory is None:
+                continue
+            try:
+                hook.set_state(memory)
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"the checkpoint holds nothing that {type(hook).__name__}.set_state can take "
+                    f"({error!r}): resume with the same callbacks, or start anew."
+                ) from error
 
     def _variables(self) -> dict[str, Any]:
         slots = self.optimizer.variables
@@ -102,23 +109,13 @@ class RunState:
         return named_variables(self.model) | numbered
 
 
-def _restore_callback(hook: Any, memory: Any) -> None:
-    try:
-        hook.set_state(memory)
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"the checkpoint holds nothing that {type(hook).__name__}.set_state can take "
-            f"({error!r}): resume with the same callbacks, or start anew."
-        ) from error
-
-
 def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
     """All variables of a model by their paths, as named in checkpoints."""
     leaves = model._flatten(predicate=lambda leaf: isinstance(leaf, tf.Variable), with_path=True)
     return {names.variable_in_files(model, path): variable for path, variable in leaves}
 
 
-def describe_run(model: gpflow.models.GPModel, feed: Feed | None, optimizer: Any) -> dict[str, Any]:
+def describe_run(model: gpflow.models.GPModel, feed: Feed, optimizer: Any) -> dict[str, Any]:
     """
     Model, data and optimizer of a run as plain values, to be compared with those of a checkpoint.
 
@@ -131,8 +128,8 @@ def describe_run(model: gpflow.models.GPModel, feed: Feed | None, optimizer: Any
         )
     return {
         "model": _structure(model),
-        "data": feed.fingerprint if feed else "held by the model",
-        "batch_size": feed.batch_size if feed else None,
+        "data": feed.fingerprint,
+        "batch_size": feed.batch_size,
         # through JSON, as in a file; a value that is not plain is described by its class
         "optimizer": json.loads(json.dumps(settings_of(optimizer), default=_plain)),
     }

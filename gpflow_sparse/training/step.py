@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.training.contract import RowwiseModel
-from gpflow_sparse.training.feed import Feed
+from gpflow_sparse.training.feed import Data, Feed
 from gpflow_sparse.training.optimizers import (
     apply_scaled,
     natural_pairs,
@@ -29,7 +29,7 @@ Step = Callable[..., tuple[tf.Tensor, tf.Tensor]]
 
 def compile_step(
     model: gpflow.models.GPModel,
-    feed: Feed | None,
+    feed: Feed,
     optimizer: Any,
     gamma: float,
     scale: float = 1.0,
@@ -47,9 +47,8 @@ def compile_step(
     :param graph_seed: seed of the draws by TensorFlow's stateful operations, which only some of
         GPflow's likelihoods use; they advance from call to call and start again with a new trace.
     """
-    rowwise = feed is not None and isinstance(model, RowwiseModel)
-    take = _rowwise_step if rowwise else _dense_step
-    body = take(model, optimizer, gamma, scale)
+    build = _rowwise_step if isinstance(model, RowwiseModel) else _dense_step
+    body = build(model, optimizer, gamma, scale)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def step(
@@ -57,7 +56,7 @@ def compile_step(
     ) -> tuple[tf.Tensor, tf.Tensor]:
         tf.compat.v1.set_random_seed(graph_seed)  # of the graph being traced, not of the process
         with random_draws.seeded(seed):
-            return body(move, *(() if feed is None else (feed.lookup(*arguments),)))
+            return body(move, feed.lookup(*arguments))
 
     return step
 
@@ -72,10 +71,10 @@ def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
         raise ValueError("nothing to train: all parameters of the model are set not trainable.")
     _build(optimizer, variables)
 
-    def step(move: tf.Tensor, *data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(move: tf.Tensor, batch: Data | None) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*variables, *q])
-            loss = model.training_loss(*data)
+            loss = model.training_loss(*(() if batch is None else (batch,)))
         gradients = tape.gradient(loss, [*variables, *q])
         # a parameter the objective does not depend on has no gradient
         known = [(g, v) for g, v in zip(gradients, variables, strict=False) if g is not None]
@@ -107,7 +106,7 @@ def _rowwise_step(model: RowwiseModel, optimizer: Any, gamma: float, scale: floa
             f"{type(optimizer).__name__}."
         )
     optimizer.build(model.long_variables, model.small_variables)
-    return lambda move, data: model.sparse_step(data, optimizer, move=move, scale=scale)
+    return lambda move, batch: model.sparse_step(batch, optimizer, move=move, scale=scale)
 
 
 def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.inference import chevron
+from gpflow_sparse.numerics import linalg
 from tests.oracles import qsgp
 
 M, L, N = 7, 2, 5
@@ -95,19 +96,20 @@ def test_a_dense_precision_counts_the_mean_elsewhere(rng):
 
 def test_the_factor_of_the_inverse_holds_the_best_chevron_of_every_width(rng):
     A = qsgp.precision(rng.normal(size=(9, M)), rng.uniform(0.5, 2.0, size=M), 0.3)
-    G = chevron.lower_factor_of_inverse(tf.constant(A)).numpy()
+    G = linalg.inverse_factor(tf.constant(A), "A").numpy()
     close(G @ G.T, np.linalg.inv(A))
     assert np.all(np.triu(G, 1) == 0.0)
     for k in range(M + 1):
         best = qsgp.optimal_chevron(A, k)
         close(G[:, :k], best[:, :k])
     h = 3
-    block = chevron.lower_factor_of_inverse(tf.constant(A[:h, :h])).numpy()
+    block = linalg.inverse_factor(tf.constant(A[:h, :h]), "A").numpy()
     close(block @ block.T, (lambda B: B @ B.T)(qsgp.optimal_block(A, h)[:h, :h]))
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-def test_moments_in_chunks_are_those_of_the_whole_matrix(case, rng, chunk):
+def test_moments_in_chunks_are_those_of_the_whole_matrix(case, rng, monkeypatch, chunk):
+    monkeypatch.setattr(chevron, "chunk_size", lambda num_rows: chunk)
     Phi = rng.normal(size=(N, M))
     widths = []
 
@@ -118,7 +120,7 @@ def test_moments_in_chunks_are_those_of_the_whole_matrix(case, rng, chunk):
     h = case.head.mu.shape[0]
     expected = [qsgp.predict(Phi, case.mu[:, p], case.C[p]) for p in range(L)]
     for full_cov in (False, True):
-        mean, cov = chevron.moments(columns, *case[:2], N, full_cov=full_cov, chunk=chunk)
+        mean, cov = chevron.moments(columns, *case[:2], N, full_cov=full_cov)
         for p in range(L):
             close(mean[:, p], expected[p][0])
             if full_cov:
@@ -128,7 +130,8 @@ def test_moments_in_chunks_are_those_of_the_whole_matrix(case, rng, chunk):
     assert max(widths) <= max(chunk, h)
 
 
-def test_moments_compiled_and_in_float32(rng):
+def test_moments_compiled_and_in_float32(rng, monkeypatch):
+    monkeypatch.setattr(chevron, "chunk_size", lambda num_rows: 2)
     case = make(np.random.default_rng(3), 3, True, np.float32)
     Phi = rng.normal(size=(N, M))
 
@@ -137,7 +140,7 @@ def test_moments_compiled_and_in_float32(rng):
         def columns(indices):
             return tf.gather(Phi, indices, axis=1)
 
-        return chevron.moments(columns, *case[:2], tf.shape(Phi)[0], full_cov=False, chunk=2)
+        return chevron.moments(columns, *case[:2], tf.shape(Phi)[0], full_cov=False)
 
     mean, var = moments(tf.constant(Phi, tf.float32))
     for p in range(L):
@@ -148,16 +151,17 @@ def test_moments_compiled_and_in_float32(rng):
         assert np.all(np.abs(var[:, p] - exact) <= 1e-5 * terms)
 
 
-def test_gradients_flow_through_the_chunks(rng):
+def test_gradients_flow_through_the_chunks(rng, monkeypatch):
     case, Phi = make(rng, 2, True), tf.constant(rng.normal(size=(N, M)))
     weights = tf.constant(rng.normal(size=(2, N, L)))
 
     def total(chunk):
+        monkeypatch.setattr(chevron, "chunk_size", lambda num_rows: chunk)
         with tf.GradientTape() as tape:
             variables = [case.head.mu, case.head.B, case.tail.mu, case.tail.log_c, case.tail.D, Phi]
             tape.watch(variables)
             parts = chevron.moments(
-                lambda i: tf.gather(Phi, i, axis=1), *case[:2], N, full_cov=False, chunk=chunk
+                lambda i: tf.gather(Phi, i, axis=1), *case[:2], N, full_cov=False
             )
             loss = tf.reduce_sum(weights * tf.stack(parts))
         return [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]

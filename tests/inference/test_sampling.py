@@ -12,13 +12,10 @@ MEAN = np.array([0.5, 2.0, -30.0])
 CORRELATION = 0.6
 COV = np.diag(SD) @ np.array([[1, CORRELATION, 0], [CORRELATION, 1, 0], [0, 0, 1]]) @ np.diag(SD)
 
-SAMPLERS = {
-    "mala": (sampling.mala, {"num_samples": 300, "num_burnin": 300, "thin": 5}),
-    "hmc": (
-        sampling.hmc,
-        {"num_samples": 200, "num_burnin": 300, "thin": 2, "num_leapfrog_steps": 3},
-    ),
-    "nuts": (sampling.nuts, {"num_samples": 200, "num_burnin": 200}),
+OPTIONS = {
+    "mala": {"num_samples": 300, "num_burnin": 300, "thin": 5},
+    "hmc": {"num_samples": 200, "num_burnin": 300, "thin": 2, "num_leapfrog_steps": 3},
+    "nuts": {"num_samples": 200, "num_burnin": 200, "thin": 1},
 }
 
 
@@ -33,14 +30,14 @@ def start(chains=8):
 
 
 def run(name, target=gaussian, **more):
-    sampler, options = SAMPLERS[name]
-    return sampler(target, start(), tf.constant(SD), **{**options, **more})
+    options = {"method": name, **OPTIONS[name], **more}
+    return sampling.sample(target, start(), tf.constant(SD), **options)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_the_moments_of_a_gaussian(name):
     samples = run(name)
-    assert samples.values.shape == (SAMPLERS[name][1]["num_samples"], 8, 3)
+    assert samples.values.shape == (OPTIONS[name]["num_samples"], 8, 3)
     flat = samples.values.numpy().reshape(-1, 3)
     np.testing.assert_allclose((flat.mean(axis=0) - MEAN) / SD, 0.0, atol=0.15)
     np.testing.assert_allclose(flat.std(axis=0) / SD, 1.0, atol=0.1)
@@ -51,7 +48,7 @@ def test_the_moments_of_a_gaussian(name):
     assert 0.1 < float(samples.step_size) < 10.0
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_the_seed_decides(name):
     small = {"num_samples": 5, "num_burnin": 10}
     first, again, other = (run(name, seed=seed, **small).values for seed in (1, 1, 2**32 - 1))
@@ -69,7 +66,7 @@ def test_a_skewed_target_keeps_its_moments():
     def log_gamma(x):  # of x = log of a Gamma(3, 1) number, Jacobian included
         return shape * x[:, 0] - tf.exp(x[:, 0])
 
-    samples = sampling.mala(
+    samples = sampling.sample(
         log_gamma,
         tf.zeros([40, 1], tf.float64),
         tf.constant([1.0], tf.float64),
@@ -82,21 +79,21 @@ def test_a_skewed_target_keeps_its_moments():
     np.testing.assert_allclose(numbers.var(), shape, rtol=0.08)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_proposals_without_a_density_are_refused(name):
     def half(z):  # a half normal: nothing below 0
         inside = -0.5 * tf.square(z[:, 0])
         return tf.where(z[:, 0] > 0.0, inside, tf.constant(-np.inf, tf.float64))
 
-    sampler, options = SAMPLERS[name]
     first = tf.ones([100, 1], tf.float64)
-    values = sampler(half, first, tf.constant([1.0], tf.float64), **options).values.numpy()
+    scales = tf.constant([1.0], tf.float64)
+    values = sampling.sample(half, first, scales, method=name, **OPTIONS[name]).values.numpy()
     assert np.isfinite(values).all()
     assert values.min() > 0.0
     np.testing.assert_allclose(values.mean(), np.sqrt(2.0 / np.pi), rtol=0.06)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_refusals(name):
     for argument in ("num_samples", "num_burnin", "thin"):
         with pytest.raises(ValueError, match=argument):

@@ -118,11 +118,10 @@ def test_where_chains_start_and_how_far_they_go():
         np.testing.assert_allclose(scales, [PRIOR.weights.sd] * 5 + [noise], rtol=1e-12)
 
 
-def test_weights_and_noise_from_samples(rng):
-    values = rng.normal(size=(3, 2, 6))
-    weights, noise = type_one.weights_and_noise(tf.constant(values))
-    np.testing.assert_allclose(weights, np.exp(values[..., :5]).reshape(6, 5))
-    np.testing.assert_allclose(noise, np.exp(values[..., 5]).ravel())
+def weights_and_noise(values):
+    """Weights ``[S C, p]`` and noise variances ``[S C]`` from samples of x, ``[S, C, p + 1]``."""
+    flat = tf.exp(tf.reshape(values, [-1, values.shape[-1]]))
+    return flat[:, :-1], flat[:, -1]
 
 
 def moments_at(Phi_new, found, result):
@@ -240,16 +239,18 @@ def test_data_that_say_nothing_leave_the_prior():
     np.testing.assert_allclose(shares @ logs, mu - 0.5 * N * sd**2, rtol=1e-10)
 
 
-@pytest.mark.parametrize("sampler", [sampling.mala, sampling.hmc, sampling.nuts])
-def test_samplers_agree_with_the_quadrature(sampler):
+@pytest.mark.parametrize("method", sampling.METHODS)
+def test_samplers_agree_with_the_quadrature(method):
     Phi, Y = problem(3, 1, seed=4)
     found = rotated(Phi, Y)
     Phi_new = np.random.default_rng(7).normal(size=(4, 3))
     mean, variance = moments_at(Phi_new, found, quadrature.quadrature(found, PRIOR))
     start, scales = type_one.start_and_scales(PRIOR, found, 50)
     target = type_one.log_posterior(found, PRIOR)
-    samples = sampler(target, start, scales, num_samples=100, num_burnin=300, thin=5)
-    weights, noise = type_one.weights_and_noise(samples.values)
+    samples = sampling.sample(
+        target, start, scales, method=method, num_samples=100, num_burnin=300, thin=5
+    )
+    weights, noise = weights_and_noise(samples.values)
     means, variances = rotation.coefficient_moments(found, noise, weights)
     R = Phi_new @ found.V.numpy()
     f = R @ means.numpy()
