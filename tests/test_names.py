@@ -15,7 +15,7 @@ API = (Path(__file__).parent.parent / "docs" / "api.md").read_text()
 MODULES = [name for name in gs.__all__ if name.islower() and inspect.ismodule(getattr(gs, name))]
 # Functions that the models import from the package, and that are no part of its interface.
 INTERNAL = {
-    "posteriors": {"cache_type", "latent_kernels", "mixed", "require_latent_kernels"},
+    "posteriors": {"latent_kernels", "mixed", "require_latent_kernels"},
 }
 
 

@@ -18,8 +18,7 @@ from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.basis import BasisSVGP, WeightSpaceModel, to_svgp
 from gpflow_sparse.models.held_data import Tensors, hold, some_inputs, streamed
 from gpflow_sparse.models.snapshot import FixedStatistics
-from gpflow_sparse.posteriors.components import RotatedComponents, WeightedComponents
-from gpflow_sparse.posteriors.mixture import MixturePosterior
+from gpflow_sparse.posteriors.mixture import MixturePosterior, RotatedComponents, WeightedComponents
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 

@@ -204,7 +204,7 @@ class SOLVEGPR(RegressionModel):
         posterior = OrthogonalPosterior(
             self.kernel, self.inducing_variable, means, [None] * len(sizes), jitter=self.jitter
         )
-        return tf.concat([block.A for block in posterior.blocks(posterior.cross(X))], axis=0)
+        return tf.concat([block.A for block in posterior.blocks(None, X)], axis=0)
 
     def _sums_of(self, X: tf.Tensor, Y: tf.Tensor, A: tf.Tensor) -> collapsed.RowSums:
         errors = Y - component_checks.require_mean(self.mean_function(X), Y, self.mean_function)

@@ -2,7 +2,6 @@
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.base import cache_type as cache_type
 from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.posteriors.cells import CellPosterior
 from gpflow_sparse.posteriors.chevron import ChevronPosterior

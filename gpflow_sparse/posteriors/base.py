@@ -1,7 +1,8 @@
 """The base class of the posteriors: a GPflow posterior that also gives its KL to the prior."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import gpflow
@@ -10,12 +11,17 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
+from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
 
 from gpflow_sparse.inference.blocks import Block, joint, marginals
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, require_arguments
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, make_generator
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.public_methods import _cache_type, public_method
+from gpflow_sparse.validation.public_methods import public_method
+
+Cache = Sequence[tf.Tensor]
+Moments = tuple[tf.Tensor, tf.Tensor]
+# Mean [N, P], variance [N, P] and KL [].
+Terms = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class SparsePosterior(AbstractPosterior):
@@ -23,12 +29,12 @@ class SparsePosterior(AbstractPosterior):
     Base class of the posteriors of this package, which adds the KL divergence to GPflow's.
 
     ``predict_f`` and ``fused_predict_f`` are GPflow's. ``prior_kl`` takes X because there are
-    posteriors whose KL depends on the batch. ``marginals_and_kl`` is what a model's ``elbo`` calls:
-    both terms from one factorization.
+    posteriors whose KL depends on the batch. ``marginals_and_kl`` is what a model's ``elbo`` calls.
+    Public methods validate their arguments and the components.
 
-    Public methods validate their arguments and the components; ``_require_parts`` of a subclass
-    refuses components that do not fit each other. A subclass implements ``_conditional``, the
-    moments with and without a cache, and ``_precompute``, the tensors in the cache.
+    A subclass implements ``prior_kl``; ``_tensors``, the contents of a cache; and the moments:
+    ``blocks`` for independent whitened blocks of variables, otherwise ``_marginals`` and
+    ``_joint``.
     """
 
     def __init__(
@@ -64,44 +70,60 @@ class SparsePosterior(AbstractPosterior):
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """KL divergence from q to the prior, a scalar; X only where it depends on the batch."""
 
-    @abstractmethod
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
         """
         :param X: ``[N, D]``.
         :return: mean ``[N, P]`` (mean function included), variance ``[N, P]``, KL ``[]``.
         """
+        return *self.predict_from(None, X), self.prior_kl(X)
 
-    @property
-    def input_dim(self) -> int | None:
-        """D, the number of input columns; None where any number is right."""
-        return None
-
-    def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def layer_terms(self, X: tf.Tensor) -> Terms:
         """The terms of :meth:`marginals_and_kl` in a deep model: the KL must not depend on X."""
         return self.marginals_and_kl(X)
 
-    def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
+    def cached_kl(self, cache: Cache) -> tf.Tensor:
         """The KL divergence to the prior from an up-to-date ``cache``, a scalar."""
         return self.prior_kl()
 
     @property
+    def input_dim(self) -> int | None:
+        """D, the number of input columns; None where any number is right."""
+        return cast(Any, self.X_data).shape[1]  # type: ignore[no-any-return]
+
+    @property
     def block_sizes(self) -> tuple[int, ...]:
-        """Number of whitened variables of each of the :meth:`cached_blocks`."""
+        """Number of whitened variables of each of the :meth:`blocks`."""
         raise ValueError(
             f"sampling must be 'marginal' or 'joint' with a {type(self).__name__} in a layer: it "
             "has no variables that all patches of an image share."
         )
 
-    def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
+    def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         """
-        Blocks of the whitened variables that all rows share, from the cache.
+        Blocks of the whitened variables that all rows share.
 
+        :param cache: as of :meth:`predict_from`.
         :param X: ``[n, D]``.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no block_sizes either.")
+        raise NotImplementedError(f"{type(self).__name__} has no blocks.")
+
+    def predict_from(
+        self,
+        cache: Cache | None,
+        X: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> Moments:
+        """
+        :meth:`predict_f` for valid inputs.
+
+        :param cache: an up-to-date cache; None computes everything from the current parameters.
+        """
+        mean, cov = self._conditional(cache, X, full_cov, full_output_cov)
+        return self._add_mean_function(X, mean), cov
 
     @public_method("the prediction", prediction=True)
-    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> tuple[tf.Tensor, tf.Tensor]:
+    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
         """Mean and variance of new observations from the cache, ``[N, P]`` each."""
         return likelihood.predict_mean_and_var(Xnew, *self.predict_f(Xnew))
 
@@ -125,16 +147,16 @@ class SparsePosterior(AbstractPosterior):
     @public_method("the prediction", prediction=True)
     def predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> Moments:
         """Mean and (co)variance at ``Xnew [..., N, D]`` from the cache; shapes as in GPflow."""
         return super().predict_f(Xnew, full_cov, full_output_cov)
 
     @public_method("the prediction", prediction=True)
     def fused_predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> Moments:
         """Mean and (co)variance as :meth:`predict_f`, without the cache, so that gradients flow."""
-        return super().fused_predict_f(Xnew, full_cov, full_output_cov)
+        return self.predict_from(None, Xnew, full_cov, full_output_cov)
 
     @public_method()
     def sample_functions(
@@ -165,7 +187,7 @@ class SparsePosterior(AbstractPosterior):
             basis; inside ``tf.function``, where only calls of the result belong; for parameters
             that are not finite.
         """
-        generator = require_arguments(num_samples, num_features, seed)
+        generator = make_generator(num_samples, num_features, seed)
         component_checks.require_sound(self)
         return self._draw_functions(num_samples, num_features, generator)
 
@@ -173,6 +195,13 @@ class SparsePosterior(AbstractPosterior):
         self, num_samples: int, num_features: int, generator: np.random.Generator
     ) -> FunctionDraws:
         """:meth:`sample_functions` with valid arguments."""
+        paths = self._draw_paths(num_samples, num_features, generator)
+        return FunctionDraws([paths], self.mean_function, self.input_dim)
+
+    def _draw_paths(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> Paths:
+        """The functions without the mean function."""
         raise ValueError(f"{type(self).__name__} does not draw functions; use predict_f_samples.")
 
     @property
@@ -180,29 +209,49 @@ class SparsePosterior(AbstractPosterior):
         """Float type of predictions."""
         return gpflow.default_float()
 
+    @abstractmethod
+    def _tensors(self) -> Sequence[tf.Tensor]:
+        """The contents of a cache, from the current parameters."""
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        return tuple(PrecomputedValue(t, (False,) * t.shape.rank) for t in self._tensors())
+
     def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and (co)variance at ``X [..., N, D]`` without the mean function.
+        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> Moments:
+        """:meth:`predict_from` without the mean function."""
+        if full_cov:
+            mean, cov = self._joint(cache, X)
+        else:
+            mean, cov = by_rows(partial(self._marginals, cache), X)
+        return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
 
-        :param cache: tensors as :meth:`_precompute` returns them; None computes them anew.
-        """
-        raise NotImplementedError
-
-    def _conditional_fused(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._conditional(None, Xnew, full_cov, full_output_cov)
+    def _conditional_fused(self, *arguments: Any, **options: Any) -> Moments:
+        return self._conditional_with_precompute(None, *arguments, **options)
 
     def _conditional_with_precompute(
         self,
-        cache: tuple[tf.Tensor, ...],
+        cache: Cache | None,
         Xnew: tf.Tensor,
         full_cov: bool = False,
         full_output_cov: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> Moments:
         return self._conditional(cache, Xnew, full_cov, full_output_cov)
+
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        """Mean and variance at each row of ``X [n, D]``, ``[n, P]`` each."""
+        blocks = self.blocks(cache, X)
+        return marginals(self._prior_variances(X, blocks), blocks)
+
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        """Mean ``[..., N, P]`` and covariance ``[..., P, N, N]`` at ``X [..., N, D]``."""
+        blocks = self.blocks(cache, tf.reshape(X, [-1, X.shape[-1]]))
+        shape = tf.shape(X)[:-1]
+        return joint(self.kernel(X), [b._replace(A=group_columns(b.A, shape)) for b in blocks])
+
+    def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
+        """``k(x, x) [n]`` at ``X [n, D]``, whose blocks are given."""
+        return self.kernel(X, full_cov=False)
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]``."""
@@ -214,7 +263,13 @@ class SparsePosterior(AbstractPosterior):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         """Refuse components that do not fit each other, in a subclass also q and its sets."""
+        if isinstance(self.kernel, MultioutputKernel):
+            raise ValueError(
+                f"{type(self).__name__} takes a single-output kernel shared by all outputs, got "
+                f"{type(self.kernel).__name__}; pass one kernel and num_latent_gps instead."
+            )
         component_checks.require_kernel(self.kernel, num_columns)
+        component_checks.require_jitter(self.jitter)
 
     def _add_mean_function(self, Xnew: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
         if self.mean_function is None:
@@ -222,47 +277,45 @@ class SparsePosterior(AbstractPosterior):
         value = self.mean_function(Xnew)
         return mean + component_checks.require_mean(value, mean, self.mean_function)
 
-    def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
-        """``k(x, x) [n]`` at all n rows of ``X [..., N, D]``."""
-        return tf.reshape(self.kernel(X, full_cov=False), [-1])
 
-    def _refuse_multioutput(self) -> None:
-        if isinstance(self.kernel, MultioutputKernel):
-            raise ValueError(
-                f"{type(self).__name__} takes a single-output kernel shared by all outputs, got "
-                f"{type(self.kernel).__name__}; pass one kernel and num_latent_gps instead."
-            )
+def by_rows(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moments:
+    """
+    ``function`` of all rows of ``X [..., N, D]`` together.
 
-    def _predict_from_blocks(
-        self, X: tf.Tensor, blocks: Sequence[Block], full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        :param X: ``[..., N, D]``.
-        :param blocks: with ``A [M, n]`` over all n rows of ``X`` in order.
-        :return: mean ``[..., N, P]`` and a covariance in GPflow's shape for the two flags.
-        """
-        lead, num_rows = tf.shape(X)[:-2], tf.shape(X)[-2]
-        if full_cov:
-            if X.shape.rank != 2:
-                blocks = [b._replace(A=_batch_columns(b.A, lead, num_rows)) for b in blocks]
-            mean, cov = joint(self.kernel(X, full_cov=True), blocks)
-        else:
-            mean, cov = marginals(self._prior_variances(X, blocks), blocks)
-            if X.shape.rank != 2:
-                shape = tf.concat([lead, [num_rows, tf.shape(mean)[-1]]], axis=0)
-                mean, cov = tf.reshape(mean, shape), tf.reshape(cov, shape)
-        return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
+    :param function: from ``[n, D]`` to mean and covariance, ``[n, ...]`` each.
+    :return: ``[..., N, ...]`` each.
+    """
+    if X.shape.rank == 2:
+        return function(X)
+    mean, cov = function(tf.reshape(X, [-1, X.shape[-1]]))
+    return split_rows(mean, tf.shape(X)[:-1]), split_rows(cov, tf.shape(X)[:-1])
 
 
-def cache_type(value: PrecomputeCacheType | str | None) -> PrecomputeCacheType:
-    """Temporary, for models that do not use ``public_method`` yet."""
-    return PrecomputeCacheType.NOCACHE if value is None else _cache_type(value)
+def by_batches(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moments:
+    """
+    ``function`` of each batch of rows of ``X [..., N, D]`` by itself.
+
+    :param function: from ``[N, D]`` to mean and covariance, of any shapes.
+    """
+    if X.shape.rank == 2:
+        return function(X)
+    mean, cov = tf.map_fn(
+        # AutoGraph would rewrite GPflow's kernels at every call
+        tf.autograph.experimental.do_not_convert(function),
+        tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0)),
+        fn_output_signature=(X.dtype, X.dtype),
+    )
+    return split_rows(mean, tf.shape(X)[:-2]), split_rows(cov, tf.shape(X)[:-2])
 
 
-def _batch_columns(A: tf.Tensor, lead: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
-    """``A [M, S * N]`` as ``[..., M, N]``."""
-    batches = tf.reshape(tf.transpose(A), tf.concat([lead, [num_rows, tf.shape(A)[0]]], axis=0))
-    return tf.linalg.matrix_transpose(batches)
+def split_rows(value: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """``[n, ...]`` as ``[*shape, ...]``."""
+    return tf.reshape(value, tf.concat([shape, tf.shape(value)[1:]], axis=0))
+
+
+def group_columns(A: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """``A [M, n]`` as ``[..., M, N]``, for rows of the shape ``[..., N]``."""
+    return tf.linalg.matrix_transpose(split_rows(tf.transpose(A), shape))
 
 
 def spread_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputedValue, get_posterior_class
+from gpflow.posteriors import get_posterior_class
 
 from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, ResidualPaths, WeightPaths
+from gpflow_sparse.posteriors.base import Cache, SparsePosterior, Terms
+from gpflow_sparse.posteriors.pathwise import Paths, ResidualPaths, WeightPaths, draw_gaussian
 
 
 class BasisPosterior(SparsePosterior):
@@ -28,59 +28,33 @@ class BasisPosterior(SparsePosterior):
     weights is ``N(0, I)``, nor does ``jitter``, since nothing is factorized.
     """
 
-    @property
-    def input_dim(self) -> int | None:
-        return self.X_data.basis.input_dim
-
-    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        self._refuse_multioutput()
-        require_own_kernel(self.X_data, self.kernel)
-        super()._require_parts(num_columns, dtype)
-
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """KL of the weights; X is not used."""
         return kl_from_standard_normal(*self._q())
 
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        block = Block(self.X_data.basis.features(X), *self._q())
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+        block = Block(self.X_data.basis.features(X), *self._q())  # q is read once for both terms
         mean, var = marginals(self._prior_variances(X, [block]), [block])
         kl = kl_from_standard_normal(block.q_mu, block.q_sqrt)
         return self._add_mean_function(X, mean), var, kl
-
-    def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        basis = self.X_data.basis
-        q, precomputed = (self._q(), basis.precompute()) if cache is None else self._cached(cache)
-        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
-        block = Block(basis.features(flat, precomputed), *q)
-        return self._predict_from_blocks(X, [block], full_cov, full_output_cov)
-
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """Mean and factor of q, then the precomputed tensors of the basis."""
-        values = [value for value in self._q() if value is not None]
-        values += self.X_data.basis.precompute()
-        return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
         return (int(self.X_data.basis.num_basis),)
 
-    def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
-        q, precomputed = self._cached(cache)
-        return [Block(self.X_data.basis.features(X, precomputed), *q)]
+    def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
+        q_mu, *rest = self._tensors() if cache is None else cache
+        q_sqrt = None if self._q_sqrt_is_missing() else rest.pop(0)
+        return [Block(self.X_data.basis.features(X, rest), q_mu, q_sqrt)]
 
-    def _cached(
-        self, cache: Sequence[tf.Tensor]
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor | None], Sequence[tf.Tensor]]:
-        """Mean and factor of q, and the precomputed tensors of the basis."""
-        if self._q_sqrt_is_missing():
-            return (cache[0], None), cache[1:]
-        return (cache[0], cache[1]), cache[2:]
+    def _tensors(self) -> list[tf.Tensor]:
+        """Mean and factor of q, then the precomputed tensors of the basis."""
+        q = [value for value in self._q() if value is not None]
+        return [*q, *self.X_data.basis.precompute()]
 
-    def _draw_functions(
+    def _draw_paths(
         self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
+    ) -> Paths:
         """Draws of the weights, and of the residual process, if that is part of f."""
         basis = self.X_data.basis
         if isinstance(self.kernel, Filled):
@@ -88,18 +62,16 @@ class BasisPosterior(SparsePosterior):
                 "functions cannot be drawn with prior_deficit: kernels.Filled adds noise that is "
                 "independent at every input, which no function has. Draw values: predict_f_samples."
             )
-        m, R = self._q()
-        shape = (num_samples, *m.shape)
-        weights = tf.broadcast_to(m, shape)
-        if R is not None:
-            drawn = tf.constant(generator.normal(size=shape), dtype=m.dtype)
-            weights = weights + tf.einsum("pij,sjp->sip", R, drawn)
+        weights = draw_gaussian(*self._q(), num_samples, generator)
         if isinstance(self.kernel, Basis):
-            return FunctionDraws([WeightPaths(basis, weights)], self.mean_function, self.input_dim)
+            return WeightPaths(basis, weights)
         if isinstance(basis, ReweightedBasis):
             basis, weights = basis.basis, basis.unweighted(weights)
-        paths = ResidualPaths(basis, weights, num_features, generator)
-        return FunctionDraws([paths], self.mean_function, self.input_dim)
+        return ResidualPaths(basis, weights, num_features, generator)
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        require_own_kernel(self.X_data, self.kernel)
 
     def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
         if isinstance(self.kernel, Basis):  # from the features already computed

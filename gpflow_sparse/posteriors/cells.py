@@ -1,24 +1,18 @@
 """Predictions in O(H^2) time a row: rows with the same nearest inducing point share neighbors."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.covariances.stationary import local_cross_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
-from gpflow_sparse.inference.neighborhoods import NeighborPrior
-from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.neighbor import (
-    NeighborPosterior,
-    marginals_in_blocks,
-    point_blocks,
-)
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
+from gpflow_sparse.posteriors.neighbor import NeighborPosterior, moments_in_blocks, point_blocks
+from gpflow_sparse.posteriors.pathwise import Paths
 from gpflow_sparse.validation import checks
 
 
@@ -61,54 +55,41 @@ class CellPosterior(SparsePosterior):
             jitter=posterior.jitter,
         )
 
-    @property
-    def input_dim(self) -> int | None:
-        return self._posterior.input_dim
-
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """The KL terms of the posterior that it was made from."""
         return self._posterior.prior_kl(X)
 
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        mean, var = self._conditional_fused(X)
-        return self._add_mean_function(X, mean), var, self._posterior.prior_kl(X)
-
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+    def _tensors(self) -> list[tf.Tensor]:
         """Neighbors of every cell ``[M, H]`` and ``alpha [M, H, P]``."""
         self._slots: dict[int, int] = {}
         self._matrices: Any = None
-        self._q, prior = self._posterior._q, self._posterior._prior
+        self._q, Z = self._posterior._q, tf.convert_to_tensor(self.X_data.Z)
         lists, alphas = [], []
-        for cells in point_blocks(int(prior.Z.shape[0]), self.X_data.num_neighbors):
-            neighbors = self.X_data.neighbors(tf.gather(prior.Z, cells), self.kernel)
-            inverse = _inverse(prior, cells, neighbors)
+        for cells in point_blocks(int(Z.shape[0]), self.X_data.num_neighbors):
+            neighbors = self.X_data.neighbors(tf.gather(Z, cells), self.kernel)
+            means = tf.gather(self._q.mean, neighbors)
             lists.append(neighbors)
-            alphas.append(tf.linalg.matmul(inverse, tf.gather(self._q.mean, neighbors)))
-        return (
-            PrecomputedValue(tf.concat(lists, axis=0), (False, False)),
-            PrecomputedValue(tf.concat(alphas, axis=0), (False,) * 3),
-        )
+            alphas.append(tf.linalg.matmul(self._inverse(cells, neighbors), means))
+        return [tf.concat(lists, axis=0), tf.concat(alphas, axis=0)]
 
-    def _draw_functions(
+    def _draw_paths(
         self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
+    ) -> Paths:
         """Draws of the posterior that it was made from, with the neighbors of the row's cell."""
-        return self._posterior._draw_functions(
-            num_samples, num_features, generator, _neighbors_of_cell
+        return self._posterior._draw_paths(num_samples, num_features, generator, _of_cell)
+
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        raise ValueError(
+            "full_cov must be False for a CellPosterior: rows of several cells have no joint "
+            "distribution here. Take the posterior it was made from."
         )
 
-    def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        _require_marginals(full_cov)
-        q, prior = self._posterior._q, self._posterior._prior
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        if cache is None:
+            return self._posterior._marginals(None, X, _of_cell)
+        prior, (lists, alpha) = self._posterior._prior, cache
 
-        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            neighbors = _neighbors_of_cell(self.X_data, X, self.kernel)
-            return prior.marginals(X, neighbors, q.take(neighbors))
-
-        def cached_moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            lists, alpha = cache or ()
+        def moments(X: tf.Tensor) -> Moments:
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
             neighbors = tf.gather(lists, cells)
             Z = tf.gather(prior.Z, neighbors)
@@ -119,9 +100,7 @@ class CellPosterior(SparsePosterior):
                 return mean, self.kernel(X, full_cov=False)[:, None] - reduction
             return mean, prior.marginals(X, neighbors, self._q.take(neighbors))[1]
 
-        size = self.X_data.num_neighbors**2 * self._q.mean.shape[1]
-        compute = moments if cache is None else cached_moments
-        return marginals_in_blocks(compute, X, size, full_output_cov)
+        return moments_in_blocks(moments, X, self.X_data.num_neighbors**2 * alpha.shape[2])
 
     def _reductions(self, lists: tf.Tensor, cells: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
         """``k^T G_c k  [n, P]``."""
@@ -148,7 +127,7 @@ class CellPosterior(SparsePosterior):
 
     def _made(self, lists: tf.Tensor, cells: np.ndarray) -> np.ndarray:
         neighbors = tf.gather(lists, cells)
-        inverse = _inverse(self._posterior._prior, cells, neighbors)[:, None]  # [n, 1, H, H]
+        inverse = self._inverse(cells, neighbors)[:, None]  # [n, 1, H, H]
         S, _ = self._q.take(neighbors).covariances()
         if S.shape.rank == 3:
             half = inverse * tf.linalg.matrix_transpose(S)[:, :, None, :]
@@ -156,22 +135,14 @@ class CellPosterior(SparsePosterior):
             half = tf.linalg.matmul(inverse, S)
         return (inverse - tf.linalg.matmul(half, inverse)).numpy()
 
+    def _inverse(self, cells: Any, neighbors: tf.Tensor) -> tf.Tensor:
+        """``K_c^-1 [n, H, H]`` of each cell."""
+        prior = self._posterior._prior
+        K, _, _ = prior.covariances(tf.gather(prior.Z, cells), neighbors)
+        return neighborhoods.inverse_of(K)[0]
 
-def _neighbors_of_cell(points: NeighborInducingPoints, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+
+def _of_cell(points: NeighborInducingPoints, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
     """Neighbors ``[n, H]`` of the inducing point nearest to each row."""
     cells = points.closest(X, kernel, 1)[:, 0]
     return points.neighbors(tf.gather(tf.convert_to_tensor(points.Z), cells), kernel)
-
-
-def _inverse(prior: NeighborPrior, cells: Any, neighbors: tf.Tensor) -> tf.Tensor:
-    """``K_c^-1 [n, H, H]`` of each cell."""
-    K, _, _ = prior.covariances(tf.gather(prior.Z, cells), neighbors)
-    return neighborhoods.inverse_of(K)[0]
-
-
-def _require_marginals(full_cov: bool) -> None:
-    if full_cov:
-        raise ValueError(
-            "full_cov must be False for a CellPosterior: rows of several cells have no joint "
-            "distribution here. Take the posterior it was made from."
-        )

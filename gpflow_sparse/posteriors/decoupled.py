@@ -8,7 +8,6 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputedValue
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.covariances import (
@@ -19,9 +18,9 @@ from gpflow_sparse.inducing_variables.covariances import (
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.numerics import linalg, random_draws
-from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, require_points
+from gpflow_sparse.posteriors.pathwise import Paths, PosteriorPaths, require_points
 
 
 class DecoupledPosterior(SparsePosterior):
@@ -80,68 +79,62 @@ class DecoupledPosterior(SparsePosterior):
         parts = (kernel, inducing_variable, q_mu, q_sqrt, whiten, mean_function)
         super().__init__(*parts, jitter=jitter, **options)
 
-    @property
-    def input_dim(self) -> int | None:
-        return self.X_data.input_dim
-
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """The KL with all columns; X is not used."""
-        return self._block_and_kl(tf.zeros([self.X_data.sizes[0], 0], self._dtype), None)[1]
+        return self._block_and_kl(self._no_columns(), None)[1]
 
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        (F,) = self._base.cross(X)
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+        F = cross_covariance(self._base_set, self.kernel, X)
         block, kl = self._block_and_kl(F, self.num_columns)
         mean, var = marginals(self.kernel(X, full_cov=False), [block])
         return self._add_mean_function(X, mean + self._extra_mean(X, self._alpha)), var, kl
 
-    def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        (F,) = self._base.cross(X)
+    def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
+        """The block of the base set, whose mean is shifted by ``-b``."""
+        F = cross_covariance(self._base_set, self.kernel, X)  # [M, n]
         if cache is None:
-            block, alpha = self._block(F), self._alpha
-        else:
-            inverse_factor, q_mu, q_sqrt, alpha = cache
-            block = Block(tf.linalg.matmul(inverse_factor, F), q_mu, q_sqrt)
-        mean, cov = self._predict_from_blocks(X, [block], full_cov, full_output_cov)
-        return mean + tf.reshape(self._extra_mean(X, alpha), tf.shape(mean)), cov
+            return [self._block(F)]
+        inverse_factor, q_mu, q_sqrt, _ = cache
+        return [Block(tf.linalg.matmul(inverse_factor, F), q_mu, q_sqrt)]
 
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+    def _conditional(
+        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> Moments:
+        mean, cov = super()._conditional(cache, X, full_cov, full_output_cov)
+        alpha = self._alpha if cache is None else cache[-1]
+        extra = self._extra_mean(tf.reshape(X, [-1, X.shape[-1]]), alpha)
+        return mean + tf.reshape(extra, tf.shape(mean)), cov
+
+    def _tensors(self) -> list[tf.Tensor]:
         """``Luu^-1``, the shifted whitened mean, its factor, and ``alpha``."""
-        block = self._block(tf.eye(self.X_data.sizes[0], dtype=self._dtype))
-        values = [block.A, block.q_mu, block.q_sqrt, tf.convert_to_tensor(self._alpha)]
-        return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
+        alpha = tf.convert_to_tensor(self._alpha)
+        return [*self._block(tf.eye(self.X_data.sizes[0], dtype=alpha.dtype)), alpha]
 
-    def _draw_functions(
+    def _draw_paths(
         self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
+    ) -> Paths:
         require_points([self._orthogonal_set])
-        block = self._block(tf.zeros([self.X_data.sizes[0], 0], self._dtype))
+        _, q_mu, q_sqrt = self._block(self._no_columns())
         base = OrthogonalPosterior(
-            self.kernel,
-            self._base.X_data,
-            (block.q_mu,),
-            (block.q_sqrt,),
-            jitter=self.jitter,
+            self.kernel, self._base.X_data, (q_mu,), (q_sqrt,), jitter=self.jitter
         )
-        (paths,) = base._draw_functions(num_samples, num_features, generator).paths
-        paths = paths.with_mean(self._orthogonal_set, tf.convert_to_tensor(self._alpha))
-        return FunctionDraws([paths], self.mean_function, self._orthogonal_set.Z.shape[1])
+        paths = base._draw_paths(num_samples, num_features, generator)
+        return PosteriorPaths(
+            paths, [self._orthogonal_set], [tf.convert_to_tensor(self._alpha)[None]]
+        )
 
-    @property
-    def _dtype(self) -> tf.DType:
-        return self._alpha.dtype
+    def _no_columns(self) -> tf.Tensor:
+        return tf.zeros([self.X_data.sizes[0], 0], self._alpha.dtype)
 
-    def _extra_mean(self, X: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-        """``Kfv alpha`` at all rows of ``X [..., N, D]``, ``[n, P]``."""
-        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
-        Kvf = cross_covariance(self._orthogonal_set, self.kernel, flat)  # [M2, n]
+    def _extra_mean(self, X: tf.Tensor, alpha: Any) -> tf.Tensor:
+        """``Kfv alpha [n, P]`` at ``X [n, D]``."""
+        Kvf = cross_covariance(self._orthogonal_set, self.kernel, X)  # [M2, n]
         return tf.linalg.matmul(Kvf, tf.convert_to_tensor(alpha), transpose_a=True)
 
     def _block(self, F: tf.Tensor) -> Block:
         """The block of the base set for ``F [M, n]``, its mean shifted by ``-b``."""
-        K = self._cross_sets()
-        b, block = self._project([tf.linalg.matmul(K, tf.convert_to_tensor(self._alpha)), F])
+        alpha = tf.convert_to_tensor(self._alpha)
+        b, block = self._project([tf.linalg.matmul(self._cross_sets(), alpha), F])
         return block._replace(q_mu=block.q_mu - b)
 
     def _block_and_kl(self, F: tf.Tensor, num_columns: int | None) -> tuple[Block, tf.Tensor]:
@@ -155,7 +148,8 @@ class DecoupledPosterior(SparsePosterior):
         *bs, block = self._project([tf.linalg.matmul(K, alpha), tf.linalg.matmul(Kuj, chosen), F])
         b, b_chosen = bs
         Kvj_chosen = tf.linalg.matmul(self._Kvv_columns(columns), chosen)  # [M2, P]
-        jitter = linalg.jitter(tf.linalg.diag_part(self._Kuu()), self.jitter)
+        Kuu_diag = tf.linalg.diag_part(set_covariance(self._base_set, self.kernel))
+        jitter = linalg.jitter(Kuu_diag, self.jitter)
         # sum_j alpha_j (Cvv alpha)_j, with Cvv alpha = Kvv alpha - B^T b + eps alpha
         quadratic = tf.reduce_sum(Kvj_chosen * alpha) - tf.reduce_sum(b_chosen * b)
         quadratic += jitter * tf.reduce_sum(tf.square(chosen))
@@ -165,12 +159,9 @@ class DecoupledPosterior(SparsePosterior):
 
     def _project(self, columns: list[tf.Tensor]) -> list[Any]:
         """``Luu^-1`` times all but the last group of columns, and the block for the last group."""
-        (block,) = self._base.blocks([tf.concat(columns, axis=1)])
+        (block,) = self._base.project([tf.concat(columns, axis=1)])
         *parts, A = tf.split(block.A, [c.shape[1] for c in columns[:-1]] + [-1], axis=1)
         return [*parts, block._replace(A=A)]
-
-    def _Kuu(self) -> tf.Tensor:
-        return set_covariance(self._base_set, self.kernel)
 
     def _cross_sets(self) -> tf.Tensor:
         return Kuv(self._base_set, self._orthogonal_set, self.kernel)

@@ -1,22 +1,29 @@
 """The posterior of a deep model: a mixture over draws of the outputs of its hidden layers."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference.blocks import root
 from gpflow_sparse.numerics import random_draws
-from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.base import (
+    Cache,
+    Moments,
+    SparsePosterior,
+    Terms,
+    by_batches,
+    by_rows,
+    split_rows,
+)
 from gpflow_sparse.posteriors.layer import LayerPosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
-
-Moments = tuple[tf.Tensor, tf.Tensor]
 
 
 class DeepPosterior(SparsePosterior):
@@ -66,19 +73,12 @@ class DeepPosterior(SparsePosterior):
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """Sum of the layers' KL; X is not used."""
         parts = [layer.posterior for layer in self.layers]
-        return tf.add_n([part.cached_kl(_values(part)) for part in parts])
+        return tf.add_n([part.cached_kl(part._tensors()) for part in parts])
 
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Moments of the mixture and KL; an ELBO needs :meth:`sampled_marginals_and_kl` instead."""
-        caches = [_values(layer.posterior) for layer in self.layers]
-        mean, var = self._predict_from(caches, X, False, False)
-        return mean, var, self.prior_kl()
-
-    def sampled_marginals_and_kl(
-        self, X: tf.Tensor, noise: Sequence[tf.Tensor]
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def sampled_marginals_and_kl(self, X: tf.Tensor, noise: Sequence[tf.Tensor]) -> Terms:
         """
-        Moments of the last layer given draws of the hidden layers, and the KL.
+        Moments of the last layer given draws of the hidden layers, and the KL: the terms of an
+        ELBO, for which those of :meth:`marginals_and_kl`, of the mixture, are not meant.
 
         :param X: ``[N, D]``.
         :param noise: standard normal, for each hidden layer ``[N or 1, S, noise_size]``.
@@ -86,7 +86,7 @@ class DeepPosterior(SparsePosterior):
             all layers.
         """
         hidden = [layer.posterior for layer in self.layers[:-1]]
-        caches = [_values(part) for part in hidden]
+        caches = [part._tensors() for part in hidden]
         inputs = self._propagate(caches, X, noise)  # [N S, D_L]
         mean, var, kl = self.layers[-1].posterior.layer_terms(inputs)
         kls = [part.cached_kl(cache) for part, cache in zip(hidden, caches, strict=True)]
@@ -113,10 +113,11 @@ class DeepPosterior(SparsePosterior):
 
     @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
-        moments = likelihood.predict_mean_and_var(*self._sampled(Xnew))
-        y_mean, y_var = _mixed(self._by_sample(moments[0]), self._by_sample(moments[1]), 1)
-        shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(y_mean)[-1:]], axis=0)
-        return tf.reshape(y_mean, shape), tf.reshape(y_var, shape)
+        def predict(X: tf.Tensor) -> Moments:
+            rows, mean, var = self._sampled(X)
+            return self._mixed_by_row(*likelihood.predict_mean_and_var(rows, mean, var))
+
+        return by_rows(predict, Xnew)
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -137,76 +138,52 @@ class DeepPosterior(SparsePosterior):
         :param X: ``[N, D]``.
         :param full_cov: jointly over all rows, O(N^3) in every layer.
         """
-        caches = self._caches()
+        caches = self._caches(self.cache)
+        last = self.layers[-1]
         if full_cov:
             shapes = [[num_samples, *tail] for tail in self._joint_shapes(X)]
             noise = [random_draws.normal(shape, X.dtype) for shape in shapes]
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S or 1, N, D_L]
-            last = self.layers[-1]
-            shape = [num_samples, tf.shape(X)[0], last.num_outputs]
-            eps = random_draws.normal(shape, X.dtype)
+            eps = random_draws.normal([num_samples, tf.shape(X)[0], last.num_outputs], X.dtype)
             return last.draw_together(caches[-1], inputs, eps)
         inputs = self._propagate(caches[:-1], X, self.noise(X, num_samples))
-        mean, var = self._last(caches[-1], inputs, False, False)
+        mean, var = last.posterior.predict_from(caches[-1], inputs)
         mean, var = (tf.reshape(m, [tf.shape(X)[0], -1, m.shape[-1]]) for m in (mean, var))
         shape = [tf.shape(X)[0], num_samples, mean.shape[-1]]
         drawn = mean + root(var) * random_draws.normal(shape, mean.dtype)
         return tf.transpose(drawn, [1, 0, 2])
 
     def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        layers = self.layers
-        caches = [_values(one.posterior) for one in layers] if cache is None else self._split(cache)
-        return self._predict_from(caches, X, full_cov, full_output_cov)
-
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """The caches of all layers, one after the other."""
-        values = [layer.posterior._precompute() for layer in self.layers]
-        self._sizes = tuple(len(part) for part in values)
-        return tuple(value for part in values for value in part)
-
-    def _split(self, cache: Sequence[tf.Tensor]) -> list[tuple[tf.Tensor, ...]]:
-        ends = [sum(self._sizes[: i + 1]) for i in range(len(self._sizes))]
-        return [tuple(cache[end - size : end]) for size, end in zip(self._sizes, ends, strict=True)]
-
-    def _caches(self) -> list[tuple[tf.Tensor, ...]]:
-        """The cache of each layer, computed now if there is none."""
-        if self.cache is not None:
-            return self._split(self.cache)
-        return [_values(layer.posterior) for layer in self.layers]
-
-    def _predict_from(
-        self, caches: Sequence[Any], X: tf.Tensor, full_cov: bool, full_output_cov: bool
+        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
     ) -> Moments:
-        if X.shape.rank != 2:
-            return self._predict_batches(caches, X, full_cov, full_output_cov)
-        if full_cov:
+        caches, last = self._caches(cache), self.layers[-1].posterior
+
+        def marginals(X: tf.Tensor) -> Moments:
+            inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
+            return self._mixed_by_row(
+                *last.predict_from(caches[-1], inputs, False, full_output_cov)
+            )
+
+        def joint(X: tf.Tensor) -> Moments:
             shapes = [[self.num_samples, *tail] for tail in self._joint_shapes(X)]
             noise = [self._frozen(shape, place, X.dtype) for place, shape in enumerate(shapes)]
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S, N, D_L]
-            return _mixed(*self._last(caches[-1], inputs, True, full_output_cov), 0)
-        inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
-        mean, cov = self._last(caches[-1], inputs, False, full_output_cov)
-        return _mixed(self._by_sample(mean), self._by_sample(cov), 1)
+            return _mixed(*last.predict_from(caches[-1], inputs, True, full_output_cov), 0)
 
-    def _predict_batches(
-        self, caches: Sequence[Any], X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> Moments:
-        """Inputs ``[..., N, D]``."""
-        lead = tf.shape(X)[:-2]
-        batches = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+        return by_batches(joint, X) if full_cov else by_rows(marginals, X)
 
-        def of_one(rows: tf.Tensor) -> Moments:
-            return self._predict_from(caches, rows, full_cov, full_output_cov)
+    def _tensors(self) -> list[tf.Tensor]:
+        """The caches of all layers, one after the other."""
+        caches = [layer.posterior._tensors() for layer in self.layers]
+        self._sizes = tuple(len(cache) for cache in caches)
+        return [tensor for cache in caches for tensor in cache]
 
-        # AutoGraph would rewrite GPflow's kernels at every call
-        plain = tf.autograph.experimental.do_not_convert(of_one)
-        mean, cov = tf.map_fn(plain, batches, fn_output_signature=(X.dtype, X.dtype))
-        return (
-            tf.reshape(mean, tf.concat([lead, tf.shape(mean)[1:]], axis=0)),
-            tf.reshape(cov, tf.concat([lead, tf.shape(cov)[1:]], axis=0)),
-        )
+    def _caches(self, cache: Cache | None) -> list[Cache]:
+        """The cache of each layer, computed now if there is none."""
+        if cache is None:
+            return [layer.posterior._tensors() for layer in self.layers]
+        rest = iter(cache)
+        return [tuple(itertools.islice(rest, size)) for size in self._sizes]
 
     def _propagate(
         self, caches: Sequence[Any], X: tf.Tensor, noise: Sequence[tf.Tensor]
@@ -226,24 +203,20 @@ class DeepPosterior(SparsePosterior):
             H = layer.draw_together(cache, H, eps)
         return H
 
-    def _last(
-        self, cache: Any, inputs: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> Moments:
-        last = self.layers[-1].posterior
-        mean, cov = last._conditional_with_precompute(cache, inputs, full_cov, full_output_cov)
-        return last._add_mean_function(inputs, mean), cov
-
     def _sampled(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """X, mean and variance ``[N S, .]`` of all N rows of ``X [..., D]``, from the cache."""
-        X, caches = tf.reshape(X, [-1, X.shape[-1]]), self._caches()
+        """X, mean and variance of the last layer ``[N S, .]`` at ``X [N, D]``, from the cache."""
+        caches = self._caches(self.cache)
         inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
-        mean, var = self._last(caches[-1], inputs, False, False)
-        return tf.repeat(X, self.num_samples, axis=0), mean, var
+        moments = self.layers[-1].posterior.predict_from(caches[-1], inputs)
+        return tf.repeat(X, self.num_samples, axis=0), *moments
 
     def _by_sample(self, value: tf.Tensor) -> tf.Tensor:
         """``[N, S, ...]`` of ``[N S, ...]``."""
-        shape = tf.concat([[-1, self.num_samples], tf.shape(value)[1:]], axis=0)
-        return tf.reshape(value, shape)
+        return split_rows(value, tf.constant([-1, self.num_samples]))
+
+    def _mixed_by_row(self, mean: tf.Tensor, cov: tf.Tensor) -> Moments:
+        """Moments of the mixtures ``[N, ...]``, from those of the draws ``[N S, ...]``."""
+        return _mixed(self._by_sample(mean), self._by_sample(cov), 1)
 
     def _joint_shapes(self, X: tf.Tensor) -> list[list[Any]]:
         """``[N p, G]`` of each hidden layer."""
@@ -257,15 +230,15 @@ class DeepPosterior(SparsePosterior):
         )
         return tf.cast(drawn, dtype)
 
-    def _draw_functions(
+    def _draw_paths(
         self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
+    ) -> Paths:
         """One function of every layer for each draw, S times the time of one."""
         chains = [
             [layer.posterior._draw_functions(1, num_features, generator) for layer in self.layers]
             for _ in range(num_samples)
         ]
-        return FunctionDraws([ComposedPaths(self.layers, chains)], None, self.input_dim)
+        return ComposedPaths(self.layers, chains)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         """Refuse inputs that the first kernel cannot read; the model checks the other layers."""
@@ -273,7 +246,7 @@ class DeepPosterior(SparsePosterior):
             component_checks.require_kernel(self.layers[0].posterior.kernel, num_columns)
 
 
-class ComposedPaths(tf.Module):
+class ComposedPaths(Paths):
     """``f_L(f_{L-1}(... f_1(x)))``, every draw with functions of its own in all layers."""
 
     def __init__(
@@ -283,17 +256,11 @@ class ComposedPaths(tf.Module):
         :param layers: layers, which define the rows of an input: itself, or its patches.
         :param chains: for each draw one function per layer, first to last.
         """
-        super().__init__()
+        super().__init__(chains[0][0].paths[0].dtype, 1)
         self._layers = tuple(layers)
         self._chains = tuple(tuple(chain) for chain in chains)
 
-    @property
-    def dtype(self) -> tf.DType:
-        """Float type of X and of the values."""
-        return self._chains[0][0].paths[0].dtype
-
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """``[S, N, P]`` at ``X [N, D]``."""
         return tf.stack([self._evaluate(chain, X) for chain in self._chains])
 
     def _evaluate(self, chain: Sequence[FunctionDraws], X: tf.Tensor) -> tf.Tensor:
@@ -302,11 +269,6 @@ class ComposedPaths(tf.Module):
             values = function(tf.reshape(rows, [-1, rows.shape[-1]]))[0]  # [N p, G]
             X = tf.reshape(values, [-1, layer.output_dim])
         return X
-
-
-def _values(posterior: SparsePosterior) -> tuple[tf.Tensor, ...]:
-    """The cache of a posterior, computed from the current parameters."""
-    return tuple(value.value for value in posterior._precompute())
 
 
 def _mixed(mean: tf.Tensor, cov: tf.Tensor, axis: int) -> Moments:

@@ -1,6 +1,5 @@
 """Posterior of a layer of a deep model, from which inputs of the next layer are drawn."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,13 +8,11 @@ from gpflow_sparse.covariances.patch_grids import PatchGrid
 from gpflow_sparse.inference.blocks import draws, root
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import Tensors, by_chunks
-from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, group_columns
 
 SAMPLING = ("marginal", "shared_inducing", "joint")
 # Entries of the largest tensor of a chunk.
 _CHUNK_ENTRIES = 4_000_000
-
-Cache = Sequence[tf.Tensor]
 
 
 class LayerPosterior(tf.Module):
@@ -120,18 +117,16 @@ class LayerPosterior(tf.Module):
             return tf.reshape(self._draw_jointly(cache, rows, split), shape)
         return tf.reshape(self._draw_inducing(cache, rows, noise, split), shape)
 
-    def _moments(self, cache: Cache, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _moments(self, cache: Cache, rows: tf.Tensor) -> Moments:
         """Mean and variance of every row by itself, ``[n, S, p, G]``."""
         flat = tf.reshape(rows, [-1, rows.shape[-1]])
-        mean, var = self.posterior._conditional_with_precompute(tuple(cache), flat)
-        mean = self.posterior._add_mean_function(flat, mean)
+        mean, var = self.posterior.predict_from(cache, flat)
         shape = tf.concat([tf.shape(rows)[:-1], [self.num_outputs]], axis=0)
         return tf.reshape(mean, shape), tf.reshape(var, shape)
 
     def _draw_jointly(self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """``[n, S, p, G]`` from the covariance over p, ``noise [n, S, p, G]``."""
-        mean, cov = self.posterior._conditional_with_precompute(tuple(cache), rows, full_cov=True)
-        mean = self.posterior._add_mean_function(rows, mean)
+        mean, cov = self.posterior.predict_from(cache, rows, full_cov=True)
         scale = tf.reshape(self.posterior.kernel(rows[:1, :1], full_cov=False), [-1])
         amount = linalg.jitter(scale, self.posterior.jitter)
         L = linalg.cholesky(
@@ -144,26 +139,17 @@ class LayerPosterior(tf.Module):
         self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor, own: tf.Tensor
     ) -> tf.Tensor:
         """Draws ``[n, S, p, G]`` with inducing variables shared by the p rows of an input."""
+        shape, G = tf.shape(rows)[:-1], self.num_outputs  # n, S, p
         flat = tf.reshape(rows, [-1, rows.shape[-1]])
-        blocks = self.posterior.cached_blocks(tuple(cache), flat)
+        blocks = self.posterior.blocks(cache, flat)
         prior = self.posterior._prior_variances(flat, blocks)
-        lead = tf.shape(rows)[:-1]  # n, S, p
         sizes = self.posterior.block_sizes
-        pieces = tf.split(
-            noise[..., self.output_dim :], [self.num_outputs * M for M in sizes], axis=-1
-        )
+        pieces = tf.split(noise[..., self.output_dim :], [G * M for M in sizes], axis=-1)
         block_noise = [
-            tf.reshape(piece, [-1, noise.shape[1], M, self.num_outputs])
+            tf.reshape(piece, [-1, noise.shape[1], M, G])
             for piece, M in zip(pieces, sizes, strict=True)
         ]
-        grouped = [b._replace(A=_grouped(b.A, lead, M)) for b, M in zip(blocks, sizes, strict=True)]
-        drawn = draws(tf.reshape(prior, lead), grouped, own, block_noise)
-        nothing = tf.zeros([tf.shape(flat)[0], self.num_outputs], flat.dtype)
-        mean = self.posterior._add_mean_function(flat, nothing)
-        return drawn + tf.reshape(mean, tf.concat([lead, [self.num_outputs]], axis=0))
-
-
-def _grouped(A: tf.Tensor, lead: tf.Tensor, size: int) -> tf.Tensor:
-    """``A [M, n S p]`` as ``[n, S, M, p]``."""
-    rows = tf.reshape(tf.transpose(A), tf.concat([lead, [size]], axis=0))  # [n, S, p, M]
-    return tf.linalg.matrix_transpose(rows)
+        grouped = [b._replace(A=group_columns(b.A, shape)) for b in blocks]
+        drawn = draws(tf.reshape(prior, shape), grouped, own, block_noise)
+        mean = self.posterior._add_mean_function(flat, tf.zeros([tf.shape(flat)[0], G], flat.dtype))
+        return drawn + tf.reshape(mean, tf.concat([shape, [G]], axis=0))

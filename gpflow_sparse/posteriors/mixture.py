@@ -1,7 +1,7 @@
 """Posterior of type-I inference: a mixture of Gaussian processes."""
 
+import abc
 import math
-from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -10,15 +10,156 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.posteriors.components import Components
+from gpflow_sparse.inference.collapsed import RowSums
+from gpflow_sparse.inference.quadrature import Quadrature
+from gpflow_sparse.inference.rotation import Rotation, coefficient_moments
+from gpflow_sparse.inference.type_one import weighted_factor
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.pathwise import (
     FunctionDraws,
+    Paths,
     ResidualPaths,
     WeightPaths,
     in_blocks,
-    require_arguments,
+    make_generator,
+    stack,
+    unstack,
 )
 from gpflow_sparse.validation import checks, component_checks
+
+
+class Components(tf.Module, metaclass=abc.ABCMeta):
+    """Gaussian processes, one for each of S values of the unknowns, in float64."""
+
+    def __init__(self, log_weights: tf.Tensor, noise: tf.Tensor, num_outputs: int) -> None:
+        """
+        :param log_weights: logarithms of the components' probabilities, ``[S]``.
+        :param noise: noise variances of the components, ``[S]``.
+        """
+        super().__init__()
+        self.log_weights = log_weights
+        self.noise = noise
+        self.num_outputs = num_outputs
+        self.weights: tf.Tensor | None = None
+        """Sampled weights of basis functions, ``[S, p]``; None where they are integrated out."""
+
+    @abc.abstractmethod
+    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Moments of every component at n inputs.
+
+        :param A: features ``[p, n]``, float64.
+        :return: means ``[S, n, P]``, and variances ``[S, n, P]`` or ``[S, n, 1]``.
+        """
+
+    @abc.abstractmethod
+    def draw(self, chosen: np.ndarray, generator: np.random.Generator) -> tf.Tensor:
+        """
+        Coefficients of the features, one draw for each entry of ``chosen``.
+
+        :param chosen: numbers of components, ``[C]``.
+        :return: ``[C, p, P]``, float64.
+        """
+
+
+class RotatedComponents(Components):
+    """Weights of rotated functions, with independent coefficients; O(S p) memory."""
+
+    def __init__(
+        self,
+        rotated: Rotation,
+        log_weights: tf.Tensor,
+        noise: tf.Tensor,
+        means: tf.Tensor,
+        variances: tf.Tensor,
+    ) -> None:
+        """
+        :param means: means of the coefficients, ``[S, p, P]``.
+        :param variances: variances of the coefficients, ``[S, p, P]`` or ``[S, p, 1]``.
+        """
+        super().__init__(log_weights, noise, rotated.num_outputs)
+        self._V = rotated.V
+        self._means, self._variances = means, variances
+
+    @classmethod
+    def sampled(
+        cls, rotated: Rotation, noise: tf.Tensor, weights: tf.Tensor
+    ) -> "RotatedComponents":
+        """Equally probable samples of the noise ``[S]`` and the weights ``[S, p]``."""
+        means, variances = coefficient_moments(rotated, noise, weights)
+        components = cls(rotated, _equal(noise), noise, means, variances[..., None])
+        components.weights = weights
+        return components
+
+    @classmethod
+    def integrated(cls, rotated: Rotation, result: Quadrature) -> "RotatedComponents":
+        """Noise variances ``[J]`` of a quadrature, the weights integrated out."""
+        return cls(rotated, result.log_weights, result.noise, result.means, result.variances)
+
+    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rotated = tf.linalg.matmul(A, self._V, transpose_a=True)  # [n, p]
+        return rotated @ self._means, tf.square(rotated) @ self._variances
+
+    def draw(self, chosen: np.ndarray, generator: np.random.Generator) -> tf.Tensor:
+        mean, variance = (tf.gather(part, chosen) for part in (self._means, self._variances))
+        drawn = mean + tf.sqrt(variance) * generator.normal(size=mean.shape)
+        return tf.linalg.matmul(self._V, drawn)
+
+
+class WeightedComponents(Components):
+    """
+    Weights of the features: every component has a p x p factor, which is computed when needed to
+    save O(S p^2) memory. Time O(S p^2 (p + n)) for each block of n rows.
+    """
+
+    def __init__(self, sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> None:
+        """
+        :param noise: equally probable samples ``[S]``.
+        :param weights: the samples' weights, ``[S, p]``.
+        """
+        super().__init__(_equal(noise), noise, int(sums.Ae.shape[1]))
+        self.weights = weights
+        self._sums = sums
+
+    def moments(self, A: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def of_one(part: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+            L, roots, c = self._solve(*part)
+            C = linalg.solve_triangular(L, roots * A)  # [p, n]
+            variance = tf.reduce_sum(tf.square(C), axis=0)
+            return tf.linalg.matmul(C, c, transpose_a=True), variance[:, None]
+
+        return tf.map_fn(
+            # AutoGraph would convert all called functions at every call
+            tf.autograph.experimental.do_not_convert(of_one),
+            (self.noise, self.weights),
+            fn_output_signature=(A.dtype, A.dtype),
+            parallel_iterations=1,
+        )
+
+    def draw(self, chosen: np.ndarray, generator: np.random.Generator) -> tf.Tensor:
+        """``W^1/2 L^-T (c + xi)``, c as in the moments, ``xi ~ N(0, I)``; O(p^3) a component."""
+        assert self.weights is not None
+        shape = (len(chosen), *self._sums.Ae.shape)
+        found, xi = np.empty(shape), generator.normal(size=shape)
+        for component in np.unique(chosen):
+            L, roots, c = self._solve(self.noise[component], self.weights[component])
+            here = chosen == component
+            columns = stack(c + xi[here])  # [p, C' P]
+            solved = roots * linalg.solve_triangular(L, columns, adjoint=True)
+            found[here] = unstack(solved, (int(here.sum()), shape[2]))
+        return tf.constant(found)
+
+    def _solve(
+        self, noise: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """``L [p, p]``, ``W^1/2 [p, 1]`` and ``c = L^-1 W^1/2 A e / noise  [p, P]``."""
+        L = weighted_factor(self._sums, noise, weights)
+        roots = tf.sqrt(weights)[:, None]
+        return L, roots, linalg.solve_triangular(L, roots * self._sums.Ae) / noise
+
+
+def _equal(noise: tf.Tensor) -> tf.Tensor:
+    return tf.fill(tf.shape(noise), -tf.math.log(tf.cast(tf.size(noise), noise.dtype)))
 
 
 class MixturePosterior(tf.Module):
@@ -61,28 +202,19 @@ class MixturePosterior(tf.Module):
         self.residual = residual
         self.acceptance = acceptance
         self.log_evidence = log_evidence
+        self.weights = components.weights
+        """Sampled weights of basis functions, ``[S, p]``; None where they are integrated out."""
+        self.noise_variance = components.noise
+        """Noise variances of the components, ``[S]``."""
+        self.log_weights = components.log_weights
+        """Logarithms of the probabilities of the components, ``[S]``."""
+        self.num_outputs = components.num_outputs
+        """P."""
         self._components = components
         self._precomputed = self.basis.precompute()
-
-    @property
-    def weights(self) -> tf.Tensor | None:
-        """Sampled weights of basis functions, ``[S, p]``; None where they are integrated out."""
-        return self._components.weights
-
-    @property
-    def noise_variance(self) -> tf.Tensor:
-        """Noise variances of the components, ``[S]``."""
-        return self._components.noise
-
-    @property
-    def log_weights(self) -> tf.Tensor:
-        """Logarithms of the probabilities of the components, ``[S]``."""
-        return self._components.log_weights
-
-    @property
-    def num_outputs(self) -> int:
-        """P."""
-        return self._components.num_outputs
+        self._entries_per_row = max(
+            basis.num_basis, int(components.noise.shape[0]) * self.num_outputs
+        )
 
     def predict_f(self, Xnew: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -128,15 +260,17 @@ class MixturePosterior(tf.Module):
         errors = tf.cast(Y - self._mean(X, Y), tf.float64)
         noise = self.noise_variance[:, None, None]
 
-        def log_density(rows: tf.Tensor, errors: tf.Tensor) -> tf.Tensor:
-            means, variances = self._moments(rows)
+        def log_density(rows: tf.Tensor) -> tf.Tensor:
+            X, errors = tf.split(rows, [-1, self.num_outputs], axis=1)
+            means, variances = self._moments(X)
             variances = variances + noise
             terms = tf.square(errors - means) / variances + tf.math.log(2.0 * math.pi * variances)
             per_component = -0.5 * tf.reduce_sum(terms, axis=2)  # [S, n]
             mixed = tf.reduce_logsumexp(self.log_weights[:, None] + per_component, axis=0)
             return mixed[None, :, None]
 
-        result = self._by_rows(log_density, X, errors)[0, :, 0]
+        rows = tf.concat([tf.cast(X, tf.float64), errors], axis=1)
+        result = in_blocks(log_density, rows, self._entries_per_row)[0, :, 0]
         component_checks.require_finite_result(self, "the log density", result)
         return tf.cast(result, X.dtype)
 
@@ -160,11 +294,11 @@ class MixturePosterior(tf.Module):
         :raises ValueError: for invalid arguments, inside ``tf.function``, and with a residual for
             kernels without random Fourier features.
         """
-        generator = require_arguments(num_samples, num_features, seed)
+        generator = make_generator(num_samples, num_features, seed)
         shares = np.exp(self.log_weights.numpy())
         chosen = generator.choice(len(shares), size=num_samples, p=shares / shares.sum())
         weights = tf.cast(self._components.draw(chosen, generator), self.basis.dtype)
-        paths: Any = WeightPaths(self.basis, weights)
+        paths: Paths = WeightPaths(self.basis, weights)
         if self.residual:
             paths = ResidualPaths(self.basis, weights, num_features, generator)
         return FunctionDraws([paths], self.mean_function, self.basis.input_dim)
@@ -180,13 +314,16 @@ class MixturePosterior(tf.Module):
             variance = tf.reduce_sum(shares * (variances + tf.square(means - mean)), axis=0)
             return tf.stack([mean, variance])
 
-        mean, variance = tf.unstack(self._by_rows(mean_and_variance, X))
+        mean, variance = tf.unstack(
+            in_blocks(mean_and_variance, tf.cast(X, tf.float64), self._entries_per_row)
+        )
         component_checks.require_finite_result(self, "the prediction", mean, variance)
         mean = tf.cast(mean, X.dtype)
         return mean + self._mean(X, mean), tf.cast(variance + noise, X.dtype)
 
     def _moments(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Moments of every component, ``[S, n, P]``, without the mean function."""
+        X = tf.cast(X, self.basis.dtype)
         A = tf.cast(self.basis.features(X, self._precomputed), tf.float64)  # [p, n]
         means, variances = self._components.moments(A)
         if self.residual:
@@ -194,18 +331,6 @@ class MixturePosterior(tf.Module):
             left = tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0)
             variances += left[:, None]
         return means, variances
-
-    def _by_rows(self, function: Callable[..., tf.Tensor], *parts: tf.Tensor) -> tf.Tensor:
-        """``function`` of blocks of rows of matrices ``[N, .]``, whose result is ``[., N, .]``."""
-        widths = [part.shape[1] for part in parts]
-        joined = tf.concat([tf.cast(part, tf.float64) for part in parts], axis=1)
-
-        def of_block(rows: tf.Tensor) -> tf.Tensor:
-            pieces = tf.split(rows, widths, axis=1)
-            return function(tf.cast(pieces[0], parts[0].dtype), *pieces[1:])
-
-        numbers = max(self.basis.num_basis, int(self.log_weights.shape[0]) * self.num_outputs)
-        return in_blocks(of_block, joined, numbers)
 
     def _require_inputs(self, Xnew: Any) -> tf.Tensor:
         X = checks.require_matrix(Xnew, "Xnew", self.basis.dtype)

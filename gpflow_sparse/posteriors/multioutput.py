@@ -12,10 +12,16 @@ from gpflow.kernels import (
     SeparateIndependent,
     SharedIndependent,
 )
-from gpflow.posteriors import PrecomputedValue, get_posterior_class
+from gpflow.posteriors import get_posterior_class
 
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
-from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
+from gpflow_sparse.posteriors.base import (
+    Cache,
+    Moments,
+    SparsePosterior,
+    Terms,
+    spread_outputs,
+)
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws
 
@@ -47,66 +53,55 @@ class MultioutputPosterior(SparsePosterior):
         self._part = part
         super().__init__(*arguments, **options)
 
-    @property
-    def input_dim(self) -> int | None:
-        return getattr(self.X_data, "input_dim", None)
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """Sum of the parts' KL."""
+        return tf.add_n([part.prior_kl(X) for part in self._parts()])
+
+    def cached_kl(self, cache: Cache) -> tf.Tensor:
+        return tf.add_n([part.cached_kl(own) for part, own in self._parts_with(cache)])
+
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+        return self._together(X, [part.marginals_and_kl(X) for part in self._parts()])
+
+    def layer_terms(self, X: tf.Tensor) -> Terms:
+        return self._together(X, [part.layer_terms(X) for part in self._parts()])
+
+    def _together(self, X: tf.Tensor, terms: Sequence[Terms]) -> Terms:
+        """Terms of an ELBO for f, from those of the latent functions."""
+        mean, var = mixed(self.kernel, [term[:2] for term in terms], False, False)
+        return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
+
+    def _conditional(
+        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    ) -> Moments:
+        parts = self._parts_with(cache)
+        moments = [part._conditional(own, X, full_cov, False) for part, own in parts]
+        return mixed(self.kernel, moments, full_cov, full_output_cov)
+
+    def _tensors(self) -> list[tf.Tensor]:
+        """The caches of all parts, one after the other."""
+        return [tensor for part in self._parts() for tensor in part._tensors()]
+
+    def _draw_functions(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> FunctionDraws:
+        """Draws of all latent functions, with the matrix that mixes them."""
+        paths = [p._draw_paths(num_samples, num_features, generator) for p in self._parts()]
+        W = self.kernel.W if isinstance(self.kernel, LinearCoregionalization) else None
+        return FunctionDraws(paths, self.mean_function, self.input_dim, mixing=W)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         require_latent_kernels(self.kernel)
         for part in self._parts():
             part._require_parts(num_columns, dtype)
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
-        """Sum of the parts' KL."""
-        return tf.add_n([part.prior_kl(X) for part in self._parts()])
-
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return self._together(X, [part.marginals_and_kl(X) for part in self._parts()])
-
-    def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return self._together(X, [part.layer_terms(X) for part in self._parts()])
-
-    def _together(
-        self, X: tf.Tensor, terms: Sequence[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Terms of an ELBO for f, from those of the latent functions."""
-        mean, var = mixed(self.kernel, [term[:2] for term in terms], False, False)
-        return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
-
-    def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        if cache is None:
-            moments = [part._conditional_fused(X, full_cov) for part in self._parts()]
-        else:
-            moments = [
-                part._conditional_with_precompute(own, X, full_cov)
-                for part, own in self._cached_parts(cache)
-            ]
-        return mixed(self.kernel, moments, full_cov, full_output_cov)
-
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """The caches of all parts, one after the other."""
-        return tuple(value for part in self._parts() for value in part._precompute())
-
-    def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
-        return tf.add_n([part.cached_kl(own) for part, own in self._cached_parts(cache)])
-
-    def _cached_parts(
-        self, cache: Sequence[tf.Tensor]
-    ) -> list[tuple[SparsePosterior, tuple[tf.Tensor, ...]]]:
+    def _parts_with(self, cache: Cache | None) -> list[tuple[SparsePosterior, Any]]:
+        """The parts, each with its own cache, or None."""
         parts = self._parts()
+        if cache is None:
+            return [(part, None) for part in parts]
         size = len(cache) // len(parts)  # parts are of one kind and keep as much each
-        return [(part, tuple(cache[i * size : (i + 1) * size])) for i, part in enumerate(parts)]
-
-    def _draw_functions(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
-        """Draws of all latent functions, with the matrix that mixes them."""
-        draws = [p._draw_functions(num_samples, num_features, generator) for p in self._parts()]
-        paths = [path for part in draws for path in part.paths]
-        W = self.kernel.W if isinstance(self.kernel, LinearCoregionalization) else None
-        return FunctionDraws(paths, self.mean_function, draws[0].input_dim, mixing=W)
+        return [(part, cache[i * size : (i + 1) * size]) for i, part in enumerate(parts)]
 
     def _parts(self) -> list[SparsePosterior]:
         """Single-output posteriors, one for each distinct kernel, with the present parameters."""
@@ -124,11 +119,8 @@ class MultioutputPosterior(SparsePosterior):
 
 
 def mixed(
-    kernel: MultioutputKernel,
-    moments: Sequence[tuple[tf.Tensor, tf.Tensor]],
-    full_cov: bool,
-    full_output_cov: bool,
-) -> tuple[tf.Tensor, tf.Tensor]:
+    kernel: MultioutputKernel, moments: Sequence[Moments], full_cov: bool, full_output_cov: bool
+) -> Moments:
     """
     Moments of ``W g`` from those of the latent functions g.
 

@@ -1,6 +1,6 @@
 """Posterior given the neighbors of each row."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -9,16 +9,21 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue, get_posterior_class
+from gpflow.posteriors import PrecomputeCacheType, get_posterior_class
 
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
-from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.local_paths import LocalPaths, standard_normal
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths, in_blocks
-from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.posteriors.pathwise import (
+    LocalPaths,
+    Paths,
+    PriorPaths,
+    in_blocks,
+    standard_normal,
+)
+from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of the covariances [n, H, H] in one block of inducing points.
@@ -71,16 +76,6 @@ class NeighborPosterior(SparsePosterior):
         parts = (kernel, inducing_variable, q_mu, q_sqrt, False, mean_function)
         super().__init__(*parts, jitter=jitter, precompute_cache=precompute_cache)
 
-    @property
-    def input_dim(self) -> int | None:
-        return self.X_data.Z.shape[1]
-
-    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        self._refuse_multioutput()
-        super()._require_parts(num_columns, dtype)
-        component_checks.require_jitter(self.jitter)
-        _require_shapes(self._q, int(self.X_data.Z.shape[0]))
-
     @public_method()
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """
@@ -103,19 +98,22 @@ class NeighborPosterior(SparsePosterior):
         """
         return chain_kl(self.X_data, self._prior, self._q)
 
-    def layer_terms(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def layer_terms(self, X: tf.Tensor) -> Terms:
         """The terms with :meth:`chain_kl` as the KL."""
-        mean, var = self._predict_marginals(self._q, X, False)
-        return self._add_mean_function(X, mean), var, self.chain_kl()
+        return *self.predict_from(None, X), self.chain_kl()
 
-    def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
+    def cached_kl(self, cache: Cache) -> tf.Tensor:
         """:meth:`chain_kl`."""
         return self.chain_kl()
 
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
         neighbors = self.X_data.neighbors(X, self.kernel)
         mean, var, kl = self._prior.marginals_and_kl(X, neighbors, self._q.take(neighbors))
         return self._add_mean_function(X, mean), var, tf.reduce_sum(kl)
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        _require_shapes(self._q, int(self.X_data.Z.shape[0]))
 
     @property
     def _prior(self) -> NeighborPrior:
@@ -135,19 +133,64 @@ class NeighborPosterior(SparsePosterior):
         factors = None if factors is None else tf.transpose(factors, [1, 0, 2])
         return GaussianRows(q_mu, scales, factors)
 
-    def _draw_functions(
+    def _tensors(self) -> list[tf.Tensor]:
+        """The current q, with a dense covariance also in full; all else depends on the row."""
+        q = self._q
+        dense = [DenseGaussian.of(q).S] if q.scales is None else []
+        return [part for part in q if part is not None] + dense
+
+    def _q_from(self, cache: Cache | None, full_cov: bool) -> Any:
+        """q from the cache, in the form that takes least time."""
+        if cache is None:
+            return self._q
+        mean, second, *third = cache
+        if second.shape.rank == 2:
+            return GaussianRows(mean, second, *(third or [None]))
+        return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, third[0])
+
+    def _marginals(
+        self,
+        cache: Cache | None,
+        X: tf.Tensor,
+        find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
+    ) -> Moments:
+        """:param find: neighbors ``[n, H]`` from points, rows and kernel; those of the row."""
+        q, prior, H = self._q_from(cache, False), self._prior, int(self.X_data.num_neighbors)
+        if isinstance(q, DenseGaussian):
+            size = H**2 * int(q.S.shape[0])
+        else:
+            size = H * max(H, 1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
+
+        def moments(X: tf.Tensor) -> Moments:
+            neighbors = find(self.X_data, X, self.kernel)
+            return prior.marginals(X, neighbors, q.take(neighbors))
+
+        return moments_in_blocks(moments, X, size)
+
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        """One joint distribution for each batch of rows, over the union of their neighbors."""
+        q, prior = self._q_from(cache, True), self._prior
+
+        def moments(X: tf.Tensor) -> Moments:
+            active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
+            joint = prior.joint(X, active, q.take(active))
+            return joint.mean(), joint.covariance(self.kernel(X))
+
+        return by_batches(moments, X)
+
+    def _draw_paths(
         self,
         num_samples: int,
         num_features: int,
         generator: np.random.Generator,
         find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
-    ) -> FunctionDraws:
+    ) -> Paths:
         """
         ``f_prior(x) + k_I^T (K_I + eps I)^-1 (u_I - f_prior(Z_I) - sqrt(eps) zeta_I)``, ``u ~ q``.
 
         At each x by itself mean and variance are ``a^T m_I`` and ``k(x, x) - a^T k_I + a^T S_I a``.
 
-        :param find: neighbors ``[n, H]`` from points, rows and kernel; by default those of the row.
+        :param find: as of :meth:`_marginals`.
         """
         q, points = self._q, gpflow.utilities.freeze(self.X_data)
         u = _draw_inducing(q, num_samples, generator)
@@ -162,69 +205,7 @@ class NeighborPosterior(SparsePosterior):
             a, _ = neighborhoods.conditional_weights(*prior.covariances(X, neighbors))
             return neighbors, a[:, :, None]
 
-        return FunctionDraws(
-            [LocalPaths(paths, values, weights, points)], self.mean_function, self.input_dim
-        )
-
-    def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        q: Any = self._q if cache is None else _cached_q(cache, full_cov)
-        predict = self._predict_jointly if full_cov else self._predict_marginals
-        return predict(q, X, full_output_cov)
-
-    def _predict_marginals(
-        self, q: GaussianRows | DenseGaussian, Xnew: tf.Tensor, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        prior, H = self._prior, int(self.X_data.num_neighbors)
-        if isinstance(q, DenseGaussian):
-            size = H**2 * int(q.S.shape[0])
-        else:
-            size = H * max(H, 1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
-
-        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            neighbors = self.X_data.neighbors(X, self.kernel)
-            return prior.marginals(X, neighbors, q.take(neighbors))
-
-        return marginals_in_blocks(moments, Xnew, size, full_output_cov)
-
-    def _predict_jointly(
-        self, q: GaussianRows, X: tf.Tensor, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """One joint distribution for each batch of rows, over the union of their neighbors."""
-
-        def of_batch(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
-            joint = self._prior.joint(X, active, q.take(active))
-            return joint.mean(), joint.covariance(self.kernel(X))
-
-        if X.shape.rank == 2:
-            mean, cov = of_batch(X)
-        else:
-            rows = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
-            # AutoGraph would rewrite GPflow's kernels at every call
-            plain = tf.autograph.experimental.do_not_convert(of_batch)
-            mean, cov = tf.map_fn(plain, rows, fn_output_signature=(X.dtype, X.dtype))
-            lead = tf.shape(X)[:-2]
-            mean = tf.reshape(mean, tf.concat([lead, tf.shape(mean)[1:]], axis=0))
-            cov = tf.reshape(cov, tf.concat([lead, tf.shape(cov)[1:]], axis=0))
-        return mean, spread_outputs(cov, True) if full_output_cov else cov
-
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """The current q, with a dense covariance also in full; all else depends on the row."""
-        q = self._q
-        parts = [part for part in q if part is not None]
-        if q.scales is None:
-            parts.append(DenseGaussian.of(q).S)
-        return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in parts)
-
-
-def _cached_q(cache: Sequence[tf.Tensor], full_cov: bool) -> Any:
-    """q from the cache of a :class:`NeighborPosterior`; its form depends on ``full_cov``."""
-    mean, second, *third = cache
-    if second.shape.rank == 2:
-        return GaussianRows(mean, second, third[0] if third else None)
-    return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, third[0])
+        return LocalPaths(paths, values, weights, int(points.num_neighbors))
 
 
 def chain_kl(
@@ -264,23 +245,17 @@ def point_blocks(num_points: int, num_neighbors: int) -> Iterator[tf.Tensor]:
         yield tf.range(start, min(start + rows, num_points))
 
 
-def marginals_in_blocks(
-    moments: Callable[[tf.Tensor], Sequence[tf.Tensor]],
-    Xnew: tf.Tensor,
-    size_of_row: int,
-    full_output_cov: bool,
-) -> tuple[tf.Tensor, tf.Tensor]:
+def moments_in_blocks(
+    moments: Callable[[tf.Tensor], Moments], X: tf.Tensor, size_of_row: int
+) -> Moments:
     """
-    Mean and variance of the rows of ``Xnew [..., N, D]``, some rows at a time; in GPflow's shapes.
+    Mean and variance at the rows of ``X [N, D]``, some rows at a time.
 
     :param moments: both ``[n, P]``, of ``[n, D]``.
     :param size_of_row: entries for each row in the largest tensor that it makes.
     """
-    flat = tf.reshape(Xnew, [-1, Xnew.shape[-1]])
-    both = in_blocks(lambda X: tf.stack(list(moments(X))), flat, size_of_row)  # [2, n, P]
-    shape = tf.concat([tf.shape(Xnew)[:-1], tf.shape(both)[2:]], axis=0)
-    mean, var = tf.reshape(both[0], shape), tf.reshape(both[1], shape)
-    return mean, spread_outputs(var, False) if full_output_cov else var
+    mean, var = tf.unstack(in_blocks(lambda X: tf.stack(moments(X)), X, size_of_row))
+    return mean, var
 
 
 def _draw_inducing(q: GaussianRows, num_samples: int, generator: np.random.Generator) -> tf.Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputedValue, get_posterior_class
+from gpflow.posteriors import get_posterior_class
 
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
@@ -17,11 +17,20 @@ from gpflow_sparse.inducing_variables.covariances import (
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
 from gpflow_sparse.numerics import block_elimination, linalg
-from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths, condition, require_points
-from gpflow_sparse.validation import component_checks
+from gpflow_sparse.posteriors.base import Cache, SparsePosterior, Terms
+from gpflow_sparse.posteriors.pathwise import (
+    Paths,
+    PosteriorPaths,
+    PriorPaths,
+    draw_gaussian,
+    require_points,
+    stack,
+    standard_normal,
+    unstack,
+)
 
-Moments = list[tuple[tf.Tensor, tf.Tensor | None]]
+# Mean and factor of q for each set.
+QMoments = Sequence[tuple[tf.Tensor, tf.Tensor | None]]
 
 
 class OrthogonalPosterior(SparsePosterior):
@@ -48,30 +57,44 @@ class OrthogonalPosterior(SparsePosterior):
     inverse factor and needs matmuls only.
     """
 
-    @property
-    def input_dim(self) -> int | None:
-        return self.X_data.input_dim
-
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """KL of all blocks, which are independent under prior and posterior; X is not used."""
-        if self.whiten:
-            return _total_kl(self._q())
-        L = block_elimination.block_cholesky(self._prior(), self._names())
-        return _total_kl(self._whiten_q(L, self._q()))
+        q = self._q()
+        return _total_kl(q if self.whiten else self._whitened(self._factor(), q))
 
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        blocks = self.blocks(self.cross(X))  # (A, mu, Ru), (D, mv, Rv), ...
+    def cached_kl(self, cache: Cache) -> tf.Tensor:
+        return _total_kl(self._cached_q(cache))
+
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+        blocks = self.blocks(None, X)  # (A, mu, Ru), (D, mv, Rv), ...
         # A^T mu + D^T mv and k(x, x) - |A|^2 - |D|^2 + |Ru^T A|^2 + |Rv^T D|^2, both [N, P]
         mean, var = marginals(self.kernel(X, full_cov=False), blocks)
         # KL[q(u) || p(u)] + KL[q(v) || p(v)]
         kl = _total_kl([(block.q_mu, block.q_sqrt) for block in blocks])
         return self._add_mean_function(X, mean), var, kl
 
-    def blocks(self, F: Sequence[tf.Tensor], q: Moments | None = None) -> list[Block]:
-        """
-        One block for each set: its whitened projection (A, D, ...), mean and factor.
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        return tuple(self.X_data.sizes)
 
-        :param F: ``[Kuf, Kvf, ...]``, or other columns to project: ``chol(K)^-1 F``.
+    def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
+        """One block for each set: A, D, ... with the whitened mean and factor."""
+        # [Kuf, Kvf, ...], [M_b, n] each
+        F = [cross_covariance(s, self.kernel, X) for s in self.X_data.sets]
+        if cache is None:
+            return self.project(F)
+        # rows of the inverse factor
+        A = [
+            tf.linalg.matmul(R, tf.concat(F[: i + 1], axis=0))
+            for i, R in enumerate(cache[: len(F)])
+        ]
+        return [Block(a, m, R) for a, (m, R) in zip(A, self._cached_q(cache), strict=True)]
+
+    def project(self, F: Sequence[tf.Tensor], q: QMoments | None = None) -> list[Block]:
+        """
+        Blocks with ``chol(K)^-1 F``.
+
+        :param F: ``[Kuf, Kvf, ...]``, or other columns.
         :param q: :meth:`_q`, where it has been read already.
         """
         q = self._q() if q is None else q
@@ -79,14 +102,9 @@ class OrthogonalPosterior(SparsePosterior):
         if self.whiten:
             A = block_elimination.project(self._prior(), F, self._names())
         else:
-            L = block_elimination.block_cholesky(self._prior(), self._names())
-            A, q = block_elimination.block_solve(L, F), self._whiten_q(L, q)
+            L = self._factor()
+            A, q = block_elimination.block_solve(L, F), self._whitened(L, q)
         return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
-
-    def cross(self, X: tf.Tensor) -> list[tf.Tensor]:
-        """``[Kuf, Kvf, ...]`` at all n rows of ``X [..., N, D]``: one ``[M_b, n]`` for each set."""
-        flat = X if X.shape.rank == 2 else tf.reshape(X, [-1, X.shape[-1]])
-        return [cross_covariance(s, self.kernel, flat) for s in self.X_data.sets]
 
     def _prior(self) -> list[list[tf.Tensor]]:
         """``[[Kuu], [Kvu, Kvv], ...]`` with the same jitter on every diagonal block."""
@@ -102,38 +120,20 @@ class OrthogonalPosterior(SparsePosterior):
             [*(Kuv(s, t, self.kernel) for t in sets[:i]), diagonal[i]] for i, s in enumerate(sets)
         ]
 
-    def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        blocks = self.blocks(self.cross(X)) if cache is None else self.cached_blocks(cache, X)
-        return self._predict_from_blocks(X, blocks, full_cov, full_output_cov)
+    def _factor(self) -> block_elimination.BlockMatrix:
+        """``chol(K)``: ``[[Luu], [B^T, Lvv], ...]``."""
+        return block_elimination.block_cholesky(self._prior(), self._names())
 
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+    def _tensors(self) -> list[tf.Tensor]:
         """Rows of the inverse factor of ``K([Z; O; ...])``, then whitened means, then factors."""
-        sizes = self.X_data.sizes
-        q = self._q()
+        sizes, q = self.X_data.sizes, self._q()
         eye = tf.eye(sum(sizes), dtype=q[0][0].dtype)
-        blocks = self.blocks(tf.split(eye, sizes, axis=0), q)
-        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        values = [block.A[:, :end] for block, end in zip(blocks, ends, strict=True)]
-        values += [block.q_mu for block in blocks]
-        values += [block.q_sqrt for block in blocks if block.q_sqrt is not None]
-        return tuple(PrecomputedValue(value, (False,) * value.shape.rank) for value in values)
+        blocks = self.project(tf.split(eye, sizes, axis=0), q)
+        rows = [block.A[:, :end] for block, end in zip(blocks, np.cumsum(sizes), strict=True)]
+        factors = [block.q_sqrt for block in blocks if block.q_sqrt is not None]
+        return [*rows, *(block.q_mu for block in blocks), *factors]
 
-    @property
-    def block_sizes(self) -> tuple[int, ...]:
-        return tuple(self.X_data.sizes)
-
-    def cached_blocks(self, cache: Sequence[tf.Tensor], X: tf.Tensor) -> list[Block]:
-        F = self.cross(X)
-        rows, q = cache[: len(F)], self._cached_q(cache)
-        A = [tf.linalg.matmul(row, tf.concat(F[: i + 1], axis=0)) for i, row in enumerate(rows)]
-        return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
-
-    def cached_kl(self, cache: Sequence[tf.Tensor]) -> tf.Tensor:
-        return _total_kl(self._cached_q(cache))
-
-    def _cached_q(self, cache: Sequence[tf.Tensor]) -> Moments:
+    def _cached_q(self, cache: Cache) -> QMoments:
         size = len(self.X_data.sets)
         factors = cache[2 * size :] or (None,) * size
         return list(zip(cache[size : 2 * size], factors, strict=True))
@@ -145,29 +145,40 @@ class OrthogonalPosterior(SparsePosterior):
 
         :param values: one ``[M_b, P]`` per set.
         """
-        L = block_elimination.block_cholesky(self._prior(), self._names())
+        L = self._factor()
         means = block_elimination.block_solve(L, values)
         if self.whiten:
             return means
         return [tf.linalg.matmul(row[-1], m) for row, m in zip(L, means, strict=True)]
 
-    def _draw_functions(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
-        sets = self.X_data.sets
-        require_points(sets)
-        num_columns = sets[0].Z.shape[1]
-        L = block_elimination.block_cholesky(self._prior(), self._names())
-        q = self._q() if self.whiten else self._whiten_q(L, self._q())
-        shape = (num_samples, q[0][0].shape[1])
-        prior = PriorPaths(self.kernel, shape, num_features, num_columns, generator)
-        scale = self.kernel(tf.concat([s.Z for s in sets], axis=0), full_cov=False)
-        paths = condition(prior, sets, L, q, linalg.jitter(scale, self.jitter), generator)
-        return FunctionDraws([paths], self.mean_function, num_columns)
-
     def prior_factors(self) -> list[tf.Tensor]:
         """``Luu, Lvv, ...``: the un-whitened ``q_sqrt`` at which q is the prior."""
-        return [row[-1] for row in block_elimination.block_cholesky(self._prior(), self._names())]
+        return [row[-1] for row in self._factor()]
+
+    def _draw_paths(
+        self, num_samples: int, num_features: int, generator: np.random.Generator
+    ) -> Paths:
+        """
+        In whitened form, with ``xi, zeta ~ N(0, I)``,
+
+            c = L^-T ( m + R xi - L^-1 (f_prior(U) + sqrt(eps) zeta) ).
+        """
+        sets = self.X_data.sets
+        require_points(sets)
+        L, U = self._factor(), [tf.convert_to_tensor(s.Z) for s in sets]
+        q = self._q() if self.whiten else self._whitened(L, self._q())
+        shape = (num_samples, q[0][0].shape[1])
+        prior = PriorPaths(self.kernel, shape, num_features, U[0].shape[1], generator)
+        eps = linalg.jitter(self.kernel(tf.concat(U, axis=0), full_cov=False), self.jitter)
+        values, drawn = [], []
+        for points, (m, R) in zip(U, q, strict=True):
+            f = prior(points)  # [S, M_b, P]
+            values.append(stack(f + tf.sqrt(eps) * standard_normal(generator, f.shape, f.dtype)))
+            drawn.append(stack(draw_gaussian(m, R, num_samples, generator)))
+        whitened = block_elimination.block_solve(L, values)
+        errors = [v - w for v, w in zip(drawn, whitened, strict=True)]
+        coefficients = block_elimination.block_solve_adjoint(L, errors)
+        return PosteriorPaths(prior, sets, [unstack(c, shape) for c in coefficients])
 
     def _names(self) -> list[str]:
         """Names of the diagonal blocks in error messages."""
@@ -175,29 +186,15 @@ class OrthogonalPosterior(SparsePosterior):
         residuals = [f"Cvv (residual covariance of orthogonal set {i})" for i in range(1, count)]
         return ["Kuu (covariance of the base inducing set)", *residuals]
 
-    def _q(self) -> Moments:
+    def _q(self) -> QMoments:
         # one conversion each: reading a GPflow Parameter recomputes its transform
         return [
             (tf.convert_to_tensor(m), None if R is None else tf.convert_to_tensor(R))
             for m, R in zip(*self._per_set(), strict=True)
         ]
 
-    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        self._refuse_multioutput()
-        super()._require_parts(num_columns, dtype)
-        component_checks.require_jitter(self.jitter)
-        _require_sizes(*self._per_set(), self.X_data.sizes)
-
-    def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Current means and factors of each set, as tuples."""
-        q_mu, q_sqrt, sizes = self._q_mu, self._q_sqrt, self.X_data.sizes
-        return (
-            tuple(q_mu) if isinstance(q_mu, Sequence) else _split_mean(q_mu, sizes),
-            tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes),
-        )
-
-    def _whiten_q(self, L: block_elimination.BlockMatrix, q: Moments) -> Moments:
-        """``L^-1 m`` and ``L^-1 R`` for each block."""
+    def _whitened(self, L: block_elimination.BlockMatrix, q: QMoments) -> QMoments:
+        """``L^-1 m`` and ``L^-1 R`` for each block, of q that is not whitened."""
         return [
             (
                 linalg.solve_triangular(row[-1], m),
@@ -206,8 +203,20 @@ class OrthogonalPosterior(SparsePosterior):
             for row, (m, R) in zip(L, q, strict=True)
         ]
 
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        _require_sizes(*self._per_set(), self.X_data.sizes)
 
-def _total_kl(q: Sequence[tuple[tf.Tensor, tf.Tensor | None]]) -> tf.Tensor:
+    def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Current means and factors of each set, as tuples."""
+        q_mu, q_sqrt, sizes = self._q_mu, self._q_sqrt, self.X_data.sizes
+        return (
+            tuple(q_mu if isinstance(q_mu, Sequence) else tf.split(q_mu, sizes, axis=0)),
+            tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes),
+        )
+
+
+def _total_kl(q: QMoments) -> tf.Tensor:
     return tf.add_n([kl_from_standard_normal(m, R) for m, R in q])
 
 
@@ -227,17 +236,13 @@ def _require_sizes(q_mu: Sequence[Any], q_sqrt: Sequence[Any], sizes: Sequence[i
         )
 
 
-def _split_mean(q_mu: tf.Tensor, sizes: Sequence[int]) -> tuple[tf.Tensor, ...]:
-    return tuple(tf.split(q_mu, sizes, axis=0))
-
-
 def _split_sqrt(q_sqrt: tf.Tensor | None, sizes: Sequence[int]) -> tuple[tf.Tensor | None, ...]:
     if q_sqrt is None:
         return (None,) * len(sizes)
     dense = tf.convert_to_tensor(q_sqrt)
     if dense.shape.rank == 2:  # standard deviations [M', P]
         return tuple(tf.linalg.diag(tf.transpose(s)) for s in tf.split(dense, sizes, axis=0))
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    ends = np.cumsum(sizes)
     return tuple(
         dense[:, end - size : end, end - size : end] for size, end in zip(sizes, ends, strict=True)
     )

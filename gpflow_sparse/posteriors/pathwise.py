@@ -20,7 +20,7 @@ from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, KernelDictionar
 from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
 from gpflow_sparse.bases.product import ProductFactors
 from gpflow_sparse.inference.chevron import tail_projections
-from gpflow_sparse.numerics import block_elimination, linalg
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
 
 # Entries of the largest tensor of one block of rows: 16 MiB in float64, and a few such at a time.
@@ -53,14 +53,13 @@ class FunctionDraws(tf.Module):
 
     def __init__(
         self,
-        paths: Sequence[Any],
+        paths: Sequence["Paths"],
         mean_function: MeanFunction | None,
         input_dim: int | None,
         mixing: tf.Tensor | None = None,
     ) -> None:
         """
-        :param paths: draws of latent functions, whose outputs are concatenated; each has a
-            ``dtype`` and is callable from ``[N, D]`` to ``[S, N, P]``.
+        :param paths: draws of latent functions, whose outputs are concatenated.
         :param mean_function: copied; None for zero.
         :param input_dim: D; None where any number is right.
         :param mixing: ``W [P, L]`` that makes P outputs of L latent functions; None for ``I``.
@@ -97,7 +96,27 @@ class FunctionDraws(tf.Module):
         return values + component_checks.require_mean(mean, values[0], self.mean_function)
 
 
-class PriorPaths(tf.Module):
+class Paths(tf.Module):
+    """Functions drawn, without a mean function, called with valid inputs."""
+
+    def __init__(self, dtype: tf.DType, entries_per_row: int) -> None:
+        """
+        :param dtype: float type of X and of the values.
+        :param entries_per_row: entries of the largest intermediate tensor for each row of X.
+        """
+        super().__init__()
+        self.dtype, self.entries_per_row = dtype, entries_per_row
+
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """``[S, N, P]`` at ``X [N, D]``, some rows at a time."""
+        return in_blocks(self.evaluate, X, self.entries_per_row)
+
+    def evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        """Values ``[S, N, P]`` at ``X [N, D]``, computed for all rows at once."""
+        raise NotImplementedError
+
+
+class PriorPaths(Paths):
     r"""
     Functions drawn from a zero-mean prior, one for each of S samples and P outputs:
 
@@ -123,120 +142,93 @@ class PriorPaths(tf.Module):
         :param num_columns: D of the inputs, of which the kernel may read some.
         :raises ValueError: for a kernel without random Fourier features.
         """
-        super().__init__()
-        self.num_cosines = num_features // 2
-        size = (*shape, self.num_cosines)
+        num_cosines = num_features // 2
+        size = (*shape, num_cosines)
+        dtype = next(p.dtype for p in kernel.parameters if p.dtype.is_floating)
+        super().__init__(dtype, math.prod(size))
         drawn = draw_frequencies(kernel, math.prod(size), num_columns, generator)
-        frequencies = np.swapaxes(drawn.reshape(*size, num_columns), -1, -2)  # [S, P, D, F]
-        self.kernel = gpflow.utilities.freeze(kernel)
-        self.shape = shape
-        self.dtype = next(p.dtype for p in kernel.parameters if p.dtype.is_floating)
-        origin = tf.zeros([1, num_columns], self.dtype)
-        variance = self.kernel(origin, full_cov=False)[0]  # the same everywhere
-        self._frequencies = tf.constant(frequencies, dtype=self.dtype)
+        frequencies = np.swapaxes(drawn.reshape(*size, num_columns), -1, -2)
         phases = generator.uniform(0.0, 2.0 * math.pi, size=size)
-        self._phases = tf.constant(phases[..., None, :], dtype=self.dtype)  # [S, P, 1, F]
-        amplitudes = tf.constant(generator.rayleigh(size=size), dtype=self.dtype)  # [S, P, F]
-        self._amplitudes = tf.sqrt(variance / self.num_cosines) * amplitudes
-
-    def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """``[S, N, P]`` at ``X [N, D]``."""
-        return in_blocks(self.evaluate, X, self.numbers_per_row)
-
-    @property
-    def numbers_per_row(self) -> int:
-        """Entries that a row of X takes in the largest intermediate tensor."""
-        return math.prod(self.shape) * self.num_cosines
-
-    @property
-    def cosines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Frequencies ``w [S, P, D, F]``, phases ``b [S, P, F]`` and amplitudes ``[S, P, F]``."""
-        phases = self._phases[:, :, 0]
-        return self._frequencies.numpy(), phases.numpy(), self._amplitudes.numpy()
+        amplitudes = tf.constant(generator.rayleigh(size=size), dtype)
+        self.kernel: Kernel = gpflow.utilities.freeze(kernel)
+        self.shape = shape
+        variance = self.kernel(tf.zeros([1, num_columns], dtype), full_cov=False)[0]  # everywhere
+        self.frequencies = tf.constant(frequencies, dtype)  # [S, P, D, F]
+        self.phases = tf.constant(phases, dtype)  # [S, P, F]
+        self.amplitudes = tf.sqrt(variance / num_cosines) * amplitudes  # [S, P, F]
 
     def evaluate(self, X: tf.Tensor) -> tf.Tensor:
-        """Values ``[S, N, P]`` at ``X [N, D]``, computed for all rows at once."""
-        angles = tf.linalg.matmul(X, self._frequencies) + self._phases  # [S, P, N, F]
-        values = tf.linalg.matvec(tf.cos(angles), self._amplitudes)  # [S, P, N]
+        angles = tf.linalg.matmul(X, self.frequencies) + self.phases[:, :, None]  # [S, P, N, F]
+        values = tf.linalg.matvec(tf.cos(angles), self.amplitudes)  # [S, P, N]
         return tf.linalg.matrix_transpose(values)
 
 
-class PosteriorPaths(tf.Module):
+class PosteriorPaths(Paths):
     """``f_prior(x) + sum_b Kuf_b(x)^T c_b``: draws of a prior, updated by inducing points."""
 
     def __init__(
         self,
-        prior: PriorPaths,
+        prior: "PriorPaths | PosteriorPaths",
         sets: Sequence[InducingPoints],
         coefficients: Sequence[tf.Tensor],
     ) -> None:
         """
+        :param prior: the draws to update, which may have been updated before.
         :param sets: inducing points, by blocks; copied.
-        :param coefficients: ``c_b [S, M_b, P]``; see :func:`condition`.
+        :param coefficients: ``c_b [S, M_b, P]``, or ``[1, M_b, P]`` for all draws.
         """
-        super().__init__()
+        num_inducing = sum(c.shape[1] for c in coefficients)
+        super().__init__(prior.dtype, max(prior.entries_per_row, num_inducing))
         self.prior = prior
+        self.kernel: Kernel = prior.kernel
+        self.shape: tuple[int, int] = prior.shape
         self._sets = tuple(gpflow.utilities.freeze(s) for s in sets)
-        self._coefficients = tuple(stack(c) for c in coefficients)  # [M_b, S P]
+        self._coefficients = tuple(  # [M_b, S P]
+            stack(tf.broadcast_to(c, [self.shape[0], *c.shape[1:]])) for c in coefficients
+        )
 
-    @property
-    def dtype(self) -> tf.DType:
-        """Float type of X and of the values."""
-        return self.prior.dtype
-
-    def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """``[S, N, P]`` at ``X [N, D]``."""
-        num_inducing = sum(c.shape[0] for c in self._coefficients)
-        return in_blocks(self._evaluate, X, max(self.prior.numbers_per_row, num_inducing))
-
-    def with_mean(self, points: InducingPoints, weights: tf.Tensor) -> "PosteriorPaths":
-        """The same draws plus ``Kuf(x)^T weights``, for one more set and ``weights [M, P]``."""
-        S, P = self.prior.shape
-        added = tf.broadcast_to(weights, [S, weights.shape[0], P])
-        coefficients = [unstack(c, self.prior.shape) for c in self._coefficients]
-        return PosteriorPaths(self.prior, [*self._sets, points], [*coefficients, added])
-
-    def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
+    def evaluate(self, X: tf.Tensor) -> tf.Tensor:
         update = tf.add_n(
             [
-                tf.linalg.matmul(Kuf(s, self.prior.kernel, X), c, transpose_a=True)  # [N, S P]
+                tf.linalg.matmul(Kuf(s, self.kernel, X), c, transpose_a=True)  # [N, S P]
                 for s, c in zip(self._sets, self._coefficients, strict=True)
             ]
         )
-        return self.prior.evaluate(X) + unstack(update, self.prior.shape)
+        return self.prior.evaluate(X) + unstack(update, self.shape)
 
 
-def condition(
-    prior: PriorPaths,
-    sets: Sequence[InducingPoints],
-    L: block_elimination.BlockMatrix,
-    q: Sequence[tuple[tf.Tensor, tf.Tensor | None]],
-    jitter: tf.Tensor,
-    generator: np.random.Generator,
-) -> PosteriorPaths:
+class LocalPaths(Paths):
     """
-    Draws of the posterior from draws of the prior; see
-    :class:`FunctionDraws`. In whitened form
+    ``f_prior(x) + sum_(i in I(x)) w_i(x) v_i``: draws of a prior, updated by values v at the
+    inducing points that are neighbors of x. The values are drawn once for each function, so that it
+    is one function wherever it is evaluated; it jumps where the neighbors I(x) change.
 
-        c = L^-T ( m + R xi - L^-1 (f_prior(U) + sqrt(eps) zeta) ),      xi, zeta ~ N(0, I).
-
-    Time O(M^2 S P + M S P num_features D).
-
-    :param sets: inducing points U, by blocks.
-    :param L: factor of their prior covariance, ``jitter`` on its diagonal included.
-    :param q: whitened means ``[M_b, P]`` and factors ``[P, M_b, M_b]``; None for a fixed mean.
+    A point costs O(H^3 + H S P) and the prior's draws.
     """
-    values, targets = [], []
-    for s, (m, R) in zip(sets, q, strict=True):
-        f = prior(tf.convert_to_tensor(s.Z))  # [S, M_b, P]
-        zeta, xi = (tf.constant(generator.normal(size=f.shape), dtype=f.dtype) for _ in range(2))
-        values.append(stack(f + tf.sqrt(jitter) * zeta))
-        drawn = tf.broadcast_to(m, f.shape)
-        targets.append(stack(drawn if R is None else drawn + tf.einsum("pij,sjp->sip", R, xi)))
-    whitened = block_elimination.block_solve(L, values)
-    rhs = [target - w for target, w in zip(targets, whitened, strict=True)]
-    coefficients = block_elimination.block_solve_adjoint(L, rhs)
-    return PosteriorPaths(prior, sets, [unstack(c, prior.shape) for c in coefficients])
+
+    def __init__(
+        self,
+        prior: PriorPaths,
+        values: tf.Tensor,
+        weights: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+        num_neighbors: int,
+    ) -> None:
+        """
+        :param values: v, ``[S, M, P]``.
+        :param weights: from ``X [n, D]`` to the neighbors I(x) of each row, int32 ``[n, H]``, and
+            ``w [n, H, P]`` or ``[n, H, 1]``; must depend on constants only.
+        :param num_neighbors: H.
+        """
+        H, (S, P) = num_neighbors, prior.shape
+        super().__init__(prior.dtype, max(prior.entries_per_row, H * max(H * P, S * P)))
+        self.prior, self.weights = prior, weights
+        self._values = tf.transpose(values, [1, 0, 2])  # [M, S, P]
+
+    def evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        neighbors, w = self.weights(X)
+        values = tf.gather(self._values, neighbors)  # [n, H, S, P]
+        update = tf.reduce_sum(w[:, :, None, :] * values, axis=1)
+        return self.prior.evaluate(X) + tf.transpose(update, [1, 0, 2])
 
 
 def require_points(sets: Sequence[InducingVariables]) -> None:
@@ -254,7 +246,7 @@ def require_points(sets: Sequence[InducingVariables]) -> None:
             )
 
 
-class WeightPaths(tf.Module):
+class WeightPaths(Paths):
     """``A(x)^T w``: draws of a finite sum of basis functions, exact."""
 
     def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
@@ -262,21 +254,12 @@ class WeightPaths(tf.Module):
         :param basis: copied.
         :param weights: ``[S, m, P]``, one for each function of the basis.
         """
-        super().__init__()
-        self.basis = gpflow.utilities.freeze(basis)
-        self.shape = (weights.shape[0], weights.shape[2])
+        S, m, P = weights.shape
+        super().__init__(weights.dtype, max(m, S * P))
+        self.basis, self.shape = gpflow.utilities.freeze(basis), (S, P)
         self._weights = stack(weights)  # [m, S P]
 
-    @property
-    def dtype(self) -> tf.DType:
-        """Float type of X and of the values."""
-        return self._weights.dtype
-
-    def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """``[S, N, P]`` at ``X [N, D]``."""
-        return in_blocks(self._evaluate, X, max(self._weights.shape))
-
-    def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
+    def evaluate(self, X: tf.Tensor) -> tf.Tensor:
         A = self.basis.features(X)
         return unstack(tf.linalg.matmul(A, self._weights, transpose_a=True), self.shape)
 
@@ -291,7 +274,7 @@ class ColumnPaths(WeightPaths):
         return unstack(values, self.shape)
 
 
-class ResidualPaths(tf.Module):
+class ResidualPaths(Paths):
     r"""
     ``A(x)^T w + r(x)`` with ``r ~ GP(0, k - A^T A)`` independent of the weights w.
 
@@ -301,8 +284,8 @@ class ResidualPaths(tf.Module):
 
         r(x) = f_prior(x) - A(x)^T w_0(f_prior).
 
-    As in :class:`FunctionDraws` every draw has frequencies of its
-    own, so mean and covariance are exact for any number of features.
+    As in :class:`FunctionDraws` every draw has frequencies of its own, so mean and covariance are
+    exact for any number of features.
     """
 
     def __init__(
@@ -318,8 +301,6 @@ class ResidualPaths(tf.Module):
         :raises ValueError: for a kernel without random Fourier features, and for a basis whose
             functionals are not known.
         """
-        super().__init__()
-        shape = (weights.shape[0], weights.shape[2])
         columns = basis.input_dim
         if columns is None or not isinstance(basis, GridEigenfunctions | KernelDictionary):
             raise ValueError(
@@ -327,18 +308,16 @@ class ResidualPaths(tf.Module):
                 f"GridEigenfunctions and KernelDictionary; got {type(basis).__name__}. Draw values "
                 "instead: predict_f_samples."
             )
-        self.prior = PriorPaths(basis.kernel, shape, num_features, columns, generator)
-        own = projections(basis, self.prior, generator)
-        self._weights = WeightPaths(basis, weights - tf.cast(own, weights.dtype))
+        shape = (weights.shape[0], weights.shape[2])
+        prior = PriorPaths(basis.kernel, shape, num_features, columns, generator)
+        own = projections(basis, prior, generator)
+        parts = prior, WeightPaths(basis, weights - tf.cast(own, weights.dtype))
+        super().__init__(prior.dtype, max(part.entries_per_row for part in parts))
+        self._parts = parts
 
-    @property
-    def dtype(self) -> tf.DType:
-        """Float type of X and of the values."""
-        return self.prior.dtype
-
-    def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """``[S, N, P]`` at ``X [N, D]``."""
-        return self.prior(X) + self._weights(X)
+    def evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        prior, weights = self._parts
+        return prior.evaluate(X) + weights.evaluate(X)
 
 
 def projections(
@@ -357,14 +336,15 @@ def projections(
     if isinstance(basis, KernelDictionary):
         values = prior(tf.convert_to_tensor(basis.centers))  # [S, M, P]
         jitter = linalg.jitter(basis.kernel(basis.centers, full_cov=False))
-        zeta = tf.constant(generator.normal(size=values.shape), dtype=values.dtype)
+        zeta = standard_normal(generator, values.shape, values.dtype)
         (L,) = basis.precompute()
         values = values + tf.sqrt(jitter) * zeta
         return tf.linalg.triangular_solve(tf.broadcast_to(L, [values.shape[0], *L.shape]), values)
     factors = ProductFactors(basis.kernel, len(basis.grid))
     tables = [table.numpy() for table in basis.precompute()]
     indices, scale = basis.indices.numpy(), 1.0 / np.sqrt(factors.variance().numpy())
-    frequencies, phases, amplitudes = prior.cosines
+    cosines = prior.frequencies, prior.phases, prior.amplitudes
+    frequencies, phases, amplitudes = (part.numpy() for part in cosines)
     S, P = prior.shape
     found = np.empty((S, basis.num_basis, P))
     for s, p in np.ndindex(S, P):  # O(m F) memory
@@ -377,9 +357,10 @@ def projections(
     return tf.constant(found)
 
 
-def require_arguments(num_samples: Any, num_features: Any, seed: Any) -> np.random.Generator:
+def make_generator(num_samples: Any, num_features: Any, seed: int | None) -> np.random.Generator:
     """
-    The generator of ``sample_functions``, whose arguments these are.
+    The generator of ``sample_functions``, whose arguments these are; without a seed it is seeded by
+    TensorFlow's global generator, so that ``tf.random.set_seed`` decides.
 
     :raises ValueError: for invalid arguments, and inside ``tf.function``.
     """
@@ -389,20 +370,32 @@ def require_arguments(num_samples: Any, num_features: Any, seed: Any) -> np.rand
         raise ValueError(
             "sample_functions must be called outside of tf.function; call what it returns inside."
         )
-    return make_generator(seed)
-
-
-def make_generator(seed: int | None) -> np.random.Generator:
-    """
-    NumPy's generator with that seed; for None one seeded by TensorFlow's global generator, so that
-    ``tf.random.set_seed`` decides.
-
-    :raises ValueError: for an invalid seed.
-    """
     if seed is not None:
         return np.random.default_rng(checks.require_seed(seed))
     fresh = tf.random.uniform([4], maxval=2**31 - 1, dtype=tf.int32)
     return np.random.default_rng(fresh.numpy())
+
+
+def standard_normal(
+    generator: np.random.Generator, shape: Sequence[int], dtype: tf.DType
+) -> tf.Tensor:
+    """Independent standard normal numbers."""
+    return tf.constant(generator.normal(size=tuple(shape)), dtype)
+
+
+def draw_gaussian(
+    mean: tf.Tensor, factor: tf.Tensor | None, num_samples: int, generator: np.random.Generator
+) -> tf.Tensor:
+    """
+    Draws ``[S, M, P]`` of independent Gaussian columns.
+
+    :param mean: ``[M, P]``.
+    :param factor: lower factors of the covariances, ``[P, M, M]``; None for zero.
+    """
+    shape = (num_samples, *mean.shape)
+    if factor is None:
+        return tf.broadcast_to(mean, shape)
+    return mean + tf.einsum("pij,sjp->sip", factor, standard_normal(generator, shape, mean.dtype))
 
 
 def in_blocks(

@@ -1,6 +1,5 @@
 """Posterior given one Gaussian site for each inducing variable, for each row those nearby."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -8,15 +7,14 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
+from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import SparsePosterior, spread_outputs
-from gpflow_sparse.posteriors.local_paths import LocalPaths, standard_normal
-from gpflow_sparse.posteriors.neighbor import marginals_in_blocks
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
+from gpflow_sparse.posteriors.neighbor import moments_in_blocks
+from gpflow_sparse.posteriors.pathwise import LocalPaths, Paths, PriorPaths, standard_normal
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -52,7 +50,6 @@ class SitePosterior(SparsePosterior):
         :raises ValueError: for shapes that do not fit the points, or negative precisions.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self._refuse_multioutput()
         if not isinstance(inducing_variable, NeighborInducingPoints):
             raise ValueError(
                 "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
@@ -69,10 +66,6 @@ class SitePosterior(SparsePosterior):
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
-    @property
-    def input_dim(self) -> int | None:
-        return self.X_data.Z.shape[1]
-
     @public_method()
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """
@@ -84,7 +77,7 @@ class SitePosterior(SparsePosterior):
             raise ValueError("prior_kl needs X: every row has neighbors of its own.")
         return self.marginals_and_kl(X)[2]
 
-    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
         neighbors = self.X_data.neighbors(X, self.kernel)
         K, k, diagonal = local_covariances(self.kernel, X, tf.gather(self.X_data.Z, neighbors))
         roots, L, alpha = self._solve(K, neighbors)
@@ -108,9 +101,9 @@ class SitePosterior(SparsePosterior):
         solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
         return roots, L, roots * solved
 
-    def _draw_functions(
+    def _draw_paths(
         self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
+    ) -> Paths:
         """
         ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
         of the noise of every site for each function. Moments are those of ``predict_f`` without
@@ -133,42 +126,35 @@ class SitePosterior(SparsePosterior):
             solved = tf.linalg.cholesky_solve(_factor(K, roots), right)[..., 0]
             return neighbors, tf.linalg.matrix_transpose(solved)
 
-        paths = LocalPaths(prior, values, weights, points)
-        return FunctionDraws([paths], self.mean_function, self.input_dim)
+        return LocalPaths(prior, values, weights, points.num_neighbors)
 
-    def _conditional(
-        self, cache: Sequence[tf.Tensor] | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        if full_cov:
-            mean, cov = self._jointly(X)
-            return mean, spread_outputs(cov, True) if full_output_cov else cov
+    def _tensors(self) -> list[tf.Tensor]:
+        """Sites are fixed; everything else depends on the row."""
+        return [self.targets]
 
-        def moments(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        def moments(X: tf.Tensor) -> Moments:
             neighbors = self.X_data.neighbors(X, self.kernel)
             Z = tf.gather(self.X_data.Z, neighbors)
             K, k, diagonal = local_covariances(self.kernel, X, Z)
             return _moments(k, diagonal, *self._solve(K, neighbors))
 
         size = self.X_data.num_neighbors**2 * self.targets.shape[1]
-        return marginals_in_blocks(moments, X, size, full_output_cov)
+        return moments_in_blocks(moments, X, size)
 
-    def _jointly(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Joint moments, given the union of the rows' neighbors."""
-        if X.shape.rank != 2:
-            raise ValueError(
-                f"Xnew must be a matrix [N, D] with full_cov=True, got shape {tuple(X.shape)}."
-            )
-        active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
-        Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), active)
-        roots, L, alpha = self._solve(covariance(self.kernel, Z)[None], active[None])
-        cross = covariance(self.kernel, Z, X)  # [m, n]
-        half = linalg.solve_triangular(L[0], roots[0][:, :, None] * cross)  # [P, m, n]
-        cov = self.kernel(X) - tf.linalg.matmul(half, half, transpose_a=True)
-        return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        """One joint distribution for each batch of rows, over the union of their neighbors."""
 
-    def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        """Sites are fixed; everything else depends on the row."""
-        return (PrecomputedValue(self.targets, (False, False)),)
+        def moments(X: tf.Tensor) -> Moments:
+            active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
+            Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), active)
+            roots, L, alpha = self._solve(covariance(self.kernel, Z)[None], active[None])
+            cross = covariance(self.kernel, Z, X)  # [m, n]
+            half = linalg.solve_triangular(L[0], roots[0][:, :, None] * cross)  # [P, m, n]
+            cov = self.kernel(X) - tf.linalg.matmul(half, half, transpose_a=True)
+            return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
+
+        return by_batches(moments, X)
 
 
 def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
@@ -180,7 +166,7 @@ def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
 
 def _moments(
     k: tf.Tensor, diagonal: tf.Tensor, roots: tf.Tensor, L: tf.Tensor, alpha: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> Moments:
     """Mean and variance of f, ``[n, P]`` each."""
     mean = tf.linalg.matvec(alpha, k)
     half = linalg.solve_triangular(L, (roots * k[:, None])[..., None])

@@ -9,8 +9,7 @@ from scipy.special import logsumexp
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.inference import collapsed, quadrature, rotation, sampling, type_one
 from gpflow_sparse.posteriors import pathwise as draws
-from gpflow_sparse.posteriors.components import RotatedComponents, WeightedComponents
-from gpflow_sparse.posteriors.mixture import MixturePosterior
+from gpflow_sparse.posteriors.mixture import MixturePosterior, RotatedComponents, WeightedComponents
 from tests.inference.test_type_one import weights_and_noise
 from tests.oracles import grief_type_one as oracle
 
