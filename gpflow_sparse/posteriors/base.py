@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, cast
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
@@ -14,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
 
 from gpflow_sparse.inference.blocks import Block, joint, marginals
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, make_generator
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -119,7 +118,7 @@ class SparsePosterior(AbstractPosterior):
 
         :param cache: an up-to-date cache; None computes everything from the current parameters.
         """
-        mean, cov = self._conditional(cache, X, full_cov, full_output_cov)
+        mean, cov = self._conditional_with_precompute(cache, X, full_cov, full_output_cov)
         return self._add_mean_function(X, mean), cov
 
     @public_method("the prediction", prediction=True)
@@ -187,20 +186,15 @@ class SparsePosterior(AbstractPosterior):
             basis; inside ``tf.function``, where only calls of the result belong; for parameters
             that are not finite.
         """
-        generator = make_generator(num_samples, num_features, seed)
+        sampler = Sampler.make(num_samples, num_features, seed)
         component_checks.require_sound(self)
-        return self._draw_functions(num_samples, num_features, generator)
+        return self._draw_functions(sampler)
 
-    def _draw_functions(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
+    def _draw_functions(self, sampler: Sampler) -> FunctionDraws:
         """:meth:`sample_functions` with valid arguments."""
-        paths = self._draw_paths(num_samples, num_features, generator)
-        return FunctionDraws([paths], self.mean_function, self.input_dim)
+        return FunctionDraws([self._draw_paths(sampler)], self.mean_function, self.input_dim)
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """The functions without the mean function."""
         raise ValueError(f"{type(self).__name__} does not draw functions; use predict_f_samples.")
 
@@ -216,19 +210,6 @@ class SparsePosterior(AbstractPosterior):
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         return tuple(PrecomputedValue(t, (False,) * t.shape.rank) for t in self._tensors())
 
-    def _conditional(
-        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
-    ) -> Moments:
-        """:meth:`predict_from` without the mean function."""
-        if full_cov:
-            mean, cov = self._joint(cache, X)
-        else:
-            mean, cov = by_rows(partial(self._marginals, cache), X)
-        return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
-
-    def _conditional_fused(self, *arguments: Any, **options: Any) -> Moments:
-        return self._conditional_with_precompute(None, *arguments, **options)
-
     def _conditional_with_precompute(
         self,
         cache: Cache | None,
@@ -236,7 +217,15 @@ class SparsePosterior(AbstractPosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> Moments:
-        return self._conditional(cache, Xnew, full_cov, full_output_cov)
+        """:meth:`predict_from` without the mean function."""
+        if full_cov:
+            mean, cov = self._joint(cache, Xnew)
+        else:
+            mean, cov = by_rows(partial(self._marginals, cache), Xnew)
+        return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
+
+    def _conditional_fused(self, *arguments: Any, **options: Any) -> Moments:
+        return self._conditional_with_precompute(None, *arguments, **options)
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """Mean and variance at each row of ``X [n, D]``, ``[n, P]`` each."""

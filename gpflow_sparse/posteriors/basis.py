@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 from gpflow.posteriors import get_posterior_class
 
 from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
-from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.posteriors.base import Cache, SparsePosterior, Terms
-from gpflow_sparse.posteriors.pathwise import Paths, ResidualPaths, WeightPaths, draw_gaussian
+from gpflow_sparse.posteriors.base import Cache, SparsePosterior
+from gpflow_sparse.posteriors.pathwise import Paths, ResidualPaths, Sampler, WeightPaths
 
 
 class BasisPosterior(SparsePosterior):
@@ -32,12 +31,6 @@ class BasisPosterior(SparsePosterior):
         """KL of the weights; X is not used."""
         return kl_from_standard_normal(*self._q())
 
-    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
-        block = Block(self.X_data.basis.features(X), *self._q())  # q is read once for both terms
-        mean, var = marginals(self._prior_variances(X, [block]), [block])
-        kl = kl_from_standard_normal(block.q_mu, block.q_sqrt)
-        return self._add_mean_function(X, mean), var, kl
-
     @property
     def block_sizes(self) -> tuple[int, ...]:
         return (int(self.X_data.basis.num_basis),)
@@ -52,9 +45,7 @@ class BasisPosterior(SparsePosterior):
         q = [value for value in self._q() if value is not None]
         return [*q, *self.X_data.basis.precompute()]
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """Draws of the weights, and of the residual process, if that is part of f."""
         basis = self.X_data.basis
         if isinstance(self.kernel, Filled):
@@ -62,12 +53,12 @@ class BasisPosterior(SparsePosterior):
                 "functions cannot be drawn with prior_deficit: kernels.Filled adds noise that is "
                 "independent at every input, which no function has. Draw values: predict_f_samples."
             )
-        weights = draw_gaussian(*self._q(), num_samples, generator)
+        weights = sampler.gaussian(*self._q())
         if isinstance(self.kernel, Basis):
             return WeightPaths(basis, weights)
         if isinstance(basis, ReweightedBasis):
             basis, weights = basis.basis, basis.unweighted(weights)
-        return ResidualPaths(basis, weights, num_features, generator)
+        return ResidualPaths(basis, weights, sampler)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
@@ -90,6 +81,6 @@ class BasisPosterior(SparsePosterior):
         return q_mu, tf.linalg.diag(tf.transpose(q_sqrt)) if q_sqrt.shape.rank == 2 else q_sqrt
 
 
-@get_posterior_class.register(Kernel, BasisFeatures)
-def _basis_posterior(kernel: Kernel, inducing_variable: BasisFeatures) -> type[BasisPosterior]:
-    return BasisPosterior
+get_posterior_class.register(Kernel, BasisFeatures)(
+    lambda kernel, inducing_variable: BasisPosterior
+)

@@ -12,7 +12,7 @@ from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior, moments_in_blocks, point_blocks
-from gpflow_sparse.posteriors.pathwise import Paths
+from gpflow_sparse.posteriors.pathwise import Paths, Sampler
 from gpflow_sparse.validation import checks
 
 
@@ -72,11 +72,9 @@ class CellPosterior(SparsePosterior):
             alphas.append(tf.linalg.matmul(self._inverse(cells, neighbors), means))
         return [tf.concat(lists, axis=0), tf.concat(alphas, axis=0)]
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """Draws of the posterior that it was made from, with the neighbors of the row's cell."""
-        return self._posterior._draw_paths(num_samples, num_features, generator, _of_cell)
+        return self._posterior._draw_paths(sampler, _of_cell)
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         raise ValueError(

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType
@@ -14,7 +13,7 @@ from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.numerics import linalg, streaming
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
-from gpflow_sparse.posteriors.pathwise import ColumnPaths, Paths, standard_normal
+from gpflow_sparse.posteriors.pathwise import ColumnPaths, Paths, Sampler
 
 # Training inputs in a block.
 _BLOCK_ROWS = 2048
@@ -119,9 +118,7 @@ class ChevronPosterior(SparsePosterior):
         prior, noise = kernel(X, full_cov=False), tf.convert_to_tensor(noise)
         return (noise * tf.square(prior) / (sums + noise * prior))[:, None]
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """Exact draws of the weights; ``num_features`` is not used."""
         if self._augmentation is not None:
             raise ValueError(
@@ -129,8 +126,8 @@ class ChevronPosterior(SparsePosterior):
                 "build the model without it, or draw values: predict_f_samples(full_cov=False)."
             )
         head, tail = self._parts(None)
-        shapes = [(num_samples, *part.mu.shape) for part in (head, tail)]
-        shared, own = (standard_normal(generator, shape, head.mu.dtype) for shape in shapes)
+        shapes = [(sampler.num_samples, *part.mu.shape) for part in (head, tail)]
+        shared, own = (sampler.normal(shape, head.mu.dtype) for shape in shapes)
         spread = tf.exp(tail.log_c) * own
         if tail.D is not None:
             spread = spread + tf.einsum("tlh,shl->stl", tail.D, shared)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingPoints
@@ -20,7 +19,7 @@ from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, margi
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
-from gpflow_sparse.posteriors.pathwise import Paths, PosteriorPaths, require_points
+from gpflow_sparse.posteriors.pathwise import Paths, PosteriorPaths, Sampler, require_points
 
 
 class DecoupledPosterior(SparsePosterior):
@@ -97,12 +96,12 @@ class DecoupledPosterior(SparsePosterior):
         inverse_factor, q_mu, q_sqrt, _ = cache
         return [Block(tf.linalg.matmul(inverse_factor, F), q_mu, q_sqrt)]
 
-    def _conditional(
-        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    def _conditional_with_precompute(
+        self, cache: Cache | None, Xnew: tf.Tensor, *flags: Any, **options: Any
     ) -> Moments:
-        mean, cov = super()._conditional(cache, X, full_cov, full_output_cov)
+        mean, cov = super()._conditional_with_precompute(cache, Xnew, *flags, **options)
         alpha = self._alpha if cache is None else cache[-1]
-        extra = self._extra_mean(tf.reshape(X, [-1, X.shape[-1]]), alpha)
+        extra = self._extra_mean(tf.reshape(Xnew, [-1, Xnew.shape[-1]]), alpha)
         return mean + tf.reshape(extra, tf.shape(mean)), cov
 
     def _tensors(self) -> list[tf.Tensor]:
@@ -110,15 +109,13 @@ class DecoupledPosterior(SparsePosterior):
         alpha = tf.convert_to_tensor(self._alpha)
         return [*self._block(tf.eye(self.X_data.sizes[0], dtype=alpha.dtype)), alpha]
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         require_points([self._orthogonal_set])
         _, q_mu, q_sqrt = self._block(self._no_columns())
         base = OrthogonalPosterior(
             self.kernel, self._base.X_data, (q_mu,), (q_sqrt,), jitter=self.jitter
         )
-        paths = base._draw_paths(num_samples, num_features, generator)
+        paths = base._draw_paths(sampler)
         return PosteriorPaths(
             paths, [self._orthogonal_set], [tf.convert_to_tensor(self._alpha)[None]]
         )

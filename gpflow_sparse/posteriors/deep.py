@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
@@ -21,7 +20,7 @@ from gpflow_sparse.posteriors.base import (
     split_rows,
 )
 from gpflow_sparse.posteriors.layer import LayerPosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -114,8 +113,8 @@ class DeepPosterior(SparsePosterior):
     @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
         def predict(X: tf.Tensor) -> Moments:
-            rows, mean, var = self._sampled(X)
-            return self._mixed_by_row(*likelihood.predict_mean_and_var(rows, mean, var))
+            rows = tf.repeat(X, self.num_samples, axis=0)
+            return self._mixed_by_row(*likelihood.predict_mean_and_var(rows, *self._sampled(X)))
 
         return by_rows(predict, Xnew)
 
@@ -124,12 +123,11 @@ class DeepPosterior(SparsePosterior):
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
         latents = self.layers[-1].num_outputs
-        X, Y = checks.require_data(data, likelihood=likelihood, num_latent_gps=latents)
-        X, mean, var = self._sampled(X)
-        Y = tf.repeat(Y, self.num_samples, axis=0)
-        each = self._by_sample(likelihood.predict_log_density(X, mean, var, Y))  # [N, S]
+        data = checks.require_data(data, likelihood=likelihood, num_latent_gps=latents)
+        X, Y = (tf.repeat(part, self.num_samples, axis=0) for part in data)
+        each = likelihood.predict_log_density(X, *self._sampled(data[0]), Y)
         count = tf.constant(self.num_samples, each.dtype)
-        return tf.reduce_logsumexp(each, axis=1) - tf.math.log(count)
+        return tf.reduce_logsumexp(self._by_sample(each), axis=1) - tf.math.log(count)
 
     def draw(self, X: tf.Tensor, num_samples: int, full_cov: bool) -> tf.Tensor:
         """
@@ -138,31 +136,31 @@ class DeepPosterior(SparsePosterior):
         :param X: ``[N, D]``.
         :param full_cov: jointly over all rows, O(N^3) in every layer.
         """
-        caches = self._caches(self.cache)
-        last = self.layers[-1]
+        caches, last = self._caches(self.cache), self.layers[-1]
         if full_cov:
             shapes = [[num_samples, *tail] for tail in self._joint_shapes(X)]
             noise = [random_draws.normal(shape, X.dtype) for shape in shapes]
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S or 1, N, D_L]
             eps = random_draws.normal([num_samples, tf.shape(X)[0], last.num_outputs], X.dtype)
             return last.draw_together(caches[-1], inputs, eps)
-        inputs = self._propagate(caches[:-1], X, self.noise(X, num_samples))
-        mean, var = last.posterior.predict_from(caches[-1], inputs)
-        mean, var = (tf.reshape(m, [tf.shape(X)[0], -1, m.shape[-1]]) for m in (mean, var))
+        moments = self._last_layer(caches, X, self.noise(X, num_samples))
+        mean, var = (tf.reshape(m, [tf.shape(X)[0], -1, m.shape[-1]]) for m in moments)
         shape = [tf.shape(X)[0], num_samples, mean.shape[-1]]
         drawn = mean + root(var) * random_draws.normal(shape, mean.dtype)
         return tf.transpose(drawn, [1, 0, 2])
 
-    def _conditional(
-        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    def _conditional_with_precompute(
+        self,
+        cache: Cache | None,
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
     ) -> Moments:
         caches, last = self._caches(cache), self.layers[-1].posterior
 
         def marginals(X: tf.Tensor) -> Moments:
-            inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
-            return self._mixed_by_row(
-                *last.predict_from(caches[-1], inputs, False, full_output_cov)
-            )
+            noise = self.frozen_noise(X, self.num_samples)
+            return self._mixed_by_row(*self._last_layer(caches, X, noise, full_output_cov))
 
         def joint(X: tf.Tensor) -> Moments:
             shapes = [[self.num_samples, *tail] for tail in self._joint_shapes(X)]
@@ -170,7 +168,7 @@ class DeepPosterior(SparsePosterior):
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S, N, D_L]
             return _mixed(*last.predict_from(caches[-1], inputs, True, full_output_cov), 0)
 
-        return by_batches(joint, X) if full_cov else by_rows(marginals, X)
+        return by_batches(joint, Xnew) if full_cov else by_rows(marginals, Xnew)
 
     def _tensors(self) -> list[tf.Tensor]:
         """The caches of all layers, one after the other."""
@@ -203,12 +201,22 @@ class DeepPosterior(SparsePosterior):
             H = layer.draw_together(cache, H, eps)
         return H
 
-    def _sampled(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """X, mean and variance of the last layer ``[N S, .]`` at ``X [N, D]``, from the cache."""
-        caches = self._caches(self.cache)
-        inputs = self._propagate(caches[:-1], X, self.frozen_noise(X, self.num_samples))
-        moments = self.layers[-1].posterior.predict_from(caches[-1], inputs)
-        return tf.repeat(X, self.num_samples, axis=0), *moments
+    def _last_layer(
+        self,
+        caches: Sequence[Cache],
+        X: tf.Tensor,
+        noise: Sequence[tf.Tensor],
+        full_output_cov: bool = False,
+    ) -> Moments:
+        """Moments of the last layer ``[N S, ...]`` given draws of the hidden layers."""
+        inputs = self._propagate(caches[:-1], X, noise)
+        last = self.layers[-1].posterior
+        return last.predict_from(caches[-1], inputs, full_output_cov=full_output_cov)
+
+    def _sampled(self, X: tf.Tensor) -> Moments:
+        """Mean and variance of the last layer ``[N S, P]`` at ``X [N, D]``, from the cache."""
+        noise = self.frozen_noise(X, self.num_samples)
+        return self._last_layer(self._caches(self.cache), X, noise)
 
     def _by_sample(self, value: tf.Tensor) -> tf.Tensor:
         """``[N, S, ...]`` of ``[N S, ...]``."""
@@ -230,13 +238,12 @@ class DeepPosterior(SparsePosterior):
         )
         return tf.cast(drawn, dtype)
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """One function of every layer for each draw, S times the time of one."""
+        one = sampler._replace(num_samples=1)
         chains = [
-            [layer.posterior._draw_functions(1, num_features, generator) for layer in self.layers]
-            for _ in range(num_samples)
+            [layer.posterior._draw_functions(one) for layer in self.layers]
+            for _ in range(sampler.num_samples)
         ]
         return ComposedPaths(self.layers, chains)
 

@@ -19,9 +19,9 @@ from gpflow_sparse.posteriors.pathwise import (
     FunctionDraws,
     Paths,
     ResidualPaths,
+    Sampler,
     WeightPaths,
     in_blocks,
-    make_generator,
     stack,
     unstack,
 )
@@ -294,13 +294,13 @@ class MixturePosterior(tf.Module):
         :raises ValueError: for invalid arguments, inside ``tf.function``, and with a residual for
             kernels without random Fourier features.
         """
-        generator = make_generator(num_samples, num_features, seed)
+        sampler = Sampler.make(num_samples, num_features, seed)
         shares = np.exp(self.log_weights.numpy())
-        chosen = generator.choice(len(shares), size=num_samples, p=shares / shares.sum())
-        weights = tf.cast(self._components.draw(chosen, generator), self.basis.dtype)
+        chosen = sampler.generator.choice(len(shares), size=num_samples, p=shares / shares.sum())
+        weights = tf.cast(self._components.draw(chosen, sampler.generator), self.basis.dtype)
         paths: Paths = WeightPaths(self.basis, weights)
         if self.residual:
-            paths = ResidualPaths(self.basis, weights, num_features, generator)
+            paths = ResidualPaths(self.basis, weights, sampler)
         return FunctionDraws([paths], self.mean_function, self.basis.input_dim)
 
     def _predict(self, Xnew: Any, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

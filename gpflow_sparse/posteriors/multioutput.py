@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from gpflow.kernels import (
     Kernel,
@@ -23,7 +22,7 @@ from gpflow_sparse.posteriors.base import (
     spread_outputs,
 )
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, Sampler
 
 
 class MultioutputPosterior(SparsePosterior):
@@ -71,22 +70,24 @@ class MultioutputPosterior(SparsePosterior):
         mean, var = mixed(self.kernel, [term[:2] for term in terms], False, False)
         return self._add_mean_function(X, mean), var, tf.add_n([kl for _, _, kl in terms])
 
-    def _conditional(
-        self, cache: Cache | None, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    def _conditional_with_precompute(
+        self,
+        cache: Cache | None,
+        Xnew: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
     ) -> Moments:
         parts = self._parts_with(cache)
-        moments = [part._conditional(own, X, full_cov, False) for part, own in parts]
+        moments = [part._conditional_with_precompute(own, Xnew, full_cov) for part, own in parts]
         return mixed(self.kernel, moments, full_cov, full_output_cov)
 
     def _tensors(self) -> list[tf.Tensor]:
         """The caches of all parts, one after the other."""
         return [tensor for part in self._parts() for tensor in part._tensors()]
 
-    def _draw_functions(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> FunctionDraws:
+    def _draw_functions(self, sampler: Sampler) -> FunctionDraws:
         """Draws of all latent functions, with the matrix that mixes them."""
-        paths = [p._draw_paths(num_samples, num_features, generator) for p in self._parts()]
+        paths = [part._draw_paths(sampler) for part in self._parts()]
         W = self.kernel.W if isinstance(self.kernel, LinearCoregionalization) else None
         return FunctionDraws(paths, self.mean_function, self.input_dim, mixing=W)
 
@@ -194,8 +195,6 @@ def _take(value: Any, columns: slice, *, is_mean: bool) -> Any:
     return tensor[:, columns] if is_mean or tensor.shape.rank == 2 else tensor[columns]
 
 
-@get_posterior_class.register(MultioutputKernel, OrthogonalInducingVariables)
-def _multioutput_posterior(
-    kernel: MultioutputKernel, inducing_variable: OrthogonalInducingVariables
-) -> type[MultioutputPosterior]:
-    return MultioutputPosterior
+get_posterior_class.register(MultioutputKernel, OrthogonalInducingVariables)(
+    lambda kernel, inducing_variable: MultioutputPosterior
+)

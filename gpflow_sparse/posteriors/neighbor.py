@@ -20,8 +20,8 @@ from gpflow_sparse.posteriors.pathwise import (
     LocalPaths,
     Paths,
     PriorPaths,
+    Sampler,
     in_blocks,
-    standard_normal,
 )
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -180,9 +180,7 @@ class NeighborPosterior(SparsePosterior):
 
     def _draw_paths(
         self,
-        num_samples: int,
-        num_features: int,
-        generator: np.random.Generator,
+        sampler: Sampler,
         find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
     ) -> Paths:
         """
@@ -193,10 +191,9 @@ class NeighborPosterior(SparsePosterior):
         :param find: as of :meth:`_marginals`.
         """
         q, points = self._q, gpflow.utilities.freeze(self.X_data)
-        u = _draw_inducing(q, num_samples, generator)
-        zeta = standard_normal(generator, u.shape, u.dtype)
-        shape = (num_samples, int(q.mean.shape[1]))
-        paths = PriorPaths(self.kernel, shape, num_features, int(points.Z.shape[1]), generator)
+        u = _draw_inducing(q, sampler)
+        zeta = sampler.normal(u.shape, u.dtype)
+        paths = PriorPaths(self.kernel, q.mean.shape[1], points.Z.shape[1], sampler)
         prior = NeighborPrior(paths.kernel, points.Z, self.jitter)
         values = u - paths(prior.Z) - tf.sqrt(prior.nugget) * zeta
 
@@ -258,14 +255,14 @@ def moments_in_blocks(
     return mean, var
 
 
-def _draw_inducing(q: GaussianRows, num_samples: int, generator: np.random.Generator) -> tf.Tensor:
+def _draw_inducing(q: GaussianRows, sampler: Sampler) -> tf.Tensor:
     """Draws of u from q, ``[S, M, P]``; O(S M P R)."""
-    M, P = q.mean.shape
-    u = tf.broadcast_to(q.mean, [num_samples, M, P])
+    S, (M, P) = sampler.num_samples, q.mean.shape
+    u = tf.broadcast_to(q.mean, [S, M, P])
     if q.scales is not None:
-        u = u + q.scales * standard_normal(generator, (num_samples, M, P), u.dtype)
+        u = u + q.scales * sampler.normal((S, M, P), u.dtype)
     if q.factors is not None:
-        xi = standard_normal(generator, (num_samples, P, q.factors.shape[2]), u.dtype)
+        xi = sampler.normal((S, P, q.factors.shape[2]), u.dtype)
         u = u + tf.einsum("mpr,spr->smp", q.factors, xi)
     return u
 
@@ -298,15 +295,11 @@ def require_not_whitened(whiten: Any) -> None:
         )
 
 
-@get_posterior_class.register(Kernel, NeighborInducingPoints)
-def _neighbor_posterior(
-    kernel: Kernel, inducing_variable: NeighborInducingPoints
-) -> type[NeighborPosterior]:
-    return NeighborPosterior
+get_posterior_class.register(Kernel, NeighborInducingPoints)(
+    lambda kernel, inducing_variable: NeighborPosterior
+)
 
 
-@get_posterior_class.register(MultioutputKernel, NeighborInducingPoints)
-def _multioutput_neighbor_posterior(
-    kernel: MultioutputKernel, inducing_variable: NeighborInducingPoints
-) -> Any:
-    return partial(MultioutputPosterior, part=NeighborPosterior)
+get_posterior_class.register(MultioutputKernel, NeighborInducingPoints)(
+    lambda kernel, inducing_variable: partial(MultioutputPosterior, part=NeighborPosterior)
+)

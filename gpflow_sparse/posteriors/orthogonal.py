@@ -22,10 +22,9 @@ from gpflow_sparse.posteriors.pathwise import (
     Paths,
     PosteriorPaths,
     PriorPaths,
-    draw_gaussian,
+    Sampler,
     require_points,
     stack,
-    standard_normal,
     unstack,
 )
 
@@ -155,9 +154,7 @@ class OrthogonalPosterior(SparsePosterior):
         """``Luu, Lvv, ...``: the un-whitened ``q_sqrt`` at which q is the prior."""
         return [row[-1] for row in self._factor()]
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         In whitened form, with ``xi, zeta ~ N(0, I)``,
 
@@ -167,18 +164,17 @@ class OrthogonalPosterior(SparsePosterior):
         require_points(sets)
         L, U = self._factor(), [tf.convert_to_tensor(s.Z) for s in sets]
         q = self._q() if self.whiten else self._whitened(L, self._q())
-        shape = (num_samples, q[0][0].shape[1])
-        prior = PriorPaths(self.kernel, shape, num_features, U[0].shape[1], generator)
+        prior = PriorPaths(self.kernel, q[0][0].shape[1], U[0].shape[1], sampler)
         eps = linalg.jitter(self.kernel(tf.concat(U, axis=0), full_cov=False), self.jitter)
         values, drawn = [], []
         for points, (m, R) in zip(U, q, strict=True):
             f = prior(points)  # [S, M_b, P]
-            values.append(stack(f + tf.sqrt(eps) * standard_normal(generator, f.shape, f.dtype)))
-            drawn.append(stack(draw_gaussian(m, R, num_samples, generator)))
+            values.append(stack(f + tf.sqrt(eps) * sampler.normal(f.shape, f.dtype)))
+            drawn.append(stack(sampler.gaussian(m, R)))
         whitened = block_elimination.block_solve(L, values)
         errors = [v - w for v, w in zip(drawn, whitened, strict=True)]
         coefficients = block_elimination.block_solve_adjoint(L, errors)
-        return PosteriorPaths(prior, sets, [unstack(c, shape) for c in coefficients])
+        return PosteriorPaths(prior, sets, [unstack(c, prior.shape) for c in coefficients])
 
     def _names(self) -> list[str]:
         """Names of the diagonal blocks in error messages."""
@@ -248,8 +244,6 @@ def _split_sqrt(q_sqrt: tf.Tensor | None, sizes: Sequence[int]) -> tuple[tf.Tens
     )
 
 
-@get_posterior_class.register(Kernel, OrthogonalInducingVariables)
-def _orthogonal_posterior(
-    kernel: Kernel, inducing_variable: OrthogonalInducingVariables
-) -> type[OrthogonalPosterior]:
-    return OrthogonalPosterior
+get_posterior_class.register(Kernel, OrthogonalInducingVariables)(
+    lambda kernel, inducing_variable: OrthogonalPosterior
+)

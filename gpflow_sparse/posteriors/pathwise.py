@@ -6,7 +6,7 @@ arXiv:2002.09309), with one departure, which :class:`FunctionDraws` explains.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -96,6 +96,52 @@ class FunctionDraws(tf.Module):
         return values + component_checks.require_mean(mean, values[0], self.mean_function)
 
 
+class Sampler(NamedTuple):
+    """Arguments of ``sample_functions``, and the draws that functions are made of."""
+
+    num_samples: int
+    num_features: int
+    generator: np.random.Generator
+
+    @classmethod
+    def make(cls, num_samples: Any, num_features: Any, seed: int | None) -> "Sampler":
+        """
+        Validate the arguments. Without a seed the generator is seeded by TensorFlow's global one,
+        so that ``tf.random.set_seed`` decides.
+
+        :raises ValueError: for invalid arguments, and inside ``tf.function``.
+        """
+        checks.require_count(num_samples, "num_samples")
+        require_num_features(num_features)
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "sample_functions must be called outside of tf.function; call what it returns "
+                "inside."
+            )
+        if seed is not None:
+            generator = np.random.default_rng(checks.require_seed(seed))
+        else:
+            fresh = tf.random.uniform([4], maxval=2**31 - 1, dtype=tf.int32)
+            generator = np.random.default_rng(fresh.numpy())
+        return cls(num_samples, num_features, generator)
+
+    def normal(self, shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
+        """Independent standard normal numbers."""
+        return tf.constant(self.generator.normal(size=tuple(shape)), dtype)
+
+    def gaussian(self, mean: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:
+        """
+        Draws ``[S, M, P]`` of independent Gaussian columns.
+
+        :param mean: ``[M, P]``.
+        :param factor: lower factors of the covariances, ``[P, M, M]``; None for zero.
+        """
+        shape = (self.num_samples, *mean.shape)
+        if factor is None:
+            return tf.broadcast_to(mean, shape)
+        return mean + tf.einsum("pij,sjp->sip", factor, self.normal(shape, mean.dtype))
+
+
 class Paths(tf.Module):
     """Functions drawn, without a mean function, called with valid inputs."""
 
@@ -128,30 +174,26 @@ class PriorPaths(Paths):
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        shape: tuple[int, int],
-        num_features: int,
-        num_columns: int,
-        generator: np.random.Generator,
+        self, kernel: Kernel, num_outputs: int, num_columns: int, sampler: Sampler
     ) -> None:
         """
         :param kernel: SquaredExponential, Matern12, Matern32, Matern52 or a Product of such; its
             hyperparameters are copied.
-        :param shape: ``(S, P)``.
+        :param num_outputs: P.
         :param num_columns: D of the inputs, of which the kernel may read some.
         :raises ValueError: for a kernel without random Fourier features.
         """
-        num_cosines = num_features // 2
-        size = (*shape, num_cosines)
+        self.shape = (sampler.num_samples, num_outputs)
+        num_cosines = sampler.num_features // 2
+        size = (*self.shape, num_cosines)
         dtype = next(p.dtype for p in kernel.parameters if p.dtype.is_floating)
         super().__init__(dtype, math.prod(size))
+        generator = sampler.generator
         drawn = draw_frequencies(kernel, math.prod(size), num_columns, generator)
         frequencies = np.swapaxes(drawn.reshape(*size, num_columns), -1, -2)
         phases = generator.uniform(0.0, 2.0 * math.pi, size=size)
         amplitudes = tf.constant(generator.rayleigh(size=size), dtype)
         self.kernel: Kernel = gpflow.utilities.freeze(kernel)
-        self.shape = shape
         variance = self.kernel(tf.zeros([1, num_columns], dtype), full_cov=False)[0]  # everywhere
         self.frequencies = tf.constant(frequencies, dtype)  # [S, P, D, F]
         self.phases = tf.constant(phases, dtype)  # [S, P, F]
@@ -288,13 +330,7 @@ class ResidualPaths(Paths):
     exact for any number of features.
     """
 
-    def __init__(
-        self,
-        basis: FiniteBasis,
-        weights: tf.Tensor,
-        num_features: int,
-        generator: np.random.Generator,
-    ) -> None:
+    def __init__(self, basis: FiniteBasis, weights: tf.Tensor, sampler: Sampler) -> None:
         """
         :param basis: a projection of ``basis.kernel``; copied.
         :param weights: w, draws ``[S, m, P]``.
@@ -308,9 +344,8 @@ class ResidualPaths(Paths):
                 f"GridEigenfunctions and KernelDictionary; got {type(basis).__name__}. Draw values "
                 "instead: predict_f_samples."
             )
-        shape = (weights.shape[0], weights.shape[2])
-        prior = PriorPaths(basis.kernel, shape, num_features, columns, generator)
-        own = projections(basis, prior, generator)
+        prior = PriorPaths(basis.kernel, weights.shape[2], columns, sampler)
+        own = projections(basis, prior, sampler)
         parts = prior, WeightPaths(basis, weights - tf.cast(own, weights.dtype))
         super().__init__(prior.dtype, max(part.entries_per_row for part in parts))
         self._parts = parts
@@ -321,9 +356,7 @@ class ResidualPaths(Paths):
 
 
 def projections(
-    basis: GridEigenfunctions | KernelDictionary,
-    prior: PriorPaths,
-    generator: np.random.Generator,
+    basis: GridEigenfunctions | KernelDictionary, prior: PriorPaths, sampler: Sampler
 ) -> tf.Tensor:
     """
     The functionals ``w_0 [S, m, P]`` of draws of the prior.
@@ -336,9 +369,8 @@ def projections(
     if isinstance(basis, KernelDictionary):
         values = prior(tf.convert_to_tensor(basis.centers))  # [S, M, P]
         jitter = linalg.jitter(basis.kernel(basis.centers, full_cov=False))
-        zeta = standard_normal(generator, values.shape, values.dtype)
         (L,) = basis.precompute()
-        values = values + tf.sqrt(jitter) * zeta
+        values = values + tf.sqrt(jitter) * sampler.normal(values.shape, values.dtype)
         return tf.linalg.triangular_solve(tf.broadcast_to(L, [values.shape[0], *L.shape]), values)
     factors = ProductFactors(basis.kernel, len(basis.grid))
     tables = [table.numpy() for table in basis.precompute()]
@@ -355,47 +387,6 @@ def projections(
             terms = terms * (tables[i].T @ waves)[indices[:, i]]
         found[s, :, p] = terms.real.sum(axis=1)
     return tf.constant(found)
-
-
-def make_generator(num_samples: Any, num_features: Any, seed: int | None) -> np.random.Generator:
-    """
-    The generator of ``sample_functions``, whose arguments these are; without a seed it is seeded by
-    TensorFlow's global generator, so that ``tf.random.set_seed`` decides.
-
-    :raises ValueError: for invalid arguments, and inside ``tf.function``.
-    """
-    checks.require_count(num_samples, "num_samples")
-    require_num_features(num_features)
-    if not tf.executing_eagerly():
-        raise ValueError(
-            "sample_functions must be called outside of tf.function; call what it returns inside."
-        )
-    if seed is not None:
-        return np.random.default_rng(checks.require_seed(seed))
-    fresh = tf.random.uniform([4], maxval=2**31 - 1, dtype=tf.int32)
-    return np.random.default_rng(fresh.numpy())
-
-
-def standard_normal(
-    generator: np.random.Generator, shape: Sequence[int], dtype: tf.DType
-) -> tf.Tensor:
-    """Independent standard normal numbers."""
-    return tf.constant(generator.normal(size=tuple(shape)), dtype)
-
-
-def draw_gaussian(
-    mean: tf.Tensor, factor: tf.Tensor | None, num_samples: int, generator: np.random.Generator
-) -> tf.Tensor:
-    """
-    Draws ``[S, M, P]`` of independent Gaussian columns.
-
-    :param mean: ``[M, P]``.
-    :param factor: lower factors of the covariances, ``[P, M, M]``; None for zero.
-    """
-    shape = (num_samples, *mean.shape)
-    if factor is None:
-        return tf.broadcast_to(mean, shape)
-    return mean + tf.einsum("pij,sjp->sip", factor, standard_normal(generator, shape, mean.dtype))
 
 
 def in_blocks(

@@ -38,22 +38,23 @@ _KERNELS = (
 _WRAPPERS = (FallbackSharedIndependentInducingVariables, SharedIndependentInducingVariables)
 
 
-def _register(kernel_kind: Any, wrapper: type, stock: Callable[..., Any]) -> None:
-    @get_posterior_class.register(kernel_kind, wrapper)
-    def _posterior_class(kernel: Kernel, wrapped: Any) -> Callable[..., Any]:
+def _unwrapped(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def posterior_class(kernel: Kernel, wrapped: Any) -> Callable[..., Any]:
         inner = wrapped.inducing_variable
         if not isinstance(inner, _OURS):
             return stock(kernel, wrapped)
         own = get_posterior_class(kernel, inner)
         return lambda kernel, _, *args, **options: own(kernel, inner, *args, **options)
 
+    return posterior_class
+
 
 # all are looked up before the first is replaced, since some pairs are ambiguous in between
-_STOCK = [
-    (*pair, get_posterior_class.dispatch_or_raise(*pair)) for pair in product(_KERNELS, _WRAPPERS)
-]
-for _kernel, _wrapper, _posterior in _STOCK:
-    _register(_kernel, _wrapper, _posterior)
+_STOCK = {
+    pair: get_posterior_class.dispatch_or_raise(*pair) for pair in product(_KERNELS, _WRAPPERS)
+}
+for _pair, _posterior_class in _STOCK.items():
+    get_posterior_class.register(*_pair)(_unwrapped(_posterior_class))
 
 _stock_prior_kl = gpflow.kullback_leiblers.prior_kl.dispatch_or_raise(
     _WRAPPERS[0], Kernel, object, object

@@ -3,7 +3,6 @@
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
@@ -14,7 +13,7 @@ from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
 from gpflow_sparse.posteriors.neighbor import moments_in_blocks
-from gpflow_sparse.posteriors.pathwise import LocalPaths, Paths, PriorPaths, standard_normal
+from gpflow_sparse.posteriors.pathwise import LocalPaths, Paths, PriorPaths, Sampler
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -101,19 +100,15 @@ class SitePosterior(SparsePosterior):
         solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
         return roots, L, roots * solved
 
-    def _draw_paths(
-        self, num_samples: int, num_features: int, generator: np.random.Generator
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
         of the noise of every site for each function. Moments are those of ``predict_f`` without
         ``full_cov``, see :class:`NeighborPosterior`.
         """
         points, (M, P) = gpflow.utilities.freeze(self.X_data), self.targets.shape
-        zeta = standard_normal(generator, (num_samples, M, P), self.targets.dtype)
-        prior = PriorPaths(
-            self.kernel, (num_samples, P), num_features, int(points.Z.shape[1]), generator
-        )
+        zeta = sampler.normal((sampler.num_samples, M, P), self.targets.dtype)
+        prior = PriorPaths(self.kernel, P, points.Z.shape[1], sampler)
         all_roots = tf.sqrt(self.precisions)  # [M, P]
         values = all_roots * (self.targets - prior(points.Z)) - zeta  # [S, M, P]
 

@@ -11,7 +11,7 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalI
 from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer
 from gpflow_sparse.posteriors import CellPosterior
 from gpflow_sparse.posteriors import pathwise as draws_file
-from gpflow_sparse.posteriors.pathwise import PriorPaths, projections
+from gpflow_sparse.posteriors.pathwise import PriorPaths, Sampler, projections
 
 D, P, M, H = 2, 2, 9, 4
 JITTER = 0.3  # so large that a noise left out shows by many standard errors
@@ -238,12 +238,13 @@ def test_projections_are_those_over_the_whole_grid(grid_weights):
     """The functionals of the draws by columns equal dense algebra over all 16 nodes."""
     grid = [np.linspace(-1.0, 1.0, 4), np.linspace(-1.5, 1.2, 4)]
     basis = GridEigenfunctions(factors(), None, 8, grid=grid, grid_weights=grid_weights)
-    prior = PriorPaths(basis.kernel, (3, P), 6, D, np.random.default_rng(0))
+    sampler = Sampler(3, 6, np.random.default_rng(0))
+    prior = PriorPaths(basis.kernel, P, D, sampler)
     nodes = np.stack(np.meshgrid(*grid, indexing="ij"), axis=-1).reshape(-1, D)
     # phi = C^T k(nodes, .), so that <f, phi> = C^T f(nodes)
     C = np.linalg.solve(basis.kernel(nodes).numpy(), basis(nodes).numpy())
     expected = np.einsum("un,sup->snp", C, prior(tf.constant(nodes)))
-    got = projections(basis, prior, np.random.default_rng(0))
+    got = projections(basis, prior, sampler)
     np.testing.assert_allclose(got, expected, atol=1e-9)
 
 
