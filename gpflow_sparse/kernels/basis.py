@@ -38,13 +38,10 @@ class Basis(_BasisKernel):
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """``[..., N, N]``, or ``[..., N, ..., N2]`` for other inputs; O(N N2 m)."""
-        A = batched_features(self.basis, X)  # [..., m, N]
-        if X2 is None:
-            return tf.linalg.matmul(A, A, transpose_a=True)
-        return across(A, batched_features(self.basis, X2))
+        return _inner_products(self.basis, X, X2)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(tf.square(batched_features(self.basis, X)), axis=-2)
+        return _squares(self.basis, X)
 
 
 class GRIEF(Basis):
@@ -90,19 +87,14 @@ class Filled(_BasisKernel):
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """As :meth:`Basis.K`."""
-        A = batched_features(self.basis, X)  # [..., m, N]
+        K = _inner_products(self.basis, X, X2)
         if X2 is not None:
-            return across(A, batched_features(self.basis, X2))
-        K = tf.linalg.matmul(A, A, transpose_a=True)
-        return tf.linalg.set_diag(K, self._variances(X, A))
+            return K
+        variances = tf.maximum(self.basis.kernel(X, full_cov=False), tf.linalg.diag_part(K))
+        return tf.linalg.set_diag(K, variances)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self._variances(X, batched_features(self.basis, X))
-
-    def _variances(self, X: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
-        """``[..., N]``"""
-        explained = tf.reduce_sum(tf.square(A), axis=-2)
-        return tf.maximum(self.basis.kernel(X, full_cov=False), explained)
+        return tf.maximum(self.basis.kernel(X, full_cov=False), _squares(self.basis, X))
 
 
 class Corrected(Kernel):
@@ -130,33 +122,34 @@ class Corrected(Kernel):
 
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """As :meth:`Basis.K`."""
-        prior = self.basis.kernel(X, X2)
-        A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
-        if X2 is None:
-            gain = tf.linalg.matmul(A, A, transpose_a=True)
-            return prior + gain - tf.linalg.matmul(plain, plain, transpose_a=True)
-        others = (batched_features(b, X2) for b in (self.basis, self.basis.basis))
-        A2, plain2 = others
-        return prior + across(A, A2) - across(plain, plain2)
+        gain = _inner_products(self.basis, X, X2) - _inner_products(self.basis.basis, X, X2)
+        return self.basis.kernel(X, X2) + gain
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         """``[..., N]``; the residual of k is clipped at 0, because of rounding."""
-        prior = self.basis.kernel(X, full_cov=False)
-        A, plain = (batched_features(b, X) for b in (self.basis, self.basis.basis))
-        residual = prior - tf.reduce_sum(tf.square(plain), axis=-2)
-        return tf.maximum(residual, 0.0) + tf.reduce_sum(tf.square(A), axis=-2)
+        residual = self.basis.kernel(X, full_cov=False) - _squares(self.basis.basis, X)
+        return tf.maximum(residual, 0.0) + _squares(self.basis, X)
 
 
-def batched_features(basis: FiniteBasis, X: tf.Tensor) -> tf.Tensor:
-    """``A [..., m, N]`` for ``X [..., N, D]``."""
+def _inner_products(basis: FiniteBasis, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
+    """``phi(X)^T phi(X2)`` over all pairs of leading axes, or of each batch with itself."""
+    A = _features(basis, X)  # [..., m, N]
+    if X2 is None:
+        return tf.linalg.matmul(A, A, transpose_a=True)  # [..., N, N]
+    first = tf.linalg.matrix_transpose(A)
+    return tf.tensordot(first, _features(basis, X2), [[-1], [-2]])  # [..., N, ..., N2]
+
+
+def _squares(basis: FiniteBasis, X: tf.Tensor) -> tf.Tensor:
+    """``|phi(x)|^2 [..., N]``."""
+    return tf.reduce_sum(tf.square(_features(basis, X)), axis=-2)
+
+
+def _features(basis: FiniteBasis, X: tf.Tensor) -> tf.Tensor:
+    """``[..., m, N]`` for ``X [..., N, D]``."""
     X = tf.convert_to_tensor(X)
     if X.shape.rank == 2:
         return basis.features(X)
     A = basis.features(tf.reshape(X, [-1, X.shape[-1]]))  # [m, n]
     shape = tf.concat([tf.shape(X)[:-1], [basis.num_basis]], axis=0)
     return tf.linalg.matrix_transpose(tf.reshape(tf.transpose(A), shape))
-
-
-def across(A: tf.Tensor, A2: tf.Tensor) -> tf.Tensor:
-    """``A^T A2`` over all pairs of leading axes, ``[..., N, ..., N2]``, as in GPflow's kernels."""
-    return tf.tensordot(tf.linalg.matrix_transpose(A), A2, [[-1], [-2]])

@@ -241,20 +241,19 @@ def _cross_sums(
     """
     P = grid.num_patches
 
-    def sums(rows: Tensors, shared: Tensors) -> Tensors:
+    def sums(rows: Tensors, shared: Tensors) -> tf.Tensor:
         Z, weights = shared
         patches = tf.reshape(grid.patches(rows[0]), [-1, grid.patch_length])
         K = tf.reshape(covariance(kernel, patches, Z), [-1, P, tf.shape(Z)[0]])
         if weights.shape[1] == 1:
-            return [tf.linalg.matmul(weights, K, transpose_a=True)[:, 0]]  # [n, M]
-        return [tf.reduce_sum(K * weights, axis=1)]
+            return tf.linalg.matmul(weights, K, transpose_a=True)[:, 0]  # [n, M]
+        return tf.reduce_sum(K * weights, axis=1)
 
     M = Z.shape[0]
     if M is None:  # patches of an unknown number of images, for a full covariance of few
-        return tf.transpose(sums([X], [Z, weights])[0])
+        return tf.transpose(sums([X], [Z, weights]))
     size = max(1, _CHUNK_SIZE // (P * M))
-    (by_image,) = by_chunks(sums, [X], [Z, weights], size=size, shapes=[[M]])
-    return tf.transpose(by_image)
+    return tf.transpose(by_chunks(sums, [X], [Z, weights], size=size))
 
 
 def _own_sums(kernel: Kernel, X: tf.Tensor, grid: PatchGrid, weights: tf.Tensor) -> tf.Tensor:
@@ -269,11 +268,11 @@ def _own_sums(kernel: Kernel, X: tf.Tensor, grid: PatchGrid, weights: tf.Tensor)
     :return: ``[N]``.
     """
 
-    def sums(rows: Tensors, shared: Tensors) -> Tensors:
-        return [weighted_sums(kernel, grid.patches(rows[0]), shared[0])]
+    def sums(rows: Tensors, shared: Tensors) -> tf.Tensor:
+        return weighted_sums(kernel, grid.patches(rows[0]), shared[0])
 
     size = max(1, _CHUNK_SIZE // grid.num_patches**2)
-    return by_chunks(sums, [X], [weights], size=size, shapes=[[]])[0]
+    return by_chunks(sums, [X], [weights], size=size)
 
 
 def _require_kernel(kernel: Any, num_columns: int, name: str) -> Kernel:

@@ -5,7 +5,6 @@ symmetric matrix. A *block column* is a sequence ``F[i]`` with the same row heig
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -66,13 +65,12 @@ def block_solve_adjoint(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
     :param F: right-hand sides ``F[i] [..., M_i, n]``.
     :return: blocks ``G[i] [..., M_i, n]``.
     """
-    size = len(F)
-    G: list[Any] = [None] * size
-    for i in reversed(range(size)):
+    G: list[tf.Tensor] = []
+    for i in reversed(range(len(F))):
         rhs = F[i]
-        for k in range(i + 1, size):
-            rhs = rhs - tf.linalg.matmul(L[k][i], G[k], transpose_a=True)
-        G[i] = linalg.solve_triangular(L[i][i], rhs, adjoint=True)
+        for row, below in zip(L[i + 1 :], G, strict=True):
+            rhs = rhs - tf.linalg.matmul(row[i], below, transpose_a=True)
+        G.insert(0, linalg.solve_triangular(L[i][i], rhs, adjoint=True))
     return G
 
 
@@ -93,11 +91,11 @@ def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Ten
     :return: blocks ``A[i] [..., M_i, n]``.
     :raises FactorizationError: see :func:`gpflow_sparse.numerics.linalg.cholesky`.
     """
-    size = len(F)
+    parts = ([list(row) for row in K], list(F))
 
     @tf.custom_gradient
     def projection(*flat: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
-        rows, rhs = _unflatten(flat, size)
+        rows, rhs = tf.nest.pack_sequence_as(parts, flat)
         L = block_cholesky(rows, names)
         A = block_solve(L, rhs)
 
@@ -106,14 +104,7 @@ def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Ten
 
         return A, gradient
 
-    return list(projection(*(block for row in K for block in row), *F))
-
-
-def _unflatten(
-    flat: Sequence[tf.Tensor], size: int
-) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
-    blocks = iter(flat)
-    return [[next(blocks) for _ in range(i + 1)] for i in range(size)], list(blocks)
+    return list(projection(*tf.nest.flatten(parts)))
 
 
 def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dA: BlockColumn) -> list[tf.Tensor]:

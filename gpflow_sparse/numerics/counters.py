@@ -35,10 +35,11 @@ def uniforms(
     :param first_lane: lanes ``first_lane`` to ``first_lane + num_lanes - 1`` are returned.
     :return: ``[k, num_lanes]``.
     """
-    key = _python_mix(_python_mix(seed + _GAMMA) + _GAMMA)
-    rows = _mix(_signed(key) + (tf.cast(indices, tf.int64) + 1) * _signed(_GAMMA))  # [k]
+    gamma = _signed(_GAMMA)
+    key = _mix(_mix(tf.constant(seed, tf.int64) + gamma) + gamma)
+    rows = _mix(key + (tf.cast(indices, tf.int64) + 1) * gamma)  # [k]
     lanes = tf.range(first_lane + 1, first_lane + num_lanes + 1, dtype=tf.int64)
-    words = _mix(rows[:, None] + lanes * _signed(_GAMMA))  # [k, num_lanes]
+    words = _mix(rows[:, None] + lanes * gamma)  # [k, num_lanes]
     bits = _BITS[dtype]
     return (tf.cast(_shift(words, 64 - bits), dtype) + 0.5) * 2.0**-bits
 
@@ -65,14 +66,6 @@ def _shift(words: tf.Tensor, count: int) -> tf.Tensor:
     """Shift to the right with zeros; TensorFlow's shift of int64 repeats the sign bit."""
     shifted = tf.bitwise.right_shift(words, tf.constant(count, tf.int64))
     return tf.bitwise.bitwise_and(shifted, tf.constant((1 << (64 - count)) - 1, tf.int64))
-
-
-def _python_mix(word: int) -> int:
-    """:func:`_mix` of one Python integer."""
-    word %= 2**64
-    word = (word ^ (word >> 30)) * _FIRST % 2**64
-    word = (word ^ (word >> 27)) * _SECOND % 2**64
-    return word ^ (word >> 31)
 
 
 def _signed(word: int) -> tf.Tensor:

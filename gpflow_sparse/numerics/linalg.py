@@ -166,7 +166,7 @@ def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Ten
             strips.append(tf.linalg.matmul(column, B[..., start:, :], transpose_a=True))
         else:
             strips.append(tf.linalg.matmul(R[..., start:end, :end], B[..., :end, :]))
-    return strips[0] if len(strips) == 1 else tf.concat(strips, axis=-2)
+    return tf.concat(strips, axis=-2)
 
 
 def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
@@ -177,15 +177,12 @@ def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     :param B: ``[..., M, n]``.
     :return: ``[..., M, M]``.
     """
-    size = A.shape[-2]
-    strips = []
+    size, strips = A.shape[-2], []
     for start, end in _strips(size):
         strip = tf.linalg.matmul(A[..., start:end, :], B[..., :end, :], transpose_b=True)
-        if end != size:
-            padding = [[0, 0]] * (strip.shape.rank - 1) + [[0, size - end]]
-            strip = tf.pad(strip, padding)
-        strips.append(strip)
-    return strips[0] if len(strips) == 1 else tf.concat(strips, axis=-2)
+        right = [0, 0 if end is None else size - end]
+        strips.append(tf.pad(strip, [[0, 0]] * (A.shape.rank - 1) + [right]))
+    return tf.concat(strips, axis=-2)
 
 
 def gram(A: tf.Tensor) -> tf.Tensor:
@@ -200,16 +197,12 @@ def gram(A: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def product(A: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        lower = lower_outer(A, A)
-        below = tf.linalg.matrix_transpose(tf.linalg.band_part(lower, -1, 0))
-        both = tf.linalg.set_diag(
-            tf.linalg.band_part(lower, -1, 0) + below, tf.linalg.diag_part(lower)
-        )
+        half = half_lower(lower_outer(A, A))
 
         def gradient(dG: tf.Tensor) -> tf.Tensor:
             return tf.linalg.matmul(dG + tf.linalg.matrix_transpose(dG), A)
 
-        return both, gradient
+        return half + tf.linalg.matrix_transpose(half), gradient
 
     return product(A)
 

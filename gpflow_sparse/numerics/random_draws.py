@@ -11,6 +11,7 @@ The algorithm is named in each draw (Philox), because TensorFlow's default depen
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -20,19 +21,10 @@ import tensorflow as tf
 _ALGORITHM = "philox"
 
 
-class _Sequence:
-    """The seeds of the successive draws of one block."""
-
-    def __init__(self, seed: tf.Tensor) -> None:
-        self._seed, self._count = seed, 0
-
-    def next_seed(self) -> tf.Tensor:
-        place, self._count = tf.constant(self._count, self._seed.dtype), self._count + 1
-        return tf.random.experimental.stateless_fold_in(self._seed, place, alg=_ALGORITHM)
-
-
-# The sequence of the thread that runs or traces the block; other threads have their own.
-_CURRENT: ContextVar[_Sequence | None] = ContextVar("gpflow_sparse_draws", default=None)
+# The seed of a block and the numbers of its draws, for the thread that runs or traces the block.
+_CURRENT: ContextVar[tuple[tf.Tensor, Iterator[int]] | None] = ContextVar(
+    "gpflow_sparse_draws", default=None
+)
 
 
 @contextlib.contextmanager
@@ -46,7 +38,7 @@ def seeded(seed: Any) -> Iterator[None]:
     :param seed: two integers, or an int32 or int64 tensor ``[2]`` that may change between the calls
         of a compiled function.
     """
-    token = _CURRENT.set(_Sequence(tf.convert_to_tensor(seed)))
+    token = _CURRENT.set((tf.convert_to_tensor(seed), itertools.count()))
     try:
         yield
     finally:
@@ -55,10 +47,12 @@ def seeded(seed: Any) -> Iterator[None]:
 
 def next_seed() -> tf.Tensor:
     """The seed ``[2]`` of the next draw, for TensorFlow's stateless operations."""
-    sequence = _CURRENT.get()
-    if sequence is not None:
-        return sequence.next_seed()
-    return tf.random.uniform([2], tf.int32.min, tf.int32.max, dtype=tf.int32)
+    current = _CURRENT.get()
+    if current is None:
+        return tf.random.uniform([2], tf.int32.min, tf.int32.max, dtype=tf.int32)
+    seed, numbers = current
+    number = tf.constant(next(numbers), seed.dtype)
+    return tf.random.experimental.stateless_fold_in(seed, number, alg=_ALGORITHM)
 
 
 def normal(shape: Any, dtype: tf.DType) -> tf.Tensor:
@@ -74,11 +68,9 @@ def rademacher(shape: Any, dtype: tf.DType) -> tf.Tensor:
 
 def integers(shape: Any) -> tf.Tensor:
     """Uniform draws from all int32 values."""
-    seed = next_seed()
-    return tf.random.stateless_uniform(shape, seed, None, None, tf.int32, alg=_ALGORITHM)
+    return tf.random.stateless_uniform(shape, next_seed(), None, None, tf.int32, alg=_ALGORITHM)
 
 
 def permuted(values: tf.Tensor) -> tf.Tensor:
     """The rows of ``values`` in random order."""
-    seed = next_seed()
-    return tf.random.experimental.stateless_shuffle(values, seed, alg=_ALGORITHM)
+    return tf.random.experimental.stateless_shuffle(values, next_seed(), alg=_ALGORITHM)

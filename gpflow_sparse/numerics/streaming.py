@@ -14,7 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 Tensors = Sequence[tf.Tensor]
-OfRows = Callable[[Tensors, Tensors], Tensors]
+OfRows = Callable[[Tensors, Tensors], tf.Tensor]
+# AutoGraph would convert all functions that a loop calls, at every call.
+_PLAIN = tf.autograph.experimental.do_not_convert
 
 
 def streamed_sum(
@@ -152,123 +154,84 @@ def _rows(part: tf.Tensor, start: tf.Tensor, count: int) -> tf.Tensor:
     return tf.slice(part, [start, *[0] * (rank - 1)], [count, *part.shape[1:]])
 
 
-def by_chunks(
-    function: OfRows,
-    rows: Tensors,
-    shared: Tensors,
-    *,
-    size: int,
-    shapes: Sequence[Sequence[int]],
-) -> list[tf.Tensor]:
+def by_chunks(function: OfRows, rows: Tensors, shared: Tensors, *, size: int) -> tf.Tensor:
     """
     ``function(rows, shared)``, at most ``size`` rows at a time, with the same gradients.
 
     Gradients flow to ``rows``, to ``shared`` and to variables that the function reads; tensors of
     any other origin must come in ``shared``. Not differentiable twice.
 
-    :param function: of lists of tensors, the first of n rows each; its results have n rows, which
-        depend on those rows alone.
+    :param function: of lists of tensors, the first of n rows each; its result has n rows, which
+        depend on those rows alone, and the float type of the first.
     :param rows: ``[N, ...]`` each, floats.
     :param shared: tensors that all rows need, floats.
-    :param shapes: shapes of the results, without the axis of rows.
-    :return: results ``[N, ...]``, of the type of the first rows.
+    :return: ``[N, ...]``.
     """
-    num_rows = rows[0].shape[0]
-    if num_rows is not None and num_rows <= size:
-        return list(function(rows, shared))
-    chunks = _Chunks(function, rows, size, shapes)
+    known = rows[0].shape[0]
+    if known is not None and known <= size:
+        return function(rows, shared)
+    # chunks of nearly equal height, which cover the rows and some copies of the last one
+    num_rows = tf.shape(rows[0])[0] if known is None else known
+    count = tf.maximum(-(-num_rows // size), 1) if known is None else -(-known // size)
+    height = -(-num_rows // count)
+
+    def split(part: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+        padding = tf.repeat(last, count * height - num_rows, axis=0)
+        return tf.reshape(tf.concat([part, padding], axis=0), [count, height, *part.shape[1:]])
+
+    def join(stacked: tf.Tensor) -> tf.Tensor:
+        shape = stacked.shape[2:]
+        return tf.ensure_shape(tf.reshape(stacked, [-1, *shape])[:num_rows], [known, *shape])
 
     @tf.custom_gradient
     def chunked(*arguments: tf.Tensor) -> Any:
         own, others = arguments[: len(rows)], arguments[len(rows) :]
+        # padded with a real row, since a kernel need not be differentiable at zeros
+        chunks = [split(part, part[-1:]) for part in own]
 
-        def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            sources = [*others, *variables]
-            of_rows, of_sources = chunks.backward(own, others, list(variables), upstream)
-            assert len(of_sources) == len(sources)
-            found = [*of_rows, *of_sources[: len(others)]]
-            return (found, of_sources[len(others) :]) if variables else found
+        def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            above = split(upstream, tf.zeros_like(upstream[-1:]))
+            of_rows, sums = _gradients(function, chunks, others, variables, above)
+            found = [*map(join, of_rows), *sums[: len(others)]]
+            return (found, sums[len(others) :]) if variables else found
 
-        return chunks.forward(own, others), gradient
-
-    return list(chunked(*rows, *shared))
-
-
-class _Chunks:
-    """Rows padded to whole chunks of nearly equal size, by repeating the last one."""
-
-    def __init__(
-        self, function: OfRows, rows: Tensors, size: int, shapes: Sequence[Sequence[int]]
-    ) -> None:
-        # AutoGraph would convert all called functions at every call
-        self._function = tf.autograph.experimental.do_not_convert(function)
-        self._shapes, self._dtype = shapes, rows[0].dtype
-        static = rows[0].shape[0]
-        self._num_rows = tf.shape(rows[0])[0] if static is None else static
-        self._count = (
-            tf.maximum(-(-self._num_rows // size), 1) if static is None else -(-static // size)
-        )
-        self._size = -(-self._num_rows // self._count)
-
-    def forward(self, rows: Tensors, shared: Tensors) -> list[tf.Tensor]:
         results = tf.map_fn(
-            tf.autograph.experimental.do_not_convert(
-                lambda part: list(self._function(part, shared))
-            ),
-            self._split(rows),
-            fn_output_signature=[self._dtype] * len(self._shapes),
+            _PLAIN(lambda chunk: function(chunk, others)),
+            chunks,
+            fn_output_signature=own[0].dtype,
             parallel_iterations=1,
         )
-        return [self._join(r, shape) for r, shape in zip(results, self._shapes, strict=True)]
+        return join(results), gradient
 
-    def backward(
-        self,
-        rows: Tensors,
-        shared: Tensors,
-        variables: Sequence[tf.Variable],
-        upstream: Tensors,
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Gradients of the rows, and of ``shared`` and ``variables`` together."""
-        parts, above = self._split(rows), self._split(upstream, zeros=True)
-        sources = [*shared, *variables]
-        made = [tf.TensorArray(row.dtype, self._count) for row in rows]
+    return chunked(*rows, *shared)
 
-        def add(i: tf.Tensor, made: Any, sums: Any) -> Any:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                own = [part[i] for part in parts]
-                tape.watch([*own, *sources])
-                results = self._function(own, shared)
-            gradients = tape.gradient(
-                results, [*own, *sources], [part[i] for part in above],
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )  # fmt: skip
-            dense = [tf.convert_to_tensor(g) for g in gradients]
-            made = [array.write(i, g) for array, g in zip(made, dense, strict=False)]
-            return i + 1, made, [s + g for s, g in zip(sums, dense[len(rows) :], strict=True)]
 
-        start = (tf.constant(0), made, [tf.zeros_like(source) for source in sources])
-        _, made, sums = tf.while_loop(
-            tf.autograph.experimental.do_not_convert(lambda i, *_: i < self._count),
-            tf.autograph.experimental.do_not_convert(add),
-            start,
-            parallel_iterations=1,
-            maximum_iterations=self._count,
-        )
-        stacked = [array.stack() for array in made]
-        return [self._join(s, r.shape[1:]) for s, r in zip(stacked, rows, strict=True)], sums
+def _gradients(
+    function: OfRows,
+    chunks: Tensors,
+    shared: Tensors,
+    variables: Sequence[tf.Variable],
+    upstream: tf.Tensor,
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Gradients of the chunks, stacked as they are, and those of ``shared`` and ``variables``."""
+    count, sources = tf.shape(upstream)[0], [*shared, *variables]
 
-    def _split(self, rows: Tensors, *, zeros: bool = False) -> list[tf.Tensor]:
-        """``[count, size, ...]`` each."""
-        padding = self._count * self._size - self._num_rows
-        padded = []
-        for row in rows:
-            # copies of a real row, since a kernel need not be differentiable at zeros
-            last = tf.zeros_like(row[-1:]) if zeros else row[-1:]
-            full = tf.concat([row, tf.repeat(last, padding, axis=0)], axis=0)
-            padded.append(tf.reshape(full, [self._count, self._size, *row.shape[1:]]))
-        return padded
+    def add(i: tf.Tensor, made: Any, sums: Any) -> Any:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            chunk = [part[i] for part in chunks]
+            tape.watch([*chunk, *sources])
+            result = function(chunk, shared)
+        slopes = tape.gradient(result, [*chunk, *sources], upstream[i], "zero")
+        dense = [tf.convert_to_tensor(slope) for slope in slopes]  # those of gathers are sparse
+        made = [array.write(i, slope) for array, slope in zip(made, dense, strict=False)]
+        return i + 1, made, [s + d for s, d in zip(sums, dense[len(chunks) :], strict=True)]
 
-    def _join(self, stacked: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-        joined = tf.reshape(stacked, [-1, *shape])[: self._num_rows]
-        num_rows = self._num_rows if isinstance(self._num_rows, int) else None
-        return tf.ensure_shape(joined, [num_rows, *shape])
+    made = [tf.TensorArray(part.dtype, count) for part in chunks]
+    _, made, sums = tf.while_loop(
+        _PLAIN(lambda i, *_: i < count),
+        _PLAIN(add),
+        (tf.constant(0), made, [tf.zeros_like(source) for source in sources]),
+        parallel_iterations=1,
+        maximum_iterations=count,
+    )
+    return [array.stack() for array in made], sums

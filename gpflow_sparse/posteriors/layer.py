@@ -73,9 +73,9 @@ class LayerPosterior(tf.Module):
         """
         own = noise.shape[0] != 1
 
-        def of_some(rows: Tensors, shared: Tensors) -> Tensors:
+        def of_some(rows: Tensors, shared: Tensors) -> tf.Tensor:
             eps = rows[1] if own else shared[0]
-            return [self._draw(shared if own else shared[1:], rows[0], eps, sampling)]
+            return self._draw(shared if own else shared[1:], rows[0], eps, sampling)
 
         rows = [X, noise] if own else [X]
         shared = [tf.convert_to_tensor(t) for t in (cache if own else [noise, *cache])]
@@ -84,8 +84,7 @@ class LayerPosterior(tf.Module):
         if sampling == "joint":
             per_input = max(per_input, int(X.shape[1]) * self.output_dim * self.num_rows)
         size = max(1, _CHUNK_ENTRIES // per_input)
-        shape = [int(noise.shape[1]), self.output_dim]
-        return by_chunks(of_some, rows, shared, size=size, shapes=[shape])[0]
+        return by_chunks(of_some, rows, shared, size=size)
 
     def draw_together(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """
