@@ -24,7 +24,7 @@ from gpflow_sparse.inference.gaussian_averages import (
     log_normal_laplace,
     log_normal_student_t,
 )
-from gpflow_sparse.validation.checks import as_array, require_count
+from gpflow_sparse.validation import checks
 
 __all__ = [
     "BernoulliLogit",
@@ -61,7 +61,7 @@ class TrapezoidQuadrature(GaussianQuadrature):
     """
 
     def __init__(self, num_nodes: int = 101, half_width: float = 8.0) -> None:
-        self.num_nodes = require_count(num_nodes, "num_nodes")
+        self.num_nodes = checks.require_count(num_nodes, "num_nodes")
         if self.num_nodes < 2:
             raise ValueError(f"num_nodes must be at least 2, got {num_nodes}.")
         self.half_width = _require_positive(half_width, "half_width")
@@ -232,7 +232,7 @@ class Ordinal(likelihoods.Ordinal):
     """
 
     def __init__(self, bin_edges: Any, **kwargs: Any) -> None:
-        edges = as_array(bin_edges, "bin_edges", tf.as_dtype(gpflow.default_float()))
+        edges = checks.as_array(bin_edges, "bin_edges", tf.as_dtype(gpflow.default_float()))
         if edges.ndim != 1 or edges.size == 0 or not np.all(np.diff(edges, prepend=-np.inf) > 0.0):
             raise ValueError(f"bin_edges must be a list of increasing numbers, got {bin_edges!r}.")
         super().__init__(edges, **{"quadrature": TrapezoidQuadrature(), **kwargs})
@@ -270,7 +270,4 @@ def is_log_concave(likelihood: likelihoods.Likelihood) -> bool:
 
 
 def _require_positive(value: Any, name: str) -> float:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not number or not 0.0 < value < np.inf:
-        raise ValueError(f"{name} must be one positive number, got {value!r}.")
-    return float(value)
+    return checks.require_positive(value, name, dtype=tf.float64).item()

@@ -124,7 +124,7 @@ def test_laplace_predicts_far_out(d, variance, b, expected):
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 1e-7, np.nan, True, "1", [1.0, 2.0]])
 def test_laplace_needs_a_positive_scale(scale):
-    with pytest.raises(ValueError, match=r"scale must be "):
+    with pytest.raises(ValueError, match=r"scale must "):
         Laplace(scale)
 
 
@@ -262,7 +262,7 @@ def test_student_t_with_few_degrees_of_freedom_has_infinite_variance(rng):
     assert np.isposinf(StudentT(df=2.0).predict_mean_and_var(None, m, v)[1]).all()
     assert np.isposinf(StudentT(df=1.0).conditional_variance(None, m)).all()
     for df in (0.0, -1.0, np.inf, "3", True):
-        with pytest.raises(ValueError, match="df must be one positive number"):
+        with pytest.raises(ValueError, match="df must "):
             StudentT(df=df)
 
 
@@ -401,8 +401,8 @@ def test_at_variance_zero_the_rule_is_the_function():
     [
         ({"num_nodes": 1}, r"num_nodes must be at least 2, got 1"),
         ({"num_nodes": 10.0}, r"num_nodes must be a positive integer, got 10\.0"),
-        ({"half_width": 0.0}, r"half_width must be one positive number, got 0\.0"),
-        ({"half_width": np.inf}, r"half_width must be one positive number, got inf"),
+        ({"half_width": 0.0}, r"half_width must be one positive number; got 0\.0"),
+        ({"half_width": np.inf}, r"half_width must be finite"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(options, message):

@@ -396,10 +396,9 @@ class ReweightedBasis(FiniteBasis):
         self.num_basis = basis.num_basis
         self.num_leading = basis.num_leading if rotation is None else 0
         if not isinstance(weights, Parameter):
-            values = checks.as_tensor(weights, "weights").numpy()
-            if not (values >= np.finfo(values.dtype).tiny).all():  # TensorFlow flushes less to 0
-                raise ValueError(f"weights must be positive, but the smallest is {values.min():g}.")
-            weights = Parameter(values, transform=gpflow.utilities.positive())
+            wanted = f"positive, {self.num_basis} of them"
+            weights = checks.require_positive(weights, "weights", wanted, ((self.num_basis,),))
+            weights = Parameter(weights, transform=gpflow.utilities.positive())
         if rotation is not None and not isinstance(rotation, tf.Variable):
             rotation = checks.as_tensor(rotation, "rotation")
         m = self.num_basis

@@ -60,9 +60,11 @@ class KernelDictionary(FiniteBasis):
         self.num_basis = self.centers.shape[0] + self.constant
         self.is_projection = precision == "dense"
         if precision == "diagonal":
-            self.log_precision = tf.Variable(
-                _log_precision(initial_precision, self.num_basis), name="log_precision"
-            )
+            s = 1.0 if initial_precision is None else initial_precision
+            m, name = self.num_basis, "initial_precision"
+            wanted = f"positive: one number or one per function, {m}"
+            values = np.log(checks.require_positive(s, name, wanted, ((), (m,))))
+            self.log_precision = tf.Variable(np.broadcast_to(values, m), name="log_precision")
             return
         for name, given in (("constant", constant), ("initial_precision", initial_precision)):
             if given is not None and given is not False:
@@ -139,20 +141,3 @@ def require_single(kernel: Any) -> Kernel:
             f"gpflow.kernels.SquaredExponential(); got {type(kernel).__name__}."
         )
     return kernel
-
-
-def _log_precision(initial: Any, num_basis: int) -> np.ndarray:
-    dtype = tf.as_dtype(gpflow.default_float()).as_numpy_dtype
-    if initial is None:
-        return np.zeros(num_basis, dtype)
-    values = checks.as_tensor(initial, "initial_precision").numpy()
-    if values.shape not in ((), (num_basis,)):
-        raise ValueError(
-            f"initial_precision must be one number or one per function, {num_basis}; got shape "
-            f"{values.shape}."
-        )
-    if not (values >= np.finfo(dtype).tiny).all():
-        raise ValueError(
-            f"initial_precision must be positive, but the smallest is {values.min():g}."
-        )
-    return np.broadcast_to(np.log(values), num_basis).astype(dtype)

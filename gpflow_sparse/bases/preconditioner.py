@@ -37,7 +37,7 @@ def grief_preconditioner(basis: FiniteBasis, X: Any, noise_variance: Any) -> Lin
     """
     require_basis(basis)
     _require_eager()
-    noise = _require_noise(noise_variance)
+    noise = checks.require_positive(noise_variance, "noise_variance", dtype=tf.float64)
     A = tf.cast(basis.features(X), tf.float64)  # Phi^T  [m, N]
     B = tf.linalg.matmul(A, A, transpose_b=True) / noise  # P / noise - I  [m, m]
     L = linalg.cholesky(linalg.add_jitter(B, tf.ones([], tf.float64)), "I + Phi^T Phi / noise")
@@ -97,7 +97,9 @@ def conjugate_gradients(
     if max_iterations is not None:
         checks.require_count(max_iterations, "max_iterations")
     K = tf.cast(covariance(kernel, X), tf.float64).numpy()  # [N, N]
-    K[np.diag_indices_from(K)] += _require_noise(noise_variance)
+    K[np.diag_indices_from(K)] += checks.require_positive(
+        noise_variance, "noise_variance", dtype=tf.float64
+    )
     columns = tf.cast(B, tf.float64).numpy().T
     solved = [_solve(K, column, preconditioner, tolerance, max_iterations) for column in columns]
     return np.stack([solution for solution, _ in solved], axis=1), max(n for _, n in solved)
@@ -110,30 +112,17 @@ def _solve(
     tolerance: float,
     max_iterations: int | None,
 ) -> tuple[np.ndarray, int]:
-    iterations = 0
-
-    def count(_: np.ndarray) -> None:
-        nonlocal iterations
-        iterations += 1
-
-    solution, failed = cg(
-        K, b, rtol=tolerance, atol=0.0, maxiter=max_iterations, M=preconditioner, callback=count
-    )
+    steps: list[None] = []
+    options = {"rtol": tolerance, "atol": 0.0, "maxiter": max_iterations}
+    solution, failed = cg(K, b, M=preconditioner, callback=lambda _: steps.append(None), **options)
     if failed:
         residual = np.linalg.norm(b - K @ solution) / np.linalg.norm(b)
         raise ValueError(
-            f"max_iterations: the residual is {residual:.1e} of B after {iterations} iterations, "
+            f"max_iterations: the residual is {residual:.1e} of B after {len(steps)} iterations, "
             f"tolerance {tolerance:.1e}; allow more, pass a better preconditioner, raise "
             "noise_variance, or be content with a larger tolerance."
         )
-    return solution, iterations
-
-
-def _require_noise(value: Any) -> float:
-    noise = checks.as_tensor(value, "noise_variance", tf.float64).numpy()
-    if noise.size != 1 or not noise.item() > 0.0:
-        raise ValueError(f"noise_variance must be one positive number, got {value!r}.")
-    return noise.item()
+    return solution, len(steps)
 
 
 def _require_eager() -> None:

@@ -101,25 +101,25 @@ def is_product_kernel(kernel: Kernel, num_columns: int, *, seed: int = 0) -> boo
     """
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(3, _NUM_POINTS, num_columns))
-    return all(_is_product_at(kernel, *(scale * points)) for scale in _DISTANCES)
-
-
-def _is_product_at(kernel: Kernel, X: np.ndarray, Z: np.ndarray, shift: np.ndarray) -> bool:
     dtype = float_type(kernel)
     tolerance = _TOLERANCE if dtype == tf.float64 else 1e-3
 
     def paired(A: np.ndarray, B: np.ndarray) -> np.ndarray:
         return np.diag(kernel(tf.cast(A, dtype), tf.cast(B, dtype)).numpy())
 
-    whole, anchor = paired(X, Z), paired(X, X)
-    product = anchor.copy()
-    for i in range(X.shape[1]):
-        moved = X.copy()
-        moved[:, i] = Z[:, i]
-        product *= paired(X, moved) / anchor
-    pairs = ((anchor, anchor[0]), (paired(X + shift, Z + shift), whole), (product, whole))
-    small = 1e-3 * tolerance * np.abs(anchor).max()
-    return all(np.allclose(a, b, rtol=tolerance, atol=small) for a, b in pairs)
+    for scale in _DISTANCES:
+        X, Z, shift = scale * points
+        whole, anchor = paired(X, Z), paired(X, X)
+        product = anchor.copy()
+        for i in range(num_columns):
+            moved = X.copy()
+            moved[:, i] = Z[:, i]
+            product *= paired(X, moved) / anchor
+        pairs = ((anchor, anchor[0]), (paired(X + shift, Z + shift), whole), (product, whole))
+        small = 1e-3 * tolerance * np.abs(anchor).max()
+        if not all(np.allclose(a, b, rtol=tolerance, atol=small) for a, b in pairs):
+            return False
+    return True
 
 
 def _require_product_leaf(leaf: Kernel, num_active: int, num_columns: int) -> None:
@@ -261,12 +261,8 @@ def require_shares(value: Any, num_nodes: int, name: str) -> np.ndarray:
 
     :raises ValueError: unless it has that many entries, positive and finite.
     """
-    weights = _require_column(value, name)
-    if len(weights) != num_nodes or np.any(weights <= 0.0):
-        raise ValueError(
-            f"{name} must be {num_nodes} positive numbers, one per node; got {len(weights)}, the "
-            f"smallest {weights.min():g}."
-        )
+    wanted = f"{num_nodes} positive numbers, one per node"
+    weights = checks.require_positive(value, name, wanted, ((num_nodes,),), tf.float64)
     return weights / weights.sum()
 
 

@@ -79,9 +79,10 @@ class SoftInterpolation(FiniteBasis):
                     f"num_nearest must be at most {self.num_basis}, the number of points; got "
                     f"{num_nearest}."
                 )
-        self.temperature = Parameter(
-            self._require_temperature(temperature), transform=gpflow.utilities.positive()
-        )
+        read = self.kernel.slice(tf.convert_to_tensor(self.Z), None)[0].shape[1]
+        wanted = f"one number or {read}, one for each column that the kernel reads, all positive"
+        values = checks.require_positive(temperature, "temperature", wanted, ((), (read,)))
+        self.temperature = Parameter(values, transform=gpflow.utilities.positive())
         self._scale()
 
     def weights(self, X: Any) -> tf.Tensor:
@@ -150,18 +151,6 @@ class SoftInterpolation(FiniteBasis):
                 f"{type(self.kernel).__name__}. Give the temperature in units of the inputs."
             )
         return temperature * tf.convert_to_tensor(lengthscales)
-
-    def _require_temperature(self, value: Any) -> tf.Tensor:
-        temperature = checks.as_tensor(value, "temperature")
-        columns = self.kernel.slice(tf.convert_to_tensor(self.Z), None)[0].shape[1]
-        if temperature.shape not in ((), (columns,)):
-            raise ValueError(
-                f"temperature must be one number or {columns}, one for each column that the kernel "
-                f"reads; got shape {tuple(temperature.shape)}."
-            )
-        if not bool(tf.reduce_all((temperature > 0.0) & tf.math.is_finite(temperature))):
-            raise ValueError(f"temperature must be positive and finite; got {value!r}.")
-        return temperature
 
 
 @tf.custom_gradient

@@ -1,5 +1,6 @@
 """Grids of the patches of an image: their positions, pixels and sizes."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,10 +84,7 @@ def make_grid(image_shape: Any, patch_shape: Any, stride: Any = 1) -> PatchGrid:
 def require_sizes(value: Any, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
     """:raises ValueError: unless ``value`` is a tuple of positive counts of one of ``lengths``."""
     example = "(28, 28)" if len(lengths) == 1 else "(28, 28) or (32, 32, 3)"
-    try:
-        sizes = tuple(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a tuple such as {example}, got {value!r}.") from None
+    sizes = tuple(value) if isinstance(value, Iterable) else ()
     if len(sizes) not in lengths:
         raise ValueError(f"{name} must be a tuple such as {example}, got {value!r}.")
     return tuple(checks.require_count(size, name) for size in sizes)

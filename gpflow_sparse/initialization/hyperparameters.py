@@ -7,8 +7,7 @@ import tensorflow_probability as tfp
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.validation import component_checks
-from gpflow_sparse.validation.checks import require_count, require_data, require_seed
+from gpflow_sparse.validation import checks, component_checks
 
 Array = np.ndarray
 
@@ -53,15 +52,14 @@ def subset_hyperparameters(
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
     """
-    require_count(num_rows, "num_rows")
-    require_count(max_iterations, "max_iterations")
-    if not (isinstance(noise_variance, int | float | np.number) and 0.0 < noise_variance < np.inf):
-        raise ValueError(f"noise_variance must be positive, got {noise_variance!r}.")
-    X, Y = require_data((X, Y))
+    checks.require_count(num_rows, "num_rows")
+    checks.require_count(max_iterations, "max_iterations")
+    checks.require_positive(noise_variance, "noise_variance")
+    X, Y = checks.require_data((X, Y))
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
-    order = np.random.default_rng(require_seed(seed)).permutation(len(X))
+    order = np.random.default_rng(checks.require_seed(seed)).permutation(len(X))
     count = min(num_rows, len(X) - len(X) // 5)
     data, others = (
         tuple(tf.gather(values, rows) for values in (X, Y))

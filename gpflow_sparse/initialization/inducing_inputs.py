@@ -26,8 +26,8 @@ def _matrix(value: Any, name: str) -> Array:
     return checks.require_matrix(value, name, tf.float64).numpy()
 
 
-def _generator(seed: int) -> np.random.Generator:
-    return np.random.default_rng(checks.require_seed(seed))
+def _shuffled(seed: int, rows: Array) -> Array:
+    return np.random.default_rng(checks.require_seed(seed)).permutation(rows)
 
 
 def _check_count(name: str, count: int, available: int, what: str) -> None:
@@ -47,18 +47,11 @@ def _input_scale(kernel: Kernel | None, num_columns: int) -> Array:
     dims = getattr(kernel, "active_dims", columns)
     if not np.array_equal(columns[dims] if isinstance(dims, slice) else dims, columns):
         return np.ones(num_columns)
-    lengthscales = tf.convert_to_tensor(getattr(kernel, "lengthscales", 1.0))
-    scale = np.asarray(lengthscales, dtype=np.float64).reshape(-1)
-    if scale.size not in (1, num_columns):
-        raise ValueError(
-            f"kernel: expected 1 or {num_columns} lengthscales, one per column of X, got "
-            f"{scale.size}. Build the kernel for these columns."
-        )
-    if not (np.isfinite(scale) & (scale > 0.0)).all():
-        raise ValueError(
-            f"kernel: expected positive, finite lengthscales, got {scale.tolist()}. Assign others."
-        )
     component_checks.require_kernel(kernel, num_columns)
+    lengthscales = tf.convert_to_tensor(getattr(kernel, "lengthscales", 1.0))
+    name, wanted = "kernel.lengthscales", f"positive: one number or {num_columns}, one per column"
+    shapes = ((), (1,), (num_columns,))
+    scale = checks.require_positive(lengthscales, name, wanted, shapes, tf.float64)
     return np.broadcast_to(scale, (num_columns,))
 
 
@@ -131,7 +124,7 @@ def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int =
     :raises ValueError: X is not a finite matrix, or has fewer than M distinct rows.
     """
     X = _matrix(X, "X")
-    shuffled = _generator(seed).permutation(X)
+    shuffled = _shuffled(seed, X)
     _, first = np.unique(shuffled, axis=0, return_index=True)
     _check_count("M", M, len(first), "distinct rows of X")
     return shuffled[np.sort(first)[:M]]
@@ -149,7 +142,7 @@ def _pivoted_cholesky(
     :return: the pivots among the rows of X, in the order of choice.
     """
     max_candidates = checks.require_count(max_candidates, "max_candidates")
-    X = _generator(seed).permutation(X)[:max_candidates]
+    X = _shuffled(seed, X)[:max_candidates]
     _check_count(name, count, len(X), "candidate rows (at most max_candidates)")
     component_checks.require_kernel(kernel, X.shape[1])
     points, dtype = np.concatenate([Z, X]), gpflow.default_float()
@@ -265,7 +258,7 @@ def split_orthogonal(
         )
     joint = choices[method](X, sum(sizes), kernel, seed=seed)
     if method != "greedy":
-        joint = _generator(seed).permutation(joint)
+        joint = _shuffled(seed, joint)
     return tuple(np.split(joint, np.cumsum(sizes)[:-1]))
 
 
@@ -284,7 +277,7 @@ def median_lengthscales(X: Array, *, max_rows: int = 2000, seed: int = 0) -> Arr
     from scipy.spatial.distance import pdist
 
     X = _matrix(X, "X")
-    rows = _generator(seed).permutation(X)[: checks.require_count(max_rows, "max_rows")]
+    rows = _shuffled(seed, X)[: checks.require_count(max_rows, "max_rows")]
     lengthscales = np.ones(X.shape[1])
     radius = linalg.largest_radius(tf.as_dtype(gpflow.default_float()))
     for column in np.flatnonzero(np.ptp(X, axis=0) > 0.0):

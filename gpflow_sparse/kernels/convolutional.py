@@ -68,7 +68,10 @@ class Convolutional(Kernel):
         self.base_kernel = _require_kernel(base_kernel, grid.patch_length, "base_kernel")
         self.image_shape, self.patch_shape, self.stride = grid
         self.average = average
-        self.weights = Parameter(_require_weights(weights, grid.num_patches))
+        if weights is None:
+            weights = tf.ones([grid.num_patches], gpflow.default_float())
+        _require_shape(tensor := checks.as_tensor(weights, "weights"), grid.num_patches)
+        self.weights = Parameter(tensor)
 
     @property
     def grid(self) -> PatchGrid:
@@ -103,9 +106,15 @@ class Convolutional(Kernel):
         """``[..., N]``"""
         X = self._images(X)
         w = self.patch_weights
-        table = w[:, None] * w[None, :] * self._location_covariance()
+        table = w[:, None] * w[None, :] * self._location_covariance()  # [P, P]
+        kernel, grid = self._base, self.grid
+
+        def sums(rows: Tensors, shared: Tensors) -> tf.Tensor:
+            return weighted_sums(kernel, grid.patches(rows[0]), shared[0])
+
         flat = tf.reshape(X, [-1, X.shape[-1]])
-        return tf.reshape(_own_sums(self._base, flat, self.grid, table), tf.shape(X)[:-1])
+        size = max(1, _CHUNK_SIZE // grid.num_patches**2)
+        return tf.reshape(by_chunks(sums, [flat], [table], size=size), tf.shape(X)[:-1])
 
     def patch_covariance(self, Z: tf.Tensor, Z2: tf.Tensor | None = None) -> tf.Tensor:
         """Covariance of responses g to patches: ``k_g(Z, Z2) [M, M2]``, or ``k_g(Z, Z)``."""
@@ -113,8 +122,7 @@ class Convolutional(Kernel):
 
     def response_covariance(self, Z: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """``cov[g(Z), f(X)] [M, N]`` for patches ``Z [M, L]`` and images ``X [N, D]``."""
-        weights = self.patch_weights[:, None]
-        return _cross_sums(self._base, Z, self._images(X), self.grid, weights)
+        return self._cross_sums(Z, self._images(X), self.patch_weights[:, None])
 
     @property
     def _base(self) -> Kernel:
@@ -140,14 +148,36 @@ class Convolutional(Kernel):
     def _across(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """``k(X, X2) [N, N2]``, with the patches of the first images as inducing patches."""
         patches = tf.reshape(self.grid.patches(X), [-1, self.grid.patch_length])  # [N P, L]
-        columns = self._columns(tf.shape(X)[0])
-        K = _cross_sums(self._base, patches, X2, self.grid, columns)  # [N P, N2]
+        weights = self.patch_weights[:, None] * self._location_covariance()  # [P, 1] or [P, P]
+        if weights.shape[1] > 1:
+            weights = tf.tile(weights, [1, tf.shape(X)[0]])
+        K = self._cross_sums(patches, X2, weights)  # [N P, N2]
         by_image = tf.reshape(K, [-1, self.grid.num_patches, tf.shape(X2)[0]])
         return tf.einsum("p,npm->nm", self.patch_weights, by_image)
 
-    def _columns(self, num_images: tf.Tensor) -> tf.Tensor:
-        """Weights of patches of the second images, ``[P, 1]`` or for each patch of the first."""
-        return self.patch_weights[:, None]
+    def _cross_sums(self, Z: tf.Tensor, X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """
+        ``sum_p weights[p, m] k_g(Z_m, x_n^[p])  [M, N]``, in O(N P M L).
+
+        :param Z: patches ``[M, L]``.
+        :param X: images ``[N, D]``.
+        :param weights: ``[P, M]``; or ``[P, 1]``, the same for all of Z.
+        """
+        kernel, grid, M = self._base, self.grid, Z.shape[0]
+        P = grid.num_patches
+
+        def sums(rows: Tensors, shared: Tensors) -> tf.Tensor:
+            Z, weights = shared
+            patches = tf.reshape(grid.patches(rows[0]), [-1, grid.patch_length])
+            K = tf.reshape(covariance(kernel, patches, Z), [-1, P, tf.shape(Z)[0]])
+            if weights.shape[1] == 1:
+                return tf.linalg.matmul(weights, K, transpose_a=True)[:, 0]  # [n, M]
+            return tf.reduce_sum(K * weights, axis=1)
+
+        if M is None:  # patches of an unknown number of images, for a full covariance of few
+            return tf.transpose(sums([X], [Z, weights]))
+        size = max(1, _CHUNK_SIZE // (P * M))
+        return tf.transpose(by_chunks(sums, [X], [Z, weights], size=size))
 
 
 class TICK(Convolutional):
@@ -208,7 +238,7 @@ class TICK(Convolutional):
         """As :meth:`response_covariance`, for patches that are at ``locations [M, 2]``."""
         near = covariance(self._near, self._places(), locations)  # [P, M]
         weights = self.patch_weights[:, None] * near
-        return _cross_sums(self._base, Z, self._images(X), self.grid, weights)
+        return self._cross_sums(Z, self._images(X), weights)
 
     @property
     def _near(self) -> Kernel:
@@ -221,59 +251,6 @@ class TICK(Convolutional):
     def _location_covariance(self) -> Any:
         return covariance(self._near, self._places())  # [P, P]
 
-    def _columns(self, num_images: tf.Tensor) -> tf.Tensor:
-        return tf.tile(self.patch_weights[:, None] * self._location_covariance(), [1, num_images])
-
-
-def _cross_sums(
-    kernel: Kernel, Z: tf.Tensor, X: tf.Tensor, grid: PatchGrid, weights: tf.Tensor
-) -> tf.Tensor:
-    """
-    ``sum_p weights[p, m] k(Z_m, x_n^[p])``.
-
-    Time O(N P M L).
-
-    :param kernel: of patches.
-    :param Z: patches ``[M, L]``.
-    :param X: images ``[N, D]``.
-    :param weights: ``[P, M]``; or ``[P, 1]``, the same for all of Z.
-    :return: ``[M, N]``.
-    """
-    P = grid.num_patches
-
-    def sums(rows: Tensors, shared: Tensors) -> tf.Tensor:
-        Z, weights = shared
-        patches = tf.reshape(grid.patches(rows[0]), [-1, grid.patch_length])
-        K = tf.reshape(covariance(kernel, patches, Z), [-1, P, tf.shape(Z)[0]])
-        if weights.shape[1] == 1:
-            return tf.linalg.matmul(weights, K, transpose_a=True)[:, 0]  # [n, M]
-        return tf.reduce_sum(K * weights, axis=1)
-
-    M = Z.shape[0]
-    if M is None:  # patches of an unknown number of images, for a full covariance of few
-        return tf.transpose(sums([X], [Z, weights]))
-    size = max(1, _CHUNK_SIZE // (P * M))
-    return tf.transpose(by_chunks(sums, [X], [Z, weights], size=size))
-
-
-def _own_sums(kernel: Kernel, X: tf.Tensor, grid: PatchGrid, weights: tf.Tensor) -> tf.Tensor:
-    """
-    ``sum_pq weights[p, q] k(x_n^[p], x_n^[q])``.
-
-    Time O(N P^2 L).
-
-    :param kernel: of patches.
-    :param X: images ``[N, D]``.
-    :param weights: ``[P, P]``, symmetric.
-    :return: ``[N]``.
-    """
-
-    def sums(rows: Tensors, shared: Tensors) -> tf.Tensor:
-        return weighted_sums(kernel, grid.patches(rows[0]), shared[0])
-
-    size = max(1, _CHUNK_SIZE // grid.num_patches**2)
-    return by_chunks(sums, [X], [weights], size=size)
-
 
 def _require_kernel(kernel: Any, num_columns: int, name: str) -> Kernel:
     if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
@@ -283,14 +260,6 @@ def _require_kernel(kernel: Any, num_columns: int, name: str) -> Kernel:
         )
     component_checks.require_kernel(kernel, num_columns, name)
     return kernel
-
-
-def _require_weights(weights: Any, num_patches: int) -> tf.Tensor:
-    if weights is None:
-        return tf.ones([num_patches], gpflow.default_float())
-    tensor = checks.as_tensor(weights, "weights")
-    _require_shape(tensor, num_patches)
-    return tensor
 
 
 def _require_shape(weights: tf.Tensor, num_patches: int) -> None:

@@ -26,13 +26,10 @@ def product_of(kind: type[Kernel], lengthscales: Any, variance: float = 1.0) -> 
             "kind must be a class of stationary kernels, such as gpflow.kernels.Matern32; got "
             f"{kind!r}."
         )
-    scales = checks.as_tensor(lengthscales, "lengthscales").numpy()
-    least = np.finfo(scales.dtype).tiny  # TensorFlow flushes what is less to 0
-    if scales.ndim != 1 or not len(scales) or not (scales >= least).all():
-        raise ValueError(f"lengthscales must be positive, one per column; got {lengthscales!r}.")
-    level = checks.as_tensor(variance, "variance").numpy()
-    if level.ndim or not level >= least:
-        raise ValueError(f"variance must be one positive number, got {variance!r}.")
+    shape, wanted = np.shape(lengthscales), "positive, one per column"
+    shapes = [shape] if len(shape) == 1 and shape[0] else []
+    scales = checks.require_positive(lengthscales, "lengthscales", wanted, shapes)
+    level = checks.require_positive(variance, "variance")
     parts = [kind(lengthscales=scale, active_dims=[i]) for i, scale in enumerate(scales)]
     for part in parts[1:]:
         gpflow.set_trainable(part.variance, False)

@@ -7,6 +7,7 @@ in 13 to 32 columns. A tree is built in 20 to 50 ms. So it is always built, and 
 columns; above, both are timed on a few of the points.
 """
 
+import functools
 import time
 from typing import Any
 
@@ -34,7 +35,6 @@ class NeighborIndex:
         # points near in space are stored near in memory: 10 to 25 per cent faster without caches
         self._order = cKDTree(self._Z, leafsize=_LEAF).indices.astype(np.int32)
         self._tree = cKDTree(self._Z[self._order], leafsize=_LEAF)
-        self._exhaustive: Any = None
         self._by_tree: dict[int, bool] = {}
 
     def query(self, X: np.ndarray, count: int) -> np.ndarray:
@@ -45,30 +45,29 @@ class NeighborIndex:
         :param count: H, at most M.
         :return: int32 ``[N, H]``.
         """
-        X = np.asarray(X, np.float64) - self._center
         if count not in self._by_tree:
             self._by_tree[count] = self._tree_is_faster(count)
-        if not self._by_tree[count]:
-            return self._by_distances(X, count)
-        return self._from_tree(X, count)
+        search = self._from_tree if self._by_tree[count] else self._by_distances
+        return search(np.asarray(X, np.float64) - self._center, count)
 
     def _from_tree(self, X: np.ndarray, count: int) -> np.ndarray:
         found = self._tree.query(X, count)[1]
         return self._order[found.reshape(len(X), count)]
 
     def _by_distances(self, X: np.ndarray, count: int) -> np.ndarray:
-        if self._exhaustive is None:
-            from sklearn.neighbors import NearestNeighbors  # slow to import, and rarely needed
-
-            self._exhaustive = NearestNeighbors(algorithm="brute").fit(self._Z)
         found = self._exhaustive.kneighbors(X, count, return_distance=False)
         return found.astype(np.int32)
+
+    @functools.cached_property
+    def _exhaustive(self) -> Any:
+        from sklearn.neighbors import NearestNeighbors  # slow to import, and rarely needed
+
+        return NearestNeighbors(algorithm="brute").fit(self._Z)
 
     def _tree_is_faster(self, count: int) -> bool:
         if self._Z.shape[1] <= _MAX_TREE_COLUMNS:
             return True
-        stride = max(1, len(self._Z) // _NUM_TIMED)
-        rows = self._Z[::stride][:_NUM_TIMED]
+        rows = self._Z[:: max(1, len(self._Z) // _NUM_TIMED)][:_NUM_TIMED]
         seconds = []
         for search in (self._from_tree, self._by_distances):
             start = time.perf_counter()
@@ -149,13 +148,11 @@ class _CachedSearch:
         known = self._remembered.setdefault(count, {})
         keys = [row.tobytes() for row in X]
         new = [i for i, key in enumerate(keys) if key not in known]
-        found = np.empty((len(X), count), np.int32)
-        found[new] = self.index.query(X[new], count)
-        for i in set(range(len(X))).difference(new):
-            found[i] = known[keys[i]]
+        found = dict(zip(new, self.index.query(X[new], count), strict=True))
+        rows = [found[i] if i in found else known[key] for i, key in enumerate(keys)]
         for i in new[: max(0, most - len(known))]:
             known[keys[i]] = found[i].copy()  # a view would keep the whole batch alive
-        return found
+        return np.stack(rows)
 
 
 def _address(array: np.ndarray) -> int:

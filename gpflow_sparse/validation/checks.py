@@ -290,6 +290,31 @@ def require_seed(value: Any, name: str = "seed") -> int:
     return int(value)
 
 
+def require_positive(
+    value: Any,
+    name: str,
+    wanted: str = "one positive number",
+    shapes: Sequence[tuple[int, ...]] = ((),),
+    dtype: tf.DType | None = None,
+) -> np.ndarray:
+    """
+    ``value`` as an array of finite numbers above 0 that TensorFlow does not flush to 0.
+
+    :param wanted: valid values in words, for the error.
+    :param shapes: the possible shapes.
+    :param dtype: see :func:`as_tensor`.
+    :raises ValueError: for anything else, True included.
+    """
+    numbers = as_tensor(value, name, dtype).numpy()
+    positive = (numbers >= np.finfo(numbers.dtype).tiny).all() and not isinstance(value, bool)
+    if numbers.shape not in shapes or not positive:
+        found = repr(value) if numbers.ndim == 0 else f"shape {numbers.shape}"
+        if numbers.size and not positive:
+            found += f", the smallest {numbers.min():g}"
+        raise ValueError(f"{name} must be {wanted}; got {found}.")
+    return numbers
+
+
 def require_flag(value: Any, name: str) -> None:
     """
     Refuse values other than True and False: ``"no"`` and ``[False]`` count as true in Python.

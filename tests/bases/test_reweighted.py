@@ -107,8 +107,8 @@ def test_float32():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"weights": np.ones(M - 1)}, r"weights must have shape \(12,\), got \(11,\)"),
-        ({"weights": np.ones((M, 1))}, r"weights must have shape \(12,\)"),
+        ({"weights": np.ones(M - 1)}, r"weights must be positive, 12 of them; got shape \(11,\)"),
+        ({"weights": np.ones((M, 1))}, "weights must be positive, 12 of them"),
         ({"weights": -np.ones(M)}, "weights must be positive"),
         ({"weights": np.zeros(M)}, "weights must be positive"),
         ({"weights": np.full(M, np.nan)}, "weights must be finite"),

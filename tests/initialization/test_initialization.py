@@ -168,7 +168,10 @@ def test_kernels_without_a_lengthscale_for_every_column_leave_inputs_unscaled(ma
 
 
 def test_a_wrong_number_of_lengthscales_is_an_error():
-    with pytest.raises(ValueError, match=r"kernel: expected 1 or 2 lengthscales.* got 3"):
+    with pytest.raises(
+        ValueError,
+        match=r"kernel.lengthscales must be one number or one per column .* 2; got shape \(3,\)",
+    ):
         kmeans(make_inputs(), 10, gpflow.kernels.RBF(lengthscales=[1.0, 2.0, 3.0]))
 
 
@@ -453,5 +456,5 @@ def test_a_subset_without_rows_or_noise_is_refused():
     X, kernel = np.linspace(0.0, 1.0, 20)[:, None], gpflow.kernels.Matern52()
     with pytest.raises(ValueError, match="num_rows must be a positive integer, got 0"):
         initialization.subset_hyperparameters(X, X, kernel, num_rows=0)
-    with pytest.raises(ValueError, match="noise_variance must be positive"):
+    with pytest.raises(ValueError, match="noise_variance must be one positive"):
         initialization.subset_hyperparameters(X, X, kernel, noise_variance=0.0)

@@ -562,7 +562,7 @@ def test_a_compiled_prediction_sees_changes_too():
         ({"num_latent_gps": 0}, "num_latent_gps must be"),
         ({"num_data": -1}, "num_data must be"),
         ({"mean_function": 3.0}, "mean_function must be"),
-        ({"temperature": -1.0}, "temperature must be positive"),
+        ({"temperature": -1.0}, "temperature must be .* all positive"),
         ({"num_nearest": M + 1}, "num_nearest must be at most 7"),
         ({"Z": np.zeros((4, 3))}, "lengthscales"),
         ({"kernel": "matern"}, "kernel must be"),
