@@ -100,5 +100,5 @@ def test_nodes_and_shares_of_the_users_own():
         with pytest.raises(ValueError, match=r"grid_weights\[0\] must be 3 positive numbers"):
             require_shares(weights, 3, "grid_weights[0]")
     for check in (require_nodes, lambda v, n: require_shares(v, 2, n)):
-        with pytest.raises(ValueError, match="part must be .*finite"):
+        with pytest.raises(ValueError, match=r"part must be .*finite"):
             check([0.0, np.nan], "part")
