@@ -43,11 +43,7 @@ def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
 
 
 def require_plausible_text(path: Path) -> None:
-    """
-    Refuse a .gz text file that is much larger in memory than on disk, before it is parsed.
-
-    :raises TooLargeError: naming the file and the limit.
-    """
+    """Refuse a .gz text file that is much larger in memory than on disk, before it is parsed."""
     size = 0
     with gzip.open(path, "rb") as file:
         while piece := file.read(2**20):
@@ -56,11 +52,7 @@ def require_plausible_text(path: Path) -> None:
 
 
 def bounded_line(path: Path, file: TextIO) -> str:
-    """
-    The next line of a text file, empty at its end.
-
-    :raises TooLargeError: for a line too long for a table.
-    """
+    """The next line of a text file, empty at its end; refused if it is too long for a table."""
     line = file.readline(_MOST_CHARACTERS)
     if len(line) == _MOST_CHARACTERS:
         raise TooLargeError(
@@ -126,9 +118,7 @@ def _members(archive: zipfile.ZipFile, names: Sequence[str] | None) -> dict[str,
 
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """
-    One array, whose header is compared with the size of its member before memory is taken for it.
-    """
+    """One array, whose header is compared with the size of its member before it is read."""
     name = info.filename.removesuffix(".npy")
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     with archive.open(info) as file:

@@ -138,11 +138,7 @@ def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
 
 
 def prior_errors(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-    """
-    The errors ``Y - m(X) [N, P]`` of the prior mean.
-
-    :raises UnavailableError: unless the likelihood is Gaussian with one noise variance.
-    """
+    """The errors ``Y - m(X) [N, P]`` of the prior mean, for a Gaussian likelihood of one noise."""
     if constant_noise(model.likelihood) is None:
         raise UnavailableError("it needs a Gaussian likelihood with one noise variance.")
     if input_kernel(model) is None:

@@ -4,7 +4,7 @@ import ctypes
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +135,7 @@ def _cached_posterior(model: GPModel) -> AbstractPosterior | None:
 
 
 def _predicts_by_posterior(kind: type) -> bool:
-    """
-    Whether no subclass of the class that defines the posterior overrides predictions.
-
-    CGLB, for example, inherits the posterior of SGPR and predicts in another way.
-    """
+    """False for classes like CGLB, which inherits a posterior and predicts in another way."""
 
     def owner(name: str) -> int:
         return next((i for i, base in enumerate(kind.__mro__) if name in vars(base)), -1)
@@ -185,10 +181,8 @@ def _require_replaceable(folder: Path) -> None:
         )
 
 
-def _files_in(folder: Path) -> Iterator[str]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            yield Path(parent, name).relative_to(folder).as_posix()
+def _files_in(folder: Path) -> list[str]:
+    return [p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()]
 
 
 def _replace(source: Path, target: Path) -> None:

@@ -58,11 +58,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
-    """
-    Write a file as a whole or not at all; a device or a pipe is written to.
-
-    :param path: missing folders are made, a symbolic link is followed.
-    """
+    """Write a file as a whole or not at all, and missing folders; a device is written to."""
     target = Path(os.path.realpath(as_path(path)))
     if not target.exists() or target.is_file():
         _replace(target, content)
@@ -223,12 +219,7 @@ def _damaged(path: str | os.PathLike, how: str) -> str:
 
 
 def as_path(path: str | os.PathLike, name: str = "path") -> Path:
-    """
-    ``path`` with "~" expanded.
-
-    :param name: name of the argument, for the message.
-    :raises ValueError: for a value that is no path, or the home folder of an unknown user.
-    """
+    """``path`` with "~" expanded; ``name`` is that of the argument, for errors."""
     try:
         return Path(path).expanduser()
     except TypeError as error:

@@ -8,11 +8,10 @@ written with the old name, and both older and newer versions of the package can 
 
 import functools
 import importlib
-import importlib.util
 import inspect
 import operator
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -44,14 +43,7 @@ _NAMESPACES = (
     "gpflow.quadrature",
 )
 # Subpackages that define parts of models; a new class in them needs no entry.
-_SUBPACKAGES = (
-    "bases",
-    "inducing_variables",
-    "kernels",
-    "likelihoods",
-    "mean_functions",
-    "models",
-)
+_SUBPACKAGES = ["bases", "inducing_variables", "kernels", "likelihoods", "mean_functions", "models"]
 
 # Rebuilt by their constructors, which check the fields.
 _RECORDS = (gpflow.kernels.ActivityCondition, gpflow.kernels.HierarchyNode)
@@ -107,15 +99,16 @@ def assembled_classes() -> dict[str, type]:
     for namespace in _NAMESPACES:
         found |= _classes(namespace, [importlib.import_module(namespace)])
     for part in (f"gpflow_sparse.{name}" for name in _SUBPACKAGES):
-        if importlib.util.find_spec(part) is not None:
-            found |= _classes(part, _modules(part))
-    renamed = {name: _renamed_class(today, found) for name, today in RENAMED_CLASSES.items()}
+        package = importlib.import_module(part)
+        inside = pkgutil.iter_modules(getattr(package, "__path__", ()), f"{part}.")
+        modules = [importlib.import_module(info.name) for info in inside]
+        found |= _classes(part, [package, *modules])
+    renamed = {}
+    for in_files, today in RENAMED_CLASSES.items():
+        module, _, name = today.partition(":")
+        kind = getattr(importlib.import_module(module), name) if name else found[today]
+        renamed[in_files] = kind
     return renamed | found | renamed  # old names first, as `class_name` needs, and with priority
-
-
-def _renamed_class(today: str, known: dict[str, type]) -> type:
-    module, _, name = today.partition(":")
-    return getattr(importlib.import_module(module), name) if name else known[today]
 
 
 def class_name(kind: type) -> str:
@@ -207,11 +200,7 @@ def can_assemble(kind: type) -> bool:
 
 
 def require_attribute(kind: type, name: Any) -> None:
-    """
-    Refuse attributes that would replace part of a class or of TensorFlow's own bookkeeping.
-
-    :raises ValueError: naming the attribute.
-    """
+    """Refuse attributes that would replace part of a class or of TensorFlow's bookkeeping."""
     own = isinstance(name, str) and name.isidentifier() and not name.startswith("__")
     if not own or is_bookkeeping(name):
         raise ValueError(f"{str(name)[:200]!r} cannot be an attribute of {kind.__name__}")
@@ -223,13 +212,6 @@ def require_attribute(kind: type, name: Any) -> None:
 def is_bookkeeping(name: str) -> bool:
     """Whether tf.Module itself keeps an attribute of that name."""
     return name.startswith("_self_") or name in ("_name", "_name_scope")
-
-
-def _modules(package_name: str) -> Iterator[ModuleType]:
-    package = importlib.import_module(package_name)
-    yield package
-    for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
-        yield importlib.import_module(f"{package_name}.{info.name}")
 
 
 def _classes(namespace: str, modules: Iterable[ModuleType]) -> dict[str, type]:

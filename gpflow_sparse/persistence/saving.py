@@ -120,11 +120,7 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.mod
 def _model_from_tree(
     text: str, arrays: dict[str, np.ndarray], classes: Iterable[type]
 ) -> gpflow.models.BayesianModel:
-    """
-    The model described by the JSON ``text`` and ``arrays``.
-
-    :raises Exception: of any kind, for a description that no encoder writes.
-    """
+    """The model described by JSON; raises any kind of error if no encoder wrote it."""
     tree = json.loads(text, parse_constant=_refuse_constant)
     decoder = Decoder(tree["objects"], arrays, classes)
     model = decoder.decode(tree["root"])

@@ -44,11 +44,7 @@ def as_tensor(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor
 
 
 def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
-    """
-    An array of real numbers, finite or not, from any value that NumPy can convert.
-
-    :raises ValueError: for objects, strings, dates, ragged lists and masked entries.
-    """
+    """An array of real numbers, finite or not; refused are objects, text, and masked entries."""
     if np.ma.is_masked(value):  # np.asarray would return the masked values
         raise ValueError(f"{name} has masked entries. Drop or fill these rows.")
     try:
@@ -67,11 +63,7 @@ def as_array(value: Any, name: str, dtype: tf.DType) -> np.ndarray:
 
 
 def require_matrix(value: Any, name: str, dtype: tf.DType | None = None) -> tf.Tensor:
-    """
-    ``value`` as a finite tensor ``[N, D]`` with at least one row.
-
-    :raises ValueError: see :func:`as_tensor`; and if the rank is not 2 or there is no row.
-    """
+    """``value`` as a finite tensor ``[N, D]`` with at least one row, see :func:`as_tensor`."""
     tensor = as_tensor(value, name, dtype)
     if tensor.shape.rank is None:
         raise ValueError(
@@ -203,13 +195,7 @@ def require_likelihood(likelihood: Any, num_latent_gps: int) -> None:
 
 
 def require_labels(likelihood: likelihoods.Likelihood, Y: tf.Tensor) -> None:
-    """
-    Refuse values of ``Y`` outside the likelihood's support, where they are known: eagerly, and
-    while tracing in what the graph captured.
-
-    :param Y: ``[N, P]``.
-    :raises ValueError: naming the first offending values.
-    """
+    """Refuse values of ``Y [N, P]`` outside the likelihood's support, where they are known."""
     support = _support(likelihood)
     values = tf.get_static_value(Y)  # None for an argument of the function being traced
     if support is None or values is None:
@@ -255,11 +241,7 @@ def _support(likelihood: likelihoods.Likelihood) -> tuple[bool, float, float, st
 
 
 def require_count(value: Any, name: str) -> int:
-    """
-    ``value`` as a positive integer.
-
-    :raises ValueError: for anything else, 10.0 and True included.
-    """
+    """``value`` as a positive integer; anything else, 10.0 and True included, is refused."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not 1 <= value < 2**63:
         raise ValueError(f"{name} must be a positive integer, got {value!r}.")
@@ -267,23 +249,14 @@ def require_count(value: Any, name: str) -> int:
 
 
 def require_whole(value: Any, name: str, kind: str = "an integer") -> int:
-    """
-    ``value`` as an integer of any size.
-
-    :param kind: description of valid values, for the error.
-    :raises ValueError: for anything else, 10.0 and True included.
-    """
+    """``value`` as an integer of any size; ``kind`` describes valid values in errors."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name} must be {kind}, got {value!r}.")
     return int(value)
 
 
 def require_seed(value: Any, name: str = "seed") -> int:
-    """
-    ``value`` as a seed that NumPy, scikit-learn and TensorFlow all take.
-
-    :raises ValueError: unless it is an integer from 0 to 2^32 - 1.
-    """
+    """``value`` as a seed that NumPy, scikit-learn and TensorFlow all take."""
     kind = "an integer from 0 to 2^32 - 1"
     if not 0 <= require_whole(value, name, kind) < 2**32:
         raise ValueError(f"{name} must be {kind}, got {value!r}.")
@@ -316,32 +289,20 @@ def require_positive(
 
 
 def require_flag(value: Any, name: str) -> None:
-    """
-    Refuse values other than True and False: ``"no"`` and ``[False]`` count as true in Python.
-
-    :raises ValueError: see above.
-    """
+    """Refuse values other than True and False, since ``"no"`` counts as true in Python."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
 def require_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
-    """
-    Refuse a value that is not among ``choices``, which are strings and None.
-
-    :raises ValueError: listing them.
-    """
+    """Refuse a value that is not among ``choices``, which are strings and None."""
     if not (value is None or isinstance(value, str)) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}; got {value!r}.")
 
 
 def require_range(tensor: tf.Tensor, name: str) -> None:
-    """
-    Refuse NaN, infinity and entries whose squares overflow, where values are known (see above).
-
-    :raises ValueError: naming the indices of the first such entries.
-    """
+    """Refuse NaN, infinity and entries whose squares overflow, where values are known."""
     values = tensor if tf.executing_eagerly() else tf.get_static_value(tensor)
     if values is None or not tensor.dtype.is_floating:
         return

@@ -20,12 +20,7 @@ _POSITIVE = ("lengthscales", "period", "variance", "scale", "weights")
 
 
 def require_kind(value: Any, kind: Any, name: str, wanted: str) -> Any:
-    """
-    Refuse a component of another kind, which a user may have assigned.
-
-    :param wanted: the right kind of component, for the error.
-    :return: ``value``.
-    """
+    """``value``, refused unless it is of the class ``kind``, described in errors as ``wanted``."""
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {wanted}, got {type(value).__name__}.")
     return value
@@ -129,11 +124,7 @@ def require_mean(value: Any, latent_mean: tf.Tensor, function: Any) -> tf.Tensor
 
 
 def require_dtype(module: tf.Module, name: str, dtype: tf.DType) -> None:
-    """
-    Refuse parameters of another float type than the model's.
-
-    :raises ValueError: naming the first such parameter.
-    """
+    """Refuse parameters of another float type than the model's."""
     wanted = tf.as_dtype(dtype)
     for path, parameter in gpflow.utilities.parameter_dict(module).items():
         if parameter.dtype.is_floating and parameter.dtype != wanted:
@@ -144,11 +135,7 @@ def require_dtype(module: tf.Module, name: str, dtype: tf.DType) -> None:
 
 
 def require_jitter(value: Any) -> None:
-    """
-    Refuse a relative jitter other than None or a finite number of at least zero.
-
-    :raises ValueError: see above.
-    """
+    """Refuse a relative jitter other than None or a finite number of at least zero."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if value is not None and not (number and 0.0 <= value < np.inf):
         raise ValueError(f"jitter must be None or a number of at least 0, got {value!r}.")
@@ -194,12 +181,7 @@ def require_finite_result(module: tf.Module, name: str, *results: tf.Tensor) -> 
 
 @contextmanager
 def explain_failures(module: tf.Module) -> Iterator[None]:
-    """
-    A context in which the error of a failed factorization names the invalid parameter of
-    ``module``.
-
-    :raises FactorizationError: naming the parameter, or the original error if all are valid.
-    """
+    """A context in which a FactorizationError names the invalid parameter of ``module``, if any."""
     try:
         yield
     except FactorizationError as error:
