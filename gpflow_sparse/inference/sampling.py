@@ -103,31 +103,21 @@ def sample(
             f"start must have a finite log density in every chain, got {value.numpy().tolist()}; "
             "start elsewhere."
         )
-    acceptance, a, b = METHODS[method]
-    first_step = tf.constant(a * start.shape[1] ** b, start.dtype)
-
-    def scaled_density(u: tf.Tensor) -> tf.Tensor:
-        return log_density(start + scales * u)
 
     def trace(_: tf.Tensor, results: Any) -> tuple[tf.Tensor, tf.Tensor]:
         log_ratio = results.inner_results.log_accept_ratio  # [C]
         return tf.exp(tf.minimum(log_ratio, 0.0)), results.new_step_size
 
     def run() -> Any:
-        if method == "nuts":
-            kernel = tfp.mcmc.NoUTurnSampler(scaled_density, first_step)
-        else:
-            steps = 1 if method == "mala" else num_leapfrog_steps
-            kernel = tfp.mcmc.HamiltonianMonteCarlo(scaled_density, first_step, steps)
-        adapted = tfp.mcmc.DualAveragingStepSizeAdaptation(
-            kernel,
+        kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
+            _kernel(lambda u: log_density(start + scales * u), start, method, num_leapfrog_steps),
             num_adaptation_steps=int(_ADAPTING * num_burnin),
-            target_accept_prob=tf.constant(acceptance, start.dtype),
+            target_accept_prob=tf.constant(METHODS[method].acceptance, start.dtype),
         )
         return tfp.mcmc.sample_chain(
             num_samples,
             tf.zeros_like(start),
-            kernel=adapted,
+            kernel=kernel,
             num_burnin_steps=num_burnin,
             num_steps_between_results=thin - 1,
             trace_fn=trace,
@@ -136,3 +126,14 @@ def sample(
 
     positions, (probability, step_size) = tf.function(run, autograph=False)()
     return Samples(start + scales * positions, tf.reduce_mean(probability, axis=0), step_size[-1])
+
+
+def _kernel(
+    log_density: LogDensity, start: tf.Tensor, method: str, num_leapfrog_steps: int
+) -> tfp.mcmc.TransitionKernel:
+    _, a, b = METHODS[method]
+    first_step = tf.constant(a * start.shape[1] ** b, start.dtype)
+    if method == "nuts":
+        return tfp.mcmc.NoUTurnSampler(log_density, first_step)
+    steps = 1 if method == "mala" else num_leapfrog_steps
+    return tfp.mcmc.HamiltonianMonteCarlo(log_density, first_step, steps)

@@ -224,10 +224,8 @@ class GRIEF(WeightSpaceModel):
             _log_normal(weight_prior, "weight_prior"),
             _log_normal(default if noise_prior is None else noise_prior, "noise_prior"),
         )
-        options: dict[str, Any] = {
-            "residual": self.objective != "likelihood",
-            "mean_function": self.mean_function,
-        }
+        residual = self.objective != "likelihood"
+        options: dict[str, Any] = {"residual": residual, "mean_function": self.mean_function}
         checks.require_choice(method, "method", (*sampling.METHODS, "quadrature"))
         rotated = self.reweighted == "rotated"
         if method == "quadrature":
@@ -238,8 +236,8 @@ class GRIEF(WeightSpaceModel):
                 )
             result = quadrature(self._statistics.rotation, prior)
             integrated = RotatedComponents.integrated(self._statistics.rotation, result)
-            options["log_evidence"] = result.log_evidence
-            return MixturePosterior(self.basis, integrated, **options)
+            evidence = result.log_evidence
+            return MixturePosterior(self.basis, integrated, log_evidence=evidence, **options)
         checks.require_count(num_chains, "num_chains")
         sums = self._statistics.rotation if rotated else self._statistics.sums
         samples = sampling.sample(
@@ -251,11 +249,10 @@ class GRIEF(WeightSpaceModel):
             thin=(50 if method == "mala" else 1) if thin is None else thin,
             seed=seed,
         )
-        x = tf.reshape(samples.values, [-1, samples.values.shape[-1]])  # [S C, p + 1]
-        weights, noise = tf.exp(x[:, :-1]), tf.exp(x[:, -1])
+        x = tf.exp(tf.reshape(samples.values, [-1, samples.values.shape[-1]]))  # [S C, p + 1]
         make = RotatedComponents.sampled if rotated else WeightedComponents
-        options["acceptance"] = samples.acceptance
-        return MixturePosterior(self.basis, make(sums, noise, weights), **options)
+        components = make(sums, x[:, -1], x[:, :-1])
+        return MixturePosterior(self.basis, components, acceptance=samples.acceptance, **options)
 
     def to_svgp(self, num_data: int | None = None) -> BasisSVGP:
         """
