@@ -11,7 +11,7 @@ from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, requi
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.posteriors.base import Cache, SparsePosterior
-from gpflow_sparse.posteriors.pathwise import Paths, ResidualPaths, Sampler, WeightPaths
+from gpflow_sparse.posteriors.pathwise import Paths, Sampler, WeightPaths, residual_paths
 
 
 class BasisPosterior(SparsePosterior):
@@ -58,7 +58,7 @@ class BasisPosterior(SparsePosterior):
             return WeightPaths(basis, weights)
         if isinstance(basis, ReweightedBasis):
             basis, weights = basis.basis, basis.unweighted(weights)
-        return ResidualPaths(basis, weights, sampler)
+        return residual_paths(basis, weights, sampler)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

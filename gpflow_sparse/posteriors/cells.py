@@ -61,8 +61,7 @@ class CellPosterior(SparsePosterior):
 
     def _tensors(self) -> list[tf.Tensor]:
         """Neighbors of every cell ``[M, H]`` and ``alpha [M, H, P]``."""
-        self._slots: dict[int, int] = {}
-        self._matrices: Any = None
+        self._matrices: dict[int, np.ndarray] = {}
         self._q, Z = self._posterior._q, tf.convert_to_tensor(self.X_data.Z)
         lists, alphas = [], []
         for cells in point_blocks(int(Z.shape[0]), self.X_data.num_neighbors):
@@ -111,17 +110,13 @@ class CellPosterior(SparsePosterior):
 
     def _kept(self, lists: tf.Tensor, wanted: np.ndarray) -> np.ndarray:
         """``G [n, P, H, H]`` of different cells, computed where it is not in the cache."""
-        new = [cell for cell in wanted.tolist() if cell not in self._slots]
-        if len(self._slots) + len(new) > self._num_cached:
-            self._slots, new = {}, wanted.tolist()
+        cells = wanted.tolist()
+        new = [cell for cell in cells if cell not in self._matrices]
+        if len(self._matrices) + len(new) > self._num_cached:
+            self._matrices, new = {}, cells
         if new:
-            made = self._made(lists, np.array(new))
-            if self._matrices is None:
-                self._matrices = np.empty((self._num_cached, *made.shape[1:]), made.dtype)
-            slots = range(len(self._slots), len(self._slots) + len(new))
-            self._matrices[slots.start : slots.stop] = made
-            self._slots |= dict(zip(new, slots, strict=True))
-        return self._matrices[[self._slots[cell] for cell in wanted.tolist()]]
+            self._matrices |= dict(zip(new, self._made(lists, np.array(new)), strict=True))
+        return np.stack([self._matrices[cell] for cell in cells])
 
     def _made(self, lists: tf.Tensor, cells: np.ndarray) -> np.ndarray:
         neighbors = tf.gather(lists, cells)

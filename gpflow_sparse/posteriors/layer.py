@@ -71,20 +71,18 @@ class LayerPosterior(tf.Module):
             for all inputs.
         :return: ``[n, S, p G]``
         """
-        own = noise.shape[0] != 1
+        noise = tf.broadcast_to(noise, [tf.shape(X)[0], *noise.shape[1:]])
 
         def of_some(rows: Tensors, shared: Tensors) -> tf.Tensor:
-            eps = rows[1] if own else shared[0]
-            return self._draw(shared if own else shared[1:], rows[0], eps, sampling)
+            return self._draw(shared, rows[0], rows[1], sampling)
 
-        rows = [X, noise] if own else [X]
-        shared = [tf.convert_to_tensor(t) for t in (cache if own else [noise, *cache])]
         largest = max((int(t.shape[-1]) for t in cache if t.shape.rank), default=1)
         per_input = int(X.shape[1]) * self.output_dim * largest
         if sampling == "joint":
             per_input = max(per_input, int(X.shape[1]) * self.output_dim * self.num_rows)
         size = max(1, _CHUNK_ENTRIES // per_input)
-        return by_chunks(of_some, rows, shared, size=size)
+        shared = [tf.convert_to_tensor(t) for t in cache]
+        return by_chunks(of_some, [X, noise], shared, size=size)
 
     def draw_together(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """

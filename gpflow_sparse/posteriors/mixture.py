@@ -17,11 +17,10 @@ from gpflow_sparse.inference.type_one import weighted_factor
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.pathwise import (
     FunctionDraws,
-    Paths,
-    ResidualPaths,
     Sampler,
     WeightPaths,
     in_blocks,
+    residual_paths,
     stack,
     unstack,
 )
@@ -285,7 +284,7 @@ class MixturePosterior(tf.Module):
 
         Time O(S p^2) for weights on rotated functions, O(S p^3) for weights on features; with a
         residual also that of its draws, see
-        :class:`~gpflow_sparse.posteriors.pathwise.ResidualPaths`.
+        :func:`~gpflow_sparse.posteriors.pathwise.residual_paths`.
 
         :param num_samples: S.
         :param num_features: random Fourier features of each draw of the residual, even.
@@ -298,9 +297,10 @@ class MixturePosterior(tf.Module):
         shares = np.exp(self.log_weights.numpy())
         chosen = sampler.generator.choice(len(shares), size=num_samples, p=shares / shares.sum())
         weights = tf.cast(self._components.draw(chosen, sampler.generator), self.basis.dtype)
-        paths: Paths = WeightPaths(self.basis, weights)
         if self.residual:
-            paths = ResidualPaths(self.basis, weights, sampler)
+            paths = residual_paths(self.basis, weights, sampler)
+        else:
+            paths = WeightPaths(self.basis, weights)
         return FunctionDraws([paths], self.mean_function, self.basis.input_dim)
 
     def _predict(self, Xnew: Any, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

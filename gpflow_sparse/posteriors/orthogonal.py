@@ -99,14 +99,18 @@ class OrthogonalPosterior(SparsePosterior):
         q = self._q() if q is None else q
         # block elimination: chol(K) = [[Luu, 0], [B^T, Lvv]], solved for [A, D]
         if self.whiten:
-            A = block_elimination.project(self._prior(), F, self._names())
+            K, names = self._prior()
+            A = block_elimination.project(K, F, names)
         else:
             L = self._factor()
             A, q = block_elimination.block_solve(L, F), self._whitened(L, q)
         return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
 
-    def _prior(self) -> list[list[tf.Tensor]]:
-        """``[[Kuu], [Kvu, Kvv], ...]`` with the same jitter on every diagonal block."""
+    def _prior(self) -> tuple[block_elimination.BlockMatrix, list[str]]:
+        """
+        ``[[Kuu], [Kvu, Kvv], ...]`` with the same jitter on every diagonal block, and the names of
+        the diagonal blocks in error messages.
+        """
         sets = self.X_data.sets
         diagonal = [set_covariance(s, self.kernel) for s in sets]
         rough = [i for i, s in enumerate(sets) if needs_jitter(s)]
@@ -115,13 +119,13 @@ class OrthogonalPosterior(SparsePosterior):
             amount = linalg.jitter(scale, self.jitter)
         for i in rough:
             diagonal[i] = linalg.add_jitter(diagonal[i], amount)
-        return [
-            [*(Kuv(s, t, self.kernel) for t in sets[:i]), diagonal[i]] for i, s in enumerate(sets)
-        ]
+        K = [[*(Kuv(s, t, self.kernel) for t in sets[:i]), diagonal[i]] for i, s in enumerate(sets)]
+        names = [f"Cvv (residual covariance of orthogonal set {i})" for i in range(1, len(sets))]
+        return K, ["Kuu (covariance of the base inducing set)", *names]
 
     def _factor(self) -> block_elimination.BlockMatrix:
         """``chol(K)``: ``[[Luu], [B^T, Lvv], ...]``."""
-        return block_elimination.block_cholesky(self._prior(), self._names())
+        return block_elimination.block_cholesky(*self._prior())
 
     def _tensors(self) -> list[tf.Tensor]:
         """Rows of the inverse factor of ``K([Z; O; ...])``, then whitened means, then factors."""
@@ -175,12 +179,6 @@ class OrthogonalPosterior(SparsePosterior):
         errors = [v - w for v, w in zip(drawn, whitened, strict=True)]
         coefficients = block_elimination.block_solve_adjoint(L, errors)
         return PosteriorPaths(prior, sets, [unstack(c, prior.shape) for c in coefficients])
-
-    def _names(self) -> list[str]:
-        """Names of the diagonal blocks in error messages."""
-        count = len(self.X_data.sets)
-        residuals = [f"Cvv (residual covariance of orthogonal set {i})" for i in range(1, count)]
-        return ["Kuu (covariance of the base inducing set)", *residuals]
 
     def _q(self) -> QMoments:
         # one conversion each: reading a GPflow Parameter recomputes its transform

@@ -289,21 +289,26 @@ def require_points(sets: Sequence[InducingVariables]) -> None:
 
 
 class WeightPaths(Paths):
-    """``A(x)^T w``: draws of a finite sum of basis functions, exact."""
+    """``A(x)^T w``: draws of a finite sum of basis functions, exact; plus those of a prior."""
 
-    def __init__(self, basis: FiniteBasis, weights: tf.Tensor) -> None:
+    def __init__(
+        self, basis: FiniteBasis, weights: tf.Tensor, prior: PriorPaths | None = None
+    ) -> None:
         """
         :param basis: copied.
         :param weights: ``[S, m, P]``, one for each function of the basis.
+        :param prior: None for zero.
         """
         S, m, P = weights.shape
-        super().__init__(weights.dtype, max(m, S * P))
+        super().__init__(weights.dtype, max(m, S * P, prior.entries_per_row if prior else 0))
         self.basis, self.shape = gpflow.utilities.freeze(basis), (S, P)
         self._weights = stack(weights)  # [m, S P]
+        self._prior = prior
 
     def evaluate(self, X: tf.Tensor) -> tf.Tensor:
         A = self.basis.features(X)
-        return unstack(tf.linalg.matmul(A, self._weights, transpose_a=True), self.shape)
+        values = unstack(tf.linalg.matmul(A, self._weights, transpose_a=True), self.shape)
+        return values if self._prior is None else values + self._prior.evaluate(X)
 
 
 class ColumnPaths(WeightPaths):
@@ -316,7 +321,7 @@ class ColumnPaths(WeightPaths):
         return unstack(values, self.shape)
 
 
-class ResidualPaths(Paths):
+def residual_paths(basis: FiniteBasis, weights: tf.Tensor, sampler: Sampler) -> WeightPaths:
     r"""
     ``A(x)^T w + r(x)`` with ``r ~ GP(0, k - A^T A)`` independent of the weights w.
 
@@ -328,31 +333,22 @@ class ResidualPaths(Paths):
 
     As in :class:`FunctionDraws` every draw has frequencies of its own, so mean and covariance are
     exact for any number of features.
+
+    :param basis: a projection of ``basis.kernel``; copied.
+    :param weights: w, draws ``[S, m, P]``.
+    :raises ValueError: for a kernel without random Fourier features, and for a basis whose
+        functionals are not known.
     """
-
-    def __init__(self, basis: FiniteBasis, weights: tf.Tensor, sampler: Sampler) -> None:
-        """
-        :param basis: a projection of ``basis.kernel``; copied.
-        :param weights: w, draws ``[S, m, P]``.
-        :raises ValueError: for a kernel without random Fourier features, and for a basis whose
-            functionals are not known.
-        """
-        columns = basis.input_dim
-        if columns is None or not isinstance(basis, GridEigenfunctions | KernelDictionary):
-            raise ValueError(
-                "functions can be drawn with the residual of the kernel for "
-                f"GridEigenfunctions and KernelDictionary; got {type(basis).__name__}. Draw values "
-                "instead: predict_f_samples."
-            )
-        prior = PriorPaths(basis.kernel, weights.shape[2], columns, sampler)
-        own = projections(basis, prior, sampler)
-        parts = prior, WeightPaths(basis, weights - tf.cast(own, weights.dtype))
-        super().__init__(prior.dtype, max(part.entries_per_row for part in parts))
-        self._parts = parts
-
-    def evaluate(self, X: tf.Tensor) -> tf.Tensor:
-        prior, weights = self._parts
-        return prior.evaluate(X) + weights.evaluate(X)
+    columns = basis.input_dim
+    if columns is None or not isinstance(basis, GridEigenfunctions | KernelDictionary):
+        raise ValueError(
+            "functions can be drawn with the residual of the kernel for "
+            f"GridEigenfunctions and KernelDictionary; got {type(basis).__name__}. Draw values "
+            "instead: predict_f_samples."
+        )
+    prior = PriorPaths(basis.kernel, weights.shape[2], columns, sampler)
+    own = tf.cast(projections(basis, prior, sampler), weights.dtype)
+    return WeightPaths(basis, weights - own, prior)
 
 
 def projections(
