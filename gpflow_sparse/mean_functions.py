@@ -45,7 +45,6 @@ def pca(X: Any, num_outputs: int) -> Linear:
     :raises ValueError: for inputs that are not a finite matrix.
     """
     tensor = checks.require_matrix(X, "X")
-    checks.require_range(tensor, "X")
     G = checks.require_count(num_outputs, "num_outputs")
     D = int(tensor.shape[1])
     if G >= D:

@@ -7,7 +7,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.covariances.stationary import covariance, jittered_covariance
@@ -53,7 +53,7 @@ class KernelDictionary(FiniteBasis):
         super().__init__()
         checks.require_choice(precision, "precision", ["dense", "diagonal"])
         checks.require_flag(constant, "constant")
-        self.kernel = require_single(kernel)
+        self.kernel = kernel
         self.centers = Parameter(require_places(kernel, centers, "centers"), trainable=False)
         self.precision = precision
         self.constant = bool(constant)
@@ -124,20 +124,10 @@ def require_places(kernel: Kernel, value: Any, name: str) -> tf.Tensor:
     """
     ``value`` as inputs ``[M, D]`` of a kernel, both of the current float type.
 
-    :raises ValueError: for anything else, naming the argument.
+    :raises ValueError: for anything else, naming the argument, and a kernel of several outputs.
     """
+    component_checks.require_single(kernel, None)
     component_checks.require_dtype(kernel, "kernel", gpflow.default_float())
     places = checks.require_matrix(value, name)
-    checks.require_range(places, name)
     component_checks.require_kernel(kernel, places.shape[1])
     return places
-
-
-def require_single(kernel: Any) -> Kernel:
-    """:raises ValueError: for something that is not a kernel, or has several outputs."""
-    if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
-        raise ValueError(
-            "kernel must be a GPflow kernel with one output, such as "
-            f"gpflow.kernels.SquaredExponential(); got {type(kernel).__name__}."
-        )
-    return kernel

@@ -8,7 +8,6 @@ from gpflow.kernels import Kernel
 from scipy.sparse.linalg import LinearOperator, cg
 
 from gpflow_sparse.bases.base import FiniteBasis, require_basis
-from gpflow_sparse.bases.kernel_dictionary import require_single
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
@@ -85,7 +84,7 @@ def conjugate_gradients(
         )
     if len(B) != len(X):
         raise ValueError(f"B must have as many rows as X, {len(X)}; got {len(B)}.")
-    component_checks.require_kernel(require_single(kernel), X.shape[1])
+    component_checks.require_single(kernel, X.shape[1])
     if preconditioner is not None and getattr(preconditioner, "shape", None) != (len(X), len(X)):
         raise ValueError(
             f"preconditioner must be a LinearOperator of shape {(len(X), len(X))}, got "

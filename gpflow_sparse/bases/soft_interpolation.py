@@ -10,7 +10,7 @@ from gpflow import Parameter
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.bases.kernel_dictionary import require_places, require_single
+from gpflow_sparse.bases.kernel_dictionary import require_places
 from gpflow_sparse.covariances.stationary import jittered_covariance, quadratic
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks
@@ -67,7 +67,7 @@ class SoftInterpolation(FiniteBasis):
         """
         super().__init__()
         checks.require_flag(tied, "tied")
-        self.kernel = require_single(kernel)
+        self.kernel = kernel
         self.Z = Parameter(require_places(kernel, Z, "Z"))
         self.num_basis = self.Z.shape[0]
         self.tied = bool(tied)

@@ -15,6 +15,14 @@ from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential
 
 from gpflow_sparse.numerics import linalg
 
+Factor = Callable[[tf.Tensor], tf.Tensor | float]
+# Matern kernels as functions of s^2, s = sqrt(2 nu) r: the factor 2 nu, and the factors of
+# variance exp(-s) in the kernel and in its derivative by s^2.
+_MATERNS: dict[type[Kernel], tuple[float, Factor, Factor]] = {
+    Matern32: (3.0, lambda s: 1.0 + s, lambda s: -0.5),
+    Matern52: (5.0, lambda s: 1.0 + s * (1.0 + s / 3.0), lambda s: (-1.0 / 6.0) * (1.0 + s)),
+}
+_FAST = (SquaredExponential, *_MATERNS)
 # Number of strips in which the upper half of a symmetric matrix is computed.
 _STRIPS = 4
 
@@ -34,13 +42,12 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
     X = tf.convert_to_tensor(X)
     other = X if X2 is None else tf.convert_to_tensor(X2)
     batches = X2 is not None and (X.shape.rank != 2 or other.shape.rank != 2)
-    if type(kernel) not in _FROM_INPUTS or X.shape.rank is None or batches:
+    if type(kernel) not in _FAST or X.shape.rank is None or batches:
         return kernel(X) if X2 is None else kernel(X, other)
     scaled, scaled2 = (kernel.scale(part) for part in kernel.slice(X, other))  # lengthscales now 1
     # distances do not depend on a common shift, so it needs no gradient
     center = tf.stop_gradient(tf.reduce_mean(scaled2, axis=-2, keepdims=True))
-    variance = tf.convert_to_tensor(kernel.variance)
-    K = _FROM_INPUTS[type(kernel)](scaled - center, scaled2 - center, variance)
+    K = _of_scaled(kernel, scaled - center, scaled2 - center)
     return tf.linalg.set_diag(K, kernel(X, full_cov=False)) if X2 is None else K
 
 
@@ -61,17 +68,14 @@ def weighted_sums(kernel: Kernel, X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor
     :param X: ``[n, P, D]``.
     :param weights: ``[P, P]``, symmetric.
     """
-    if type(kernel) not in _FROM_INPUTS:
+    if type(kernel) not in _FAST:
         return tf.reduce_sum(kernel(X) * weights, axis=[-2, -1])
     scaled = kernel.scale(kernel.slice(X, None)[0])
     scaled -= tf.stop_gradient(tf.reduce_mean(scaled, axis=-2, keepdims=True))
-    variance = tf.convert_to_tensor(kernel.variance)
     sums, P = [], scaled.shape[-2]
     height = -(-P // _STRIPS)
     for start in range(0, P, height):
-        K = _FROM_INPUTS[type(kernel)](
-            scaled[:, start : start + height], scaled[:, start:], variance
-        )
+        K = _of_scaled(kernel, scaled[:, start : start + height], scaled[:, start:])
         own = weights[start : start + height, start:]
         twice = tf.concat([own[:, :height], 2.0 * own[:, height:]], axis=1)
         sums.append(tf.reduce_sum(K * twice, axis=[-2, -1]))
@@ -92,58 +96,27 @@ def local_covariances(
     :param places: ``[n, H, D]``.
     """
     diagonal = kernel(X, full_cov=False)
-    if type(kernel) not in _FROM_INPUTS:
+    if type(kernel) not in _FAST:
         both = kernel(tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
         return both[:, :-1, :-1], both[:, :-1, -1], diagonal
     k = local_cross_covariances(kernel, X, places)
     # centered at the mean of the points, which may be far from the row
     middle = tf.stop_gradient(tf.reduce_mean(places, axis=1, keepdims=True))
     among = kernel.scale(kernel.slice(places - middle, None)[0])
-    K = _FROM_INPUTS[type(kernel)](among, among, tf.convert_to_tensor(kernel.variance))
+    K = _of_scaled(kernel, among, among)
     return tf.linalg.set_diag(K, tf.repeat(diagonal[:, None], tf.shape(k)[1], axis=1)), k, diagonal
 
 
 def local_cross_covariances(kernel: Kernel, X: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """``k(Z_i, x_i) [n, H]`` of :func:`local_covariances` alone, O(n H D)."""
-    if type(kernel) not in _FROM_INPUTS:
+    if type(kernel) not in _FAST:
         return tf.map_fn(
             lambda pair: kernel(pair[0], pair[1][None])[:, 0],
             (places, X),
             fn_output_signature=X.dtype,
         )
     from_row = kernel.scale(kernel.slice(places - X[:, None, :], None)[0])  # [n, H, D']
-    zero = tf.zeros_like(from_row[:, :1])
-    variance = tf.convert_to_tensor(kernel.variance)
-    return _FROM_INPUTS[type(kernel)](from_row, zero, variance)[:, :, 0]
-
-
-def _squared_exponential(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """``variance exp(-r^2 / 2)``, the whole exponent from one matmul."""
-    return tf.exp(quadratic(X, X2, -0.5, tf.math.log(variance)))
-
-
-def _matern32(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """``(1 + s) e``, ``e = variance exp(-s)``, ``s = sqrt(3) r``; its derivative by s^2: -e / 2."""
-    squares = quadratic(X, X2, 3.0, 0.0)
-    return _profile(squares, variance, lambda s, e: (1.0 + s) * e, lambda s, e: -0.5 * e)
-
-
-def _matern52(X: tf.Tensor, X2: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """``(1 + s + s^2 / 3) e``, ``s = sqrt(5) r``; the derivative by s^2 is -(1 + s) e / 6."""
-    squares = quadratic(X, X2, 5.0, 0.0)
-    return _profile(
-        squares,
-        variance,
-        lambda s, e: (1.0 + s * (1.0 + s / 3.0)) * e,
-        lambda s, e: (-1.0 / 6.0) * (1.0 + s) * e,
-    )
-
-
-_FROM_INPUTS: dict[type[Kernel], Callable[..., tf.Tensor]] = {
-    SquaredExponential: _squared_exponential,
-    Matern32: _matern32,
-    Matern52: _matern52,
-}
+    return _of_scaled(kernel, from_row, tf.zeros_like(from_row[:, :1]))[:, :, 0]
 
 
 def quadratic(X: tf.Tensor, X2: tf.Tensor, scale: float, shift: tf.Tensor | float) -> tf.Tensor:
@@ -160,26 +133,22 @@ def quadratic(X: tf.Tensor, X2: tf.Tensor, scale: float, shift: tf.Tensor | floa
     return tf.linalg.matmul(left, right, transpose_b=True)
 
 
-Part = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-
-
-def _profile(squares: tf.Tensor, variance: tf.Tensor, value: Part, slope: Part) -> tf.Tensor:
-    """
-    A function of ``s`` and ``e = variance exp(-s)``, from ``s^2``.
-
-    :param value: of ``(s, e)``; proportional to e.
-    :param slope: its derivative by ``s^2``, of ``(s, e)``.
-    """
+def _of_scaled(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    """``k [..., N, N2]`` of centered inputs in units of the lengthscales."""
+    variance = tf.convert_to_tensor(kernel.variance)
+    if type(kernel) is SquaredExponential:  # the whole exponent from one matmul
+        return tf.exp(quadratic(X, X2, -0.5, tf.math.log(variance)))
+    rate, value, slope = _MATERNS[type(kernel)]
 
     @tf.custom_gradient
     def profile(squares: tf.Tensor, variance: tf.Tensor) -> Any:
         s = tf.sqrt(tf.maximum(squares, 0.0))  # rounding may leave s^2 below zero
         e = tf.exp(tf.math.log(variance) - s)
-        K = value(s, e)
+        K = value(s) * e
 
         def gradient(dK: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return dK * slope(s, e), tf.reduce_sum(dK * K) / variance
+            return dK * (slope(s) * e), tf.reduce_sum(dK * K) / variance
 
         return K, gradient
 
-    return profile(squares, variance)
+    return profile(quadratic(X, X2, rate, 0.0), variance)

@@ -10,12 +10,13 @@ from typing import Any
 import gpflow
 import tensorflow as tf
 from gpflow import Parameter
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
 from gpflow_sparse.covariances.stationary import covariance, weighted_sums
 from gpflow_sparse.numerics.streaming import Tensors, by_chunks
-from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.component_checks import require_single
 
 # Entries of the largest tensor of a chunk of images; memory is a few times that. Measured on
 # two cores with 64 images of 576 patches, M = 1000, float64: a gradient takes 211 to 221 ms for
@@ -65,7 +66,7 @@ class Convolutional(Kernel):
         super().__init__()
         grid = make_grid(image_shape, patch_shape, stride)
         checks.require_flag(average, "average")
-        self.base_kernel = _require_kernel(base_kernel, grid.patch_length, "base_kernel")
+        self.base_kernel = require_single(base_kernel, grid.patch_length, "base_kernel")
         self.image_shape, self.patch_shape, self.stride = grid
         self.average = average
         if weights is None:
@@ -127,7 +128,7 @@ class Convolutional(Kernel):
     @property
     def _base(self) -> Kernel:
         """The kernel, checked again because it can be assigned."""
-        return _require_kernel(self.base_kernel, self.grid.patch_length, "base_kernel")
+        return require_single(self.base_kernel, self.grid.patch_length, "base_kernel")
 
     def _images(self, X: Any) -> tf.Tensor:
         """Images ``[..., D]``; refuses other numbers of columns than that of pixel values."""
@@ -216,7 +217,7 @@ class TICK(Convolutional):
         )
         if location_kernel is None:
             location_kernel = gpflow.kernels.Matern32(lengthscales=3.0)
-        kernel = _require_kernel(location_kernel, 2, "location_kernel")
+        kernel = require_single(location_kernel, 2, "location_kernel")
         if isinstance(variance := getattr(kernel, "variance", None), Parameter):
             variance.assign(tf.ones_like(variance))
             gpflow.set_trainable(variance, False)
@@ -243,23 +244,13 @@ class TICK(Convolutional):
     @property
     def _near(self) -> Kernel:
         """The kernel, checked again because it can be assigned."""
-        return _require_kernel(self.location_kernel, 2, "location_kernel")
+        return require_single(self.location_kernel, 2, "location_kernel")
 
     def _places(self) -> tf.Tensor:
         return tf.constant(self.grid.locations(), dtype=self.weights.dtype)
 
     def _location_covariance(self) -> Any:
         return covariance(self._near, self._places())  # [P, P]
-
-
-def _require_kernel(kernel: Any, num_columns: int, name: str) -> Kernel:
-    if not isinstance(kernel, Kernel) or isinstance(kernel, MultioutputKernel):
-        raise ValueError(
-            f"{name} must be a GPflow kernel of one output on {num_columns} column(s), such as "
-            f"gpflow.kernels.SquaredExponential(); got {type(kernel).__name__}."
-        )
-    component_checks.require_kernel(kernel, num_columns, name)
-    return kernel
 
 
 def _require_shape(weights: tf.Tensor, num_patches: int) -> None:

@@ -65,6 +65,21 @@ def require_kernel(kernel: Any, num_columns: int | None, name: str = "kernel") -
             _require_columns(kernel.base_kernel, num_columns, f"{name}.base_kernel")
 
 
+def require_single(kernel: Any, num_columns: int | None, name: str = "kernel") -> kernels.Kernel:
+    """
+    A kernel with one output that can read inputs of ``num_columns`` columns.
+
+    :raises ValueError: for several outputs, and as :func:`require_kernel`.
+    """
+    if not isinstance(kernel, kernels.Kernel) or isinstance(kernel, kernels.MultioutputKernel):
+        raise ValueError(
+            f"{name} must be a GPflow kernel with one output, such as "
+            f"gpflow.kernels.SquaredExponential(); got {type(kernel).__name__}."
+        )
+    require_kernel(kernel, num_columns, name)
+    return kernel
+
+
 def require_mean_function(
     function: Any, num_columns: int | None, num_latent_gps: int, name: str = "mean_function"
 ) -> None:
