@@ -12,9 +12,9 @@ from click.core import ParameterSource
 
 from gpflow_sparse._version import __version__
 from gpflow_sparse.bench.commands import bench
-from gpflow_sparse.bench.memory import memory_estimate
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.runs.config import MODEL, RunConfig
+from gpflow_sparse.runs.memory import memory_estimate
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.options import command_options
 from gpflow_sparse.runs.session import session
@@ -74,9 +74,12 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
-        if plot and not plots.can_draw():
-            plot = False
-            click.echo(f"no pictures will be drawn: {plots.NEEDED}.", err=True)
+        if plot:
+            try:
+                plots.new_figure(1.0, 1.0)
+            except ValueError as error:
+                plot = False
+                click.echo(f"no pictures will be drawn: {error}", err=True)
         outputs.prepare_folder(folder, config, resume=resume, plot=plot)
         _announce(config, dataset)
         trained, record = training.run(config, dataset, folder, resume=resume)
@@ -103,7 +106,7 @@ def predict(
         if output is not None:
             outputs.require_table(output, path, Path(data))
         model = stored.open_model(path)
-        X = stored.read_inputs(model, data)
+        X, _ = stored.read_table_of(model, data)
         names, values = stored.predict_table(model, X, chunk_size)
         write_csv(output, names, values)
         if output is not None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import click
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -19,7 +20,6 @@ from gpflow_sparse.models import QSGP
 from gpflow_sparse.models.qsgp_step import SubsampledStep
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
-from gpflow_sparse.runs.training import print_progress
 
 ESTIMATORS = {
     "literal": "theorems 1 and 2 as printed",
@@ -54,7 +54,7 @@ def gradient_errors(
     """
     name, X, Y = benchmark_rows()
     X, Y = X[:num_rows], Y[:num_rows]
-    print_progress(f"{name}, {len(X)} rows; solving for {num_basis} weights")
+    click.echo(f"{name}, {len(X)} rows; solving for {num_basis} weights", err=True)
     kernel = gpflow.kernels.SquaredExponential(lengthscales=median_lengthscales(X, seed=0))
     noise = subset_hyperparameters(X, Y, kernel, seed=0)
     gpflow.utilities.set_trainable(kernel, False)

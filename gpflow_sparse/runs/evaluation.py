@@ -9,8 +9,6 @@ import tensorflow as tf
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.validation import checks
 
-REGRESSION_METRICS = ("rmse", "nlpd", "crps", "coverage")
-CLASSIFICATION_METRICS = ("error_rate", "nlpd", "brier", "ece")
 _DEEP_ROWS = 256
 
 
@@ -91,28 +89,27 @@ def evaluate(
         predictions that they score (mean and variance, or probabilities).
     """
     cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
-    log_density = standardizer.predict_log_density(cached, X, Y, chunk_size)
+    nlpd = float(-np.mean(standardizer.predict_log_density(cached, X, Y, chunk_size)))
     mean, variance = standardizer.predict_y(cached, X, chunk_size)
-    nlpd = float(-np.mean(log_density))
-    if num_classes is None:
+    if num_classes is not None:
+        P = class_probabilities(mean, num_classes)
         scores = {
-            "rmse": metrics.rmse(Y, mean),
+            "error_rate": metrics.error_rate(Y, P),
             "nlpd": nlpd,
-            "crps": metrics.crps(Y, mean, variance),
-            "coverage": metrics.coverage(Y, mean, variance),
-            "rmse_standardized": metrics.rmse(*map(standardizer.transform_outputs, (Y, mean))),
-            "nlpd_standardized": nlpd + standardizer.log_density_offset,
+            "brier": metrics.brier(Y, P),
+            "ece": metrics.ece(Y, P),
         }
-        predictions = {"mean": mean, "variance": variance}
-        return {name: float(value) for name, value in scores.items()}, predictions
-    probabilities = class_probabilities(mean, num_classes)
+        return scores, {"probabilities": P}
     scores = {
-        "error_rate": metrics.error_rate(Y, probabilities),
+        "rmse": metrics.rmse(Y, mean),
         "nlpd": nlpd,
-        "brier": metrics.brier(Y, probabilities),
-        "ece": metrics.ece(Y, probabilities),
+        "crps": metrics.crps(Y, mean, variance),
+        "coverage": metrics.coverage(Y, mean, variance),
+        "rmse_standardized": metrics.rmse(*map(standardizer.transform_outputs, (Y, mean))),
+        "nlpd_standardized": nlpd + standardizer.log_density_offset,
     }
-    return scores, {"probabilities": probabilities}
+    predictions = {"mean": mean, "variance": variance}
+    return {name: float(value) for name, value in scores.items()}, predictions
 
 
 def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import entropy
 
 from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.persistence import files
@@ -20,16 +21,6 @@ if TYPE_CHECKING:
 _PATCHES_ACROSS, _IMAGES_ACROSS = 10, 5
 # Width in pixels and color of the gaps between pictures; not gray, as pictures may be.
 _GAP, _BACKGROUND = 1, (0.68, 0.8, 0.92)
-NEEDED = 'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]"'
-
-
-def can_draw() -> bool:
-    """Whether matplotlib is installed."""
-    try:
-        new_figure(1.0, 1.0)
-    except ValueError:
-        return False
-    return True
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -41,7 +32,9 @@ def new_figure(width: float, height: float) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError(f"{NEEDED}.") from error
+        raise ValueError(
+            'drawing needs matplotlib: python -m pip install "gpflow_sparse[plot]".'
+        ) from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -102,10 +95,8 @@ def draw_confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
         if count:
             color = "white" if count > counts.max() / 2 else "black"
             axis.text(j, i, str(count), ha="center", va="center", color=color, fontsize=8)
-    axis.set_xticks(range(classes))
-    axis.set_yticks(range(classes))
-    axis.set_xlabel("predicted class")
-    axis.set_ylabel("true class")
+    axis.set(xticks=range(classes), yticks=range(classes))
+    axis.set(xlabel="predicted class", ylabel="true class")
 
 
 def plot_images(
@@ -158,8 +149,7 @@ def plot_patches(path: Path, sets: Mapping[str, np.ndarray], patch_shape: ImageS
     axes: Any = figure.subplots(1, len(sets), squeeze=False)[0]
     for axis, (title, patches) in zip(axes, sets.items(), strict=True):
         axis.margins(0.03)  # between panels too
-        shown = patches[: _PATCHES_ACROSS**2].reshape(-1, *patch_shape)
-        shown = _visible(shown)
+        shown = _visible(patches[: _PATCHES_ACROSS**2].reshape(-1, *patch_shape))
         # zero in the middle of the scale from 0 to 1
         scaled = 0.5 + 0.5 * shown / (np.abs(shown).max() or 1.0)
         _show(axis, tiles(scaled, _PATCHES_ACROSS))
@@ -180,7 +170,7 @@ def plot_uncertain(
     :param Y: labels ``[N, 1]``.
     :param probabilities: of classes ``[N, C]``.
     """
-    rows = most_uncertain(probabilities, _IMAGES_ACROSS**2)
+    rows = np.argsort(-entropy(probabilities, axis=1), kind="stable")
     figure = new_figure(1.7 * _IMAGES_ACROSS, 2.0 * _IMAGES_ACROSS)
     axes = figure.subplots(_IMAGES_ACROSS, _IMAGES_ACROSS, squeeze=False).ravel()
     pictures = _visible(X.reshape(-1, *image_shape))
@@ -189,29 +179,21 @@ def plot_uncertain(
         axis.axis("off")
     for axis, row in zip(axes, rows, strict=False):
         _show(axis, (pictures[row] - low) / ((high - low) or 1.0))
-        first, second = np.argsort(-probabilities[row], kind="stable")[:2]
         P, label = probabilities[row], int(Y[row, 0])
+        first, second = np.argsort(-P, kind="stable")[:2]
         text = f"{first}: {P[first]:.2f}  {second}: {P[second]:.2f}\ntrue: {label}"
         axis.set_title(text, fontsize=8, color="black" if first == label else "C3")
     save_figure(figure, path, outputs.FIT)
 
 
-def most_uncertain(probabilities: np.ndarray, count: int) -> np.ndarray:
-    """Rows of ``probabilities [N, C]`` of largest entropy, at most ``count``, largest first."""
-    P = np.maximum(probabilities, np.finfo(float).tiny)
-    entropy = -np.sum(P * np.log(P), axis=1)
-    return np.argsort(-entropy, kind="stable")[:count]
-
-
 def tiles(pictures: np.ndarray, across: int) -> np.ndarray:
     """Pictures ``[n, h, w, 1 or 3]`` side by side in one ``[., ., 3]``, on a blue background."""
     count, h, w, _ = pictures.shape
-    down = -(-count // across)
-    image = np.tile(_BACKGROUND, (down * (h + _GAP) - _GAP, across * (w + _GAP) - _GAP, 1))
-    for i, picture in enumerate(pictures):
-        row, column = (h + _GAP) * (i // across), (w + _GAP) * (i % across)
-        image[row : row + h, column : column + w] = picture
-    return image
+    down, height, width = -(-count // across), h + _GAP, w + _GAP
+    framed = np.tile(_BACKGROUND, (down * across, height, width, 1))
+    framed[:count, :h, :w] = pictures
+    grid = framed.reshape(down, across, height, width, 3).swapaxes(1, 2)
+    return grid.reshape(down * height, across * width, 3)[:-_GAP, :-_GAP]
 
 
 def _visible(pictures: np.ndarray) -> np.ndarray:

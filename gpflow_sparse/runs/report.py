@@ -3,6 +3,8 @@
 import html
 import json
 import os
+import string
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,6 @@ from gpflow_sparse.runs.plots import draw_confusion, new_figure, save_figure
 _BINS = 20  # of the histogram of the probability integral transform
 _FEW = 30  # rows below which a histogram is not informative
 _MAX_ENTRIES = 12  # most entries of a list, such as the center of a region, on the page
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2em; }
-table { border-collapse: collapse; margin: 0.5em 0; }
-th, td { border: 1px solid #bbb; padding: 0.2em 0.6em; text-align: left; vertical-align: top; }
-th { background: #f2f2f2; font-weight: 600; } img { max-width: 100%; height: auto; }
-"""
 _ABOUT = {
     "pit.png": "Probability integral transform: flat, within the gray band nine bins in ten, if "
     "the predictions are calibrated.",
@@ -102,7 +97,7 @@ def write_report(
         save_figure(figure, folder / name, outputs.REPORT)
     page = folder / _PAGE
     text = json.dumps(diagnostics, indent=1, allow_nan=False)
-    files.write_text(page, _page(title, diagnostics, scores, list(pictures), target_name, len(Y)))
+    files.write_text(page, _page(title, diagnostics, scores, pictures, target_name, len(Y)))
     files.write_text(folder / _DIAGNOSTICS, text + "\n")
     return page
 
@@ -110,42 +105,35 @@ def write_report(
 def _regression(
     Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, target_name: str
 ) -> dict[str, Any]:
-    values = metrics.pit(Y, mean, variance).reshape(-1)
-    z = (np.asarray(Y) - mean) / np.sqrt(variance)
+    pictures = {name: _panel() for name in _REGRESSION}
+    histogram, coverage, residuals = (figure.axes[0] for figure in pictures.values())
+    _draw_pit(histogram, metrics.pit(Y, mean, variance).reshape(-1))
     levels = np.linspace(0.05, 0.95, 19)
     observed = metrics.coverage_curve(Y, mean, variance, levels)
-    pictures = {name: _panel() for name in _REGRESSION}
-    axes = {name: figure.axes[0] for name, figure in pictures.items()}
-    _draw_pit(axes["pit.png"], values)
-    _draw_diagonal(axes["coverage.png"], levels, observed, "nominal coverage", "observed coverage")
-    axis = axes["residuals.png"]
+    _draw_diagonal(coverage, levels, observed, "nominal coverage", "observed coverage")
+    z = ((np.asarray(Y) - mean) / np.sqrt(variance)).reshape(-1)
     shown = np.random.default_rng(0).permutation(z.size)[:2000]  # more would overlap
-    axis.plot(mean.reshape(-1)[shown], z.reshape(-1)[shown], ".", ms=4, alpha=0.45)
+    residuals.plot(mean.reshape(-1)[shown], z[shown], ".", ms=4, alpha=0.45)
     for height in (-2.0, 2.0):
-        axis.axhline(height, color="0.2", lw=1.0, ls="--")
+        residuals.axhline(height, color="0.2", lw=1.0, ls="--")
     # a name such as "cost in $" is not a formula
-    axis.set_xlabel(f"predicted {target_name}", parse_math=False)
-    axis.set_ylabel("standardized residual")
+    residuals.set_xlabel(f"predicted {target_name}", parse_math=False)
+    residuals.set_ylabel("standardized residual")
     return pictures
 
 
 def _classification(Y: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
+    pictures = {name: _panel() for name in _CLASSIFICATION}
+    reliability, confusion = (figure.axes[0] for figure in pictures.values())
     bins = metrics.reliability(Y, probabilities)
     filled = bins.num_points > 0
-    reliability, confusion = _panel(), _panel()
-    _draw_diagonal(
-        reliability.axes[0],
-        bins.confidence[filled],
-        bins.accuracy[filled],
-        "probability of the likeliest class",
-        "accuracy",
-    )
-    axis = reliability.axes[0]
-    for x, y, count in zip(bins.confidence, bins.accuracy, bins.num_points, strict=True):
-        if count:  # bins of few points are uncertain
-            axis.annotate(str(count), (x, y), (4, 4), textcoords="offset points", fontsize=8)
-    draw_confusion(confusion.axes[0], np.asarray(Y).reshape(-1, 1), probabilities)
-    return dict(zip(_CLASSIFICATION, (reliability, confusion), strict=True))
+    points = bins.confidence[filled], bins.accuracy[filled]
+    _draw_diagonal(reliability, *points, "probability of the likeliest class", "accuracy")
+    for x, y, count in zip(*points, bins.num_points[filled], strict=True):
+        # bins of few points are uncertain
+        reliability.annotate(str(count), (x, y), (4, 4), textcoords="offset points", fontsize=8)
+    draw_confusion(confusion, np.asarray(Y).reshape(-1, 1), probabilities)
+    return pictures
 
 
 def _panel() -> Any:
@@ -178,52 +166,41 @@ def _page(
     title: str,
     diagnostics: dict[str, Any],
     scores: dict[str, float],
-    pictures: list[str],
+    pictures: Iterable[str],
     target_name: str,
     num_rows: int,
 ) -> str:
-    heading, target = html.escape(title), html.escape(target_name)
     items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in diagnostics["advice"])
-    figures = "".join(
+    figures = (
         f'<figure><img src="{name}" alt="{_ABOUT[name]}"><figcaption>{_ABOUT[name]}</figcaption>'
         "</figure>"
         for name in pictures
     )
-    entries = {name: value for name, value in diagnostics.items() if name != "advice"}
-    sections = "".join(f"<h3>{_words(name)}</h3>{_cell(value)}" for name, value in entries.items())
-    few = ": too few to judge calibration by" if num_rows < _FEW else ""
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{heading}</title>
-<meta name="generator" content="{outputs.REPORT}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
-<body><h1>{heading}: {target}</h1>
-<h2>Advice</h2>{f"<ul>{items}</ul>" if items else "<p>No problems were found.</p>"}
-<h2>Scores</h2><p>In the units of the data.</p>{_cell(scores)}
-<h2>Pictures</h2><p>Of the {num_rows} rows scored{few}.</p>{figures}
-<h2>Diagnostics</h2><p>Bound, condition numbers and hyperparameters of
-{diagnostics["num_rows"]} rows (those of training, where they are at hand: see notes), residual
-variance and calibration of the {num_rows} rows scored; in the units the model was trained in,
-bounds in nats. Every entry is explained in the documentation, under "Reading the diagnostics". The
-same values are in <a href="diagnostics.json">diagnostics.json</a>.</p>{sections}
-</body></html>
-"""
+    entries = (item for item in diagnostics.items() if item[0] != "advice")
+    template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
+    return string.Template(template).substitute(
+        title=html.escape(title),
+        target=html.escape(target_name),
+        writer=outputs.REPORT,
+        advice=f"<ul>{items}</ul>" if items else "<p>No problems were found.</p>",
+        scores=_cell(scores),
+        num_rows=num_rows,
+        few=": too few to judge calibration by" if num_rows < _FEW else "",
+        figures="".join(figures),
+        num_diagnosed=diagnostics["num_rows"],
+        sections="".join(f"<h3>{_words(name)}</h3>{_cell(value)}" for name, value in entries),
+    )
 
 
 def _cell(value: Any) -> str:
     """A number, a text, or a table of them."""
     if isinstance(value, dict):
-        rows = "".join(
-            f"<tr><th>{_words(name)}</th><td>{_cell(entry)}</td></tr>"
-            for name, entry in value.items()
-        )
-        return f"<table>{rows}</table>" if rows else "none"
+        rows = (f"<th>{_words(name)}</th><td>{_cell(v)}</td>" for name, v in value.items())
+        return _table(rows) if value else "none"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         header = "".join(f"<th>{_words(name)}</th>" for name in value[0])
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{_cell(entry)}</td>' for entry in row.values())}</tr>"
-            for row in value
-        )
-        return f"<table><tr>{header}</tr>{rows}</table>"
+        cells = ("".join(f"<td>{_cell(v)}</td>" for v in row.values()) for row in value)
+        return _table([header, *cells])
     if isinstance(value, list):
         shown = [_cell(entry) for entry in value[:_MAX_ENTRIES]]
         more = [f"and {len(value) - len(shown)} more"] if len(value) > len(shown) else []
@@ -231,6 +208,10 @@ def _cell(value: Any) -> str:
     if value is None:
         return "&ndash;"
     return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def _table(rows: Iterable[str]) -> str:
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def _words(name: str) -> str:

@@ -97,16 +97,6 @@ def load_run_data(stored: StoredModel) -> Dataset:
     return dataset
 
 
-def read_inputs(stored: StoredModel, data: str) -> np.ndarray:
-    """
-    The model's input columns of a file, ``[N, D]`` in original units.
-
-    Columns are chosen by name if the names are known; else all columns are taken in order.
-    :raises ValueError: if columns are missing or hold other values than finite numbers.
-    """
-    return _read(stored, data, None)[0]
-
-
 def read_pairs(
     stored: StoredModel, data: str | None, target: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -122,16 +112,22 @@ def read_pairs(
     target = target or stored.target_name
     if target is None and not data.endswith(".npz"):
         raise ValueError(f"target is missing: which column of {data} should be compared?")
-    X, Y = _read(stored, data, target)
+    X, Y = read_table_of(stored, data, target)
     if Y is None:
         raise ValueError(f"{data} has no array y to compare with.")
     return X, Y
 
 
-def _read(
-    stored: StoredModel, data: str, target: str | None
+def read_table_of(
+    stored: StoredModel, data: str, target: str | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Inputs in the order of training, and the target."""
+    """
+    The model's input columns of a file, ``[N, D]`` in original units, and its target column.
+
+    Columns are chosen by name if the names are known; else all columns are taken in order.
+
+    :raises ValueError: if columns are missing or hold other values than finite numbers.
+    """
     names = stored.feature_names
     if names is None or data.endswith(".npz"):
         table = read_table(data, target=target)
@@ -186,14 +182,13 @@ def report(
     predictions: dict[str, np.ndarray],
 ) -> Path:
     """
-    Write a page of diagnostics.
+    Write a page of diagnostics, and return its path.
 
     Bound and hyperparameters refer to the training rows of the run, if they are available;
     predictions are those of the rows scored.
 
     :param pairs: the rows scored, in original units.
     :param scores: with ``predictions``, the results of :func:`evaluation.evaluate` for these rows.
-    :return: path of the page.
     :raises ValueError: for a deep model, whose last kernel has hidden values as inputs, or a folder
         with other files.
     """
@@ -232,11 +227,7 @@ def _count_classes(likelihood: Any) -> int | None:
 def _require_match(
     path: Path, stored: StoredModel, names: tuple[str, ...], config: RunConfig
 ) -> None:
-    """
-    Refuse a record that cannot belong to the model beside it.
-
-    :raises ValueError: naming file and field of the record.
-    """
+    """:raises ValueError: for a record that cannot belong to the model beside it."""
     num_columns = int(stored.standardizer.x_mean.shape[0])
     if len(names) != num_columns or len(set(names)) < len(names):
         raise ValueError(

@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import platform
-import sys
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -77,7 +77,9 @@ def run(
             record = _summary(config, dataset, trained)
         except Exception as error:  # of any kind: the model itself is already trained
             reason = str(error).split("\n")[0] or type(error).__name__
-            print_progress(f"{_title(baseline)} failed, and the run goes on without it: {reason}")
+            click.echo(
+                f"{_title(baseline)} failed, and the run goes on without it: {reason}", err=True
+            )
             record["results"].append({"title": _title(baseline), "error": reason})
         outputs.write_record(folder, record)
     _remove_checkpoints(folder)
@@ -100,36 +102,34 @@ def train(
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(config.seed)
     model = build_model(config, dataset)
-    print_progress(f"{_title(config)}: started in {time.perf_counter() - start:.1f} s")
+    seconds = time.perf_counter() - start
+    click.echo(f"{_title(config)}: started in {seconds:.1f} s", err=True)
     if config.method in ("grief", "basis_gpr"):
         history = training.fit_in_rounds(model, num_rounds=-(-config.num_steps // 10))
         if config.inference == "type1":
             model = with_weights(config, model)
     else:
-        history = _fit(model, config, dataset, folder, resume=resume)
+        history = _fit(model, config, dataset, folder / CHECKPOINTS / config.method, resume)
     if isinstance(model, SoftKI):
         model.fit_posterior(dataset.train)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
-    test = original_units(dataset, dataset.test)
-    scores, predictions = evaluate(
-        predictor(model, config.inference), scaler_of(dataset), *test, dataset.num_classes
-    )
+    test, classes = original_units(dataset, dataset.test), dataset.num_classes
+    predictions = predictor(model, config.inference)
+    scores = evaluate(predictions, scaler_of(dataset), *test, classes)
     tail = history.elbo[-max(1, history.num_steps // 10) :]
-    return Trained(
-        _title(config), model, scores, predictions, float(np.mean(tail)), float(history.seconds[-1])
-    )
+    seconds = float(history.seconds[-1])
+    return Trained(_title(config), model, *scores, float(np.mean(tail)), seconds)
 
 
 def _fit(
     model: gpflow.models.GPModel,
     config: RunConfig,
     dataset: Dataset,
-    folder: Path,
-    *,
+    checkpoints: Path,
     resume: bool,
 ) -> training.History:
-    """Train by steps of an optimizer, with checkpoints in the folder of the run."""
+    """Train by steps of an optimizer."""
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
     no_natural = holds_data or config.method in ("softki", "swsgp", *SAMPLED_METHODS)
     return training.fit(
@@ -139,7 +139,7 @@ def _fit(
         num_steps=config.num_steps,
         batch_size=None if holds_data else min(config.batch_size, len(dataset.train[0])),
         natural_gradients=False if no_natural else config.natural_gradients,
-        checkpoint_dir=folder / CHECKPOINTS / config.method,
+        checkpoint_dir=checkpoints,
         resume=resume,
         seed=config.seed,
         deterministic=True,
@@ -147,19 +147,18 @@ def _fit(
 
 
 def _optimizer(config: RunConfig) -> Any:
-    rate, steps = config.learning_rate, config.num_steps
-    if config.schedule == "constant":
-        decay, adam = rate, training.adam(rate)
-    else:
-        decay = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
+    rate: Any = config.learning_rate
+    steps, constant = config.num_steps, config.schedule == "constant"
+    adam = training.adam(rate)
+    if not constant:
         adam = training.adam(rate, decay_steps=steps, warmup_steps=min(20, steps - 1))
+        rate = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
     if config.method == "swsgp":
-        return training.SparseAdam(decay, dense=adam)
-    if config.method not in SAMPLED_METHODS:
-        return adam
-    if config.schedule == "constant":
-        return training.SparseAdagrad(rate)
-    return training.SparseAdagrad(decay, dense=training.adam(_DENSE_RATE, decay_steps=steps))
+        return training.SparseAdam(rate, dense=adam)
+    if config.method in SAMPLED_METHODS:
+        dense = None if constant else training.adam(_DENSE_RATE, decay_steps=steps)
+        return training.SparseAdagrad(rate, dense=dense)
+    return adam
 
 
 def _title(config: RunConfig) -> str:
@@ -201,8 +200,3 @@ def _remove_checkpoints(folder: Path) -> None:
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # a person's files are in it
         checkpoints.rmdir()
-
-
-def print_progress(text: str) -> None:
-    """Print a line on standard error; standard output is kept for results."""
-    print(text, file=sys.stderr, flush=True)

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from gpflow_sparse.bench.memory import memory_estimate
 from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.memory import memory_estimate
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.bench.memory import memory_estimate
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, DeepGP
@@ -15,6 +14,7 @@ from gpflow_sparse.runs import plots
 from gpflow_sparse.runs.build import architecture, build_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, evaluate
+from gpflow_sparse.runs.memory import memory_estimate
 
 SIZES = {"num_inducing": 6, "num_orthogonal": 5}
 
@@ -170,12 +170,6 @@ def test_tiles_stand_side_by_side():
     np.testing.assert_array_equal(wall[3:, :2], 3.0)
     for empty in (wall[2], wall[:, 2], wall[3, 3:]):
         np.testing.assert_allclose(empty, np.tile(blue, (len(empty), 1)))
-
-
-def test_the_most_uncertain_come_first():
-    P = np.array([[1.0, 0.0, 0.0], [0.4, 0.3, 0.3], [0.5, 0.5, 0.0], [0.9, 0.05, 0.05]])
-    assert plots.most_uncertain(P, 3).tolist() == [1, 2, 3]
-    assert plots.most_uncertain(P, 9).tolist() == [1, 2, 3, 0]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
+import click
 import numpy as np
 import tensorflow as tf
 
@@ -27,7 +28,6 @@ from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json
 from gpflow_sparse.runs.build import checksum
 from gpflow_sparse.runs.config import CHECKPOINTS
-from gpflow_sparse.runs.training import print_progress
 
 FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "solvegp": models.fit_solvegp,
@@ -79,7 +79,7 @@ def run_paper(run: PaperRun, minutes: float) -> list[Record]:
         except DoesNotFitError as error:
             if error.seconds:
                 expected.setdefault(place, error.seconds)
-            print_progress(f"{task.row.title} on {task.dataset}: {error}")
+            click.echo(f"{task.row.title} on {task.dataset}: {error}", err=True)
             continue
         records.append(record)
         if record["status"] == "done":
@@ -137,34 +137,33 @@ def _run_task(
     run: PaperRun, task: Task, dataset: Dataset, expected: float, deadline: float
 ) -> Record:
     """
+    The record of a task, one of failure if a factorization or the training failed, or if results
+    are not finite.
+
     :param expected: seconds; 0 if not known.
-    :return: the record, one of failure if a factorization or the training failed, or if results
-        are not finite.
     :raises DoesNotFitError: if it would end too late.
     """
-    row, num_train = task.row, len(dataset.train[0])
+    row, seconds = task.row, 60.0 * task.row.minutes if task.row.minutes else None
     folder = run.folder / CHECKPOINTS / run.stem / f"{task.dataset}-{row.key}-{task.split}"
-    steps, seconds = run.steps_of(row, num_train), 60.0 * row.minutes if row.minutes else None
-    budget, expected = (
-        Budget(steps, seconds, task.split, folder, deadline),
-        expected or seconds or 0.0,
-    )
+    steps = run.steps_of(row, len(dataset.train[0]))
+    budget = Budget(steps, seconds, task.split, folder, deadline)
+    expected = expected or seconds or 0.0
     # the remaining time of a resumed task is measured in its first steps
     budget.require_time(0.0 if folder.is_dir() else expected, expected)
     record, start = _description(run, task, dataset), time.perf_counter()
-    print_progress(f"{row.title} on {task.dataset}, split {task.split}")
+    click.echo(f"{row.title} on {task.dataset}, split {task.split}", err=True)
     try:
         results = FITS[run.paper.fit](row.options, dataset, budget)
         if not np.isfinite([v for v in results.values() if isinstance(v, int | float)]).all():
             raise training.TrainingError(f"the results are not finite: {results}")
         record |= {"status": "done", **results, "task_seconds": time.perf_counter() - start}
-        shown = {key: results[key] for key, *_ in run.paper.columns.values() if key in results}
-        print_progress("  " + ", ".join(f"{key} {value:.4g}" for key, value in shown.items()))
+        keys = (key for key, *_ in run.paper.columns.values() if key in results)
+        click.echo("  " + ", ".join(f"{key} {results[key]:.4g}" for key in keys), err=True)
     except _FAILURES as e:
         # TensorFlow names the device first, in double braces
         text = str(e).rsplit("}} ", 1)[-1].strip() or repr(e)
         record |= {"status": "failed", "message": text.splitlines()[0]}
-        print_progress(f"  failed: {record['message']}")
+        click.echo(f"  failed: {record['message']}", err=True)
     remove_checkpoints(folder)
     return record
 

@@ -234,43 +234,35 @@ def _draw(run: PaperRun, dataset: str, records: Sequence[Record]) -> Path | None
 
 def _by_row(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """All rows over all data sets, then a table for each row next to a published one."""
-    paper = run.paper
-    found = {
-        (row.key, name): _done(records, row.key, name)
-        for row in run.all_rows
-        for name in paper.datasets
-    }
-    lines = []
+    paper, lines = run.paper, []
     for name in paper.datasets:
-        same = [record for row in run.all_rows for record in found[row.key, name]]
-        sizes = [(f"{r['num_train'] + r['num_test']}", f"{r['num_columns']}") for r in same]
-        ours = (_rmse(found[row.key, name]) for row in run.all_rows)
+        found = [_done(records, row.key, name) for row in run.all_rows]
+        one = next((same[0] for same in found if same), None)
+        sizes = (f"{one['num_train'] + one['num_test']}", f"{one['num_columns']}") if one else "––"
         theirs = (scores[name]["RMSE"] for scores in paper.published.values())
-        lines.append((name, *(sizes[0] if sizes else ("–", "–")), *ours, *theirs))
+        lines.append((name, *sizes, *map(_rmse, found), *theirs))
     titles = (*(row.title for row in run.all_rows), *(f"*paper: {t}*" for t in paper.published))
     yield "## Test RMSE"
     yield grid(("data set", "N", "D", *titles), lines)
     for row in run.all_rows:
-        yield from _row_tables(run, row, found)
+        yield from _row_tables(run, row, records)
 
 
-def _row_tables(
-    run: PaperRun, row: Row, found: Mapping[tuple[str, str], Sequence[Record]]
-) -> Iterator[str]:
+def _row_tables(run: PaperRun, row: Row, records: Sequence[Record]) -> Iterator[str]:
     """One row next to the published one, to the first row on the same splits, and the rest."""
     paper, first = run.paper, run.all_rows[0]
     lines: list[dict[str, str]] = []
     for name in paper.datasets:
-        records, theirs = found[row.key, name], paper.published[row.compared][name]
-        if not records:
+        same = _done(records, row.key, name)
+        if not same:
             continue
-        splits = {record["split"] for record in records}
-        like = [record for record in found[first.key, name] if record["split"] in splits]
-        within = reached(theirs["RMSE"], float(np.mean([r["rmse"] for r in records])))
-        line = {"data set": name, "RMSE": _rmse(records)}
+        theirs, splits = paper.published[row.compared][name], {record["split"] for record in same}
+        like = [r for r in _done(records, first.key, name) if r["split"] in splits]
+        within = reached(theirs["RMSE"], float(np.mean([r["rmse"] for r in same])))
+        line = {"data set": name, "RMSE": _rmse(same)}
         line |= {} if row is first else {f"{first.title}, same splits": _rmse(like)}
         line |= {"paper": theirs["RMSE"], "reached": "yes" if within else "no"}
-        line |= {title: _mean(records, *paper.columns[title]) for title in paper.details}
+        line |= {title: _mean(same, *paper.columns[title]) for title in paper.details}
         seconds = f"{3600.0 * float(theirs['hours']):.0f}" if "hours" in theirs else ""
         lines.append(line | {"paper's s per split": seconds})
     if lines:

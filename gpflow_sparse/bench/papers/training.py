@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 import tensorflow as tf
 from gpflow.keras import tf_keras
@@ -13,7 +14,6 @@ from gpflow.keras import tf_keras
 from gpflow_sparse import training
 from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.tables import duration
-from gpflow_sparse.runs.training import print_progress
 from gpflow_sparse.training import checkpoints
 
 # Points of a learning curve, the last at the end.
@@ -95,7 +95,9 @@ class Monitor:
             # a long step may end after more than one point was due
             self.curve += [point] * (min(_POINTS, int(used * _POINTS)) - len(self.curve))
             self._recent = []
-            print_progress("  " + ", ".join(f"{key} {value:.5g}" for key, value in point.items()))
+            click.echo(
+                "  " + ", ".join(f"{key} {value:.5g}" for key, value in point.items()), err=True
+            )
         self._since = time.perf_counter()
         return self.budget.seconds is not None and used >= 1.0
 
