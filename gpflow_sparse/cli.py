@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gpflow_sparse._version import __version__
 from gpflow_sparse.bench.commands import bench
 from gpflow_sparse.persistence import read_header
-from gpflow_sparse.runs.config import MODEL, RunConfig
+from gpflow_sparse.runs.config import MODEL, OPTIONS, RunConfig
 from gpflow_sparse.runs.memory import memory_estimate
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.options import command_options
@@ -51,7 +51,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 
 
 @main.command()
-@command_options(RunConfig, {"data": HomeText()})
+@command_options(RunConfig, OPTIONS, data=HomeText())
 @click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")

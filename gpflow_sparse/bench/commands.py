@@ -33,7 +33,7 @@ def bench() -> None:
 _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 
 
-def _benchmark(text: str, methods: _Methods) -> Callable[..., Any]:
+def _benchmark(text: str, methods: _Methods, option_texts: Mapping[str, str]) -> Callable[..., Any]:
     """
     The function of a command, with its options, that runs a benchmark and prints its tables.
 
@@ -60,17 +60,17 @@ def _benchmark(text: str, methods: _Methods) -> Callable[..., Any]:
 
     run.__doc__ = text
     names = dict.fromkeys(name for sizes in methods.values() for name in sizes)
-    options = [_option(name, methods) for name in names if name != "function"]
+    options = [_option(name, methods, option_texts[name]) for name in names if name != "function"]
     if "none" not in methods:
         options.append(click.argument("method", type=click.Choice(list(methods))))
     precision = click.option("--float32/--float64", default=False, help="Precision.")
     return functools.reduce(lambda f, add: add(f), [_device, precision, *reversed(options)], run)
 
 
-def _option(name: str, methods: _Methods) -> Callable[..., Any]:
+def _option(name: str, methods: _Methods, text: str) -> Callable[..., Any]:
     """A positive integer, several with commas, a flag or a folder, as its defaults are."""
     defaults = {method: sizes[name] for method, sizes in methods.items() if name in sizes}
-    first, text = next(iter(defaults.values())), _TABLE["options"][name]
+    first = next(iter(defaults.values()))
     if first is False:
         return click.option(_flag(name), is_flag=True, help=text)
     if name == "output":
@@ -89,7 +89,8 @@ def _flag(name: str) -> str:
 
 
 for _name, _table in _TABLE["commands"].items():
-    bench.command(_name)(_benchmark(_table["help"], _table["methods"]))
+    _texts = _TABLE["options"] | _table.get("options", {})
+    bench.command(_name)(_benchmark(_table["help"], _table["methods"], _texts))
 
 
 @bench.command()

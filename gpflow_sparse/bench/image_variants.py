@@ -66,21 +66,16 @@ def conv(
     images = Images(batch_size, num_inducing=num_inducing, num_orthogonal=num_orthogonal)
     if memory:
         return {"memory": covariance_memory(images)}
-    deep = two_layers()
-    return {
-        "kernels": covariance_times(images, repeats),
-        "steps": [row for stored in (False, True) for row in image_times(images, stored, repeats)],
-        "deep": time_in_turn(deep, repeats, list(deep)[1]),
-    }
-
-
-def covariance_times(images: Images, repeats: int) -> list[Row]:
-    """Times of the package's kernel, of all patches at once, and of GPflow's kernel."""
-    rows = []
-    for steps in _covariance_steps(images):
-        variants = {title: partial(step, images.X) for title, step in steps.items()}
-        rows += time_in_turn(variants, repeats, list(steps)[1])
-    return rows
+    kernels, steps, deep = [], [], two_layers()
+    for ways in _covariance_steps(images):
+        variants = {title: partial(step, images.X) for title, step in ways.items()}
+        kernels += time_in_turn(variants, repeats, list(ways)[1])
+    for stored, suffix in ((False, ", whole step"), (True, ", outside Kuf and Kdiag")):
+        models, data = image_models(images, stored)
+        whole = {f"{title}{suffix}": partial(loss_step, m, data) for title, m in models.items()}
+        steps += time_in_turn(whole, repeats, list(whole)[1])
+    last = time_in_turn(deep, repeats, list(deep)[1])
+    return {"kernels": kernels, "steps": steps, "deep": last}
 
 
 def covariance_memory(images: Images) -> list[Row]:
@@ -94,12 +89,10 @@ def covariance_memory(images: Images) -> list[Row]:
 
 def _covariance_steps(images: Images) -> Iterator[dict[str, Callable[[tf.Tensor], Step]]]:
     """Steps that compute covariances of images, by title; those with gradient first."""
-    for gradient, ways in ((True, (OURS, ONE_SHOT)), (False, (OURS, ONE_SHOT, GPFLOW))):
-        suffix = ", with gradient" if gradient else ""
+    step = partial(covariance_step, images=images)
+    for gradient, ways in ((", with gradient", (OURS, ONE_SHOT)), ("", (OURS, ONE_SHOT, GPFLOW))):
         yield {
-            f"Kuf and Kdiag, {way}{suffix}": partial(
-                covariance_step, images=images, way=way, gradient=gradient
-            )
+            f"Kuf and Kdiag, {way}{gradient}": partial(step, way=way, gradient=bool(gradient))
             for way in ways
         }
 
@@ -122,24 +115,25 @@ def covariance_step(X: tf.Tensor, *, images: Images, way: str, gradient: bool = 
     kernel = kind(_base(), *images.shapes)
     patches = gpflow.inducing_variables.InducingPatches if way == GPFLOW else Patches
     points = patches(images.Z)
-    evaluate = _in_one_shot if way == ONE_SHOT else _registered
+
+    def covariances() -> Sequence[tf.Tensor]:
+        if way == ONE_SHOT:
+            return _in_one_shot(kernel, points, X)
+        return Kuf(points, kernel, X), kernel(X, full_cov=False)
+
     if not gradient:
-        return compiled(lambda: evaluate(kernel, points, X))
+        return compiled(covariances)
     weights = [tf.constant(_normal(2, len(images.Z), len(X))), tf.constant(_normal(3, len(X)))]
     variables = [*kernel.trainable_variables, *points.trainable_variables]
 
     def step() -> Any:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            pairs = zip(weights, evaluate(kernel, points, X), strict=True)
+            pairs = zip(weights, covariances(), strict=True)
             total = tf.add_n([tf.reduce_sum(w * K) for w, K in pairs])
         return total, tape.gradient(total, variables)
 
     return compiled(step)
-
-
-def _registered(kernel: Kernel, points: Any, X: tf.Tensor) -> Sequence[tf.Tensor]:
-    return Kuf(points, kernel, X), kernel(X, full_cov=False)
 
 
 def _in_one_shot(kernel: Convolutional, points: Patches, X: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -170,14 +164,6 @@ class _StoredPatches(LocatedPatches):
 @Kuf.register(_StoredPatches, _StoredTICK, object)
 def _stored_covariance(patches: _StoredPatches, kernel: _StoredTICK, Xnew: Any) -> tf.Tensor:
     return tf.convert_to_tensor(patches.stored)
-
-
-def image_times(images: Images, stored: bool, repeats: int) -> list[Row]:
-    """Times of value and gradient of :func:`image_models`, relative to GPflow's SVGP."""
-    models, data = image_models(images, stored)
-    suffix = ", outside Kuf and Kdiag" if stored else ", whole step"
-    steps = {f"{title}{suffix}": partial(loss_step, m, data) for title, m in models.items()}
-    return time_in_turn(steps, repeats, list(steps)[1])
 
 
 def image_models(
@@ -230,22 +216,18 @@ def two_layers(
 
     :param patches: M of the hidden layer and of the last; a third of the paper's.
     """
-    X, likelihood = (
-        tf.constant(_normal(0, num_images, size**2 * 3)),
-        gpflow.likelihoods.MultiClass(10),
-    )
+    X = tf.constant(_normal(0, num_images, size**2 * 3))
     Y = tf.constant(np.random.default_rng(0).integers(10, size=(num_images, 1)), X.dtype)
     (M, L), double = patches, [2 * m for m in patches]
 
     def step(num_inducing: Sequence[int], num_orthogonal: Sequence[int] | int = 0) -> Step:
+        sets = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal, "num_layers": 2}
         model = deep_convolutional(
             X.numpy(),
             (size, size, 3),
-            likelihood,
-            num_inducing=num_inducing,
-            num_orthogonal=num_orthogonal,
-            num_layers=2,
+            gpflow.likelihoods.MultiClass(10),
             num_data=_NUM_DATA,
+            **sets,
         )
         return loss_step(model, (X, Y))
 

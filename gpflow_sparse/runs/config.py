@@ -14,8 +14,9 @@ from gpflow_sparse.runs.methods import (
     IMAGE_METHODS,
     METHODS,
     SAMPLED_METHODS,
+    read_toml,
 )
-from gpflow_sparse.runs.options import option, require_valid
+from gpflow_sparse.runs.options import require_valid
 
 # Files in the folder of a run.
 RECORD = "result.json"
@@ -25,124 +26,60 @@ CONFIG = "config.json"
 # All pictures; those after the first are made for ``IMAGE_METHODS`` only.
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 _MOST_LAYERS = 3
+OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
+"""Help and limits of the options, by field."""
+OPTIONS["method"]["choices"] = list(METHODS)
 # Largest number of inducing points of the SVGP that is the baseline of SWSGP.
 _MOST_BASELINE = 512
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Options of one run; every field is an option of ``gpflow-sparse fit``."""
+    """
+    Options of one run; every field is an option of ``gpflow-sparse fit``, explained in
+    ``options.toml``.
+    """
 
-    data: str = option(
-        "robot_arm", "Name of a data set (see `datasets`), or a csv, npz or parquet file."
-    )
-    target: str | None = option(None, "Column of the file to predict.")
-    task: str = option(
-        "regression",
-        "Task for a file; a named data set determines its own.",
-        choices=("regression", "classification"),
-    )
-    split: int = option(0, "Number of the train/test split.", least=0)
-    method: str = option("solvegp", "See `methods`.", choices=tuple(METHODS))
-    num_inducing: int = option(256, "M, inducing points of the base set.", least=1)
-    num_orthogonal: int = option(256, "M2, points of the orthogonal set; svgp has none.", least=0)
-    num_columns: int = option(
-        256, "odvgp: columns of the penalty drawn in a step; 0 for all.", least=0
-    )
-    num_neighbors: int = option(32, "swsgp: H, inducing points that a row uses.", least=1)
-    kl_weighting: str = option(
-        "usage",
-        "swsgp: weights of the KL terms of neighborhoods.",
-        choices=("usage", "paper", "chain"),
-    )
-    image_shape: str | None = option(
-        None, "conv-...: H,W or H,W,C; else as the data set has it, or square."
-    )
-    patch_size: int | None = option(
-        None, "conv-...: height and width of patches; 3, or 5 above 16 pixels.", least=1, kind=int
-    )
-    stride: int | None = option(
-        None, "conv-...: pixels between patches; 1, or 2 above 16 pixels.", least=1, kind=int
-    )
-    num_layers: int = option(1, f"conv-...: layers of the deep GP, 1 to {_MOST_LAYERS}.")
-    tick: bool = option(True, "conv-...: let the last layer depend on the location of a patch.")
-    num_basis: int = option(
-        1000, "Basis functions, or at most so many of a grid; 10000 for qsgp.", least=1
-    )
-    basis: str = option(
-        "grid",
-        "basis_gpr, basis_svgp, qsgp: eigenfunctions on a grid, random Fourier features, these "
-        "beside M inducing points (hybrid, the default of qsgp), covariances with training rows, "
-        "or softmax interpolation between M points.",
-        choices=("grid", "fourier", "hybrid", "dictionary", "soft"),
-    )
-    basis_batch_size: int = option(
-        1000, "qsgp, rvm: functions in each of the two draws of a step.", least=1
-    )
-    covariance: str | None = option(
-        None,
-        "qsgp, rvm, swsgp: shape of the covariance of q.",
-        choices=("diag", "block", "chevron", "dense", "low_rank"),
-    )
-    num_dense_columns: int | None = option(
-        None, "qsgp, rvm: dense columns of the covariance.", least=0, kind=int
-    )
-    variance_reduction: str | None = option(
-        None,
-        "qsgp, rvm: variance reduction of gradients; anchored where that can be.",
-        choices=("anchored", "eq3", "tracked", "none"),
-    )
-    site_estimator: str = option(
-        "split",
-        "qsgp, rvm: for other than Gaussian noise.",
-        choices=("split", "absorbed", "strict"),
-    )
-    num_support: int = option(500, "qsgp, rvm: rows where the mean is kept exactly.", least=1)
-    likelihood: str | None = option(
-        None,
-        "Distribution of Y given f; gaussian, bernoulli or multiclass, as the data have it.",
-        choices=("gaussian", "laplace", "bernoulli", "bernoulli_logit", "multiclass"),
-    )
-    points_per_dimension: int = option(10, "Nodes of the grid in each input column.", least=1)
-    temperature: float = option(
-        0.3, "softki, basis soft: start of the softmax temperature, in lengthscales."
-    )
-    inference: str = option(
-        "type2", "grief: type1 integrates over weights and noise.", choices=("type2", "type1")
-    )
-    kernel: str = option(
-        "matern52",
-        "Covariance function; on a grid a product over columns, by default squared_exponential.",
-        choices=("matern12", "matern32", "matern52", "squared_exponential"),
-    )
-    ard: bool = option(True, "One lengthscale per input column, or one for all.")
-    whiten: bool = option(True, "Parametrize q relative to the prior; not for swsgp.")
-    initialization: str = option(
-        "kmeans", "Start of the inducing points.", choices=("kmeans", "greedy", "random")
-    )
-    num_subset: int = option(
-        1000, "Rows of the exact GP that gives starting hyperparameters; 0 for none.", least=0
-    )
-    num_steps: int = option(
-        600, "Training steps; of grief and basis_gpr, iterations of L-BFGS.", least=1
-    )
-    batch_size: int = option(
-        1024, "Rows per step; 500 for qsgp and rvm, all rows for solvegpr.", least=1
-    )
-    learning_rate: float = option(
-        0.02, "Peak rate of Adam; of Adagrad for qsgp and rvm, 0.1 there."
-    )
-    schedule: str = option(
-        "cosine",
-        "Decay of the rate to zero over the run, or constant.",
-        choices=("cosine", "constant"),
-    )
-    natural_gradients: float = option(
-        0.1, "Step size of natural gradients on q; 0, as for conv-..., leaves q to Adam."
-    )
-    baseline: bool = option(True, "Train GPflow's SVGP with the same M beside it.")
-    float32: bool = option(False, "Precision.", off="--float64")
-    seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
+    data: str = "robot_arm"
+    target: str | None = None
+    task: str = "regression"
+    split: int = 0
+    method: str = "solvegp"
+    num_inducing: int = 256
+    num_orthogonal: int = 256
+    num_columns: int = 256
+    num_neighbors: int = 32
+    kl_weighting: str = "usage"
+    image_shape: str | None = None
+    patch_size: int | None = None
+    stride: int | None = None
+    num_layers: int = 1
+    tick: bool = True
+    num_basis: int = 1000
+    basis: str = "grid"
+    basis_batch_size: int = 1000
+    covariance: str | None = None
+    num_dense_columns: int | None = None
+    variance_reduction: str | None = None
+    site_estimator: str = "split"
+    num_support: int = 500
+    likelihood: str | None = None
+    points_per_dimension: int = 10
+    temperature: float = 0.3
+    inference: str = "type2"
+    kernel: str = "matern52"
+    ard: bool = True
+    whiten: bool = True
+    initialization: str = "kmeans"
+    num_subset: int = 1000
+    num_steps: int = 600
+    batch_size: int = 1024
+    learning_rate: float = 0.02
+    schedule: str = "cosine"
+    natural_gradients: float = 0.1
+    baseline: bool = True
+    float32: bool = False
+    seed: int = 0
 
     @classmethod
     def of_method(cls, method: str, **chosen: Any) -> "RunConfig":
@@ -169,7 +106,7 @@ class RunConfig:
         return config
 
     def __post_init__(self) -> None:
-        require_valid(self)
+        require_valid(self, OPTIONS)
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")

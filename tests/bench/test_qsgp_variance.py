@@ -38,19 +38,21 @@ def test_the_exact_gradient_and_where_it_vanishes(problem, monkeypatch):
     monkeypatch.setattr(qsgp_variance, "_BLOCK_ROWS", 7)
     basis, data, mu = problem
     Phi, y, m = basis(data[0]).numpy(), data[1].numpy()[:, 0], mu.numpy()[:, 0]
-    gradient = qsgp_variance.exact_gradient(basis, data, NOISE, mu)
+    gradient = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, mu)
     expected = Phi.T @ (Phi @ m - y) / NOISE + m
     np.testing.assert_allclose(gradient[:, 0], expected, rtol=1e-10)
-    best = qsgp_variance.optimal_mean(basis, data, NOISE)
+    best = qsgp_variance.optimal_mean(qsgp_variance.weight_sums(basis, data), NOISE)
     np.testing.assert_allclose(best[:, 0], oracle.weight_posterior(Phi, y, np.ones(8), NOISE)[0])
-    zero = qsgp_variance.exact_gradient(basis, data, NOISE, best)
+    zero = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, best)
     np.testing.assert_allclose(zero, np.zeros((8, 1)), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", list(qsgp_variance.ESTIMATORS))
 def test_no_error_is_left_when_everything_is_drawn(problem, name):
     basis, data, mu = problem
-    exact = qsgp_variance.exact_gradient(basis, data, NOISE, mu).numpy()[:, 0]
+    exact = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, mu).numpy()[
+        :, 0
+    ]
     literal = name == "literal"
     options = {"variance_reduction": "none" if literal else name, "num_support": 6}
     error = functools.partial(
@@ -68,7 +70,9 @@ def test_no_error_is_left_when_everything_is_drawn(problem, name):
 
 def test_scaled_gradients_are_exact_on_average(problem):
     basis, data, mu = problem
-    exact = qsgp_variance.exact_gradient(basis, data, NOISE, mu).numpy()[:, 0]
+    exact = qsgp_variance.exact_gradient(qsgp_variance.weight_sums(basis, data), NOISE, mu).numpy()[
+        :, 0
+    ]
     model = made_model(basis, mu, basis_batch_size=3, variance_reduction="none")
     step, found = qsgp_variance.gradient_step(model), [[] for _ in range(8)]
     tf.random.set_seed(3)
