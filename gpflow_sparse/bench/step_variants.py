@@ -56,9 +56,8 @@ def orthogonal(
 
     Beside it: GPflow's SVGP with all M + M2 points in one set; the same SVGP on this package's
     factorization, which separates the effects of method and implementation; a matrix product, whose
-    rate (``gflops``, from counted operations) is the most to be reached; and, where GPyTorch is
-    installed, its orthogonally decoupled strategy, whose M2 points serve the mean only. Whitened,
-    all parameters trainable; ODVGP takes all columns of its penalty.
+    rate (``gflops``, from counted operations) is the most to be reached; and GPyTorch's
+    decoupled strategy. Whitened, all parameters trainable; ODVGP takes all columns of its penalty.
     """
     M, M2, total = num_inducing, num_orthogonal, num_inducing + num_orthogonal
     data, points = made_rows(batch_size, input_dim), made_rows(total, input_dim, 1)[0].numpy()

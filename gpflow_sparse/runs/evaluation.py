@@ -24,37 +24,32 @@ class CachedModel:
         """:param posterior: predicts in place of the model's own."""
         self._model = model
         self._posterior = model.posterior() if posterior is None else posterior
-        self._most_rows = _DEEP_ROWS if hasattr(model, "layers") else None
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations, equal to those of the model."""
-        if hasattr(self._posterior, "predict_y"):
-            parts = [
-                self._posterior.predict_y(x, self._model.likelihood) for (x,) in self._split(X)
-            ]
-            mean, variance = zip(*parts, strict=True)
-            return tf.concat(mean, axis=0), tf.concat(variance, axis=0)
-        return self._model.likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
+        likelihood = self._model.likelihood
+        if not hasattr(self._posterior, "predict_y"):
+            return likelihood.predict_mean_and_var(X, *self._posterior.predict_f(X))
+        parts = [self._posterior.predict_y(X[rows], likelihood) for rows in self._slices(X)]
+        mean, variance = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
+        return mean, variance
 
     def predict_log_density(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """Log density of each row, equal to that of the model."""
-        X, Y = checks.require_data(
-            data, likelihood=self._model.likelihood, num_latent_gps=self._model.num_latent_gps
-        )
+        likelihood, num_latent_gps = self._model.likelihood, self._model.num_latent_gps
+        X, Y = checks.require_data(data, likelihood=likelihood, num_latent_gps=num_latent_gps)
         checks.require_range(Y, "Y")
-        if hasattr(self._posterior, "predict_log_density"):
-            density = self._posterior.predict_log_density
-            parts = [density(pair, self._model.likelihood) for pair in self._split(X, Y)]
-            return tf.concat(parts, axis=0)
-        mean, variance = self._posterior.predict_f(X)
-        return self._model.likelihood.predict_log_density(X, mean, variance, Y)
+        if not hasattr(self._posterior, "predict_log_density"):
+            return likelihood.predict_log_density(X, *self._posterior.predict_f(X), Y)
+        density = self._posterior.predict_log_density
+        return tf.concat(
+            [density((X[rows], Y[rows]), likelihood) for rows in self._slices(X)], axis=0
+        )
 
-    def _split(self, *arrays: tf.Tensor) -> list[tuple[tf.Tensor, ...]]:
-        """Slices of rows whose predictions fit into memory together."""
-        most = self._most_rows or len(arrays[0])
-        return [
-            tuple(array[i : i + most] for array in arrays) for i in range(0, len(arrays[0]), most)
-        ]
+    def _slices(self, X: tf.Tensor) -> list[slice]:
+        """Rows whose predictions fit into memory together."""
+        most = _DEEP_ROWS if hasattr(self._model, "layers") else len(X)
+        return [slice(i, i + most) for i in range(0, len(X), most)]
 
 
 def predictor(model: gpflow.models.GPModel, inference: str = "type2") -> Any:

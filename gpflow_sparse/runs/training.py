@@ -185,10 +185,14 @@ def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[s
         "results": [
             {"title": r.title, "elbo": r.elbo, "seconds": r.seconds, **r.metrics} for r in runs
         ],
-        "versions": {name: version(name) for name in _PACKAGES}
-        | {"python": platform.python_version()},
+        "versions": package_versions(),
         "seed": config.seed,
     }
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide results."""
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
 def _remove_checkpoints(folder: Path) -> None:

@@ -2,10 +2,8 @@
 
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 import click
@@ -28,6 +26,7 @@ from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json
 from gpflow_sparse.runs.build import checksum
 from gpflow_sparse.runs.config import CHECKPOINTS
+from gpflow_sparse.runs.training import package_versions
 
 FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "solvegp": models.fit_solvegp,
@@ -44,7 +43,6 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
 _SCHEMA = {"row": str, "dataset": str, "split": int, "status": str}
 # Entries of "config" in older records that are not options: data, splits and budget.
 _NOT_OPTIONS = {"dataset", "datasets", "splits", "steps", "epochs"}
-_PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 # Errors after which a task is recorded as failed; any other error ends the run.
 _FAILURES = (training.TrainingError, linalg.FactorizationError, tf.errors.InvalidArgumentError)
 
@@ -193,6 +191,5 @@ def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
     return described | {
         "cores": os.cpu_count(),
         "devices": [device.device_type for device in tf.config.list_physical_devices()],
-        "versions": {name: version(name) for name in _PACKAGES}
-        | {"python": platform.python_version()},
+        "versions": package_versions(),
     }
