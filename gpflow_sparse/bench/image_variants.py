@@ -221,13 +221,14 @@ def two_layers(
     (M, L), double = patches, [2 * m for m in patches]
 
     def step(num_inducing: Sequence[int], num_orthogonal: Sequence[int] | int = 0) -> Step:
-        sets = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal, "num_layers": 2}
+        sizes: Any = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
         model = deep_convolutional(
             X.numpy(),
             (size, size, 3),
             gpflow.likelihoods.MultiClass(10),
+            num_layers=2,
             num_data=_NUM_DATA,
-            **sets,
+            **sizes,
         )
         return loss_step(model, (X, Y))
 

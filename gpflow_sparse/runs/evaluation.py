@@ -40,7 +40,8 @@ class CachedModel:
         X, Y = checks.require_data(data, likelihood=likelihood, num_latent_gps=num_latent_gps)
         checks.require_range(Y, "Y")
         if not hasattr(self._posterior, "predict_log_density"):
-            return likelihood.predict_log_density(X, *self._posterior.predict_f(X), Y)
+            mean, variance = self._posterior.predict_f(X)
+            return likelihood.predict_log_density(X, mean, variance, Y)
         density = self._posterior.predict_log_density
         return tf.concat(
             [density((X[rows], Y[rows]), likelihood) for rows in self._slices(X)], axis=0

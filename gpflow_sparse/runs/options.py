@@ -54,7 +54,7 @@ def command_options(
             flag = f"--{field.name.replace('_', '-')}"
             if isinstance(field.default, bool):
                 flag += "/" + given.get("off", flag.replace("--", "--no-", 1))
-            kind = click.Choice(given["choices"]) if "choices" in given else None
+            kind: Any = click.Choice(given["choices"]) if "choices" in given else None
             if types[field.name] == int | None:
                 kind = int
             command = click.option(
