@@ -108,32 +108,23 @@ def log_density(sums: RowSums, noise: tf.Tensor, inflated: tf.Tensor | None = No
     return -0.5 * (_num_outputs(sums) * constant + (sums.squares - explained) / inflated)
 
 
-def collapsed_bound(sums: RowSums, noise: tf.Tensor) -> tf.Tensor:
+def collapsed_bound(sums: RowSums, noise: tf.Tensor, sizes: Sequence[int] = ()) -> tf.Tensor:
     """
-    The bound of the optimal q(w) for these features.
+    The bound of the optimal q(w) for these features, or of the best that factorizes over sets.
 
-    ``log N(e | 0, Qff + noise I) - residual / (2 noise)``, the residual once for every output.
-    Titsias, "Variational learning of inducing variables in sparse Gaussian processes" (2009);
-    eq. (3) of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5). Time O(M^3).
+    ``log N(e | 0, Qff + noise I) - residual / (2 noise)``, the residual once for every output, less
+    :func:`factorization_gap` for sets. Titsias, "Variational learning of inducing variables in
+    sparse Gaussian processes" (2009); eq. (3) and, for two sets, eq. (30) of Shi, Titsias and Mnih
+    (2020, arXiv:1910.10596v5), computed without its N x N matrices: the optimal q has the same
+    means with and without sets, and, set by set, the precision ``I + A_b A_b^T / noise``. Time
+    O(M^3).
 
+    :param sizes: number of features of each independent set, in their order in ``A``; none or one
+        for a q(w) that does not factorize.
     :return: scalar, in nats.
     """
-    return log_density(sums, noise) - _num_outputs(sums) * sums.residual / (2.0 * noise)
-
-
-def structured_bound(sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
-    """
-    The best bound of a q(w) that factorizes over sets of features.
-
-    With two sets it is eq. (30) of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), computed
-    without its N x N matrices: the optimal q has the means of :func:`collapsed_bound` and, set by
-    set, the precision ``I + A_b A_b^T / noise``, so that the bounds differ by
-    :func:`factorization_gap` only. Time O(M^3).
-
-    :param sizes: number of features of each set, in their order in ``A``.
-    :return: scalar, in nats.
-    """
-    return collapsed_bound(sums, noise) - factorization_gap(sums, noise, sizes)
+    bound = log_density(sums, noise) - _num_outputs(sums) * sums.residual / (2.0 * noise)
+    return bound - factorization_gap(sums, noise, sizes)
 
 
 def factorization_gap(sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
@@ -145,7 +136,7 @@ def factorization_gap(sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]) -> 
 
     :return: scalar, in nats.
     """
-    if len(sizes) == 1:
+    if len(sizes) <= 1:
         return tf.zeros([], tf.float64)
     blocks = _diagonal_blocks(sums.AAT, sizes)
     parts = tf.add_n([_half_log_det(_noise_factor(block, noise)) for block in blocks])
@@ -156,7 +147,7 @@ def optimal_q(
     sums: RowSums, noise: tf.Tensor, sizes: Sequence[int]
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """
-    The optimal q(w) with independent sets, whose bound is :func:`structured_bound`.
+    The optimal q(w) with independent sets, whose bound is :func:`collapsed_bound`.
 
     The means solve ``(I + A A^T / noise) m = A e / noise`` over all sets together; the covariance
     of a set is ``(I + A_b A_b^T / noise)^-1``, the same for every output. Time O(M^3).

@@ -91,7 +91,7 @@ class SOLVEGPR(RegressionModel):
         """
         if self.bound == "structured":
             sizes = self.inducing_variable.sizes
-            elbo = collapsed.structured_bound(self._row_sums(), self._noise(), sizes)
+            elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
             elbo = self._bound_over_pairs()
         return tf.cast(elbo, self.dtype)

@@ -95,7 +95,7 @@ def test_the_structured_bound_is_the_elbo_of_the_optimal_q_and_no_other_is_bette
     A, R, e = problem()
     means, factors = optimum(A, R, e)
     covs = [L @ L.T for L in factors]
-    best = float(collapsed.structured_bound(sums_of(A, R, e), noise(), SIZES))
+    best = float(collapsed.collapsed_bound(sums_of(A, R, e), noise(), SIZES))
     np.testing.assert_allclose(elbo(A, R, e, means, covs), best, rtol=1e-12)
     for _ in range(20):
         moved = [m + 1e-3 * rng.normal(size=m.shape) for m in means]
@@ -149,7 +149,7 @@ def test_outputs_add_up():
     A, R, e = problem()
     bounds = {
         "collapsed": lambda s: collapsed.collapsed_bound(s, noise()),
-        "structured": lambda s: collapsed.structured_bound(s, noise(), SIZES),
+        "structured": lambda s: collapsed.collapsed_bound(s, noise(), SIZES),
         "tighter": lambda s: collapsed.tighter_bound(
             s, noise(), INNER, tf.constant(0.7, tf.float64)
         ),
@@ -168,7 +168,7 @@ def test_gradients_equal_central_differences(which, rng):
     def value(t, s):
         sums = collapsed.row_sums(A + t * directions[0], e + t * directions[1], np.full(N, 9.0))
         if which == "structured":
-            return collapsed.structured_bound(sums, s, SIZES)
+            return collapsed.collapsed_bound(sums, s, SIZES)
         if which == "tighter":
             return collapsed.tighter_bound(sums, s, INNER, tf.constant(0.7, tf.float64))
         means, factors = collapsed.optimal_q(sums, s, SIZES)
