@@ -1,6 +1,5 @@
 """Gaussian processes with a finite basis: exact regression, and variational inference."""
 
-from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -95,10 +94,10 @@ class WeightSpaceModel(RegressionModel):
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
         """
         kernel, basis = self._prior()
-        return CollapsedPosterior(
-            self.compute_qu,
+        return BasisPosterior(
             kernel,
             BasisFeatures(basis),
+            self.compute_qu,
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
         )
@@ -183,30 +182,6 @@ class BasisGPR(WeightSpaceModel):
                 "kernel must be the gs.kernels.Basis of this model's basis; make a new BasisGPR "
                 "for another basis."
             )
-
-
-class CollapsedPosterior(BasisPosterior):
-    """
-    A posterior over weights whose q is computed anew from the parameters for every prediction.
-
-    The class is not private: TensorFlow refuses leading underscores for modules made in a graph.
-    """
-
-    def __init__(
-        self,
-        compute_qu: Callable[[], tuple[tf.Tensor, tf.Tensor]],
-        kernel: Kernel,
-        inducing_variable: BasisFeatures,
-        **options: Any,
-    ) -> None:
-        self._compute_qu = compute_qu
-        super().__init__(kernel, inducing_variable, None, None, **options)
-
-    def _q(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._compute_qu()
-
-    def _q_sqrt_is_missing(self) -> bool:
-        return False
 
 
 class BasisSVGP(VariationalModel):

@@ -1,6 +1,6 @@
 """SOLVE-GP regression: Gaussian noise, q in closed form, all rows at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -141,10 +141,10 @@ class SOLVEGPR(RegressionModel):
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
         """
-        return CollapsedPosterior(
-            self.compute_qu,
+        return OrthogonalPosterior(
             self.kernel,
             self.inducing_variable,
+            self.compute_qu,
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
             jitter=self.jitter,
@@ -246,30 +246,6 @@ class SOLVEGPR(RegressionModel):
         data = (tf.range(tf.shape(X)[0]), X)
         (trace,) = streamed_sum(traces, data, (tf.transpose(P),), block_rows=block_rows)
         return trace
-
-
-class CollapsedPosterior(OrthogonalPosterior):
-    """
-    A posterior whose q is computed from the current parameters whenever it is needed.
-
-    The class is not private: TensorFlow refuses leading underscores for modules made in a graph.
-    """
-
-    def __init__(
-        self,
-        compute_qu: Callable[[], tuple[QMeans, QFactors]],
-        kernel: Kernel,
-        inducing_variable: OrthogonalInducingVariables,
-        **options: Any,
-    ) -> None:
-        self._compute_qu = compute_qu
-        super().__init__(kernel, inducing_variable, None, None, **options)
-
-    def _per_set(self) -> tuple[QMeans, QFactors]:
-        return self._compute_qu()
-
-    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        """Skip the check of q, which would need a pass over the rows; the model has checks."""
 
 
 def _require_bound(bound: Any, X: Any) -> None:

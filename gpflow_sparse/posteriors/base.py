@@ -49,7 +49,8 @@ class SparsePosterior(AbstractPosterior):
         jitter: float | None = None,
     ) -> None:
         """
-        :param q_mu: mean of q, in the shape that the subclass documents.
+        :param q_mu: mean of q, in the shape that the subclass documents; or a function that returns
+            ``q_mu`` and ``q_sqrt``, which is called whenever q is needed.
         :param q_sqrt: factor or standard deviations of q, likewise.
         :param whiten: whether q is relative to the prior.
         :param mean_function: added to the prior mean; None for zero.
@@ -202,6 +203,10 @@ class SparsePosterior(AbstractPosterior):
     def dtype(self) -> tf.DType:
         """Float type of predictions."""
         return gpflow.default_float()
+
+    def _current_q(self) -> tuple[Any, Any]:
+        """``q_mu`` and ``q_sqrt`` as given, or as the function returns them now."""
+        return self._q_mu() if callable(self._q_mu) else (self._q_mu, self._q_sqrt)
 
     @abstractmethod
     def _tensors(self) -> Sequence[tf.Tensor]:

@@ -37,7 +37,7 @@ class BasisPosterior(SparsePosterior):
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         q_mu, *rest = self._tensors() if cache is None else cache
-        q_sqrt = None if self._q_sqrt_is_missing() else rest.pop(0)
+        q_sqrt = rest.pop(0) if self._has_factor else None
         return [Block(self.X_data.basis.features(X, rest), q_mu, q_sqrt)]
 
     def _tensors(self) -> list[tf.Tensor]:
@@ -69,16 +69,17 @@ class BasisPosterior(SparsePosterior):
             return tf.reduce_sum(tf.square(blocks[0].A), axis=0)
         return super()._prior_variances(X, blocks)
 
-    def _q_sqrt_is_missing(self) -> bool:
-        return self._q_sqrt is None
+    @property
+    def _has_factor(self) -> bool:
+        return callable(self._q_mu) or self._q_sqrt is not None
 
     def _q(self) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Current mean and factor of q."""
-        q_mu = tf.convert_to_tensor(self._q_mu)
-        if self._q_sqrt is None:
-            return q_mu, None
-        q_sqrt = tf.convert_to_tensor(self._q_sqrt)
-        return q_mu, tf.linalg.diag(tf.transpose(q_sqrt)) if q_sqrt.shape.rank == 2 else q_sqrt
+        q_mu, q_sqrt = self._current_q()
+        if q_sqrt is not None:
+            q_sqrt = tf.convert_to_tensor(q_sqrt)
+            q_sqrt = tf.linalg.diag(tf.transpose(q_sqrt)) if q_sqrt.shape.rank == 2 else q_sqrt
+        return tf.convert_to_tensor(q_mu), q_sqrt
 
 
 get_posterior_class.register(Kernel, BasisFeatures)(

@@ -199,11 +199,12 @@ class OrthogonalPosterior(SparsePosterior):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _require_sizes(*self._per_set(), self.X_data.sizes)
+        if not callable(self._q_mu):  # to compute q may take a pass over all rows
+            _require_sizes(*self._per_set(), self.X_data.sizes)
 
     def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Current means and factors of each set, as tuples."""
-        q_mu, q_sqrt, sizes = self._q_mu, self._q_sqrt, self.X_data.sizes
+        (q_mu, q_sqrt), sizes = self._current_q(), self.X_data.sizes
         return (
             tuple(q_mu if isinstance(q_mu, Sequence) else tf.split(q_mu, sizes, axis=0)),
             tuple(q_sqrt) if isinstance(q_sqrt, Sequence) else _split_sqrt(q_sqrt, sizes),
