@@ -143,14 +143,10 @@ def _public_names() -> dict[str, list[str]]:
     for name in sorted(own, key="models".__eq__):
         for path in (_ROOT / name / "__init__.py", _ROOT / f"{name}.py"):
             if path.is_file():
-                found[f"{_PACKAGE}.{name}"] = _listed(path.read_text(encoding="utf-8"))
+                found[f"{_PACKAGE}.{name}"] = [
+                    listed
+                    for node in ast.parse(path.read_text(encoding="utf-8")).body
+                    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+                    for listed in ast.literal_eval(node.value)
+                ]
     return found
-
-
-def _listed(source: str) -> list[str]:
-    values = (
-        node.value
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    )
-    return [name for value in values for name in ast.literal_eval(value)]

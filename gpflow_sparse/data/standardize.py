@@ -55,13 +55,23 @@ class Standardizer(tf.Module):
         """
         X = _matrix(X, "X", "D")
         checks.require_range(tf.constant(X), "X")
-        inputs = _mean_and_scale(X) if num_channels is None else _per_channel(X, num_channels)
+        columns = X.shape[1]
+        channels = columns
+        if num_channels is not None:
+            channels = checks.require_count(num_channels, "num_channels")
+        if columns % channels:
+            raise ValueError(
+                f"num_channels must divide the {columns} columns of X, got {num_channels}; pass "
+                "images row by row with channels last"
+            )
+        shared = _mean_and_scale(X.reshape(-1, channels))
+        mean, scale = (np.tile(values, columns // channels) for values in shared)
         if Y is None:
-            return cls(*inputs)
+            return cls(mean, scale)
         Y = _matrix(Y, "Y", "P")
         checks.require_range(tf.constant(Y), "Y")
         _check_same_rows(X, Y)
-        return cls(*inputs, *_mean_and_scale(Y))
+        return cls(mean, scale, *_mean_and_scale(Y))
 
     def transform_inputs(self, X: np.ndarray) -> np.ndarray:
         """Standardize inputs.
@@ -183,19 +193,6 @@ def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     constant = values.min(axis=0) == values.max(axis=0)
     mean, scale = values.mean(axis=0), values.std(axis=0)
     return np.where(constant, values[0], mean), np.where(constant | (scale == 0), 1.0, scale)
-
-
-def _per_channel(X: np.ndarray, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and scale [D] that all columns of a channel share."""
-    columns = X.shape[1]
-    if checks.require_count(num_channels, "num_channels") > columns or columns % num_channels:
-        raise ValueError(
-            f"num_channels must divide the {columns} columns of X, got {num_channels}; pass images "
-            "row by row with channels last"
-        )
-    mean, scale = _mean_and_scale(X.reshape(-1, num_channels))
-    count = columns // num_channels
-    return np.tile(mean, count), np.tile(scale, count)
 
 
 def _matrix(values: np.ndarray, name: str, columns: str, width: int | None = None) -> np.ndarray:

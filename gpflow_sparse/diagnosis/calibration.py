@@ -104,7 +104,6 @@ def regional(
     :param regions: region of every row ``[N]``, see :func:`split_regions`.
     :param unexplained: unexplained fraction of the prior variance of every row, ``[N]``.
     """
-    everything = np.ones(len(regions), dtype=bool)
     values = np.asarray(X, dtype=np.float64)
     found = [
         {
@@ -114,7 +113,7 @@ def regional(
         }
         for region in range(regions.max() + 1)
     ]
-    return {"overall": _row_scores(everything, unexplained, p), "regions": found}
+    return {"overall": _row_scores(regions >= 0, unexplained, p), "regions": found}
 
 
 def _row_scores(
@@ -128,14 +127,12 @@ def _row_scores(
         "coverage_95": None,
         "error_rate": None,
     }
-    if p is None:
-        return scores
-    if p.variance is None:
+    if p is not None and p.variance is None:
         entries = np.repeat(rows, len(p.Y) // len(rows))  # labels of all outputs of a row
         scores["error_rate"] = metrics.error_rate(p.Y[entries], p.mean[entries])
-        return scores
-    Y, mean, variance = p.Y[rows], p.mean[rows], p.variance[rows]
-    scores["rmse"] = metrics.rmse(Y, mean)
-    scores["mean_squared_z"] = float(np.mean((Y - mean) ** 2 / variance))
-    scores["coverage_95"] = metrics.coverage(Y, mean, variance)
+    elif p is not None and p.variance is not None:
+        Y, mean, variance = p.Y[rows], p.mean[rows], p.variance[rows]
+        scores["rmse"] = metrics.rmse(Y, mean)
+        scores["mean_squared_z"] = float(np.mean((Y - mean) ** 2 / variance))
+        scores["coverage_95"] = metrics.coverage(Y, mean, variance)
     return scores

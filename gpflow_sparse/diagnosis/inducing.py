@@ -57,11 +57,6 @@ class Nystrom(NamedTuple):
     jitter: float
     """Jitter that the model adds to the diagonal."""
 
-    def project(self, X: tf.Tensor) -> tf.Tensor:
-        """``A = L^-1 Kuf [M, n]`` in float64, M counting the union, for ``X [n, D]``."""
-        columns = [Kuf(s, self.kernel, X) for s in self.sets]
-        return tf.cast(tf.concat(block_solve(self.L, columns), axis=0), tf.float64)
-
 
 class Projection(NamedTuple):
     """Projection of all rows onto the inducing sets, in float64."""
@@ -120,7 +115,9 @@ def project_rows(nystrom: Nystrom, X: tf.Tensor, errors: tf.Tensor) -> Projectio
     sums: list[tf.Tensor] = []
     unexplained = []
     for rows in batches(X.shape[0]):
-        A = nystrom.project(X[rows])
+        columns = [Kuf(s, nystrom.kernel, X[rows]) for s in nystrom.sets]
+        projected = tf.concat(block_solve(nystrom.L, columns), axis=0)
+        A = tf.cast(projected, tf.float64)  # L^-1 Kuf [M, n], M counting the union
         prior = tf.cast(nystrom.kernel(X[rows], full_cov=False), tf.float64)
         new = collapsed.row_sums(A, tf.cast(errors[rows], tf.float64), prior)
         sums = [a + b for a, b in zip(sums, new, strict=True)] if sums else [*new]

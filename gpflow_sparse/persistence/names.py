@@ -113,11 +113,9 @@ def assembled_classes() -> dict[str, type]:
 
 def class_name(kind: type) -> str:
     """The name of a class in files: ``module:qualname`` for a user's class."""
-    for table in (constructed_classes(), assembled_classes()):  # the names in older files first
-        for name, known in table.items():
-            if known is kind:
-                return name
-    return f"{kind.__module__}:{kind.__qualname__}"
+    known = constructed_classes() | assembled_classes()  # the names in older files first
+    own = f"{kind.__module__}:{kind.__qualname__}"
+    return next((name for name, other in known.items() if other is kind), own)
 
 
 def assembled_class(name: str, classes: Iterable[type]) -> type:
@@ -154,11 +152,8 @@ def assembled_class(name: str, classes: Iterable[type]) -> type:
 
 def attribute_in_files(kind: type, name: str) -> str:
     """The name in files of an attribute of a class."""
-    for renamed in _tables_of(kind, RENAMED_ATTRIBUTES):
-        for in_files, today in renamed.items():
-            if today == name:
-                return in_files
-    return name
+    renamed = (pair for table in _tables_of(kind, RENAMED_ATTRIBUTES) for pair in table.items())
+    return next((in_files for in_files, today in renamed if today == name), name)
 
 
 def attributes_today(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
