@@ -237,10 +237,8 @@ def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed) ->
             "num_epochs needs data in arrays; give num_steps with a tf.data.Dataset, or to a model "
             "that holds its data."
         )
-    number = isinstance(num_epochs, int | float | np.number)
-    if not number or not 0.0 < num_epochs < np.inf:
-        raise ValueError(f"num_epochs must be a positive number, got {num_epochs!r}.")
-    return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
+    epochs = checks.require_positive(num_epochs, "num_epochs", dtype=tf.float64)
+    return int(np.ceil(epochs * feed.num_rows / feed.batch_size))
 
 
 def _require_optimizer(optimizer: Any) -> Any:

@@ -230,7 +230,7 @@ def test_it_is_silent_where_standard_error_is_not_a_terminal(capfd):
         ({}, "exactly one of num_steps and num_epochs"),
         ({"num_steps": 1, "num_epochs": 1}, "exactly one of num_steps and num_epochs"),
         ({"num_steps": 0}, "num_steps must be a positive integer, got 0"),
-        ({"num_epochs": 0}, "num_epochs must be a positive number, got 0"),
+        ({"num_epochs": 0}, "num_epochs must be one positive number; got 0"),
         ({"num_steps": 1, "batch_size": 0}, "batch_size must be a positive integer, got 0"),
         ({"num_steps": 2.5}, "num_steps must be a positive integer, got 2.5"),
         ({"num_steps": 1, "batch_size": 10.0}, "batch_size must be a positive integer, got 10.0"),
