@@ -116,7 +116,7 @@ class KernelDictionary(FiniteBasis):
     def _centers_at(self, indices: tf.Tensor) -> tf.Tensor:
         """``[k, D]``; the last center in place of one for the constant."""
         if self.constant:
-            indices = tf.minimum(indices, tf.cast(self.num_basis - 2, indices.dtype))
+            indices = tf.minimum(indices, self.num_basis - 2)
         return tf.gather(self.centers, indices)
 
 
