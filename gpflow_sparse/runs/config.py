@@ -25,7 +25,6 @@ CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
 # All pictures; those after the first are made for ``IMAGE_METHODS`` only.
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
-_MOST_LAYERS = 3
 OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
 """Help and limits of the options, by field."""
 OPTIONS["method"]["choices"] = list(METHODS)
@@ -107,13 +106,6 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require_valid(self, OPTIONS)
-        for name in ("learning_rate", "temperature"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
-        if not 0 <= self.natural_gradients <= 1:
-            raise ValueError(
-                f"natural_gradients must be from 0 to 1, got {self.natural_gradients}."
-            )
         if self.method in FOR_CLASSES and self.task == "classification":
             raise ValueError(
                 f"task must be regression for {self.method}; {FOR_CLASSES[self.method]} takes "
@@ -143,8 +135,6 @@ class RunConfig:
             )
 
     def _require_images(self) -> None:
-        if not 1 <= self.num_layers <= _MOST_LAYERS:
-            raise ValueError(f"num_layers must be from 1 to {_MOST_LAYERS}, got {self.num_layers}.")
         for name in ("image_shape", "patch_size", "stride", "num_layers", "tick"):
             given = getattr(self, name) != getattr(RunConfig, name)
             if given and self.method not in IMAGE_METHODS:

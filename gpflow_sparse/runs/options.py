@@ -21,19 +21,25 @@ def require_valid(config: Any, limits: Mapping[str, Mapping[str, Any]]) -> None:
     """
     Compare the fields of a dataclass with their limits.
 
-    :param limits: by field, ``choices`` and ``least``, the smallest allowed value, 0 or 1.
+    :param limits: by field, ``choices``; ``least``, the smallest allowed value, 0 or 1;
+        ``positive``; or ``between``, the smallest and the largest value.
     :raises ValueError: naming the first field that is out of its limits.
     """
     for field in dataclasses.fields(config):
-        value, given = getattr(config, field.name), limits[field.name]
+        name, value = field.name, getattr(config, field.name)
         if value is None and field.default is None:
             continue
+        given, expected = limits[name], ""
         if value not in given.get("choices", [value]):
-            choices = ", ".join(given["choices"])
-            raise ValueError(f"{field.name} must be one of {choices}; got {value!r}.")
+            raise ValueError(f"{name} must be one of {', '.join(given['choices'])}; got {value!r}.")
         if value < given.get("least", value):
-            what = "positive" if given["least"] else "not negative"
-            raise ValueError(f"{field.name} must be {what}, got {value}.")
+            expected = "positive" if given["least"] else "not negative"
+        if "positive" in given and not 0 < value < float("inf"):
+            expected = "positive"
+        if "between" in given and not given["between"][0] <= value <= given["between"][1]:
+            expected = "from {} to {}".format(*given["between"])
+        if expected:
+            raise ValueError(f"{name} must be {expected}, got {value}.")
 
 
 def command_options(

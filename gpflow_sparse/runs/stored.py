@@ -168,7 +168,7 @@ def predict_table(
 
 
 def require_reportable(directory: Path, stored: StoredModel) -> None:
-    """:raises ValueError: if :func:`report` would refuse the model or the folder."""
+    """:raises ValueError: for a deep model, whose last kernel has hidden inputs, or other files."""
     if hasattr(stored.model, "layers"):
         raise ValueError("a report needs a model of one layer; leave --report out.")
     require_writable(directory, stored.num_classes)
@@ -189,10 +189,8 @@ def report(
 
     :param pairs: the rows scored, in original units.
     :param scores: with ``predictions``, the results of :func:`evaluation.evaluate` for these rows.
-    :raises ValueError: for a deep model, whose last kernel has hidden values as inputs, or a folder
-        with other files.
+    :raises ValueError: for a folder with other files.
     """
-    require_reportable(directory, stored)
     scored = diagnostics(stored.model, stored.standardizer.transform(*pairs))
     try:
         found = diagnostics(stored.model, load_run_data(stored).train)
