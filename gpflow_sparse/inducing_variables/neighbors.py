@@ -59,9 +59,7 @@ class NeighborInducingPoints(InducingVariables):
         :raises ValueError: for Z that is no matrix, or counts and indices that do not fit it.
         """
         super().__init__(name=name)
-        points = checks.require_matrix(Z, "Z")
-        checks.require_range(points, "Z")
-        self.Z = Parameter(points, trainable=False)
+        self.Z = Parameter(checks.require_matrix(Z, "Z"), trainable=False)
         self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
         self.global_indices = _as_indices(global_indices)
         self.num_remembered = checks.require_whole(num_remembered, "num_remembered")

@@ -117,7 +117,6 @@ def _as_set(value: Any, label: str) -> InducingVariables:
         _require_values(value, label)
         return InducingPoints(value)
     tensor = checks.as_tensor(value, label)
-    checks.require_range(tensor, label)
     if tensor.shape.rank != 2 or tensor.shape[1] == 0:
         raise ValueError(f"{label} must have shape [M, D], got {tuple(tensor.shape)}.")
     return InducingPoints(tensor)
@@ -127,7 +126,7 @@ def _require_values(Z: Any, label: str) -> None:
     """The matrix of an inducing set that is taken as it is, and not converted."""
     if Z is None:
         return
-    checks.require_range(checks.require_matrix(Z, label), label)
+    checks.require_matrix(Z, label)
     if Z.dtype != gpflow.default_float():
         raise ValueError(
             f"{label} must be {np.dtype(gpflow.default_float()).name}, GPflow's default float, "

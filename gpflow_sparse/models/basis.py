@@ -21,6 +21,7 @@ from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.held_data import columns, row_sums
 from gpflow_sparse.models.regression import RegressionModel
+from gpflow_sparse.models.starting import parameter
 from gpflow_sparse.posteriors import BasisPosterior
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -232,8 +233,8 @@ class BasisSVGP(VariationalModel):
         m, L = basis.num_basis, self.num_latent_gps
         mean = np.zeros((m, L)) if q_mu is None else q_mu
         factors = np.eye(m)[None].repeat(L, axis=0) if q_sqrt is None else q_sqrt
-        self.q_mu = _parameter(mean, (m, L), "q_mu")
-        self.q_sqrt = _parameter(factors, (L, m, m), "q_sqrt", triangular())
+        self.q_mu = parameter(mean, (m, L), "q_mu")
+        self.q_sqrt = parameter(factors, (L, m, m), "q_sqrt", triangular())
         self._require_parts(self.input_dim)
 
     @property
@@ -316,13 +317,6 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
     )
     svgp.jitter, svgp.standardizer = model.jitter, standardizer
     return svgp
-
-
-def _parameter(value: Any, shape: tuple[int, ...], name: str, transform: Any = None) -> Parameter:
-    tensor = checks.as_tensor(value, name)
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}.")
-    return Parameter(tensor, transform=transform, dtype=gpflow.default_float())
 
 
 def _require_shapes(q_mu: Any, q_sqrt: Any, num_basis: int, num_latent_gps: int) -> None:

@@ -216,7 +216,6 @@ def _kernel(grid: PatchGrid) -> SquaredExponential:
 
 def _require_images(X: Any, grid: PatchGrid) -> np.ndarray:
     tensor = checks.require_matrix(X, "X")
-    checks.require_range(tensor, "X")
     if tensor.shape[1] != grid.num_pixels:
         raise ValueError(
             f"X must have {grid.num_pixels} columns for images of shape {grid.image_shape}, got "

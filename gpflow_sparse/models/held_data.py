@@ -78,8 +78,6 @@ def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
             raise ValueError("data must be arrays (X [N, D], Y [N, P]), got a tf.data.Dataset.")
         return _require_dataset(data)
     X, Y = checks.require_data(data)
-    checks.require_range(X, "X")
-    checks.require_range(Y, "Y")
     return variable_or(X, data[0], "X"), variable_or(Y, data[1], "Y")
 
 
@@ -112,8 +110,6 @@ def read(data: HeldData, dtype: tf.DType) -> HeldData:
             if tf.executing_eagerly():
                 read(data, dtype)
     X, Y = checks.require_data(data, dtype=dtype)
-    checks.require_range(X, "X")
-    checks.require_range(Y, "Y")
     if not tf.executing_eagerly():
         tf.debugging.assert_positive(tf.shape(X)[0], "X must have at least one row")
     return checks.require_finite_in_graph(X, "X"), checks.require_finite_in_graph(Y, "Y")

@@ -8,6 +8,7 @@ from gpflow import Parameter
 from gpflow.functions import MeanFunction, Zero
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
+from gpflow.utilities import positive, triangular
 
 from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
 from gpflow_sparse.inducing_variables import (
@@ -16,7 +17,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
 )
 from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
-from gpflow_sparse.models.starting import layer_q, layer_shapes
+from gpflow_sparse.models.starting import parameters, prior_factors
 from gpflow_sparse.posteriors import (
     BasisPosterior,
     MultioutputPosterior,
@@ -78,7 +79,13 @@ class GPLayer(tf.Module):
         # smallest jitter relative to the kernel's variance; that of the model, if larger, counts
         self.jitter: float | None = None
         self._require_parts()
-        self.q_mu, self.q_sqrt = layer_q(self, q_mu, q_sqrt)
+        mean_shapes, sqrt_shapes = self.variational_shapes
+        transform = (
+            positive if isinstance(self.inducing_variable, NeighborInducingPoints) else triangular
+        )
+        sqrts = prior_factors(self) if q_sqrt is None else q_sqrt
+        self.q_mu = parameters(q_mu, mean_shapes, "q_mu")
+        self.q_sqrt = parameters(sqrts, sqrt_shapes, "q_sqrt", transform)
 
     @property
     def input_dim(self) -> int | None:
@@ -107,6 +114,16 @@ class GPLayer(tf.Module):
         """Float type of the parameters."""
         self._require_shapes()
         return self.q_mu[0].dtype
+
+    @property
+    def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
+        iv, L = _require_inducing(self.inducing_variable), self.num_latent_gps
+        if isinstance(iv, NeighborInducingPoints):
+            shape = (int(iv.Z.shape[0]), L)
+            return [shape], [shape]
+        sizes = (int(iv.basis.num_basis),) if isinstance(iv, BasisFeatures) else iv.sizes
+        return [(size, L) for size in sizes], [(L, size, size) for size in sizes]
 
     @property
     def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
@@ -214,8 +231,7 @@ class GPLayer(tf.Module):
                 self.inducing_variable.require_kernel(kernel)
 
     def _require_shapes(self) -> None:
-        _require_inducing(self.inducing_variable)
-        for name, shapes in zip(("q_mu", "q_sqrt"), layer_shapes(self), strict=True):
+        for name, shapes in zip(("q_mu", "q_sqrt"), self.variational_shapes, strict=True):
             values = getattr(self, name)
             found: Any = type(values).__name__
             if isinstance(values, Sequence):

@@ -52,6 +52,15 @@ class QSGP(VariationalModel):
     O((n + p) (h + k) (d + 1 + h)), with "block" O((n + p) (h + k) (d + 1) + n h^2); nothing grows
     with N or m. Starting, prediction and :meth:`exact_elbo` cost O(m) per row.
 
+    **A step** (:func:`~gpflow_sparse.models.rowwise.sparse_step`, after :meth:`prepare_step`) takes
+    two fresh draws of k functions of the tail each; "tracked" takes the batch that it holds instead
+    of the one given. It reads and writes the rows of the head and of the functions drawn in
+    ``q_mu``, those of the functions drawn in ``q_log_scale`` and ``q_columns``, the rows of both in
+    ``basis.log_precision`` if that is trained, :attr:`small_variables` in full (``q_block`` and the
+    trainable parameters of basis, likelihood and mean function), and the optimizer's slots of all
+    these and its ``iterations``. Of ``anchors`` it writes ``values``, and reads all that the
+    variance reduction needs.
+
     A mean-field q over many random features has almost the prior's variance, which biases learned
     hyperparameters: where they are learned, or variances matter, take
     :class:`~gpflow_sparse.bases.Hybrid` (``docs/sharp-bits.md`` has the figures).
@@ -323,42 +332,8 @@ class QSGP(VariationalModel):
         S = self.basis.prior_precision(jt, it)
         return subsampling.dense_quadratic(S, means, tail_scale, pair)  # type: ignore[arg-type]
 
-    @public_method()
-    def sparse_step(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        optimizer: Any,
-        *,
-        move: Any = True,
-        scale: float = 1.0,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        One training step on a batch, with two fresh draws of k functions of the tail each.
-
-        It reads and writes the rows of the head and of the functions drawn in ``q_mu``, those of
-        the functions drawn in ``q_log_scale`` and ``q_columns``, the rows of both in
-        ``basis.log_precision`` if that is trained, :attr:`small_variables` in full (``q_block``
-        and the trainable parameters of basis, likelihood and mean function), and the optimizer's
-        slots of all these and its ``iterations``. Of ``anchors`` it writes ``values``, and reads
-        all that the variance reduction needs. Nothing is written if the loss or a gradient is not
-        finite. See :func:`gpflow_sparse.models.rowwise.sparse_step`.
-
-        :param data: ``(X [n, D], Y [n, P])``; "tracked" takes the batch that it holds instead.
-        :param move: false to evaluate only.
-        :param scale: fraction of the step that is taken.
-        :return: the loss, and whether it and all gradients were finite.
-        :raises ValueError: for data that do not fit the model, and before :meth:`prepare_step`.
-        """
-        update = self._row_update(*data)
-        return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
-
-    @public_method()
-    def step_gradients(
-        self, data: tuple[tf.Tensor, tf.Tensor]
-    ) -> tuple[tf.Tensor, rowwise.Gradients]:
-        """The loss and the gradients of a step; see ``gpflow_sparse.models.rowwise``."""
-        update = self._row_update(*data)
-        return rowwise.step_gradients(update, self.small_variables)
+    sparse_step = rowwise.sparse_step
+    step_gradients = rowwise.step_gradients
 
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         step, computed = SubsampledStep(self, self._draw()), []

@@ -110,7 +110,6 @@ def require_matrix(value: Any, name: str, basis: FiniteBasis) -> tf.Tensor:
             f"{name} must have {basis.input_dim} column(s), as the basis; got {tuple(X.shape)}."
         )
     component_checks.require_kernel(basis.kernel, X.shape[1])
-    checks.require_range(X, name)
     return X
 
 

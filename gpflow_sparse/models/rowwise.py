@@ -4,18 +4,20 @@ A model with row-wise updates has ``long_variables``, ``small_variables`` (all o
 variables), ``default_optimizer`` ("adagrad" or "adam", which `training.fit` takes by itself),
 ``prepare_step(step, data)`` (work of a step outside of compiled code), optionally
 ``prepare_data(data)`` (work on all rows, before step 0 and about once an epoch), and
-``sparse_step`` and ``step_gradients``, which pass its :class:`RowUpdate` to the functions here.
-No gradient or other tensor of the size of a long variable is formed.
+``_row_update(X, Y)``, the :class:`RowUpdate` of a batch. Its methods ``sparse_step`` and
+``step_gradients`` are the functions here. No gradient or other tensor of the size of a long
+variable is formed.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.public_methods import public_method
 
+Batch = tuple[tf.Tensor, tf.Tensor]
 Gradients = list[tuple[tf.Tensor, tf.Variable]]
 
 
@@ -47,22 +49,20 @@ class RowUpdate(NamedTuple):
         return loss, of_rows, [(gradient, v) for gradient, v in others if gradient is not None]
 
 
+@public_method()
 def sparse_step(
-    update: RowUpdate,
-    small_variables: Sequence[tf.Variable],
-    optimizer: Any,
-    *,
-    move: Any = True,
-    scale: float = 1.0,
+    model: Any, data: Batch, optimizer: Any, *, move: Any = True, scale: float = 1.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     One training step, which changes nothing if the loss or a gradient is not finite.
 
+    :param data: a batch ``(X [n, D], Y [n, P])``.
     :param optimizer: one of ``gpflow_sparse.training``'s optimizers for rows.
     :param move: false to evaluate only.
     :param scale: fraction of the step that is taken.
     :return: the loss, and whether it and all gradients were finite.
-    :raises ValueError: for another kind of optimizer, or another ``move`` or ``scale``.
+    :raises ValueError: for data that do not fit the model, another kind of optimizer, or another
+        ``move`` or ``scale``.
     """
     if not hasattr(optimizer, "move_rows"):
         raise ValueError(
@@ -71,6 +71,7 @@ def sparse_step(
         )
     _require_move(move)
     _require_scale(scale)
+    update, small_variables = model._row_update(*data), model.small_variables
     loss, of_rows, of_small = update.gradients(small_variables)
     results = [loss, *of_rows, *(gradient for gradient, _ in of_small)]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in results])
@@ -91,11 +92,14 @@ def sparse_step(
     return loss, finite
 
 
-def step_gradients(
-    update: RowUpdate, small_variables: Sequence[tf.Variable]
-) -> tuple[tf.Tensor, Gradients]:
-    """The loss, and pairs of a gradient, which may be one of some rows, and its variable."""
-    loss, of_rows, of_small = update.gradients(small_variables)
+@public_method()
+def step_gradients(model: Any, data: Batch) -> tuple[tf.Tensor, Gradients]:
+    """
+    The loss of a step on a batch, and pairs of a gradient, which may be one of some rows, and its
+    variable.
+    """
+    update = model._row_update(*data)
+    loss, of_rows, of_small = update.gradients(model.small_variables)
     variables = [variable for variable, _ in update.row_indices]
     return loss, [*zip(of_rows, variables, strict=True), *of_small]
 
@@ -113,6 +117,5 @@ def _require_move(move: Any) -> None:
 
 def _require_scale(scale: Any) -> None:
     """:raises ValueError: unless it is a number from 0 to 1."""
-    number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
-    if not (number and 0.0 <= scale <= 1.0):
+    if not (checks.is_number(scale) and 0.0 <= scale <= 1.0):
         raise ValueError(f"scale must be a number from 0 to 1, got {scale!r}.")

@@ -13,6 +13,7 @@ from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.inference.subsampling import Functions
 from gpflow_sparse.models.qsgp import QSGP
 from gpflow_sparse.models.qsgp_step import SubsampledStep
+from gpflow_sparse.validation import checks
 
 # Limits of precisions, for float32 and Cholesky factorizations.
 _LEAST_LOG, _MOST_LOG = np.log(1e-6), np.log(1e8)
@@ -112,8 +113,7 @@ class RVM(QSGP):
 
     def _relevant(self, threshold: Any) -> np.ndarray:
         """Mask of the relevant functions."""
-        number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-        if not number or not threshold > 0:
+        if not checks.is_number(threshold) or not threshold > 0:
             raise ValueError(f"threshold must be a positive number, got {threshold!r}.")
         return self.basis.log_precision.numpy() < np.log(float(threshold))
 

@@ -15,7 +15,6 @@ from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.inference import batch_evidence, collapsed
 from gpflow_sparse.inference.rotation import best_noise, rotate
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.models import held_out as held_out_rows
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.held_data import HeldData, columns, hold, row_sums, takes_data
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
@@ -102,7 +101,7 @@ class SoftKI(VariationalModel):
         checks.require_choice(objective, "objective", _OBJECTIVES)
         checks.require_choice(probes, "probes", _PROBES)
         checks.require_flag(prior_deficit, "prior_deficit")
-        held_out_rows.require_fraction(held_out)
+        _require_fraction(held_out)
         self.basis = SoftInterpolation(
             kernel, Z, temperature=temperature, tied=tied, num_nearest=num_nearest
         )
@@ -137,11 +136,23 @@ class SoftKI(VariationalModel):
 
     def keep_back(self, data: Any, seed: int) -> Any:
         """
-        The rows to train on: all but the fraction ``held_out``, for `training.fit`.
+        The rows to train on: all but the fraction ``held_out``, which is drawn at random.
+
+        `training.fit` calls it, since learned points overfit the rows that they are trained on.
 
         :param data: ``(X, Y)``. Data sets and arrays on disk are returned as they are.
         """
-        return held_out_rows.keep_back(self, data, seed)
+        self._kept_back = None
+        on_disk = isinstance(data, tuple | list) and any(isinstance(p, np.memmap) for p in data)
+        if self.held_out == 0.0 or on_disk or isinstance(data, tf.data.Dataset):
+            return data
+        X, Y = self._require_data(data)
+        order = np.random.default_rng(seed).permutation(len(X))
+        kept, rest = np.split(order, [int(self.held_out * len(X))])
+        if not len(kept):
+            return data
+        self._kept_back = np.sort(kept), len(X)
+        return tuple(tf.gather(part, np.sort(rest)) for part in (X, Y))
 
     @takes_data
     def fit_posterior(self, X: Any, Y: Any = None, *, refit_noise: bool | None = None) -> None:
@@ -173,7 +184,7 @@ class SoftKI(VariationalModel):
         with component_checks.explain_failures(self):
             sums = row_sums(self.basis, data, self.mean_function, self.dtype)
             if refit_noise:
-                self._refit_noise(sums, held_out_rows.kept_back(self, X, Y))
+                self._refit_noise(sums, X, Y)
             noise = noise_variance(self.likelihood, tf.float64)
             (mean,), (factor,) = collapsed.optimal_q(sums, noise, [self.basis.num_basis])
         component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
@@ -224,16 +235,17 @@ class SoftKI(VariationalModel):
             return random_draws.normal(shape, X.dtype)
         return random_draws.rademacher(shape, X.dtype)
 
-    def _refit_noise(self, sums: collapsed.RowSums, others: Any) -> None:
+    def _refit_noise(self, sums: collapsed.RowSums, X: Any, Y: Any) -> None:
         """
-        Set the noise variance to the larger of the optima of all rows and of held-out rows.
-
-        :param others: ``(X, Y)`` of the held-out rows, or None.
+        Set the noise variance to the larger of the optima of all rows and of held-out rows, which
+        are known where X has as many rows as in training.
         """
         parts = [sums]
-        if others is not None:
-            data = self._require_rows(*others)
-            parts.append(row_sums(self.basis, data, self.mean_function, self.dtype))
+        if self._kept_back is not None and not isinstance(X, tf.data.Dataset):
+            kept, num_rows = self._kept_back
+            if len(X) == num_rows:
+                data = self._require_rows(np.asarray(X)[kept], np.asarray(Y)[kept])
+                parts.append(row_sums(self.basis, data, self.mean_function, self.dtype))
         parameter = noise_parameter(self.likelihood)
         lowest = gpflow.config.default_likelihood_positive_minimum()  # bound of the parameter
         value = max(best_noise(rotate(part), 1.001 * lowest) for part in parts)
@@ -247,8 +259,6 @@ class SoftKI(VariationalModel):
     def _require_rows(self, X: Any, Y: Any) -> HeldData:
         self._require_parts(self.input_dim, self.dtype)
         if isinstance(X, tf.data.Dataset):
-            if Y is not None:
-                raise ValueError("Y must be None where X is a tf.data.Dataset of batches (X, Y).")
             data = hold(X, batches=True)
         else:
             data = hold((X, Y), batches=True, copy=not _are_sound_arrays(X, Y, self.dtype))
@@ -271,8 +281,8 @@ class SoftKI(VariationalModel):
         checks.require_choice(self.objective, "objective", _OBJECTIVES)
         checks.require_choice(self.probes, "probes", _PROBES)
         checks.require_count(self.num_probes, "num_probes")
-        held_out_rows.require_fraction(self.held_out)
-        held_out_rows.require_kept_back(self._kept_back)
+        _require_fraction(self.held_out)
+        _require_kept_back(self._kept_back)
 
 
 def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
@@ -288,13 +298,24 @@ def _are_sound_arrays(X: Any, Y: Any, dtype: tf.DType) -> bool:
         if isinstance(part, np.ma.MaskedArray):
             return False  # the mask would be lost
         in_memory = part.dtype.kind in "fiu" and part.size and not isinstance(part, np.memmap)
-        if in_memory and not np.isfinite(part).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity; drop those rows.")
-        largest, limit = max(part.max(), -part.min()) if in_memory else 0.0, dtype.max**0.5 / 1e3
-        if largest >= limit:
-            raise ValueError(
-                f"{name} must be smaller than {limit:.0e} in size, or its squares overflow in "
-                f"{dtype.name}; its largest entry is {largest:.3g}. Standardize {name} "
-                "(gpflow_sparse.Standardizer)."
-            )
+        if in_memory and not max(part.max(), -part.min()) < dtype.max**0.5 / 1e3:
+            checks.as_tensor(part, name, dtype)  # raises, naming the entries
     return True
+
+
+def _require_fraction(value: Any) -> None:
+    if not (checks.is_number(value) and 0.0 <= value < 1.0):
+        raise ValueError(f"held_out must be a fraction from 0 to below 1, got {value!r}.")
+
+
+def _require_kept_back(value: Any) -> None:
+    """:raises ValueError: unless it is None or the rows that ``keep_back`` has held out."""
+    if value is None:
+        return
+    kept, num_rows = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
+    sound = isinstance(kept, np.ndarray) and kept.ndim == 1 and kept.dtype.kind == "i"
+    sound = sound and type(num_rows) is int and kept.size > 0 and len(np.unique(kept)) == kept.size
+    if not (sound and kept.min() >= 0 and kept.max() < num_rows):
+        raise ValueError(
+            "model._kept_back must be None or distinct row numbers and a count of rows above them"
+        )

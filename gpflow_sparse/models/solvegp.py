@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
@@ -78,9 +77,8 @@ class OrthogonalModel(VariationalModel):
         self.whiten = whiten
         self._require_parts(self.input_dim)
         mean_shapes, sqrt_shapes = self.variational_shapes
-        means = [np.zeros(shape) for shape in mean_shapes] if q_mu is None else q_mu
         sqrts = prior_factors(self)[: len(sqrt_shapes)] if q_sqrt is None else q_sqrt
-        self.q_mu = parameters(means, mean_shapes, "q_mu")
+        self.q_mu = parameters(q_mu, mean_shapes, "q_mu")
         self.q_sqrt = parameters(sqrts, sqrt_shapes, "q_sqrt", triangular)
 
     @property

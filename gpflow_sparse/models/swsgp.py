@@ -377,30 +377,6 @@ class SWSGP(VariationalModel):
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """No work per step; see :meth:`prepare_data`."""
 
-    @public_method()
-    def sparse_step(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        optimizer: Any,
-        *,
-        move: Any = True,
-        scale: float = 1.0,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        One training step on the batch ``(X [n, D], Y [n, P])``; see
-        :func:`gpflow_sparse.models.rowwise.sparse_step`.
-        """
-        update = self._row_update(*data)
-        return rowwise.sparse_step(update, self.small_variables, optimizer, move=move, scale=scale)
-
-    @public_method()
-    def step_gradients(
-        self, data: tuple[tf.Tensor, tf.Tensor]
-    ) -> tuple[tf.Tensor, rowwise.Gradients]:
-        """The loss and the gradients of a step; see ``rowwise.step_gradients``."""
-        update = self._row_update(*data)
-        return rowwise.step_gradients(update, self.small_variables)
-
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         sets = self._index_sets(X)
         flat = tf.nest.flatten(sets)
@@ -432,6 +408,9 @@ class SWSGP(VariationalModel):
         """
         return self.inducing_variable.look_ahead(X, self._latents[0][0])
 
+    # training steps
+    sparse_step = rowwise.sparse_step
+    step_gradients = rowwise.step_gradients
     # counts of the training rows that have each point as a neighbor
     update_neighbors = swsgp_usage.update_neighbors
     set_neighbors = swsgp_usage.set_neighbors

@@ -24,7 +24,7 @@ from gpflow_sparse.models.held_data import count_rows, hold, takes_data
 from gpflow_sparse.models.starting import closest_scales
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.posteriors.neighbor import point_blocks
-from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of one block of the sparse system: some 100 MiB with their coordinates.
@@ -213,8 +213,7 @@ def natural_step(model: Any, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0
             "natural_step needs covariance='diag', kl_weighting 'usage' or 'paper' and union=None; "
             f"got {model.covariance!r}, {model.kl_weighting!r} and {model.union}."
         )
-    number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
-    if not (number and 0.0 < gamma <= 1.0):
+    if not (checks.is_number(gamma) and 0.0 < gamma <= 1.0):
         raise ValueError(f"gamma must be above 0 and at most 1, got {gamma!r}.")
     swsgp_usage.require_counted(model)
     update = model._row_update(*data)
@@ -365,23 +364,14 @@ def _observations(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tuple[np.ndarray, n
 
 
 def _data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """
-    Checked ``(X [n, D], Y [n, P])``, some rows at a time.
-
-    :param X: an array or memory map; or a ``tf.data.Dataset`` of both, and then
-    :param Y: is None.
-    """
+    """Checked ``(X [n, D], Y [n, P])``, some rows at a time; Y is None for a data set of both."""
     model._require_parts(model.input_dim, model.dtype)
-    if isinstance(X, tf.data.Dataset):
-        if Y is not None:
-            raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
-        for block in hold(X, batches=True).rebatch(rows):
-            yield model._require_data(block)
-        return
-    if not isinstance(X, np.memmap):
-        X, Y = model._require_data((X, Y))
-    elif not isinstance(Y, np.ndarray) or not Y.ndim or len(X) != len(Y):
-        count = len(Y) if isinstance(Y, np.ndarray) and Y.ndim else "none"
-        raise ValueError(f"X and Y must have the same number of rows, got {len(X)} and {count}.")
-    for start in range(0, len(X), rows):
-        yield model._require_data((X[start : start + rows], Y[start : start + rows]))
+    data = hold(X if Y is None else (X, Y), batches=True)
+    if isinstance(data, tf.data.Dataset):
+        blocks = data.rebatch(rows)
+    else:
+        X, Y = model._require_data(data)
+        starts = range(0, len(X), rows)
+        blocks = ((X[start : start + rows], Y[start : start + rows]) for start in starts)
+    for block in blocks:
+        yield model._require_data(block)

@@ -255,6 +255,11 @@ def require_whole(value: Any, name: str, kind: str = "an integer") -> int:
     return int(value)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, and neither True nor False."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def require_seed(value: Any, name: str = "seed") -> int:
     """``value`` as a seed that NumPy, scikit-learn and TensorFlow all take."""
     kind = "an integer from 0 to 2^32 - 1"
