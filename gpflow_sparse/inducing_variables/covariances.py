@@ -50,11 +50,6 @@ def refuse_joint_covariances(kind: type[InducingVariables], model: str) -> None:
     Kuf.register(kind, Kernel, object)(refuse)
 
 
-def needs_jitter(inducing_set: InducingVariables) -> bool:
-    """Whether the covariance of a set may be singular; that of a basis is the identity."""
-    return getattr(inducing_set, "needs_jitter", True)
-
-
 def set_covariance(inducing_set: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """GPflow's ``Kuu`` without jitter, ``[M, M]``."""
     if type(inducing_set) is InducingPoints:

@@ -39,26 +39,23 @@ class OrthogonalInducingVariables(InducingVariables):
         :raises ValueError: for a wrong rank, NaN, mismatched D, or invalid inducing variables.
         """
         super().__init__(name=name)
-        base_set = _as_set(base, "base")
         others = [_as_set(value, f"orthogonal[{i}]") for i, value in enumerate(orthogonal)]
-        widths = [_rows_and_columns(s)[1] for s in (base_set, *others)]
+        sets = [_as_set(base, "base"), *others]
+        rows, widths = zip(*(_rows_and_columns(s) for s in sets), strict=True)
         if len(set(widths)) > 1:
             raise ValueError(
-                f"all inducing sets must have the same number of columns, got {widths}."
+                f"all inducing sets must have the same number of columns, got {list(widths)}."
             )
-        kinds = [type(s) for s in (base_set, *others)]
+        kinds = [type(s) for s in sets]
         if len(set(kinds)) > 1 and {InducingPatches, Patches, LocatedPatches} & set(kinds):
             raise ValueError(
                 "all inducing sets must be of one kind if one is of patches, got "
                 f"{', '.join(kind.__name__ for kind in kinds)}; an array stands for "
                 "InducingPoints, inputs of f: wrap each set of patches."
             )
-        if _rows_and_columns(base_set)[0] == 0:
+        if rows[0] == 0:
             raise ValueError("base is empty: it needs at least one row.")
-        self.sets: tuple[InducingVariables, ...] = (
-            base_set,
-            *(s for s in others if _rows_and_columns(s)[0] != 0),
-        )
+        self.sets = tuple(s for s, count in zip(sets, rows, strict=True) if count)
 
     @property
     def num_inducing(self) -> tf.Tensor:
@@ -88,11 +85,7 @@ class OrthogonalInducingVariables(InducingVariables):
 
 
 def require_orthogonal(inducing_variable: Any) -> OrthogonalInducingVariables:
-    """
-    Refuse inducing variables of another kind, which can be assigned to a model at any time.
-
-    :raises ValueError: naming the kind.
-    """
+    """Refuse inducing variables of another kind, which can be assigned to a model at any time."""
     kind, wanted = OrthogonalInducingVariables, "OrthogonalInducingVariables(Z, O)"
     return require_kind(inducing_variable, kind, "inducing_variable", wanted)
 

@@ -1,5 +1,7 @@
 """Patches of images as inducing variables of convolutional kernels."""
 
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -35,6 +37,18 @@ class PatchSet(InducingVariables):
         """``(M, None, 1)``: GPflow compares the second with the columns of X."""
         return (self.Z.shape[0], None, 1)
 
+    @property
+    def inputs(self) -> list[tf.Tensor]:
+        """The arguments of the kernel's covariances."""
+        return [tf.convert_to_tensor(self.Z)]
+
+    @abstractmethod
+    def require_kernel(self, kernel: Any) -> Any:
+        """
+        :return: the kernel.
+        :raises ValueError: for another class of kernel, or patches of another size.
+        """
+
 
 class Patches(PatchSet):
     """
@@ -46,7 +60,6 @@ class Patches(PatchSet):
     """
 
     def require_kernel(self, kernel: Any) -> Convolutional:
-        """:raises ValueError: for another kernel, or patches of another size."""
         own = isinstance(kernel, Convolutional) and not isinstance(kernel, TICK)
         _require(kernel, own, Convolutional, self.Z)
         return kernel
@@ -73,19 +86,18 @@ class LocatedPatches(PatchSet):
                 f"patch of Z; got {tuple(self.locations.shape)}."
             )
 
+    @property
+    def inputs(self) -> list[tf.Tensor]:
+        return [tf.convert_to_tensor(self.Z), tf.convert_to_tensor(self.locations)]
+
     def require_kernel(self, kernel: Any) -> TICK:
-        """:raises ValueError: for another kernel, or patches of another size."""
         _require(kernel, isinstance(kernel, TICK), TICK, self.Z)
         return kernel
 
 
 def _parameter(value: Any, name: str) -> gpflow.Parameter:
-    if isinstance(value, gpflow.Parameter):
-        checks.require_range(checks.require_matrix(value, name), name)
-        return value
     tensor = checks.require_matrix(value, name)
-    checks.require_range(tensor, name)
-    return gpflow.Parameter(tensor)
+    return value if isinstance(value, gpflow.Parameter) else gpflow.Parameter(tensor)
 
 
 def _require(kernel: Any, own: bool, wanted: type[Kernel], Z: tf.Tensor) -> None:
@@ -104,48 +116,26 @@ def _require(kernel: Any, own: bool, wanted: type[Kernel], Z: tf.Tensor) -> None
         )
 
 
-def _with_jitter(K: tf.Tensor, jitter: float) -> tf.Tensor:
+def _covariances(patches: PatchSet, kernel: Kernel) -> tuple[Callable[..., Any], ...]:
+    """Functions of the kernel: covariance of sets of patches, and that of a set and images."""
+    known = patches.require_kernel(kernel)
+    if isinstance(patches, LocatedPatches):
+        return known.located_covariance, known.located_response_covariance
+    return known.patch_covariance, known.response_covariance
+
+
+@Kuu.register(PatchSet, Kernel)
+def _own(patches: PatchSet, kernel: Kernel, *, jitter: float = 0.0) -> tf.Tensor:
+    K = _covariances(patches, kernel)[0](*patches.inputs)  # [M, M]
     return linalg.add_jitter(K, tf.constant(jitter, K.dtype)) if jitter else K
 
 
-@Kuu.register(Patches, Kernel)
-def _patches_own(patches: Patches, kernel: Kernel, *, jitter: float = 0.0) -> tf.Tensor:
-    K = patches.require_kernel(kernel).patch_covariance(tf.convert_to_tensor(patches.Z))
-    return _with_jitter(K, jitter)
+@Kuf.register(PatchSet, Kernel, object)
+def _images(patches: PatchSet, kernel: Kernel, Xnew: Any) -> tf.Tensor:
+    return _covariances(patches, kernel)[1](*patches.inputs, tf.convert_to_tensor(Xnew))  # [M, N]
 
 
-@Kuf.register(Patches, Kernel, object)
-def _patches_images(patches: Patches, kernel: Kernel, Xnew: Any) -> tf.Tensor:
-    Z = tf.convert_to_tensor(patches.Z)
-    return patches.require_kernel(kernel).response_covariance(Z, tf.convert_to_tensor(Xnew))
-
-
-@Kuv.register(Patches, Patches, Kernel)
-def _patches_patches(first: Patches, second: Patches, kernel: Kernel) -> tf.Tensor:
-    plain = second.require_kernel(kernel)
-    return plain.patch_covariance(*(tf.convert_to_tensor(part.Z) for part in (first, second)))
-
-
-@Kuu.register(LocatedPatches, Kernel)
-def _located_own(patches: LocatedPatches, kernel: Kernel, *, jitter: float = 0.0) -> tf.Tensor:
-    tick = patches.require_kernel(kernel)
-    return _with_jitter(tick.located_covariance(*_patches_and_locations(patches)), jitter)
-
-
-@Kuf.register(LocatedPatches, Kernel, object)
-def _located_images(patches: LocatedPatches, kernel: Kernel, Xnew: Any) -> tf.Tensor:
-    tick = patches.require_kernel(kernel)
-    return tick.located_response_covariance(
-        *_patches_and_locations(patches), tf.convert_to_tensor(Xnew)
-    )
-
-
-@Kuv.register(LocatedPatches, LocatedPatches, Kernel)
-def _located_located(first: LocatedPatches, second: LocatedPatches, kernel: Kernel) -> tf.Tensor:
-    return second.require_kernel(kernel).located_covariance(
-        *_patches_and_locations(first), *_patches_and_locations(second)
-    )
-
-
-def _patches_and_locations(patches: LocatedPatches) -> tuple[tf.Tensor, tf.Tensor]:
-    return tf.convert_to_tensor(patches.Z), tf.convert_to_tensor(patches.locations)
+@Kuv.register(PatchSet, PatchSet, Kernel)
+def _across(first: PatchSet, second: PatchSet, kernel: Kernel) -> tf.Tensor:
+    first.require_kernel(kernel)
+    return _covariances(second, kernel)[0](*first.inputs, *second.inputs)  # [M, M2]

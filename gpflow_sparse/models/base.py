@@ -14,7 +14,7 @@ from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.models.held_data import variable_or
-from gpflow_sparse.posteriors import SparsePosterior
+from gpflow_sparse.posteriors import SparsePosterior, require_latent_kernels
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -148,8 +148,8 @@ class SparseGPModel(GPModel):
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
-        require_marginals("predict_y", full_cov, full_output_cov)
-        return super().predict_y(Xnew)
+        _require_marginals("predict_y", full_cov, full_output_cov)
+        return self.posterior(None).predict_y(Xnew, self.likelihood)
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -159,8 +159,8 @@ class SparseGPModel(GPModel):
         full_output_cov: bool = False,
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
-        require_marginals("predict_log_density", full_cov, full_output_cov)
-        return super().predict_log_density(data)
+        _require_marginals("predict_log_density", full_cov, full_output_cov)
+        return self.posterior(None).predict_log_density(data, self.likelihood)
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]`` in the model's float type."""
@@ -185,6 +185,7 @@ class SparseGPModel(GPModel):
         """
         num_outputs = self.num_outputs
         component_checks.require_kernel(self.kernel, num_columns)
+        require_num_latents(self.kernel, self.num_latent_gps)
         checks.require_likelihood(self.likelihood, num_outputs)
         component_checks.require_mean_function(self.mean_function, num_columns, num_outputs)
         dtype = gpflow.default_float() if dtype is None else dtype
@@ -212,12 +213,9 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         num_data: int | None = None,
     ) -> None:
         """
-        :param num_latent_gps: number of latent functions L; None means the number that a
-            multi-output kernel has, and 1 for other kernels, which all L share.
         :param num_data: number of training rows N, so that a minibatch counts for all of them;
             None means that every batch is all the data.
-        :raises ValueError: if the likelihood cannot take that many latent functions, or num_data is
-            not positive.
+        :raises ValueError: for components that do not fit each other, or another num_data.
         """
         super().__init__(
             kernel, likelihood, mean_function=mean_function, num_latent_gps=num_latent_gps
@@ -291,6 +289,27 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         return num_data / batch
 
 
+def require_num_latents(kernel: Kernel, num_latent_gps: int) -> None:
+    """:raises ValueError: for a multi-output kernel of an unknown class or another number."""
+    if not isinstance(kernel, MultioutputKernel):
+        return
+    require_latent_kernels(kernel)
+    if kernel.num_latent_gps != num_latent_gps:
+        raise ValueError(
+            f"num_latent_gps must be {kernel.num_latent_gps}, the number of latent functions of "
+            f"this {type(kernel).__name__} kernel, got {num_latent_gps}; leave it out."
+        )
+
+
+def require_shape(value: Any, name: str, *shapes: tuple[int | None, ...]) -> None:
+    """:raises ValueError: for a value assigned to an attribute that has none of these shapes."""
+    found = getattr(value, "shape", None)
+    if found is None or not any(tf.TensorShape(s).is_compatible_with(found) for s in shapes):
+        raise ValueError(
+            f"{name} must have shape {shapes[0]}, got {type(value).__name__} of shape {found}."
+        )
+
+
 def compiled(loss: Callable[[], tf.Tensor], compile: bool) -> Callable[[], tf.Tensor]:
     """
     A training loss in ``tf.function`` if wanted, without AutoGraph, which nothing here needs and
@@ -299,7 +318,7 @@ def compiled(loss: Callable[[], tf.Tensor], compile: bool) -> Callable[[], tf.Te
     return tf.function(loss, autograph=False) if compile else loss
 
 
-def require_marginals(method: str, full_cov: bool, full_output_cov: bool) -> None:
+def _require_marginals(method: str, full_cov: bool, full_output_cov: bool) -> None:
     """:raises ValueError: if a covariance is asked of a method that returns variances only."""
     for name, value in (("full_cov", full_cov), ("full_output_cov", full_output_cov)):
         if value:

@@ -18,9 +18,9 @@ from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.inducing_variables.basis_features import require_features, require_own_kernel
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels import Basis, Corrected
-from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.base import VariationalModel, require_shape
 from gpflow_sparse.models.held_data import columns, row_sums
-from gpflow_sparse.models.regression import RegressionModel
+from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.starting import parameter
 from gpflow_sparse.posteriors import BasisPosterior
 from gpflow_sparse.validation import checks
@@ -272,7 +272,9 @@ class BasisSVGP(VariationalModel):
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         require_own_kernel(self.inducing_variable, self.kernel)
-        _require_shapes(self.q_mu, self.q_sqrt, self.basis.num_basis, self.num_latent_gps)
+        m, L = self.basis.num_basis, self.num_latent_gps
+        require_shape(self.q_mu, "q_mu", (m, L))
+        require_shape(self.q_sqrt, "q_sqrt", (L, m, m), (m, L))  # or standard deviations
 
 
 def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
@@ -301,10 +303,9 @@ def prior_kernel(basis: FiniteBasis, keep_residual: bool | None) -> Kernel:
 def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: bool) -> BasisSVGP:
     """A :class:`BasisSVGP` of copies of the model's components, with its optimal q."""
     q_mu, q_sqrt = model.compute_qu()
-    parts = tf.Module()
-    parts.all = model._prior()[1], model.likelihood, model.mean_function, model.standardizer
-    # copied together, because they may share parameters
-    basis, likelihood, mean_function, standardizer = gpflow.utilities.deepcopy(parts).all
+    basis, likelihood, mean_function, standardizer = copies(
+        model._prior()[1], model.likelihood, model.mean_function, model.standardizer
+    )
     svgp = BasisSVGP(
         basis,
         likelihood,
@@ -317,15 +318,3 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
     )
     svgp.jitter, svgp.standardizer = model.jitter, standardizer
     return svgp
-
-
-def _require_shapes(q_mu: Any, q_sqrt: Any, num_basis: int, num_latent_gps: int) -> None:
-    """Refuse assigned parameters of other shapes; a diagonal ``q_sqrt [m, L]`` may be assigned."""
-    m, L = num_basis, num_latent_gps
-    for name, value, shapes in (("q_mu", q_mu, [(m, L)]), ("q_sqrt", q_sqrt, [(L, m, m), (m, L)])):
-        shape = getattr(value, "shape", None)
-        if shape is None or not any(shape.is_compatible_with(known) for known in shapes):
-            raise ValueError(
-                f"{name} must be a gpflow.Parameter of shape {shapes[0]}, got "
-                f"{type(value).__name__} of shape {shape}."
-            )

@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse.models.base import VariationalModel, require_marginals
+from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.posteriors import DeepPosterior
 from gpflow_sparse.posteriors.layer import SAMPLING
@@ -187,31 +187,6 @@ class DeepGP(VariationalModel):
         posterior = self.posterior(None)
         drawn = posterior.draw(Xnew, num_samples or 1, full_cov)
         return drawn[0] if num_samples is None else drawn
-
-    @public_method("the prediction", prediction=True)
-    def predict_y(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and variance of new observations at ``Xnew [..., N, D]``, noise included.
-
-        Class probabilities are averaged over draws of the hidden layers.
-        """
-        require_marginals("predict_y", full_cov, full_output_cov)
-        posterior = self.posterior(None)
-        return posterior.predict_y(Xnew, self.likelihood)
-
-    @public_method("the log density", prediction=True)
-    def predict_log_density(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tf.Tensor:
-        """The logarithm of the mean density ``[N]`` over draws of the hidden layers, in nats."""
-        require_marginals("predict_log_density", full_cov, full_output_cov)
-        posterior = self.posterior(None)
-        return posterior.predict_log_density(data, self.likelihood)
 
     @property
     def _last(self) -> GPLayer:

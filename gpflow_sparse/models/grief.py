@@ -15,6 +15,7 @@ from gpflow_sparse.inference import collapsed, sampling, type_one
 from gpflow_sparse.inference.quadrature import quadrature
 from gpflow_sparse.inference.rotation import rotated_log_density
 from gpflow_sparse.kernels import Basis, Corrected
+from gpflow_sparse.models.base import require_shape
 from gpflow_sparse.models.basis import BasisSVGP, WeightSpaceModel, to_svgp
 from gpflow_sparse.models.held_data import Tensors, hold, some_inputs, streamed
 from gpflow_sparse.models.snapshot import FixedStatistics
@@ -317,12 +318,7 @@ class GRIEF(WeightSpaceModel):
             )
         if statistics is None:
             return
-        shape, wanted = getattr(self.weights, "shape", None), (self.basis.num_basis,)
-        if shape != wanted:
-            raise ValueError(
-                f"weights must be a gpflow.Parameter of shape {wanted}, got "
-                f"{type(self.weights).__name__} of shape {shape}."
-            )
+        require_shape(self.weights, "weights", (self.basis.num_basis,))
         statistics.require_current(self._fixed(), self.data)
 
 

@@ -17,6 +17,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
 )
 from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
+from gpflow_sparse.models.base import require_num_latents
 from gpflow_sparse.models.starting import parameters, prior_factors
 from gpflow_sparse.posteriors import (
     BasisPosterior,
@@ -25,7 +26,6 @@ from gpflow_sparse.posteriors import (
     OrthogonalPosterior,
     SparsePosterior,
     latent_kernels,
-    require_latent_kernels,
 )
 from gpflow_sparse.posteriors.layer import LayerPosterior
 from gpflow_sparse.validation import checks, component_checks
@@ -214,13 +214,7 @@ class GPLayer(tf.Module):
         """Refuse components that do not fit each other; users may assign them at any time."""
         checks.require_flag(self.whiten, "whiten")
         component_checks.require_kernel(self.kernel, None)
-        if isinstance(self.kernel, MultioutputKernel):
-            require_latent_kernels(self.kernel)
-            if self.kernel.num_latent_gps != self.num_latent_gps:
-                raise ValueError(
-                    f"num_latent_gps must be {self.kernel.num_latent_gps}, that of this "
-                    f"{type(self.kernel).__name__} kernel, got {self.num_latent_gps}; leave it out."
-                )
+        require_num_latents(self.kernel, self.num_latent_gps)
         if isinstance(self.inducing_variable, BasisFeatures):
             require_own_kernel(self.inducing_variable, self.kernel)
         columns = self._row_length

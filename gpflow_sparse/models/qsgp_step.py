@@ -266,16 +266,18 @@ def functions_at(
     drawn = h + tf.concat([draw.indices for draw in draws], axis=0)  # [2 k]
     every = tf.concat([tf.range(h), drawn], axis=0)
     at_support = None
-    if anchors is None or tracked or trained_hyperparameters(basis):
+    if anchors is None:
         values = basis(X, every)  # [n, h + 2 k]
-    else:
-        both = basis(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), every)
-        values, at_support = both[: tf.shape(X)[0]], both[tf.shape(X)[0] :, h:]
-    if anchors is not None and trained_hyperparameters(basis):
+    elif trained_hyperparameters(basis):
+        values = basis(X, every)
         # the functions at the support rows are those of the last refresh
         at_support = anchors.basis(anchors.inputs(X.shape[1]), drawn)
     elif tracked:
+        values = basis(X, every)
         at_support = values[:, h:]
+    else:
+        both = basis(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), every)
+        values, at_support = both[: tf.shape(X)[0]], both[tf.shape(X)[0] :, h:]
     return Functions(values[:, :h], _halves(values[:, h:]), _halves(at_support))
 
 

@@ -91,6 +91,13 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
             )
 
 
+def copies(*parts: Any) -> tuple[Any, ...]:
+    """Copies of components of a model, made together because they may share parameters."""
+    together = tf.Module()
+    together.parts = parts
+    return tuple(gpflow.utilities.deepcopy(together).parts)
+
+
 def noise_variance(likelihood: Gaussian, dtype: tf.DType) -> tf.Tensor:
     """The noise variance of all rows, a scalar."""
     value = tf.reshape(tf.cast(noise_parameter(likelihood), dtype), [])

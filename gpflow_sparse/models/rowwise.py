@@ -2,7 +2,7 @@
 
 A model with row-wise updates has ``long_variables``, ``small_variables`` (all other trainable
 variables), ``default_optimizer`` ("adagrad" or "adam", which `training.fit` takes by itself),
-``prepare_step(step, data)`` (work of a step outside of compiled code), optionally
+optionally ``prepare_step(step, data)`` (work of a step outside of compiled code) and
 ``prepare_data(data)`` (work on all rows, before step 0 and about once an epoch), and
 ``_row_update(X, Y)``, the :class:`RowUpdate` of a batch. Its methods ``sparse_step`` and
 ``step_gradients`` are the functions here. No gradient or other tensor of the size of a long

@@ -134,30 +134,30 @@ class FixedStatistics(tf.Module):
 
     def update(self, sums: RowSums, fixed: Sequence[tf.Module], data: HeldData) -> None:
         """Replace the sums by those of the present modules and data."""
-        _assign(self._sums, sums)
+        variables, values = [*self._sums], [*sums]
         if self._rotation is not None:
-            _assign(self._rotation, rotate(sums))
+            variables, values = [*variables, *self._rotation], [*values, *rotate(sums)]
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
         self._fix(fixed, data)
 
     def is_current(self, fixed: Sequence[tf.Module], data: HeldData) -> bool:
-        """
-        Whether modules and data are those of the sums, with the same values; see
-        :meth:`Snapshot.is_current`.
-        """
-        same = all(mine is given for mine, given in zip(self._fixed, fixed, strict=True))
-        return same and self._has_same_rows(data) and self._snapshot.is_current(fixed)
+        """Whether modules and data are those of the sums, with the same values."""
+        try:
+            self.require_current(fixed, data)
+        except ValueError:
+            return False
+        return True
 
     def require_current(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
         """:raises ValueError: unless :meth:`is_current`, while tracing too."""
         if not all(mine is given for mine, given in zip(self._fixed, fixed, strict=True)):
             raise ValueError(_OTHER_BASIS)
         with tf.init_scope():
-            if tf.executing_eagerly() and not self._has_same_rows(data):
+            same = are_same(self._data, data) and self._is_unassigned()
+            if tf.executing_eagerly() and not same:
                 raise ValueError(_OTHER_DATA)
         self._snapshot.read((), fixed)
-
-    def _has_same_rows(self, data: HeldData) -> bool:
-        return are_same(self._data, data) and bool(self._is_unassigned())
 
     def _is_unassigned(self) -> tf.Tensor:
         return tf.reduce_all(tf.equal(fingerprint(self._data), self._fingerprint))
@@ -175,11 +175,6 @@ class FixedStatistics(tf.Module):
         self._fixed, self._data = tuple(fixed), data
         self._fingerprint.assign(fingerprint(data))
         self._snapshot.take(fixed)
-
-
-def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
 
 
 class FittedWeights(tf.Module):

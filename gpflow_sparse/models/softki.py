@@ -312,6 +312,7 @@ def _require_kept_back(value: Any) -> None:
     """:raises ValueError: unless it is None or the rows that ``keep_back`` has held out."""
     if value is None:
         return
+    kept: Any
     kept, num_rows = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
     sound = isinstance(kept, np.ndarray) and kept.ndim == 1 and kept.dtype.kind == "i"
     sound = sound and type(num_rows) is int and kept.size > 0 and len(np.unique(kept)) == kept.size

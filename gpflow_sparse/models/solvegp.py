@@ -23,7 +23,6 @@ from gpflow_sparse.posteriors import (
     OrthogonalPosterior,
     SparsePosterior,
     latent_kernels,
-    require_latent_kernels,
 )
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -111,14 +110,6 @@ class OrthogonalModel(VariationalModel):
         )
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        if isinstance(self.kernel, MultioutputKernel):
-            require_latent_kernels(self.kernel)
-            if self.kernel.num_latent_gps != self.num_latent_gps:
-                raise ValueError(
-                    f"num_latent_gps must be {self.kernel.num_latent_gps}, the number of latent "
-                    f"functions of this {type(self.kernel).__name__} kernel, got "
-                    f"{self.num_latent_gps}; leave it out."
-                )
         super()._require_parts(num_columns, dtype)
         for kernel, _ in latent_kernels(self.kernel, self.num_latent_gps):
             require_orthogonal(self.inducing_variable).require_kernel(kernel)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import gpflow
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
@@ -13,12 +12,12 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.models.held_data import count_rows, read
-from gpflow_sparse.models.regression import RegressionModel
+from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
 from gpflow_sparse.posteriors import OrthogonalPosterior
-from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 _BOUNDS = ("structured", "coupled", "tighter")
@@ -133,13 +132,8 @@ class SOLVEGPR(RegressionModel):
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> OrthogonalPosterior:
         """
-        The posterior process with the q of :meth:`compute_qu`, whatever ``bound`` is.
-
-        ``predict_f`` of a posterior with a cache uses the q of the last ``update_cache()``; other
-        methods, like the ``predict`` methods of the model, compute q anew at every call, in a pass
-        over the rows.
-
-        :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
+        The posterior process with the q of :meth:`compute_qu`, whatever ``bound`` is; see
+        :meth:`gpflow_sparse.models.BasisGPR.posterior` for the cache.
         """
         return OrthogonalPosterior(
             self.kernel,
@@ -160,16 +154,13 @@ class SOLVEGPR(RegressionModel):
         :param num_data: its ``num_data``; None means the N of this model.
         """
         q_mu, q_sqrt = self.compute_qu()
-        parts = tf.Module()
-        parts.all = (
+        kernel, likelihood, sets, mean_function, standardizer = copies(
             self.kernel,
             self.likelihood,
             self.inducing_variable,
             self.mean_function,
             self.standardizer,
         )
-        # together, for what is shared among them
-        kernel, likelihood, sets, mean_function, standardizer = gpflow.utilities.deepcopy(parts).all
         model = SOLVEGP(
             kernel,
             likelihood,
@@ -188,12 +179,12 @@ class SOLVEGPR(RegressionModel):
         return require_orthogonal(self.inducing_variable).input_dim
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        super()._require_parts(num_columns, dtype)
         if isinstance(self.kernel, MultioutputKernel):
             raise ValueError(
                 "kernel must be single-output (SOLVEGPR shares it among all outputs), got "
                 f"{type(self.kernel).__name__}."
             )
+        super()._require_parts(num_columns, dtype)
         _require_bound(self.bound, self.data[0])
 
     def _features(self, X: tf.Tensor) -> tf.Tensor:
@@ -250,8 +241,7 @@ class SOLVEGPR(RegressionModel):
 
 def _require_bound(bound: Any, X: Any) -> None:
     """:param X: of the data, a tensor or a variable."""
-    if not (isinstance(bound, str) and bound in _BOUNDS):
-        raise ValueError(f"bound must be one of {', '.join(_BOUNDS)}; got {bound!r}.")
+    checks.require_choice(bound, "bound", _BOUNDS)
     if bound == "structured":
         return
     limit = (

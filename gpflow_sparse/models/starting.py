@@ -90,7 +90,8 @@ def neighbor_q(
     :raises ValueError: for values of a wrong shape.
     """
     M, L = model.inducing_variable.Z.shape[0], model.num_latent_gps
-    dtype, factors = gpflow.default_float(), None
+    dtype = gpflow.default_float()
+    factors: np.ndarray | None = None
     mean = np.zeros((M, L), dtype) if q_mu is None else _shaped(q_mu, (M, L), "q_mu").numpy()
     if covariance == "dense":
         if q_sqrt is None:
@@ -106,10 +107,11 @@ def neighbor_q(
         if q_sqrt is not None:
             q_sqrt, given = _require_pair(q_sqrt)
             factors = np.swapaxes(_shaped(given, (L, M, rank), "q_sqrt[1]").numpy(), 0, 1)
-    if q_sqrt is None:
-        scales = closest_scales(model).astype(dtype)
-    else:
-        scales = _shaped(q_sqrt, (M, L), "q_sqrt").numpy()
+    scales: np.ndarray = (
+        closest_scales(model).astype(dtype)
+        if q_sqrt is None
+        else _shaped(q_sqrt, (M, L), "q_sqrt").numpy()
+    )
     if not (scales > 0.0).all() or not np.square(scales).all():
         raise ValueError("q_sqrt must be positive standard deviations with this covariance.")
     return mean, scales, factors

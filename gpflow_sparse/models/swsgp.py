@@ -14,8 +14,8 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
-from gpflow_sparse.models import rowwise, swsgp_checks, swsgp_closed_form, swsgp_usage
-from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models import rowwise, swsgp_closed_form, swsgp_usage
+from gpflow_sparse.models.base import VariationalModel, require_shape
 from gpflow_sparse.models.starting import neighbor_q
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
@@ -23,7 +23,6 @@ from gpflow_sparse.posteriors import (
     SparsePosterior,
     latent_kernels,
     mixed,
-    require_latent_kernels,
 )
 from gpflow_sparse.posteriors.neighbor import chain_kl, require_not_whitened
 from gpflow_sparse.validation import checks, component_checks
@@ -132,11 +131,9 @@ class SWSGP(VariationalModel):
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
-        iv = swsgp_checks.require_inducing(inducing_variable)
-        swsgp_checks.require_objective(covariance, kl_weighting, union, iv)
+        iv = _require_inducing(inducing_variable)
+        _require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
-        if isinstance(kernel, MultioutputKernel):
-            require_latent_kernels(kernel)
         super().__init__(
             kernel,
             likelihood,
@@ -172,7 +169,7 @@ class SWSGP(VariationalModel):
 
     @property
     def input_dim(self) -> int | None:
-        return int(swsgp_checks.require_inducing(self.inducing_variable).Z.shape[1])
+        return int(_require_inducing(self.inducing_variable).Z.shape[1])
 
     @property
     def dtype(self) -> tf.DType:
@@ -374,9 +371,6 @@ class SWSGP(VariationalModel):
         found = super().trainable_variables
         return tuple(variable for variable in found if variable is not self.usage)
 
-    def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
-        """No work per step; see :meth:`prepare_data`."""
-
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         sets = self._index_sets(X)
         flat = tf.nest.flatten(sets)
@@ -424,7 +418,7 @@ class SWSGP(VariationalModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        swsgp_checks.require_components(self)
+        _require_components(self)
 
 
 class LiveSqrt(tf.Module):
@@ -441,3 +435,56 @@ class LiveSqrt(tf.Module):
 
     def __call__(self) -> Any:
         return self._compute()
+
+
+def _require_inducing(value: Any) -> NeighborInducingPoints:
+    """:raises ValueError: for anything else."""
+    wanted = "gs.inducing_variables.NeighborInducingPoints(Z, num_neighbors)"
+    return component_checks.require_kind(value, NeighborInducingPoints, "inducing_variable", wanted)
+
+
+def _require_objective(
+    covariance: Any, kl_weighting: Any, union: Any, inducing_variable: NeighborInducingPoints
+) -> None:
+    """:raises ValueError: for unknown options, and those that do not go together."""
+    checks.require_choice(covariance, "covariance", ("diag", "dense", "low_rank"))
+    checks.require_choice(kl_weighting, "kl_weighting", ("usage", "paper", "chain"))
+    if covariance == "low_rank" and kl_weighting == "chain":
+        raise ValueError(
+            "kl_weighting must be 'usage' or 'paper' with covariance='low_rank': 'chain' needs "
+            "log |S| of all inducing variables as a sum over them."
+        )
+    if union is None:
+        return
+    num_inducing = inducing_variable.Z.shape[0]
+    if checks.require_count(union, "union") > num_inducing:
+        raise ValueError(
+            f"union must be from 1 to {num_inducing}, the number of inducing points, got {union}."
+        )
+    if union <= len(inducing_variable.global_indices):
+        raise ValueError(
+            f"union must be more than the {len(inducing_variable.global_indices)} global points, "
+            f"got {union}."
+        )
+    if kl_weighting != "usage":
+        raise ValueError(
+            f"kl_weighting={kl_weighting!r} has no meaning with union={union}: there is one KL, of "
+            "the active points. Leave kl_weighting out."
+        )
+
+
+def _require_components(model: SWSGP) -> None:
+    """Refuse components that do not fit each other; they can be assigned."""
+    iv = _require_inducing(model.inducing_variable)
+    component_checks.require_dtype(iv, "inducing_variable", model.dtype)
+    component_checks.require_jitter(model.jitter)
+    M, L = int(iv.Z.shape[0]), model.num_latent_gps
+    iv.require_sound()
+    _require_objective(model.covariance, model.kl_weighting, model.union, iv)
+    require_shape(model.q_mu, "q_mu", (M, L))
+    require_shape(model.usage, "usage", (M, len(model._latents)))
+    if model.covariance != "dense":
+        require_shape(model.q_log_scale, "q_log_scale", (M, L))
+    if model.covariance != "diag":
+        columns = M if model.covariance == "dense" else None
+        require_shape(model.q_factor, "q_factor", (M, L, columns))

@@ -97,7 +97,7 @@ class _Block(NamedTuple):
     matrices: np.ndarray
     """``[n, H, H]``"""
     vectors: np.ndarray
-    """Right-hand sides ``[n, H, P]``."""
+    """Right-hand sides ``[n, H, P]``, or zeros ``[n, H, 1]``."""
     precisions: np.ndarray
     """Coefficients of the variances in the objective, ``[n, H]``."""
     entropies: np.ndarray
@@ -146,17 +146,14 @@ def _add_up(
     rhs = np.zeros((M, columns.stop - columns.start))
     precisions, entropies = np.zeros(M), np.zeros(M)
     for block in blocks:
-        flat = block.indices.ravel()
         parts.append(_sparse(block, M))
         # parts of like size are added up, so that few are kept and none is added often
         while len(parts) > 1 and parts[-2].nnz <= 2 * parts[-1].nnz:
             last = parts.pop()
             parts[-1] = parts[-1] + last
-        for p in range(rhs.shape[1]):
-            column = block.vectors[:, :, min(p, block.vectors.shape[2] - 1)]
-            rhs[:, p] += np.bincount(flat, column.ravel(), minlength=M)
-        precisions += np.bincount(flat, block.precisions.ravel(), minlength=M)
-        entropies += np.bincount(flat, block.entropies.ravel(), minlength=M)
+        np.add.at(rhs, block.indices, block.vectors)
+        np.add.at(precisions, block.indices, block.precisions)
+        np.add.at(entropies, block.indices, block.entropies)
     return sum(parts[1:], parts[0]), rhs, precisions, entropies
 
 

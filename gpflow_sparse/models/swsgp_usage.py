@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel
 
-from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.validation import checks, component_checks
 
 # Rows whose neighbors are counted together.
@@ -165,12 +163,9 @@ def _is_endless(data: tf.data.Dataset) -> bool:
 def _state(model: Any) -> tuple[Any, ...]:
     """Equal only where all neighbors are equal: a hash of Z, and the metric of each kernel."""
     iv = model.inducing_variable
-    metrics = tuple(_metric(iv, kernel) for kernel, _ in model._latents)
-    return zlib.crc32(iv.Z.numpy().tobytes()), metrics
-
-
-def _metric(iv: NeighborInducingPoints, kernel: Kernel) -> bytes:
-    metric = iv.metric(kernel)
-    if metric is not None:
-        return metric.numpy().tobytes()
-    return b"".join(np.asarray(part).tobytes() for part in kernel.parameters)
+    found: list[Any] = [zlib.crc32(iv.Z.numpy().tobytes())]
+    for kernel, _ in model._latents:
+        metric = iv.metric(kernel)
+        parts = kernel.parameters if metric is None else [metric]
+        found.append(b"".join(np.asarray(part).tobytes() for part in parts))
+    return tuple(found)

@@ -124,16 +124,16 @@ class SparsePosterior(AbstractPosterior):
 
     @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
-        """Mean and variance of new observations from the cache, ``[N, P]`` each."""
-        return likelihood.predict_mean_and_var(Xnew, *self.predict_f(Xnew))
+        """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
+        return likelihood.predict_mean_and_var(Xnew, *self.predict_from(self.cache, Xnew))
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
         self, data: tuple[tf.Tensor, tf.Tensor], likelihood: Likelihood
     ) -> tf.Tensor:
-        """Log density of new observations from the cache, one per row."""
+        """Log density of new observations, one per row; from the cache if there is one."""
         X, Y = data
-        return likelihood.predict_log_density(X, *self.predict_f(X), Y)
+        return likelihood.predict_log_density(X, *self.predict_from(self.cache, X), Y)
 
     @public_method()
     def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:

@@ -11,7 +11,6 @@ from gpflow.posteriors import get_posterior_class
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
     cross_covariance,
-    needs_jitter,
     set_covariance,
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
@@ -113,7 +112,7 @@ class OrthogonalPosterior(SparsePosterior):
         """
         sets = self.X_data.sets
         diagonal = [set_covariance(s, self.kernel) for s in sets]
-        rough = [i for i, s in enumerate(sets) if needs_jitter(s)]
+        rough = [i for i, s in enumerate(sets) if getattr(s, "needs_jitter", True)]
         if rough:
             scale = tf.concat([tf.linalg.diag_part(diagonal[i]) for i in rough], axis=0)
             amount = linalg.jitter(scale, self.jitter)
