@@ -39,6 +39,8 @@ def takes_data(method: Callable[..., Any]) -> Callable[..., Any]:
     def with_data(self: Any, data: Any = None, Y: Any = None, **options: Any) -> Any:
         name, X = method.__name__, options.pop("X", data)
         if Y is not None:
+            if isinstance(X, tf.data.Dataset):
+                raise ValueError("Y must be None where X is a tf.data.Dataset of pairs (X, Y).")
             message = f"{name}(X, Y) is deprecated: pass one pair, {name}((X, Y))."
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             return method(self, X, Y, **options)
