@@ -438,9 +438,13 @@ class ReweightedBasis(FiniteBasis):
         return tf.sqrt(tf.cast(self.weights, A.dtype))[:, None] * A
 
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        roots = tf.sqrt(tf.cast(self.weights, X.dtype))
+        roots = roots if indices is None else tf.gather(roots, indices)
         if self.rotation is None and self.basis.precision == "identity":
-            roots = tf.sqrt(tf.cast(self.weights, X.dtype))
-            roots = roots if indices is None else tf.gather(roots, indices)
             return self.basis._columns(X, indices) * roots
-        columns = tf.transpose(self._features(X, self.precompute()))
-        return columns if indices is None else tf.gather(columns, indices, axis=1)
+        A = tf.transpose(self.basis._features(X, self.precompute()))  # [N, m]
+        if self.rotation is None:
+            return (A if indices is None else tf.gather(A, indices, axis=1)) * roots
+        V = tf.cast(self.rotation, A.dtype)
+        V = V if indices is None else tf.gather(V, indices, axis=1)  # [m, k]
+        return tf.linalg.matmul(A, V) * roots
