@@ -8,6 +8,8 @@ chain whose stationary distribution is the target.
 The Metropolis-adjusted Langevin algorithm is Hamiltonian Monte Carlo with one leapfrog step.
 """
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -137,3 +139,12 @@ def _kernel(
         return tfp.mcmc.NoUTurnSampler(log_density, first_step)
     steps = 1 if method == "mala" else num_leapfrog_steps
     return tfp.mcmc.HamiltonianMonteCarlo(log_density, first_step, steps)
+
+
+def __getattr__(name: str) -> Any:
+    """``mala``, ``hmc`` and ``nuts`` of version 0.1, with a deprecation warning."""
+    if name not in METHODS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is now sample(method={name!r})", DeprecationWarning, stacklevel=2)
+    counts = {} if name == "mala" else {"num_samples": 1000, "thin": 1}
+    return functools.partial(sample, method=name, **counts)

@@ -102,3 +102,14 @@ def test_refusals(name):
         run(name, seed=-1)
     with pytest.raises(ValueError, match="start must have a finite log density"):
         run(name, target=lambda z: tf.reduce_sum(z * np.nan, axis=1))
+
+
+def test_the_samplers_of_version_01_are_found_by_their_names():
+    options = {"num_samples": 3, "num_burnin": 5, "thin": 1}
+    with pytest.warns(DeprecationWarning, match=r"hmc is now sample\(method='hmc'\)"):
+        old = sampling.hmc
+    values = old(gaussian, start(), tf.constant(SD), **options).values
+    again = sampling.sample(gaussian, start(), tf.constant(SD), method="hmc", **options).values
+    np.testing.assert_array_equal(values, again)
+    with pytest.raises(AttributeError, match="gibbs"):
+        sampling.gibbs  # noqa: B018

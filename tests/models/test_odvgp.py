@@ -156,6 +156,7 @@ def test_what_it_cannot_be_built_from_is_refused(rng):
     for inducing, number in (([Z], 1), ([Z, O, O + 1.0], 3)):
         with pytest.raises(ValueError, match=f"one orthogonal set, got {number}"):
             build(inducing)
+    assert build([Z, O], num_columns=5).num_columns == 5
     with pytest.raises(ValueError, match="num_columns must be at most M2 = 5, got 6"):
         build([Z, O], num_columns=6)
     with pytest.raises(ValueError, match="num_columns must be"):
