@@ -146,5 +146,5 @@ def __getattr__(name: str) -> Any:
     if name not in METHODS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(f"{name} is now sample(method={name!r})", DeprecationWarning, stacklevel=2)
-    counts = {} if name == "mala" else {"num_samples": 1000, "thin": 1}
+    counts: dict[str, Any] = {} if name == "mala" else {"num_samples": 1000, "thin": 1}
     return functools.partial(sample, method=name, **counts)
