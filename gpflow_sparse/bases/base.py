@@ -46,12 +46,15 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
     """
     h, the number of leading functions, which QSGP takes in every step unless told otherwise.
 
-    Above 0, ``k(X, X) - phi_h(X) phi_h(X)^T`` of these functions must be a covariance for any
-    inputs: QSGP factorizes it at its support rows.
+    Above 0, ``k(X, X) - phi_h(X) phi_h(X)^T`` of these columns of :meth:`_columns` must be a
+    covariance for any inputs: QSGP factorizes it at its support rows.
     """
     is_projection: bool = False
-    """Whether ``k(x, x') - phi(x)^T phi(x')`` is a covariance for any inputs: the functions are
-    orthonormal in the function space of k, so that ``w`` are linear functionals of ``f ~ k``."""
+    """
+    Whether ``k(x, x') - phi(x)^T phi(x')``, with the whitened functions of :meth:`_features`, is a
+    covariance for any inputs: they are orthonormal in the function space of k, so that their
+    weights are linear functionals of ``f ~ k``.
+    """
     log_precision: tf.Variable
     """
     ``log s [m]`` of S = diag(s); needed with ``precision="diagonal"``, and by QSGP alone.

@@ -296,20 +296,25 @@ def local_terms(
         dim = outputs * tf.cast(tf.shape(k)[1], m.dtype)
         kl = outputs * half_log_det + 0.5 * (trace + tf.reduce_sum(m * alpha, axis=[1, 2]) - dim)
 
-        def gradient(gm: tf.Tensor, gr: tf.Tensor, gs: tf.Tensor, gk: tf.Tensor) -> Any:
-            t = tf.linalg.matvec(m, gm) + 2.0 * tf.linalg.matvec(Sa, gs)
+        def gradient(
+            d_mean: tf.Tensor, d_residual: tf.Tensor, d_spread: tf.Tensor, d_kl: tf.Tensor
+        ) -> Any:
+            # with respect to a = K^-1 k, through the mean and the spread, times K^-1
+            t = tf.linalg.matvec(m, d_mean) + 2.0 * tf.linalg.matvec(Sa, d_spread)
             by_a = tf.linalg.matvec(inverse, t)
-            scale = (0.5 * gk)[:, None, None]
-            middle, by_S = _of_trace(inverse, total, diagonal)
-            own = tf.square(a)[:, :, None] if diagonal else _outer(a, a)[:, None]
+            half = (0.5 * d_kl)[:, None, None]
+            # trace(K^-1 S): its gradients are -K^-1 S K^-1 and K^-1
+            inner, by_S = _of_trace(inverse, total, diagonal)
+            squares = tf.square(a)[:, :, None] if diagonal else _outer(a, a)[:, None]
             dS = (
-                own * (gs[:, None, :] if diagonal else gs[:, :, None, None])
-                + (scale if diagonal else scale[:, None]) * by_S
+                squares * (d_spread[:, None, :] if diagonal else d_spread[:, :, None, None])
+                + (half if diagonal else half[:, None]) * by_S
             )
-            across = tf.linalg.matmul(alpha, alpha, transpose_b=True)
-            dK = _outer(gr[:, None] * a - by_a, a) + scale * (outputs * inverse - middle - across)
-            dm = a[:, :, None] * gm[:, None, :] + gk[:, None, None] * alpha
-            return dK, by_a - 2.0 * gr[:, None] * a, gr, dm, dS
+            of_means = tf.linalg.matmul(alpha, alpha, transpose_b=True)  # sum_p alpha alpha^T
+            dK = _outer(d_residual[:, None] * a - by_a, a)
+            dK += half * (outputs * inverse - inner - of_means)
+            dm = a[:, :, None] * d_mean[:, None, :] + d_kl[:, None, None] * alpha
+            return dK, by_a - 2.0 * d_residual[:, None] * a, d_residual, dm, dS
 
         return (mean, residual, spread, kl), gradient
 

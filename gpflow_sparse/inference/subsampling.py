@@ -302,6 +302,7 @@ def dense_quadratic(
     if known is not None:
         at_second = corrected((at_second, at_second), known[0])[0]
         at_first = corrected((at_first, at_first), known[1])[1]
+    # A quadratic form: half of the sum has its value, and the sum, with S mu fixed, its gradient.
     fixed_first, fixed_second = tf.stop_gradient(at_first), tf.stop_gradient(at_second)
     slope = scale * (tf.reduce_sum(first * fixed_first) + tf.reduce_sum(second * fixed_second))
     return 0.5 * tf.stop_gradient(slope) + (slope - tf.stop_gradient(slope))

@@ -58,8 +58,10 @@ class QSGP(VariationalModel):
     ``q_mu``, those of the functions drawn in ``q_log_scale`` and ``q_columns``, the rows of both in
     ``basis.log_precision`` if that is trained, :attr:`small_variables` in full (``q_block`` and the
     trainable parameters of basis, likelihood and mean function), and the optimizer's slots of all
-    these and its ``iterations``. Of ``anchors`` it writes ``values``, and reads all that the
-    variance reduction needs.
+    these and its ``iterations``. Of the support rows, ``anchors``, it writes ``values`` and reads
+    ``X``, with "anchored" or a dense prior precision ``factor``, with "tracked" ``Y``, and if
+    hyperparameters are trained the copy of the basis. The draws of functions are the only random
+    ones, by :func:`~gpflow_sparse.inference.subsampling.draw_indices`.
 
     A mean-field q over many random features has almost the prior's variance, which biases learned
     hyperparameters: where they are learned, or variances matter, take
@@ -232,7 +234,7 @@ class QSGP(VariationalModel):
         return self._estimate(X, Y, *step.read(values), None)[0]
 
     def _draw(self) -> Sequence[tf.Tensor]:
-        """Two independent draws of k functions of the tail, ``it`` and ``jt`` in the paper."""
+        """Two independent draws of k functions of the tail, i and j in the paper."""
         return [subsampling.draw_indices(self.num_tail, self.basis_batch_size) for _ in range(2)]
 
     def _estimate(
@@ -305,8 +307,8 @@ class QSGP(VariationalModel):
             W = None if known is None else known.weights
             excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
         if corrector is None:
-            # mean and variance from different draws; the gradient of a corrected mean is mostly
-            # that of the other draw already
+            # Mean and variance of a row from different draws, so that the gradient of their
+            # product is unbiased. A corrected mean has its gradient from the other draw already.
             spread = (spread[1], spread[0])
         return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
 

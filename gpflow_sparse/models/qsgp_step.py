@@ -22,8 +22,10 @@ from gpflow_sparse.numerics import linalg
 
 # Relative change of a hyperparameter after which the anchors are computed anew.
 _MOVED = 0.05
-# Steps between checks of the hyperparameters; steps whose rounding adds up to 1e-5 in float32.
-_LOOK_EVERY, _ROUNDED_AFTER = 100, 10_000
+# Steps between checks of the hyperparameters.
+_LOOK_EVERY = 100
+# Steps after which the projections are computed anew: their rounding adds up to 1e-5 in float32.
+_ROUNDED_AFTER = 10_000
 
 
 class SubsampledStep:
@@ -171,7 +173,8 @@ class SupportRows(tf.Module):
         """Whether a step should begin with :meth:`refresh`."""
         if step and step % _ROUNDED_AFTER == 0:
             return True
-        if not trained_hyperparameters(basis):  # a step takes both copies for one
+        # without trained hyperparameters a step evaluates only the current basis, not the copy
+        if not trained_hyperparameters(basis):
             return self._has_moved(basis, by=0.0)
         return step % _LOOK_EVERY == 0 and self._has_moved(basis, by=_MOVED)
 

@@ -1,12 +1,9 @@
 """Training steps that update some rows of long variables and do not read or write others.
 
-A model with row-wise updates has ``long_variables``, ``small_variables`` (all other trainable
-variables), ``default_optimizer`` ("adagrad" or "adam", which `training.fit` takes by itself),
-optionally ``prepare_step(step, data)`` (work of a step outside of compiled code) and
-``prepare_data(data)`` (work on all rows, before step 0 and about once an epoch), and
-``_row_update(X, Y)``, the :class:`RowUpdate` of a batch. Its methods ``sparse_step`` and
-``step_gradients`` are the functions here. No gradient or other tensor of the size of a long
-variable is formed.
+The methods ``sparse_step`` and ``step_gradients`` of a model with row-wise updates, which is a
+:class:`~gpflow_sparse.training.contract.RowwiseModel`, are the functions here. The model gives them
+``_row_update(X, Y)``, the :class:`RowUpdate` of a batch. No gradient or other tensor of the size of
+a long variable is formed.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +14,7 @@ import tensorflow as tf
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 
-Batch = tuple[tf.Tensor, tf.Tensor]
+Data = tuple[tf.Tensor, tf.Tensor]
 Gradients = list[tuple[tf.Tensor, tf.Variable]]
 
 
@@ -51,7 +48,7 @@ class RowUpdate(NamedTuple):
 
 @public_method()
 def sparse_step(
-    model: Any, data: Batch, optimizer: Any, *, move: Any = True, scale: float = 1.0
+    model: Any, data: Data, optimizer: Any, *, move: Any = True, scale: float = 1.0
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     One training step, which changes nothing if the loss or a gradient is not finite.
@@ -93,7 +90,7 @@ def sparse_step(
 
 
 @public_method()
-def step_gradients(model: Any, data: Batch) -> tuple[tf.Tensor, Gradients]:
+def step_gradients(model: Any, data: Data) -> tuple[tf.Tensor, Gradients]:
     """
     The loss of a step on a batch, and pairs of a gradient, which may be one of some rows, and its
     variable.

@@ -112,9 +112,10 @@ class SWSGP(VariationalModel):
             SeparateIndependent or LinearCoregionalization. Each kernel has neighbors of its own.
         :param likelihood: any GPflow likelihood.
         :param inducing_variable: the M inducing points and the number H of neighbors.
-        :param covariance: see above; this,
-        :param kl_weighting: and
-        :param union: too, the number m of active points.
+        :param covariance: form of the covariance of q: "diag", "low_rank" or "dense", see above.
+        :param kl_weighting: weights of the KL terms of the rows: "usage", "paper" or "chain".
+        :param union: m, the number of active points of a batch, which all of its rows share; None
+            for H neighbors of each row.
         :param rank: R, of "low_rank".
         :param num_latent_gps: number of latent functions; None as in
             :class:`~gpflow_sparse.models.VariationalModel`.
@@ -194,6 +195,7 @@ class SWSGP(VariationalModel):
         swsgp_usage.require_counted(self)
         X, Y = data
         sets = self._index_sets(X)
+        # in q of all points the position of a point is its index
         return self._objective(X, Y, sets, self._whole_q, sets)
 
     @public_method("the KL divergence")
@@ -261,9 +263,9 @@ class SWSGP(VariationalModel):
         to 11 of algorithm 1 where rows have neighbors of their own.
         """
         moments, penalty, num_rows = [], tf.zeros([], X.dtype), tf.shape(X)[0]
-        for place, (kernel, columns) in enumerate(self._latents):
-            prior, (I, *links) = self._prior(kernel), sets[place]
-            q_I, *q_links = (q.take(indices, columns) for indices in positions[place])
+        for latent, (kernel, columns) in enumerate(self._latents):
+            prior, (I, *links) = self._prior(kernel), sets[latent]
+            q_I, *q_links = (q.take(indices, columns) for indices in positions[latent])
             if self.union is not None:  # one set [m] for all rows
                 joint = prior.joint(X, I, q_I)
                 mean, var = joint.mean(), joint.variances(kernel(X, full_cov=False))
@@ -274,25 +276,25 @@ class SWSGP(VariationalModel):
                 penalty += scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
             else:
                 mean, var, kl = prior.marginals_and_kl(X, I, q_I)  # [n]: KL_i
-                w = self._kl_weights(I, place, num_rows)
+                w = self._kl_weights(I, latent, num_rows)
                 penalty += self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
             moments.append((mean, var))
         if isinstance(self.kernel, MultioutputKernel):
             mean, var = mixed(self.kernel, moments, False, False)
         return mean, var, penalty
 
-    def _kl_weights(self, neighbors: tf.Tensor, place: int, num_rows: Any) -> tf.Tensor:
+    def _kl_weights(self, neighbors: tf.Tensor, latent: int, num_rows: Any) -> tf.Tensor:
         """
         ``w_i [n]`` of "paper" or "usage". Counts below 1 are taken as 1: rows that were not counted
         may have neighbors that none of the counted ones has.
 
-        :param place: of the latent kernel.
+        :param latent: index of the latent kernel.
         :param num_rows: rows in all if the model has no ``num_data``.
         """
         if self.kl_weighting == "paper":
             num_data = num_rows if self.num_data is None else self.num_data
             return tf.fill(tf.shape(neighbors)[:1], 1.0 / tf.cast(num_data, self.dtype))
-        counts = tf.gather(self.usage[:, place], neighbors)  # [n, H]
+        counts = tf.gather(self.usage[:, latent], neighbors)  # [n, H]
         return tf.reduce_mean(1.0 / tf.maximum(tf.cast(counts, self.dtype), 1.0), axis=1)
 
     def _prior(self, kernel: Kernel) -> NeighborPrior:

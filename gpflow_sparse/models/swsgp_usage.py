@@ -114,7 +114,7 @@ def require_counted(model: Any) -> None:
         counted = bool(tf.reduce_any(model.usage > 0.0))
     if not counted:
         raise ValueError(
-            "the inducing points' users have not been counted: call "
+            "the rows that use each inducing point have not been counted: call "
             "model.update_neighbors(X) with all training inputs, as training.fit does, or "
             "choose another kl_weighting."
         )
