@@ -296,14 +296,11 @@ def local_terms(
         dim = outputs * tf.cast(tf.shape(k)[1], m.dtype)
         kl = outputs * half_log_det + 0.5 * (trace + tf.reduce_sum(m * alpha, axis=[1, 2]) - dim)
 
-        def gradient(
-            d_mean: tf.Tensor, d_residual: tf.Tensor, d_spread: tf.Tensor, d_kl: tf.Tensor
-        ) -> Any:
+        def gradient(d_mean: Any, d_residual: Any, d_spread: Any, d_kl: Any) -> Any:
             # with respect to a = K^-1 k, through the mean and the spread, times K^-1
             t = tf.linalg.matvec(m, d_mean) + 2.0 * tf.linalg.matvec(Sa, d_spread)
             by_a = tf.linalg.matvec(inverse, t)
             half = (0.5 * d_kl)[:, None, None]
-            # trace(K^-1 S): its gradients are -K^-1 S K^-1 and K^-1
             inner, by_S = _of_trace(inverse, total, diagonal)
             squares = tf.square(a)[:, :, None] if diagonal else _outer(a, a)[:, None]
             dS = (
