@@ -122,6 +122,25 @@ def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
     )
 
 
+def keep_old(module: str, replaced: Mapping[str, tuple[str, Any]]) -> None:
+    """
+    Keep names of version 0.1 in a module, with a deprecation warning.
+
+    :param module: ``__name__`` of the module.
+    :param replaced: for every such name the present spelling, and its value.
+    """
+
+    def found(name: str) -> Any:
+        if name not in replaced:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        today, value = replaced[name]
+        warnings.warn(f"{module}.{name} is now {today}", DeprecationWarning, stacklevel=2)
+        return value
+
+    target: Any = sys.modules[module]
+    target.__getattr__ = found
+
+
 def _closest(module: str, name: str) -> str | None:
     """The public name closest to ``name``, ignoring case and underscores; own names first."""
     spelled: dict[str, str] = {}

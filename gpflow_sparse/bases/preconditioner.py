@@ -36,7 +36,7 @@ def grief_preconditioner(basis: FiniteBasis, X: Any, noise_variance: Any) -> Lin
     """
     require_basis(basis)
     _require_eager()
-    noise = checks.require_positive(noise_variance, "noise_variance", dtype=tf.float64)
+    noise = _require_noise(noise_variance)
     A = tf.cast(basis.features(X), tf.float64)  # Phi^T  [m, N]
     B = tf.linalg.matmul(A, A, transpose_b=True) / noise  # P / noise - I  [m, m]
     L = linalg.cholesky(linalg.add_jitter(B, tf.ones([], tf.float64)), "I + Phi^T Phi / noise")
@@ -96,9 +96,7 @@ def conjugate_gradients(
     if max_iterations is not None:
         checks.require_count(max_iterations, "max_iterations")
     K = tf.cast(covariance(kernel, X), tf.float64).numpy()  # [N, N]
-    K[np.diag_indices_from(K)] += checks.require_positive(
-        noise_variance, "noise_variance", dtype=tf.float64
-    )
+    K[np.diag_indices_from(K)] += _require_noise(noise_variance)
     columns = tf.cast(B, tf.float64).numpy().T
     solved = [_solve(K, column, preconditioner, tolerance, max_iterations) for column in columns]
     return np.stack([solution for solution, _ in solved], axis=1), max(n for _, n in solved)
@@ -129,3 +127,12 @@ def _require_eager() -> None:
         raise ValueError(
             "preconditioned solves are SciPy's, which tf.function cannot trace: call this outside."
         )
+
+
+def _require_noise(value: Any) -> float:
+    """:raises ValueError: unless ``value`` is one positive number, with any number of axes."""
+    noise = checks.as_tensor(value, "noise_variance", tf.float64)
+    if noise.shape.num_elements() != 1:
+        raise ValueError(f"noise_variance must be one positive number, got {value!r}.")
+    noise = tf.reshape(noise, [])
+    return float(checks.require_positive(noise, "noise_variance", dtype=tf.float64))

@@ -334,7 +334,12 @@ def interpolation_weights(nodes: tf.Tensor, column: tf.Tensor) -> tf.Tensor:
     :param column: ``[N]``; beyond the nodes the value at the nearest one is taken.
     :return: ``[N, m]``: at most two weights in a row, of at least 0, with sum 1.
     """
-    place = (column[:, None] - nodes[:-1]) / (nodes[1:] - nodes[:-1])
-    place = tf.clip_by_value(place, 0.0, 1.0)  # in each interval, [N, m - 1]
-    ends = tf.ones_like(column)[:, None]
-    return tf.concat([ends, place], axis=1) - tf.concat([place, tf.zeros_like(ends)], axis=1)
+    size = nodes.shape[0]
+    if size == 1:
+        return tf.ones_like(column)[:, None]
+    inside = tf.clip_by_value(column, nodes[0], nodes[-1])
+    right = tf.clip_by_value(tf.searchsorted(nodes, inside, side="right"), 1, size - 1)
+    left_node, right_node = tf.gather(nodes, right - 1), tf.gather(nodes, right)
+    share = ((inside - left_node) / (right_node - left_node))[:, None]
+    left_weight = (1.0 - share) * tf.one_hot(right - 1, size, dtype=nodes.dtype)
+    return left_weight + share * tf.one_hot(right, size, dtype=nodes.dtype)

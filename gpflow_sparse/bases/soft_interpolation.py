@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.kernels import Kernel
@@ -133,11 +132,7 @@ class SoftInterpolation(FiniteBasis):
         # distances do not depend on a common shift, so it needs no gradient
         center = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
         squares = _squared_distances(X - center, Z - center)  # [N, m]
-        logits = -tf.sqrt(tf.maximum(squares, _SAME))  # no gradient where a point equals the row
-        if self.num_nearest is not None:
-            least = tf.math.top_k(logits, self.num_nearest).values[:, -1:]
-            logits = tf.where(logits >= least, logits, tf.constant(-np.inf, logits.dtype))
-        return tf.nn.softmax(logits)
+        return _softmax_of_distances(squares, self.num_nearest)
 
     def _scale(self) -> tf.Tensor:
         """The temperature T, a scalar or one for each column that the kernel reads."""
@@ -169,3 +164,31 @@ def _squared_distances(X: tf.Tensor, Z: tf.Tensor) -> Any:
         return dX, 2.0 * (by_points[:, -1:] * Z - by_points[:, :-1])
 
     return tf.cast(quadratic(wide_X, wide_Z, 1.0, 0.0), X.dtype), gradient
+
+
+def _softmax_of_distances(squares: tf.Tensor, num_nearest: int | None) -> tf.Tensor:
+    """
+    Softmax of minus the root of ``squares [N, m]`` over its rows.
+
+    :param num_nearest: number of smallest entries of a row that count, with ties of the last one.
+    """
+
+    @tf.custom_gradient
+    def weights(squares: tf.Tensor) -> Any:
+        logits = -tf.sqrt(tf.maximum(squares, _SAME))
+        kept = logits
+        if num_nearest is not None:
+            least = tf.math.top_k(logits, num_nearest, sorted=True).values[:, -1:]
+            none = tf.constant(-float("inf"), logits.dtype)
+            kept = tf.where(logits >= least, logits, none)
+        W = tf.nn.softmax(kept)
+
+        def gradient(dW: tf.Tensor) -> tf.Tensor:
+            weighted = W * dW
+            slopes = weighted - W * tf.reduce_sum(weighted, axis=1, keepdims=True)
+            # the root has no gradient where a point equals the row
+            return tf.where(squares > _SAME, slopes / (2.0 * logits), tf.zeros_like(slopes))
+
+        return W, gradient
+
+    return weights(squares)

@@ -1,6 +1,5 @@
 """Grids of the patches of an image: their positions, pixels and sizes."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,7 +83,10 @@ def make_grid(image_shape: Any, patch_shape: Any, stride: Any = 1) -> PatchGrid:
 def require_sizes(value: Any, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
     """:raises ValueError: unless ``value`` is a tuple of positive counts of one of ``lengths``."""
     example = "(28, 28)" if len(lengths) == 1 else "(28, 28) or (32, 32, 3)"
-    sizes = tuple(value) if isinstance(value, Iterable) else ()
+    try:
+        sizes = tuple(value)
+    except TypeError:  # also of arrays without axes, which have __iter__
+        sizes = ()
     if len(sizes) not in lengths:
         raise ValueError(f"{name} must be a tuple such as {example}, got {value!r}.")
     return tuple(checks.require_count(size, name) for size in sizes)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from gpflow_sparse._names import keep_old
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
 
@@ -243,3 +244,9 @@ def _over_chunks(
         lambda start, *_: start < size, body, (tf.constant(0), *sums), parallel_iterations=1
     )
     return last[1:]
+
+
+keep_old(
+    __name__,
+    {"lower_factor_of_inverse": ("numerics.linalg.inverse_factor", linalg.inverse_factor)},
+)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from gpflow_sparse._names import keep_old
 from gpflow_sparse.numerics import linalg
 
 # The name of the matrix in errors.
@@ -220,3 +221,6 @@ def _half_log_det(L: tf.Tensor) -> tf.Tensor:
 def _diagonal_blocks(matrix: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [matrix[e - size : e, e - size : e] for size, e in zip(sizes, ends, strict=True)]
+
+
+keep_old(__name__, {"structured_bound": ("collapsed_bound(sums, noise, sizes)", collapsed_bound)})

@@ -8,14 +8,14 @@ chain whose stationary distribution is the target.
 The Metropolis-adjusted Langevin algorithm is Hamiltonian Monte Carlo with one leapfrog step.
 """
 
-import functools
-import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from gpflow_sparse._names import keep_old
 from gpflow_sparse.validation import checks
 
 LogDensity = Callable[[tf.Tensor], tf.Tensor]
@@ -141,10 +141,11 @@ def _kernel(
     return tfp.mcmc.HamiltonianMonteCarlo(log_density, first_step, steps)
 
 
-def __getattr__(name: str) -> Any:
-    """``mala``, ``hmc`` and ``nuts`` of version 0.1, with a deprecation warning."""
-    if name not in METHODS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{name} is now sample(method={name!r})", DeprecationWarning, stacklevel=2)
-    counts: dict[str, Any] = {} if name == "mala" else {"num_samples": 1000, "thin": 1}
-    return functools.partial(sample, method=name, **counts)
+keep_old(
+    __name__,
+    {
+        "mala": ("sample(method='mala')", sample),
+        "hmc": ("sample(method='hmc')", partial(sample, method="hmc", num_samples=1000, thin=1)),
+        "nuts": ("sample(method='nuts')", partial(sample, method="nuts", num_samples=1000, thin=1)),
+    },
+)

@@ -65,6 +65,7 @@ def lognormal_from_mode_variance(mode: float, variance: float) -> LogNormal:
         tol=1e-300,
         rtol=1e-14,
         maxiter=100,
+        disp=False,  # the last digits may alternate
     )
     return LogNormal(math.log(mode) + v, math.sqrt(v))
 
@@ -120,6 +121,12 @@ def start_and_scales(
     scales = [prior.weights.sd] * num_basis + [information**-0.5]
     start = tf.tile(tf.constant([mode], tf.float64), [num_chains, 1])
     return start, tf.constant(scales, tf.float64)
+
+
+def weights_and_noise(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Weights ``[S C, p]`` and noise variances ``[S C]`` from samples of x, ``[S, C, p + 1]``."""
+    flat = tf.exp(tf.reshape(values, [-1, values.shape[-1]]))
+    return flat[:, :-1], flat[:, -1]
 
 
 def weighted_factor(sums: RowSums, noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

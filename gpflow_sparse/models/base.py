@@ -148,8 +148,8 @@ class SparseGPModel(GPModel):
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
-        _require_marginals("predict_y", full_cov, full_output_cov)
-        return self.posterior(None).predict_y(Xnew, self.likelihood)
+        require_marginals("predict_y", full_cov, full_output_cov)
+        return super().predict_y(Xnew)
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -159,8 +159,8 @@ class SparseGPModel(GPModel):
         full_output_cov: bool = False,
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
-        _require_marginals("predict_log_density", full_cov, full_output_cov)
-        return self.posterior(None).predict_log_density(data, self.likelihood)
+        require_marginals("predict_log_density", full_cov, full_output_cov)
+        return super().predict_log_density(data)
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]`` in the model's float type."""
@@ -318,7 +318,7 @@ def compiled(loss: Callable[[], tf.Tensor], compile: bool) -> Callable[[], tf.Te
     return tf.function(loss, autograph=False) if compile else loss
 
 
-def _require_marginals(method: str, full_cov: bool, full_output_cov: bool) -> None:
+def require_marginals(method: str, full_cov: bool, full_output_cov: bool) -> None:
     """:raises ValueError: if a covariance is asked of a method that returns variances only."""
     for name, value in (("full_cov", full_cov), ("full_output_cov", full_output_cov)):
         if value:

@@ -1,9 +1,10 @@
 """ODVGP: orthogonally decoupled variational GPs, with more inducing points for the mean."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -40,19 +41,36 @@ class ODVGP(OrthogonalModel):
         inducing_variable: OrthogonalInducingVariables,
         *,
         num_columns: int | None = None,
-        **options: Any,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        whiten: bool = True,
+        q_mu: Sequence[Any] | None = None,
+        q_sqrt: Sequence[Any] | None = None,
+        num_data: int | None = None,
     ) -> None:
         """
         :param kernel: as for :class:`gpflow_sparse.models.SOLVEGP`.
         :param inducing_variable: a base set and one orthogonal set.
         :param num_columns: s, columns of Cvv drawn at each ``elbo``, which is then an unbiased
             estimate of the bound; None for all of them. ``prior_kl`` always takes all.
-        :param options: further arguments of :class:`SOLVEGP`; ``q_mu`` is ``(mu, alpha)`` and
-            ``q_sqrt`` is ``(q_sqrt,)``, and ``whiten`` concerns the base set.
+        :param whiten: parametrize the base set's q relative to its prior.
+        :param q_mu: starting values ``(mu, alpha)``; default zero.
+        :param q_sqrt: starting value ``(q_sqrt,)``; default the prior's.
+        :param num_data: N, the number of training rows; see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         self.num_columns = num_columns
-        super().__init__(kernel, likelihood, inducing_variable, **options)
+        super().__init__(
+            kernel,
+            likelihood,
+            inducing_variable,
+            mean_function=mean_function,
+            num_latent_gps=num_latent_gps,
+            whiten=whiten,
+            q_mu=q_mu,
+            q_sqrt=q_sqrt,
+            num_data=num_data,
+        )
 
     @property
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

@@ -404,6 +404,9 @@ class SWSGP(VariationalModel):
         """
         return self.inducing_variable.look_ahead(X, self._latents[0][0])
 
+    def prepare_step(self, step: int, data: Any) -> None:
+        """No work before a step, as other models with row-wise updates have it."""
+
     # training steps
     sparse_step = rowwise.sparse_step
     step_gradients = rowwise.step_gradients

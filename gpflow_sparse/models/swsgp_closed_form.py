@@ -151,9 +151,12 @@ def _add_up(
         while len(parts) > 1 and parts[-2].nnz <= 2 * parts[-1].nnz:
             last = parts.pop()
             parts[-1] = parts[-1] + last
-        np.add.at(rhs, block.indices, block.vectors)
-        np.add.at(precisions, block.indices, block.precisions)
-        np.add.at(entropies, block.indices, block.entropies)
+        flat = block.indices.ravel()
+        for p in range(rhs.shape[1]):
+            column = block.vectors[:, :, min(p, block.vectors.shape[2] - 1)]
+            rhs[:, p] += np.bincount(flat, column.ravel(), minlength=M)
+        precisions += np.bincount(flat, block.precisions.ravel(), minlength=M)
+        entropies += np.bincount(flat, block.entropies.ravel(), minlength=M)
     return sum(parts[1:], parts[0]), rhs, precisions, entropies
 
 

@@ -148,11 +148,13 @@ class _CachedSearch:
         known = self._remembered.setdefault(count, {})
         keys = [row.tobytes() for row in X]
         new = [i for i, key in enumerate(keys) if key not in known]
-        found = dict(zip(new, self.index.query(X[new], count), strict=True))
-        rows = [found[i] if i in found else known[key] for i, key in enumerate(keys)]
+        found = np.empty((len(X), count), np.int32)
+        found[new] = self.index.query(X[new], count)
+        for i in set(range(len(X))).difference(new):
+            found[i] = known[keys[i]]
         for i in new[: max(0, most - len(known))]:
             known[keys[i]] = found[i].copy()  # a view would keep the whole batch alive
-        return np.stack(rows)
+        return found
 
 
 def _address(array: np.ndarray) -> int:

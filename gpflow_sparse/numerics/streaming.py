@@ -179,8 +179,7 @@ def by_chunks(function: OfRows, rows: Tensors, shared: Tensors, *, size: int) ->
         padding = tf.repeat(last, count * height - num_rows, axis=0)
         return tf.reshape(tf.concat([part, padding], axis=0), [count, height, *part.shape[1:]])
 
-    def join(stacked: tf.Tensor) -> tf.Tensor:
-        shape = stacked.shape[2:]
+    def join(stacked: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
         return tf.ensure_shape(tf.reshape(stacked, [-1, *shape])[:num_rows], [known, *shape])
 
     @tf.custom_gradient
@@ -192,7 +191,8 @@ def by_chunks(function: OfRows, rows: Tensors, shared: Tensors, *, size: int) ->
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             above = split(upstream, tf.zeros_like(upstream[-1:]))
             of_rows, sums = _gradients(function, chunks, others, variables, above)
-            found = [*map(join, of_rows), *sums[: len(others)]]
+            joined = [join(part, like.shape[1:]) for part, like in zip(of_rows, own, strict=True)]
+            found = [*joined, *sums[: len(others)]]
             return (found, sums[len(others) :]) if variables else found
 
         results = tf.map_fn(
@@ -201,7 +201,7 @@ def by_chunks(function: OfRows, rows: Tensors, shared: Tensors, *, size: int) ->
             fn_output_signature=own[0].dtype,
             parallel_iterations=1,
         )
-        return join(results), gradient
+        return join(results, results.shape[2:]), gradient
 
     return chunked(*rows, *shared)
 

@@ -250,7 +250,7 @@ class Decoder:
             raise ValueError("its description refers to an object that is not there")
         if index in self._made:
             # once for every use: TensorFlow Probability traverses shared parts every time
-            self._count(self._sizes.get(index, 0))
+            self._nodes += self._sizes.get(index, 0)
             return self._made[index]
         if index in self._started:
             raise ValueError("its description has an object that is part of itself")

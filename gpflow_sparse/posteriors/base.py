@@ -298,6 +298,7 @@ def by_batches(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moment
         tf.autograph.experimental.do_not_convert(function),
         tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0)),
         fn_output_signature=(X.dtype, X.dtype),
+        parallel_iterations=1,  # the memory of one batch
     )
     return split_rows(mean, tf.shape(X)[:-2]), split_rows(cov, tf.shape(X)[:-2])
 

@@ -168,7 +168,7 @@ class DeepPosterior(SparsePosterior):
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S, N, D_L]
             return _mixed(*last.predict_from(caches[-1], inputs, True, full_output_cov), 0)
 
-        return by_batches(joint, Xnew) if full_cov else by_rows(marginals, Xnew)
+        return by_batches(joint if full_cov else marginals, Xnew)
 
     def _tensors(self) -> list[tf.Tensor]:
         """The caches of all layers, one after the other."""

@@ -71,18 +71,19 @@ class LayerPosterior(tf.Module):
             for all inputs.
         :return: ``[n, S, p G]``
         """
-        noise = tf.broadcast_to(noise, [tf.shape(X)[0], *noise.shape[1:]])
+        own = noise.shape[0] != 1  # noise for each input; otherwise it is held once
 
         def of_some(rows: Tensors, shared: Tensors) -> tf.Tensor:
-            return self._draw(shared, rows[0], rows[1], sampling)
+            eps, tensors = (rows[1], shared) if own else (shared[0], shared[1:])
+            return self._draw(tensors, rows[0], eps, sampling)
 
         largest = max((int(t.shape[-1]) for t in cache if t.shape.rank), default=1)
         per_input = int(X.shape[1]) * self.output_dim * largest
         if sampling == "joint":
             per_input = max(per_input, int(X.shape[1]) * self.output_dim * self.num_rows)
         size = max(1, _CHUNK_ENTRIES // per_input)
-        shared = [tf.convert_to_tensor(t) for t in cache]
-        return by_chunks(of_some, [X, noise], shared, size=size)
+        rows, shared = ([X, noise], cache) if own else ([X], [noise, *cache])
+        return by_chunks(of_some, rows, [tf.convert_to_tensor(t) for t in shared], size=size)
 
     def draw_together(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """

@@ -17,7 +17,7 @@ import tensorflow as tf
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
-from gpflow_sparse.training.feed import Feed, Prefetch
+from gpflow_sparse.training.feed import HELD, Feed, Prefetch
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
@@ -221,7 +221,7 @@ class TrainingLoop:
 
     def _prepare(self, hook: str, step: int, *arguments: Any) -> None:
         """Call a method of `TrainingHooks`, if the model has it, with the seed of the step."""
-        if not hasattr(self.model, hook):
+        if self.feed is HELD or getattr(self.model, hook, None) is None:
             return
         try:
             with between_steps(self.model), random_draws.seeded(self._seed_of(step)):

@@ -129,18 +129,11 @@ def test_chains_side_by_side_are_chains_one_by_one():
             np.testing.assert_allclose(many[c], one, rtol=1e-12)
 
 
-def best_weights(got, noise):
-    """The weights of the largest likelihood; 1 where it does not depend on them."""
-    excess = tf.maximum(got.energies / got.num_outputs - noise, 0.0)
-    best = tf.math.divide_no_nan(excess, got.squares)
-    return tf.where(got.squares > 0.0, best, 1.0)
-
-
 def test_the_best_weights_have_gradient_zero_and_no_others_are_better(rng):
     Phi, Y = problem(p=15, P=1)
     got = rotated(Phi, Y)
     noise = tf.constant(NOISE, tf.float64)
-    best = best_weights(got, noise)
+    best = rotation.best_weights(got, noise)
     with tf.GradientTape() as tape:
         tape.watch(best)
         top = rotation.rotated_log_density(got, noise, best)
@@ -158,7 +151,7 @@ def test_the_best_weights_have_gradient_zero_and_no_others_are_better(rng):
 def test_the_best_weights_of_several_outputs():
     got = rotated(*problem(P=3))
     noise = tf.constant(1e-3, tf.float64)
-    best = best_weights(got, noise)
+    best = rotation.best_weights(got, noise)
     with tf.GradientTape() as tape:
         tape.watch(best)
         top = rotation.rotated_log_density(got, noise, best)

@@ -106,7 +106,7 @@ def test_refusals(name):
 
 def test_the_samplers_of_version_01_are_found_by_their_names():
     options = {"num_samples": 3, "num_burnin": 5, "thin": 1}
-    with pytest.warns(DeprecationWarning, match=r"hmc is now sample\(method='hmc'\)"):
+    with pytest.warns(DeprecationWarning, match=r"is now sample\(method='hmc'\)"):
         old = sampling.hmc
     values = old(gaussian, start(), tf.constant(SD), **options).values
     again = sampling.sample(gaussian, start(), tf.constant(SD), method="hmc", **options).values

@@ -118,12 +118,6 @@ def test_where_chains_start_and_how_far_they_go():
         np.testing.assert_allclose(scales, [PRIOR.weights.sd] * 5 + [noise], rtol=1e-12)
 
 
-def weights_and_noise(values):
-    """Weights ``[S C, p]`` and noise variances ``[S C]`` from samples of x, ``[S, C, p + 1]``."""
-    flat = tf.exp(tf.reshape(values, [-1, values.shape[-1]]))
-    return flat[:, :-1], flat[:, -1]
-
-
 def moments_at(Phi_new, found, result):
     """Of the mixture over noise variances."""
     R = Phi_new @ found.V.numpy()
@@ -250,7 +244,7 @@ def test_samplers_agree_with_the_quadrature(method):
     samples = sampling.sample(
         target, start, scales, method=method, num_samples=100, num_burnin=300, thin=5
     )
-    weights, noise = weights_and_noise(samples.values)
+    weights, noise = type_one.weights_and_noise(samples.values)
     means, variances = rotation.coefficient_moments(found, noise, weights)
     R = Phi_new @ found.V.numpy()
     f = R @ means.numpy()

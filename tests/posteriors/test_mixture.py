@@ -10,7 +10,6 @@ from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.inference import collapsed, quadrature, rotation, sampling, type_one
 from gpflow_sparse.posteriors import pathwise as draws
 from gpflow_sparse.posteriors.mixture import MixturePosterior, RotatedComponents, WeightedComponents
-from tests.inference.test_type_one import weights_and_noise
 from tests.oracles import grief_type_one as oracle
 
 N, D, M, S, P = 15, 2, 6, 4, 2
@@ -207,7 +206,7 @@ def test_from_a_quadrature():
     start, scales = type_one.start_and_scales(prior, rotated, 40)
     target = type_one.log_posterior(rotated, prior)
     samples = sampling.sample(target, start, scales, num_samples=60, num_burnin=300, thin=10)
-    w, noise = weights_and_noise(samples.values)
+    w, noise = type_one.weights_and_noise(samples.values)
     sampled = MixturePosterior(
         basis,
         RotatedComponents.sampled(rotated, noise, w),
@@ -244,7 +243,7 @@ def test_samples_of_weights_on_features_agree_with_a_grid():
     start, scales = type_one.start_and_scales(prior, sums, 40)
     target = type_one.log_posterior(sums, prior)
     samples = sampling.sample(target, start, scales, num_samples=20, num_burnin=300, thin=10)
-    w, noise = weights_and_noise(samples.values)
+    w, noise = type_one.weights_and_noise(samples.values)
     got = MixturePosterior(basis, WeightedComponents(sums, noise, w), residual=False)
     (X, Y), X_new = data(), inputs()[:-1]
     _, mean, variance = oracle.brute_force(
