@@ -101,6 +101,14 @@ def step_gradients(model: Any, data: Data) -> tuple[tf.Tensor, Gradients]:
     return loss, [*zip(of_rows, variables, strict=True), *of_small]
 
 
+@property
+def variational_parameters(model: Any) -> tuple[tuple[tf.Variable, ...]]:
+    """The variables of q in one tuple, ``q_mu`` first; natural-gradient steps do not take them."""
+    names = ("q_mu", "q_log_scale", "q_factor", "q_columns", "q_block")
+    found = (getattr(model, name, None) for name in names)
+    return (tuple(variable for variable in found if variable is not None),)
+
+
 def _require_move(move: Any) -> None:
     """:raises ValueError: unless it is True, False, or a tensor that is one of them."""
     if not tf.is_tensor(move):

@@ -668,3 +668,12 @@ def test_float32_estimates_are_those_of_float64_to_its_digits():
     # 1e-5 of the sum of the terms' sizes, which is about the weight (m / k)^2 times the value
     scale = 1e-5 * 4.0 * max(abs(value) for value in values)
     close(values[2:], values[:2], rtol=0.0, atol=scale)
+
+
+@pytest.mark.parametrize(("covariance", "count"), [("diag", 2), ("block", 3), ("chevron", 4)])
+def test_the_variables_of_q_are_one_block(covariance, count):
+    model = build(relevance(), covariance, None if covariance == "diag" else 2)
+    (found,) = model.variational_parameters
+    assert len(found) == count
+    assert found[0] is model.q_mu
+    assert found[1] is model.q_log_scale

@@ -8,6 +8,7 @@ from gpflow.models import SVGP
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
+from gpflow_sparse.training import NaturalGradients
 from tests import test_swsgp_oracle as case
 from tests.oracles import swsgp as oracle
 from tests.oracles.solvegp import log_evidence, matern52
@@ -296,3 +297,13 @@ def test_another_number_of_neighbors_is_another_model(rng):
     for wrong in (0, 1, 10, 2.5):
         with pytest.raises(ValueError, match="num_neighbors"):
             model.set_neighbors(wrong)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "low_rank", "dense"])
+def test_the_variables_of_q_are_one_block(covariance):
+    model = build(covariance)
+    (found,) = model.variational_parameters
+    parts = (model.q_mu, model.q_log_scale, model.q_factor)
+    assert [v.ref() for v in found] == [v.ref() for v in parts if v is not None]
+    with pytest.raises(ValueError, match="natural gradients need a model with full covariances"):
+        NaturalGradients(0.1).minimize(lambda: tf.constant(0.0), model)
