@@ -336,7 +336,7 @@ class QSGP(VariationalModel):
 
     sparse_step = rowwise.sparse_step
     step_gradients = rowwise.step_gradients
-    variational_parameters = rowwise.variational_parameters
+    variational_parameters = property(rowwise.variational_parameters)
 
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         step, computed = SubsampledStep(self, self._draw()), []

@@ -101,7 +101,6 @@ def step_gradients(model: Any, data: Data) -> tuple[tf.Tensor, Gradients]:
     return loss, [*zip(of_rows, variables, strict=True), *of_small]
 
 
-@property
 def variational_parameters(model: Any) -> tuple[tuple[tf.Variable, ...]]:
     """The variables of q in one tuple, ``q_mu`` first; natural-gradient steps do not take them."""
     names = ("q_mu", "q_log_scale", "q_factor", "q_columns", "q_block")

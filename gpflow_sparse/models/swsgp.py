@@ -410,7 +410,7 @@ class SWSGP(VariationalModel):
     # training steps
     sparse_step = rowwise.sparse_step
     step_gradients = rowwise.step_gradients
-    variational_parameters = rowwise.variational_parameters
+    variational_parameters = property(rowwise.variational_parameters)
     # counts of the training rows that have each point as a neighbor
     update_neighbors = swsgp_usage.update_neighbors
     set_neighbors = swsgp_usage.set_neighbors
