@@ -54,7 +54,8 @@ def subset_hyperparameters(
     """
     checks.require_count(num_rows, "num_rows")
     checks.require_count(max_iterations, "max_iterations")
-    checks.require_positive(noise_variance, "noise_variance")
+    if not (checks.is_number(noise_variance) and 0.0 < noise_variance < np.inf):
+        raise ValueError(f"noise_variance must be one positive number; got {noise_variance!r}.")
     X, Y = checks.require_data((X, Y))
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:

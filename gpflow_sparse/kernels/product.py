@@ -3,7 +3,6 @@
 from typing import Any
 
 import gpflow
-import numpy as np
 from gpflow.kernels import Kernel, Product
 
 from gpflow_sparse.validation import checks
@@ -26,9 +25,9 @@ def product_of(kind: type[Kernel], lengthscales: Any, variance: float = 1.0) -> 
             "kind must be a class of stationary kernels, such as gpflow.kernels.Matern32; got "
             f"{kind!r}."
         )
-    shape, wanted = np.shape(lengthscales), "positive, one per column"
-    shapes = [shape] if len(shape) == 1 and shape[0] else []
-    scales = checks.require_positive(lengthscales, "lengthscales", wanted, shapes)
+    given, wanted = checks.as_tensor(lengthscales, "lengthscales"), "positive, one per column"
+    shapes = [tuple(given.shape)] if given.shape.rank == 1 and given.shape[0] else []
+    scales = checks.require_positive(given, "lengthscales", wanted, shapes)
     level = checks.require_positive(variance, "variance")
     parts = [kind(lengthscales=scale, active_dims=[i]) for i, scale in enumerate(scales)]
     for part in parts[1:]:

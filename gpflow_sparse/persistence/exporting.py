@@ -109,9 +109,14 @@ def _require_graph(function: Any) -> None:
 def _predictors(model: GPModel) -> tuple[Any, Predictor, Predictor]:
     """The module with the variables to export, and prediction of ``f`` and of observations."""
     posterior = _cached_posterior(model)
-    if posterior is None:  # frozen, since CGLB traces only with constants in place of parameters
+    if posterior is None:
+        # CGLB traces only with constants in place of parameters, and its loop needs AutoGraph
         frozen = gpflow.utilities.freeze(model)
-        return frozen, lambda X: frozen.predict_f(X), lambda X: frozen.predict_y(X)
+        return (
+            frozen,
+            tf.function(lambda X: frozen.predict_f(X)),
+            tf.function(lambda X: frozen.predict_y(X)),
+        )
     likelihood = model.likelihood
     source = tf.Module()
     source.posterior, source.likelihood = posterior, likelihood

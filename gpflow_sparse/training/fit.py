@@ -237,8 +237,9 @@ def _total_steps(num_steps: int | None, num_epochs: float | None, feed: Feed) ->
             "num_epochs needs data in arrays; give num_steps with a tf.data.Dataset, or to a model "
             "that holds its data."
         )
-    epochs = checks.require_positive(num_epochs, "num_epochs", dtype=tf.float64)
-    return int(np.ceil(epochs * feed.num_rows / feed.batch_size))
+    if not (checks.is_number(num_epochs) and 0.0 < num_epochs < np.inf):
+        raise ValueError(f"num_epochs must be one positive number; got {num_epochs!r}.")
+    return int(np.ceil(num_epochs * feed.num_rows / feed.batch_size))
 
 
 def _require_optimizer(optimizer: Any) -> Any:

@@ -284,7 +284,8 @@ def require_positive(
     :raises ValueError: for anything else, True included.
     """
     numbers = as_tensor(value, name, dtype).numpy()
-    positive = (numbers >= np.finfo(numbers.dtype).tiny).all() and not isinstance(value, bool)
+    positive = (numbers >= np.finfo(numbers.dtype).tiny).all()
+    positive &= not isinstance(value, bool | np.bool_)
     if numbers.shape not in shapes or not positive:
         found = repr(value) if numbers.ndim == 0 else f"shape {numbers.shape}"
         if numbers.size and not positive:

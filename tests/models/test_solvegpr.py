@@ -404,7 +404,10 @@ def test_bounds_over_pairs_refuse_many_rows():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bound": "exact"}, "bound must be one of structured, coupled, tighter; got 'exact'"),
+        (
+            {"bound": "exact"},
+            "bound must be one of 'structured', 'coupled', 'tighter'; got 'exact'",
+        ),
         ({"bound": None}, "bound must be one of"),
         ({"bound": ["structured"]}, "bound must be one of"),
         ({"noise": 0.0}, "noise_variance must be one number above 1e-06"),
