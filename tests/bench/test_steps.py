@@ -172,6 +172,7 @@ def test_steps_of_qsgp(bench, tmp_path):
     assert (tmp_path / "new" / "step-qsgp.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_steps_of_swsgp(bench):
     sizes = "--batch-size 8 --input-dim 3 --repeats 1 --float32"
     rows = bench(f"step swsgp {sizes} --surface")["rows"]

@@ -39,6 +39,7 @@ def deep(seed=None):
     )
 
 
+@pytest.mark.nightly
 def test_a_killed_run_ends_with_the_same_bits_draws_included(tmp_path):
     options = {"batch_size": 8, "checkpoint_every": 3, "deterministic": True, "progress": False}
     options["natural_gradients"] = 0.1
