@@ -111,7 +111,11 @@ def _maximize(
     minimize, options = gpflow.optimizers.Scipy().minimize, {"maxiter": max_iterations}
     try:
         found = minimize(
-            model.training_loss, model.trainable_variables, bounds=bounds, options=options
+            model.training_loss,
+            model.trainable_variables,
+            bounds=bounds,
+            options=options,
+            tf_fun_args={"autograph": False},  # the conversion takes longer than many iterations
         )
         finite = np.isfinite(found.fun) and np.all(np.isfinite(found.x))
     except _FAILURES:

@@ -1,0 +1,5 @@
+"""Estimators with scikit-learn's interface, and tables as people have them."""
+
+from gpflow_sparse.estimators.columns import Column, TableEncoder
+
+__all__ = ["Column", "TableEncoder"]

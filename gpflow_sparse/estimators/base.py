@@ -1,0 +1,315 @@
+"""Estimators with scikit-learn's interface."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from gpflow_sparse.data import Dataset, Standardizer
+from gpflow_sparse.estimators.choice import Task, choose
+from gpflow_sparse.estimators.columns import TableEncoder, as_frame
+from gpflow_sparse.estimators.outputs import is_standardized, quantiles, sample_outputs
+from gpflow_sparse.persistence import load, save
+from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
+
+# Rows of one call of a model, and rows whose joint covariance is one matrix.
+_CHUNK = 4096
+_MOST_JOINT_ROWS = 10_000
+
+
+class SparseGPEstimator(BaseEstimator):
+    """What the regressor and the classifier share: parameters, training, pickling."""
+
+    def __init__(
+        self,
+        method: str = "auto",
+        kernel: gpflow.kernels.Kernel | None = None,
+        likelihood: Any = None,
+        time_budget: float | None = None,
+        method_options: dict[str, Any] | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.time_budget = time_budget
+        self.method_options = method_options
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _fit(self, X: Any, Y: np.ndarray, num_classes: int | None) -> Any:
+        """Encode the inputs, choose and train a model of the standardized rows."""
+        self.encoder_ = TableEncoder().fit(X)
+        inputs = self.encoder_.transform(X)
+        standard = num_classes is None and is_standardized(self.likelihood)
+        standardizer = Standardizer.fit(inputs, Y if standard else None)
+        rows = standardizer.transform(inputs, Y)
+        dataset = Dataset(
+            name="the data",
+            train=rows,
+            test=(rows[0][:0], rows[1][:0]),
+            feature_names=tuple(self.encoder_.get_feature_names_out()),
+            target_name="y",
+            num_classes=num_classes,
+            standardizer=standardizer,
+        )
+        before = getattr(self, "model_", None) if self.warm_start else None
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        task = Task(dataset, self.kernel, self.likelihood, self.method_options or {}, seed)
+        found = choose(
+            task,
+            self.method,
+            seconds=self.time_budget,
+            start=before,
+            report=print if self.verbose else None,
+        )
+        self.model_, self.method_ = found.model, found.method
+        self.attempts_, self.reason_ = found.attempts, found.reason
+        self._posterior: CachedModel | None = None
+        return self
+
+    def _checked(self, X: Any, **options: Any) -> Any:
+        """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
+        frame = isinstance(X, pd.DataFrame)
+        options |= {"skip_check_array": True} if frame else _ARRAYS
+        X = validate_data(self, X, **options)
+        return X if frame else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
+
+    def _standardized(self, X: Any) -> np.ndarray:
+        """Rows to predict as the model takes them [N, D]."""
+        check_is_fitted(self, "model_")
+        return self.model_.standardizer.transform_inputs(
+            self.encoder_.transform(self._checked(X, reset=False))
+        )
+
+    def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
+        """Marginal means and variances of f or of y, [N, P], as the model has them."""
+        if getattr(self, "_posterior", None) is None:
+            self._posterior = CachedModel(self.model_)
+        predict = getattr(self._posterior, method)
+        rows = tf.convert_to_tensor(X, gpflow.default_float())
+        parts = [predict(rows[i : i + _CHUNK]) for i in range(0, len(X), _CHUNK)]
+        mean, variance = (np.concatenate([part[k].numpy() for part in parts]) for k in (0, 1))
+        return mean.astype(np.float64), variance.astype(np.float64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**super().__getstate__(), "_posterior": None}
+        if "model_" in state:
+            with tempfile.TemporaryDirectory() as folder:
+                save(state["model_"], Path(folder) / "model")
+                state["model_"] = (Path(folder) / "model").read_bytes()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state.get("model_"), bytes):
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "model").write_bytes(state["model_"])
+                state = {**state, "model_": load(Path(folder) / "model")}
+        super().__setstate__(state)
+
+
+_ARRAYS = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+
+
+class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
+    """
+    Gaussian-process regression on tables of any size, as a scikit-learn estimator.
+
+    Inputs and outputs are standardized inside. A DataFrame may hold text, booleans, dates and
+    missing cells, see :class:`TableEncoder`; an array may hold NaN.
+
+    :param method: "auto" measures candidates on held-out rows and trains the best; "exact" is an
+        exact GP (up to some thousand rows); else a method of ``gpflow-sparse methods``.
+    :param kernel: any GPflow kernel for the standardized inputs; None for Matern 5/2 with a
+        lengthscale for each column. It is copied, and its values are the start.
+    :param likelihood: "gaussian" (default), "student_t", "laplace", "poisson", or a GPflow
+        likelihood. Outputs of likelihoods of counts and positive values are not standardized.
+    :param time_budget: seconds for ``fit``, kept within a fifth, once the first step is compiled.
+        None for a number of steps, which makes equal calls give equal results.
+    :param method_options: options of the method by name, as ``gpflow-sparse fit --help`` has them,
+        such as ``{"num_inducing": 512}``.
+    :param random_state: an integer makes ``fit`` reproducible.
+    :param warm_start: start from the hyperparameters of the last fit.
+    :param verbose: print what is tried.
+
+    After ``fit``: ``model_`` is the GPflow model of the standardized rows, ``method_`` its method,
+    ``attempts_`` what was tried with its scores, ``reason_`` the reason of the choice, and
+    ``encoder_.notes_`` what was done with the columns.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "SparseGPRegressor":
+        """
+        Train on the rows of a table.
+
+        :param X: DataFrame or array [N, D].
+        :param y: outputs [N] or [N, P], finite.
+        :raises ValueError: for wrong shapes, an unknown method, or a likelihood that does not fit.
+        """
+        frame = self._checked(X, ensure_min_samples=2)
+        y = validate_data(
+            self, y=y, y_numeric=True, multi_output=True, X="no_validation", reset=False
+        )
+        y = np.asarray(y, np.float64)
+        if len(y) != len(frame):
+            raise ValueError(f"X and y must have equally many rows, got {len(frame)} and {len(y)}.")
+        self._one_dimensional = y.ndim == 1
+        return self._fit(frame, y[:, None] if y.ndim == 1 else y, None)
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """
+        Means of new observations.
+
+        :param X: DataFrame or array [N, D].
+        :param return_std: also standard deviations of new observations, noise included.
+        :param return_cov: also their joint covariance [N, N] ([N, N, P] for several outputs), noise
+            included; at most 10,000 rows.
+        :return: means [N] or [N, P]; with a flag a pair.
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov cannot both be true.")
+        rows = self._standardized(X)
+        standardizer = self.model_.standardizer
+        mean, variance = standardizer.inverse_mean_variance(*self._moments(rows, "predict_y"))
+        if return_std:
+            return self._shaped(mean), self._shaped(np.sqrt(variance))
+        if not return_cov:
+            return self._shaped(mean)
+        scale = 1.0 if standardizer.y_scale is None else standardizer.y_scale.numpy()
+        return self._shaped(mean), self._shaped(self._covariance(rows, variance) * scale**2)
+
+    def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
+        """
+        Central intervals of new observations.
+
+        :param coverage: the probability of an observation to fall into its interval.
+        :return: lower and upper ends, ``[N, 2]`` or ``[N, 2, P]``.
+        """
+        if not 0.0 < coverage < 1.0:
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}.")
+        rows = self._standardized(X)
+        levels = (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
+        ends = quantiles(self.model_.likelihood, *self._moments(rows, "predict_f"), levels)
+        inverse = self.model_.standardizer.inverse_outputs
+        return np.stack([self._shaped(inverse(end)) for end in ends], axis=1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """
+        Joint samples of new observations.
+
+        :param X: at most 10,000 rows.
+        :return: ``[N, n_samples]`` or ``[N, P, n_samples]``.
+        """
+        rows = self._standardized(X)
+        _require_joint(rows)
+        rng = check_random_state(random_state)
+        mean, covariance = self.model_.predict_f(
+            tf.convert_to_tensor(rows, gpflow.default_float()), full_cov=True
+        )
+        F = _joint_samples(mean.numpy(), covariance.numpy(), n_samples, rng)
+        Y = sample_outputs(self.model_.likelihood, F, rng)
+        inverse = self.model_.standardizer.inverse_outputs
+        samples = np.stack([inverse(y) for y in Y], axis=-1)  # [N, P, S]
+        return samples[:, 0] if self._one_dimensional else samples
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        """``[..., P]`` as ``[...]`` if ``y`` had one dimension."""
+        return values[..., 0] if self._one_dimensional else values
+
+    def _covariance(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Joint covariance of standardized observations [N, N, P]."""
+        _require_joint(rows)
+        X = tf.convert_to_tensor(rows, gpflow.default_float())
+        covariance = np.moveaxis(self.model_.predict_f(X, full_cov=True)[1].numpy(), 0, -1).copy()
+        marginal = self._moments(rows, "predict_y")[1]
+        covariance[np.arange(len(X)), np.arange(len(X))] = marginal
+        return covariance
+
+
+class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
+    """
+    Gaussian-process classification on tables of any size, as a scikit-learn estimator.
+
+    :param method: "auto", or a method of ``gpflow-sparse methods`` that takes classes.
+    :param kernel: as for :class:`SparseGPRegressor`, as all other parameters.
+    :param likelihood: "bernoulli" (default for two classes), "bernoulli_logit", "multiclass"
+        (default for more), or a GPflow likelihood.
+    """
+
+    def fit(self, X: Any, y: Any) -> "SparseGPClassifier":
+        """
+        Train on the rows of a table.
+
+        :param X: DataFrame or array [N, D].
+        :param y: labels [N] of any type, at least two different ones.
+        :raises ValueError: for wrong shapes, a single class, an unknown method, or a likelihood
+            that does not fit.
+        """
+        if y is None:
+            raise ValueError("y must hold the labels: this classifier requires y to be passed.")
+        frame = self._checked(X, ensure_min_samples=2)
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        if len(labels) != len(frame):
+            raise ValueError(
+                f"X and y must have equally many rows, got {len(frame)} and {len(labels)}."
+            )
+        self._labels = LabelEncoder().fit(labels)
+        self.classes_ = self._labels.classes_
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y must hold two classes or more, got one class: {self.classes_[0]!r}."
+            )
+        Y = self._labels.transform(labels)[:, None].astype(np.float64)
+        return self._fit(frame, Y, len(self.classes_))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of every row [N]."""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities [N, C] of the classes, in the order of ``classes_``."""
+        mean, _ = self._moments(self._standardized(X), "predict_y")
+        return class_probabilities(mean, len(self.classes_))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities [N, C]."""
+        return np.log(self.predict_proba(X))
+
+
+def _require_joint(rows: np.ndarray) -> None:
+    if len(rows) > _MOST_JOINT_ROWS:
+        raise ValueError(
+            f"X must have at most {_MOST_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
+        )
+
+
+def _joint_samples(
+    mean: np.ndarray, covariance: np.ndarray, num_samples: int, rng: np.random.RandomState
+) -> np.ndarray:
+    """Samples [S, N, P] of Gaussians with means [N, P] and covariances [P, N, N]."""
+    draws = [
+        rng.multivariate_normal(m, C, num_samples) for m, C in zip(mean.T, covariance, strict=True)
+    ]
+    return np.stack(draws, axis=-1)

@@ -1,0 +1,122 @@
+"""Distributions of new observations given a Gaussian f: quantiles and samples."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow import likelihoods as gpflow_likelihoods
+from scipy import stats
+
+from gpflow_sparse import likelihoods
+
+# Draws of f and y per row from which quantiles are taken where there is no formula.
+_NUM_DRAWS = 2000
+# Likelihoods by name; of outputs on the whole line, which are standardized, and of others.
+STANDARDIZED = {
+    "gaussian": gpflow_likelihoods.Gaussian,
+    "student_t": likelihoods.StudentT,
+    "laplace": likelihoods.Laplace,
+}
+NOT_STANDARDIZED = {
+    "poisson": gpflow_likelihoods.Poisson,
+    "exponential": gpflow_likelihoods.Exponential,
+    "gamma": gpflow_likelihoods.Gamma,
+}
+CLASSES = {
+    "bernoulli": gpflow_likelihoods.Bernoulli,
+    "bernoulli_logit": likelihoods.BernoulliLogit,
+}
+
+
+def make_likelihood(
+    likelihood: Any, num_classes: int | None, noise_variance: float
+) -> gpflow.likelihoods.Likelihood:
+    """
+    The likelihood with a name, a copy of the one given, or the usual one.
+
+    :param num_classes: None for regression.
+    :param noise_variance: start of the variance of Gaussian noise, and of like noise.
+    :raises ValueError: for an unknown name.
+    """
+    if isinstance(likelihood, gpflow.likelihoods.Likelihood):
+        return copy.deepcopy(likelihood)
+    scale = noise_variance**0.5
+    known: dict[str, Callable[[], gpflow.likelihoods.Likelihood]] = {
+        "gaussian": lambda: gpflow_likelihoods.Gaussian(noise_variance),
+        "student_t": lambda: likelihoods.StudentT(scale=scale),
+        "laplace": lambda: likelihoods.Laplace(scale / 2**0.5),
+        **NOT_STANDARDIZED,
+    }
+    if num_classes is not None:
+        known = {"multiclass": lambda: gpflow_likelihoods.MultiClass(num_classes)}
+    if num_classes == 2:
+        known = dict(CLASSES)
+    if likelihood not in (None, *known):
+        raise ValueError(
+            f"likelihood must be {', '.join(known)}, or a GPflow likelihood; got {likelihood!r}."
+        )
+    return known[likelihood or next(iter(known))]()
+
+
+def is_standardized(likelihood: Any) -> bool:
+    """Whether outputs are standardized for this likelihood: a name, an object or None."""
+    if isinstance(likelihood, gpflow.likelihoods.Likelihood):
+        return isinstance(likelihood, (*STANDARDIZED.values(), gpflow_likelihoods.StudentT))
+    return likelihood is None or likelihood in STANDARDIZED
+
+
+def quantiles(
+    likelihood: gpflow.likelihoods.Likelihood,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    levels: Sequence[float],
+) -> list[np.ndarray]:
+    """
+    Quantiles of new observations at some levels, each [N, P].
+
+    For Gaussian noise by formula; otherwise from 2,000 draws of f and y for every row.
+
+    :param mean: marginal means of f [N, P].
+    :param variance: marginal variances of f [N, P].
+    """
+    if isinstance(likelihood, gpflow_likelihoods.Gaussian):
+        scale = np.sqrt(variance + likelihood.variance.numpy())
+        return [mean + scale * stats.norm.ppf(level) for level in levels]
+    rng = np.random.RandomState(0)
+    # in blocks of rows, so that the draws of one block fit into memory
+    blocks = [slice(i, i + 500) for i in range(0, len(mean), 500)]
+    ends = []
+    for rows in blocks:
+        shape = (_NUM_DRAWS, *mean[rows].shape)
+        F = mean[rows] + np.sqrt(variance[rows]) * rng.standard_normal(shape)
+        ends.append(np.quantile(sample_outputs(likelihood, F, rng), levels, axis=0))
+    return list(np.concatenate(ends, axis=1))
+
+
+def sample_outputs(
+    likelihood: gpflow.likelihoods.Likelihood, F: np.ndarray, rng: np.random.RandomState
+) -> np.ndarray:
+    """
+    One observation for each value of f, of the same shape.
+
+    :raises ValueError: for a likelihood whose observations cannot be drawn here.
+    """
+    if isinstance(likelihood, gpflow_likelihoods.Gaussian):
+        return F + np.sqrt(likelihood.variance.numpy()) * rng.standard_normal(F.shape)
+    if isinstance(likelihood, gpflow_likelihoods.StudentT):
+        freedom = np.asarray(likelihood.df)
+        return F + likelihood.scale.numpy() * rng.standard_t(freedom, F.shape)
+    if isinstance(likelihood, likelihoods.Laplace):
+        return rng.laplace(F, likelihood.scale.numpy())
+    if isinstance(likelihood, gpflow_likelihoods.Poisson):
+        return rng.poisson(likelihood.invlink(F).numpy() * likelihood.binsize).astype(np.float64)
+    if isinstance(likelihood, gpflow_likelihoods.Exponential):
+        return rng.exponential(likelihood.invlink(F).numpy())
+    if isinstance(likelihood, gpflow_likelihoods.Gamma):
+        return rng.gamma(likelihood.shape.numpy(), likelihood.invlink(F).numpy())
+    raise ValueError(
+        f"observations of {type(likelihood).__name__} cannot be drawn; draw f from "
+        "model_.predict_f_samples instead."
+    )
