@@ -82,7 +82,7 @@ class SparseGPEstimator(BaseEstimator):
         )
         self.model_, self.method_ = found.model, found.method
         self.attempts_, self.reason_ = found.attempts, found.reason
-        self._posterior: CachedModel | None = None
+        self._posterior = CachedModel(self.model_)
         return self
 
     def _checked(self, X: Any, **options: Any) -> Any:
@@ -101,17 +101,16 @@ class SparseGPEstimator(BaseEstimator):
 
     def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Marginal means and variances of f or of y, [N, P], as the model has them."""
-        if getattr(self, "_posterior", None) is None:
-            self._posterior = CachedModel(self.model_)
-        predict = getattr(self._posterior, method)
+        predict = getattr(self._posterior if method == "predict_y" else self.model_, method)
         rows = tf.convert_to_tensor(X, gpflow.default_float())
         parts = [predict(rows[i : i + _CHUNK]) for i in range(0, len(X), _CHUNK)]
         mean, variance = (np.concatenate([part[k].numpy() for part in parts]) for k in (0, 1))
         return mean.astype(np.float64), variance.astype(np.float64)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**super().__getstate__(), "_posterior": None}
+        state = dict(super().__getstate__())
         if "model_" in state:
+            del state["_posterior"]
             with tempfile.TemporaryDirectory() as folder:
                 save(state["model_"], Path(folder) / "model")
                 state["model_"] = (Path(folder) / "model").read_bytes()
@@ -121,7 +120,8 @@ class SparseGPEstimator(BaseEstimator):
         if isinstance(state.get("model_"), bytes):
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "model").write_bytes(state["model_"])
-                state = {**state, "model_": load(Path(folder) / "model")}
+                model = load(Path(folder) / "model")
+            state = {**state, "model_": model, "_posterior": CachedModel(model)}
         super().__setstate__(state)
 
 
@@ -267,7 +267,10 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
             that does not fit.
         """
         if y is None:
-            raise ValueError("y must hold the labels: this classifier requires y to be passed.")
+            raise ValueError(
+                "y must hold the labels: SparseGPClassifier requires y to be passed, but the "
+                "target y is None."
+            )
         frame = self._checked(X, ensure_min_samples=2)
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
@@ -286,6 +289,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row [N]."""
+        check_is_fitted(self, "model_")
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:

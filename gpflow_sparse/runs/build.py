@@ -190,7 +190,7 @@ def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
 def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.Kernel, float]:
     """A kernel and a noise variance: those of an exact GP on some rows, or medians and 0.1."""
     X, Y = dataset.train
-    kernel = _make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
+    kernel = make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
     if dataset.num_classes is not None or not config.num_subset:
         return kernel, 0.1
     num_rows = min(config.num_subset, len(X))
@@ -204,7 +204,7 @@ def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.K
     return kernel, max(noise, _MIN_NOISE)
 
 
-def _make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
+def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
     """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
     scales = lengthscales if config.ard else float(np.median(lengthscales))
     kind = KERNELS[config.kernel]

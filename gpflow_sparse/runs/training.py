@@ -135,7 +135,7 @@ def _fit(
     return training.fit(
         model,
         None if holds_data else dataset.train,
-        optimizer=_optimizer(config),
+        optimizer=optimizer_of(config),
         num_steps=config.num_steps,
         batch_size=None if holds_data else min(config.batch_size, len(dataset.train[0])),
         natural_gradients=False if no_natural else config.natural_gradients,
