@@ -258,8 +258,10 @@ def _without_repeated(frame: pd.DataFrame, columns: Sequence[Column]) -> list[Co
 
 
 def is_missing(cells: pd.Series) -> np.ndarray:
-    """Which cells are missing: empty, NaN, or a text such as "NA" [N]."""
+    """Which cells are missing: empty, NaN, infinite, or a text such as "NA" [N]."""
     missing = cells.isna().to_numpy()
+    if pd.api.types.is_numeric_dtype(cells.dtype):
+        missing = missing | ~np.isfinite(cells.to_numpy(np.float64, na_value=np.nan))
     if _is_text(cells):
         missing = missing | cells.astype(str).str.strip().str.lower().isin(_MISSING).to_numpy()
     return missing

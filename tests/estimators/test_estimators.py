@@ -1,0 +1,198 @@
+"""Estimators with scikit-learn's interface."""
+
+import pickle
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as sklearn_kernels
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.estimators.targets import split_target
+from tests.estimators import messy
+
+FEW_STEPS = {"num_steps": 20, "num_inducing": 20, "num_orthogonal": 10}
+
+
+def smooth(num_rows=120, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(num_rows, 3))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=num_rows)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return SparseGPRegressor(random_state=0).fit(*smooth())
+
+
+def test_an_exact_gp_predicts_as_scikit_learns_own(exact):
+    X, y = smooth()
+    kernel, noise = exact.model_.kernel, float(exact.model_.likelihood.variance.numpy())
+    own = sklearn_kernels.ConstantKernel(float(kernel.variance.numpy())) * sklearn_kernels.Matern(
+        kernel.lengthscales.numpy(), nu=2.5
+    )
+    peer = GaussianProcessRegressor(own, alpha=noise, optimizer=None)
+    mean, scale = X.mean(axis=0), X.std(axis=0)
+    peer.fit((X - mean) / scale, (y - y.mean()) / y.std())
+    new = smooth(30, seed=1)[0]
+    expected, covariance = peer.predict((new - mean) / scale, return_cov=True)
+    found, joint = exact.predict(new, return_cov=True)
+    np.testing.assert_allclose(found, y.mean() + y.std() * expected, rtol=1e-8)
+    noisy = (covariance + noise * np.eye(30)) * y.var()
+    np.testing.assert_allclose(joint, noisy, rtol=1e-6, atol=1e-9)
+    deviations = exact.predict(new, return_std=True)[1]
+    np.testing.assert_allclose(deviations, np.sqrt(np.diag(noisy)), rtol=1e-6)
+
+
+def test_intervals_and_samples_agree_with_the_moments(exact):
+    new = smooth(20, seed=1)[0]
+    mean, deviation = exact.predict(new, return_std=True)
+    ends = exact.predict_interval(new, coverage=0.95)
+    np.testing.assert_allclose(ends[:, 1] - mean, 1.959964 * deviation, rtol=1e-5)
+    np.testing.assert_allclose(mean - ends[:, 0], 1.959964 * deviation, rtol=1e-5)
+    samples = exact.sample_y(new, 4000, random_state=0)
+    joint = exact.predict(new, return_cov=True)[1]
+    np.testing.assert_allclose(samples.mean(axis=1), mean, atol=5 * deviation.max() / 4000**0.5)
+    np.testing.assert_allclose(np.cov(samples), joint, atol=0.1 * joint.max())
+
+
+def test_intervals_of_students_t_hold_their_share():
+    X, y = smooth(150)
+    y = y + 0.3 * np.random.default_rng(2).standard_t(2.5, len(y))
+    model = SparseGPRegressor(likelihood="student_t", method_options=FEW_STEPS, random_state=0).fit(
+        X, y
+    )
+    ends = model.predict_interval(X, coverage=0.8)
+    assert 0.7 < np.mean((ends[:, 0] < y) & (y < ends[:, 1])) < 0.9
+
+
+def test_several_outputs():
+    X, y = smooth(60)
+    Y = np.stack([y, 10.0 - 3.0 * y], axis=1)
+    both = SparseGPRegressor(random_state=0).fit(X, Y)
+    mean, deviation = both.predict(X, return_std=True)
+    np.testing.assert_allclose(mean[:, 1], 10.0 - 3.0 * mean[:, 0], rtol=1e-8)
+    np.testing.assert_allclose(deviation[:, 1], 3.0 * deviation[:, 0], rtol=1e-8)
+    assert both.predict_interval(X).shape == (60, 2, 2)
+    assert both.sample_y(X[:5], 7).shape == (5, 2, 7)
+
+
+def test_counts_are_not_standardized():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (150, 1))
+    y = rng.poisson(np.exp(1.0 + X[:, 0]))
+    model = SparseGPRegressor(
+        likelihood="poisson", method_options=FEW_STEPS | {"num_steps": 100}, random_state=0
+    ).fit(X, y)
+    assert model.model_.standardizer.y_mean is None
+    rate = np.exp(1.0 + X[:, 0])
+    assert np.mean(np.abs(model.predict(X) - rate) / rate) < 0.15
+    ends = model.predict_interval(X, coverage=0.9)
+    assert 0.85 < np.mean((ends[:, 0] <= y) & (y <= ends[:, 1])) < 0.99
+
+
+def test_labels_of_any_kind():
+    X, y = smooth(100)
+    labels = np.where(y > 0, "up", "down")
+    model = SparseGPClassifier(method_options=FEW_STEPS, random_state=0).fit(X, labels)
+    assert list(model.classes_) == ["down", "up"]
+    assert model.score(X, labels) > 0.85
+    P = model.predict_proba(X)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), P, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[P.argmax(axis=1)])
+
+
+def test_a_kernel_of_ones_own_is_copied():
+    X, y = smooth(40)
+    kernel = gpflow.kernels.SquaredExponential() + gpflow.kernels.Linear()
+    model = SparseGPRegressor(kernel=kernel, random_state=0).fit(X, y)
+    assert isinstance(model.model_.kernel, gpflow.kernels.Sum)
+    assert kernel.kernels[0].lengthscales.numpy() == 1.0
+
+
+def test_equal_seeds_give_equal_models():
+    X, y = smooth(60)
+    options = {"method": "solvegp", "method_options": FEW_STEPS}
+    a, b, c = (SparseGPRegressor(random_state=s, **options).fit(X, y) for s in (1, 1, 2))
+    np.testing.assert_array_equal(a.predict(X), b.predict(X))
+    assert not np.array_equal(a.predict(X), c.predict(X))
+
+
+def test_pickled_and_cloned(exact):
+    X = smooth(10, seed=3)[0]
+    again = pickle.loads(pickle.dumps(exact))
+    np.testing.assert_array_equal(again.predict(X), exact.predict(X))
+    assert clone(exact).get_params() == exact.get_params()
+    assert not hasattr(clone(exact), "model_")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "best"}, "method must be auto, exact, or one of solvegp"),
+        ({"likelihood": "normal"}, "likelihood must be gaussian, student_t"),
+        ({"method": "softki", "likelihood": "laplace"}, "method softki is for Gaussian noise"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(ValueError, match=message):
+        SparseGPRegressor(**options).fit(*smooth(30))
+
+
+def test_pipeline_search_and_folds():
+    X, y = smooth(50)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    scaled = make_column_transformer((StandardScaler(), ["a", "b"]), remainder="passthrough")
+    pipeline = make_pipeline(scaled, SparseGPRegressor(random_state=0))
+    scores = cross_val_score(pipeline, frame, y, cv=2, n_jobs=1)
+    assert scores.min() > 0.5
+    grid = {"kernel": [gpflow.kernels.Matern32(lengthscales=[1.0] * 3), None]}
+    search = GridSearchCV(SparseGPRegressor(random_state=0), grid, cv=2).fit(X, y)
+    assert search.best_score_ > 0.5
+
+
+@pytest.mark.nightly
+def test_folds_in_processes_and_calibrated_classes():
+    X, y = smooth(60)
+    scores = cross_val_score(SparseGPRegressor(random_state=0), X, y, cv=2, n_jobs=2)
+    np.testing.assert_array_equal(
+        scores, cross_val_score(SparseGPRegressor(random_state=0), X, y, cv=2)
+    )
+    classes = SparseGPClassifier(method_options=FEW_STEPS, random_state=0)
+    calibrated = CalibratedClassifierCV(classes, cv=2).fit(X, y > 0)
+    assert calibrated.score(X, y > 0) > 0.8
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shop", *(pytest.param(n, marks=pytest.mark.nightly) for n in messy.NAMES if n != "shop")],
+)
+def test_messy_tables(name):
+    inputs, target = split_target(messy.table(name), "y")
+    model = SparseGPRegressor(random_state=0).fit(inputs, target.values)
+    new = messy.table(name, seed=1)
+    inputs, target = split_target(new, "y")
+    mean, deviation = model.predict(inputs, return_std=True)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(deviation).all()
+    if name not in ("outlier", "heavy_tail"):
+        error = np.sqrt(np.mean((mean - target.values) ** 2)) / np.std(target.values)
+        assert error < 0.7
+
+
+@pytest.mark.nightly
+@parametrize_with_checks(
+    [SparseGPRegressor(), SparseGPClassifier(method_options={"num_steps": 60})]
+)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
