@@ -10,24 +10,22 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.models import GPModel, InternalDataTrainingLossMixin
+from gpflow.models import GPModel
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
-from gpflow_sparse import initialization, training
+from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.estimators.outputs import make_likelihood
-from gpflow_sparse.models import SoftKI
 from gpflow_sparse.runs.build import make_kernel, make_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
-from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, SAMPLED_METHODS
-from gpflow_sparse.runs.training import optimizer_of
+from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS
+from gpflow_sparse.runs.training import fit_model
 
 Rows = tuple[np.ndarray, np.ndarray]
 
 EXACT = "exact"
 """Method: an exact GP, GPflow's GPR, for Gaussian noise."""
-_ROUNDS_METHODS = ("grief", "basis_gpr")
 # Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
 _FEW_ROWS = 1000
 # Rows of the largest exact GP: its covariance takes 8 N^2 bytes, an iteration N^3 operations.
@@ -171,15 +169,13 @@ class Candidate:
         if self.method == EXACT:  # its hyperparameters have been fitted as the start
             return
         begin = time.perf_counter()
-        if self.method in _ROUNDS_METHODS:
-            # ten iterations of L-BFGS in a round
-            history = training.fit_in_rounds(
-                self.model, num_rounds=-(-num_steps // 10), progress=False
-            )
-        else:
-            history = self._fit(num_steps, until)
-        if isinstance(self.model, SoftKI):
-            self.model.fit_posterior(self.rows)
+        history = fit_model(
+            self.model,
+            dataclasses.replace(self.config, num_steps=num_steps),
+            self.rows,
+            callbacks=[lambda state: time.perf_counter() > until],
+            progress=False,
+        )
         self.num_steps += history.num_steps
         self.seconds += time.perf_counter() - begin
         if history.num_steps > 1:
@@ -199,24 +195,6 @@ class Candidate:
         """Scores on held-out rows."""
         scores = _scores(CachedModel(self.model), rows, self.task.num_classes)
         return Attempt(self.method, *scores, self.num_steps, self.seconds)
-
-    def _fit(self, num_steps: int, until: float) -> training.History:
-        config = dataclasses.replace(self.config, num_steps=num_steps)
-        holds_data = isinstance(self.model, InternalDataTrainingLossMixin)
-        natural = config.natural_gradients
-        if holds_data or self.method in ("softki", "swsgp", *SAMPLED_METHODS):
-            natural = False
-        return training.fit(
-            self.model,
-            None if holds_data else self.rows,
-            optimizer=optimizer_of(config),
-            num_steps=num_steps,
-            batch_size=None if holds_data else min(config.batch_size, len(self.rows[0])),
-            natural_gradients=natural,
-            callbacks=[lambda state: time.perf_counter() > until],
-            seed=self.task.seed,
-            progress=False,
-        )
 
 
 def _known(method: str, task: Task) -> str:

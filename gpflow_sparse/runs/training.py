@@ -23,6 +23,7 @@ from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import save_as
 from gpflow_sparse.runs import outputs
 from gpflow_sparse.runs.build import (
+    Pair,
     build_model,
     checksum,
     original_units,
@@ -104,14 +105,16 @@ def train(
     model = build_model(config, dataset)
     seconds = time.perf_counter() - start
     click.echo(f"{_title(config)}: started in {seconds:.1f} s", err=True)
-    if config.method in ("grief", "basis_gpr"):
-        history = training.fit_in_rounds(model, num_rounds=-(-config.num_steps // 10))
-        if config.inference == "type1":
-            model = with_weights(config, model)
-    else:
-        history = _fit(model, config, dataset, folder / CHECKPOINTS / config.method, resume)
-    if isinstance(model, SoftKI):
-        model.fit_posterior(dataset.train)
+    history = fit_model(
+        model,
+        config,
+        dataset.train,
+        checkpoint_dir=folder / CHECKPOINTS / config.method,
+        resume=resume,
+        deterministic=True,
+    )
+    if config.inference == "type1":
+        model = with_weights(config, model)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
     test, classes = original_units(dataset, dataset.test), dataset.num_classes
@@ -122,28 +125,34 @@ def train(
     return Trained(_title(config), model, *scores, float(np.mean(tail)), seconds)
 
 
-def _fit(
-    model: gpflow.models.GPModel,
-    config: RunConfig,
-    dataset: Dataset,
-    checkpoints: Path,
-    resume: bool,
+def fit_model(
+    model: gpflow.models.GPModel, config: RunConfig, rows: Pair, **options: Any
 ) -> training.History:
-    """Train by steps of an optimizer."""
+    """
+    Train a model as its method is trained: by steps, or for grief and basis_gpr by L-BFGS.
+
+    :param rows: standardized training rows ``(X, Y)``.
+    :param options: further arguments of ``training.fit``.
+    """
+    if config.method in ("grief", "basis_gpr"):
+        return training.fit_in_rounds(
+            model, num_rounds=-(-config.num_steps // 10), progress=options.get("progress", True)
+        )
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
     no_natural = holds_data or config.method in ("softki", "swsgp", *SAMPLED_METHODS)
-    return training.fit(
+    history = training.fit(
         model,
-        None if holds_data else dataset.train,
-        optimizer=optimizer_of(config),
+        None if holds_data else rows,
+        optimizer=_optimizer(config),
         num_steps=config.num_steps,
-        batch_size=None if holds_data else min(config.batch_size, len(dataset.train[0])),
+        batch_size=None if holds_data else min(config.batch_size, len(rows[0])),
         natural_gradients=False if no_natural else config.natural_gradients,
-        checkpoint_dir=checkpoints,
-        resume=resume,
         seed=config.seed,
-        deterministic=True,
+        **options,
     )
+    if isinstance(model, SoftKI):
+        model.fit_posterior(rows)
+    return history
 
 
 def _optimizer(config: RunConfig) -> Any:
