@@ -15,6 +15,7 @@ _LAZY = {
     "data": "gpflow_sparse.data",
     "diagnosis": "gpflow_sparse.diagnosis",
     "diagnostics": "gpflow_sparse.diagnosis",
+    "estimators": "gpflow_sparse.estimators",
     "export": "gpflow_sparse.persistence",
     "inducing_variables": "gpflow_sparse.inducing_variables",
     "initialization": "gpflow_sparse.initialization",

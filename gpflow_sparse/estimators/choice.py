@@ -36,6 +36,7 @@ _ROUNDS = ((100, 0.2), (200, 0.2))
 # Steps whose time is measured before the number of steps within a budget is known.
 _MEASURED = 10
 _MIN_NOISE, _START_NOISE = 0.01, 0.1
+_BASELINES = ("constant", "linear")
 
 
 class Attempt(NamedTuple):
@@ -131,8 +132,7 @@ def choose(
     if len(names) > 1:
         winner, attempts = _halve(task, names, begin, seconds, report)
         names, start = [winner.method], winner.model
-        best = min(attempts, key=lambda attempt: attempt.nlpd)
-        reason = f"{best.method} has the lowest NLPD on held-out rows, {best.nlpd:.3f}."
+        reason = _reason(winner.method, attempts)
     final = Candidate(task, names[0], task.dataset.train, start)
     if seconds is None:
         final.train(final.config.num_steps)
@@ -141,6 +141,18 @@ def choose(
     final.model.standardizer = task.dataset.standardizer
     report(f"{names[0]}: {final.num_steps} steps on all rows; {reason}")
     return Choice(final.model, names[0], tuple(attempts), reason)
+
+
+def _reason(method: str, attempts: list[Attempt]) -> str:
+    """Why a candidate was chosen, and what predicts better although it is no candidate."""
+    scores = {attempt.method: attempt.nlpd for attempt in attempts}
+    reason = (
+        f"{method} has the lowest NLPD on held-out rows of the candidates, {scores[method]:.3f}"
+    )
+    better = [name for name in _BASELINES if scores[name] < scores[method]]
+    if better:
+        reason += f"; the baseline {better[0]} has {scores[better[0]]:.3f}, which is lower"
+    return f"{reason}."
 
 
 class Candidate:
@@ -311,7 +323,7 @@ def _baselines(rows: Rows, held_out: Rows, num_classes: int | None) -> list[Atte
         linear = LogisticRegression(max_iter=200).fit(X, labels)
         P = np.full((len(new), num_classes), 1e-12)
         P[:, linear.classes_] = linear.predict_proba(X_new)
-        found = [("constant", np.tile(shares, (len(new), 1))), ("linear", P)]
+        found = zip(_BASELINES, (np.tile(shares, (len(new), 1)), P), strict=True)
         return [
             Attempt(
                 name,
@@ -336,5 +348,5 @@ def _baselines(rows: Rows, held_out: Rows, num_classes: int | None) -> list[Atte
             0,
             time.perf_counter() - begin,
         )
-        for name, moments in (("constant", constant), ("linear", linear_moments))
+        for name, moments in zip(_BASELINES, (constant, linear_moments), strict=True)
     ]

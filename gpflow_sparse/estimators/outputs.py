@@ -82,7 +82,7 @@ def quantiles(
     :param variance: marginal variances of f [N, P].
     """
     if isinstance(likelihood, gpflow_likelihoods.Gaussian):
-        scale = np.sqrt(variance + likelihood.variance.numpy())
+        scale = np.sqrt(variance + _noise_variance(likelihood))
         return [mean + scale * stats.norm.ppf(level) for level in levels]
     rng = np.random.RandomState(0)
     # in blocks of rows, so that the draws of one block fit into memory
@@ -104,7 +104,7 @@ def sample_outputs(
     :raises ValueError: for a likelihood whose observations cannot be drawn here.
     """
     if isinstance(likelihood, gpflow_likelihoods.Gaussian):
-        return F + np.sqrt(likelihood.variance.numpy()) * rng.standard_normal(F.shape)
+        return F + np.sqrt(_noise_variance(likelihood)) * rng.standard_normal(F.shape)
     if isinstance(likelihood, gpflow_likelihoods.StudentT):
         freedom = np.asarray(likelihood.df)
         return F + likelihood.scale.numpy() * rng.standard_t(freedom, F.shape)
@@ -120,3 +120,12 @@ def sample_outputs(
         f"observations of {type(likelihood).__name__} cannot be drawn; draw f from "
         "model_.predict_f_samples instead."
     )
+
+
+def _noise_variance(likelihood: gpflow_likelihoods.Gaussian) -> np.ndarray:
+    if not isinstance(likelihood.variance, gpflow.Parameter):
+        raise ValueError(
+            "likelihood must have one noise variance for intervals and samples; call "
+            "model_.predict_y for noise that depends on the inputs."
+        )
+    return np.asarray(likelihood.variance)

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor, choice
 from gpflow_sparse.estimators.targets import split_target
 from tests.estimators import messy
 
@@ -122,7 +122,7 @@ def test_a_kernel_of_ones_own_is_copied():
 
 def test_equal_seeds_give_equal_models():
     X, y = smooth(60)
-    options = {"method": "solvegp", "method_options": FEW_STEPS}
+    options = {"method": "solvegp", "method_options": FEW_STEPS | {"num_steps": 3}}
     a, b, c = (SparseGPRegressor(random_state=s, **options).fit(X, y) for s in (1, 1, 2))
     np.testing.assert_array_equal(a.predict(X), b.predict(X))
     assert not np.array_equal(a.predict(X), c.predict(X))
@@ -188,6 +188,23 @@ def test_messy_tables(name):
     if name not in ("outlier", "heavy_tail"):
         error = np.sqrt(np.mean((mean - target.values) ** 2)) / np.std(target.values)
         assert error < 0.7
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("budget", [None, 20.0])
+def test_the_best_candidate_on_held_out_rows_is_trained_on_all(monkeypatch, budget):
+    monkeypatch.setattr(choice, "_ROUNDS", ((5, 0.2), (10, 0.2)))
+    X, y = smooth(1100)
+    options = {"num_inducing": 30, "num_orthogonal": 10, "num_basis": 50, "num_steps": 30}
+    model = SparseGPRegressor(method_options=options, time_budget=budget, random_state=0)
+    model.fit(X, y)
+    scores = {attempt.method: attempt.nlpd for attempt in model.attempts_}
+    assert set(scores) == {"constant", "linear", "solvegp", "softki", "swsgp", "grief"}
+    assert model.method_ not in ("constant", "linear")
+    assert scores[model.method_] < scores["linear"] < scores["constant"]
+    assert model.method_ in model.reason_
+    assert len(model.model_.data[0] if model.method_ == "grief" else X) == 1100
+    assert model.score(X, y) > 0.5
 
 
 @pytest.mark.nightly
