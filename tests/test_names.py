@@ -30,6 +30,7 @@ def test_the_modules_of_the_package_are_these():
         "bases",
         "data",
         "diagnosis",
+        "estimators",
         "inducing_variables",
         "initialization",
         "kernels",

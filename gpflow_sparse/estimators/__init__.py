@@ -1,6 +1,9 @@
 """Estimators with scikit-learn's interface, and tables as people have them."""
 
+from gpflow_sparse import _names
 from gpflow_sparse.estimators.columns import Column, TableEncoder
 from gpflow_sparse.estimators.estimators import SparseGPClassifier, SparseGPRegressor
 
 __all__ = ["Column", "SparseGPClassifier", "SparseGPRegressor", "TableEncoder"]
+
+_names.offer(__name__, __all__)

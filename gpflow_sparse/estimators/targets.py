@@ -77,7 +77,8 @@ def _is_number(cells: pd.Series) -> bool:
 def _labels(cells: pd.Series) -> np.ndarray:
     """Labels as texts: integers without decimals, whatever type the column has."""
     values = numbers(cells)
-    if np.isfinite(values).all() and np.all(values == np.round(values)):
+    whole = np.isfinite(values).all() and np.all(values == np.round(values))
+    if whole and not pd.api.types.is_bool_dtype(cells):
         return values.astype(np.int64).astype(str)
     return cells.astype(str).str.strip().to_numpy(dtype=str)
 

@@ -65,6 +65,7 @@ def test_intervals_and_samples_agree_with_the_moments(exact):
     np.testing.assert_allclose(np.cov(samples), joint, atol=0.1 * joint.max())
 
 
+@pytest.mark.nightly
 def test_intervals_of_students_t_hold_their_share():
     X, y = smooth(150)
     y = y + 0.3 * np.random.default_rng(2).standard_t(2.5, len(y))

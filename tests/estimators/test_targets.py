@@ -22,9 +22,9 @@ def test_the_last_column_is_the_default_and_is_said():
 
 
 def test_rows_without_a_target_are_left_out():
-    inputs, target = split([1.0, None, 4.0, np.inf], name="y")
+    inputs, target = split([1.5, None, 4.0, np.inf], name="y")
     np.testing.assert_array_equal(inputs["a"], [0, 2])
-    np.testing.assert_array_equal(target.values, [1.0, 4.0])
+    np.testing.assert_array_equal(target.values, [1.5, 4.0])
     assert target.notes == ("2 rows without 'y' are not used.",)
 
 
