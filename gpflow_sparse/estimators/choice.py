@@ -116,7 +116,7 @@ def choose(
     on all rows, from the hyperparameters it has learned.
 
     :param method: "auto", "exact", or a method of ``gpflow-sparse methods``.
-    :param seconds: wall time for all of it; None for numbers of steps.
+    :param seconds: time after which no training step begins; None for numbers of steps.
     :param start: a trained model of the same method, whose parameters are the start.
     :param report: called with a line of progress.
     :raises ValueError: for an unknown method, or one that does not fit the table.

@@ -10,7 +10,7 @@ import pandas as pd
 import tensorflow as tf
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import LabelEncoder
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -141,8 +141,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         lengthscale for each column. It is copied, and its values are the start.
     :param likelihood: "gaussian" (default), "student_t", "laplace", "poisson", or a GPflow
         likelihood. Outputs of likelihoods of counts and positive values are not standardized.
-    :param time_budget: seconds for ``fit``, kept within a fifth, once the first step is compiled.
-        None for a number of steps, which makes equal calls give equal results.
+    :param time_budget: seconds after which no further training step begins. Building and compiling
+        the candidates and scoring them takes time beyond it. None for a number of steps, which
+        makes equal calls give equal results.
     :param method_options: options of the method by name, as ``gpflow-sparse fit --help`` has them,
         such as ``{"num_inducing": 512}``.
     :param random_state: an integer makes ``fit`` reproducible.
@@ -168,12 +169,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         :raises ValueError: for wrong shapes, an unknown method, or a likelihood that does not fit.
         """
         frame = self._checked(X, ensure_min_samples=2)
-        y = validate_data(
-            self, y=y, y_numeric=True, multi_output=True, X="no_validation", reset=False
-        )
-        y = np.asarray(y, np.float64)
-        if len(y) != len(frame):
-            raise ValueError(f"X and y must have equally many rows, got {len(frame)} and {len(y)}.")
+        _require_target(frame, y, self)
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
         return self._fit(frame, y[:, None] if y.ndim == 1 else y, None)
 
@@ -266,18 +263,10 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         :raises ValueError: for wrong shapes, a single class, an unknown method, or a likelihood
             that does not fit.
         """
-        if y is None:
-            raise ValueError(
-                "y must hold the labels: SparseGPClassifier requires y to be passed, but the "
-                "target y is None."
-            )
         frame = self._checked(X, ensure_min_samples=2)
+        _require_target(frame, y, self)
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
-        if len(labels) != len(frame):
-            raise ValueError(
-                f"X and y must have equally many rows, got {len(frame)} and {len(labels)}."
-            )
         self._labels = LabelEncoder().fit(labels)
         self.classes_ = self._labels.classes_
         if len(self.classes_) < 2:
@@ -300,6 +289,15 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
+
+
+def _require_target(X: Any, y: Any, estimator: SparseGPEstimator) -> None:
+    """:raises ValueError: without ``y``, or with another number of rows than X has."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    check_consistent_length(X, y)
 
 
 def _require_joint(rows: np.ndarray) -> None:
