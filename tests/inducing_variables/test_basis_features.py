@@ -379,3 +379,15 @@ def test_gpflows_wrapper_for_several_outputs_is_right():
     )
     plain = svgp(basis, q=(q_mu, q_sqrt), P=2)
     np.testing.assert_allclose(wrapped.elbo(rows), plain.elbo(rows), rtol=1e-5)
+
+
+def test_a_cache_of_a_fixed_mean_holds_the_basis_and_no_factor():
+    basis, (q_mu, _), X = grid_basis(), random_q(), inputs(6, seed=3)
+    posterior = BasisPosterior(Basis(basis), BasisFeatures(basis), q_mu, precompute_cache="tensor")
+    A = basis.features(X).numpy()
+    for predict in (posterior.predict_f, posterior.fused_predict_f):
+        mean, var = predict(X)
+        np.testing.assert_allclose(mean, A.T @ q_mu, atol=1e-12)
+        np.testing.assert_allclose(var, np.zeros((6, 1)), atol=1e-12)
+    _, _, kl = posterior.marginals_and_kl(tf.constant(X))
+    np.testing.assert_allclose(kl, posterior.prior_kl(), rtol=1e-12)
