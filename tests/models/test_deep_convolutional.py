@@ -208,6 +208,7 @@ def signals(model, data, watched):
     return [float(tf.reduce_max(tf.abs(g))) for g in tape.gradient(expectations, watched)]
 
 
+@pytest.mark.nightly
 def test_three_layers_learn_without_pretraining(rng):
     """A contrast of two places of the image, which no sum over patches alone can tell."""
     X = images(rng, 60)

@@ -108,6 +108,7 @@ def trained():
     return X, Y, model
 
 
+@pytest.mark.nightly
 def test_few_vectors_of_a_noisy_sinc_are_relevant(trained):
     X, _, model = trained
     vectors = model.relevance_vectors()

@@ -65,6 +65,7 @@ def test_natural_gradients_move_the_last_layer_only_and_raise_the_bound():
     assert (np.diff(history.elbo) > 0.0).all()
 
 
+@pytest.mark.nightly
 def test_frozen_draws_are_maximized_by_lbfgs():
     model, data = deep(seed=0), images()
     start = float(model.elbo(data))

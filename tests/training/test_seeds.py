@@ -78,6 +78,7 @@ def test_equal_seeds_give_equal_models_whatever_else_is_drawn(name):
     assert trained(MODELS[name], seed=1) != first
 
 
+@pytest.mark.nightly
 def test_two_runs_in_two_threads_are_equal_to_each_alone():
     alone = {seed: trained(qsgp, seed, deterministic=True) for seed in (0, 1)}
     together, models = {}, {seed: qsgp() for seed in (0, 1)}  # TFP's caches: one thread builds
