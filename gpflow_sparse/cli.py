@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gpflow_sparse._version import __version__
 from gpflow_sparse.bench.commands import bench
 from gpflow_sparse.persistence import read_header
-from gpflow_sparse.runs.config import MODEL, OPTIONS, RunConfig
+from gpflow_sparse.runs.config import AUTO, MODEL, OPTIONS, RunConfig
 from gpflow_sparse.runs.memory import memory_estimate
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 from gpflow_sparse.runs.options import command_options
@@ -57,10 +57,11 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")
 @_device
 def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fields: Any) -> None:
-    """Train a model, score it on test rows beside GPflow's SVGP, and keep the results.
+    """Choose a method, train its model, score it on test rows, and keep the results.
 
-    Without options: SOLVE-GP on a simulated robot arm. Ctrl-C keeps the steps done; the same
-    command with --resume continues.
+    Tables may hold text, dates and missing cells. With --method nothing is chosen, and GPflow's
+    SVGP is trained beside the model. Ctrl-C keeps the best model so far; the same command with
+    --resume continues.
     """
     with clear_errors(), session(fields["float32"], device):
         chosen = {name: value for name, value in fields.items() if _is_chosen(name)}
@@ -70,7 +71,7 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         from gpflow_sparse.runs import build, outputs, plots, training
 
         dataset = build.load_data(config)
-        if not {"num_inducing", "num_orthogonal"} & set(chosen):
+        if config.method != AUTO and not {"num_inducing", "num_orthogonal"} & set(chosen):
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
@@ -107,8 +108,7 @@ def predict(
             outputs.require_table(output, path, Path(data))
         model = stored.open_model(path)
         X, _ = stored.read_table_of(model, data)
-        names, values = stored.predict_table(model, X, chunk_size)
-        write_csv(output, names, values)
+        write_csv(output, stored.predict_table(model, X, chunk_size))
         if output is not None:
             click.echo(f"{len(X)} predictions in {output}", err=True)
 
@@ -200,12 +200,17 @@ def _announce(config: RunConfig, dataset: Any) -> None:
     """Print the size of the data and an estimate of the memory before training."""
     num_data, input_dim = dataset.train[0].shape
     latents = dataset.num_classes if (dataset.num_classes or 0) > 2 else 1
-    need = memory_estimate(config, num_data, input_dim, latents)
+    memory = ""
+    if config.method != AUTO:
+        need = memory_estimate(config, num_data, input_dim, latents)
+        memory = f"; about {need / 2**20:.0f} MB beyond TensorFlow"
     click.echo(
         f"{dataset.name}: {num_data} training and {len(dataset.test[0])} test rows, "
-        f"{input_dim} inputs; about {need / 2**20:.0f} MB beyond TensorFlow",
+        f"{input_dim} inputs{memory}",
         err=True,
     )
+    for note in dataset.table.notes if dataset.table else ():
+        click.echo(f"  {note}", err=True)
 
 
 if __name__ == "__main__":

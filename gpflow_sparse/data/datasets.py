@@ -18,6 +18,7 @@ from gpflow_sparse.data.robot_arm import robot_arm
 
 if TYPE_CHECKING:
     from gpflow_sparse.data.standardize import Standardizer
+    from gpflow_sparse.data.table_format import TableFormat
 
 ROOT_VARIABLE = "GPFLOW_SPARSE_DATA"
 """The environment variable that names the folder of local files."""
@@ -51,6 +52,7 @@ class Dataset:
     :param num_classes: None for regression; for classification Y holds integers below it.
     :param standardizer: the standardization of the arrays; None for arrays in the file's units.
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
+    :param table: the table that the arrays are encoded from; None for files of numbers.
     """
 
     name: str
@@ -61,12 +63,14 @@ class Dataset:
     num_classes: int | None
     standardizer: "Standardizer | None" = None
     image_shape: images.ImageShape | None = None
+    table: "TableFormat | None" = None
 
-    def standardized(self, *, per_channel: bool = False) -> "Dataset":
+    def standardized(self, *, per_channel: bool = False, outputs: bool = True) -> "Dataset":
         """Standardize with the means and standard deviations of the training rows.
 
         :param per_channel: all pixels of a channel share a mean and a scale, which keeps patches
             comparable; by default each column has its own.
+        :param outputs: whether the outputs of a regression are standardized too.
         :return: a copy with standardized inputs and, for regression, outputs; its `standardizer`
             brings predictions back to original units.
         :raises ValueError: if this copy is standardized already, or channels are asked for and
@@ -80,8 +84,8 @@ class Dataset:
             raise ValueError(f"per_channel needs image_shape, which is not known for {self.name!r}")
         X, Y = self.train
         channels = self.image_shape[2] if per_channel and self.image_shape else None
-        labels = Y if self.num_classes is None else None
-        scaler = Standardizer.fit(X, labels, num_channels=channels)
+        scaled = Y if outputs and self.num_classes is None else None
+        scaler = Standardizer.fit(X, scaled, num_channels=channels)
         return dataclasses.replace(
             self,
             train=scaler.transform(*self.train),

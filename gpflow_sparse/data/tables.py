@@ -1,7 +1,8 @@
-"""Tables of numbers in CSV, NumPy and Parquet files, read by pandas.
+"""Tables in CSV, NumPy, Parquet and Feather files, read by pandas.
 
-A file is read into a data frame of unconverted cells, whose index holds row numbers; the
-frame is converted to a matrix of finite numbers, or refused in one error that lists other cells.
+:func:`read_frame` returns the cells as the file has them, in a data frame whose index holds row
+numbers; :func:`read_table` converts them to a matrix of finite numbers, or refuses them in one
+error that lists all other cells.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
+_ARROW_SUFFIXES = (".parquet", ".feather")
 _MOST_LISTED = 5
 _MISSING = frozenset({"", "na", "nan", "null", "?"})
 _REMEDIES = {
@@ -56,14 +58,9 @@ def read_table(
     target: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Table:
-    """Read a table of numbers.
+    """Read a table of numbers, from the files that :func:`read_frame` reads.
 
-    Text files (.csv, .tsv, .txt, .csv.gz; UTF-8) have columns separated by commas, semicolons, or
-    tabs - in .txt also by spaces - and a header row if a cell of the first row is text; without
-    one the columns are called c0, c1, and so on. A .npz file holds x [N,D] and y [N,1] (or X and
-    Y); its target is y, if it is there, whatever `target` says. A .parquet file needs pyarrow.
-
-    :param path: the file.
+    :param path: the file; the target of a .npz file is y, if it is there, whatever `target` says.
     :param target: the column to predict; without a header also its number, counted from 0, as
         text. None puts every column into X.
     :param columns: the only columns that are checked, target included; cells of others may hold
@@ -75,21 +72,40 @@ def read_table(
         included - or for an unknown target.
     """
     path = Path(path)
+    frame = read_frame(path)
+    if path.name.lower().endswith(".npz"):
+        target = next((name for name in frame.columns if name in ("y", "Y")), None)
+        columns = None
+    values = _finite_numbers(path, frame, columns)
+    return _split_target(path, values, list(frame.columns), target)
+
+
+def read_frame(path: str | os.PathLike[str]) -> "pd.DataFrame":
+    """Read the cells of a table as the file has them: numbers, texts, dates, and missing cells.
+
+    Text files (.csv, .tsv, .txt, .csv.gz; UTF-8) have columns separated by commas, semicolons, or
+    tabs - in .txt also by spaces - and a header row if a cell of the first row is text; without
+    one the columns are called c0, c1, and so on. Unless all cells are numbers, all are texts. A
+    .npz file holds x [N,D] and y [N,1] (or X and Y). Files .parquet and .feather need pyarrow.
+
+    :param path: the file.
+    :return: the cells, columns in the order of the file.
+    :raises FileNotFoundError: if there is no such file.
+    :raises ValueError: for an unknown suffix, or a file that is not a complete table with distinct
+        column names.
+    """
+    path = Path(path)
     if not os.path.isfile(path):  # False, not an error, for a circle of links or a long name
         raise FileNotFoundError(f"path must be a file, found none at {path}")
     name = path.name.lower()
     if name.endswith(".npz"):
-        frame = _read_arrays(path)
-        target = next((name for name in frame.columns if name in ("y", "Y")), None)
-        columns = None
-    elif name.endswith(".parquet"):
-        frame = _read_parquet(path)
-    elif name.endswith(_TEXT_SUFFIXES):
-        frame = _read_text(path)
-    else:
-        expected = ", ".join((*_TEXT_SUFFIXES, ".npz", ".parquet"))
-        raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
-    return _split_target(path, _finite_numbers(path, frame, columns), list(frame.columns), target)
+        return _read_arrays(path)
+    if name.endswith(_ARROW_SUFFIXES):
+        return _read_arrow(path)
+    if name.endswith(_TEXT_SUFFIXES):
+        return _read_text(path)
+    expected = ", ".join((*_TEXT_SUFFIXES, ".npz", *_ARROW_SUFFIXES))
+    raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
 
 
 def _read_arrays(path: Path) -> "pd.DataFrame":
@@ -114,27 +130,33 @@ def _read_arrays(path: Path) -> "pd.DataFrame":
     return pd.DataFrame(values, columns=names, index=range(1, len(X) + 1))
 
 
-def _read_parquet(path: Path) -> "pd.DataFrame":
+def _read_arrow(path: Path) -> "pd.DataFrame":
+    """A file in the Parquet or the Feather format."""
     try:
         import pyarrow as pa
-        from pyarrow import parquet
+        from pyarrow import ipc, parquet
     except ImportError as error:
         raise ValueError(
-            f"{path}: reading .parquet needs pyarrow ({error}); "
+            f"{path}: reading {path.suffix} needs pyarrow ({error}); "
             'pip install "gpflow_sparse[parquet]"'
         ) from error
     import pandas as pd
 
     try:
         # runs of equal values are stored once, so that a small file may hold any number of rows
-        file = parquet.ParquetFile(path)
-        names = list(file.schema_arrow.names)
-        _require_distinct(path, names)
-        size = 8 * file.metadata.num_rows * len(names)
+        if path.name.lower().endswith(".parquet"):
+            file = parquet.ParquetFile(path)
+            names, num_rows, read = file.schema_arrow.names, file.metadata.num_rows, file.read
+        else:
+            file = ipc.open_file(path)
+            names, read = file.schema.names, file.read_all
+            num_rows = sum(file.get_batch(i).num_rows for i in range(file.num_record_batches))
+        _require_distinct(path, list(names))
+        size = 8 * num_rows * len(names)
         limits.require_plausible_growth(path, size, "make it a .csv file")
-        frame = file.read().to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+        frame = read().to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a readable .parquet file: {error}") from error
+        raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from error
     if 0 in frame.shape:
         raise ValueError(f"{path}: no data; a table needs at least one row and one column")
     return frame.set_index(pd.RangeIndex(1, len(frame) + 1))
@@ -288,16 +310,26 @@ def _require_distinct(path: Path, names: Sequence[str]) -> None:
 def _split_target(path: Path, values: np.ndarray, names: list[str], target: str | None) -> Table:
     if target is None:
         return Table(values, None, tuple(names), None)
-    if target.isdecimal() and names == [f"c{i}" for i in range(len(names))]:
-        target = f"c{int(target)}"
-    if target not in names:
-        close = difflib.get_close_matches(target, names, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise ValueError(
-            f"target must be a column of {path}, got {target!r}{hint} Columns: {listed(names)}"
-        )
+    target = column_named(target, names, str(path))
     if len(names) == 1:
         raise ValueError(f"{path}: no input columns are left beside the target {target!r}")
     index = names.index(target)
     features = tuple(name for name in names if name != target)
     return Table(np.delete(values, index, axis=1), values[:, [index]], features, target)
+
+
+def column_named(target: str, names: Sequence[str], source: str) -> str:
+    """The column that `target` means: a name or, in a table without a header, also a number.
+
+    :param source: the table, in errors.
+    :raises ValueError: if there is no such column.
+    """
+    if target.isdecimal() and list(names) == [f"c{i}" for i in range(len(names))]:
+        target = f"c{int(target)}"
+    if target not in names:
+        close = difflib.get_close_matches(target, names, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise ValueError(
+            f"target must be a column of {source}, got {target!r}{hint} Columns: {listed(names)}"
+        )
+    return target

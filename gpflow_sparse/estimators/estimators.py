@@ -1,6 +1,8 @@
 """Estimators with scikit-learn's interface."""
 
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gpflow_sparse.data import Dataset, Standardizer
-from gpflow_sparse.estimators.choice import Task, choose
-from gpflow_sparse.estimators.columns import TableEncoder, as_frame
-from gpflow_sparse.estimators.outputs import is_standardized, quantiles, sample_outputs
+from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
+from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.persistence import load, save
-from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
+from gpflow_sparse.runs.choice import Task, choose, train
+from gpflow_sparse.runs.evaluation import CachedModel, central_interval, class_probabilities
+from gpflow_sparse.runs.observations import is_standardized, sample_outputs
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
 _CHUNK = 4096
@@ -54,8 +57,15 @@ class SparseGPEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _fit(self, X: Any, Y: np.ndarray, num_classes: int | None) -> Any:
-        """Encode the inputs, choose and train a model of the standardized rows."""
+    def _fit(self, X: Any, Y: np.ndarray, labels: Sequence[str] = ()) -> Any:
+        """
+        Encode the inputs, choose and train a model of the standardized rows.
+
+        :param Y: outputs [N, P], or positions among the labels [N, 1].
+        :param labels: names of the classes; none for regression.
+        """
+        num_classes = len(labels) or None
+        target = Column("y", "category" if labels else "number", levels=tuple(labels))
         self.encoder_ = TableEncoder().fit(X)
         inputs = self.encoder_.transform(X)
         standard = num_classes is None and is_standardized(self.likelihood)
@@ -69,19 +79,20 @@ class SparseGPEstimator(BaseEstimator):
             target_name="y",
             num_classes=num_classes,
             standardizer=standardizer,
+            table=TableFormat(self.encoder_.columns_, target),
         )
-        before = getattr(self, "model_", None) if self.warm_start else None
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        task = Task(dataset, self.kernel, self.likelihood, self.method_options or {}, seed)
-        found = choose(
-            task,
-            self.method,
-            seconds=self.time_budget,
-            start=before,
-            report=print if self.verbose else None,
-        )
-        self.model_, self.method_ = found.model, found.method
-        self.attempts_, self.reason_ = found.attempts, found.reason
+        options = {"seed": seed} | (self.method_options or {})
+        task = Task(dataset, self.kernel, self.likelihood, options)
+        seconds, report = self.time_budget, print if self.verbose else lambda line: None
+        begin = time.perf_counter()
+        choice = choose(task, self.method, seconds=seconds, report=report)
+        if self.warm_start and choice.start is None:
+            choice = choice._replace(start=getattr(self, "model_", None))
+        left = None if seconds is None else seconds - (time.perf_counter() - begin)
+        self.model_ = train(task, choice, seconds=left, report=report)
+        self.method_ = choice.config.method
+        self.attempts_, self.reason_ = choice.attempts, choice.reason
         self._posterior = CachedModel(self.model_)
         return self
 
@@ -92,12 +103,14 @@ class SparseGPEstimator(BaseEstimator):
         X = validate_data(self, X, **options)
         return X if frame else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
 
+    def _encoded(self, X: Any) -> np.ndarray:
+        """Rows to predict as numbers in original units [N, D]."""
+        check_is_fitted(self, "model_")
+        return self.encoder_.transform(self._checked(X, reset=False))
+
     def _standardized(self, X: Any) -> np.ndarray:
         """Rows to predict as the model takes them [N, D]."""
-        check_is_fitted(self, "model_")
-        return self.model_.standardizer.transform_inputs(
-            self.encoder_.transform(self._checked(X, reset=False))
-        )
+        return self.model_.standardizer.transform_inputs(self._encoded(X))
 
     def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Marginal means and variances of f or of y, [N, P], as the model has them."""
@@ -172,7 +185,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         _require_target(frame, y, self)
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
-        return self._fit(frame, y[:, None] if y.ndim == 1 else y, None)
+        return self._fit(frame, y[:, None] if y.ndim == 1 else y)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """
@@ -205,11 +218,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         if not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}.")
-        rows = self._standardized(X)
-        levels = (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
-        ends = quantiles(self.model_.likelihood, *self._moments(rows, "predict_f"), levels)
-        inverse = self.model_.standardizer.inverse_outputs
-        return np.stack([self._shaped(inverse(end)) for end in ends], axis=1)
+        inputs = self._encoded(X)
+        ends = central_interval(self._posterior, self.model_.standardizer, inputs, coverage, _CHUNK)
+        return np.stack([self._shaped(end) for end in ends], axis=1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """
@@ -274,7 +285,7 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 f"y must hold two classes or more, got one class: {self.classes_[0]!r}."
             )
         Y = self._labels.transform(labels)[:, None].astype(np.float64)
-        return self._fit(frame, Y, len(self.classes_))
+        return self._fit(frame, Y, [str(label) for label in self.classes_])
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of every row [N]."""

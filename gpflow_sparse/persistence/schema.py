@@ -51,7 +51,8 @@ def parse_json(text: str, schema: Any, source: str, remedy: str) -> Any:
     :param schema: a dict from field to type, all fields required and others allowed; or a
         dataclass, no field required and others refused. A type is ``bool``, ``int``,
         ``float``, ``str``, ``dict``, ``list``, :class:`Between`, a union such as ``int | None``,
-        ``list[str]``, ``[type]`` for a list with at least one entry, or a nested schema.
+        ``list[str]``, ``tuple[str, ...]``, ``[type]`` for a list with at least one entry, or a
+        nested schema.
     :param source: origin of the text, for errors.
     :param remedy: advice on a damaged record, for errors.
     :raises ValueError: in one sentence, naming ``source`` and the field.
@@ -96,8 +97,8 @@ def _mismatch(value: Any, kind: Any, field: str) -> tuple[str, str, Any] | None:
         if missing is not None:
             return f"{field}.{missing}".strip("."), "present", list(value)
         parts = [(value[name], kind[name], f"{field}.{name}".strip(".")) for name in kind]
-    elif isinstance(kind, list) or typing.get_origin(kind) is list:
-        (entry,) = kind if isinstance(kind, list) else typing.get_args(kind)
+    elif isinstance(kind, list) or typing.get_origin(kind) in (list, tuple):
+        entry = (kind if isinstance(kind, list) else typing.get_args(kind))[0]
         if not isinstance(value, list) or (isinstance(kind, list) and not value):
             return field, "a list" if value else "a list with an entry", value
         parts = [(part, entry, f"{field}[{i}]") for i, part in enumerate(value)]

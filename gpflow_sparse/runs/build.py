@@ -1,22 +1,30 @@
 """The standardized data and the untrained model of a run, from its configuration."""
 
+import copy
 import dataclasses
 import functools
 import warnings
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
+import pandas as pd
 
-from gpflow_sparse import bases, initialization, likelihoods, models
+from gpflow_sparse import bases, initialization, models
 from gpflow_sparse.data import Dataset, Standardizer, load, read_table
+from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.images import ImageShape, image_shape_of
+from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.data.tables import read_frame
+from gpflow_sparse.data.targets import Target, split_target
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import BASIS_METHODS, FOR_CLASSES, IMAGE_METHODS, SAMPLED_METHODS
+from gpflow_sparse.runs.observations import is_standardized, make_likelihood
 
 KERNELS = {
     "matern12": gpflow.kernels.Matern12,
@@ -27,7 +35,9 @@ KERNELS = {
 Pair = tuple[np.ndarray, np.ndarray]
 # Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
 # GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
-_MIN_NOISE = 0.01
+_MIN_NOISE, _START_NOISE = 0.01, 0.1
+# Rows of the largest exact GP: its covariance takes 8 N^2 bytes, an iteration N^3 operations.
+_MOST_EXACT_ROWS = 10_000
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
 _SMALL_WIDTH = 16
 _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
@@ -35,18 +45,19 @@ _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
 _CHANNELS = 10
 
 
-def load_data(config: RunConfig) -> Dataset:
+def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     """
     The standardized data of a run: a named set, or a file split by ``config.split``.
 
     For methods of images all pixels of a channel share one mean and one scale.
 
-    :raises ValueError: if the file's columns cannot be used, labels are not integers, or a value
-        of a training or test row is too large to compute with.
+    :param only_numbers: refuse other cells than finite numbers and keep all columns, as for images.
+    :raises ValueError: if the file's columns cannot be used, or a value of a training or test row
+        is too large to compute with.
     """
     numbers: tuple[np.ndarray, ...]
     if Path(config.data).suffix:
-        raw, numbers = _split_file(config)
+        raw, numbers = _split_file(config, only_numbers or config.method in IMAGE_METHODS)
         _require_range([config.data] * 2, raw, numbers, np.float64)
         parts = [config.data] * 2
     else:
@@ -59,26 +70,59 @@ def load_data(config: RunConfig) -> Dataset:
     return dataset
 
 
-def _split_file(config: RunConfig) -> tuple[Dataset, tuple[np.ndarray, np.ndarray]]:
+def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[np.ndarray, ...]]:
     """The rows of a file, a tenth of them for testing, and the numbers of both parts' rows."""
-    if config.target is None and Path(config.data).suffix != ".npz":
-        raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
-    table = read_table(config.data, target=config.target)
-    X, Y = table.X, table.Y
-    if Y is None:
-        raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
-    rows = np.random.default_rng(config.split).permutation(len(X))
+    table: TableFormat | None = None
+    if only_numbers:
+        inputs, target = _read_numbers(config)
+    else:
+        frame = as_frame(read_frame(config.data)).reset_index(drop=True)
+        inputs, target = split_target(frame, _target_of(config, frame.columns), config.task)
+    rows = np.random.default_rng(config.split).permutation(len(inputs))
     num_test = max(1, len(rows) // 10)
     train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
+    names = tuple(inputs.columns)
+    if only_numbers:
+        X = inputs.to_numpy()
+    else:
+        encoder = TableEncoder().fit(inputs.iloc[train])
+        X, names = encoder.transform(inputs), tuple(encoder.get_feature_names_out())
+        table = TableFormat(encoder.columns_, target.column)
+    Y = target.values[:, None]
     dataset = Dataset(
         name=Path(config.data).stem,
         train=(X[train], Y[train]),
         test=(X[test], Y[test]),
-        feature_names=table.feature_names,
-        target_name=table.target_name or "y",
-        num_classes=_count_classes(Y) if config.task == "classification" else None,
+        feature_names=names,
+        target_name=target.column.name,
+        num_classes=target.num_classes,
+        table=table,
     )
-    return dataset, (train, test)
+    numbers = inputs.index.to_numpy()
+    return dataset, (numbers[train], numbers[test])
+
+
+def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:
+    """The target that was asked for, or for a .npz file its y."""
+    if Path(config.data).suffix != ".npz":
+        return config.target
+    if names[-1] not in ("y", "Y"):
+        raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
+    return names[-1]
+
+
+def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target]:
+    """The inputs and the target of a file of finite numbers, whose labels are 0 to C - 1."""
+    if config.target is None and Path(config.data).suffix != ".npz":
+        raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
+    table = read_table(config.data, target=config.target)
+    if table.Y is None:
+        raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
+    count = _count_classes(table.Y) if config.task == "classification" else 0
+    kind, levels = ("category" if count else "number"), tuple(map(str, range(count)))
+    column = Column(table.target_name or "y", kind, levels=levels)
+    inputs = pd.DataFrame(table.X, columns=list(table.feature_names))
+    return inputs, Target(column, table.Y[:, 0])
 
 
 def _count_classes(Y: np.ndarray) -> int:
@@ -119,7 +163,7 @@ def _require_range(
 
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
     if config.method not in IMAGE_METHODS:
-        return dataset.standardized()
+        return dataset.standardized(outputs=is_standardized(config.likelihood))
     columns = dataset.train[0].shape[1]
     shape = _image_shape(config, dataset)
     if np.prod(shape) != columns:
@@ -163,44 +207,80 @@ def scaler_of(dataset: Dataset) -> Standardizer:
     return dataset.standardizer
 
 
-def build_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
+def build_model(
+    config: RunConfig,
+    dataset: Dataset,
+    *,
+    kernel: gpflow.kernels.Kernel | None = None,
+    likelihood: Any = None,
+    start: gpflow.models.GPModel | None = None,
+) -> gpflow.models.GPModel:
     """
     The model of ``config.method``, with inducing points and hyperparameters initialized from the
     data, and with the standardizer of the data.
 
     :param dataset: standardized.
+    :param kernel: copied in place of the one that ``config`` names.
+    :param likelihood: a likelihood to copy, or a name, in place of the one that ``config`` names.
+    :param start: a trained model of the same method, whose parameters are the start.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
         into the images, or the method is for regression and the data set has classes.
     """
+    if config.method in FOR_CLASSES and dataset.num_classes is not None:
+        raise ValueError(
+            f"method {config.method} is for regression, but {dataset.name} has classes; "
+            f"{FOR_CLASSES[config.method]} takes them."
+        )
+    likelihood = likelihood or config.likelihood
     if config.method in IMAGE_METHODS:
-        model = _image_model(config, dataset)
+        model = _image_model(config, dataset, make_likelihood(likelihood, dataset.num_classes, 0.1))
     else:
-        kernel, noise_variance = _start_kernel(config, dataset)
-        likelihood = _make_likelihood(config, dataset, noise_variance)
-        if config.method in FOR_CLASSES and dataset.num_classes is not None:
-            raise ValueError(
-                f"method {config.method} is for regression, but {dataset.name} has classes; "
-                f"{FOR_CLASSES[config.method]} takes them."
-            )
+        fitted = start is None and dataset.num_classes is None and is_standardized(likelihood)
+        kernel, noise = _start_kernel(config, dataset, copy.deepcopy(kernel), fitted)
+        likelihood = make_likelihood(likelihood, dataset.num_classes, noise)
         model = make_model(config, dataset.train, kernel, likelihood)
+    if start is not None:
+        _copy_parameters(start, model)
+    return with_units(model, dataset)
+
+
+def _copy_parameters(source: gpflow.models.GPModel, target: gpflow.models.GPModel) -> None:
+    """Give a model all parameters of another one that have the same path and shape."""
+    values = gpflow.utilities.parameter_dict(source)
+    for path, parameter in gpflow.utilities.parameter_dict(target).items():
+        if path in values and values[path].shape == parameter.shape:
+            parameter.assign(values[path])
+
+
+def with_units(model: gpflow.models.GPModel, dataset: Dataset) -> gpflow.models.GPModel:
+    """The model, with the standardizer and the table of its data, which are saved with it."""
     model.standardizer = dataset.standardizer
+    if dataset.table is not None:
+        model.table = dataset.table.to_json()
     return model
 
 
-def _start_kernel(config: RunConfig, dataset: Dataset) -> tuple[gpflow.kernels.Kernel, float]:
-    """A kernel and a noise variance: those of an exact GP on some rows, or medians and 0.1."""
+def _start_kernel(
+    config: RunConfig, dataset: Dataset, kernel: gpflow.kernels.Kernel | None, fitted: bool
+) -> tuple[gpflow.kernels.Kernel, float]:
+    """
+    A kernel and a noise variance: those of an exact GP on some rows, or medians and 0.1.
+
+    :param fitted: whether an exact GP is fitted.
+    """
     X, Y = dataset.train
-    kernel = make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
-    if dataset.num_classes is not None or not config.num_subset:
-        return kernel, 0.1
-    num_rows = min(config.num_subset, len(X))
+    if kernel is None:
+        kernel = make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
+    if not fitted or not config.num_subset:
+        return kernel, _START_NOISE
+    num_rows = len(X) if config.method == "exact" else min(config.num_subset, len(X))
     try:
         noise = initialization.subset_hyperparameters(
             X, Y, kernel, num_rows=num_rows, seed=config.seed
         )
     except ValueError as error:
         warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
-        return kernel, 0.1
+        return kernel, _START_NOISE
     return kernel, max(noise, _MIN_NOISE)
 
 
@@ -214,35 +294,6 @@ def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.K
     for part in () if config.ard else getattr(product, "kernels", ())[1:]:
         part.lengthscales = product.kernels[0].lengthscales
     return product
-
-
-def _make_likelihood(
-    config: RunConfig, dataset: Dataset, noise_variance: float = 0.1
-) -> gpflow.likelihoods.Likelihood:
-    """
-    The likelihood of ``config``; by default Gaussian, Bernoulli for two classes, else robust-max.
-
-    :raises ValueError: for a likelihood that does not fit the data or the method.
-    """
-    classes = dataset.num_classes
-    choices = {
-        "gaussian": lambda: gpflow.likelihoods.Gaussian(noise_variance),
-        "laplace": lambda: likelihoods.Laplace((0.5 * noise_variance) ** 0.5),  # equal variance
-    }
-    if classes is not None:
-        choices = {"multiclass": lambda: gpflow.likelihoods.MultiClass(classes)}
-    if classes == 2:
-        choices = {
-            "bernoulli": gpflow.likelihoods.Bernoulli,
-            "bernoulli_logit": likelihoods.BernoulliLogit,
-        }
-    known = ["gaussian"] if config.method in FOR_CLASSES else list(choices)
-    if config.likelihood not in (None, *known):
-        raise ValueError(
-            f"likelihood must be {' or '.join(known)} for {config.method} on {dataset.name}; got "
-            f"{config.likelihood!r}."
-        )
-    return choices.get(config.likelihood or "", next(iter(choices.values())))()
 
 
 class _Parts(NamedTuple):
@@ -300,6 +351,13 @@ def make_model(
     :raises ValueError: if there are fewer training rows than inducing points.
     """
     parts = _Parts(config, data, kernel, likelihood, options)
+    if config.method in FOR_CLASSES and not isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        raise ValueError(
+            f"likelihood must be gaussian for method {config.method}, got "
+            f"{type(likelihood).__name__}; {FOR_CLASSES[config.method]} takes any."
+        )
+    if config.method == "exact":
+        return _exact_model(parts)
     if config.method in SAMPLED_METHODS:
         return _sampled_model(parts, basis)
     if config.method in BASIS_METHODS:
@@ -312,6 +370,16 @@ def make_model(
             )
         points = parts.choose_points(*config.sizes)
     return _inducing_model(parts, points)
+
+
+def _exact_model(parts: _Parts) -> gpflow.models.GPR:
+    """GPflow's exact regression."""
+    if len(parts.data[0]) > _MOST_EXACT_ROWS:
+        raise ValueError(
+            f"method exact takes at most {_MOST_EXACT_ROWS} rows, got {len(parts.data[0])}; take "
+            "auto."
+        )
+    return gpflow.models.GPR(parts.data, parts.kernel, noise_variance=parts.noise_variance)
 
 
 def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.models.GPModel:
@@ -391,12 +459,10 @@ def _make_basis(parts: _Parts) -> bases.FiniteBasis:
     return bases.Hybrid(kernel, Z, size - config.num_inducing, seed=config.seed)
 
 
-def with_weights(config: RunConfig, model: models.GRIEF) -> models.GRIEF:
+def with_weights(config: RunConfig, model: models.GRIEF, dataset: Dataset) -> models.GRIEF:
     """The model for type-I inference: rotated weights, with the hyperparameters of ``model``."""
     parts = config, model.data, model.kernel, model.likelihood
-    weighted = make_model(*parts, reweighted="rotated", grid=model.basis.grid)
-    weighted.standardizer = model.standardizer
-    return weighted
+    return with_units(make_model(*parts, reweighted="rotated", grid=model.basis.grid), dataset)
 
 
 def architecture(config: RunConfig, shape: ImageShape) -> list[models.ConvSpec]:
@@ -416,13 +482,15 @@ def architecture(config: RunConfig, shape: ImageShape) -> list[models.ConvSpec]:
     return [*specs[:-1], specs[-1]._replace(num_outputs=None)]
 
 
-def _image_model(config: RunConfig, dataset: Dataset) -> gpflow.models.GPModel:
+def _image_model(
+    config: RunConfig, dataset: Dataset, likelihood: gpflow.likelihoods.Likelihood
+) -> gpflow.models.GPModel:
     """A convolutional GP, or a deep GP of convolutional layers."""
     shape = _image_shape(config, dataset)
     model = models.deep_convolutional(
         dataset.train[0],
         shape,
-        _make_likelihood(config, dataset),
+        likelihood,
         num_inducing=config.num_inducing,
         num_orthogonal=0 if config.method == "conv-svgp" else config.num_orthogonal,
         architecture=architecture(config, shape),

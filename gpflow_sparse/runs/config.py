@@ -23,11 +23,13 @@ RECORD = "result.json"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
+CHOICE, START = "choice.json", "start.safetensors"
 # All pictures; those after the first are made for ``IMAGE_METHODS`` only.
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
 """Help and limits of the options, by field."""
-OPTIONS["method"]["choices"] = list(METHODS)
+AUTO = "auto"
+OPTIONS["method"]["choices"] = [AUTO, *METHODS]
 # Largest number of inducing points of the SVGP that is the baseline of SWSGP.
 _MOST_BASELINE = 512
 
@@ -41,9 +43,10 @@ class RunConfig:
 
     data: str = "robot_arm"
     target: str | None = None
-    task: str = "regression"
+    task: str | None = None
     split: int = 0
-    method: str = "solvegp"
+    method: str = AUTO
+    minutes: float = 5.0
     num_inducing: int = 256
     num_orthogonal: int = 256
     num_columns: int = 256
@@ -70,7 +73,7 @@ class RunConfig:
     ard: bool = True
     whiten: bool = True
     initialization: str = "kmeans"
-    num_subset: int = 1000
+    num_subset: int = 500
     num_steps: int = 600
     batch_size: int = 1024
     learning_rate: float = 0.02
@@ -158,6 +161,15 @@ class RunConfig:
         return height, width, channels
 
     @property
+    def chosen(self) -> dict[str, Any]:
+        """The options that differ from their defaults, but for the method."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "method" and getattr(self, field.name) != field.default
+        }
+
+    @property
     def pictures(self) -> tuple[str, ...]:
         """Names of the picture files of the run."""
         return PICTURES if self.method in IMAGE_METHODS else PICTURES[:1]
@@ -170,6 +182,8 @@ class RunConfig:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of points of each inducing set, or number of basis functions."""
+        if self.method == "exact":
+            return ()
         if self.method in BASIS_METHODS:
             return (self.num_inducing if self.basis == "soft" else self.num_basis,)
         if self.method in (*BASELINES, "softki", "swsgp") or not self.num_orthogonal:

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.data import Standardizer, metrics
+from gpflow_sparse.runs.observations import quantiles
 from gpflow_sparse.validation import checks
 
 _DEEP_ROWS = 256
@@ -24,6 +25,15 @@ class CachedModel:
         """:param posterior: predicts in place of the model's own."""
         self._model = model
         self._posterior = model.posterior() if posterior is None else posterior
+
+    @property
+    def likelihood(self) -> gpflow.likelihoods.Likelihood:
+        """The likelihood of the model."""
+        return self._model.likelihood
+
+    def predict_f(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of f, equal to those of the model."""
+        return self._posterior.predict_f(X)
 
     def predict_y(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations, equal to those of the model."""
@@ -106,6 +116,27 @@ def evaluate(
     }
     predictions = {"mean": mean, "variance": variance}
     return {name: float(value) for name, value in scores.items()}, predictions
+
+
+def central_interval(
+    model: CachedModel,
+    standardizer: Standardizer,
+    X: np.ndarray,
+    coverage: float = 0.95,
+    chunk_size: int = 4096,
+) -> list[np.ndarray]:
+    """
+    Lower and upper ends ``[N, P]`` of central intervals of new observations, original units.
+
+    :param X: ``[N, D]``, original units.
+    :param coverage: the probability of an observation to fall into its interval.
+    """
+    rows = tf.convert_to_tensor(standardizer.transform_inputs(X), gpflow.default_float())
+    parts = [model.predict_f(rows[i : i + chunk_size]) for i in range(0, len(X), chunk_size)]
+    mean, variance = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
+    levels = (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
+    ends = quantiles(model.likelihood, mean, variance, levels)
+    return [standardizer.inverse_outputs(end) for end in ends]
 
 
 def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:

@@ -5,17 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import gpflow
 import numpy as np
+import pandas as pd
 
 from gpflow_sparse import persistence
 from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
+from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.data.tables import column_named, read_frame
 from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.runs.build import checksum, load_data, original_units
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
-from gpflow_sparse.runs.evaluation import class_probabilities, predictor
+from gpflow_sparse.runs.evaluation import central_interval, class_probabilities, predictor
 from gpflow_sparse.runs.report import require_writable, write_report
 
 
@@ -34,6 +38,14 @@ class StoredModel:
     """Configuration of the run, or None."""
     checksum: str | None
     """Checksum of the run's data, or None."""
+    table: TableFormat | None = None
+    """The table of training; None if the model was trained on arrays, or on a file of images."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes; none for regression."""
+        known = self.table.labels if self.table else None
+        return known or tuple(map(str, range(self.num_classes or 0)))
 
     @property
     def predictor(self) -> Any:
@@ -63,16 +75,23 @@ def open_model(path: Path) -> StoredModel:
             f"the model in {path} has no standardizer: set model.standardizer (see "
             "gpflow_sparse.Standardizer) before saving, or use gpflow_sparse.load in Python."
         )
-    num_classes = _count_classes(model.likelihood)
+    num_classes, text = _count_classes(model.likelihood), getattr(model, "table", None)
+    table = None if text is None else TableFormat.from_json(text, str(file))
+    _require_fit(file, table, scaler, num_classes)
+    names = target = None
+    if table is not None:
+        names, target = tuple(table.encoder.get_feature_names_out()), table.target.name
     if not os.path.isdir(path):
         title = type(model).__name__
-        return StoredModel(model, title, scaler, num_classes, None, None, None, None)
+        return StoredModel(model, title, scaler, num_classes, names, target, None, None, table)
     config, record = read_record(path)
     info, title = record["dataset"], record["results"][0]["title"]
-    names, target = tuple(info["feature_names"]), info["target_name"]
-    stored = StoredModel(model, title, scaler, num_classes, names, target, config, info["checksum"])
-    _require_match(path / RECORD, stored, names, config)
-    return stored
+    if table is None:
+        names, target = tuple(info["feature_names"]), info["target_name"]
+        _require_names(path / RECORD, names, scaler)
+    _require_inference(path / RECORD, model, config)
+    checksum = info["checksum"]
+    return StoredModel(model, title, scaler, num_classes, names, target, config, checksum, table)
 
 
 def load_run_data(stored: StoredModel) -> Dataset:
@@ -84,7 +103,7 @@ def load_run_data(stored: StoredModel) -> Dataset:
     if stored.config is None:
         raise ValueError("data is missing: a model file has no test rows; give --data.")
     try:
-        dataset = load_data(stored.config)
+        dataset = load_data(stored.config, only_numbers=stored.table is None)
     except FileNotFoundError as error:
         raise ValueError(
             f"the data file of the run, {stored.config.data}, is missing: give rows with --data."
@@ -124,11 +143,22 @@ def read_table_of(
     """
     The model's input columns of a file, ``[N, D]`` in original units, and its target column.
 
-    Columns are chosen by name if the names are known; else all columns are taken in order.
+    Columns are chosen by name if the names are known; else all columns are taken in order. One
+    sentence on standard error names each column with cells that had to be replaced.
 
-    :raises ValueError: if columns are missing or hold other values than finite numbers.
+    :raises ValueError: if columns are missing or, for a model that was not trained on a table, hold
+        other values than finite numbers.
     """
     names = stored.feature_names
+    if stored.table is not None:
+        frame = read_frame(data)
+        encoder = stored.table.encoder
+        X = encoder.transform(frame)
+        for note in encoder.gaps(frame):
+            click.echo(note, err=True)
+        if target is not None:
+            target = column_named(target, list(frame.columns), data)
+        return X, None if target is None else stored.table.outputs(frame, target)
     if names is None or data.endswith(".npz"):
         table = read_table(data, target=target)
         return table.X, table.Y
@@ -142,29 +172,29 @@ def read_table_of(
     return table.X[:, [table.feature_names.index(name) for name in names]], table.Y
 
 
-def predict_table(
-    stored: StoredModel, X: np.ndarray, chunk_size: int
-) -> tuple[list[str], np.ndarray]:
+def predict_table(stored: StoredModel, X: np.ndarray, chunk_size: int) -> pd.DataFrame:
     """
     Predictions in original units as named columns.
 
     :param chunk_size: rows per call of the model, which bounds the memory.
-    :return: names, and ``[N, number of columns]``: mean, standard deviation of an observation, and,
-        if the noise is Gaussian, the central 95 % interval; or the probability of each class and
-        the likeliest class.
+    :return: mean, standard deviation of an observation, and the central 95 % interval; or the
+        probability of each class and the likeliest class.
     """
     mean, variance = stored.standardizer.predict_y(stored.predictor, X, chunk_size)
     if stored.num_classes is not None:
         P = class_probabilities(mean, stored.num_classes)
-        names = [f"probability_{c}" for c in range(stored.num_classes)]
-        return [*names, "class"], np.column_stack([P, P.argmax(axis=1)])
+        frame = pd.DataFrame(P, columns=[f"probability_{label}" for label in stored.labels])
+        return frame.assign(**{"class": np.array(stored.labels)[P.argmax(axis=1)]})
     deviation = np.sqrt(variance)
     suffixes = [""] if mean.shape[1] == 1 else [f"_{p}" for p in range(mean.shape[1])]
     columns = {"mean": mean, "standard_deviation": deviation}
     if isinstance(stored.model.likelihood, gpflow.likelihoods.Gaussian):
         columns |= {"lower_95": mean - 1.96 * deviation, "upper_95": mean + 1.96 * deviation}
+    else:
+        ends = central_interval(stored.predictor, stored.standardizer, X, chunk_size=chunk_size)
+        columns |= dict(zip(("lower_95", "upper_95"), ends, strict=True))
     names = [f"{name}{suffix}" for name in columns for suffix in suffixes]
-    return names, np.column_stack(list(columns.values()))
+    return pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
 
 
 def require_reportable(directory: Path, stored: StoredModel) -> None:
@@ -222,18 +252,36 @@ def _count_classes(likelihood: Any) -> int | None:
     return None
 
 
-def _require_match(
-    path: Path, stored: StoredModel, names: tuple[str, ...], config: RunConfig
+def _require_fit(
+    file: Path, table: TableFormat | None, scaler: Standardizer, num_classes: int | None
 ) -> None:
-    """:raises ValueError: for a record that cannot belong to the model beside it."""
-    num_columns = int(stored.standardizer.x_mean.shape[0])
+    """:raises ValueError: for a table that cannot belong to the model in the same file."""
+    if table is None:
+        return
+    num_columns, num_labels = len(table.encoder.get_feature_names_out()), len(table.labels or ())
+    expected = int(scaler.x_mean.shape[0]), num_classes or 0
+    if (num_columns, num_labels) != expected:
+        raise ValueError(
+            f"{file} is damaged: its table must have {expected[0]} encoded columns and "
+            f"{expected[1]} labels, got {num_columns} and {num_labels}; restore the file or train "
+            "again."
+        )
+
+
+def _require_names(path: Path, names: tuple[str, ...], scaler: Standardizer) -> None:
+    """:raises ValueError: for names of columns that cannot belong to the model."""
+    num_columns = int(scaler.x_mean.shape[0])
     if len(names) != num_columns or len(set(names)) < len(names):
         raise ValueError(
             f"{path} is damaged: dataset.feature_names must be {num_columns} different names, as "
             f"many as the model has inputs, got {listed(names)}."
         )
-    if config.inference == "type1" and not isinstance(stored.model, GRIEF):
+
+
+def _require_inference(path: Path, model: gpflow.models.GPModel, config: RunConfig) -> None:
+    """:raises ValueError: for a kind of inference that the model does not have."""
+    if config.inference == "type1" and not isinstance(model, GRIEF):
         raise ValueError(
             f"{path} is damaged: config.inference must be type2 for the "
-            f"{type(stored.model).__name__} beside it; only GRIEF has type1."
+            f"{type(model).__name__} beside it; only GRIEF has type1."
         )

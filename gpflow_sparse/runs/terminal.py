@@ -72,15 +72,13 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
     Console(width=width, highlight=False).print(table)
 
 
-def write_csv(output: Path | None, names: Sequence[str], values: Any) -> None:
-    """Write rows of numbers under a header, to a file or to standard output."""
-    # repr is the shortest text of a float that is exact; integers without a decimal point
-    rows = (",".join(repr(float(v)).removesuffix(".0") for v in row) for row in values)
-    lines = [",".join(names), *rows]
+def write_csv(output: Path | None, table: Any) -> None:
+    """Write a data frame, with floats as their shortest exact text, to a file or the terminal."""
+    text = table.to_csv(index=False, lineterminator="\n")
     if output is None:
-        click.echo("\n".join(lines))
+        click.echo(text, nl=False)
     else:
-        files.write_text(output, "\n".join(lines) + "\n")
+        files.write_text(output, text)
 
 
 def printable(text: str) -> str:

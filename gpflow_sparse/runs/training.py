@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import json
+import math
 import platform
 import time
 from dataclasses import dataclass
@@ -13,32 +15,30 @@ import click
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.keras import tf_keras
-from gpflow.models import InternalDataTrainingLossMixin
 
-from gpflow_sparse import training
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.models import SoftKI
 from gpflow_sparse.persistence import files
-from gpflow_sparse.persistence.saving import save_as
+from gpflow_sparse.persistence.saving import load, save_as
+from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs import outputs
 from gpflow_sparse.runs.build import (
-    Pair,
     build_model,
     checksum,
     original_units,
     scaler_of,
     source_of,
+    with_units,
     with_weights,
 )
-from gpflow_sparse.runs.config import CHECKPOINTS, CONFIG, MODEL, RunConfig
+from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
+from gpflow_sparse.runs.config import AUTO, CHECKPOINTS, CHOICE, CONFIG, MODEL, START, RunConfig
 from gpflow_sparse.runs.evaluation import evaluate, predictor
-from gpflow_sparse.runs.methods import BASELINES, METHODS, SAMPLED_METHODS
+from gpflow_sparse.runs.fitting import fit_model
+from gpflow_sparse.runs.methods import BASELINES, METHODS
+from gpflow_sparse.training import TrainingInterrupted
 from gpflow_sparse.training.checkpoints import remove_checkpoints
 
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
-# Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
-_DENSE_RATE = 0.002
 
 
 @dataclass(frozen=True)
@@ -53,28 +53,43 @@ class Trained:
     """Mean objective of the last tenth of the steps."""
     seconds: float
     """Wall time of the training loop, compilation included."""
+    interruption: BaseException | None = None
+    """The exception of Ctrl-C, if it ended the training."""
 
 
 def run(
     config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool
 ) -> tuple[list[Trained], dict[str, Any]]:
     """
-    Train the model and its baseline, and write the model and the record into a prepared folder.
+    Choose a method if none is given, train its model and the baseline, and write the model and the
+    record into a prepared folder.
 
     The model is written before it is scored, and its record before the baseline is trained. A
-    baseline that fails is reported, and the run is complete without it.
+    baseline that fails is reported, and the run is complete without it. After Ctrl-C the model is
+    written and scored as it is then.
 
     :param dataset: standardized.
     :param folder: after :func:`outputs.prepare_folder`.
     :return: the trained models, and the record.
+    :raises TrainingInterrupted: after Ctrl-C.
     """
-    trained = [train(config, dataset, folder, resume=resume, keep=True)]
+    choice = _choose(config, dataset, folder, resume=resume)
+    trained = [train(choice, dataset, folder, resume=resume, keep=True)]
     record = _summary(config, dataset, trained)
+    if config.method == AUTO:
+        record["choice"] = {
+            "method": choice.config.method,
+            "num_steps": choice.config.num_steps,
+            "reason": choice.reason,
+            "attempts": [attempt._asdict() for attempt in choice.attempts],
+        }
     outputs.write_record(folder, record)
-    if config.baseline and config.method not in BASELINES:
+    if trained[0].interruption is not None:
+        raise trained[0].interruption
+    if config.baseline and config.method not in (AUTO, *BASELINES):
         baseline = config.as_baseline()
         try:
-            trained.append(train(baseline, dataset, folder, resume=resume))
+            trained.append(train(Choice(baseline, ""), dataset, folder, resume=resume))
             record = _summary(config, dataset, trained)
         except Exception as error:  # of any kind: the model itself is already trained
             reason = str(error).split("\n")[0] or type(error).__name__
@@ -87,93 +102,91 @@ def run(
     return trained, record
 
 
+def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) -> Choice:
+    """The method of a run: the one given, or the best on held-out rows, kept for a resumption."""
+    if config.method != AUTO:
+        return Choice(config, "")
+    kept, start = folder / CHECKPOINTS / CHOICE, folder / CHECKPOINTS / START
+    if resume and kept.is_file():
+        schema = {"config": RunConfig, "reason": str, "attempts": list}
+        found = read_json(kept, schema, "choose another --output")
+        attempts = tuple(Attempt(*attempt) for attempt in found["attempts"])
+        model = load(start) if start.is_file() else None
+        return Choice(RunConfig(**found["config"]), found["reason"], attempts, model)
+    seconds = None if "num_steps" in config.chosen else 60 * config.minutes
+    task = Task(dataset, likelihood=config.likelihood, options=config.chosen)
+    choice = choose(task, seconds=seconds, report=lambda line: click.echo(line, err=True))
+    click.echo(choice.reason, err=True)
+    if not choice.interrupted:
+        if choice.start is not None:
+            save_as(outputs.FIT, choice.start, start)
+        plain = {"config": dataclasses.asdict(choice.config), "reason": choice.reason}
+        files.write_text(kept, json.dumps(plain | {"attempts": choice.attempts}))
+    return choice
+
+
 def train(
-    config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool = False, keep: bool = False
+    choice: Choice, dataset: Dataset, folder: Path, *, resume: bool = False, keep: bool = False
 ) -> Trained:
     """
     Build, train and score one model.
 
+    :param choice: its method; the model to score if the choice was interrupted.
     :param dataset: standardized.
     :param folder: of the run; checkpoints go into it until the run is complete.
     :param resume: continue from the checkpoints in the folder.
-    :param keep: save the model in the folder before it is scored.
+    :param keep: save the model in the folder before it is scored, also after Ctrl-C.
     """
-    start = time.perf_counter()
-    # equal commands give equal bits; random numbers outside of training follow the seed too
-    tf.config.experimental.enable_op_determinism()
-    tf.random.set_seed(config.seed)
-    model = build_model(config, dataset)
-    seconds = time.perf_counter() - start
-    click.echo(f"{_title(config)}: started in {seconds:.1f} s", err=True)
-    history = fit_model(
-        model,
-        config,
-        dataset.train,
-        checkpoint_dir=folder / CHECKPOINTS / config.method,
-        resume=resume,
-        deterministic=True,
-    )
+    config, elbo, seconds, interruption = choice.config, math.nan, math.nan, None
+    if choice.interrupted and choice.start is not None:
+        model = with_units(choice.start, dataset)
+        interruption = TrainingInterrupted(
+            f"stopped during the choice of a method: {_title(config)} is the best so far"
+        )
+    else:
+        model = _started(choice, dataset)
+        try:
+            history = fit_model(
+                model,
+                config,
+                dataset.train,
+                checkpoint_dir=folder / CHECKPOINTS / config.method,
+                resume=resume,
+                deterministic=True,
+            )
+            elbo = float(np.mean(history.elbo[-max(1, history.num_steps // 10) :]))
+            seconds = float(history.seconds[-1])
+        except TrainingInterrupted as error:
+            if not keep:
+                raise
+            interruption = error
     if config.inference == "type1":
-        model = with_weights(config, model)
+        model = with_weights(config, model, dataset)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
     test, classes = original_units(dataset, dataset.test), dataset.num_classes
     predictions = predictor(model, config.inference)
     scores = evaluate(predictions, scaler_of(dataset), *test, classes)
-    tail = history.elbo[-max(1, history.num_steps // 10) :]
-    seconds = float(history.seconds[-1])
-    return Trained(_title(config), model, *scores, float(np.mean(tail)), seconds)
+    return Trained(_title(config), model, *scores, elbo, seconds, interruption)
 
 
-def fit_model(
-    model: gpflow.models.GPModel, config: RunConfig, rows: Pair, **options: Any
-) -> training.History:
-    """
-    Train a model as its method is trained: by steps, or for grief and basis_gpr by L-BFGS.
-
-    :param rows: standardized training rows ``(X, Y)``.
-    :param options: further arguments of ``training.fit``.
-    """
-    if config.method in ("grief", "basis_gpr"):
-        return training.fit_in_rounds(
-            model, num_rounds=-(-config.num_steps // 10), progress=options.get("progress", True)
-        )
-    holds_data = isinstance(model, InternalDataTrainingLossMixin)
-    no_natural = holds_data or config.method in ("softki", "swsgp", *SAMPLED_METHODS)
-    history = training.fit(
-        model,
-        None if holds_data else rows,
-        optimizer=_optimizer(config),
-        num_steps=config.num_steps,
-        batch_size=None if holds_data else min(config.batch_size, len(rows[0])),
-        natural_gradients=False if no_natural else config.natural_gradients,
-        seed=config.seed,
-        **options,
-    )
-    if isinstance(model, SoftKI):
-        model.fit_posterior(rows)
-    return history
-
-
-def _optimizer(config: RunConfig) -> Any:
-    rate: Any = config.learning_rate
-    steps, constant = config.num_steps, config.schedule == "constant"
-    adam = training.adam(rate)
-    if not constant:
-        adam = training.adam(rate, decay_steps=steps, warmup_steps=min(20, steps - 1))
-        rate = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
-    if config.method == "swsgp":
-        return training.SparseAdam(rate, dense=adam)
-    if config.method in SAMPLED_METHODS:
-        dense = None if constant else training.adam(_DENSE_RATE, decay_steps=steps)
-        return training.SparseAdagrad(rate, dense=dense)
-    return adam
+def _started(choice: Choice, dataset: Dataset) -> gpflow.models.GPModel:
+    """The untrained model of a run; prints the time that it took to build it."""
+    config, begin = choice.config, time.perf_counter()
+    # equal commands give equal bits; random numbers outside of training follow the seed too
+    tf.config.experimental.enable_op_determinism()
+    tf.random.set_seed(config.seed)
+    model = build_model(config, dataset, start=choice.start)
+    seconds = time.perf_counter() - begin
+    click.echo(f"{_title(config)}: started in {seconds:.1f} s", err=True)
+    return model
 
 
 def _title(config: RunConfig) -> str:
     """Method and sizes of inducing sets, of each layer in deep models: "SOLVE-GP(256+256)"."""
     layers = f", {config.num_layers} layers" if config.num_layers > 1 else ""
-    return f"{METHODS[config.method]['name']}({'+'.join(map(str, config.sizes))}){layers}"
+    sizes = f"({'+'.join(map(str, config.sizes))})" if config.sizes else ""
+    return f"{METHODS[config.method]['name']}{sizes}{layers}"
 
 
 def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[str, Any]:
@@ -192,11 +205,16 @@ def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[s
             "target_name": dataset.target_name,
         },
         "results": [
-            {"title": r.title, "elbo": r.elbo, "seconds": r.seconds, **r.metrics} for r in runs
+            {"title": r.title} | _finite(elbo=r.elbo, seconds=r.seconds) | r.metrics for r in runs
         ],
         "versions": package_versions(),
         "seed": config.seed,
     }
+
+
+def _finite(**values: float) -> dict[str, float]:
+    """The entries with a value; there is none for a run that was interrupted."""
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def package_versions() -> dict[str, str]:
@@ -209,7 +227,8 @@ def _remove_checkpoints(folder: Path) -> None:
     checkpoints = folder / CHECKPOINTS
     for method in METHODS:
         remove_checkpoints(checkpoints / method)
-    for path in (*checkpoints.glob(files.TEMPORARY), checkpoints / CONFIG):
+    mine = (checkpoints / name for name in (CHOICE, START, CONFIG))
+    for path in (*checkpoints.glob(files.TEMPORARY), *mine):
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # a person's files are in it
         checkpoints.rmdir()

@@ -16,9 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor, choice
-from gpflow_sparse.estimators.targets import split_target
-from tests.estimators import messy
+from gpflow_sparse.data.targets import split_target
+from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
+from gpflow_sparse.runs import choice
+from tests.data import messy
 
 FEW_STEPS = {"num_steps": 20, "num_inducing": 20, "num_orthogonal": 10}
 
@@ -140,7 +141,7 @@ def test_pickled_and_cloned(exact):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "best"}, "method must be auto, exact, or one of solvegp"),
+        ({"method": "best"}, "method must be auto, or one of solvegp"),
         ({"likelihood": "normal"}, "likelihood must be gaussian, student_t"),
         ({"method": "softki", "likelihood": "laplace"}, "method softki is for Gaussian noise"),
     ],

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpflow_sparse.estimators.columns import is_missing, learn_column, numbers
+from gpflow_sparse.data.columns import Column, is_missing, learn_column, numbers
+from gpflow_sparse.data.tables import column_named
 
-__all__ = ["Target", "split_target"]
+__all__ = ["Target", "read_target", "split_target"]
 
 # A number is an outlier at this many median absolute deviations from the median; noise of a
 # Gaussian reaches 10 of them once in 10^11 draws.
@@ -18,12 +19,15 @@ _FEW_VALUES = 10
 class Target(NamedTuple):
     """The outputs of a table."""
 
-    name: str
+    column: Column
+    """Of kind "number", or "category" with the labels as levels; its note says what was done."""
     values: np.ndarray
-    """Numbers, or labels as texts [N]."""
-    is_label: bool
-    notes: tuple[str, ...]
-    """Sentences on what was done, and on options that may help."""
+    """Numbers, or positions of labels among the levels [N], float64."""
+
+    @property
+    def num_classes(self) -> int | None:
+        """Number of labels; None for numbers."""
+        return len(self.column.levels) or None
 
 
 def split_target(
@@ -35,39 +39,53 @@ def split_target(
     :param name: the column to predict; None for the last.
     :param task: "regression", "classification", or None: numbers are predicted by regression, text
         and booleans by classification.
-    :raises ValueError: for an unknown column, a target without two different values, or text where
-        ``task`` is regression.
+    :raises ValueError: for an unknown column, a table of one column, a target without two different
+        values, or text where ``task`` is regression.
     """
     notes = []
     if name is None:
         name = str(frame.columns[-1])
         notes.append(f"the last column, {name!r}, is predicted; name another one as target.")
-    if name not in frame.columns:
-        raise ValueError(f"target must be a column of the table, got {name!r}.")
+    name = column_named(name, list(frame.columns), "the table")
+    if frame.shape[1] < 2:
+        raise ValueError(f"no input columns are left beside the target {name!r}.")
     missing = is_missing(frame[name])
     cells = frame[name][~missing]
     if missing.any():
         notes.append(f"{int(missing.sum())} rows without {name!r} are not used.")
     if not len(cells):
         raise ValueError(f"target {name!r} is empty.")
-    column = learn_column(cells)
-    is_number = column.kind == "number" or _is_number(cells)
+    learned = learn_column(cells)
+    is_number = learned.kind == "number" or _is_number(cells)
     if task == "regression" and not is_number:
         raise ValueError(
             f"target {name!r} must hold numbers for regression, got such as {cells.iloc[0]!r}; "
             "take classification."
         )
-    is_label = task == "classification" or not is_number
-    values = _labels(cells) if is_label else numbers(cells, column.decimal)
-    usable = np.ones(len(values), bool) if is_label else np.isfinite(values)
+    column = Column(name, "number", decimal=learned.decimal)
+    if task == "classification" or not is_number:
+        column = Column(name, "category", levels=_distinct(_labels(cells)))
+    values = read_target(cells, column)
+    usable = np.isfinite(values)
     if not usable.all():
         notes.append(f"{int((~usable).sum())} rows where {name!r} is no number are not used.")
     if len(np.unique(values[usable])) < 2:
         raise ValueError(f"target {name!r} must have two different values or more.")
-    if not is_label:
+    if column.kind == "number":
         notes += _advice(name, values[usable], task)
     inputs = frame.drop(columns=name)[~missing][usable]
-    return inputs, Target(name, values[usable], is_label, tuple(notes))
+    column = Column(**{**vars(column), "note": " ".join(notes)})
+    return inputs, Target(column, values[usable])
+
+
+def read_target(cells: pd.Series, column: Column) -> np.ndarray:
+    """
+    Numbers, or positions of labels among the levels of ``column`` [N]; NaN for what is neither.
+    """
+    if column.kind == "number":
+        return numbers(cells, column.decimal)
+    places = pd.Index(column.levels).get_indexer(_labels(cells)).astype(np.float64)
+    return np.where((places < 0) | is_missing(cells), np.nan, places)
 
 
 def _is_number(cells: pd.Series) -> bool:
@@ -76,11 +94,23 @@ def _is_number(cells: pd.Series) -> bool:
 
 def _labels(cells: pd.Series) -> np.ndarray:
     """Labels as texts: integers without decimals, whatever type the column has."""
+    texts = cells.astype(str).str.strip().to_numpy(dtype=object)
+    if pd.api.types.is_bool_dtype(cells):
+        return texts
     values = numbers(cells)
-    whole = np.isfinite(values).all() and np.all(values == np.round(values))
-    if whole and not pd.api.types.is_bool_dtype(cells):
-        return values.astype(np.int64).astype(str)
-    return cells.astype(str).str.strip().to_numpy(dtype=str)
+    with np.errstate(invalid="ignore"):
+        whole = np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < 2.0**53)
+    texts[whole] = values[whole].astype(np.int64).astype(str)
+    return texts
+
+
+def _distinct(labels: np.ndarray) -> tuple[str, ...]:
+    """The different labels, in the order of numbers if all are numbers, else of texts."""
+    distinct = sorted(set(labels))
+    values = numbers(pd.Series(distinct, dtype=object))
+    if np.isfinite(values).all():
+        distinct = [distinct[i] for i in np.argsort(values, kind="stable")]
+    return tuple(distinct)
 
 
 def _advice(name: str, values: np.ndarray, task: str | None) -> list[str]:

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpflow_sparse.estimators.targets import split_target
-from tests.estimators import messy
+from gpflow_sparse.data.targets import split_target
+from tests.data import messy
 
 
 def split(cells, **options):
@@ -16,16 +16,16 @@ def split(cells, **options):
 def test_the_last_column_is_the_default_and_is_said():
     inputs, target = split([1.0, 2.5, 4.0])
     assert list(inputs.columns) == ["a"]
-    assert target.name == "y"
+    assert target.column.name == "y"
     np.testing.assert_array_equal(target.values, [1.0, 2.5, 4.0])
-    assert target.notes == ("the last column, 'y', is predicted; name another one as target.",)
+    assert target.column.note == "the last column, 'y', is predicted; name another one as target."
 
 
 def test_rows_without_a_target_are_left_out():
     inputs, target = split([1.5, None, 4.0, np.inf], name="y")
     np.testing.assert_array_equal(inputs["a"], [0, 2])
     np.testing.assert_array_equal(target.values, [1.5, 4.0])
-    assert target.notes == ("2 rows without 'y' are not used.",)
+    assert target.column.note == "2 rows without 'y' are not used."
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_rows_without_a_target_are_left_out():
 )
 def test_labels_of_any_kind(cells, task, labels):
     _, target = split(cells, name="y", task=task)
-    assert target.is_label
-    assert list(target.values) == labels
+    assert [target.column.levels[int(place)] for place in target.values] == labels
+    assert list(target.column.levels) == sorted(set(labels))
 
 
 def test_decimal_commas():
@@ -51,11 +51,11 @@ def test_decimal_commas():
 
 def test_advice_on_few_integers_and_outliers():
     _, target = split([1, 2, 1, 2], name="y")
-    assert "if they are labels" in target.notes[0]
+    assert "if they are labels" in target.column.note
     _, target = split_target(messy.table("outlier"), "y")
-    assert "student_t" in target.notes[0]
+    assert "student_t" in target.column.note
     _, target = split_target(messy.table("category"), "y")
-    assert target.notes == ()
+    assert target.column.note == ""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from gpflow_sparse.estimators import Column, TableEncoder
-from tests.estimators import messy
+from tests.data import messy
 
 
 def encoded(**columns):

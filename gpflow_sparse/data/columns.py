@@ -54,6 +54,21 @@ class Column:
     periods: tuple[str, ...] = ()
     note: str = ""
 
+    def __post_init__(self) -> None:
+        kinds = ("number", "category", "date", "dropped")
+        if self.kind not in kinds or not set(self.periods) <= set(_DAYS):
+            raise ValueError(
+                f"column {self.name!r} must be one of {', '.join(kinds)}, with periods among "
+                f"{', '.join(_DAYS)}; got {self.kind!r} and {list(self.periods)}."
+            )
+        if self.decimal not in (".", ",") or not np.isfinite(self.fill):
+            raise ValueError(
+                f"column {self.name!r} must have a finite fill and the decimal . or ,; got "
+                f"{self.fill} and {self.decimal!r}."
+            )
+        object.__setattr__(self, "levels", tuple(self.levels))
+        object.__setattr__(self, "periods", tuple(self.periods))
+
 
 class TableEncoder(TransformerMixin, BaseEstimator):
     """
@@ -122,6 +137,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
         return np.asarray(self.encoder_.transform(frame), dtype=np.float64)
 
+    def gaps(self, X: Any) -> tuple[str, ...]:
+        """
+        One sentence for each column of ``X`` with missing cells, or with levels that are unknown.
+
+        :param X: a table with the columns that are used.
+        """
+        frame = as_frame(X, list(self.feature_names_in_))
+        used = [c for c in self.columns_ if c.kind != "dropped" and c.name in frame.columns]
+        return tuple(note for column in used if (note := _gaps(column, frame[column.name])))
+
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the D encoded columns."""
         return np.array([name for column in self.columns_ for name in _encoded_names(column)])
@@ -156,7 +181,8 @@ def learn_column(cells: pd.Series, *, as_category: bool = False) -> Column:
     present = cells[~missing]
     if not len(present):
         return Column(name, "dropped", note=f"{name!r} is empty and not used.")
-    distinct = present.astype(str).nunique()
+    is_numeric = pd.api.types.is_numeric_dtype(present.dtype)
+    distinct = (present if is_numeric else present.astype(str)).nunique()
     if distinct == 1 and not missing.any():
         return Column(name, "dropped", note=f"{name!r} is constant and not used.")
     if as_category or pd.api.types.is_bool_dtype(present.infer_objects()):
@@ -244,7 +270,10 @@ def _without_repeated(frame: pd.DataFrame, columns: Sequence[Column]) -> list[Co
     kept = []
     for column in columns:
         if column.kind != "dropped":
-            key = pd.util.hash_pandas_object(frame[column.name].astype(str), index=False)
+            cells = frame[column.name]
+            if not pd.api.types.is_numeric_dtype(cells.dtype):
+                cells = cells.astype(str)
+            key = pd.util.hash_pandas_object(cells, index=False)
             first = seen.setdefault(key.to_numpy().tobytes(), column.name)
             if first != column.name:
                 note = f"{column.name!r} repeats {first!r} and is not used."
@@ -358,6 +387,21 @@ def _read_dates(frame: pd.DataFrame, column: Column) -> np.ndarray:
     angles = [2 * np.pi * values[:, 0] / _DAYS[period] for period in column.periods]
     waves = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]
     return np.concatenate([values, *(w[:, None] for w in waves)], axis=1)
+
+
+def _gaps(column: Column, cells: pd.Series) -> str:
+    """One sentence on the cells of a column that cannot be taken as they are; or no text."""
+    if column.kind == "category":
+        unknown = ~np.isin(_read_levels(cells.to_frame(), column)[:, 0], column.levels)
+        strange = "are other levels than in training; they are encoded as zeros"
+    else:
+        read = days(cells) if column.kind == "date" else numbers(cells, column.decimal)
+        unknown = ~np.isfinite(read)
+        strange = (
+            f"are missing or unreadable, and are set to the median of training, {column.fill:g}"
+        )
+    count = int(unknown.sum())
+    return f"{count} of {len(cells)} cells of {column.name!r} {strange}." if count else ""
 
 
 def _encoded_names(column: Column) -> list[str]:

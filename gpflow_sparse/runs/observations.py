@@ -1,4 +1,4 @@
-"""Distributions of new observations given a Gaussian f: quantiles and samples."""
+"""Likelihoods by name, and quantiles and samples of new observations given a Gaussian f."""
 
 import copy
 from collections.abc import Callable, Sequence

@@ -1,0 +1,376 @@
+"""The choice of a method by the log density of held-out rows, within a time budget."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.models import GPModel
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+
+from gpflow_sparse.data import Dataset, metrics
+from gpflow_sparse.runs.build import Pair, build_model
+from gpflow_sparse.runs.config import AUTO, RunConfig
+from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
+from gpflow_sparse.runs.fitting import ROUND, fit_model
+from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, ROUND_METHODS
+
+# Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
+_FEW_ROWS = 1000
+_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
+# Rounds of the choice: steps of each candidate without a budget, and fractions of a budget.
+_ROUNDS = ((100, 0.2), (200, 0.2))
+# Steps whose time is measured before the number of steps within a budget is known.
+_MEASURED = 2 * ROUND
+# Largest number of passes over the rows within a budget, and fraction of the time for them.
+_MOST_PASSES, _FRACTION = 200, 0.95
+_BASELINES = ("constant", "linear")
+# Methods that scale with the number of input columns as a grid does.
+_MOST_GRID_COLUMNS = 10
+
+
+class Attempt(NamedTuple):
+    """Scores of one method on held-out rows, and its cost."""
+
+    method: str
+    nlpd: float
+    """Mean negative log density of a held-out row, in nats, of standardized outputs."""
+    error: float
+    """Root mean squared error of standardized outputs, or the fraction of wrong labels."""
+    num_steps: int
+    seconds: float
+
+
+class Choice(NamedTuple):
+    """A method, with the number of steps and the start for training it on all rows."""
+
+    config: RunConfig
+    reason: str
+    attempts: tuple[Attempt, ...] = ()
+    start: GPModel | None = None
+    """The trained candidate; None if there was only one."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the choice; then ``start`` is the best model so far."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """
+    A table to learn from, and everything that was asked for.
+
+    :param dataset: standardized; only its training rows are used.
+    :param kernel: a kernel to copy; None for the one that ``options`` name.
+    :param likelihood: a name, a likelihood to copy, or None for the usual one.
+    :param options: options of the methods by name, see ``RunConfig``.
+    """
+
+    dataset: Dataset
+    kernel: gpflow.kernels.Kernel | None = None
+    likelihood: Any = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the noise is Gaussian."""
+        given = self.likelihood
+        gaussian = given in (None, "gaussian") or isinstance(given, gpflow.likelihoods.Gaussian)
+        return self.dataset.num_classes is None and gaussian
+
+    def config(self, method: str) -> RunConfig:
+        """Options of a method; by default at most a quarter of the rows are inducing points."""
+        config = RunConfig.of_method(method, **self.options)
+        if {"num_inducing", "num_orthogonal"} & set(self.options):
+            return config
+        return config.shrunk_to(len(np.unique(self.dataset.train[0], axis=0)))
+
+    def model(self, config: RunConfig, start: GPModel | None, rows: Pair | None = None) -> GPModel:
+        """
+        The untrained model of a method.
+
+        :param rows: training rows; None for those of the data set.
+        """
+        dataset = self.dataset
+        if rows is not None:
+            dataset = dataclasses.replace(dataset, train=rows)
+        return build_model(
+            config, dataset, kernel=self.kernel, likelihood=self.likelihood, start=start
+        )
+
+
+def candidates(task: Task) -> list[str]:
+    """The methods that "auto" tries for a table."""
+    N, D = task.dataset.train[0].shape
+    if N <= _FEW_ROWS:
+        return ["exact" if task.is_gaussian else "solvegp"]
+    if not task.is_gaussian:
+        return ["solvegp", "swsgp"]
+    return ["solvegp", "softki", "swsgp", *(["grief"] if D <= _MOST_GRID_COLUMNS else [])]
+
+
+def choose(
+    task: Task,
+    method: str = AUTO,
+    *,
+    seconds: float | None = None,
+    report: Callable[[str], Any] = lambda line: None,
+) -> Choice:
+    """
+    The method that was asked for, or the candidate that predicts held-out rows best.
+
+    Candidates are trained in two rounds on nine tenths of the rows; after the first the better half
+    by the mean log density of the held-out rows goes on (successive halving).
+
+    :param method: "auto", or a method of ``gpflow-sparse methods``.
+    :param seconds: time for the choice and the training on all rows; None for numbers of steps.
+    :param report: called with a line of progress.
+    :raises ValueError: for an unknown method, or one that does not fit the table.
+    """
+    if method != AUTO:
+        return Choice(task.config(_known(method, task)), f"{method} was asked for.")
+    names = candidates(task)
+    if len(names) == 1:
+        reason = f"{names[0]} is the method for at most {_FEW_ROWS} rows."
+        return Choice(task.config(names[0]), reason)
+    race = _Race(task, seconds, report)
+    try:
+        race.run(names)
+        interrupted = False
+    except KeyboardInterrupt:
+        if race.best is None:
+            raise
+        interrupted = True
+    best = race.best
+    assert best is not None  # run has scored at least one
+    config = best.config
+    if seconds is not None:
+        config = dataclasses.replace(config, num_steps=best.num_steps_within(race.seconds_left))
+    reason = _reason(best.method, race.attempts)
+    return Choice(config, reason, tuple(race.attempts.values()), best.model, interrupted)
+
+
+def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
+    """Why a candidate was chosen, and what predicts better although it is no candidate."""
+    best = attempts[method].nlpd
+    reason = f"{method} has the lowest NLPD on held-out rows of the candidates, {best:.3f}"
+    better = [name for name in _BASELINES if attempts[name].nlpd < best]
+    if better:
+        reason += f"; the baseline {better[0]} has {attempts[better[0]].nlpd:.3f}, which is lower"
+    return f"{reason}."
+
+
+class Candidate:
+    """
+    One method in training.
+
+    :param rows: training rows in place of all those of the task.
+    :param start: a trained model of the same method, whose parameters are the start.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: RunConfig,
+        *,
+        rows: Pair | None = None,
+        start: GPModel | None = None,
+    ) -> None:
+        begin = time.perf_counter()
+        self.config, self.method = config, config.method
+        self.rows = task.dataset.train if rows is None else rows
+        self.num_steps = 0
+        self.model = task.model(config, start, rows)
+        self.build_seconds = self.seconds = time.perf_counter() - begin
+        self.step_seconds = self.first_seconds = math.nan
+
+    def train(self, num_steps: int, until: float = math.inf) -> None:
+        """
+        Train by a number of steps.
+
+        :param until: value of ``time.perf_counter`` after which no step begins.
+        """
+        begin = time.perf_counter()
+        per_entry = ROUND if self.method in ROUND_METHODS else 1
+        history = fit_model(
+            self.model,
+            dataclasses.replace(self.config, num_steps=num_steps),
+            self.rows,
+            callbacks=[lambda state: time.perf_counter() > until],
+            progress=False,
+        )
+        self.num_steps += history.num_steps * per_entry
+        self.seconds += time.perf_counter() - begin
+        if history.num_steps > 1:
+            self.first_seconds = float(history.seconds[0])
+            spent = float(history.seconds[-1]) - self.first_seconds
+            self.step_seconds = spent / ((history.num_steps - 1) * per_entry)
+
+    def train_until(self, until: float) -> None:
+        """Train for as many steps as the time left allows."""
+        if math.isnan(self.step_seconds):
+            self.train(_MEASURED, until)
+        left = until - time.perf_counter() - self.first_seconds
+        if left > self.step_seconds:  # False if there are no steps
+            self.train(int(left / self.step_seconds), until)
+
+    def num_steps_within(self, seconds: float) -> int:
+        """Steps for which building the model anew and training it take at most this time."""
+        left = _FRACTION * seconds - self.build_seconds - self.first_seconds
+        batch = len(self.rows[0]) if self.method in ROUND_METHODS else self.config.batch_size
+        most = max(self.config.num_steps, math.ceil(_MOST_PASSES * len(self.rows[0]) / batch))
+        if not self.step_seconds > 0.0:
+            return self.config.num_steps
+        return max(ROUND, min(most, int(left / self.step_seconds)))
+
+
+def train(
+    task: Task,
+    choice: Choice,
+    *,
+    seconds: float | None = None,
+    report: Callable[[str], Any] = lambda line: None,
+) -> GPModel:
+    """
+    The chosen model, trained on all rows; after Ctrl-C as it is then.
+
+    :param seconds: time after which no training step begins; None for the number of steps of the
+        choice.
+    """
+    if choice.interrupted and choice.start is not None:
+        return choice.start
+    end = math.inf if seconds is None else time.perf_counter() + seconds
+    final = Candidate(task, choice.config, start=choice.start)
+    try:
+        if seconds is None or choice.attempts:  # the number of steps is that of the time left
+            final.train(choice.config.num_steps, end)
+        else:
+            final.train_until(end)
+    except KeyboardInterrupt:
+        report("interrupted: this is the model as it is now.")
+    report(f"{final.method}: {final.num_steps} steps on all rows. {choice.reason}")
+    return final.model
+
+
+def _known(method: str, task: Task) -> str:
+    if method not in METHODS:
+        raise ValueError(f"method must be {AUTO}, or one of {', '.join(METHODS)}; got {method!r}.")
+    if method in FOR_CLASSES and not task.is_gaussian:
+        raise ValueError(f"method {method} is for Gaussian noise; take auto, or solvegp.")
+    return method
+
+
+class _Race:
+    """Successive halving of the candidates, with the scores so far."""
+
+    def __init__(self, task: Task, seconds: float | None, report: Callable[[str], Any]) -> None:
+        self.task, self.seconds, self.report = task, seconds, report
+        self.begin = time.perf_counter()
+        self.attempts: dict[str, Attempt] = {}
+        self.best: Candidate | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        """Time left of the budget."""
+        passed = time.perf_counter() - self.begin
+        return math.inf if self.seconds is None else self.seconds - passed
+
+    def run(self, names: list[str]) -> None:
+        """Train and score all candidates; ``best`` is the winner."""
+        X, Y = self.task.dataset.train
+        order = np.random.default_rng(self._seed).permutation(len(X))
+        count = min(_MOST_HELD_OUT, int(_HELD_OUT * len(X)))
+        held_out = X[order[:count]], Y[order[:count]]
+        rows = X[order[count:]], Y[order[count:]]
+        for attempt in _baselines(rows, held_out, self.task.dataset.num_classes):
+            self._keep(attempt)
+        alive: list[Candidate] = []
+        end = self.begin
+        for num_steps, fraction in _ROUNDS:
+            places = alive or [None] * len(names)
+            for i, candidate in enumerate(places):
+                end += fraction * (self.seconds or 0.0) / len(places)
+                if candidate is None:
+                    candidate = Candidate(self.task, self.task.config(names[i]), rows=rows)
+                    alive.append(candidate)
+                if self.seconds is None:
+                    candidate.train(num_steps)
+                else:
+                    candidate.train_until(end)
+                self._score(candidate, held_out)
+            alive.sort(key=lambda candidate: self.attempts[candidate.method].nlpd)
+            alive = alive[: -(-len(alive) // 2)]
+
+    @property
+    def _seed(self) -> int:
+        return int(self.task.options.get("seed", 0))
+
+    def _score(self, candidate: Candidate, held_out: Pair) -> None:
+        """Score a candidate on held-out rows, and compare it with the best."""
+        num_classes = self.task.dataset.num_classes
+        nlpd, error = _scores(CachedModel(candidate.model), held_out, num_classes)
+        self._keep(Attempt(candidate.method, nlpd, error, candidate.num_steps, candidate.seconds))
+        others = [self.attempts[self.best.method].nlpd] if self.best else []
+        if all(nlpd <= other for other in others):
+            self.best = candidate
+
+    def _keep(self, attempt: Attempt) -> None:
+        self.attempts[attempt.method] = attempt
+        left = "" if self.seconds is None else f"; {max(0.0, self.seconds_left):.0f} s left"
+        self.report(
+            f"{attempt.method}: held-out NLPD {attempt.nlpd:.3f}, error {attempt.error:.3f}, "
+            f"{attempt.num_steps} steps, {attempt.seconds:.1f} s{left}"
+        )
+
+
+def _scores(model: Any, rows: Pair, num_classes: int | None) -> tuple[float, float]:
+    """NLPD and error on held-out rows."""
+    X, Y = (tf.convert_to_tensor(values, gpflow.default_float()) for values in rows)
+    parts = [slice(i, i + 4096) for i in range(0, len(X), 4096)]
+    mean = np.concatenate([model.predict_y(X[p])[0].numpy() for p in parts])
+    density = [model.predict_log_density((X[p], Y[p])).numpy() for p in parts]
+    nlpd = -float(np.mean(np.concatenate(density)))
+    if num_classes is None:
+        return nlpd, float(metrics.rmse(rows[1], mean))
+    return nlpd, float(metrics.error_rate(rows[1], class_probabilities(mean, num_classes)))
+
+
+def _baselines(rows: Pair, held_out: Pair, num_classes: int | None) -> list[Attempt]:
+    """Scores of a constant and of a linear model, which are reported and never chosen."""
+    (X, Y), (X_new, Y_new) = rows, held_out
+    begin = time.perf_counter()
+    if num_classes is not None:
+        labels, new = Y[:, 0].astype(int), Y_new[:, 0].astype(int)
+        shares = (np.bincount(labels, minlength=num_classes) + 1.0) / (len(labels) + num_classes)
+        linear = LogisticRegression(max_iter=200).fit(X, labels)
+        P = np.full((len(new), num_classes), 1e-12)
+        P[:, linear.classes_] = linear.predict_proba(X_new)
+        found = zip(_BASELINES, (np.tile(shares, (len(new), 1)), P), strict=True)
+        return [
+            Attempt(
+                name,
+                -float(np.mean(np.log(P[np.arange(len(new)), new]))),
+                float(metrics.error_rate(Y_new, P / P.sum(axis=1, keepdims=True))),
+                0,
+                time.perf_counter() - begin,
+            )
+            for name, P in found
+        ]
+    constant = (np.tile(Y.mean(0), (len(Y_new), 1)), np.tile(Y.var(0), (len(Y_new), 1)))
+    fits = [BayesianRidge().fit(X, y).predict(X_new, return_std=True) for y in Y.T]
+    linear_moments = (
+        np.stack([mean for mean, _ in fits], axis=1),
+        np.stack([scale**2 for _, scale in fits], axis=1),
+    )
+    return [
+        Attempt(
+            name,
+            float(metrics.nlpd(Y_new, *moments)) * Y.shape[1],
+            float(metrics.rmse(Y_new, moments[0])),
+            0,
+            time.perf_counter() - begin,
+        )
+        for name, moments in zip(_BASELINES, (constant, linear_moments), strict=True)
+    ]

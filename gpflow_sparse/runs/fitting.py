@@ -1,0 +1,75 @@
+"""Training of an untrained model as its method is trained."""
+
+import time
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow.keras import tf_keras
+from gpflow.models import InternalDataTrainingLossMixin
+
+from gpflow_sparse import training
+from gpflow_sparse.models import SoftKI
+from gpflow_sparse.runs.build import Pair
+from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS
+
+# Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
+_DENSE_RATE = 0.002
+# Iterations of L-BFGS between two choices of the basis functions.
+ROUND = 10
+
+
+def fit_model(
+    model: gpflow.models.GPModel, config: RunConfig, rows: Pair, **options: Any
+) -> training.History:
+    """
+    Train a model as its method is trained: by steps; grief and basis_gpr by L-BFGS, ten iterations
+    a step of the history; an exact GP not at all, since its start is the optimum.
+
+    :param rows: standardized training rows ``(X, Y)``.
+    :param options: further arguments of ``training.fit``.
+    """
+    if config.method == "exact":
+        start = time.perf_counter()
+        objective = -float(model.training_loss())
+        seconds = time.perf_counter() - start
+        return training.History(np.array([objective]), np.array([seconds]), False)
+    if config.method in ROUND_METHODS:
+        return training.fit_in_rounds(
+            model,
+            num_rounds=-(-config.num_steps // ROUND),
+            num_iterations=ROUND,
+            progress=options.get("progress", True),
+        )
+    holds_data = isinstance(model, InternalDataTrainingLossMixin)
+    no_natural = holds_data or config.method in ("softki", "swsgp", *SAMPLED_METHODS)
+    try:
+        return training.fit(
+            model,
+            None if holds_data else rows,
+            optimizer=_optimizer(config),
+            num_steps=config.num_steps,
+            batch_size=None if holds_data else min(config.batch_size, len(rows[0])),
+            natural_gradients=False if no_natural else config.natural_gradients,
+            seed=config.seed,
+            **options,
+        )
+    finally:  # also after Ctrl-C, so that the model predicts
+        if isinstance(model, SoftKI):
+            model.fit_posterior(rows)
+
+
+def _optimizer(config: RunConfig) -> Any:
+    rate: Any = config.learning_rate
+    steps, constant = config.num_steps, config.schedule == "constant"
+    adam = training.adam(rate)
+    if not constant:
+        adam = training.adam(rate, decay_steps=steps, warmup_steps=min(20, steps - 1))
+        rate = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
+    if config.method == "swsgp":
+        return training.SparseAdam(rate, dense=adam)
+    if config.method in SAMPLED_METHODS:
+        dense = None if constant else training.adam(_DENSE_RATE, decay_steps=steps)
+        return training.SparseAdagrad(rate, dense=dense)
+    return adam
