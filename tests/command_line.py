@@ -11,7 +11,10 @@ from click.testing import CliRunner
 import gpflow_sparse as gs
 from gpflow_sparse.cli import main
 
-SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "15", "--num-subset", "60"]
+SMALL = [
+    *("--method", "solvegp", "--num-inducing", "12", "--num-orthogonal", "8"),
+    *("--num-steps", "15", "--num-subset", "60"),
+]
 FIT = ["fit", "--data", "my.csv", "--target", "price", *SMALL]
 ALONE = ["--no-baseline", "--no-plot"]
 

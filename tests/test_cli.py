@@ -1,5 +1,6 @@
 """The command line, as a user meets it."""
 
+import io
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ import time
 
 import gpflow
 import numpy as np
+import pandas as pd
 import pytest
 
 import gpflow_sparse as gs
@@ -85,7 +87,8 @@ def test_a_smooth_table_is_fitted_with_the_defaults(run, tmp_path):
     rows = [f"{a},{b},{c},{a + b**2}" for a, b, c in X]
     write_csv(tmp_path / "my.csv", rows, "a,b,c,price")
     code, out, _ = run(
-        "fit", "--data", "my.csv", "--target", "price", "--no-plot", "--num-steps", "150"
+        *("fit", "--data", "my.csv", "--target", "price", "--method", "solvegp"),
+        *("--no-plot", "--num-steps", "150"),
     )
     assert code == 0
     ours, svgp = last_json(out)["results"]
@@ -96,28 +99,94 @@ def test_a_smooth_table_is_fitted_with_the_defaults(run, tmp_path):
 def test_few_rows_get_few_inducing_points_unless_the_user_chose(run, rng, tmp_path):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--num-steps", "3", "--num-subset", "30"]
+    options += ["--method", "solvegp"]
     code, out, _ = run("fit", *options, *ALONE)
     assert code == 0
     assert last_json(out)["results"][0]["title"] == "SOLVE-GP(18+18)"  # 72 distinct training rows
 
 
-def test_text_and_missing_values_are_named_in_one_message(run, rng, tmp_path):
-    rows = numbers(rng)
-    rows = [f"{row},red" for row in rows]
+def test_a_messy_table_trains_and_predicts_another_one(run, rng, tmp_path):
+    rows = [f"{row},{rng.choice(['red', 'blue'])},r{i}" for i, row in enumerate(numbers(rng))]
     rows[6] = ",".join(["", *rows[6].split(",")[1:]])
-    write_csv(tmp_path / "my.csv", rows, "width,height,price,color")
-    code, _, err = run("fit", "--data", "my.csv", "--target", "price", *SMALL)
+    rows[7] = ",".join([*rows[7].split(",")[:2], "", *rows[7].split(",")[3:]])
+    write_csv(tmp_path / "my.csv", rows, "width,height,price,color,code")
+    options = ["--data", "my.csv", "--target", "price", *SMALL, *ALONE, "--output", "run"]
+    code, out, err = run("fit", *options)
+    assert code == 0, err
+    for note in (
+        "1 rows without 'price' are not used.",
+        "'color' is a category of 2 levels.",
+        "texts in 72 rows, which name rows rather than groups, and is not used.",
+    ):
+        assert note in err
+    names = last_json(out)["dataset"]["feature_names"]
+    assert [name for name in names if name != "width missing"] == [
+        *("width", "height", "color=blue", "color=red")
+    ]
+    assert last_json(out)["results"][0]["rmse_standardized"] < 1.0
+    scored = last_json(run("evaluate", "--model", "run")[1])
+    assert scored["rmse"] == last_json(out)["results"][0]["rmse"]
+    new = ["red,0.5,1", "green,,1", "blue,-0.5,x"]
+    write_csv(tmp_path / "new.csv", new, "color,width,height")
+    for model in ("run", "run/model.safetensors"):
+        code, out, err = run("predict", "--model", model, "--data", "new.csv")
+        assert code == 0, err
+        assert "1 of 3 cells of 'color' are other levels than in training" in err
+        assert "1 of 3 cells of 'height' are missing or unreadable" in err
+        assert np.isfinite(list(read_csv(out).values())).all()
+    write_csv(tmp_path / "less.csv", ["red,1"], "color,height")
+    code, _, err = run("predict", "--model", "run", "--data", "less.csv")
     assert code == 1
-    assert "color" in err
-    assert "width" in err
-    assert "row 8" in err
-    assert "Traceback" not in err
+    assert "'width' is missing" in err
+
+
+def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):
+    X = rng.normal(size=(90, 2))
+    labels = np.where(X[:, 0] > 0.0, "up, or so", "down")
+    rows = [f'{a:.5f},{b:.5f},"{c}"' for (a, b), c in zip(X, labels, strict=True)]
+    write_csv(tmp_path / "my.csv", rows, "a,b,way")
+    code, out, err = run("fit", "--data", "my.csv", *SMALL, *ALONE, "--output", "run")
+    assert code == 0, err
+    assert "the last column, 'way', is predicted" in err
+    assert last_json(out)["results"][0]["error_rate"] < 0.4
+    code, out, err = run("predict", "--model", "run", "--data", "my.csv")
+    frame = pd.read_csv(io.StringIO(out))
+    assert list(frame.columns) == ["probability_down", "probability_up, or so", "class"]
+    np.testing.assert_allclose(frame.iloc[:, 0] + frame.iloc[:, 1], 1.0, rtol=1e-9)
+    assert np.mean(frame["class"] == labels) > 0.7
+    assert last_json(run("evaluate", "--model", "run", "--data", "my.csv")[1])["error_rate"] < 0.3
+    write_csv(tmp_path / "other.csv", ["1,2,sideways"], "a,b,way")
+    code, _, err = run("evaluate", "--model", "run", "--data", "other.csv")
+    assert code == 1
+    assert "target 'way' must be one of down, up, or so in every row" in err
+
+
+def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypatch):
+    """The few rows of a small table go to the exact GP, more rows to the best candidate."""
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    code, out, err = run("fit", "--data", "my.csv", *ALONE)
+    assert code == 0, err
+    assert last_json(out)["results"][0]["title"] == "Exact GP"
+    assert "exact is the method for at most 1000 rows." in err
+    monkeypatch.setattr("gpflow_sparse.runs.choice._FEW_ROWS", 50)
+    monkeypatch.setattr("gpflow_sparse.runs.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
+    small = ["--num-inducing", "8", "--num-orthogonal", "4", "--num-basis", "20"]
+    options = [*small, "--data", "my.csv", "--num-steps", "20", "--output", "run", *ALONE]
+    code, out, err = run("fit", *options)
+    assert code == 0, err
+    choice = last_json(out)["choice"]
+    scores = {attempt["method"]: attempt["nlpd"] for attempt in choice["attempts"]}
+    assert set(scores) == {"constant", "linear", "solvegp", "softki", "swsgp", "grief"}
+    tried = {m: nlpd for m, nlpd in scores.items() if m not in ("constant", "linear")}
+    assert choice["method"] == min(tried, key=tried.get)
+    assert f"{choice['method']} has the lowest NLPD" in err
+    assert last_json(run("evaluate", "--model", "run")[1])["rmse"] > 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "my.csv"], ["target is missing"]),
+        (["--data", "my.csv", "--method", "conv-svgp"], ["target is missing"]),
         (["--data", "my.csv", "--target", "prize"], ["prize", "price"]),
         (["--data", "none.csv", "--target", "price"], ["none.csv"]),
         (["--data", "kin4k"], ["kin4k", "kin40k"]),
@@ -390,8 +459,11 @@ def test_sampled_functions_and_classes(run, rng, tmp_path):
         ),
         (["--method", "qsgp", "--num-basis", "9", "--num-inducing", "10"], "got 9 and 10"),
         (["--method", "rvm", "--basis", "fourier"], "basis must be dictionary for rvm"),
-        (["--method", "qsgp", "--likelihood", "bernoulli"], "must be gaussian or laplace for qsgp"),
-        (["--method", "grief", "--likelihood", "laplace"], "must be gaussian for grief"),
+        (
+            ["--method", "qsgp", "--likelihood", "bernoulli"],
+            "likelihood must be gaussian, student_t",
+        ),
+        (["--method", "grief", "--likelihood", "laplace"], "must be gaussian for method grief"),
         (["--method", "qsgp", "--basis-batch-size", "0"], "basis_batch_size must be positive"),
         (
             ["--method", "qsgp", "--covariance", "diag", "--num-dense-columns", "2"],
@@ -524,10 +596,8 @@ def test_predictions_of_new_rows_do_not_depend_on_the_chunks(run, here, rng, tmp
     mean, variance = model.standardizer.predict_y(model, X)
     np.testing.assert_allclose(columns["mean"], mean[:, 0], rtol=1e-9)
     np.testing.assert_allclose(columns["standard_deviation"] ** 2, variance[:, 0], rtol=1e-8)
-    write_csv(tmp_path / "wide.csv", ["1,2,3"], "width,height,depth")
-    code, _, err = run("predict", "--model", "run/model.safetensors", "--data", "wide.csv")
-    assert code == 1  # a model file alone knows no column names
-    assert "2 columns" in err
+    arguments = ["--model", "run/model.safetensors", "--data", "new.csv"]
+    assert run("predict", *arguments)[1] == out  # the model file has the columns too
     for size in ("1", "3", "100000"):
         arguments = ["--data", "new.csv", "--chunk-size", size, "--output", "out/p.csv"]
         assert run("predict", "--model", "run", *arguments)[0] == 0
@@ -607,6 +677,7 @@ def test_ctrl_c_prints_the_command_that_resumes_and_it_does(run, tmp_path):
     assert "fit was interrupted after step" in err
     (command,) = [line.strip() for line in err.splitlines() if line.startswith("    ")]
     assert command == shlex.join(["gpflow-sparse", "fit", *options, "--resume"])
+    assert last_json(run("evaluate", "--model", "run")[1])["rmse"] > 0  # the model so far
     code, _, err = run("fit", *options)
     assert code == 1
     assert "an unfinished run is in run: add --resume" in err

@@ -144,10 +144,10 @@ def test_files_that_are_put_among_the_checkpoints_meanwhile_stay(run, here, monk
 def failing_baseline(monkeypatch, error):
     real = runs.build_model
 
-    def build_model(config, dataset):
+    def build_model(config, dataset, **options):
         if config.method == "svgp":
             raise error
-        return real(config, dataset)
+        return real(config, dataset, **options)
 
     monkeypatch.setattr(runs, "build_model", build_model)
 

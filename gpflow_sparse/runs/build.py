@@ -213,6 +213,7 @@ def build_model(
     *,
     kernel: gpflow.kernels.Kernel | None = None,
     likelihood: Any = None,
+    noise_variance: float | None = None,
     start: gpflow.models.GPModel | None = None,
 ) -> gpflow.models.GPModel:
     """
@@ -222,6 +223,8 @@ def build_model(
     :param dataset: standardized.
     :param kernel: copied in place of the one that ``config`` names.
     :param likelihood: a likelihood to copy, or a name, in place of the one that ``config`` names.
+    :param noise_variance: start of the noise variance beside that of ``kernel``, which are then not
+        fitted; see :func:`start_hyperparameters`.
     :param start: a trained model of the same method, whose parameters are the start.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
         into the images, or the method is for regression and the data set has classes.
@@ -235,9 +238,12 @@ def build_model(
     if config.method in IMAGE_METHODS:
         model = _image_model(config, dataset, make_likelihood(likelihood, dataset.num_classes, 0.1))
     else:
-        fitted = start is None and dataset.num_classes is None and is_standardized(likelihood)
-        kernel, noise = _start_kernel(config, dataset, copy.deepcopy(kernel), fitted)
-        likelihood = make_likelihood(likelihood, dataset.num_classes, noise)
+        kernel = copy.deepcopy(kernel)
+        if start is not None:  # its values replace those of the kernel and of the noise
+            kernel, noise_variance = kernel or _median_kernel(config, dataset), _START_NOISE
+        elif kernel is None or noise_variance is None:
+            kernel, noise_variance = start_hyperparameters(config, dataset, likelihood, kernel)
+        likelihood = make_likelihood(likelihood, dataset.num_classes, noise_variance)
         model = make_model(config, dataset.train, kernel, likelihood)
     if start is not None:
         _copy_parameters(start, model)
@@ -260,17 +266,22 @@ def with_units(model: gpflow.models.GPModel, dataset: Dataset) -> gpflow.models.
     return model
 
 
-def _start_kernel(
-    config: RunConfig, dataset: Dataset, kernel: gpflow.kernels.Kernel | None, fitted: bool
+def start_hyperparameters(
+    config: RunConfig,
+    dataset: Dataset,
+    likelihood: Any = None,
+    kernel: gpflow.kernels.Kernel | None = None,
 ) -> tuple[gpflow.kernels.Kernel, float]:
     """
     A kernel and a noise variance: those of an exact GP on some rows, or medians and 0.1.
 
-    :param fitted: whether an exact GP is fitted.
+    :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
+        have medians.
+    :param kernel: changed in place of the one that ``config`` names.
     """
     X, Y = dataset.train
-    if kernel is None:
-        kernel = make_kernel(config, initialization.median_lengthscales(X, seed=config.seed))
+    kernel = kernel or _median_kernel(config, dataset)
+    fitted = dataset.num_classes is None and is_standardized(likelihood)
     if not fitted or not config.num_subset:
         return kernel, _START_NOISE
     num_rows = len(X) if config.method == "exact" else min(config.num_subset, len(X))
@@ -282,6 +293,11 @@ def _start_kernel(
         warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
         return kernel, _START_NOISE
     return kernel, max(noise, _MIN_NOISE)
+
+
+def _median_kernel(config: RunConfig, dataset: Dataset) -> gpflow.kernels.Kernel:
+    scales = initialization.median_lengthscales(dataset.train[0], seed=config.seed)
+    return make_kernel(config, scales)
 
 
 def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:

@@ -1,5 +1,6 @@
 """The choice of a method by the log density of held-out rows, within a time budget."""
 
+import copy
 import dataclasses
 import math
 import time
@@ -13,7 +14,7 @@ from gpflow.models import GPModel
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.runs.build import Pair, build_model
+from gpflow_sparse.runs.build import Pair, build_model, start_hyperparameters
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
@@ -87,18 +88,9 @@ class Task:
             return config
         return config.shrunk_to(len(np.unique(self.dataset.train[0], axis=0)))
 
-    def model(self, config: RunConfig, start: GPModel | None, rows: Pair | None = None) -> GPModel:
-        """
-        The untrained model of a method.
-
-        :param rows: training rows; None for those of the data set.
-        """
-        dataset = self.dataset
-        if rows is not None:
-            dataset = dataclasses.replace(dataset, train=rows)
-        return build_model(
-            config, dataset, kernel=self.kernel, likelihood=self.likelihood, start=start
-        )
+    def on(self, rows: Pair) -> "Task":
+        """The same task with other training rows."""
+        return dataclasses.replace(self, dataset=dataclasses.replace(self.dataset, train=rows))
 
 
 def candidates(task: Task) -> list[str]:
@@ -122,7 +114,8 @@ def choose(
     The method that was asked for, or the candidate that predicts held-out rows best.
 
     Candidates are trained in two rounds on nine tenths of the rows; after the first the better half
-    by the mean log density of the held-out rows goes on (successive halving).
+    by the mean log density of the held-out rows goes on (successive halving). A winner that was
+    better after the first round than after the second is trained anew, and only for as many steps.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
     :param seconds: time for the choice and the training on all rows; None for numbers of steps.
@@ -145,11 +138,15 @@ def choose(
         interrupted = True
     best = race.best
     assert best is not None  # run has scored at least one
-    config = best.config
+    num_steps, start, attempt = best.config.num_steps, best.model, race.attempts[best.method]
     if seconds is not None:
-        config = dataclasses.replace(config, num_steps=best.num_steps_within(race.seconds_left))
+        num_steps = best.num_steps_within(race.seconds_left)
     reason = _reason(best.method, race.attempts)
-    return Choice(config, reason, tuple(race.attempts.values()), best.model, interrupted)
+    if attempt.num_steps < best.num_steps and not interrupted:
+        num_steps, start = min(num_steps, attempt.num_steps), None
+        reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
+    config = dataclasses.replace(best.config, num_steps=num_steps)
+    return Choice(config, reason, tuple(race.attempts.values()), start, interrupted)
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
@@ -164,9 +161,9 @@ def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
 
 class Candidate:
     """
-    One method in training.
+    One method in training on the rows of a task.
 
-    :param rows: training rows in place of all those of the task.
+    :param hyperparameters: starting values of kernel and noise variance; None to fit them.
     :param start: a trained model of the same method, whose parameters are the start.
     """
 
@@ -175,14 +172,21 @@ class Candidate:
         task: Task,
         config: RunConfig,
         *,
-        rows: Pair | None = None,
+        hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
         start: GPModel | None = None,
     ) -> None:
         begin = time.perf_counter()
-        self.config, self.method = config, config.method
-        self.rows = task.dataset.train if rows is None else rows
+        self.config, self.method, self.rows = config, config.method, task.dataset.train
         self.num_steps = 0
-        self.model = task.model(config, start, rows)
+        kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters
+        self.model = build_model(
+            config,
+            task.dataset,
+            kernel=kernel,
+            likelihood=task.likelihood,
+            noise_variance=noise,
+            start=start,
+        )
         self.build_seconds = self.seconds = time.perf_counter() - begin
         self.step_seconds = self.first_seconds = math.nan
 
@@ -269,7 +273,15 @@ class _Race:
         self.task, self.seconds, self.report = task, seconds, report
         self.begin = time.perf_counter()
         self.attempts: dict[str, Attempt] = {}
+        """The best of each method, in the order of the methods."""
         self.best: Candidate | None = None
+        seed = int(task.options.get("seed", 0))
+        X, Y = task.dataset.train
+        order = np.random.default_rng(seed).permutation(len(X))
+        count = min(_MOST_HELD_OUT, int(_HELD_OUT * len(X)))
+        self.held_out = X[order[:count]], Y[order[:count]]
+        self.rest = task.on((X[order[count:]], Y[order[count:]]))
+        self._started: dict[str, tuple[gpflow.kernels.Kernel, float]] = {}
 
     @property
     def seconds_left(self) -> float:
@@ -279,12 +291,8 @@ class _Race:
 
     def run(self, names: list[str]) -> None:
         """Train and score all candidates; ``best`` is the winner."""
-        X, Y = self.task.dataset.train
-        order = np.random.default_rng(self._seed).permutation(len(X))
-        count = min(_MOST_HELD_OUT, int(_HELD_OUT * len(X)))
-        held_out = X[order[:count]], Y[order[:count]]
-        rows = X[order[count:]], Y[order[count:]]
-        for attempt in _baselines(rows, held_out, self.task.dataset.num_classes):
+        rows = self.rest.dataset.train
+        for attempt in _baselines(rows, self.held_out, self.task.dataset.num_classes):
             self._keep(attempt)
         alive: list[Candidate] = []
         end = self.begin
@@ -293,36 +301,45 @@ class _Race:
             for i, candidate in enumerate(places):
                 end += fraction * (self.seconds or 0.0) / len(places)
                 if candidate is None:
-                    candidate = Candidate(self.task, self.task.config(names[i]), rows=rows)
+                    candidate = self._candidate(names[i])
                     alive.append(candidate)
                 if self.seconds is None:
                     candidate.train(num_steps)
                 else:
                     candidate.train_until(end)
-                self._score(candidate, held_out)
+                self._score(candidate)
             alive.sort(key=lambda candidate: self.attempts[candidate.method].nlpd)
             alive = alive[: -(-len(alive) // 2)]
 
-    @property
-    def _seed(self) -> int:
-        return int(self.task.options.get("seed", 0))
+    def _candidate(self, name: str) -> Candidate:
+        """An untrained candidate; equal kernels have the hyperparameters of one exact GP."""
+        task, config = self.rest, self.task.config(name)
+        key = str((config.kernel, config.on_grid, config.ard, config.num_subset))
+        if key not in self._started:
+            kernel = copy.deepcopy(task.kernel)
+            self._started[key] = start_hyperparameters(
+                config, task.dataset, task.likelihood, kernel
+            )
+        return Candidate(task, config, hyperparameters=self._started[key])
 
-    def _score(self, candidate: Candidate, held_out: Pair) -> None:
+    def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""
         num_classes = self.task.dataset.num_classes
-        nlpd, error = _scores(CachedModel(candidate.model), held_out, num_classes)
-        self._keep(Attempt(candidate.method, nlpd, error, candidate.num_steps, candidate.seconds))
-        others = [self.attempts[self.best.method].nlpd] if self.best else []
-        if all(nlpd <= other for other in others):
+        nlpd, error = _scores(CachedModel(candidate.model), self.held_out, num_classes)
+        attempt = Attempt(candidate.method, nlpd, error, candidate.num_steps, candidate.seconds)
+        if self.best is None or nlpd <= self.attempts[self.best.method].nlpd:
             self.best = candidate
+        self._keep(attempt)
 
     def _keep(self, attempt: Attempt) -> None:
-        self.attempts[attempt.method] = attempt
         left = "" if self.seconds is None else f"; {max(0.0, self.seconds_left):.0f} s left"
         self.report(
             f"{attempt.method}: held-out NLPD {attempt.nlpd:.3f}, error {attempt.error:.3f}, "
             f"{attempt.num_steps} steps, {attempt.seconds:.1f} s{left}"
         )
+        before = self.attempts.get(attempt.method)
+        if before is None or attempt.nlpd <= before.nlpd:
+            self.attempts[attempt.method] = attempt
 
 
 def _scores(model: Any, rows: Pair, num_classes: int | None) -> tuple[float, float]:

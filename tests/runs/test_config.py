@@ -39,7 +39,7 @@ def test_a_wrong_field_is_named(wrong):
     [
         ({"method": "grief", "basis": "fourier"}, "basis must be grid for grief; basis_gpr takes"),
         ({"method": "basis_svgp", "inference": "type1"}, "inference must be type2 for basis_svgp"),
-        ({"inference": "type1"}, "inference must be type2 for solvegp; grief has type1"),
+        ({"inference": "type1"}, "inference must be type2 for auto; grief has type1"),
         (
             {"method": "basis_gpr", "basis": "fourier", "num_basis": 7},
             "num_basis must be even for fourier, got 7",
