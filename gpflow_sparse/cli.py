@@ -68,9 +68,9 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
         config = RunConfig.of_method(**{"method": fields["method"]} | chosen)
         import numpy as np
 
-        from gpflow_sparse.runs import build, outputs, plots, training
+        from gpflow_sparse.runs import outputs, plots, rows, training
 
-        dataset = build.load_data(config)
+        dataset = rows.load_data(config)
         if config.method != AUTO and not {"num_inducing", "num_orthogonal"} & set(chosen):
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
@@ -188,9 +188,9 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
 
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
     """Draw predictions of the test rows; of images also patches and the least certain images."""
-    from gpflow_sparse.runs import build, plots
+    from gpflow_sparse.runs import plots, rows
 
-    X, Y = build.original_units(dataset, dataset.test)
+    X, Y = rows.original_units(dataset, dataset.test)
     plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name)
     if config.method in IMAGE_METHODS:
         plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)

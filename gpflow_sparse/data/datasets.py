@@ -65,12 +65,15 @@ class Dataset:
     image_shape: images.ImageShape | None = None
     table: "TableFormat | None" = None
 
-    def standardized(self, *, per_channel: bool = False, outputs: bool = True) -> "Dataset":
+    def standardized(
+        self, *, per_channel: bool = False, outputs: bool = True, transform: str = "none"
+    ) -> "Dataset":
         """Standardize with the means and standard deviations of the training rows.
 
         :param per_channel: all pixels of a channel share a mean and a scale, which keeps patches
             comparable; by default each column has its own.
         :param outputs: whether the outputs of a regression are standardized too.
+        :param transform: of these outputs, see :class:`Standardizer`.
         :return: a copy with standardized inputs and, for regression, outputs; its `standardizer`
             brings predictions back to original units.
         :raises ValueError: if this copy is standardized already, or channels are asked for and
@@ -85,7 +88,7 @@ class Dataset:
         X, Y = self.train
         channels = self.image_shape[2] if per_channel and self.image_shape else None
         scaled = Y if outputs and self.num_classes is None else None
-        scaler = Standardizer.fit(X, scaled, num_channels=channels)
+        scaler = Standardizer.fit(X, scaled, num_channels=channels, transform=transform)
         return dataclasses.replace(
             self,
             train=scaler.transform(*self.train),

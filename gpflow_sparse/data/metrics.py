@@ -69,6 +69,21 @@ def crps(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
     return float(np.mean(std * score))
 
 
+def crps_of_points(Y: np.ndarray, points: np.ndarray) -> float:
+    r"""Continuous ranked probability score of equally probable points, such as draws.
+
+    With two independent points :math:`x, x'` it is
+    :math:`\mathrm{E}|x - y| - \tfrac12 \mathrm{E}|x - x'|`.
+
+    :param points: S points for each output [S,N,P].
+    :return: the average over all entries, in the units of `Y`; smaller is better.
+    """
+    points, count = np.sort(points, axis=0), len(points)
+    weights = (2.0 * np.arange(count) - count + 1.0) / count**2
+    spread = np.tensordot(weights, points, axes=1)  # [N, P]
+    return float(np.mean(np.abs(points - Y).mean(axis=0) - spread))
+
+
 def coverage(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float = 0.95) -> float:
     """Fraction of outputs inside the central Gaussian prediction interval.
 

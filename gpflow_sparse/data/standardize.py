@@ -5,8 +5,15 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from scipy import optimize, stats
+from scipy.special import boxcox1p
 
 from gpflow_sparse.validation import checks
+
+TRANSFORMS = ("none", "log", "yeo-johnson")
+# Powers of Yeo and Johnson for which their function has an inverse on the whole line.
+_POWERS = (0.0, 2.0)
+_NUM_NODES = 64  # of Gauss-Hermite quadrature, for moments of transformed outputs
 
 
 class Standardizer(tf.Module):
@@ -19,9 +26,17 @@ class Standardizer(tf.Module):
     :param x_scale: the inputs are divided by it [D], positive.
     :param y_mean: subtracted from the outputs [P]; None leaves outputs (class labels) untouched.
     :param y_scale: the outputs are divided by it [P], positive; None exactly when `y_mean` is.
-    :raises ValueError: if only one of `y_mean` and `y_scale` is given, or a mean and its scale
-        differ in length.
+    :param y_transform: "none"; "log" takes the logarithm of the outputs before their mean is
+        subtracted; "yeo-johnson" transforms the outputs after the division: Yeo and Johnson, "A new
+        family of power transformations to improve normality or symmetry", Biometrika 87 (2000).
+    :param y_power: powers of "yeo-johnson" from 0 to 2 [P]; 1 changes nothing.
+    :raises ValueError: if only one of `y_mean` and `y_scale` is given, a mean and its scale differ
+        in length, or transform and powers do not go together.
     """
+
+    # of files that were written before there were transforms
+    y_transform = "none"
+    y_power: tf.Variable | None = None
 
     def __init__(
         self,
@@ -29,6 +44,8 @@ class Standardizer(tf.Module):
         x_scale: np.ndarray,
         y_mean: np.ndarray | None = None,
         y_scale: np.ndarray | None = None,
+        y_transform: str = "none",
+        y_power: np.ndarray | None = None,
     ) -> None:
         super().__init__(name="standardizer")
         if (y_mean is None) != (y_scale is None):
@@ -37,10 +54,36 @@ class Standardizer(tf.Module):
         self.y_mean = self.y_scale = None
         if y_mean is not None and y_scale is not None:
             self.y_mean, self.y_scale = _statistics(y_mean, y_scale, "y")
+        self._set_transform(y_transform, y_power)
+
+    def _set_transform(self, y_transform: str, y_power: np.ndarray | None) -> None:
+        if y_transform not in TRANSFORMS or (y_transform != "none" and self.y_mean is None):
+            raise ValueError(
+                f"y_transform must be one of {', '.join(TRANSFORMS)}, and none for labels; got "
+                f"{y_transform!r}"
+            )
+        self.y_transform = y_transform
+        if (y_power is None) == (y_transform == "yeo-johnson"):
+            raise ValueError("y_power must be given for yeo-johnson, and for nothing else")
+        if y_power is not None:
+            power = checks.as_array(y_power, "y_power", tf.float64)
+            low, high = _POWERS
+            if (
+                self.y_mean is None
+                or power.shape != self.y_mean.shape
+                or not np.all((low <= power) & (power <= high))
+            ):
+                raise ValueError(f"y_power must be from 0 to 2 for each output, got {power}")
+            self.y_power = tf.Variable(power, trainable=False, name="y_power")
 
     @classmethod
     def fit(
-        cls, X: np.ndarray, Y: np.ndarray | None = None, *, num_channels: int | None = None
+        cls,
+        X: np.ndarray,
+        Y: np.ndarray | None = None,
+        *,
+        num_channels: int | None = None,
+        transform: str = "none",
     ) -> "Standardizer":
         """Take means and standard deviations from training rows.
 
@@ -51,7 +94,10 @@ class Standardizer(tf.Module):
         :param num_channels: C, if rows are images with channels last: one mean and one scale for
             all pixels of a channel, so that equal patches at different places of an image stay
             equal; None for a mean and a scale of each column.
-        :raises ValueError: for wrong shapes, no rows, NaN, or infinity.
+        :param transform: of the outputs, see the class; the powers of "yeo-johnson" maximize the
+            likelihood of a Gaussian.
+        :raises ValueError: for wrong shapes, no rows, NaN, or infinity, or outputs that have no
+            logarithm.
         """
         X = _matrix(X, "X", "D")
         checks.require_range(tf.constant(X), "X")
@@ -71,7 +117,13 @@ class Standardizer(tf.Module):
         Y = _matrix(Y, "Y", "P")
         checks.require_range(tf.constant(Y), "Y")
         _check_same_rows(X, Y)
-        return cls(mean, scale, *_mean_and_scale(Y))
+        if transform == "log":
+            Y = _logarithm(Y)
+        y_mean, y_scale = _mean_and_scale(Y)
+        power = None
+        if transform == "yeo-johnson":
+            power = np.array([_best_power(z) for z in ((Y - y_mean) / y_scale).T])
+        return cls(mean, scale, y_mean, y_scale, transform, power)
 
     def transform_inputs(self, X: np.ndarray) -> np.ndarray:
         """Standardize inputs.
@@ -86,10 +138,13 @@ class Standardizer(tf.Module):
         """Standardize outputs; class labels (fitted with `Y=None`) are returned as they are.
 
         :param Y: outputs in original units [N,P].
-        :raises ValueError: for a P other than at fitting, NaN, or infinity.
+        :raises ValueError: for a P other than at fitting, NaN, infinity, or no logarithm.
         """
         Y, mean, scale = self._outputs(Y)
-        return (Y - mean) / scale
+        if self.y_transform == "log":
+            Y = _logarithm(Y)
+        Z = (Y - mean) / scale
+        return Z if self.y_power is None else _yeo_johnson(Z, self.y_power.numpy())
 
     def transform(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Standardize inputs [N,D] and outputs [N,P] of the same rows.
@@ -105,8 +160,50 @@ class Standardizer(tf.Module):
 
         :raises ValueError: for a P other than at fitting, NaN, or infinity.
         """
+        return self.to_original_units(tf.constant(self._outputs(Y)[0])).numpy()
+
+    def to_original_units(self, Z: tf.Tensor) -> tf.Tensor:
+        """Standardized outputs [..., P] in original units, in graphs too."""
+        if self.y_mean is None or self.y_scale is None:
+            return Z
+        if self.y_power is not None:
+            Z = _inverse_yeo_johnson(Z, self.y_power)
+        Y = self.y_mean + self.y_scale * Z
+        return tf.exp(Y) if self.y_transform == "log" else Y
+
+    def to_original_moments(
+        self, mean: tf.Tensor, variance: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Means and variances [N,P] in original units of Gaussians, in graphs too.
+
+        Of transformed outputs by Gauss-Hermite quadrature with 64 nodes.
+        """
+        if self.y_mean is None or self.y_scale is None:
+            return mean, variance
+        if self.y_transform == "none":
+            return self.y_mean + self.y_scale * mean, self.y_scale**2 * variance
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+        weights = tf.constant(weights / weights.sum())[:, None, None]  # [S, 1, 1]
+        Z = mean + tf.sqrt(variance) * tf.constant(nodes)[:, None, None]  # [S, N, P]
+        Y = self.to_original_units(Z)
+        mean = tf.reduce_sum(weights * Y, axis=0)
+        return mean, tf.reduce_sum(weights * (Y - mean) ** 2, axis=0)
+
+    def log_jacobian(self, Y: np.ndarray) -> np.ndarray:
+        """Log density in original units less that of standardized outputs [N], summed over P.
+
+        :param Y: outputs in original units [N,P].
+        """
         Y, mean, scale = self._outputs(Y)
-        return mean + scale * Y
+        if self.y_mean is None:
+            return np.zeros(len(Y))
+        slope = -np.log(scale) * np.ones_like(Y)
+        if self.y_transform == "log":
+            slope -= np.log(Y)
+        if self.y_power is not None:
+            Z = (Y - mean) / scale
+            slope += (self.y_power.numpy() - 1.0) * np.sign(Z) * np.log1p(np.abs(Z))
+        return slope.sum(axis=1)
 
     def inverse_mean_variance(
         self, mean: np.ndarray, variance: np.ndarray
@@ -118,14 +215,15 @@ class Standardizer(tf.Module):
         :return: means in the units of the outputs and variances in their squares, each [N,P].
         :raises ValueError: for a P other than at fitting, unequal shapes, NaN, or infinity.
         """
-        mean, shift, scale = self._outputs(mean)
+        mean = self._outputs(mean)[0]
         variance = _matrix(variance, "variance", "P")
         if variance.shape != mean.shape:
             raise ValueError(
                 f"variance must have the shape of mean, {mean.shape}, got {variance.shape}; "
                 "pass marginal variances, not a full covariance"
             )
-        return shift + scale * mean, scale**2 * variance
+        moments = self.to_original_moments(tf.constant(mean), tf.constant(variance))
+        return moments[0].numpy(), moments[1].numpy()
 
     def _outputs(self, Y: np.ndarray) -> tuple[np.ndarray, Any, Any]:
         """Outputs [N,P] after their checks, and their mean and scale [P]; 0 and 1 for labels."""
@@ -136,8 +234,8 @@ class Standardizer(tf.Module):
 
     @property
     def log_density_offset(self) -> float:
-        """Log density in original units less that of standardized outputs, summed over the P
-        outputs: minus the sum of the logarithms of `y_scale` (0 for labels)."""
+        """:meth:`log_jacobian` of outputs without a transform: minus the sum of the logarithms of
+        `y_scale` over the P outputs (0 for labels)."""
         return 0.0 if self.y_scale is None else float(-np.sum(np.log(self.y_scale.numpy())))
 
     def predict_y(
@@ -168,7 +266,7 @@ class Standardizer(tf.Module):
         :raises ValueError: for wrong data or a batch size below 1.
         """
         parts = _in_batches(model, "predict_log_density", batch_size, *self.transform(X, Y))
-        return np.concatenate(parts).astype(np.float64) + self.log_density_offset
+        return np.concatenate(parts).astype(np.float64) + self.log_jacobian(Y)
 
 
 def _statistics(mean: np.ndarray, scale: np.ndarray, name: str) -> tuple[tf.Variable, tf.Variable]:
@@ -186,6 +284,38 @@ def _statistics(mean: np.ndarray, scale: np.ndarray, name: str) -> tuple[tf.Vari
         )
     shift, factor = (tf.Variable(v, trainable=False, name=key) for key, v in values.items())
     return shift, factor
+
+
+def _logarithm(Y: np.ndarray) -> np.ndarray:
+    if not (Y > 0.0).all():
+        raise ValueError(
+            f"Y must be positive for the transform log, its smallest value is {Y.min():g}; take "
+            "yeo-johnson"
+        )
+    return np.log(Y)
+
+
+def _yeo_johnson(Z: np.ndarray, power: np.ndarray) -> np.ndarray:
+    return np.where(
+        Z < 0.0, -boxcox1p(-np.minimum(Z, 0.0), 2.0 - power), boxcox1p(np.maximum(Z, 0.0), power)
+    )
+
+
+def _inverse_yeo_johnson(Z: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
+    # each half of the line is a Box-Cox function of 1 + |z|
+    power = tf.where(Z < 0.0, 2.0 - power, power * tf.ones_like(Z))
+    zero = power == 0.0
+    some = tf.where(zero, tf.ones_like(power), power)
+    size = tf.abs(Z)
+    return tf.sign(Z) * tf.math.expm1(tf.where(zero, size, tf.math.log1p(some * size) / some))
+
+
+def _best_power(z: np.ndarray) -> float:
+    """The power of Yeo and Johnson that makes a standardized output most like a Gaussian."""
+    found = optimize.minimize_scalar(
+        lambda power: -stats.yeojohnson_llf(power, z), bounds=_POWERS, method="bounded"
+    )
+    return float(np.clip(found.x, *_POWERS))
 
 
 def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

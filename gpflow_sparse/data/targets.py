@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from gpflow_sparse.data.columns import Column, is_missing, learn_column, numbers
 from gpflow_sparse.data.tables import column_named
@@ -14,6 +15,7 @@ __all__ = ["Target", "read_target", "split_target"]
 # Gaussian reaches 10 of them once in 10^11 draws.
 _OUTLIER = 30.0
 _FEW_VALUES = 10
+_SKEWED = 2.0  # skewness of an exponential distribution
 
 
 class Target(NamedTuple):
@@ -119,6 +121,13 @@ def _advice(name: str, values: np.ndarray, task: str | None) -> list[str]:
     whole = np.array_equal(distinct, np.round(distinct))
     if task is None and whole and len(distinct) <= _FEW_VALUES:
         return [f"{name!r} has {len(distinct)} integers: if they are labels, take classification."]
+    if stats.skew(values) > _SKEWED:
+        transform = "log" if distinct[0] > 0.0 else "yeo-johnson"
+        if abs(stats.skew(np.log(values) if distinct[0] > 0.0 else np.arcsinh(values))) < _SKEWED:
+            return [
+                f"{name!r} is skewed, from {distinct[0]:g} to {distinct[-1]:g} with a median of "
+                f"{np.median(values):g}: the transform {transform} makes it more like a Gaussian."
+            ]
     center = np.median(values)
     spread = np.median(np.abs(values - center))
     far = np.abs(values - center) > _OUTLIER * spread

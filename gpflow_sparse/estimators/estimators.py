@@ -69,7 +69,8 @@ class SparseGPEstimator(BaseEstimator):
         self.encoder_ = TableEncoder().fit(X)
         inputs = self.encoder_.transform(X)
         standard = num_classes is None and is_standardized(self.likelihood)
-        standardizer = Standardizer.fit(inputs, Y if standard else None)
+        transform = (self.method_options or {}).get("transform", "none")
+        standardizer = Standardizer.fit(inputs, Y if standard else None, transform=transform)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
             name="the data",
@@ -206,6 +207,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             return self._shaped(mean), self._shaped(np.sqrt(variance))
         if not return_cov:
             return self._shaped(mean)
+        if standardizer.y_transform != "none":
+            raise ValueError("return_cov is for outputs without a transform; call sample_y.")
         scale = 1.0 if standardizer.y_scale is None else standardizer.y_scale.numpy()
         return self._shaped(mean), self._shaped(self._covariance(rows, variance) * scale**2)
 

@@ -153,9 +153,7 @@ def _in_original_units(predict_y: Predictor, standardizer: Any, dtype: tf.DType)
     def predict(X: tf.Tensor) -> Moments:
         X = (X - standardizer.x_mean) / standardizer.x_scale
         mean, var = (tf.cast(m, tf.float64) for m in predict_y(tf.cast(X, dtype)))
-        if standardizer.y_scale is None:
-            return mean, var
-        return standardizer.y_mean + standardizer.y_scale * mean, standardizer.y_scale**2 * var
+        return standardizer.to_original_moments(mean, var)
 
     return predict
 

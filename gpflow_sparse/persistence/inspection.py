@@ -84,13 +84,13 @@ def require_sound(model: Any) -> None:
 
 
 def _require_standardizer(standardizer: Standardizer) -> None:
-    names = ("x_mean", "x_scale", "y_mean", "y_scale")
-    statistics = [getattr(standardizer, name) for name in names]
-    for value in statistics:
+    names = ("x_mean", "x_scale", "y_mean", "y_scale", "y_power")
+    statistics = {name: getattr(standardizer, name) for name in names}
+    for value in statistics.values():
         sound = value is None or (isinstance(value, tf.Variable) and value.dtype == tf.float64)
         _require(sound, "model.standardizer must hold float64 variables", value)
     try:
-        Standardizer(*statistics)
+        Standardizer(**statistics, y_transform=standardizer.y_transform)
     except ValueError as error:
         raise ValueError(f"model.standardizer.{error}") from error
 

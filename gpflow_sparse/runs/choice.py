@@ -14,11 +14,12 @@ from gpflow.models import GPModel
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.runs.build import Pair, build_model, start_hyperparameters
+from gpflow_sparse.runs.build import build_model, start_hyperparameters
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
 from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, ROUND_METHODS
+from gpflow_sparse.runs.rows import Pair
 
 # Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
 _FEW_ROWS = 1000
@@ -138,7 +139,8 @@ def choose(
         interrupted = True
     best = race.best
     assert best is not None  # run has scored at least one
-    num_steps, start, attempt = best.config.num_steps, best.model, race.attempts[best.method]
+    num_steps, attempt = best.config.num_steps, race.attempts[best.method]
+    start: GPModel | None = best.model
     if seconds is not None:
         num_steps = best.num_steps_within(race.seconds_left)
     reason = _reason(best.method, race.attempts)
@@ -297,7 +299,7 @@ class _Race:
         alive: list[Candidate] = []
         end = self.begin
         for num_steps, fraction in _ROUNDS:
-            places = alive or [None] * len(names)
+            places: list[Candidate | None] = [*alive] or [None] * len(names)
             for i, candidate in enumerate(places):
                 end += fraction * (self.seconds or 0.0) / len(places)
                 if candidate is None:

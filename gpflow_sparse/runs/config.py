@@ -66,6 +66,7 @@ class RunConfig:
     site_estimator: str = "split"
     num_support: int = 500
     likelihood: str | None = None
+    transform: str = "none"
     points_per_dimension: int = 10
     temperature: float = 0.3
     inference: str = "type2"

@@ -1,16 +1,20 @@
 """Scores of a trained model on rows of data."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
+from scipy import stats
 
 from gpflow_sparse.data import Standardizer, metrics
-from gpflow_sparse.runs.observations import quantiles
+from gpflow_sparse.runs.observations import blocks, can_sample, quantiles, sample_marginals
 from gpflow_sparse.validation import checks
 
 _DEEP_ROWS = 256
+_NUM_LEVELS = 500  # quantiles of a transformed output from which its CRPS is computed
 
 
 class CachedModel:
@@ -92,13 +96,15 @@ def evaluate(
     :param chunk_size: rows per call of the model; bounds the memory.
     :return: metrics by name (regression: rmse, nlpd, crps, coverage of the central 95 %, and rmse
         and nlpd of standardized outputs; classification: error_rate, nlpd, brier, ece), and the
-        predictions that they score (mean and variance, or probabilities).
+        predictions that they score (mean, variance and probability integral transform, or
+        probabilities). CRPS and the transform are in closed form for Gaussian noise, and otherwise
+        from 2,000 draws of every observation; for likelihoods without draws, those of a Gaussian
+        with mean and variance of the observation.
     """
     cached = CachedModel(model) if isinstance(model, gpflow.models.GPModel) else model
     nlpd = float(-np.mean(standardizer.predict_log_density(cached, X, Y, chunk_size)))
-    mean, variance = standardizer.predict_y(cached, X, chunk_size)
     if num_classes is not None:
-        P = class_probabilities(mean, num_classes)
+        P = class_probabilities(standardizer.predict_y(cached, X, chunk_size)[0], num_classes)
         scores = {
             "error_rate": metrics.error_rate(Y, P),
             "nlpd": nlpd,
@@ -106,20 +112,81 @@ def evaluate(
             "ece": metrics.ece(Y, P),
         }
         return scores, {"probabilities": P}
+    moments = _moments(cached.predict_y, standardizer.transform_inputs(X), chunk_size)
+    mean, variance = standardizer.inverse_mean_variance(*moments)
+    crps, pit = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
     scores = {
         "rmse": metrics.rmse(Y, mean),
         "nlpd": nlpd,
-        "crps": metrics.crps(Y, mean, variance),
-        "coverage": metrics.coverage(Y, mean, variance),
+        "crps": crps,
+        "coverage": float(np.mean(np.abs(pit - 0.5) <= 0.475)),
         "rmse_standardized": metrics.rmse(*map(standardizer.transform_outputs, (Y, mean))),
-        "nlpd_standardized": nlpd + standardizer.log_density_offset,
+        "nlpd_standardized": nlpd + float(np.mean(standardizer.log_jacobian(Y))),
     }
-    predictions = {"mean": mean, "variance": variance}
-    return {name: float(value) for name, value in scores.items()}, predictions
+    return scores, {"mean": mean, "variance": variance, "pit": pit}
+
+
+def _calibration(
+    model: Any,
+    standardizer: Standardizer,
+    pairs: tuple[np.ndarray, np.ndarray],
+    moments: tuple[np.ndarray, np.ndarray],
+    chunk_size: int,
+) -> tuple[float, np.ndarray]:
+    """
+    CRPS in original units, and the probability integral transform of observations [N, P].
+
+    :param moments: of standardized observations.
+    """
+    X, Y = pairs
+    by_formula = _is_gaussian(model) or not can_sample(model.likelihood)
+    if by_formula:
+        pit = metrics.pit(standardizer.transform_outputs(Y), *moments)
+        if standardizer.y_transform == "none":
+            original = standardizer.inverse_mean_variance(*moments)
+            return float(metrics.crps(Y, *original)), pit
+        levels = stats.norm.ppf((np.arange(_NUM_LEVELS) + 0.5) / _NUM_LEVELS)
+        draw = functools.partial(_quantile_points, levels)
+    else:
+        rows = standardizer.transform_inputs(X)
+        moments, pit = _moments(model.predict_f, rows, chunk_size), np.empty(Y.shape)
+        draw = functools.partial(sample_marginals, model.likelihood)
+    scores, weights = [], []
+    for part in blocks(len(Y)):
+        Z = tf.constant(draw(moments[0][part], moments[1][part]))
+        points = standardizer.to_original_units(Z).numpy()  # [S, N, P]
+        if not by_formula:
+            # ties, as of counts, are shared between both sides
+            below = [np.mean(points < Y[part], axis=0), np.mean(points <= Y[part], axis=0)]
+            pit[part] = 0.5 * (below[0] + below[1])
+        scores.append(metrics.crps_of_points(Y[part], points))
+        weights.append(len(Y[part]))
+    return float(np.average(scores, weights=weights)), pit
+
+
+def _is_gaussian(model: Any) -> bool:
+    """Whether observations have Gaussian noise, as in inference over the weights of a GRIEF."""
+    likelihood = getattr(model, "likelihood", None)
+    return likelihood is None or isinstance(likelihood, gpflow.likelihoods.Gaussian)
+
+
+def _quantile_points(levels: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Quantiles of Gaussians [S, N, P]."""
+    return mean + np.sqrt(variance) * levels[:, None, None]
+
+
+def _moments(
+    predict: Callable[[tf.Tensor], Any], rows: np.ndarray, chunk_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of standardized rows, float64 [N, P]."""
+    X = tf.convert_to_tensor(rows, gpflow.default_float())
+    parts = [predict(X[i : i + chunk_size]) for i in range(0, len(rows), chunk_size)]
+    mean, variance = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
+    return mean, variance
 
 
 def central_interval(
-    model: CachedModel,
+    model: Any,
     standardizer: Standardizer,
     X: np.ndarray,
     coverage: float = 0.95,
@@ -128,14 +195,19 @@ def central_interval(
     """
     Lower and upper ends ``[N, P]`` of central intervals of new observations, original units.
 
+    In closed form for Gaussian noise, otherwise from 2,000 draws.
+
+    :param model: a :func:`predictor`.
     :param X: ``[N, D]``, original units.
     :param coverage: the probability of an observation to fall into its interval.
     """
-    rows = tf.convert_to_tensor(standardizer.transform_inputs(X), gpflow.default_float())
-    parts = [model.predict_f(rows[i : i + chunk_size]) for i in range(0, len(X), chunk_size)]
-    mean, variance = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
-    levels = (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
-    ends = quantiles(model.likelihood, mean, variance, levels)
+    rows, levels = standardizer.transform_inputs(X), (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
+    if _is_gaussian(model):
+        mean, variance = _moments(model.predict_y, rows, chunk_size)
+        ends = [mean + np.sqrt(variance) * stats.norm.ppf(level) for level in levels]
+    else:
+        moments = _moments(model.predict_f, rows, chunk_size)
+        ends = quantiles(model.likelihood, *moments, levels)
     return [standardizer.inverse_outputs(end) for end in ends]
 
 

@@ -10,9 +10,9 @@ from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse import training
 from gpflow_sparse.models import SoftKI
-from gpflow_sparse.runs.build import Pair
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS
+from gpflow_sparse.runs.rows import Pair
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002

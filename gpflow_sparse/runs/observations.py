@@ -7,12 +7,11 @@ from typing import Any
 import gpflow
 import numpy as np
 from gpflow import likelihoods as gpflow_likelihoods
-from scipy import stats
 
 from gpflow_sparse import likelihoods
 
-# Draws of f and y per row from which quantiles are taken where there is no formula.
-_NUM_DRAWS = 2000
+# Draws of f and y per row where there is no formula, and rows whose draws are in memory together.
+_NUM_DRAWS, _BLOCK = 2000, 500
 # Likelihoods by name; of outputs on the whole line, which are standardized, and of others.
 STANDARDIZED = {
     "gaussian": gpflow_likelihoods.Gaussian,
@@ -74,25 +73,41 @@ def quantiles(
     levels: Sequence[float],
 ) -> list[np.ndarray]:
     """
-    Quantiles of new observations at some levels, each [N, P].
-
-    For Gaussian noise by formula; otherwise from 2,000 draws of f and y for every row.
+    Quantiles of new observations at some levels, each [N, P], from 2,000 draws for every row.
 
     :param mean: marginal means of f [N, P].
     :param variance: marginal variances of f [N, P].
     """
-    if isinstance(likelihood, gpflow_likelihoods.Gaussian):
-        scale = np.sqrt(variance + _noise_variance(likelihood))
-        return [mean + scale * stats.norm.ppf(level) for level in levels]
-    rng = np.random.RandomState(0)
-    # in blocks of rows, so that the draws of one block fit into memory
-    blocks = [slice(i, i + 500) for i in range(0, len(mean), 500)]
-    ends = []
-    for rows in blocks:
-        shape = (_NUM_DRAWS, *mean[rows].shape)
-        F = mean[rows] + np.sqrt(variance[rows]) * rng.standard_normal(shape)
-        ends.append(np.quantile(sample_outputs(likelihood, F, rng), levels, axis=0))
+    ends = [
+        np.quantile(sample_marginals(likelihood, mean[rows], variance[rows]), levels, axis=0)
+        for rows in blocks(len(mean))
+    ]
     return list(np.concatenate(ends, axis=1))
+
+
+def blocks(num_rows: int) -> list[slice]:
+    """Slices of rows whose draws fit into memory together."""
+    return [slice(i, i + _BLOCK) for i in range(0, num_rows, _BLOCK)]
+
+
+def sample_marginals(
+    likelihood: gpflow.likelihoods.Likelihood, mean: np.ndarray, variance: np.ndarray
+) -> np.ndarray:
+    """
+    2,000 draws of every new observation [S, N, P], each independent of those of other rows.
+
+    :param mean: marginal means of f [N, P].
+    :param variance: marginal variances of f [N, P].
+    """
+    rng = np.random.RandomState(0)
+    F = mean + np.sqrt(variance) * rng.standard_normal((_NUM_DRAWS, *mean.shape))
+    return sample_outputs(likelihood, F, rng)
+
+
+def can_sample(likelihood: gpflow.likelihoods.Likelihood) -> bool:
+    """Whether :func:`sample_outputs` draws observations of this likelihood."""
+    known = *STANDARDIZED.values(), *NOT_STANDARDIZED.values(), gpflow_likelihoods.StudentT
+    return isinstance(likelihood, known)
 
 
 def sample_outputs(

@@ -17,10 +17,10 @@ from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, read_frame
 from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.models import GRIEF
-from gpflow_sparse.runs.build import checksum, load_data, original_units
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.runs.evaluation import central_interval, class_probabilities, predictor
 from gpflow_sparse.runs.report import require_writable, write_report
+from gpflow_sparse.runs.rows import checksum, load_data, original_units
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ def predict_table(stored: StoredModel, X: np.ndarray, chunk_size: int) -> pd.Dat
         P = class_probabilities(mean, stored.num_classes)
         frame = pd.DataFrame(P, columns=[f"probability_{label}" for label in stored.labels])
         return frame.assign(**{"class": np.array(stored.labels)[P.argmax(axis=1)]})
-    deviation = np.sqrt(variance)
     suffixes = [""] if mean.shape[1] == 1 else [f"_{p}" for p in range(mean.shape[1])]
-    columns = {"mean": mean, "standard_deviation": deviation}
-    if isinstance(stored.model.likelihood, gpflow.likelihoods.Gaussian):
-        columns |= {"lower_95": mean - 1.96 * deviation, "upper_95": mean + 1.96 * deviation}
-    else:
-        ends = central_interval(stored.predictor, stored.standardizer, X, chunk_size=chunk_size)
-        columns |= dict(zip(("lower_95", "upper_95"), ends, strict=True))
+    low, high = central_interval(stored.predictor, stored.standardizer, X, chunk_size=chunk_size)
+    columns = {
+        "mean": mean,
+        "standard_deviation": np.sqrt(variance),
+        "lower_95": low,
+        "upper_95": high,
+    }
     names = [f"{name}{suffix}" for name in columns for suffix in suffixes]
     return pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
 

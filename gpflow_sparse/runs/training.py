@@ -21,20 +21,13 @@ from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import load, save_as
 from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs import outputs
-from gpflow_sparse.runs.build import (
-    build_model,
-    checksum,
-    original_units,
-    scaler_of,
-    source_of,
-    with_units,
-    with_weights,
-)
+from gpflow_sparse.runs.build import build_model, with_units, with_weights
 from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
 from gpflow_sparse.runs.config import AUTO, CHECKPOINTS, CHOICE, CONFIG, MODEL, START, RunConfig
 from gpflow_sparse.runs.evaluation import evaluate, predictor
 from gpflow_sparse.runs.fitting import fit_model
 from gpflow_sparse.runs.methods import BASELINES, METHODS
+from gpflow_sparse.runs.rows import checksum, original_units, scaler_of, source_of
 from gpflow_sparse.training import TrainingInterrupted
 from gpflow_sparse.training.checkpoints import remove_checkpoints
 

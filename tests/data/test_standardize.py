@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
+from scipy import stats
 
 from gpflow_sparse.data import Standardizer
 
@@ -149,3 +150,32 @@ def test_importing_the_data_package_does_not_import_tensorflow() -> None:
     code = f"import sys, gpflow_sparse.data; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("transform", ["log", "yeo-johnson"])
+def test_transformed_outputs_come_back_with_their_density_and_moments(transform) -> None:
+    rng = np.random.default_rng(0)
+    Y = np.exp(rng.normal(1.0, 0.8, size=(200, 2)))
+    scaler = Standardizer.fit(rng.normal(size=(200, 3)), Y, transform=transform)
+    Z = scaler.transform_outputs(Y)
+    assert_allclose(scaler.inverse_outputs(Z), Y, rtol=1e-10)
+    assert abs(stats.skew(Z[:, 0])) < 0.6 < 2.0 < stats.skew(Y[:, 0])
+    step = 1e-6 * Y
+    slope = (scaler.transform_outputs(Y + step) - scaler.transform_outputs(Y - step)) / (2 * step)
+    assert_allclose(scaler.log_jacobian(Y), np.log(slope).sum(axis=1), rtol=1e-6, atol=1e-6)
+    mean, variance = np.array([[0.3, -0.2]]), np.array([[0.2, 0.1]])
+    draws = mean + np.sqrt(variance) * rng.standard_normal((400_000, 2))
+    points = scaler.inverse_outputs(draws)
+    found = scaler.inverse_mean_variance(mean, variance)
+    assert_allclose(found[0][0], points.mean(0), rtol=0.01)
+    assert_allclose(found[1][0], points.var(0), rtol=0.03)
+
+
+def test_a_transform_that_does_not_fit_is_refused() -> None:
+    X, Y = np.ones((3, 1)), np.array([[1.0], [0.0], [2.0]])
+    with pytest.raises(ValueError, match="must be positive for the transform log"):
+        Standardizer.fit(X, Y, transform="log")
+    with pytest.raises(ValueError, match="y_transform must be one of none, log, yeo-johnson"):
+        Standardizer.fit(X, Y, transform="sqrt")
+    with pytest.raises(ValueError, match="y_power must be given for yeo-johnson"):
+        Standardizer([0.0], [1.0], [0.0], [1.0], "yeo-johnson")

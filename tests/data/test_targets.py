@@ -54,6 +54,8 @@ def test_advice_on_few_integers_and_outliers():
     assert "if they are labels" in target.column.note
     _, target = split_target(messy.table("outlier"), "y")
     assert "student_t" in target.column.note
+    _, target = split(np.exp(3.0 * np.random.default_rng(0).normal(size=200)), name="y")
+    assert "the transform log makes it more like a Gaussian" in target.column.note
     _, target = split_target(messy.table("category"), "y")
     assert target.column.note == ""
 

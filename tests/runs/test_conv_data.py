@@ -6,8 +6,8 @@ import pytest
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.images import image_shape_of, shape_of_images
-from gpflow_sparse.runs.build import load_data, original_units
 from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.rows import load_data, original_units
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json
-from gpflow_sparse.runs.build import checksum
 from gpflow_sparse.runs.config import CHECKPOINTS
+from gpflow_sparse.runs.rows import checksum
 from gpflow_sparse.runs.training import package_versions
 
 FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {

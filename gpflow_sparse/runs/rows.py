@@ -1,0 +1,192 @@
+"""The standardized data of a run: a named set, or the rows of a file."""
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pandas as pd
+
+from gpflow_sparse.data import Dataset, Standardizer, load, read_table
+from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
+from gpflow_sparse.data.images import ImageShape, image_shape_of
+from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.data.tables import read_frame
+from gpflow_sparse.data.targets import Target, split_target
+from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.methods import IMAGE_METHODS
+from gpflow_sparse.runs.observations import is_standardized
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
+    """
+    The standardized data of a run: a named set, or a file split by ``config.split``.
+
+    For methods of images all pixels of a channel share one mean and one scale.
+
+    :param only_numbers: refuse other cells than finite numbers and keep all columns, as for images.
+    :raises ValueError: if the file's columns cannot be used, or a value of a training or test row
+        is too large to compute with.
+    """
+    numbers: tuple[np.ndarray, ...]
+    if Path(config.data).suffix:
+        raw, numbers = _split_file(config, only_numbers or config.method in IMAGE_METHODS)
+        _require_range([config.data] * 2, raw, numbers, np.float64)
+        parts = [config.data] * 2
+    else:
+        raw = load(config.data, split=config.split)
+        numbers = tuple(np.arange(len(X)) for X, _ in (raw.train, raw.test))
+        parts = [f"the {part} part of {config.data}" for part in ("training", "test")]
+    dataset = _standardized(config, raw)
+    sources = [f"{part}, once standardized," for part in parts]
+    _require_range(sources, dataset, numbers, gpflow.default_float())
+    return dataset
+
+
+def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[np.ndarray, ...]]:
+    """The rows of a file, a tenth of them for testing, and the numbers of both parts' rows."""
+    table: TableFormat | None = None
+    if only_numbers:
+        inputs, target = _read_numbers(config)
+    else:
+        frame = as_frame(read_frame(config.data)).reset_index(drop=True)
+        inputs, target = split_target(frame, _target_of(config, frame.columns), config.task)
+    rows = np.random.default_rng(config.split).permutation(len(inputs))
+    num_test = max(1, len(rows) // 10)
+    train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
+    names = tuple(inputs.columns)
+    if only_numbers:
+        X = inputs.to_numpy()
+    else:
+        encoder = TableEncoder().fit(inputs.iloc[train])
+        X, names = encoder.transform(inputs), tuple(encoder.get_feature_names_out())
+        table = TableFormat(encoder.columns_, target.column)
+    Y = target.values[:, None]
+    dataset = Dataset(
+        name=Path(config.data).stem,
+        train=(X[train], Y[train]),
+        test=(X[test], Y[test]),
+        feature_names=names,
+        target_name=target.column.name,
+        num_classes=target.num_classes,
+        table=table,
+    )
+    numbers = inputs.index.to_numpy()
+    return dataset, (numbers[train], numbers[test])
+
+
+def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:
+    """The target that was asked for, or for a .npz file its y."""
+    if Path(config.data).suffix != ".npz":
+        return config.target
+    if names[-1] not in ("y", "Y"):
+        raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
+    return names[-1]
+
+
+def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target]:
+    """The inputs and the target of a file of finite numbers, whose labels are 0 to C - 1."""
+    if config.target is None and Path(config.data).suffix != ".npz":
+        raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
+    table = read_table(config.data, target=config.target)
+    if table.Y is None:
+        raise ValueError(f"{config.data} has no outputs: give the column to predict as target.")
+    count = _count_classes(table.Y) if config.task == "classification" else 0
+    kind, levels = ("category" if count else "number"), tuple(map(str, range(count)))
+    column = Column(table.target_name or "y", kind, levels=levels)
+    inputs = pd.DataFrame(table.X, columns=list(table.feature_names))
+    return inputs, Target(column, table.Y[:, 0])
+
+
+def _count_classes(Y: np.ndarray) -> int:
+    labels = np.unique(Y)
+    if not np.array_equal(labels, np.arange(len(labels))):
+        raise ValueError(
+            f"target must hold the labels 0, 1, ..., C - 1 for classification, but holds "
+            f"{', '.join(f'{v:g}' for v in labels[:8])}{', ...' if len(labels) > 8 else ''}; "
+            "recode it, or use task=regression."
+        )
+    if len(labels) < 2:
+        raise ValueError("target holds a single class.")
+    return len(labels)
+
+
+def _require_range(
+    sources: list[str], dataset: Dataset, numbers: tuple[np.ndarray, ...], dtype: type
+) -> None:
+    """
+    Refuse rows with values whose squares overflow.
+
+    :param sources: names of the training and the test part, in the message.
+    :param numbers: row numbers in the file of both parts.
+    """
+    limit = float(np.finfo(dtype).max) ** 0.5 / 1e3
+    parts = zip(sources, (dataset.train, dataset.test), numbers, strict=True)
+    for source, pair, part_numbers in parts:
+        values = np.concatenate(pair, axis=1)
+        for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
+            name = (*dataset.feature_names, dataset.target_name)[column]
+            raise ValueError(
+                f"row {part_numbers[row] + 1} of {source} (its header not counted) holds "
+                f"{values[row, column]:.3g} in column {name!r}, but its square must not overflow "
+                f"in {np.dtype(dtype).name}: it must be smaller than {limit:.0e} in size. Drop "
+                "that row."
+            )
+
+
+def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
+    if config.method not in IMAGE_METHODS:
+        standard = is_standardized(config.likelihood)
+        if config.transform != "none" and not (standard and dataset.num_classes is None):
+            raise ValueError(
+                f"transform must be none for classes and for likelihood {config.likelihood}, got "
+                f"{config.transform!r}."
+            )
+        return dataset.standardized(outputs=standard, transform=config.transform)
+    columns = dataset.train[0].shape[1]
+    shape = shape_of_images(config, dataset)
+    if np.prod(shape) != columns:
+        raise ValueError(
+            f"image_shape {','.join(map(str, shape))} has {np.prod(shape)} values, but "
+            f"{dataset.name} has {columns} input columns."
+        )
+    return dataclasses.replace(dataset, image_shape=shape).standardized(per_channel=True)
+
+
+def shape_of_images(config: RunConfig, dataset: Dataset) -> ImageShape:
+    """Height, width and channels, as given, as the data set has them, or square."""
+    return config.image or dataset.image_shape or image_shape_of(dataset.train[0].shape[1])
+
+
+def source_of(config: RunConfig) -> str:
+    """Name of the data set, or absolute path of its file."""
+    return str(Path(config.data).resolve()) if Path(config.data).suffix else config.data
+
+
+def checksum(dataset: Dataset) -> str:
+    """CRC-32 of the training and test rows, in hexadecimal digits."""
+    parts = (*dataset.train, *dataset.test)
+    return f"{functools.reduce(lambda old, part: zlib.crc32(part.tobytes(), old), parts, 0):08x}"
+
+
+def original_units(dataset: Dataset, pair: Pair) -> Pair:
+    """Standardized rows of a data set, back in the units of its file."""
+    scaler = scaler_of(dataset)
+    X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
+    return X, pair[1] if dataset.num_classes else scaler.inverse_outputs(pair[1])
+
+
+def scaler_of(dataset: Dataset) -> Standardizer:
+    """
+    The standardizer of a data set.
+
+    :raises ValueError: if the data set has not been standardized.
+    """
+    if dataset.standardizer is None:
+        raise ValueError(f"data set {dataset.name!r} must be standardized first.")
+    return dataset.standardizer
