@@ -26,8 +26,10 @@ KERNELS = {
 # Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
 # GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
 _MIN_NOISE, _START_NOISE = 0.01, 0.1
-# Rows of the largest exact GP: its covariance takes 8 N^2 bytes, an iteration N^3 operations.
-_MOST_EXACT_ROWS = 10_000
+MOST_EXACT_ROWS = 10_000
+"""Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
+# Least number of rows to which the hyperparameters of an exact GP are fitted, if there are so many.
+_EXACT_SUBSET = 1000
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
 _SMALL_WIDTH = 16
 _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
@@ -112,7 +114,8 @@ def start_hyperparameters(
     fitted = dataset.num_classes is None and is_standardized(likelihood)
     if not fitted or not config.num_subset:
         return kernel, _START_NOISE
-    num_rows = len(X) if config.method == "exact" else min(config.num_subset, len(X))
+    least = _EXACT_SUBSET if config.method == "exact" else 0
+    num_rows = min(max(config.num_subset, least), len(X))
     try:
         noise = initialization.subset_hyperparameters(
             X, Y, kernel, num_rows=num_rows, seed=config.seed
@@ -218,9 +221,9 @@ def make_model(
 
 def _exact_model(parts: _Parts) -> gpflow.models.GPR:
     """GPflow's exact regression."""
-    if len(parts.data[0]) > _MOST_EXACT_ROWS:
+    if len(parts.data[0]) > MOST_EXACT_ROWS:
         raise ValueError(
-            f"method exact takes at most {_MOST_EXACT_ROWS} rows, got {len(parts.data[0])}; take "
+            f"method exact takes at most {MOST_EXACT_ROWS} rows, got {len(parts.data[0])}; take "
             "auto."
         )
     return gpflow.models.GPR(parts.data, parts.kernel, noise_variance=parts.noise_variance)

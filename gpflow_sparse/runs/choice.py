@@ -14,7 +14,7 @@ from gpflow.models import GPModel
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.runs.build import build_model, start_hyperparameters
+from gpflow_sparse.runs.build import MOST_EXACT_ROWS, build_model, start_hyperparameters
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
@@ -27,12 +27,12 @@ _HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
 # Rounds of the choice: steps of each candidate without a budget, and fractions of a budget.
 _ROUNDS = ((100, 0.2), (200, 0.2))
 # Steps whose time is measured before the number of steps within a budget is known.
-_MEASURED = 2 * ROUND
+_MEASURED = ROUND
 # Largest number of passes over the rows within a budget, and fraction of the time for them.
 _MOST_PASSES, _FRACTION = 200, 0.95
 _BASELINES = ("constant", "linear")
-# Methods that scale with the number of input columns as a grid does.
-_MOST_GRID_COLUMNS = 10
+# Columns and rows up to which a grid method is tried: an iteration takes N m^2 operations.
+_MOST_GRID_COLUMNS, _MOST_GRID_ROWS = 5, 20_000
 
 
 class Attempt(NamedTuple):
@@ -101,7 +101,11 @@ def candidates(task: Task) -> list[str]:
         return ["exact" if task.is_gaussian else "solvegp"]
     if not task.is_gaussian:
         return ["solvegp", "swsgp"]
-    return ["solvegp", "softki", "swsgp", *(["grief"] if D <= _MOST_GRID_COLUMNS else [])]
+    limits = {
+        "exact": N <= MOST_EXACT_ROWS,
+        "grief": D <= _MOST_GRID_COLUMNS and N <= _MOST_GRID_ROWS,
+    }
+    return [m for m in ("exact", "softki", "solvegp", "swsgp", "grief") if limits.get(m, True)]
 
 
 def choose(
@@ -198,6 +202,8 @@ class Candidate:
 
         :param until: value of ``time.perf_counter`` after which no step begins.
         """
+        if self.method == "exact":  # its start is the optimum
+            return
         begin = time.perf_counter()
         per_entry = ROUND if self.method in ROUND_METHODS else 1
         history = fit_model(
@@ -213,11 +219,13 @@ class Candidate:
             self.first_seconds = float(history.seconds[0])
             spent = float(history.seconds[-1]) - self.first_seconds
             self.step_seconds = spent / ((history.num_steps - 1) * per_entry)
+        elif self.method in ROUND_METHODS:  # too slow if at all, since it includes compilation
+            self.first_seconds, self.step_seconds = 0.0, float(history.seconds[-1]) / per_entry
 
     def train_until(self, until: float) -> None:
         """Train for as many steps as the time left allows."""
         if math.isnan(self.step_seconds):
-            self.train(_MEASURED, until)
+            self.train(_MEASURED)
         left = until - time.perf_counter() - self.first_seconds
         if left > self.step_seconds:  # False if there are no steps
             self.train(int(left / self.step_seconds), until)
@@ -296,19 +304,16 @@ class _Race:
         rows = self.rest.dataset.train
         for attempt in _baselines(rows, self.held_out, self.task.dataset.num_classes):
             self._keep(attempt)
-        alive: list[Candidate] = []
-        end = self.begin
-        for num_steps, fraction in _ROUNDS:
-            places: list[Candidate | None] = [*alive] or [None] * len(names)
-            for i, candidate in enumerate(places):
-                end += fraction * (self.seconds or 0.0) / len(places)
-                if candidate is None:
-                    candidate = self._candidate(names[i])
-                    alive.append(candidate)
+        alive = [self._candidate(name) for name in names]
+        for number, (num_steps, fraction) in enumerate(_ROUNDS):
+            for candidate in alive:
+                if number and candidate.method == "exact":  # it has no steps
+                    continue
                 if self.seconds is None:
                     candidate.train(num_steps)
                 else:
-                    candidate.train_until(end)
+                    share = fraction * self.seconds / len(alive)
+                    candidate.train_until(time.perf_counter() + share)
                 self._score(candidate)
             alive.sort(key=lambda candidate: self.attempts[candidate.method].nlpd)
             alive = alive[: -(-len(alive) // 2)]
@@ -316,7 +321,7 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate; equal kernels have the hyperparameters of one exact GP."""
         task, config = self.rest, self.task.config(name)
-        key = str((config.kernel, config.on_grid, config.ard, config.num_subset))
+        key = str((config.kernel, config.on_grid, config.ard, name == "exact"))
         if key not in self._started:
             kernel = copy.deepcopy(task.kernel)
             self._started[key] = start_hyperparameters(
