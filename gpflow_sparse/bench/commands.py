@@ -167,6 +167,23 @@ def paper(
         click.echo(json.dumps({"done": len(done), "failed": len(records) - len(done)}))
 
 
+@bench.command()
+@click.option(
+    "--size", type=click.Choice(["small", "full"]), default="full", help="small: 1 minute each."
+)
+@click.option("--minutes", default=600.0, help="Start no row that would end later.")
+@click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
+@click.option("--output", type=HomePath(file_okay=False), help="Folder of results.")
+@click.pass_context
+def choose(context: click.Context, **options: Any) -> None:
+    """Compare the choice of a method by `fit` with every method, SVGP and boosted trees.
+
+    Each has 5 minutes on each data set; finished rows are kept, and the same command resumes.
+    """
+    defaults = {"steps": None, "rows": "", "splits": "", "device": None}
+    context.invoke(paper, name="choose", **defaults, **options)
+
+
 @contextlib.contextmanager
 def _same_command_goes_on() -> Iterator[None]:
     """Print the command that resumes the run after Ctrl-C, in training or outside of it."""

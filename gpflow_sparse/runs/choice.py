@@ -321,7 +321,7 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate; equal kernels have the hyperparameters of one exact GP."""
         task, config = self.rest, self.task.config(name)
-        key = str((config.kernel, config.on_grid, config.ard, name == "exact"))
+        key = str((config.kernel, config.on_grid, config.ard))  # of more rows if "exact" is first
         if key not in self._started:
             kernel = copy.deepcopy(task.kernel)
             self._started[key] = start_hyperparameters(

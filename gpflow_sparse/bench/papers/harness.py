@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import training
-from gpflow_sparse.bench.papers import models, neighbor_models
+from gpflow_sparse.bench.papers import choices, models, neighbor_models
 from gpflow_sparse.bench.papers.data_splits import READERS
 from gpflow_sparse.bench.papers.spec import PaperRun, Record, Task, key_of
 from gpflow_sparse.bench.papers.tables import expected_times, seconds_of, write_page
@@ -34,6 +34,7 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "qsgp": models.fit_qsgp,
     "softki": models.fit_softki,
     "conv": models.fit_images,
+    "choice": choices.fit_choice,
     "swsgp": neighbor_models.fit_swsgp,
     "swsgp_union": neighbor_models.fit_union,
 }
@@ -155,7 +156,11 @@ def _run_task(
         if not np.isfinite([v for v in results.values() if isinstance(v, int | float)]).all():
             raise training.TrainingError(f"the results are not finite: {results}")
         record |= {"status": "done", **results, "task_seconds": time.perf_counter() - start}
-        keys = (key for key, *_ in run.paper.columns.values() if key in results)
+        keys = (
+            key
+            for key, *_ in run.paper.columns.values()
+            if isinstance(results.get(key), int | float)
+        )
         click.echo("  " + ", ".join(f"{key} {results[key]:.4g}" for key in keys), err=True)
     except _FAILURES as e:
         # TensorFlow names the device first, in double braces

@@ -14,6 +14,8 @@ from gpflow_sparse.runs.plots import new_figure
 WATCHED = 1000
 """Test rows of a learning curve that is scored during training."""
 
+_REGRETTED = ("nlpd", "rmse", "crps", "error_rate", "brier")
+
 Expected = Mapping[tuple[str, str], float]
 """Seconds of a task, by key of its row and data set."""
 
@@ -127,6 +129,8 @@ def _mean(records: Sequence[Record], key: str, form: str, spread: str = "") -> s
     values = [record[key] for record in records if key in record]
     if key == "splits" or not values:
         return f"{len(values)}" if values else ""
+    if isinstance(values[0], str):
+        return ", ".join(dict.fromkeys(values))
     mean = values[0] if len(values) == 1 else np.mean(values)
     return f"{mean:{form}}" + (f" ± {np.std(values):{form}}" if spread and len(values) > 1 else "")
 
@@ -293,6 +297,52 @@ def _rmse(records: Sequence[Record]) -> str:
     return f"{np.mean(values):.4g}{spread} ({len(values)})"
 
 
+def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """The first row beside the best of the others and beside peers, then all rows by data set."""
+    lines = []
+    for name in run.paper.datasets:
+        scores = {row.key: _done(records, row.key, name) for row in run.all_rows}
+        means = {
+            (key, score): float(np.mean([record[score] for record in same]))
+            for key, same in scores.items()
+            for score in _REGRETTED
+            if same and score in same[0]
+        }
+        error = "rmse" if ("auto", "rmse") in means else "error_rate"
+        methods = [key for key in scores if key not in ("auto", "boosting", "linear")]
+        best = {
+            score: min(
+                (means[key, score] for key in methods if (key, score) in means), default=None
+            )
+            for score in ("nlpd", error)
+        }
+        if ("auto", "nlpd") not in means or best["nlpd"] is None:
+            continue
+        sharp = "crps" if error == "rmse" else "brier"
+        lines.append(
+            (
+                name,
+                _mean(scores["auto"], "chosen", ""),
+                f"{means['auto', 'nlpd'] - best['nlpd']:+.3f}",
+                f"{100.0 * (means['auto', error] / best[error] - 1.0):+.1f} %",
+                *(
+                    f"{means['auto', score] - means[key, score]:+.3f}"
+                    if (key, score) in means
+                    else "–"
+                    for key, score in (("svgp", "nlpd"), ("boosting", "nlpd"), ("boosting", sharp))
+                ),
+            )
+        )
+    header = (
+        *("data set", "chosen", "NLPD - best method", "RMSE or error / best method"),
+        *("NLPD - SVGP(512)", "NLPD - trees", "CRPS or Brier - trees"),
+    )
+    yield "## auto beside the others"
+    yield "Negative numbers are in favor of *auto*; the best method is known only in hindsight."
+    yield grid(header, lines)
+    yield from _by_dataset(run, records)
+
+
 def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[str]:
     """The chosen tasks that were not run, with the time that they would take."""
     keys = {key_of(record) for record in records}
@@ -324,4 +374,5 @@ LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
     "by_metric": _by_metric,
     "by_dataset": _by_dataset,
     "by_row": _by_row,
+    "by_regret": _by_regret,
 }
