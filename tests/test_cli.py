@@ -16,6 +16,8 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.bench.papers import data_splits, harness
+from gpflow_sparse.runs.fitting import fit_model
+from gpflow_sparse.training import TrainingInterrupted
 from tests.command_line import (
     ALONE,
     FIT,
@@ -140,6 +142,42 @@ def test_a_messy_table_trains_and_predicts_another_one(run, rng, tmp_path):
     assert "'width' is missing" in err
 
 
+@pytest.mark.parametrize("while_choosing", [True, False])
+def test_ctrl_c_keeps_the_best_model_and_resume_goes_on(
+    run, rng, tmp_path, monkeypatch, while_choosing
+):
+    write_csv(tmp_path / "my.csv", numbers(rng))
+    monkeypatch.setattr("gpflow_sparse.runs.choice._FEW_ROWS", 50)
+    monkeypatch.setattr("gpflow_sparse.runs.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
+    options = ["--data", "my.csv", "--num-steps", "20", "--output", "run", *ALONE]
+    options += ["--num-inducing", "8", "--num-orthogonal", "4", "--num-basis", "20"]
+    calls = []
+
+    def interrupted(model, config, rows, **given):
+        calls.append(config.method)
+        if len(calls) == 3:
+            raise TrainingInterrupted("fit was interrupted after step 1; more")
+        return fit_model(model, config, rows, **given)
+
+    module = "choice" if while_choosing else "training"
+    if not while_choosing:
+        calls += ["", ""]
+    monkeypatch.setattr(f"gpflow_sparse.runs.{module}.fit_model", interrupted)
+    code, _, err = run("fit", *options)
+    assert code == 130
+    assert ("stopped during the choice" if while_choosing else "fit was interrupted") in err
+    before = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert before["results"][0]["rmse"] > 0
+    assert run("predict", "--model", "run", "--data", "my.csv")[0] == 0
+    if not while_choosing:
+        monkeypatch.setattr("gpflow_sparse.runs.training.choose", None)  # is not called again
+    code, out, err = run("fit", *options, "--resume")
+    assert code == 0, err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    if not while_choosing:
+        assert last_json(out)["choice"] == before["choice"]
+
+
 def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):
     X = rng.normal(size=(90, 2))
     labels = np.where(X[:, 0] > 0.0, "up, or so", "down")
@@ -176,7 +214,7 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
     assert code == 0, err
     choice = last_json(out)["choice"]
     scores = {attempt["method"]: attempt["nlpd"] for attempt in choice["attempts"]}
-    assert set(scores) == {"constant", "linear", "solvegp", "softki", "swsgp", "grief"}
+    assert set(scores) == {*("constant", "linear", "exact", "solvegp", "softki", "swsgp", "grief")}
     tried = {m: nlpd for m, nlpd in scores.items() if m not in ("constant", "linear")}
     assert choice["method"] == min(tried, key=tried.get)
     assert f"{choice['method']} has the lowest NLPD" in err

@@ -21,7 +21,7 @@ PARTS = {
 }
 WHOLE = ("conv", "grief", "softki", "softki_arms", "solvegp", "swsgp", "swsgp_union")
 TASKS = {
-    "choose": (81, 161),
+    "choose": (88, 148),
     "conv": (22, 9),
     "grief": (275, 480),
     "qsgp": (21, None),
