@@ -47,7 +47,7 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     named = {"chosen": choice.config.method, "training_seconds": seconds}
     if dataset.num_classes is not None:
         return {name: found[name] for name in ("error_rate", "nlpd", "brier")} | named
-    scale = float(np.mean(scaler.y_scale.numpy()))
+    scale = found["rmse"] / found["rmse_standardized"]
     return {
         "rmse": found["rmse_standardized"],
         "nlpd": found["nlpd_standardized"],

@@ -298,7 +298,7 @@ def _rmse(records: Sequence[Record]) -> str:
 
 
 def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """The first row beside the best of the others and beside peers, then all rows by data set."""
+    """The row "auto" beside the best method and beside peers, then all rows by data set."""
     lines = []
     for name in run.paper.datasets:
         scores = {row.key: _done(records, row.key, name) for row in run.all_rows}
@@ -308,31 +308,10 @@ def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             for score in _REGRETTED
             if same and score in same[0]
         }
-        error = "rmse" if ("auto", "rmse") in means else "error_rate"
         methods = [key for key in scores if key not in ("auto", "boosting", "linear")]
-        best = {
-            score: min(
-                (means[key, score] for key in methods if (key, score) in means), default=None
-            )
-            for score in ("nlpd", error)
-        }
-        if ("auto", "nlpd") not in means or best["nlpd"] is None:
-            continue
-        sharp = "crps" if error == "rmse" else "brier"
-        lines.append(
-            (
-                name,
-                _mean(scores["auto"], "chosen", ""),
-                f"{means['auto', 'nlpd'] - best['nlpd']:+.3f}",
-                f"{100.0 * (means['auto', error] / best[error] - 1.0):+.1f} %",
-                *(
-                    f"{means['auto', score] - means[key, score]:+.3f}"
-                    if (key, score) in means
-                    else "–"
-                    for key, score in (("svgp", "nlpd"), ("boosting", "nlpd"), ("boosting", sharp))
-                ),
-            )
-        )
+        if all((key, "nlpd") in means for key in ("auto", *methods[-1:])):
+            chosen = _mean(scores["auto"], "chosen", "")
+            lines.append((name, chosen, *_regret(means, methods)))
     header = (
         *("data set", "chosen", "NLPD - best method", "RMSE or error / best method"),
         *("NLPD - SVGP(512)", "NLPD - trees", "CRPS or Brier - trees"),
@@ -341,6 +320,21 @@ def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield "Negative numbers are in favor of *auto*; the best method is known only in hindsight."
     yield grid(header, lines)
     yield from _by_dataset(run, records)
+
+
+def _regret(means: Mapping[tuple[str, str], float], methods: Sequence[str]) -> Iterator[str]:
+    """Scores of "auto" less those of the best method, of SVGP and of boosted trees."""
+    is_regression = ("auto", "rmse") in means
+    error, sharp = ("rmse", "crps") if is_regression else ("error_rate", "brier")
+
+    def best(score: str) -> float:
+        return min(means[key, score] for key in methods if (key, score) in means)
+
+    yield f"{means['auto', 'nlpd'] - best('nlpd'):+.3f}"
+    yield f"{100.0 * (means['auto', error] / best(error) - 1.0):+.1f} %"
+    for key, score in (("svgp", "nlpd"), ("boosting", "nlpd"), ("boosting", sharp)):
+        known = (key, score) in means
+        yield f"{means['auto', score] - means[key, score]:+.3f}" if known else "–"
 
 
 def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[str]:
