@@ -11,9 +11,9 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.models import GPModel
-from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from gpflow_sparse.data import Dataset, metrics
+from gpflow_sparse.runs.baselines import CONSTANT, LINEAR, TREES, score_baseline
 from gpflow_sparse.runs.build import MOST_EXACT_ROWS, build_model, start_hyperparameters
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
@@ -30,7 +30,6 @@ _ROUNDS = ((100, 0.2), (200, 0.2))
 _MEASURED = ROUND
 # Largest number of passes over the rows within a budget, and fraction of the time for them.
 _MOST_PASSES, _FRACTION = 200, 0.95
-_BASELINES = ("constant", "linear")
 # Columns and rows up to which a grid method is tried: an iteration takes N m^2 operations.
 _MOST_GRID_COLUMNS, _MOST_GRID_ROWS = 5, 20_000
 
@@ -157,11 +156,14 @@ def choose(
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
     """Why a candidate was chosen, and what predicts better although it is no candidate."""
-    best = attempts[method].nlpd
-    reason = f"{method} has the lowest NLPD on held-out rows of the candidates, {best:.3f}"
-    better = [name for name in _BASELINES if attempts[name].nlpd < best]
-    if better:
-        reason += f"; the baseline {better[0]} has {attempts[better[0]].nlpd:.3f}, which is lower"
+    best = attempts[method]
+    reason = f"{method} has the lowest NLPD on held-out rows of the candidates, {best.nlpd:.3f}"
+    for name in (CONSTANT, LINEAR, TREES):
+        other = attempts.get(name, best)
+        if other.nlpd < best.nlpd:
+            reason += f"; the baseline {name} has {other.nlpd:.3f}, which is lower"
+        elif other.error < best.error:
+            reason += f"; {name} has the lower error, {other.error:.3f} beside {best.error:.3f}"
     return f"{reason}."
 
 
@@ -302,8 +304,11 @@ class _Race:
     def run(self, names: list[str]) -> None:
         """Train and score all candidates; ``best`` is the winner."""
         rows = self.rest.dataset.train
-        for attempt in _baselines(rows, self.held_out, self.task.dataset.num_classes):
-            self._keep(attempt)
+        for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
+            begin = time.perf_counter()
+            scores = score_baseline(name, rows, self.held_out, self.task.dataset.num_classes)
+            error = scores.get("rmse", scores.get("error_rate", math.nan))
+            self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
         alive = [self._candidate(name) for name in names]
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
             for candidate in alive:
@@ -359,42 +364,3 @@ def _scores(model: Any, rows: Pair, num_classes: int | None) -> tuple[float, flo
     if num_classes is None:
         return nlpd, float(metrics.rmse(rows[1], mean))
     return nlpd, float(metrics.error_rate(rows[1], class_probabilities(mean, num_classes)))
-
-
-def _baselines(rows: Pair, held_out: Pair, num_classes: int | None) -> list[Attempt]:
-    """Scores of a constant and of a linear model, which are reported and never chosen."""
-    (X, Y), (X_new, Y_new) = rows, held_out
-    begin = time.perf_counter()
-    if num_classes is not None:
-        labels, new = Y[:, 0].astype(int), Y_new[:, 0].astype(int)
-        shares = (np.bincount(labels, minlength=num_classes) + 1.0) / (len(labels) + num_classes)
-        linear = LogisticRegression(max_iter=200).fit(X, labels)
-        P = np.full((len(new), num_classes), 1e-12)
-        P[:, linear.classes_] = linear.predict_proba(X_new)
-        found = zip(_BASELINES, (np.tile(shares, (len(new), 1)), P), strict=True)
-        return [
-            Attempt(
-                name,
-                -float(np.mean(np.log(P[np.arange(len(new)), new]))),
-                float(metrics.error_rate(Y_new, P / P.sum(axis=1, keepdims=True))),
-                0,
-                time.perf_counter() - begin,
-            )
-            for name, P in found
-        ]
-    constant = (np.tile(Y.mean(0), (len(Y_new), 1)), np.tile(Y.var(0), (len(Y_new), 1)))
-    fits = [BayesianRidge().fit(X, y).predict(X_new, return_std=True) for y in Y.T]
-    linear_moments = (
-        np.stack([mean for mean, _ in fits], axis=1),
-        np.stack([scale**2 for _, scale in fits], axis=1),
-    )
-    return [
-        Attempt(
-            name,
-            float(metrics.nlpd(Y_new, *moments)) * Y.shape[1],
-            float(metrics.rmse(Y_new, moments[0])),
-            0,
-            time.perf_counter() - begin,
-        )
-        for name, moments in zip(_BASELINES, (constant, linear_moments), strict=True)
-    ]

@@ -81,6 +81,7 @@ class RunConfig:
     schedule: str = "cosine"
     natural_gradients: float = 0.1
     baseline: bool = True
+    trees: bool = False
     float32: bool = False
     seed: int = 0
 

@@ -6,19 +6,17 @@ from typing import Any
 
 import click
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import BayesianRidge, LogisticRegression
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.training import Budget
 from gpflow_sparse.data import Dataset, metrics
+from gpflow_sparse.runs.baselines import LINEAR, TREES, score_baseline
 from gpflow_sparse.runs.choice import Task, choose, train
 from gpflow_sparse.runs.evaluation import evaluate
-from gpflow_sparse.runs.rows import Pair, original_units, scaler_of
+from gpflow_sparse.runs.rows import original_units, scaler_of
 
-# Fraction of the training rows whose residuals give boosted trees a Gaussian for NLPD, and levels
-# of the quantiles that they learn for CRPS.
-_RESIDUALS = 0.2
+# Levels of the quantiles that boosted trees learn for their CRPS.
 _LEVELS = np.linspace(0.05, 0.95, 10)
 
 
@@ -26,14 +24,13 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     """
     Train one method, or the one that is chosen, within the time of the budget, and score it.
 
-    :param options: ``method``, "boosting", "linear", or one of ``runs.choice.choose``, with options
+    :param options: ``method``, "trees", "linear", or one of ``runs.choice.choose``, with options
         of ``RunConfig``; at most half of the rows are inducing points.
     """
     begin, method = time.perf_counter(), options["method"]
     given = {name: value for name, value in options.items() if name != "method"}
-    if method in ("boosting", "linear"):
-        score = _score_classes if dataset.num_classes else _score_numbers
-        scores = score(method, dataset, budget.seed)
+    if method in (TREES, LINEAR):
+        scores = _score_simple(method, dataset, budget.seed)
         return scores | {"chosen": method, "training_seconds": time.perf_counter() - begin}
     if "num_inducing" in given:
         given["num_inducing"] = min(given["num_inducing"], len(dataset.train[0]) // 2)
@@ -61,56 +58,15 @@ def _echo(line: str) -> None:
     click.echo(f"  {line}", err=True)
 
 
-def _score_numbers(method: str, dataset: Dataset, seed: int) -> Record:
-    """Scores of a regression, in standardized units; CRPS of trees from ten learned quantiles."""
-    (X, Y), (X_new, Y_new) = dataset.train, dataset.test
-    y = Y[:, 0]
-    if method == "linear":
-        mean, deviation = BayesianRidge().fit(X, y).predict(X_new, return_std=True)
-        moments = mean[:, None], deviation[:, None] ** 2
-        crps = float(metrics.crps(Y_new, *moments))
-    else:
-        mean, residual = _boosted(X, y, X_new, seed)
-        moments = mean[:, None], np.full((len(X_new), 1), residual)
+def _score_simple(method: str, dataset: Dataset, seed: int) -> Record:
+    """Scores of a baseline; CRPS of boosted trees is that of ten quantiles that they learn."""
+    (X, Y), test, classes = dataset.train, dataset.test, dataset.num_classes
+    scores: Record = dict(score_baseline(method, (X, Y), test, classes, seed))
+    if method == TREES and classes is None:
         trees = (
-            HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=seed).fit(X, y)
+            HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=seed)
             for q in _LEVELS
         )
-        points = np.stack([tree.predict(X_new)[:, None] for tree in trees])
-        crps = float(metrics.crps_of_points(Y_new, points))
-    return {
-        "rmse": float(metrics.rmse(Y_new, moments[0])),
-        "nlpd": float(metrics.nlpd(Y_new, *moments)),
-        "crps": crps,
-        "coverage": float(metrics.coverage(Y_new, *moments)),
-    }
-
-
-def _boosted(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, seed: int) -> tuple[Any, float]:
-    """Means of boosted trees, and the variance of residuals of rows kept back from others."""
-    rows = np.random.default_rng(seed).permutation(len(X))
-    back, rest = np.split(rows, [max(1, int(_RESIDUALS * len(X)))])
-    first = HistGradientBoostingRegressor(random_state=seed).fit(X[rest], y[rest])
-    residual = float(np.mean((y[back] - first.predict(X[back])) ** 2))
-    return HistGradientBoostingRegressor(random_state=seed).fit(X, y).predict(X_new), residual
-
-
-def _score_classes(method: str, dataset: Dataset, seed: int) -> Record:
-    """Scores of a classification."""
-    models = {
-        "linear": lambda: LogisticRegression(max_iter=500),
-        "boosting": lambda: HistGradientBoostingClassifier(random_state=seed),
-    }
-    (X, Y), test = dataset.train, dataset.test
-    P = models[method]().fit(X, Y[:, 0].astype(int)).predict_proba(test[0])
-    return _class_scores(test, np.clip(P, 1e-12, 1.0))
-
-
-def _class_scores(test: Pair, P: np.ndarray) -> Record:
-    P = P / P.sum(axis=1, keepdims=True)
-    labels = test[1][:, 0].astype(int)
-    return {
-        "error_rate": float(metrics.error_rate(test[1], P)),
-        "nlpd": float(-np.mean(np.log(P[np.arange(len(labels)), labels]))),
-        "brier": float(metrics.brier(test[1], P)),
-    }
+        points = [tree.fit(X, Y[:, 0]).predict(test[0])[:, None] for tree in trees]
+        scores["crps"] = float(metrics.crps_of_points(test[1], np.stack(points)))
+    return scores

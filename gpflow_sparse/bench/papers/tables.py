@@ -308,7 +308,7 @@ def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             for score in _REGRETTED
             if same and score in same[0]
         }
-        methods = [key for key in scores if key not in ("auto", "boosting", "linear")]
+        methods = [key for key in scores if key not in ("auto", "trees", "linear")]
         if all((key, "nlpd") in means for key in ("auto", *methods[-1:])):
             chosen = _mean(scores["auto"], "chosen", "")
             lines.append((name, chosen, *_regret(means, methods)))
@@ -332,7 +332,7 @@ def _regret(means: Mapping[tuple[str, str], float], methods: Sequence[str]) -> I
 
     yield f"{means['auto', 'nlpd'] - best('nlpd'):+.3f}"
     yield f"{100.0 * (means['auto', error] / best(error) - 1.0):+.1f} %"
-    for key, score in (("svgp", "nlpd"), ("boosting", "nlpd"), ("boosting", sharp)):
+    for key, score in (("svgp", "nlpd"), ("trees", "nlpd"), ("trees", sharp)):
         known = (key, score) in means
         yield f"{means['auto', score] - means[key, score]:+.3f}" if known else "–"
 

@@ -1,0 +1,94 @@
+"""Simple models that are scored beside the candidates of a choice: constant, linear, and trees."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+
+from gpflow_sparse.data import metrics
+from gpflow_sparse.runs.rows import Pair
+
+CONSTANT, LINEAR, TREES = "constant", "linear", "trees"
+# Fraction of the rows whose residuals give the variance of boosted trees.
+_RESIDUALS = 0.2
+_LEAST = 1e-12  # least probability of a class
+
+
+def score_baseline(
+    name: str, rows: Pair, new: Pair, num_classes: int | None = None, seed: int = 0
+) -> dict[str, float]:
+    """
+    Scores of a simple model on other rows.
+
+    :param name: "constant"; "linear", Bayesian ridge or logistic regression; or "trees",
+        scikit-learn's histogram gradient boosting, with a Gaussian around its predictions whose
+        variance is that of the residuals of a fifth of the rows.
+    :param rows: training rows ``(X [N, D], Y [N, P])``, standardized, or labels.
+    :param new: rows to predict.
+    :return: regression: rmse, nlpd (summed over outputs), crps, coverage; else error_rate, nlpd,
+        brier.
+    """
+    if num_classes is not None:
+        P = _probabilities(name, rows, new[0], num_classes, seed)
+        labels = new[1][:, 0].astype(int)
+        return {
+            "error_rate": float(metrics.error_rate(new[1], P)),
+            "nlpd": float(-np.mean(np.log(P[np.arange(len(labels)), labels]))),
+            "brier": float(metrics.brier(new[1], P)),
+        }
+    mean, variance = _MOMENTS[name](rows, new[0], seed)
+    return {
+        "rmse": float(metrics.rmse(new[1], mean)),
+        "nlpd": float(metrics.nlpd(new[1], mean, variance)),
+        "crps": float(metrics.crps(new[1], mean, variance)),
+        "coverage": float(metrics.coverage(new[1], mean, variance)),
+    }
+
+
+def _probabilities(name: str, rows: Pair, X: np.ndarray, num_classes: int, seed: int) -> np.ndarray:
+    """Probabilities of all classes [N, C], those that no row has included."""
+    models: dict[str, Any] = {
+        CONSTANT: DummyClassifier(strategy="prior"),
+        LINEAR: LogisticRegression(max_iter=500),
+        TREES: HistGradientBoostingClassifier(random_state=seed),
+    }
+    model = models[name].fit(rows[0], rows[1][:, 0].astype(int))
+    P = np.full((len(X), num_classes), _LEAST)
+    P[:, model.classes_] = np.maximum(model.predict_proba(X), _LEAST)
+    return P / P.sum(axis=1, keepdims=True)
+
+
+def _constant(rows: Pair, X: np.ndarray, seed: int) -> Pair:
+    shape = (len(X), 1)
+    return np.tile(rows[1].mean(0), shape), np.tile(rows[1].var(0), shape)
+
+
+def _linear(rows: Pair, X: np.ndarray, seed: int) -> Pair:
+    fits = [BayesianRidge().fit(rows[0], y).predict(X, return_std=True) for y in rows[1].T]
+    return np.stack([m for m, _ in fits], axis=1), np.stack([s**2 for _, s in fits], axis=1)
+
+
+def _boosted(rows: Pair, X: np.ndarray, seed: int) -> Pair:
+    order = np.random.default_rng(seed).permutation(len(rows[0]))
+    back, rest = np.split(order, [max(1, int(_RESIDUALS * len(order)))])
+
+    def predict(y: np.ndarray, fitted: Any, X: np.ndarray) -> np.ndarray:
+        trees = HistGradientBoostingRegressor(random_state=seed)
+        return np.asarray(trees.fit(rows[0][fitted], y[fitted]).predict(X))
+
+    means, variances = [], []
+    for y in rows[1].T:
+        variances.append(np.mean((y[back] - predict(y, rest, rows[0][back])) ** 2))
+        means.append(predict(y, slice(None), X))
+    return np.stack(means, axis=1), np.tile(variances, (len(X), 1))
+
+
+_MOMENTS: Mapping[str, Callable[[Pair, np.ndarray, int], Pair]] = {
+    CONSTANT: _constant,
+    LINEAR: _linear,
+    TREES: _boosted,
+}
+"""Means and variances [N, P] of new outputs."""
