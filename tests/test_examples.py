@@ -43,6 +43,16 @@ def test_solvegp_prints_finite_bounds_below_the_evidence_and_draws(tmp_path, cap
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
+def test_dates_forecasts_better_with_its_own_kernel_and_draws(tmp_path):
+    example = load_example("dates")
+    figure = tmp_path / "dates.png"
+    numbers = example.main(example.Config(output=figure))
+    assert numbers["own"]["error"] < 0.7 < numbers["default"]["error"]
+    assert all(0.9 < found["coverage"] <= 1.0 for found in numbers.values())
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_without_an_output_nothing_is_drawn(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example = load_example("rvm")

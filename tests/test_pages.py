@@ -12,7 +12,7 @@ DOCS = ROOT / "docs"
 PACKAGE = ROOT / "gpflow_sparse"
 FILE_COLUMNS = ("model", "test", "oracle", "example")
 NO_MODELS = {"ConvSpec", "VariationalModel"}
-PAGES = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("methods/*.md")), ROOT / "README.md"]
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 METHODS = DOCS / "methods" / "index.md"
 
 

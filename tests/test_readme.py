@@ -1,4 +1,4 @@
-"""The code of the README and of the methods' pages runs; the README's results are good."""
+"""The code of the README and of the methods' pages runs; the README's error is small."""
 
 import dataclasses
 import re
@@ -31,12 +31,10 @@ def reduced(code: str) -> str:
     return re.sub(r"(?<![\w.])\d[\d_]{2,}(?![\w.])", lambda m: str(max(8, int(m[0]) // 50)), code)
 
 
-@pytest.mark.parametrize(("index", "limit"), [(0, 0.3), (2, 0.2)])
-def test_a_snippet_of_the_readme_runs_and_its_last_number_is_good(capsys, index, limit):
-    """Regression: RMSE against a standard deviation of 1; digits: error rate against 0.9."""
-    run(snippets(README)[index], {})
-    printed = float(capsys.readouterr().out.split(":")[-1])
-    assert 0.0 <= printed < limit
+def test_the_first_snippet_of_the_readme_prints_a_small_error(capsys):
+    """The standard deviation of the standardized outputs is 1."""
+    run(snippets(README)[0], {})
+    assert 0.0 < float(capsys.readouterr().out.split(":")[-1]) < 0.3
 
 
 def test_the_model_of_the_first_snippet_is_kept_by_the_second(tmp_path, monkeypatch):
@@ -80,7 +78,7 @@ def test_the_code_of_a_methods_page_runs(page, tmp_path, monkeypatch):
     assert names
 
 
-def test_the_readme_names_the_two_commands():
+def test_the_readme_names_the_commands():
     text = README.read_text(encoding="utf-8")
-    assert 'python -m pip install ".[plot]" && gpflow-sparse fit' in text
+    assert 'python -m pip install ".[plot]"\n    gpflow-sparse fit --data my.csv' in text
     assert "python -m pip install tox && tox" in text

@@ -270,7 +270,12 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
                 f"first batch of a {type(data).__name__}."
             )
         if isinstance(data, tf.data.Iterator):
-            return compiled(lambda: self.training_loss(next(data)), compile)
+            # the batch is an argument: a gradient inside tf.function cannot pass IteratorGetNext
+            loss: Callable[..., tf.Tensor] = self.training_loss
+            if compile:
+                signature = [data.element_spec]
+                loss = tf.function(loss, input_signature=signature, autograph=False)
+            return lambda: loss(next(data))
         self._require_parts(self.input_dim, self.dtype)
         X, Y = self._require_data(data)
         self._require_parts(int(X.shape[1]), self.dtype)

@@ -345,6 +345,24 @@ def test_other_likelihoods_equal_stock_svgp_on_the_union(rng, likelihood, P, Y):
         assert np.shape(a) == np.shape(b)
 
 
+def test_a_compiled_closure_over_batches_has_a_gradient_inside_tf_function(rng):
+    X, Y = data(rng)
+    model = build(sets(rng))
+    batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(len(X)).repeat()
+    loss = model.training_loss_closure(iter(batches))
+
+    @tf.function(autograph=False)
+    def gradient():
+        with tf.GradientTape() as tape:
+            value = loss()
+        return tape.gradient(value, model.q_mu[0].unconstrained_variable)
+
+    with tf.GradientTape() as tape:
+        value = model.training_loss((X, Y))
+    expected = tape.gradient(value, model.q_mu[0].unconstrained_variable)
+    np.testing.assert_allclose(gradient(), expected, rtol=1e-10)
+
+
 @pytest.mark.nightly
 def test_scipy_and_gpflows_own_natural_gradients_raise_the_bound(rng):
     X, Y = data(rng)
