@@ -49,7 +49,10 @@ def make_likelihood(
         **NOT_STANDARDIZED,
     }
     if num_classes is not None:
-        known = {"multiclass": lambda: gpflow_likelihoods.MultiClass(num_classes)}
+        known = {
+            "multiclass": lambda: gpflow_likelihoods.MultiClass(num_classes),
+            "softmax": lambda: gpflow_likelihoods.Softmax(num_classes),
+        }
     if num_classes == 2:
         known = dict(CLASSES)
     if likelihood not in (None, *known):
