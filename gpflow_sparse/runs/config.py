@@ -24,6 +24,7 @@ MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
 CHOICE, START = "choice.json", "start.safetensors"
+PAGE = "report.html"
 # All pictures; those after the first are made for ``IMAGE_METHODS`` only.
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
