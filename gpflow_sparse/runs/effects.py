@@ -75,7 +75,8 @@ class Factor(NamedTuple):
         if self.kind == "category":
             return ["other" if np.isnan(place) else self.levels[int(place)] for place in places]
         if self.kind == "date":
-            return [str(np.datetime64(round(86400 * place), "s"))[:16] for place in places]
+            times = (str(np.datetime64(round(86400 * place), "s"))[:16] for place in places)
+            return [time.removesuffix("T00:00") for time in times]
         return list(places)
 
 
@@ -172,8 +173,9 @@ def residuals(Y: np.ndarray, predictions: dict[str, np.ndarray]) -> np.ndarray:
     if "probabilities" in predictions:
         P = predictions["probabilities"]
         return (P.argmax(axis=1) == Y[:, 0])[:, None] - P.max(axis=1, keepdims=True)
-    pit = np.clip(pit_of(Y, predictions), _LEAST_TAIL, 1.0 - _LEAST_TAIL)
-    return np.asarray(stats.norm.ppf(pit))
+    pit = pit_of(Y, predictions)
+    tail = np.maximum(np.minimum(pit, 1.0 - pit), _LEAST_TAIL)  # exactly symmetric, also if clipped
+    return np.where(pit > 0.5, -1.0, 1.0) * stats.norm.ppf(tail)
 
 
 def surprising_rows(Y: np.ndarray, predictions: dict[str, np.ndarray], count: int) -> np.ndarray:

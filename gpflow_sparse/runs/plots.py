@@ -43,8 +43,8 @@ def save_figure(figure: "Figure", path: Path, writer: str) -> None:
     files.write_bytes(path, png(figure, writer))
 
 
-def png(figure: "Figure", writer: str) -> bytes:
-    """The figure as a PNG."""
+def png(figure: "Figure", writer: str | None = None) -> bytes:
+    """The figure as a PNG, which may name its writer."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=130, metadata={"Software": writer})
     return content.getvalue()

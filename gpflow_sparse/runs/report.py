@@ -160,8 +160,8 @@ def _page(
         source=html.escape(source),
         few=": too few to judge calibration by" if num_rows < _FEW else "",
         scores=_scores(scored.scores),
-        calibration=_figures(_calibration(stored, scored, found, target), writer),
-        columns=_figures(columns, writer),
+        calibration=_figures(_calibration(stored, scored, found, target)),
+        columns=_figures(columns),
         surprising=_surprising(stored, scored, factors, numbers + 1),
         time=_time(stored),
         num_diagnosed=found["num_rows"],
@@ -327,11 +327,11 @@ def _surprising(
     return _records(pd.DataFrame(columns))
 
 
-def _figures(figures: dict[str, Any], writer: str) -> str:
+def _figures(figures: dict[str, Any]) -> str:
     """Figures with captions, as PNG inside of the page."""
     parts = []
     for caption, figure in figures.items():
-        image, text = base64.b64encode(plots.png(figure, writer)).decode(), html.escape(caption)
+        image, text = base64.b64encode(plots.png(figure)).decode(), html.escape(caption)
         parts.append(
             f'<figure><img src="data:image/png;base64,{image}" alt="{text}">'
             f"<figcaption>{text}</figcaption></figure>"
