@@ -40,6 +40,7 @@ _RESULTS = ("title", "rmse", "error_rate", "nlpd", "crps", "brier", "seconds", "
 _MOST_EFFECTS, _MOST_BARS = 4, 12  # columns with a picture, and with a bar
 _MOST_FACTORS = 64  # columns that are compared by partial dependence
 _MOST_ROWS, _SHOWN_INPUTS = 10, 4  # surprising rows, and their input columns
+_MOST_DIAGNOSED = 200_000  # training rows at the end of a run: more take longer than 15 s
 _MOST_ENTRIES = 12  # most entries of a list, such as the center of a region
 
 
@@ -110,8 +111,14 @@ def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
     try:
         stored = open_model(folder)
         pair = original_units(dataset, dataset.test)
-        scored = Scored(*pair, trained.metrics, trained.predictions)
-        found = _diagnose(stored, scored, dataset)
+        scored, num_rows = (
+            Scored(*pair, trained.metrics, trained.predictions),
+            len(dataset.train[0]),
+        )
+        data: Dataset | ValueError = dataset
+        if num_rows > _MOST_DIAGNOSED:
+            data = ValueError(f"gpflow-sparse evaluate --report diagnoses {num_rows} rows.")
+        found = _diagnose(stored, scored, data)
         files.write_text(folder / PAGE, _page(stored, scored, dataset, found, outputs.FIT))
         click.echo(f"report in {folder / PAGE}", err=True)
     except ValueError as error:  # the run itself is complete
@@ -214,7 +221,7 @@ def _tried(stored: StoredModel) -> str:
     choice, tried = stored.record.get("choice"), ""
     if choice:
         attempts = sorted(choice["attempts"], key=lambda attempt: attempt["nlpd"])
-        names = {"nlpd": "held-out NLPD", "error": "held-out error"}
+        names = {"nlpd": "held-out NLPD", "error": "held-out error", "num_steps": "steps"}
         tried = f"<p>{html.escape(choice['reason'])}</p>"
         tried += _records([{names.get(k, k): v for k, v in a.items()} for a in attempts])
     names = {name: words for name, (words, _) in _TEXTS["scores"].items()} | {"title": "model"}
@@ -282,9 +289,14 @@ def _columns(
     factors = factors_of(names, stored.table)
     known = found["hyperparameters"]["columns"] or []
     prior = [entry["effect"] or 0.0 for entry in known]
-    effects = partial_dependence(
-        lambda X: predict_table(stored, X, 4096), scored.X, factors[:_MOST_FACTORS]
-    )
+
+    def predict(X: np.ndarray) -> pd.DataFrame:
+        frame = predict_table(stored, X, 4096)
+        if stored.num_classes is not None or scored.Y.shape[1] == 1:
+            return frame
+        return frame.rename(columns=lambda name: name.removesuffix("_0"))  # the first output
+
+    effects = partial_dependence(predict, scored.X, factors[:_MOST_FACTORS])
     if not effects:
         return {}, factors
     captions, shown = _TEXTS["captions"], effects[:_MOST_BARS]
