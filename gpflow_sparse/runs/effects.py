@@ -123,6 +123,7 @@ def partial_dependence(
     predict: Callable[[np.ndarray], pd.DataFrame],
     X: np.ndarray,
     factors: Sequence[Factor],
+    most: int,
 ) -> list[Effect]:
     """
     Predictions for a typical row in which one factor after the other varies.
@@ -134,13 +135,14 @@ def partial_dependence(
     :param predict: predictions as a table from inputs in original units.
     :param X: ``[N, D]``, original units.
     :param factors: which together have the D columns.
+    :param most: how many of the first factors are varied.
     :return: the largest first; none for factors with a single value.
     """
     X = X[np.random.default_rng(0).permutation(len(X))[:_MOST_ROWS]]
     typical, grids = np.empty(X.shape[1]), {}
     for factor in factors:
         typical[list(factor.columns)] = factor.typical(X)
-    for factor in factors:
+    for factor in factors[:most]:
         values = factor.grid(X)
         if len(values) > 1:
             grids[factor] = np.tile(typical, (len(values), 1))

@@ -87,14 +87,16 @@ def plot_predictions(
 
 
 def draw_scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
-    """Outputs ``Y [N, P]`` against means with 1.96 standard deviations, of at most 500 rows."""
+    """First outputs of ``Y [N, P]`` against means with 1.96 standard deviations, at most 500."""
     shown = np.random.default_rng(0).permutation(len(Y))[:500]  # more would overlap
     half = 1.96 * np.sqrt(variance[shown, 0])
     axis.errorbar(
         mean[shown, 0], Y[shown, 0], xerr=half, fmt=".", ms=4, lw=0.6, color="C0", alpha=0.45
     )
-    ends = [min(Y.min(), mean.min()), max(Y.max(), mean.max())]
+    low, high = (f(np.concatenate([Y[:, 0], mean[:, 0]])) for f in (np.min, np.max))
+    ends = low - 0.05 * (high - low or 1.0), high + 0.05 * (high - low or 1.0)
     axis.plot(ends, ends, color="0.2", lw=1.0)
+    axis.set(xlim=ends, ylim=ends)  # an interval may be much longer
     axis.set_aspect("equal", adjustable="box")
 
 

@@ -111,13 +111,9 @@ def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
     try:
         stored = open_model(folder)
         pair = original_units(dataset, dataset.test)
-        scored, num_rows = (
-            Scored(*pair, trained.metrics, trained.predictions),
-            len(dataset.train[0]),
-        )
-        data: Dataset | ValueError = dataset
-        if num_rows > _MOST_DIAGNOSED:
-            data = ValueError(f"gpflow-sparse evaluate --report diagnoses {num_rows} rows.")
+        scored = Scored(*pair, trained.metrics, trained.predictions)
+        few = len(dataset.train[0]) <= _MOST_DIAGNOSED
+        data = dataset if few else ValueError("evaluate --report diagnoses so many rows.")
         found = _diagnose(stored, scored, data)
         files.write_text(folder / PAGE, _page(stored, scored, dataset, found, outputs.FIT))
         click.echo(f"report in {folder / PAGE}", err=True)
@@ -182,18 +178,11 @@ def _page(
 
 def _summary(scored: Scored) -> str:
     """The main scores in a sentence, beside those of a constant."""
-    s, Y = scored.scores, scored.Y
-    if "probabilities" in scored.predictions:
-        constant = 1.0 - np.bincount(Y[:, 0].astype(int)).max() / len(Y)
-        return (
-            f"{s['error_rate']:.1%} of the labels are wrong; always the most frequent label would "
-            f"be wrong in {constant:.1%}."
-        )
+    Y, kind = scored.Y, "regression"
     constant = np.sqrt(np.mean(Y.var(axis=0)))
-    return (
-        f"The root mean squared error is {s['rmse']:.4g}, beside {constant:.4g} for the mean of "
-        f"these rows. The 95 % intervals contain {s['coverage']:.1%} of the observations."
-    )
+    if "probabilities" in scored.predictions:
+        kind, constant = "classification", 1.0 - np.bincount(Y[:, 0].astype(int)).max() / len(Y)
+    return str(_TEXTS["summary"][kind].format(constant=constant, **scored.scores))
 
 
 def _data(stored: StoredModel) -> str:
@@ -267,13 +256,13 @@ def _calibration(
             captions["reliability"]: pictures.reliability(Y, P),
             captions["confusion"]: pictures.confusion(Y, P, stored.labels),
         }
-    found_pictures = {captions["accuracy"]: pictures.accuracy(Y, predictions, target)}
+    figures = {captions["accuracy"]: pictures.accuracy(Y, predictions, target)}
     # without draws from a likelihood that is not Gaussian, its intervals are not known
     if "pit" in predictions or found["calibration"] is not None:
         pit = pit_of(Y, predictions)
-        found_pictures[captions["pit"]] = pictures.pit_histogram(pit)
-        found_pictures[captions["coverage"]] = pictures.coverage(pit)
-    return found_pictures
+        figures[captions["pit"]] = pictures.pit_histogram(pit)
+        figures[captions["coverage"]] = pictures.coverage(pit)
+    return figures
 
 
 def _columns(
@@ -296,7 +285,9 @@ def _columns(
             return frame
         return frame.rename(columns=lambda name: name.removesuffix("_0"))  # the first output
 
-    effects = partial_dependence(predict, scored.X, factors[:_MOST_FACTORS])
+    if prior:
+        factors.sort(key=lambda factor: -sum(prior[i] for i in factor.columns))
+    effects = partial_dependence(predict, scored.X, factors, _MOST_FACTORS)
     if not effects:
         return {}, factors
     captions, shown = _TEXTS["captions"], effects[:_MOST_BARS]
@@ -341,7 +332,7 @@ def _surprising(
 
 def _figures(figures: dict[str, Any]) -> str:
     """Figures with captions, as PNG inside of the page."""
-    parts = []
+    parts = [] if figures else ["<p>None can be shown.</p>"]
     for caption, figure in figures.items():
         image, text = base64.b64encode(plots.png(figure)).decode(), html.escape(caption)
         parts.append(

@@ -62,7 +62,7 @@ def test_the_partial_dependence_of_an_additive_function_is_its_parts(table):
         mean = X[:, 0] ** 2 + color + 2.0 * X[:, 6]
         return pd.DataFrame({"mean": mean, "lower_95": mean - 1.0, "upper_95": mean + 1.0})
 
-    effects = partial_dependence(predict, X, factors)
+    effects = partial_dependence(predict, X, factors, 9)
     assert [effect.factor.name for effect in effects][:3] == ["color", "width", "day: time of year"]
     color, width, year = effects[:3]
     # the typical row is red, of median width, at the mean phase of the year
@@ -87,9 +87,11 @@ def test_the_partial_dependence_of_an_additive_function_is_its_parts(table):
 def test_constant_columns_have_no_effect_and_few_numbers_are_all_compared(rng):
     X = np.stack([np.ones(50), rng.integers(3, size=50), np.eye(50)[0]], axis=1)
     factors = [Factor(f"x{i}", "number", (i,)) for i in range(3)]
-    effects = partial_dependence(lambda X: pd.DataFrame({"mean": X.sum(axis=1)}), X, factors)
+    effects = partial_dependence(lambda X: pd.DataFrame({"mean": X.sum(axis=1)}), X, factors, 9)
     assert [effect.factor.name for effect in effects] == ["x1", "x2"]
     assert effects[0].places.tolist() == [0.0, 1.0, 2.0]
+    (first,) = partial_dependence(lambda X: pd.DataFrame({"mean": X.sum(axis=1)}), X, factors, 2)
+    np.testing.assert_allclose(first.predicted["mean"], [1.0, 2.0, 3.0])  # x2 keeps its median
     # moving by 1 in one row of fifty matters less than by 1 in a third of the rows
     np.testing.assert_allclose(effects[1].size, X[:, 2].std())
 

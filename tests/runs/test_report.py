@@ -307,7 +307,7 @@ def test_the_reliability_picture_shows_the_metrics():
 def test_the_effect_of_a_column_is_drawn_above_mean_residuals_of_its_rows():
     known, rows = regression()
     factors = [Factor("a", "number", (0,)), Factor("b", "number", (1,))]
-    effects = partial_dependence(lambda X: predict_table(known, X, 4096), rows.X, factors)
+    effects = partial_dependence(lambda X: predict_table(known, X, 4096), rows.X, factors, 9)
     assert [effect.factor.name for effect in effects] == ["a", "b"]
     curve = np.asarray(effects[0].predicted["mean"])
     truth = 10.0 + 6.0 * np.sin(effects[0].places)
