@@ -265,6 +265,8 @@ def test_images_are_classified_and_drawn(run, rng, tmp_path):
     assert record["results"][0]["error_rate"] <= 1 / 6
     pictures = {path.name for path in (tmp_path / "run").glob("*.png")}
     assert pictures == {"predictions.png", "patches.png", "confusion.png", "uncertain.png"}
+    assert "report in run/report.html" in err
+    assert "None can be shown." in (tmp_path / "run" / "report.html").read_text()  # of pixels
     code, out, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 0, err
     again = last_json(out)

@@ -209,10 +209,9 @@ def _tried(stored: StoredModel) -> str:
         return "<p>The model was saved without a record of its training.</p>"
     choice, tried = stored.record.get("choice"), ""
     if choice:
-        attempts = sorted(choice["attempts"], key=lambda attempt: attempt["nlpd"])
         names = {"nlpd": "held-out NLPD", "error": "held-out error", "num_steps": "steps"}
         tried = f"<p>{html.escape(choice['reason'])}</p>"
-        tried += _records([{names.get(k, k): v for k, v in a.items()} for a in attempts])
+        tried += _records([{names.get(k, k): v for k, v in a.items()} for a in choice["attempts"]])
     names = {name: words for name, (words, _) in _TEXTS["scores"].items()} | {"title": "model"}
     results = [
         {names.get(name, name): result[name] for name in _RESULTS if name in result}
@@ -235,12 +234,11 @@ def _time(stored: StoredModel) -> str:
     if stored.record is None:
         return "<p>Not recorded.</p>"
     record, first = stored.record, stored.record["results"][0]
-    spent = {
-        "choice of the method": record.get("choice", {}).get("seconds"),
-        f"training of {first['title']}": first.get("seconds"),
-        "whole run": record.get("seconds"),
+    seconds = {
+        "choice of the method, seconds": record.get("choice", {}).get("seconds"),
+        f"training of {first['title']}, seconds": first.get("seconds"),
+        "whole run, seconds": record.get("seconds"),
     }
-    seconds = {name: f"{value:.1f} s" for name, value in spent.items() if value is not None}
     versions = ", ".join(f"{name} {v}" for name, v in record.get("versions", {}).items())
     return f"{_cell(seconds)}<p>{html.escape(versions)}; seed {record.get('seed')}.</p>"
 
