@@ -54,7 +54,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @command_options(RunConfig, OPTIONS, data=HomeText())
 @click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")
-@click.option("--plot/--no-plot", default=True, help="Draw predictions against truth.")
+@click.option("--plot/--no-plot", default=True, help="Write a report and pictures.")
 @_device
 def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fields: Any) -> None:
     """Choose a method, train its model, score it on test rows, and keep the results.
@@ -80,7 +80,9 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
                 plots.new_figure(1.0, 1.0)
             except ValueError as error:
                 plot = False
-                click.echo(f"no pictures will be drawn: {error}", err=True)
+                click.echo(
+                    f"there will be no report, and no pictures will be drawn: {error}", err=True
+                )
         outputs.prepare_folder(folder, config, resume=resume, plot=plot)
         _announce(config, dataset)
         trained, record = training.run(config, dataset, folder, resume=resume)
@@ -119,7 +121,7 @@ def predict(
 @_device
 @click.option("--data", type=HomeText(), help="A file with those columns; default the test rows.")
 @click.option("--target", help="Column of the file to compare with; default that of training.")
-@click.option("--report", type=HomePath(), help="Folder for a page of diagnostics.")
+@click.option("--report", type=HomePath(), help="Folder for a page on the model.")
 def evaluate(
     path: Path,
     chunk_size: int,
@@ -130,19 +132,21 @@ def evaluate(
 ) -> None:
     """Score a trained model on its test rows, or on the rows of a file."""
     with clear_errors(), _model_session(path, device):
+        from gpflow_sparse.runs import report as reports
         from gpflow_sparse.runs import stored
         from gpflow_sparse.runs.evaluation import evaluate as score
 
         model = stored.open_model(path)
         if report is not None:
-            stored.require_reportable(report, model)
+            reports.require_reportable(report, model)
         X, Y = stored.read_pairs(model, data, target)
         classes = model.num_classes
         metrics, predictions = score(
             model.predictor, model.standardizer, X, Y, classes, chunk_size=chunk_size
         )
         if report is not None:
-            page = stored.report(report, model, (X, Y), metrics, predictions)
+            scored = reports.Scored(X, Y, metrics, predictions, data)
+            page = reports.write_report(report, model, scored)
             click.echo(f"report in {page}", err=True)
         result = {"title": model.title, **metrics}
         print_results([result], classes)
@@ -187,13 +191,19 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
 
 
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
-    """Draw predictions of the test rows; of images also patches and the least certain images."""
-    from gpflow_sparse.runs import plots, rows
+    """
+    Draw predictions of the test rows, of images also patches and the least certain images, and
+    write the report unless the model is deep.
+    """
+    from gpflow_sparse.runs import plots, report, rows
 
     X, Y = rows.original_units(dataset, dataset.test)
-    plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name)
+    labels = dataset.table.labels if dataset.table else None
+    plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name, labels)
     if config.method in IMAGE_METHODS:
         plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
+    if not hasattr(trained[0].model, "layers"):
+        report.write_run_report(folder, dataset, trained[0])
 
 
 def _announce(config: RunConfig, dataset: Any) -> None:

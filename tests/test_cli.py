@@ -1,5 +1,6 @@
 """The command line, as a user meets it."""
 
+import html
 import io
 import json
 import re
@@ -302,6 +303,8 @@ def test_images_are_classified_and_drawn(run, rng, tmp_path):
     assert record["results"][0]["error_rate"] <= 1 / 6
     pictures = {path.name for path in (tmp_path / "run").glob("*.png")}
     assert pictures == {"predictions.png", "patches.png", "confusion.png", "uncertain.png"}
+    assert "report in run/report.html" in err
+    assert "None can be shown." in (tmp_path / "run" / "report.html").read_text()  # of pixels
     code, out, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 0, err
     again = last_json(out)
@@ -679,13 +682,33 @@ def test_evaluate_writes_a_report(run, here, tmp_path):
     assert code == 0, err
     assert "page/index.html" in err
     files = {path.name for path in (tmp_path / "page").iterdir()}
-    assert files >= {"index.html", "diagnostics.json", "pit.png", "coverage.png", "residuals.png"}
+    assert files == {"index.html", "diagnostics.json"}
     page = (tmp_path / "page" / "index.html").read_text()
     assert f"{last_json(out)['rmse']:.4g}" in page
     names = json.loads((tmp_path / "run" / "result.json").read_text())["dataset"]["feature_names"]
     found = json.loads((tmp_path / "page" / "diagnostics.json").read_text())
     assert [entry["column"] for entry in found["hyperparameters"]["columns"]] == names
     assert all(f"<td>{name}</td>" in page for name in names)
+    own = (tmp_path / "run" / "report.html").read_text()  # which fit wrote, of the same rows
+    assert own.replace("gpflow-sparse fit", "gpflow-sparse evaluate --report") == page
+
+
+def test_rows_of_a_report_have_their_numbers_in_the_file(run, rng, tmp_path):
+    """Row 5 has no target, and is counted as well."""
+    rows = numbers(rng, 90)
+    rows[4] = "0,0,"
+    kept = [i for i in range(90) if i != 4]
+    test = np.sort(np.random.default_rng(0).permutation(89)[-8:])
+    far = kept[test[5]]
+    rows[far] = "0.1,0.2,900"
+    write_csv(tmp_path / "my.csv", rows)
+    code, _, err = run("fit", "--data", "my.csv", *SMALL, "--no-baseline", "--output", "run")
+    assert code == 0, err
+    assert "report in run/report.html" in err
+    page = (tmp_path / "run" / "report.html").read_text()
+    surprising = page.split("<h2>Most surprising rows</h2>")[1]
+    assert re.findall(r"<td>([^<]*)</td>", surprising)[:2] == [str(far + 1), "900"]
+    assert "1 rows without 'price' are not used." in html.unescape(page)
 
 
 def start(tmp_path, *arguments):

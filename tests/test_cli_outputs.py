@@ -52,6 +52,7 @@ def contents(folder):
         *("checkpoints/mine", "checkpoints/config.json", "checkpoints/solvegp/notes.txt"),
         *("checkpoints/checkpoint-000000100.safetensors", "model.safetensors", "result.json"),
         *("checkpoints/solvegp/checkpoint-000000100.safetensors", "predictions.png"),
+        "report.html",
     ],
 )
 def test_files_of_a_person_are_refused_by_name_before_training(run, here, no_training, name, begun):
@@ -224,10 +225,23 @@ def no_matplotlib(monkeypatch):
 def test_without_matplotlib_a_run_says_so_first_and_is_complete(run, here, no_matplotlib):
     code, out, err = run(*FIT, "--no-baseline", "--output", "new")
     assert code == 0
-    said = err.index('no pictures will be drawn: drawing needs matplotlib: python -m pip install "')
+    said = err.index("there will be no report, and no pictures will be drawn: drawing needs matplo")
     assert said < err.index("training and 8 test rows")
     assert len(last_json(out)["results"]) == 1
     assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]
+
+
+def test_a_report_that_cannot_be_made_costs_nothing_else(run, here, monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("no diagnostics")
+
+    monkeypatch.setattr("gpflow_sparse.runs.report.diagnostics", fail)
+    code, out, err = run(*FIT, "--no-baseline", "--output", "new")
+    assert code == 0
+    assert "no report is written: no diagnostics" in err
+    assert len(last_json(out)["results"]) == 1
+    expected = ["model.safetensors", "predictions.png", "result.json"]
+    assert sorted(contents(here / "new")) == expected
 
 
 def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
@@ -243,6 +257,7 @@ OUTPUTS = {
     "run/model.safetensors": "the model",
     "run/result.json": "those of a run",
     "run/predictions.png": "those of a run",
+    "run/report.html": "those of a run",
     "other/result.json": "those of a run",
     "other/model.safetensors": "those of a run",
     "begun/checkpoints/config.json": "those of a run",
@@ -284,7 +299,7 @@ def test_predictions_are_replaced_also_in_the_folder_of_the_run(run, here):
     assert (here / "run" / "p.csv").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("name", ["index.html", "pit.png", "coverage.png", "diagnostics.json"])
+@pytest.mark.parametrize("name", ["index.html", "diagnostics.json"])
 def test_a_report_replaces_only_a_report(run, here, monkeypatch, name):
     (here / "page").mkdir()
     (here / "page" / name).write_text("<p>mine</p>")

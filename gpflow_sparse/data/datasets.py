@@ -53,6 +53,7 @@ class Dataset:
     :param standardizer: the standardization of the arrays; None for arrays in the file's units.
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
     :param table: the table that the arrays are encoded from; None for files of numbers.
+    :param test_rows: positions of the test rows in the file, if it is split by us, else None.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Dataset:
     standardizer: "Standardizer | None" = None
     image_shape: images.ImageShape | None = None
     table: "TableFormat | None" = None
+    test_rows: np.ndarray | None = None
 
     def standardized(
         self, *, per_channel: bool = False, outputs: bool = True, transform: str = "none"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpflow_sparse.persistence.schema import read_json
+from gpflow_sparse.persistence.schema import read_json, require_type
 from gpflow_sparse.runs.methods import (
     BASELINES,
     BASIS_METHODS,
@@ -24,6 +24,7 @@ MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
 CHOICE, START = "choice.json", "start.safetensors"
+PAGE = "report.html"
 # All pictures; those after the first are made for ``IMAGE_METHODS`` only.
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
@@ -236,6 +237,7 @@ _RECORD_SCHEMA = {
     },
     "results": [{"title": str}],
 }
+_OPTIONAL_SCHEMA = {"choice": {"reason": str, "attempts": list[dict]}, "versions": dict}
 
 
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
@@ -249,6 +251,8 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
     record = read_json(path, _RECORD_SCHEMA, _REMEDY)
+    given = {name: kind for name, kind in _OPTIONAL_SCHEMA.items() if name in record}
+    require_type(record, given, str(path), _REMEDY)
     try:
         # the absolute path of the data file, whatever the working folder is now
         return RunConfig(**{**record["config"], "data": record["dataset"]["source"]}), record

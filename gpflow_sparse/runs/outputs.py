@@ -14,6 +14,7 @@ from gpflow_sparse.runs.config import (
     CHECKPOINTS,
     CONFIG,
     MODEL,
+    PAGE,
     PICTURES,
     RECORD,
     RunConfig,
@@ -61,13 +62,13 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
     Make sure that a run replaces and removes only files of a run, does not replace an
     unfinished run, and does not continue a different one; then write its configuration.
 
-    :param plot: whether pictures will be drawn.
+    :param plot: whether a report and pictures will be written.
     :raises ValueError: naming the file that no run wrote, or the option to add or change.
     """
     note = folder / CHECKPOINTS / CONFIG
     mine = dataclasses.asdict(config)
     unfinished, finished = _unfinished(folder), _finished(folder)
-    require_own(folder, (MODEL, *(config.pictures if plot else ())), FIT)
+    require_own(folder, (MODEL, *((PAGE, *config.pictures) if plot else ())), FIT)
     if unfinished is not None:  # a baseline may be dropped or added when a run is resumed
         unfinished["baseline"] = config.baseline
     if any(note.parent.glob("*/checkpoint-*")):
@@ -161,5 +162,6 @@ def _files_of_run(folder: Path) -> Iterator[Path]:
     """Files that ``fit`` wrote into a folder; empty for other folders."""
     if not any((folder / name).is_file() for name in (RECORD, f"{CHECKPOINTS}/{CONFIG}")):
         return
-    paths = (*(folder / n for n in (RECORD, MODEL, *PICTURES)), *folder.glob(f"{CHECKPOINTS}/**/*"))
+    names = (RECORD, MODEL, PAGE, *PICTURES)
+    paths = (*(folder / name for name in names), *folder.glob(f"{CHECKPOINTS}/**/*"))
     yield from (path for path in paths if path.is_file())

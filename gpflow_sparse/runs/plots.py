@@ -1,7 +1,7 @@
 """Pictures of predictions and of models of images; matplotlib is imported on first use."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +40,23 @@ def new_figure(width: float, height: float) -> "Figure":
 
 def save_figure(figure: "Figure", path: Path, writer: str) -> None:
     """Write a PNG that names the command that wrote it, see :mod:`outputs`."""
+    files.write_bytes(path, png(figure, writer))
+
+
+def png(figure: "Figure", writer: str | None = None) -> bytes:
+    """The figure as a PNG, which may name its writer."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=130, metadata={"Software": writer})
-    files.write_bytes(path, content.getvalue())
+    return content.getvalue()
 
 
-def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_name: str) -> None:
+def plot_predictions(
+    path: Path,
+    Y: np.ndarray,
+    runs: "list[Trained]",
+    target_name: str,
+    labels: Sequence[str] | None = None,
+) -> None:
     """
     Predictions against truth, one panel per model.
 
@@ -55,16 +66,17 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
     :param path: path of the PNG.
     :param Y: test outputs ``[N, 1]`` in original units.
     :param target_name: label of the axes.
+    :param labels: names of the classes; None for their numbers.
     :raises ValueError: if matplotlib is not installed.
     """
     figure = new_figure(4.6 * len(runs), 4.4)
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
     for axis, run in zip(axes, runs, strict=True):
         if "probabilities" in run.predictions:
-            draw_confusion(axis, Y, run.predictions["probabilities"])
+            draw_confusion(axis, Y, run.predictions["probabilities"], labels)
             axis.set_title(f"{run.title}\nerror rate {run.metrics['error_rate']:.3g}")
         else:
-            _scatter(axis, Y, run.predictions["mean"], run.predictions["variance"])
+            draw_scatter(axis, Y, run.predictions["mean"], run.predictions["variance"])
             axis.set_title(
                 f"{run.title}\nRMSE {run.metrics['rmse']:.3g}, "
                 f"95 % coverage {100 * run.metrics['coverage']:.1f} %"
@@ -74,19 +86,28 @@ def plot_predictions(path: Path, Y: np.ndarray, runs: "list[Trained]", target_na
     save_figure(figure, path, outputs.FIT)
 
 
-def _scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
+def draw_scatter(axis: Any, Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
+    """First outputs of ``Y [N, P]`` against means with 1.96 standard deviations, at most 500."""
     shown = np.random.default_rng(0).permutation(len(Y))[:500]  # more would overlap
     half = 1.96 * np.sqrt(variance[shown, 0])
     axis.errorbar(
         mean[shown, 0], Y[shown, 0], xerr=half, fmt=".", ms=4, lw=0.6, color="C0", alpha=0.45
     )
-    ends = [min(Y.min(), mean.min()), max(Y.max(), mean.max())]
+    low, high = (f(np.concatenate([Y[:, 0], mean[:, 0]])) for f in (np.min, np.max))
+    ends = low - 0.05 * (high - low or 1.0), high + 0.05 * (high - low or 1.0)
     axis.plot(ends, ends, color="0.2", lw=1.0)
+    axis.set(xlim=ends, ylim=ends)  # an interval may be much longer
     axis.set_aspect("equal", adjustable="box")
 
 
-def draw_confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
-    """Counts of labels ``Y [N, 1]`` against the likeliest class of ``probabilities [N, C]``."""
+def draw_confusion(
+    axis: Any, Y: np.ndarray, probabilities: np.ndarray, labels: Sequence[str] | None = None
+) -> None:
+    """
+    Counts of labels ``Y [N, 1]`` against the likeliest class of ``probabilities [N, C]``.
+
+    :param labels: names of the classes; None for their numbers.
+    """
     classes = probabilities.shape[1]
     counts = np.zeros((classes, classes), dtype=int)
     np.add.at(counts, (Y[:, 0].astype(int), probabilities.argmax(axis=1)), 1)
@@ -95,7 +116,12 @@ def draw_confusion(axis: Any, Y: np.ndarray, probabilities: np.ndarray) -> None:
         if count:
             color = "white" if count > counts.max() / 2 else "black"
             axis.text(j, i, str(count), ha="center", va="center", color=color, fontsize=8)
-    axis.set(xticks=range(classes), yticks=range(classes))
+    names = list(map(str, range(classes))) if labels is None else [n[:20] for n in labels]
+    # a name such as "cost in $" is not a formula
+    axis.set_xticks(range(classes), names, parse_math=False)
+    axis.set_yticks(range(classes), names, parse_math=False)
+    if max(map(len, names)) > 3:
+        axis.tick_params(axis="x", rotation=60)
     axis.set(xlabel="predicted class", ylabel="true class")
 
 

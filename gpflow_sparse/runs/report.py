@@ -1,195 +1,353 @@
-"""The report on a trained model: a folder with pictures, diagnostics and an HTML page."""
+"""The report on a trained model: one HTML page with its pictures inside, for any browser."""
 
+import base64
 import html
 import json
 import os
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import click
 import numpy as np
-from scipy import stats
+import pandas as pd
 
-from gpflow_sparse.data import metrics
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.diagnosis import advice, diagnostics
+from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.persistence import files
-from gpflow_sparse.runs import outputs
-from gpflow_sparse.runs.plots import draw_confusion, new_figure, save_figure
+from gpflow_sparse.runs import outputs, plots
+from gpflow_sparse.runs import report_pictures as pictures
+from gpflow_sparse.runs.config import PAGE
+from gpflow_sparse.runs.effects import (
+    Factor,
+    factors_of,
+    partial_dependence,
+    pit_of,
+    residuals,
+    surprising_rows,
+)
+from gpflow_sparse.runs.methods import read_toml
+from gpflow_sparse.runs.rows import original_units
+from gpflow_sparse.runs.stored import StoredModel, load_run_data, open_model, predict_table
+from gpflow_sparse.runs.training import Trained
 
-_BINS = 20  # of the histogram of the probability integral transform
-_FEW = 30  # rows below which a histogram is not informative
-_MAX_ENTRIES = 12  # most entries of a list, such as the center of a region, on the page
-_ABOUT = {
-    "pit.png": "Probability integral transform: flat, within the gray band nine bins in ten, if "
-    "the predictions are calibrated.",
-    "coverage.png": "Fraction of outputs inside the central intervals: on the diagonal if "
-    "calibrated, below it if the intervals are too narrow.",
-    "residuals.png": "Standardized residuals: the same spread everywhere; of a Gaussian, 95 % lie "
-    "between the dashed lines.",
-    "reliability.png": "Accuracy of the likeliest class by its predicted probability: on the "
-    "diagonal if calibrated. Beside each dot is its number of rows.",
-    "confusion.png": "True against predicted classes.",
-}
+_INDEX, _DIAGNOSTICS = "index.html", "diagnostics.json"
+_TEXTS = read_toml(Path(__file__).with_suffix(".toml"))
+_FEW = 30  # rows below which pictures of calibration are not informative
+_RESULTS = ("title", "rmse", "error_rate", "nlpd", "crps", "brier", "seconds", "error")
+_MOST_EFFECTS, _MOST_BARS = 4, 12  # columns with a picture, and with a bar
+_MOST_FACTORS = 64  # columns that are compared by partial dependence
+_MOST_ROWS, _SHOWN_INPUTS = 10, 4  # surprising rows, and their input columns
+_MOST_DIAGNOSED = 200_000  # training rows at the end of a run: more take longer than 15 s
+_MOST_ENTRIES = 12  # most entries of a list, such as the center of a region
 
 
-_PAGE, _DIAGNOSTICS = "index.html", "diagnostics.json"
-_REGRESSION = ("pit.png", "coverage.png", "residuals.png")
-_CLASSIFICATION = ("reliability.png", "confusion.png")
+class Scored(NamedTuple):
+    """Rows with observed outputs, and what a model predicts for them."""
+
+    X: np.ndarray
+    """``[N, D]``, original units."""
+    Y: np.ndarray
+    """``[N, P]``, original units, or integer labels."""
+    scores: dict[str, float]
+    """With ``predictions``, the results of :func:`evaluation.evaluate` for these rows."""
+    predictions: dict[str, np.ndarray]
+    data: str | None = None
+    """The file of the rows; None for the test rows of a run."""
 
 
-def require_writable(directory: Path | str, num_classes: int | None) -> None:
+def require_reportable(directory: Path, stored: StoredModel) -> None:
     """
-    Refuse a folder in which :func:`write_report` cannot write, before a report is computed.
+    Refuse a report that :func:`write_report` cannot write, before rows are scored.
 
-    :raises ValueError: if matplotlib is not installed, or a file in the folder that belongs to no
-        report has the name of one of its files.
+    :raises ValueError: for a deep model, whose last kernel has hidden inputs, without matplotlib,
+        or if a file in the folder that belongs to no report has the name of one of its files.
     :raises NotADirectoryError: if the folder or a parent of it is a file.
     """
-    _panel()
-    folder = Path(directory)
-    outputs.require_folder(folder)
-    names = _REGRESSION if num_classes is None else _CLASSIFICATION
-    outputs.require_own(folder, (*names, _PAGE), outputs.REPORT)
+    if hasattr(stored.model, "layers"):
+        raise ValueError("a report needs a model of one layer; leave --report out.")
+    plots.new_figure(1.0, 1.0)
+    outputs.require_folder(directory)
+    outputs.require_own(directory, (_INDEX,), outputs.REPORT)
     # a JSON file names no writer, but the page beside it does
-    if os.path.lexists(folder / _DIAGNOSTICS) and not (folder / _PAGE).is_file():
-        raise outputs.foreign(folder / _DIAGNOSTICS, outputs.REPORT)
+    if os.path.lexists(directory / _DIAGNOSTICS) and not (directory / _INDEX).is_file():
+        raise outputs.foreign(directory / _DIAGNOSTICS, outputs.REPORT)
 
 
-def write_report(
-    directory: Path | str,
-    *,
-    title: str,
-    diagnostics: dict[str, Any],
-    Y: np.ndarray,
-    predictions: dict[str, np.ndarray],
-    scores: dict[str, float],
-    num_classes: int | None,
-    target_name: str,
-) -> Path:
+def write_report(directory: Path, stored: StoredModel, scored: Scored) -> Path:
     """
-    Write ``index.html``, ``diagnostics.json`` and the pictures on the page.
+    Write ``index.html``, which needs no other file, and ``diagnostics.json`` into a folder.
 
-    The page needs no scripts and no files outside the folder.
+    Bound and hyperparameters refer to the training rows of the run, if they are available; all
+    else to the rows scored.
 
     :param directory: created if missing; files of an earlier report are replaced.
-    :param title: heading of the page, such as the method and its sizes.
-    :param diagnostics: result of :func:`gpflow_sparse.diagnostics`, usually for training rows.
-    :param Y: outputs ``[N, 1]`` of the rows predicted, in original units, or integer labels.
-    :param predictions: predictions of :func:`gpflow_sparse.runs.evaluation.evaluate` for these
-        rows: ``mean`` and ``variance [N, 1]``, or ``probabilities [N, C]``.
-    :param scores: metrics by name, of the same function.
-    :param num_classes: None for regression.
-    :param target_name: name of ``Y``, for the axes.
     :return: path of ``index.html``.
-    :raises ValueError: if matplotlib is not installed, arrays do not match, or a file of one of
-        these names belongs to no report.
+    :raises ValueError: see :func:`require_reportable`.
     """
-    require_writable(directory, num_classes)
-    pictures = (
-        _regression(Y, predictions["mean"], predictions["variance"], target_name)
-        if num_classes is None
-        else _classification(Y, predictions["probabilities"])
-    )
-    if diagnostics["calibration"] is None:  # not Gaussian, such as counts: no such intervals
-        pictures = {name: pictures[name] for name in pictures if name == "residuals.png"}
-    folder = Path(directory)
-    for name, figure in pictures.items():
-        save_figure(figure, folder / name, outputs.REPORT)
-    page = folder / _PAGE
-    text = json.dumps(diagnostics, indent=1, allow_nan=False)
-    files.write_text(page, _page(title, diagnostics, scores, pictures, target_name, len(Y)))
-    files.write_text(folder / _DIAGNOSTICS, text + "\n")
+    require_reportable(directory, stored)
+    data: Dataset | ValueError
+    try:
+        data = load_run_data(stored)
+    except ValueError as error:
+        data = error
+    found = _diagnose(stored, scored, data)
+    page = directory / _INDEX
+    files.write_text(page, _page(stored, scored, data, found, outputs.REPORT))
+    text = json.dumps(found, indent=1, allow_nan=False)
+    files.write_text(directory / _DIAGNOSTICS, text + "\n")
     return page
 
 
-def _regression(
-    Y: np.ndarray, mean: np.ndarray, variance: np.ndarray, target_name: str
-) -> dict[str, Any]:
-    pictures = {name: _panel() for name in _REGRESSION}
-    histogram, coverage, residuals = (figure.axes[0] for figure in pictures.values())
-    _draw_pit(histogram, metrics.pit(Y, mean, variance).reshape(-1))
-    levels = np.linspace(0.05, 0.95, 19)
-    observed = metrics.coverage_curve(Y, mean, variance, levels)
-    _draw_diagonal(coverage, levels, observed, "nominal coverage", "observed coverage")
-    z = ((np.asarray(Y) - mean) / np.sqrt(variance)).reshape(-1)
-    shown = np.random.default_rng(0).permutation(z.size)[:2000]  # more would overlap
-    residuals.plot(mean.reshape(-1)[shown], z[shown], ".", ms=4, alpha=0.45)
-    for height in (-2.0, 2.0):
-        residuals.axhline(height, color="0.2", lw=1.0, ls="--")
-    # a name such as "cost in $" is not a formula
-    residuals.set_xlabel(f"predicted {target_name}", parse_math=False)
-    residuals.set_ylabel("standardized residual")
-    return pictures
+def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
+    """
+    Write the page on a finished run into its folder, and a line on standard error.
+
+    :param dataset: standardized, of the run.
+    :param trained: its model, with predictions of the test rows.
+    """
+    try:
+        stored = open_model(folder)
+        pair = original_units(dataset, dataset.test)
+        scored = Scored(*pair, trained.metrics, trained.predictions)
+        few = len(dataset.train[0]) <= _MOST_DIAGNOSED
+        data = dataset if few else ValueError("evaluate --report diagnoses so many rows.")
+        found = _diagnose(stored, scored, data)
+        files.write_text(folder / PAGE, _page(stored, scored, dataset, found, outputs.FIT))
+        click.echo(f"report in {folder / PAGE}", err=True)
+    except ValueError as error:  # the run itself is complete
+        click.echo(f"no report is written: {error}", err=True)
 
 
-def _classification(Y: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
-    pictures = {name: _panel() for name in _CLASSIFICATION}
-    reliability, confusion = (figure.axes[0] for figure in pictures.values())
-    bins = metrics.reliability(Y, probabilities)
-    filled = bins.num_points > 0
-    points = bins.confidence[filled], bins.accuracy[filled]
-    _draw_diagonal(reliability, *points, "probability of the likeliest class", "accuracy")
-    for x, y, count in zip(*points, bins.num_points[filled], strict=True):
-        # bins of few points are uncertain
-        reliability.annotate(str(count), (x, y), (4, 4), textcoords="offset points", fontsize=8)
-    draw_confusion(confusion, np.asarray(Y).reshape(-1, 1), probabilities)
-    return pictures
-
-
-def _panel() -> Any:
-    """A figure with one pair of axes."""
-    figure = new_figure(5.2, 4.2)
-    figure.subplots()
-    return figure
-
-
-def _draw_pit(axis: Any, values: np.ndarray) -> None:
-    """A histogram of densities, with the band that holds 90 % of the bins of a uniform sample."""
-    counts = np.asarray(stats.binom.ppf([0.05, 0.95], values.size, 1.0 / _BINS))
-    low, high = counts * _BINS / values.size
-    axis.axhspan(low, high, color="0.85")
-    axis.axhline(1.0, color="0.2", lw=1.0)
-    axis.hist(values, bins=_BINS, range=(0.0, 1.0), density=True, histtype="step", color="C0")
-    axis.set_xlabel("probability integral transform")
-    axis.set_ylabel("density")
-
-
-def _draw_diagonal(axis: Any, x: np.ndarray, y: np.ndarray, x_label: str, y_label: str) -> None:
-    axis.plot([0.0, 1.0], [0.0, 1.0], color="0.2", lw=1.0)
-    axis.plot(x, y, "o", color="C0", ms=4)
-    axis.set_xlabel(x_label)
-    axis.set_ylabel(y_label)
-    axis.set_aspect("equal")
+def _diagnose(stored: StoredModel, scored: Scored, data: Dataset | ValueError) -> dict[str, Any]:
+    """Diagnostics with names of columns; ``data`` of the run, or the reason why there are none."""
+    found = diagnostics(stored.model, stored.standardizer.transform(scored.X, scored.Y))
+    if isinstance(data, Dataset):
+        own = {name: found[name] for name in ("residual_variance", "calibration")}
+        found = diagnostics(stored.model, data.train) | own
+    else:
+        found["notes"]["training rows"] = f"{data} All entries refer to the rows scored."
+    if stored.feature_names is not None:
+        for entry in found["hyperparameters"]["columns"] or []:
+            entry["column"] = stored.feature_names[entry["column"]]
+    found["advice"] = advice(found)
+    return found
 
 
 def _page(
-    title: str,
-    diagnostics: dict[str, Any],
-    scores: dict[str, float],
-    pictures: Iterable[str],
-    target_name: str,
-    num_rows: int,
+    stored: StoredModel,
+    scored: Scored,
+    data: Dataset | ValueError,
+    found: dict[str, Any],
+    writer: str,
 ) -> str:
-    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in diagnostics["advice"])
-    figures = (
-        f'<figure><img src="{name}" alt="{_ABOUT[name]}"><figcaption>{_ABOUT[name]}</figcaption>'
-        "</figure>"
-        for name in pictures
-    )
-    entries = (item for item in diagnostics.items() if item[0] != "advice")
+    target, num_rows = stored.target_name or "y", len(scored.Y)
+    source, numbers = f"rows of {Path(scored.data or '').name}", np.arange(num_rows)
+    if scored.data is None:
+        source = "test rows, which were not trained on"
+        if isinstance(data, Dataset) and data.test_rows is not None:
+            numbers = data.test_rows
+    columns, factors = _columns(stored, scored, found, target)
     template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return string.Template(template).substitute(
-        title=html.escape(title),
-        target=html.escape(target_name),
-        writer=outputs.REPORT,
-        advice=f"<ul>{items}</ul>" if items else "<p>No problems were found.</p>",
-        scores=_cell(scores),
+        writer=writer,
+        target=html.escape(target),
+        title=html.escape(stored.title),
+        summary=_summary(scored),
+        advice=_list(found["advice"]),
+        data=_data(stored),
+        tried=_tried(stored),
         num_rows=num_rows,
+        source=html.escape(source),
         few=": too few to judge calibration by" if num_rows < _FEW else "",
-        figures="".join(figures),
-        num_diagnosed=diagnostics["num_rows"],
-        sections="".join(f"<h3>{_words(name)}</h3>{_cell(value)}" for name, value in entries),
+        scores=_scores(scored.scores),
+        calibration=_figures(_calibration(stored, scored, found, target)),
+        columns=_figures(columns),
+        surprising=_surprising(stored, scored, factors, numbers + 1),
+        time=_time(stored),
+        num_diagnosed=found["num_rows"],
+        sections="".join(
+            f"<h3>{_words(name)}</h3>{_cell(value)}"
+            for name, value in found.items()
+            if name != "advice"
+        ),
     )
+
+
+def _summary(scored: Scored) -> str:
+    """The main scores in a sentence, beside those of a constant."""
+    Y, kind = scored.Y, "regression"
+    constant = np.sqrt(np.mean(Y.var(axis=0)))
+    if "probabilities" in scored.predictions:
+        kind, constant = "classification", 1.0 - np.bincount(Y[:, 0].astype(int)).max() / len(Y)
+    return str(_TEXTS["summary"][kind].format(constant=constant, **scored.scores))
+
+
+def _data(stored: StoredModel) -> str:
+    """The rows and columns of training, and what was done with them."""
+    table, sentences = stored.table, []
+    if stored.record is not None:
+        known = stored.record["dataset"]
+        counts = (known.get(f"num_{part}", "?") for part in ("train", "test"))
+        name = Path(known["source"]).name
+        sentences.append("{}: {} rows for training, {} for testing.".format(name, *counts))
+    num_inputs = stored.standardizer.x_mean.shape[0]
+    inputs = f"{num_inputs} columns of numbers."
+    if table is not None:
+        used = sum(column.kind != "dropped" for column in table.columns)
+        inputs = f"{used} of {len(table.columns)} columns are used, as {num_inputs} inputs."
+    scaled = "Inputs and target" if stored.standardizer.y_mean is not None else "Inputs"
+    sentences += [inputs, f"{scaled} are standardized for training; this page has original units."]
+    return f"<p>{html.escape(' '.join(sentences))}</p>{_list(table.notes if table else ())}"
+
+
+def _tried(stored: StoredModel) -> str:
+    """The choice of the method, and the models trained."""
+    if stored.record is None:
+        return "<p>The model was saved without a record of its training.</p>"
+    choice, tried = stored.record.get("choice"), ""
+    if choice:
+        names = {"nlpd": "held-out NLPD", "error": "held-out error", "num_steps": "steps"}
+        tried = f"<p>{html.escape(choice['reason'])}</p>"
+        tried += _records([{names.get(k, k): v for k, v in a.items()} for a in choice["attempts"]])
+    names = {name: words for name, (words, _) in _TEXTS["scores"].items()} | {"title": "model"}
+    results = [
+        {names.get(name, name): result[name] for name in _RESULTS if name in result}
+        for result in stored.record["results"]
+    ]
+    return (
+        f"{tried}<p>Trained on all training rows, scored on the test rows:</p>{_records(results)}"
+    )
+
+
+def _scores(scores: dict[str, float]) -> str:
+    known = ((*_TEXTS["scores"].get(name, (name, "")), value) for name, value in scores.items())
+    return _table(
+        f"<th>{html.escape(words)}</th><td>{_cell(value)}</td><td>{meaning}</td>"
+        for words, meaning, value in known
+    )
+
+
+def _time(stored: StoredModel) -> str:
+    if stored.record is None:
+        return "<p>Not recorded.</p>"
+    record, first = stored.record, stored.record["results"][0]
+    seconds = {
+        "choice of the method, seconds": record.get("choice", {}).get("seconds"),
+        f"training of {first['title']}, seconds": first.get("seconds"),
+        "whole run, seconds": record.get("seconds"),
+    }
+    versions = ", ".join(f"{name} {v}" for name, v in record.get("versions", {}).items())
+    return f"{_cell(seconds)}<p>{html.escape(versions)}; seed {record.get('seed')}.</p>"
+
+
+def _calibration(
+    stored: StoredModel, scored: Scored, found: dict[str, Any], target: str
+) -> dict[str, Any]:
+    """Figures of accuracy and calibration by caption."""
+    Y, predictions, captions = scored.Y, scored.predictions, _TEXTS["captions"]
+    if stored.num_classes is not None:
+        P = predictions["probabilities"]
+        return {
+            captions["reliability"]: pictures.reliability(Y, P),
+            captions["confusion"]: pictures.confusion(Y, P, stored.labels),
+        }
+    figures = {captions["accuracy"]: pictures.accuracy(Y, predictions, target)}
+    # without draws from a likelihood that is not Gaussian, its intervals are not known
+    if "pit" in predictions or found["calibration"] is not None:
+        pit = pit_of(Y, predictions)
+        figures[captions["pit"]] = pictures.pit_histogram(pit)
+        figures[captions["coverage"]] = pictures.coverage(pit)
+    return figures
+
+
+def _columns(
+    stored: StoredModel, scored: Scored, found: dict[str, Any], target: str
+) -> tuple[dict[str, Any], list[Factor]]:
+    """
+    Figures of the relevance of columns and of the effects of the most relevant, by caption; and
+    all factors, most relevant first. None for images, whose pixels say little alone.
+    """
+    if isinstance(getattr(stored.model, "kernel", None), Convolutional):
+        return {}, []
+    names = stored.feature_names or tuple(f"x{i}" for i in range(scored.X.shape[1]))
+    factors = factors_of(names, stored.table)
+    known = found["hyperparameters"]["columns"] or []
+    prior = [entry["effect"] or 0.0 for entry in known]
+
+    def predict(X: np.ndarray) -> pd.DataFrame:
+        frame = predict_table(stored, X, 4096)
+        if stored.num_classes is not None or scored.Y.shape[1] == 1:
+            return frame
+        return frame.rename(columns=lambda name: name.removesuffix("_0"))  # the first output
+
+    if prior:
+        factors.sort(key=lambda factor: -sum(prior[i] for i in factor.columns))
+    effects = partial_dependence(predict, scored.X, factors, _MOST_FACTORS)
+    if not effects:
+        return {}, factors
+    captions, shown = _TEXTS["captions"], effects[:_MOST_BARS]
+    caption = captions["effects"].format(len(shown), len(factors))
+    sizes = {"size of the effect": [effect.size for effect in shown]}
+    if prior:
+        caption += f" {captions['lengthscales']}"
+        sizes["ARD"] = [sum(prior[i] for i in effect.factor.columns) for effect in shown]
+    figures = {caption: pictures.relevance([effect.factor.name for effect in shown], sizes)}
+    z = residuals(scored.Y, scored.predictions)
+    for effect in effects[:_MOST_EFFECTS]:
+        figure = pictures.effect_of_column(effect, scored.X, z, target)
+        figures[f"Effect of {effect.factor.name}."] = figure
+    return figures, [effect.factor for effect in effects]
+
+
+def _surprising(
+    stored: StoredModel, scored: Scored, factors: Sequence[Factor], numbers: np.ndarray
+) -> str:
+    """The rows predicted worst, with their values of the most relevant columns."""
+    rows = surprising_rows(scored.Y, scored.predictions, _MOST_ROWS)
+    X, Y, columns = scored.X[rows], scored.Y[rows], {"row": numbers[rows]}
+    predicted = predict_table(stored, X, 4096)
+    if stored.num_classes is not None:
+        P, labels = scored.predictions["probabilities"][rows], Y[:, 0].astype(int)
+        columns["observed"] = np.array(stored.labels)[labels]
+        columns["its probability"] = P[np.arange(len(rows)), labels]
+        columns["predicted"] = predicted["class"]
+        columns["probability"] = P.max(axis=1)
+    else:
+        z = residuals(scored.Y, scored.predictions)[rows]
+        for p in range(Y.shape[1]):
+            end = "" if Y.shape[1] == 1 else f"_{p}"
+            columns[f"observed{end}"] = Y[:, p]
+            for name, words in (("mean", "predicted"), ("lower_95", "from"), ("upper_95", "to")):
+                columns[f"{words}{end}"] = predicted[f"{name}{end}"]
+            columns[f"residual{end}"] = z[:, p]
+    for factor in [factor for factor in factors if factor.kind != "period"][:_SHOWN_INPUTS]:
+        columns.setdefault(factor.name, factor.cells(X))
+    return _records(pd.DataFrame(columns))
+
+
+def _figures(figures: dict[str, Any]) -> str:
+    """Figures with captions, as PNG inside of the page."""
+    parts = [] if figures else ["<p>None can be shown.</p>"]
+    for caption, figure in figures.items():
+        image, text = base64.b64encode(plots.png(figure)).decode(), html.escape(caption)
+        parts.append(
+            f'<figure><img src="data:image/png;base64,{image}" alt="{text}">'
+            f"<figcaption>{text}</figcaption></figure>"
+        )
+    return f'<div class="figures">{"".join(parts)}</div>'
+
+
+def _records(rows: Any) -> str:
+    """A table of rows, with the columns that any of them has."""
+    frame = pd.DataFrame(rows)
+    frame.columns = [str(name).replace("_", " ") for name in frame.columns]
+    table = frame.to_html(
+        index=False, border=0, justify="left", na_rep="\u2013", float_format="{:.4g}".format
+    )
+    return f'<div class="table">{table}</div>'
 
 
 def _cell(value: Any) -> str:
@@ -202,7 +360,7 @@ def _cell(value: Any) -> str:
         cells = ("".join(f"<td>{_cell(v)}</td>" for v in row.values()) for row in value)
         return _table([header, *cells])
     if isinstance(value, list):
-        shown = [_cell(entry) for entry in value[:_MAX_ENTRIES]]
+        shown = [_cell(entry) for entry in value[:_MOST_ENTRIES]]
         more = [f"and {len(value) - len(shown)} more"] if len(value) > len(shown) else []
         return ", ".join([*shown, *more]) or "none"
     if value is None:
@@ -211,7 +369,13 @@ def _cell(value: Any) -> str:
 
 
 def _table(rows: Iterable[str]) -> str:
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div class="table"><table>{body}</table></div>'
+
+
+def _list(sentences: Iterable[str]) -> str:
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def _words(name: str) -> str:

@@ -66,7 +66,7 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
         encoder = TableEncoder().fit(inputs.iloc[train])
         X, names = encoder.transform(inputs), tuple(encoder.get_feature_names_out())
         table = TableFormat(encoder.columns_, target.column)
-    Y = target.values[:, None]
+    Y, numbers = target.values[:, None], inputs.index.to_numpy()
     dataset = Dataset(
         name=Path(config.data).stem,
         train=(X[train], Y[train]),
@@ -75,8 +75,8 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
         target_name=target.column.name,
         num_classes=target.num_classes,
         table=table,
+        test_rows=numbers[test],
     )
-    numbers = inputs.index.to_numpy()
     return dataset, (numbers[train], numbers[test])
 
 

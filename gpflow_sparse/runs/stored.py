@@ -1,4 +1,4 @@
-"""Predictions, scores and reports of a model in a run folder or in a file."""
+"""A model in a run folder or in a file, its data, and its predictions as a table."""
 
 import os
 from dataclasses import dataclass
@@ -15,11 +15,9 @@ from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, read_frame
-from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.runs.evaluation import central_interval, class_probabilities, predictor
-from gpflow_sparse.runs.report import require_writable, write_report
 from gpflow_sparse.runs.rows import checksum, load_data, original_units
 
 
@@ -36,8 +34,8 @@ class StoredModel:
     target_name: str | None
     config: RunConfig | None
     """Configuration of the run, or None."""
-    checksum: str | None
-    """Checksum of the run's data, or None."""
+    record: dict[str, Any] | None
+    """Record of the run, see :func:`config.read_record`, or None."""
     table: TableFormat | None = None
     """The table of training; None if the model was trained on arrays, or on a file of images."""
 
@@ -90,8 +88,7 @@ def open_model(path: Path) -> StoredModel:
         names, target = tuple(info["feature_names"]), info["target_name"]
         _require_names(path / RECORD, names, scaler)
     _require_inference(path / RECORD, model, config)
-    checksum = info["checksum"]
-    return StoredModel(model, title, scaler, num_classes, names, target, config, checksum, table)
+    return StoredModel(model, title, scaler, num_classes, names, target, config, record, table)
 
 
 def load_run_data(stored: StoredModel) -> Dataset:
@@ -100,7 +97,7 @@ def load_run_data(stored: StoredModel) -> Dataset:
 
     :raises ValueError: if the model is from no run, or the data file is missing or has changed.
     """
-    if stored.config is None:
+    if stored.config is None or stored.record is None:
         raise ValueError("data is missing: a model file has no test rows; give --data.")
     try:
         dataset = load_data(stored.config, only_numbers=stored.table is None)
@@ -108,7 +105,7 @@ def load_run_data(stored: StoredModel) -> Dataset:
         raise ValueError(
             f"the data file of the run, {stored.config.data}, is missing: give rows with --data."
         ) from error
-    if checksum(dataset) != stored.checksum:
+    if checksum(dataset) != stored.record["dataset"]["checksum"]:
         raise ValueError(
             f"{stored.config.data} has changed since the run, so its test rows are no longer "
             "known: give rows with --data."
@@ -195,53 +192,6 @@ def predict_table(stored: StoredModel, X: np.ndarray, chunk_size: int) -> pd.Dat
     }
     names = [f"{name}{suffix}" for name in columns for suffix in suffixes]
     return pd.DataFrame(np.column_stack(list(columns.values())), columns=names)
-
-
-def require_reportable(directory: Path, stored: StoredModel) -> None:
-    """:raises ValueError: for a deep model, whose last kernel has hidden inputs, or other files."""
-    if hasattr(stored.model, "layers"):
-        raise ValueError("a report needs a model of one layer; leave --report out.")
-    require_writable(directory, stored.num_classes)
-
-
-def report(
-    directory: Path,
-    stored: StoredModel,
-    pairs: tuple[np.ndarray, np.ndarray],
-    scores: dict[str, float],
-    predictions: dict[str, np.ndarray],
-) -> Path:
-    """
-    Write a page of diagnostics, and return its path.
-
-    Bound and hyperparameters refer to the training rows of the run, if they are available;
-    predictions are those of the rows scored.
-
-    :param pairs: the rows scored, in original units.
-    :param scores: with ``predictions``, the results of :func:`evaluation.evaluate` for these rows.
-    :raises ValueError: for a folder with other files.
-    """
-    scored = diagnostics(stored.model, stored.standardizer.transform(*pairs))
-    try:
-        found = diagnostics(stored.model, load_run_data(stored).train)
-        found |= {name: scored[name] for name in ("residual_variance", "calibration")}
-    except ValueError as error:
-        found = scored
-        found["notes"]["training rows"] = f"{error} All entries refer to the rows scored."
-    if stored.feature_names is not None:
-        for entry in found["hyperparameters"]["columns"] or []:
-            entry["column"] = stored.feature_names[entry["column"]]
-    found["advice"] = advice(found)
-    return write_report(
-        directory,
-        title=stored.title,
-        diagnostics=found,
-        Y=pairs[1],
-        predictions=predictions,
-        scores=scores,
-        num_classes=stored.num_classes,
-        target_name=stored.target_name or "y",
-    )
 
 
 def _count_classes(likelihood: Any) -> int | None:

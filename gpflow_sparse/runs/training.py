@@ -66,7 +66,9 @@ def run(
     :return: the trained models, and the record.
     :raises TrainingInterrupted: after Ctrl-C.
     """
+    begin = time.perf_counter()
     choice = _choose(config, dataset, folder, resume=resume)
+    choice_seconds = time.perf_counter() - begin
     trained = [train(choice, dataset, folder, resume=resume, keep=True)]
     record = _summary(config, dataset, trained)
     if config.method == AUTO:
@@ -74,8 +76,10 @@ def run(
             "method": choice.config.method,
             "num_steps": choice.config.num_steps,
             "reason": choice.reason,
+            "seconds": choice_seconds,
             "attempts": [attempt._asdict() for attempt in choice.attempts],
         }
+    record["seconds"] = time.perf_counter() - begin
     outputs.write_record(folder, record)
     if trained[0].interruption is not None:
         raise trained[0].interruption
@@ -90,6 +94,7 @@ def run(
                 f"{_title(baseline)} failed, and the run goes on without it: {reason}", err=True
             )
             record["results"].append({"title": _title(baseline), "error": reason})
+        record["seconds"] = time.perf_counter() - begin
         outputs.write_record(folder, record)
     _remove_checkpoints(folder)
     return trained, record

@@ -136,6 +136,15 @@ RECORDS: dict[str, tuple[Callable[[dict], None] | str, str]] = {
     "null results": (set_field("results"), "results must be a list with an entry, got None"),
     "no title": (set_field("results", 0, "title", value=...), "results[0].title must be present"),
     "null title": (set_field("results", 0, "title"), "results[0].title must be text, got None"),
+    "text as choice": (set_field("choice", value="x"), "choice must be an object, got 'x'"),
+    "null reason": (
+        set_field("choice", value={"reason": None, "attempts": []}),
+        "choice.reason must be text, got None",
+    ),
+    "number as attempt": (
+        set_field("choice", value={"reason": "", "attempts": [1]}),
+        "choice.attempts[0] must be an object, got 1",
+    ),
     "no dataset": (set_field("dataset", value=...), "dataset must be present"),
     "no checksum": (set_field("dataset", "checksum", value=...), "dataset.checksum must be"),
     "number as source": (set_field("dataset", "source", value=7), "dataset.source must be text"),

@@ -1,5 +1,7 @@
-"""The report: a page that opens anywhere, pictures of what they claim, nothing unescaped."""
+"""The report: one page that opens anywhere, pictures of what they claim, nothing unescaped."""
 
+import base64
+import io
 import json
 import re
 import sys
@@ -7,58 +9,83 @@ from html.parser import HTMLParser
 
 import gpflow
 import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
 
 import gpflow_sparse as gs
-from gpflow_sparse.runs import report
-from gpflow_sparse.runs.report import write_report
+from gpflow_sparse.data.columns import Column
+from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.runs import report, report_pictures
+from gpflow_sparse.runs.effects import Effect, Factor, partial_dependence, pit_of
+from gpflow_sparse.runs.evaluation import evaluate
+from gpflow_sparse.runs.report import Scored, write_report
+from gpflow_sparse.runs.stored import StoredModel, predict_table
 
 HOSTILE = "<script>alert(\"x\")</script> & $\\frac{ 'q'"
 VOID = {"meta", "img", "br"}
+OUTLIERS = {17: 60.0, 123: -70.0}
+
+
+def stored(model, scaler, num_classes, table, **fields):
+    names = tuple(table.encoder.get_feature_names_out())
+    values = {
+        "title": "SVGP(9)",
+        "feature_names": names,
+        "target_name": table.target.name,
+        "config": None,
+        "record": None,
+    }
+    return StoredModel(
+        model=model, standardizer=scaler, num_classes=num_classes, table=table, **values | fields
+    )
+
+
+def scored(known, X, Y):
+    found = evaluate(known.predictor, known.standardizer, X, Y, known.num_classes)
+    return Scored(X, Y, *found, data="folder/new.csv")
 
 
 def regression(N=200):
+    """A model of 10 + 6 sin(a), in units of 5, and rows with two outliers."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, 2))
-    Y = np.sin(X[:, :1]) + 0.3 * rng.normal(size=(N, 1))
-    model = gpflow.models.SVGP(gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1), X[:9])
-    model.q_mu.assign(rng.normal(size=(9, 1)))
-    mean, variance = (m.numpy() for m in model.predict_y(X))
-    return {
-        "title": "SVGP(9)",
-        "diagnostics": gs.diagnostics(model, (X, Y)),
-        "Y": Y,
-        "predictions": {"mean": mean, "variance": variance},
-        "scores": {"rmse": 0.3125, "nlpd": 1.25},
-        "num_classes": None,
-        "target_name": "torque",
-    }
+    X = rng.normal(size=(N, 2)) * [1.0, 30.0]
+    Y = 10.0 + 6.0 * np.sin(X[:, :1]) + 1.5 * rng.normal(size=(N, 1))
+    for row, value in OUTLIERS.items():
+        Y[row] += value
+    scaler = gs.Standardizer([0.0, 0.0], [1.0, 30.0], [10.0], [5.0])
+    Z, U = scaler.transform(X, Y)
+    kernel = gpflow.kernels.Matern52(lengthscales=[1.5, 60.0])
+    model = gs.models.SOLVEGPR(
+        (Z, np.clip(U, -2.0, 2.0)),
+        kernel,
+        gs.inducing_variables.OrthogonalInducingVariables(Z[:20], Z[20:30]),
+        noise_variance=0.1,
+    ).to_solvegp()
+    columns = (Column("a", "number"), Column("b", "number", note="'b' is read."))
+    known = stored(model, scaler, None, TableFormat(columns, Column("torque", "number")))
+    return known, scored(known, X, Y)
 
 
-def classification(N=120, C=3):
+def classification(N=120):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 2))
     Y = np.digitize(X[:, :1], [-0.5, 0.5]).astype(float)
-    likelihood = gpflow.likelihoods.MultiClass(C)
-    model = gpflow.models.SVGP(gpflow.kernels.Matern52(), likelihood, X[:9], num_latent_gps=C)
-    probabilities = model.predict_y(X)[0].numpy()
-    return {
-        "title": "SVGP(9)",
-        "diagnostics": gs.diagnostics(model, (X, Y)),
-        "Y": Y,
-        "predictions": {"probabilities": probabilities / probabilities.sum(1, keepdims=True)},
-        "scores": {"error_rate": 0.5},
-        "num_classes": C,
-        "target_name": "class",
-    }
+    likelihood = gpflow.likelihoods.MultiClass(3)
+    model = gpflow.models.SVGP(gpflow.kernels.Matern52(), likelihood, X[:9], num_latent_gps=3)
+    model.q_mu.assign(3.0 * (Y[:9] == [0.0, 1.0, 2.0]))
+    columns = (Column("a", "number"), Column("b", "number"))
+    target = Column("size", "category", levels=("small", "medium", "x & large"))
+    known = stored(model, gs.Standardizer.fit(X), 3, TableFormat(columns, target))
+    return known, scored(known, X, Y)
 
 
 class Page(HTMLParser):
-    """Text, sources and open tags of a page; fails on tags that do not match."""
+    """Text, sources, cells and open tags of a page; fails on tags that do not match."""
 
     def __init__(self, text):
         super().__init__()
-        self.text, self.tags, self.sources, self.open = "", [], [], []
+        self.text, self.tags, self.sources, self.open, self.cells = "", [], [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -66,6 +93,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
         self.sources += [value for name, value in attributes if name in ("src", "href")]
+        if tag == "td":
+            self.cells.append("")
         if tag not in VOID:
             self.open.append(tag)
 
@@ -74,78 +103,157 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.text += data
+        if self.open[-1:] == ["td"]:
+            self.cells[-1] += data
 
 
 def read(path):
     return Page(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("case", "names"),
-    [
-        (regression, {"pit.png", "coverage.png", "residuals.png"}),
-        (classification, {"reliability.png", "confusion.png"}),
-    ],
-)
-def test_the_folder_holds_the_page_its_pictures_and_the_numbers(tmp_path, case, names):
-    folder, options = tmp_path / "new" / "report", case()
-    path = write_report(folder, **options)
+def table_below(path, heading):
+    """Rows of the first table below a heading, as texts by column."""
+    section = path.read_text().split(f"<h2>{heading}</h2>")[1].split("</table>")[0]
+    header = re.findall(r"<th[^>]*>([^<]*)</th>", section)
+    rows = [re.findall(r"<td>([^<]*)</td>", row) for row in section.split("<tr")]
+    return [dict(zip(header, row, strict=True)) for row in rows if row]
+
+
+@pytest.mark.parametrize(("case", "count"), [(regression, 6), (classification, 5)])
+def test_the_page_needs_no_other_file(tmp_path, case, count):
+    folder, (known, rows) = tmp_path / "new" / "report", case()
+    path = write_report(folder, known, rows)
     assert path == folder / "index.html"
-    assert {file.name for file in folder.iterdir()} == names | {"index.html", "diagnostics.json"}
-    for name in names:
-        assert (folder / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert json.loads((folder / "diagnostics.json").read_text()) == options["diagnostics"]
-    page = read(path)
+    assert {file.name for file in folder.iterdir()} == {"index.html", "diagnostics.json"}
+    page, text = read(path), path.read_text()
+    assert len(page.sources) == count
+    for source in page.sources:
+        kind, content = source.split(",", 1)
+        assert kind == "data:image/png;base64"
+        with Image.open(io.BytesIO(base64.b64decode(content, validate=True))) as image:
+            assert image.format == "PNG"
+            assert image.width >= 500
+            image.load()
     # nothing from outside, nothing that runs
-    assert set(page.sources) == names | {"diagnostics.json"}
-    assert not {"script", "link", "iframe"} & set(page.tags)
-    assert "url(" not in path.read_text()
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert not re.search(r"url\(|https?:|@import| on\w+=", text)
+    found = json.loads((folder / "diagnostics.json").read_text())
+    assert found["num_rows"] == len(rows.Y)
+    assert found["advice"] == [a for a in found["advice"] if a in page.text]
 
 
-def test_the_page_has_advice_before_scores_before_pictures_before_numbers(tmp_path):
-    options = regression()
-    text = read(write_report(tmp_path, **options)).text
-    places = [text.index(w) for w in ("Advice", "Scores", "Pictures", "Diagnostics")]
+def test_the_page_says_what_a_colleague_asks_in_this_order(tmp_path):
+    known, rows = regression()
+    page = read(write_report(tmp_path, known, rows))
+    headings = ("The data", "Methods", "Accuracy", "Columns that matter", "surprising", "Time")
+    places = [page.text.index(heading) for heading in headings]
     assert places == sorted(places)
-    assert options["diagnostics"]["advice"]
-    for sentence in options["diagnostics"]["advice"]:
-        assert places[0] < text.index(sentence) < places[1]
-    assert "0.3125" in text
-    assert "Of the 200 rows scored." in text
-    assert "1.25" in text
-    assert f"{options['diagnostics']['bound']['elbo']:.4g}" in text
-    options["diagnostics"]["advice"] = []
-    assert "No problems were found." in read(write_report(tmp_path, **options)).text
+    assert "2 of 2 columns are used, as 2 inputs." in page.text
+    assert "'b' is read." in page.text
+    assert "200 rows of new.csv." in page.text
+    for name in ("rmse", "nlpd", "crps", "coverage"):
+        assert f"{rows.scores[name]:.4g}" in page.cells
+    constant = rows.Y.std()
+    assert f"error is {rows.scores['rmse']:.4g}, beside {constant:.4g} for the mean" in page.text
+    assert "All entries refer to the rows scored" in page.text
+
+
+def test_the_surprising_rows_are_the_planted_outliers(tmp_path):
+    known, rows = regression()
+    first, second, *others = table_below(
+        write_report(tmp_path, known, rows), "Most surprising rows"
+    )
+    assert [int(row["row"]) for row in (first, second)] == [124, 18]  # counted from 1
+    assert len(others) == 8
+    predicted = predict_table(known, rows.X, 4096)
+    for row, place in ((first, 123), (second, 17)):
+        assert row["observed"] == f"{rows.Y[place, 0]:.4g}"
+        for name, key in (("predicted", "mean"), ("from", "lower_95"), ("to", "upper_95")):
+            assert row[name] == f"{predicted[key][place]:.4g}"
+        assert row["a"] == f"{rows.X[place, 0]:.4g}"
+    assert first["residual"] == "-5.998"
+    assert second["residual"] == "5.998"
+    assert all(abs(float(row["residual"])) < 4.0 for row in others)
+
+
+def test_classes_have_their_names(tmp_path):
+    known, rows = classification()
+    path = write_report(tmp_path, known, rows)
+    first, *_ = table_below(path, "Most surprising rows")
+    P, labels = rows.predictions["probabilities"], rows.Y[:, 0].astype(int)
+    worst = P[np.arange(len(P)), labels].argmin()
+    names = ("small", "medium", "x &amp; large")
+    assert int(first["row"]) == worst + 1
+    assert first["observed"] == names[labels[worst]]
+    assert first["predicted"] == names[P[worst].argmax()]
+    assert first["its probability"] == f"{P[worst, labels[worst]]:.4g}"
+    most_frequent = 1.0 - np.bincount(labels).max() / len(labels)
+    error = rows.scores["error_rate"]
+    assert f"{error:.1%} of the labels are wrong; always the most frequent" in read(path).text
+    assert f"would be wrong in {most_frequent:.1%}" in read(path).text
+    axis = report_pictures.confusion(rows.Y, P, known.labels).axes[0]
+    assert [text.get_text() for text in axis.get_xticklabels()] == list(known.labels)
+    counts = np.asarray(axis.get_images()[0].get_array())
+    np.testing.assert_allclose(np.trace(counts) / 120, 1 - error)
+
+
+def test_the_record_of_a_run_is_on_its_page(tmp_path):
+    known, rows = regression()
+    attempts = [
+        {"method": "constant", "nlpd": 1.5, "error": 1.0, "num_steps": 0, "seconds": 0.01},
+        {"method": "softki", "nlpd": 0.25, "error": 0.5, "num_steps": 40, "seconds": 3.0},
+    ]
+    record = {
+        "dataset": {"source": "/far/my.csv", "num_train": 180, "num_test": 20},
+        "choice": {"reason": "softki is best.", "seconds": 61.25, "attempts": attempts},
+        "results": [
+            {"title": "SoftKI(9)", "rmse": 2.5, "seconds": 12.5, "elbo": 3.0},
+            {"title": "SVGP(9)", "error": "it failed"},
+        ],
+        "seconds": 80.0,
+        "versions": {"gpflow": "2.11.2"},
+        "seed": 3,
+    }
+    known = stored(known.model, known.standardizer, None, known.table, record=record)
+    path = write_report(tmp_path, known, rows)
+    text = read(path).text
+    assert "my.csv: 180 rows for training, 20 for testing." in text
+    assert "softki is best." in text
+    tried = table_below(path, "Methods that were tried")
+    assert [(row["method"], row["held-out NLPD"]) for row in tried] == [
+        ("constant", "1.5"),
+        ("softki", "0.25"),
+    ]
+    assert re.search(r"SoftKI\(9\)\s*2.5\s*12.5\s*–\s*SVGP\(9\)\s*–\s*–\s*it failed", text)
+    assert "choice of the method, seconds61.25" in text
+    assert "training of SoftKI(9), seconds12.5" in text
+    assert "whole run, seconds80" in text
+    assert "gpflow 2.11.2; seed 3." in text
 
 
 def test_hostile_strings_are_shown_not_run(tmp_path):
-    options = regression()
-    options["diagnostics"]["notes"] = {HOSTILE: HOSTILE}
-    options["diagnostics"]["advice"] = [HOSTILE]
-    scores = {HOSTILE: 1.0}
-    options |= {"title": HOSTILE, "target_name": HOSTILE, "scores": scores}
-    path = write_report(tmp_path, **options)
+    known, rows = regression()
+    columns = (Column(HOSTILE, "number", note=HOSTILE), Column("b", "number"))
+    table = TableFormat(columns, Column(HOSTILE, "number", note=HOSTILE))
+    known = stored(known.model, known.standardizer, None, table, title=HOSTILE)
+    path = write_report(
+        tmp_path, known, rows._replace(data=HOSTILE, scores=rows.scores | {HOSTILE: 1.0})
+    )
     assert "<script" not in path.read_text()
     page = read(path)
     assert "script" not in page.tags
-    assert page.text.count(HOSTILE) == 7  # title, heading twice, score, advice, note twice
+    # title twice, target twice, two notes, score, effect, column of rows, source without "/"
+    assert page.text.count(HOSTILE) >= 9
 
 
-def test_numbers_that_are_missing_and_long_lists_stay_readable(tmp_path):
-    options = regression()
-    options["diagnostics"]["long"] = list(range(40))
-    options["diagnostics"]["empty"] = []
-    text = read(write_report(tmp_path, **options)).text
+def test_numbers_that_are_missing_and_long_lists_stay_readable():
+    text = Page(
+        report._cell({"long": list(range(40)), "empty": [], "none": None, "x": 1.23456})
+    ).text
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 28 more" in text
-    assert re.search(r"empty\s*none", text)
-    assert re.search(r"error rate\s*–", text)
-
-
-def test_a_likelihood_that_is_not_gaussian_has_no_pictures_of_gaussian_intervals(tmp_path):
-    options = regression()
-    options["diagnostics"]["calibration"] = None
-    path = write_report(tmp_path, **options)
-    assert read(path).sources == ["residuals.png", "diagnostics.json"]
+    assert "emptynone" in text
+    assert "none–" in text
+    assert "x1.235" in text
 
 
 def lines(axis):
@@ -153,28 +261,31 @@ def lines(axis):
 
 
 def test_the_pictures_of_a_regression_show_the_metrics():
-    options = regression()
-    Y, mean, variance = options["Y"], *options["predictions"].values()
-    pictures = report._regression(Y, mean, variance, "y")
-    values = gs.data.metrics.pit(Y, mean, variance)
-    (outline,) = pictures["pit.png"].axes[0].patches[1:]
-    density, _ = np.histogram(values, bins=20, range=(0, 1), density=True)
+    _, rows = regression()
+    Y, mean, variance = rows.Y, rows.predictions["mean"], rows.predictions["variance"]
+    pit = pit_of(Y, {"mean": mean, "variance": variance})
+    (outline,) = report_pictures.pit_histogram(pit).axes[0].patches[1:]
+    density, _ = np.histogram(pit, bins=20, range=(0, 1), density=True)
     np.testing.assert_allclose(np.unique(outline.get_xy()[:, 1])[-1], density.max())
-    curve = lines(pictures["coverage.png"].axes[0])[1]
+    curve = lines(report_pictures.coverage(pit).axes[0])[1]
     found = [gs.data.metrics.coverage(Y, mean, variance, level) for level in curve[:, 0]]
     np.testing.assert_allclose(curve[:, 1], found)
-    z, low, high = lines(pictures["residuals.png"].axes[0])
-    expected = np.concatenate([mean, (Y - mean) / np.sqrt(variance)], axis=1)
-    order = np.argsort(z[:, 0]), np.argsort(expected[:, 0])
-    np.testing.assert_allclose(z[order[0]], expected[order[1]])
-    assert (set(low[:, 1]), set(high[:, 1])) == ({-2.0}, {2.0})
+
+
+def test_a_likelihood_that_is_not_gaussian_has_calibration_only_from_its_transforms():
+    known, rows = regression()
+    plain = rows._replace(predictions={k: rows.predictions[k] for k in ("mean", "variance")})
+    drawn = plain._replace(predictions=plain.predictions | {"pit": np.full_like(rows.Y, 0.5)})
+    counts = [
+        len(report._calibration(known, case, {"calibration": calibration}, "y"))
+        for case, calibration in ((plain, None), (drawn, None), (plain, {}))
+    ]
+    assert counts == [1, 3, 3]
 
 
 def test_the_band_of_the_pit_picture_holds_nine_bins_in_ten_of_a_uniform_sample():
     values = np.random.default_rng(0).uniform(size=100_000)
-    figure = report._panel()
-    report._draw_pit(figure.axes[0], values)
-    band = figure.axes[0].patches[0]
+    band = report_pictures.pit_histogram(values).axes[0].patches[0]
     low, high = band.get_y(), band.get_y() + band.get_height()
     samples = np.random.default_rng(1).binomial(values.size, 1 / 20, size=20_000) * 20 / values.size
     inside = np.mean((samples >= low) & (samples <= high))
@@ -182,32 +293,56 @@ def test_the_band_of_the_pit_picture_holds_nine_bins_in_ten_of_a_uniform_sample(
     assert low < 1.0 < high
 
 
-def test_the_pictures_of_a_classification_show_the_metrics():
-    options = classification()
-    probabilities = options["predictions"]["probabilities"]
-    pictures = report._classification(options["Y"], probabilities)
-    bins = gs.data.metrics.reliability(options["Y"], probabilities)
+def test_the_reliability_picture_shows_the_metrics():
+    _, rows = classification()
+    P = rows.predictions["probabilities"]
+    axis = report_pictures.reliability(rows.Y, P).axes[0]
+    bins = gs.data.metrics.reliability(rows.Y, P)
     filled = bins.num_points > 0
-    curve = lines(pictures["reliability.png"].axes[0])[1]
-    np.testing.assert_allclose(curve, np.stack([bins.confidence, bins.accuracy], 1)[filled])
-    counts = np.asarray(pictures["confusion.png"].axes[0].get_images()[0].get_array())
-    assert counts.sum() == 120
-    beside = [int(text.get_text()) for text in pictures["reliability.png"].axes[0].texts]
-    assert beside == bins.num_points[filled].tolist()
-    correct = 1 - gs.data.metrics.error_rate(options["Y"], probabilities)
-    np.testing.assert_allclose(np.trace(counts) / 120, correct)
+    np.testing.assert_allclose(
+        lines(axis)[1], np.stack([bins.confidence, bins.accuracy], 1)[filled]
+    )
+    assert [int(text.get_text()) for text in axis.texts] == bins.num_points[filled].tolist()
+
+
+def test_the_effect_of_a_column_is_drawn_above_mean_residuals_of_its_rows():
+    known, rows = regression()
+    factors = [Factor("a", "number", (0,)), Factor("b", "number", (1,))]
+    effects = partial_dependence(lambda X: predict_table(known, X, 4096), rows.X, factors, 9)
+    assert [effect.factor.name for effect in effects] == ["a", "b"]
+    curve = np.asarray(effects[0].predicted["mean"])
+    truth = 10.0 + 6.0 * np.sin(effects[0].places)
+    inner = np.abs(effects[0].places) < 1.5
+    np.testing.assert_allclose(curve[inner], truth[inner], atol=1.0)
+    upper = rows.X[:, :1] >= np.quantile(rows.X[:, 0], 0.5, method="lower")
+    z = np.where(upper, 1.0, -1.0)
+    figure = report_pictures.effect_of_column(effects[0], rows.X, z, "torque")
+    above, below = figure.axes
+    np.testing.assert_allclose(lines(above)[0][:, 1], curve)
+    means = lines(below)[-1]
+    np.testing.assert_allclose(means[:, 1], [-1.0] * 4 + [1.0] * 4)
+    assert above.get_ylabel() == "predicted torque"
+
+
+def test_levels_of_a_category_have_names_and_their_own_means():
+    factor = Factor("color", "category", (0, 1), ("red $", "blue"))
+    X = np.eye(2)[[0, 1, 1, 1]]
+    z = np.array([[1.0], [0.0], [2.0], [4.0]])
+    frame = predicted_frame(mean=[1.0, 2.0])
+    figure = report_pictures.effect_of_column(Effect(factor, np.arange(2.0), frame, 1.0), X, z, "y")
+    below = figure.axes[1]
+    np.testing.assert_allclose(lines(below)[-1], [[0.0, 1.0], [1.0, 2.0]])
+    assert [text.get_text() for text in below.get_xticklabels()] == ["red $", "blue"]
+
+
+def predicted_frame(mean):
+    mean = np.array(mean)
+    return pd.DataFrame({"mean": mean, "lower_95": mean - 1.0, "upper_95": mean + 1.0})
 
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
-    options = regression()
+    known, rows = regression()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ValueError, match=r"drawing needs matplotlib: .*gpflow_sparse\[plot\]"):
-        write_report(tmp_path / "report", **options)
+        write_report(tmp_path / "report", known, rows)
     assert not (tmp_path / "report").exists()
-
-
-def test_predictions_of_other_rows_are_refused(tmp_path):
-    options = regression()
-    options["Y"] = options["Y"][:-1]
-    with pytest.raises(ValueError, match="mean must have the shape of Y"):
-        write_report(tmp_path, **options)
