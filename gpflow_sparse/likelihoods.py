@@ -15,6 +15,7 @@ from gpflow import likelihoods
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods.utils import inv_probit
 from gpflow.quadrature import GaussianQuadrature
+from scipy import stats
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.inference.gaussian_averages import (
@@ -30,12 +31,15 @@ __all__ = [
     "BernoulliLogit",
     "Laplace",
     "Ordinal",
+    "Softmax",
     "StudentT",
     "TrapezoidQuadrature",
     "is_log_concave",
 ]
 
 offer(__name__, __all__)
+
+_NUM_POINTS = 128  # of the Sobol sequence for softmax, a power of two
 
 
 class TrapezoidQuadrature(GaussianQuadrature):
@@ -173,6 +177,61 @@ class BernoulliLogit(likelihoods.Bernoulli):
     ) -> tf.Tensor:
         log_density = self.quadrature.logspace(self._quadrature_log_prob, Fmu, Fvar, X=X, Y=Y)
         return self._quadrature_reduction(log_density)
+
+
+class Softmax(likelihoods.Softmax):
+    """
+    GPflow's softmax of one latent function per class, with expectations that are equal in each call.
+
+    GPflow draws anew in every call, and refuses labels in floats when it predicts densities. Here
+    expectations are averages over a fixed scrambled Sobol sequence of 128 points in C dimensions,
+    transformed to the Gaussian of f: deterministic, and differentiable in its mean and variance. In
+    expectations of the log density only that of the normalizer is approximate. They take 128 C
+    operations for each row.
+
+    :param num_classes: C, at least 2.
+    """
+
+    def __init__(self, num_classes: int, **kwargs: Any) -> None:
+        super().__init__(num_classes, **kwargs)
+        points = stats.qmc.Sobol(num_classes, seed=0).random(_NUM_POINTS)
+        # the outermost cell may hold 0, whose quantile is infinite
+        self.nodes = stats.norm.ppf(np.clip(points, 0.5 / _NUM_POINTS, 1.0 - 0.5 / _NUM_POINTS))
+
+    def _draws(self, Fmu: TensorType, Fvar: TensorType) -> tf.Tensor:
+        """Points of the Gaussian of f, ``[S, N, C]``."""
+        nodes = tf.cast(self.nodes, Fmu.dtype)[:, None, :]
+        return Fmu + tf.sqrt(Fvar) * nodes
+
+    def _chosen(self, values: tf.Tensor, Y: TensorType) -> tf.Tensor:
+        """Entries ``[..., N]`` of values ``[..., N, C]`` at the labels ``[N, 1]``."""
+        labels = tf.one_hot(tf.cast(Y[:, 0], tf.int32), self.num_classes, dtype=values.dtype)
+        return tf.reduce_sum(values * labels, axis=-1)
+
+    @inherit_check_shapes
+    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return self._chosen(tf.nn.log_softmax(F), Y)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        normalizer = tf.reduce_logsumexp(self._draws(Fmu, Fvar), axis=-1)  # [S, N]
+        return self._chosen(Fmu, Y) - tf.reduce_mean(normalizer, axis=0)
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        P = tf.reduce_mean(tf.nn.softmax(self._draws(Fmu, Fvar)), axis=0)
+        return P, P * (1.0 - P)
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        log_density = self._chosen(tf.nn.log_softmax(self._draws(Fmu, Fvar)), Y)  # [S, N]
+        return tf.reduce_logsumexp(log_density, axis=0) - np.log(_NUM_POINTS)
 
 
 class StudentT(likelihoods.StudentT):

@@ -51,7 +51,7 @@ def make_likelihood(
     if num_classes is not None:
         known = {
             "multiclass": lambda: gpflow_likelihoods.MultiClass(num_classes),
-            "softmax": lambda: gpflow_likelihoods.Softmax(num_classes),
+            "softmax": lambda: likelihoods.Softmax(num_classes),
         }
     if num_classes == 2:
         known = dict(CLASSES)
