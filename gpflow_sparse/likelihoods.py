@@ -181,7 +181,7 @@ class BernoulliLogit(likelihoods.Bernoulli):
 
 class Softmax(likelihoods.Softmax):
     """
-    GPflow's softmax of one latent function per class, with expectations that are equal in each call.
+    GPflow's softmax of one latent function per class, with expectations equal in every call.
 
     GPflow draws anew in every call, and refuses labels in floats when it predicts densities. Here
     expectations are averages over a fixed scrambled Sobol sequence of 128 points in C dimensions,

@@ -14,6 +14,7 @@ from gpflow_sparse.likelihoods import (
     BernoulliLogit,
     Laplace,
     Ordinal,
+    Softmax,
     StudentT,
     TrapezoidQuadrature,
     is_log_concave,
@@ -509,3 +510,23 @@ def test_single_precision(rng, make):
         for value, expected in moments_of:
             assert value.dtype == tf.float32
             np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_softmax_averages_like_many_draws_and_equally_in_every_call(rng):
+    site, C = Softmax(3), 3
+    m, v = rng.normal(size=(N, C)), rng.uniform(0.01, 1.0, size=(N, C))
+    Y = rng.integers(C, size=(N, 1)).astype(float)
+    F = m + np.sqrt(v) * rng.normal(size=(200_000, N, C))
+    P = special.softmax(F, axis=-1)
+    chosen = np.take_along_axis(P, Y.astype(int)[None], axis=-1)[..., 0]  # [S, N]
+    value = site.variational_expectations(None, m, v, Y)
+    np.testing.assert_allclose(value, np.log(chosen).mean(0), atol=0.01)
+    np.testing.assert_array_equal(value, site.variational_expectations(None, m, v, Y))
+    mean, variance = site.predict_mean_and_var(None, m, v)
+    np.testing.assert_allclose(mean, P.mean(0), atol=0.005)
+    np.testing.assert_allclose(variance, P.mean(0) * (1 - P.mean(0)), atol=0.005)
+    density = site.predict_log_density(None, m, v, Y)
+    np.testing.assert_allclose(density, np.log(chosen.mean(0)), atol=0.02)
+    log_prob = site.log_prob(np.zeros((N, 0)), m, Y)
+    expected = special.log_softmax(m, axis=-1)[np.arange(N), Y[:, 0].astype(int)]
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-12)

@@ -23,7 +23,9 @@ from gpflow_sparse.runs.rows import Pair
 
 # Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
 _FEW_ROWS = 1000
-_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
+# Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
+_HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.1, 2000, 100
+_WITH = " with "
 # Rounds of the choice: steps of each candidate without a budget, and fractions of a budget.
 _ROUNDS = ((100, 0.2), (200, 0.2))
 # Steps whose time is measured before the number of steps within a budget is known.
@@ -81,9 +83,15 @@ class Task:
         gaussian = given in (None, "gaussian") or isinstance(given, gpflow.likelihoods.Gaussian)
         return self.dataset.num_classes is None and gaussian
 
-    def config(self, method: str) -> RunConfig:
-        """Options of a method; by default at most a quarter of the rows are inducing points."""
-        config = RunConfig.of_method(method, **self.options)
+    def config(self, name: str) -> RunConfig:
+        """
+        Options of a candidate; by default at most a quarter of the rows are inducing points.
+
+        :param name: a method, or "METHOD with LIKELIHOOD".
+        """
+        method, _, likelihood = name.partition(_WITH)
+        given = {"likelihood": likelihood} if likelihood else {}
+        config = RunConfig.of_method(method, **self.options | given)
         if {"num_inducing", "num_orthogonal"} & set(self.options):
             return config
         return config.shrunk_to(len(np.unique(self.dataset.train[0], axis=0)))
@@ -94,8 +102,15 @@ class Task:
 
 
 def candidates(task: Task) -> list[str]:
-    """The methods that "auto" tries for a table."""
+    """
+    The methods that "auto" tries for a table.
+
+    For more than two classes robust-max and softmax: the first learns faster, the second has
+    probabilities that are calibrated where classes overlap.
+    """
     N, D = task.dataset.train[0].shape
+    if (task.dataset.num_classes or 0) > 2 and task.likelihood is None:
+        return ["solvegp", f"solvegp{_WITH}softmax", *(["swsgp"] if N > _FEW_ROWS else [])]
     if N <= _FEW_ROWS:
         return ["exact" if task.is_gaussian else "solvegp"]
     if not task.is_gaussian:
@@ -142,11 +157,11 @@ def choose(
         interrupted = True
     best = race.best
     assert best is not None  # run has scored at least one
-    num_steps, attempt = best.config.num_steps, race.attempts[best.method]
+    num_steps, attempt = best.config.num_steps, race.attempts[best.name]
     start: GPModel | None = best.model
     if seconds is not None:
         num_steps = best.num_steps_within(race.seconds_left)
-    reason = _reason(best.method, race.attempts)
+    reason = _reason(best.name, race.attempts)
     if attempt.num_steps < best.num_steps and not interrupted:
         num_steps, start = min(num_steps, attempt.num_steps), None
         reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
@@ -169,8 +184,9 @@ def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
 
 class Candidate:
     """
-    One method in training on the rows of a task.
+    One candidate in training on the rows of a task.
 
+    :param name: as in :meth:`Task.config`.
     :param hyperparameters: starting values of kernel and noise variance; None to fit them.
     :param start: a trained model of the same method, whose parameters are the start.
     """
@@ -180,11 +196,13 @@ class Candidate:
         task: Task,
         config: RunConfig,
         *,
+        name: str = "",
         hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
         start: GPModel | None = None,
     ) -> None:
         begin = time.perf_counter()
         self.config, self.method, self.rows = config, config.method, task.dataset.train
+        self.name = name or config.method
         self.num_steps = 0
         kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters
         self.model = build_model(
@@ -266,7 +284,7 @@ def train(
             final.train_until(end)
     except KeyboardInterrupt:
         report("interrupted: this is the model as it is now.")
-    report(f"{final.method}: {final.num_steps} steps on all rows. {choice.reason}")
+    report(f"{final.name}: {final.num_steps} steps on all rows. {choice.reason}")
     return final.model
 
 
@@ -290,7 +308,8 @@ class _Race:
         seed = int(task.options.get("seed", 0))
         X, Y = task.dataset.train
         order = np.random.default_rng(seed).permutation(len(X))
-        count = min(_MOST_HELD_OUT, int(_HELD_OUT * len(X)))
+        least = min(_LEAST_HELD_OUT, len(X) // 4)
+        count = max(least, min(_MOST_HELD_OUT, int(_HELD_OUT * len(X))))
         self.held_out = X[order[:count]], Y[order[:count]]
         self.rest = task.on((X[order[count:]], Y[order[count:]]))
         self._started: dict[str, tuple[gpflow.kernels.Kernel, float]] = {}
@@ -320,7 +339,7 @@ class _Race:
                     share = fraction * self.seconds / len(alive)
                     candidate.train_until(time.perf_counter() + share)
                 self._score(candidate)
-            alive.sort(key=lambda candidate: self.attempts[candidate.method].nlpd)
+            alive.sort(key=lambda candidate: self.attempts[candidate.name].nlpd)
             alive = alive[: -(-len(alive) // 2)]
 
     def _candidate(self, name: str) -> Candidate:
@@ -332,14 +351,14 @@ class _Race:
             self._started[key] = start_hyperparameters(
                 config, task.dataset, task.likelihood, kernel
             )
-        return Candidate(task, config, hyperparameters=self._started[key])
+        return Candidate(task, config, name=name, hyperparameters=self._started[key])
 
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""
         num_classes = self.task.dataset.num_classes
         nlpd, error = _scores(CachedModel(candidate.model), self.held_out, num_classes)
-        attempt = Attempt(candidate.method, nlpd, error, candidate.num_steps, candidate.seconds)
-        if self.best is None or nlpd <= self.attempts[self.best.method].nlpd:
+        attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
+        if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
             self.best = candidate
         self._keep(attempt)
 
