@@ -97,7 +97,9 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
 @_model
 @_chunk_size
 @_device
-@click.option("--data", type=HomeText(), required=True, help="csv, npz or parquet file of inputs.")
+@click.option(
+    "--data", type=HomeText(), required=True, help="A table of inputs, in any format of fit."
+)
 @click.option("--output", type=HomePath(), help="csv file; default the terminal.")
 def predict(
     path: Path, chunk_size: int, device: str | None, data: str, output: Path | None

@@ -214,21 +214,35 @@ class Softmax(likelihoods.Softmax):
 
     @inherit_check_shapes
     def _variational_expectations(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+        self,
+        X: TensorType,
+        Fmu: TensorType,
+        Fvar: TensorType,
+        Y: TensorType,
+        epsilon: TensorType | None = None,  # GPflow's draws
     ) -> tf.Tensor:
         normalizer = tf.reduce_logsumexp(self._draws(Fmu, Fvar), axis=-1)  # [S, N]
         return self._chosen(Fmu, Y) - tf.reduce_mean(normalizer, axis=0)
 
     @inherit_check_shapes
     def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+        self,
+        X: TensorType,
+        Fmu: TensorType,
+        Fvar: TensorType,
+        epsilon: TensorType | None = None,
     ) -> MeanAndVariance:
         P = tf.reduce_mean(tf.nn.softmax(self._draws(Fmu, Fvar)), axis=0)
         return P, P * (1.0 - P)
 
     @inherit_check_shapes
     def _predict_log_density(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+        self,
+        X: TensorType,
+        Fmu: TensorType,
+        Fvar: TensorType,
+        Y: TensorType,
+        epsilon: TensorType | None = None,  # GPflow's draws
     ) -> tf.Tensor:
         log_density = self._chosen(tf.nn.log_softmax(self._draws(Fmu, Fvar)), Y)  # [S, N]
         return tf.reduce_logsumexp(log_density, axis=0) - np.log(_NUM_POINTS)

@@ -1,7 +1,5 @@
 """Kinds of the columns of a table, and their encoding as a matrix of numbers."""
 
-import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +11,24 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
+from gpflow_sparse.data.cells import (
+    AMBIGUOUS_DATE,
+    DATE,
+    THOUSANDS,
+    days,
+    decimal_mark,
+    fraction_of,
+    is_day_first,
+    is_missing,
+    is_text,
+    labels_of,
+    numbers,
+)
+from gpflow_sparse.data.limits import listed
+
 __all__ = ["Column", "TableEncoder"]
 
-# Texts of missing cells, in lower case.
-_MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-", "<na>")
 _MISSING_LEVEL = "(missing)"
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
-_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,4} \w{3,9} \d{1,4}.*")
 # A column of text is numbers or dates if at least this fraction of its cells is.
 _MOST_CELLS = 0.9
 # Levels of a category that get a column of their own; rarer ones share the origin.
@@ -39,7 +48,8 @@ class Column:
     :param kind: "number", "category", "date", or "dropped" for a column that is not used.
     :param fill: number that replaces missing cells: the median of the others; days for dates.
     :param missing: whether cells were missing; then an indicator column stands beside the numbers.
-    :param decimal: the character before decimals, "." or ",".
+    :param decimal: the character before decimals, "." or ",", unless a table shows the other one.
+    :param day_first: whether dates such as 1/2/2020 have the day before the month.
     :param levels: categories with an indicator column each; other categories are all zeros.
     :param periods: periods of a date with a sine and a cosine each: of "year", "week", "day".
     :param note: one sentence on what is done with the column; empty for plain numbers.
@@ -50,6 +60,7 @@ class Column:
     fill: float = 0.0
     missing: bool = False
     decimal: str = "."
+    day_first: bool = False
     levels: tuple[str, ...] = ()
     periods: tuple[str, ...] = ()
     note: str = ""
@@ -132,8 +143,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         absent = [column.name for column in used if column.name not in frame.columns]
         if absent:
             raise ValueError(
-                f"X must have the columns of training; {', '.join(map(repr, absent[:10]))} "
-                f"{'is' if len(absent) == 1 else 'are'} missing."
+                f"X lacks columns of the training data: {listed(absent)}; it has "
+                f"{listed(list(frame.columns))}."
             )
         return np.asarray(self.encoder_.transform(frame), dtype=np.float64)
 
@@ -165,7 +176,11 @@ def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
     :raises ValueError: if ``X`` has other than two axes, or another number of columns than names.
     """
     if isinstance(X, pd.DataFrame):
-        return X.set_axis([str(name) for name in X.columns], axis=1)
+        named = X.set_axis([str(name) for name in X.columns], axis=1)
+        repeated = sorted(set(named.columns[named.columns.duplicated()]))
+        if repeated:
+            raise ValueError(f"X must have columns of different names, {listed(repeated)} repeat.")
+        return named.apply(_plain) if len(named.columns) else named
     X = np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"X must be a table with rows and columns, got shape {X.shape}.")
@@ -173,6 +188,21 @@ def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
     if X.shape[1] != len(names):
         raise ValueError(f"X must have {len(names)} columns as in training, got {X.shape[1]}.")
     return pd.DataFrame(X, columns=list(names))
+
+
+def _plain(cells: pd.Series) -> pd.Series:
+    """The cells without types of Arrow: dates as dates, durations as days."""
+    if isinstance(cells.dtype, pd.ArrowDtype):
+        kind = str(cells.dtype.pyarrow_dtype)
+        if kind.startswith(("timestamp", "date")):
+            cells = pd.to_datetime(cells.astype(object), utc=True)
+        elif kind.startswith("duration"):
+            cells = pd.to_timedelta(cells.astype(object))
+        elif kind.startswith(("list", "large_list", "struct", "map")):
+            raise ValueError(f"column {cells.name!r} must hold single values, got {kind}; drop it.")
+    if pd.api.types.is_timedelta64_dtype(cells.dtype):
+        return cells / pd.Timedelta(days=1)
+    return cells
 
 
 def learn_column(cells: pd.Series, *, as_category: bool = False) -> Column:
@@ -191,13 +221,13 @@ def learn_column(cells: pd.Series, *, as_category: bool = False) -> Column:
         return _date(name, present, missing, num_strange=0)
     if isinstance(cells.dtype, pd.CategoricalDtype):
         return _category(name, present, missing)
-    decimal = "," if _fraction(present, _DECIMAL_COMMA) > 0.5 else "."
+    decimal = decimal_mark(present, ".")
     values = numbers(present, decimal)
     if np.isfinite(values).mean() >= _MOST_CELLS:
         return _number(name, cells, decimal)
     texts = present.astype(str)
-    if _fraction(present, _DATE) >= _MOST_CELLS:
-        dates = days(present)
+    if fraction_of(present, DATE) >= _MOST_CELLS:
+        dates = days(present, is_day_first(texts))
         if np.isfinite(dates).mean() >= _MOST_CELLS:
             return _date(name, present, missing, num_strange=int((~np.isfinite(dates)).sum()))
     if distinct > max(_IDENTIFIER * len(texts), _LEAST_ROWS_OF_IDENTIFIER):
@@ -217,6 +247,8 @@ def _number(name: str, cells: pd.Series, decimal: str) -> Column:
     fill, missing, parts = float(np.median(values[finite])), not finite.all(), []
     if decimal == ",":
         parts.append("is read with decimal commas")
+    elif fraction_of(cells, THOUSANDS) > 0.0:
+        parts.append("is read with separators of thousands")
     if len(strange):
         parts.append(f"has {len(strange)} cells that are no numbers, such as {strange.iloc[0]!r}")
     if missing:
@@ -231,20 +263,22 @@ def _number(name: str, cells: pd.Series, decimal: str) -> Column:
 
 
 def _category(name: str, present: pd.Series, missing: np.ndarray) -> Column:
-    counts = present.astype(str).str.strip().value_counts()
+    counts = pd.Series(labels_of(present)).value_counts()
     counts = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
     levels = tuple(sorted(counts.index[:_MOST_LEVELS]))
     note = f"{name!r} is a category of {len(counts)} levels"
     if len(counts) > len(levels):
         note += f"; the {len(levels)} most frequent have a column each"
     if missing.any():
-        levels = (*levels, _MISSING_LEVEL)
+        levels = tuple(dict.fromkeys((*levels, _MISSING_LEVEL)))
         note += f"; {int(missing.sum())} missing cells are a level of their own"
     return Column(name, "category", missing=bool(missing.any()), levels=levels, note=f"{note}.")
 
 
 def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) -> Column:
-    values = days(present)
+    texts = present.astype(str) if is_text(present) else pd.Series(dtype=str)
+    day_first = is_day_first(texts)
+    values = days(present, day_first)
     values = values[np.isfinite(values)]
     span = float(values.max() - values.min())
     # a period shorter than the resolution of the dates would be constant
@@ -255,13 +289,17 @@ def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) 
         if span >= 2 * length and not (period == "day" and whole_days)
     )
     note = f"{name!r} is a date: days since 1970"
+    if fraction_of(texts, AMBIGUOUS_DATE) > 0.0:
+        note = f"{name!r} is a date, {'day' if day_first else 'month'} first: days since 1970"
     if periods:
         note += f" and the time of {', '.join(periods)}"
     gaps = int(missing.sum()) + num_strange
     if gaps:
         note += f"; {gaps} missing dates are set to the median"
     fill = float(np.median(values))
-    return Column(name, "date", fill, gaps > 0, periods=periods, note=f"{note}.")
+    return Column(
+        name, "date", fill, gaps > 0, day_first=day_first, periods=periods, note=f"{note}."
+    )
 
 
 def _without_repeated(frame: pd.DataFrame, columns: Sequence[Column]) -> list[Column]:
@@ -284,56 +322,6 @@ def _without_repeated(frame: pd.DataFrame, columns: Sequence[Column]) -> list[Co
             "X must have a column that varies; " + " ".join(c.note for c in kept[:5] if c.note)
         )
     return kept
-
-
-def is_missing(cells: pd.Series) -> np.ndarray:
-    """Which cells are missing: empty, NaN, infinite, or a text such as "NA" [N]."""
-    missing = cells.isna().to_numpy()
-    if pd.api.types.is_numeric_dtype(cells.dtype):
-        missing = missing | ~np.isfinite(cells.to_numpy(np.float64, na_value=np.nan))
-    if _is_text(cells):
-        missing = missing | cells.astype(str).str.strip().str.lower().isin(_MISSING).to_numpy()
-    return missing
-
-
-def numbers(cells: pd.Series, decimal: str = ".") -> np.ndarray:
-    """The cells as float64 [N], NaN for what is not a finite number."""
-    if _is_text(cells):
-        # Python reads 1_000 as a number; in a table it is more likely a code
-        texts = cells.astype(str).str.strip()
-        if decimal == ",":
-            texts = texts.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-        cells = pd.to_numeric(texts.where(~texts.str.contains("_", regex=False)), errors="coerce")
-    values = cells.to_numpy(np.float64, na_value=np.nan)
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def days(cells: pd.Series) -> np.ndarray:
-    """Dates as days since 1970 [N], NaN for what is not a date."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that a format was guessed
-        try:
-            dates = pd.to_datetime(cells, errors="coerce", format="mixed", utc=True)
-        except (ValueError, TypeError):
-            return np.full(len(cells), np.nan)
-    elapsed = dates - pd.Timestamp(0, tz="UTC")
-    return (elapsed / pd.Timedelta(days=1)).to_numpy(np.float64)
-
-
-def _is_text(cells: pd.Series) -> bool:
-    kind = cells.dtype
-    return not (
-        pd.api.types.is_numeric_dtype(kind)
-        or pd.api.types.is_bool_dtype(kind)
-        or pd.api.types.is_datetime64_any_dtype(kind)
-    )
-
-
-def _fraction(cells: pd.Series, pattern: re.Pattern[str]) -> float:
-    """Fraction of the cells that are texts of this form."""
-    if not _is_text(cells):
-        return 0.0
-    return float(cells.astype(str).str.strip().str.fullmatch(pattern).mean())
 
 
 def _encoder(columns: Sequence[Column]) -> ColumnTransformer:
@@ -378,12 +366,11 @@ def _filled(values: np.ndarray, column: Column) -> np.ndarray:
 
 def _read_levels(frame: pd.DataFrame, column: Column) -> np.ndarray:
     cells = frame[column.name]
-    texts = cells.astype(str).str.strip().to_numpy(dtype=object)
-    return np.where(is_missing(cells), _MISSING_LEVEL, texts)[:, None]
+    return np.where(is_missing(cells), _MISSING_LEVEL, labels_of(cells))[:, None]
 
 
 def _read_dates(frame: pd.DataFrame, column: Column) -> np.ndarray:
-    values = _filled(days(frame[column.name]), column)
+    values = _filled(days(frame[column.name], column.day_first), column)
     angles = [2 * np.pi * values[:, 0] / _DAYS[period] for period in column.periods]
     waves = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]
     return np.concatenate([values, *(w[:, None] for w in waves)], axis=1)
@@ -395,8 +382,14 @@ def _gaps(column: Column, cells: pd.Series) -> str:
         unknown = ~np.isin(_read_levels(cells.to_frame(), column)[:, 0], column.levels)
         strange = "are other levels than in training; they are encoded as zeros"
     else:
-        read = days(cells) if column.kind == "date" else numbers(cells, column.decimal)
+        is_date = column.kind == "date"
+        read = days(cells, column.day_first) if is_date else numbers(cells, column.decimal)
         unknown = ~np.isfinite(read)
+        if unknown.all():
+            raise ValueError(
+                f"{column.name!r} must hold {'dates' if is_date else 'numbers'} as in training, "
+                f"but no cell can be read, such as {str(cells.iloc[0])!r}."
+            )
         strange = (
             f"are missing or unreadable, and are set to the median of training, {column.fill:g}"
         )

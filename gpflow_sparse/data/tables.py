@@ -84,9 +84,10 @@ def read_frame(path: str | os.PathLike[str]) -> "pd.DataFrame":
     """Read the cells of a table as the file has them: numbers, texts, dates, and missing cells.
 
     Text files (.csv, .tsv, .txt, .csv.gz; UTF-8) have columns separated by commas, semicolons, or
-    tabs - in .txt also by spaces - and a header row if a cell of the first row is text; without
-    one the columns are called c0, c1, and so on. Unless all cells are numbers, all are texts. A
-    .npz file holds x [N,D] and y [N,1] (or X and Y). Files .parquet and .feather need pyarrow.
+    tabs - in .txt also by spaces - and a header row if a cell of the first row is text and none has
+    decimals; without one the columns are called c0, c1, and so on. Unless all cells are numbers,
+    all are texts. A .npz file holds x [N,D] and y [N,1] (or X and Y). Files .parquet and .feather
+    need pyarrow.
 
     :param path: the file.
     :return: the cells, columns in the order of the file.
@@ -173,7 +174,7 @@ def _read_text(path: Path) -> "pd.DataFrame":
         options |= {"encoding": "utf-8-sig", "keep_default_na": False}
         read = functools.partial(pd.read_csv, path, **options)
         first = read(dtype=str, engine="python", nrows=1, skiprows=num_blank).iloc[0].to_list()
-        is_header = any(np.isnan(_number(cell)) and not _is_missing(cell) for cell in first)
+        is_header = _is_header(first)
         names = [c.strip() for c in first] if is_header else [f"c{i}" for i in range(len(first))]
         _require_distinct(path, names)
         with contextlib.suppress(ValueError):  # a cell is not a number, or a row is incomplete
@@ -196,6 +197,14 @@ def _read_text(path: Path) -> "pd.DataFrame":
     return frame
 
 
+def _is_header(cells: Sequence[str]) -> bool:
+    """Whether the first row has names: texts, and no numbers but whole ones, such as years."""
+    values = np.array([_number(cell.replace(",", ".")) for cell in cells])
+    texts = np.isnan(values) & ~np.array([_is_missing(cell) for cell in cells])
+    others = values[np.isfinite(values)]
+    return bool(texts.any() and (others == np.round(others)).all())
+
+
 def _separator(path: Path) -> tuple[str, int]:
     """The separator of the cells of the first row, and the number of blank lines above it."""
     name = path.name.lower()
@@ -204,7 +213,10 @@ def _separator(path: Path) -> tuple[str, int]:
         num_blank, first = 0, limits.bounded_line(path, file)
         while first == "\n":
             num_blank, first = num_blank + 1, limits.bounded_line(path, file)
-    separator = "\t" if name.endswith(".tsv") else max(",;\t", key=first.count)
+    plain = re.sub(r'"[^"]*"', "", first)  # names in quotes may hold separators
+    separator = "\t" if name.endswith(".tsv") else max(",;\t", key=plain.count)
+    if ";" in plain and re.search(r"(^|;)\s*[+-]?\d+,\d+\s*(;|$)", plain):  # decimal commas
+        separator = ";"
     if name.endswith(".txt") and separator not in first:
         separator = r"\s+"
     return separator, num_blank

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from gpflow_sparse.data.columns import Column, is_missing, learn_column, numbers
+from gpflow_sparse.data.cells import is_missing, labels_of, numbers
+from gpflow_sparse.data.columns import Column, learn_column
 from gpflow_sparse.data.tables import column_named
 
 __all__ = ["Target", "read_target", "split_target"]
@@ -66,7 +67,7 @@ def split_target(
         )
     column = Column(name, "number", decimal=learned.decimal)
     if task == "classification" or not is_number:
-        column = Column(name, "category", levels=_distinct(_labels(cells)))
+        column = Column(name, "category", levels=_distinct(labels_of(cells)))
     values = read_target(cells, column)
     usable = np.isfinite(values)
     if not usable.all():
@@ -86,24 +87,12 @@ def read_target(cells: pd.Series, column: Column) -> np.ndarray:
     """
     if column.kind == "number":
         return numbers(cells, column.decimal)
-    places = pd.Index(column.levels).get_indexer(_labels(cells)).astype(np.float64)
+    places = pd.Index(column.levels).get_indexer(labels_of(cells)).astype(np.float64)
     return np.where((places < 0) | is_missing(cells), np.nan, places)
 
 
 def _is_number(cells: pd.Series) -> bool:
     return bool(np.isfinite(numbers(cells)).all()) and not pd.api.types.is_bool_dtype(cells)
-
-
-def _labels(cells: pd.Series) -> np.ndarray:
-    """Labels as texts: integers without decimals, whatever type the column has."""
-    texts = cells.astype(str).str.strip().to_numpy(dtype=object)
-    if pd.api.types.is_bool_dtype(cells):
-        return texts
-    values = numbers(cells)
-    with np.errstate(invalid="ignore"):
-        whole = np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < 2.0**53)
-    texts[whole] = values[whole].astype(np.int64).astype(str)
-    return texts
 
 
 def _distinct(labels: np.ndarray) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gpflow_sparse.data import Dataset, Standardizer
+from gpflow_sparse.data.cells import numbers
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.persistence import load, save
@@ -184,6 +185,10 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         """
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
+        if _holds_text(y):
+            raise ValueError(
+                "y must hold numbers, got text; SparseGPClassifier takes labels of any kind."
+            )
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
         return self._fit(frame, y[:, None] if y.ndim == 1 else y)
@@ -280,6 +285,11 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
         labels = column_or_1d(y, warn=True)
+        if pd.isna(labels).any():
+            raise ValueError(
+                f"y must hold a label in every row, got NaN in {int(pd.isna(labels).sum())}; drop "
+                "these rows."
+            )
         check_classification_targets(labels)
         self._labels = LabelEncoder().fit(labels)
         self.classes_ = self._labels.classes_
@@ -303,6 +313,15 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
+
+
+def _holds_text(y: Any) -> bool:
+    """Whether outputs are texts, none of which is a number."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "OUS" or not values.size:
+        return False
+    first = values.reshape(-1)[0]
+    return isinstance(first, str) and not np.isfinite(numbers(pd.Series([first]))).all()
 
 
 def _require_target(X: Any, y: Any, estimator: SparseGPEstimator) -> None:

@@ -16,6 +16,7 @@ from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import BASIS_METHODS, FOR_CLASSES, IMAGE_METHODS, SAMPLED_METHODS
 from gpflow_sparse.runs.observations import is_standardized, make_likelihood
 from gpflow_sparse.runs.rows import Pair, shape_of_images
+from gpflow_sparse.validation import checks
 
 KERNELS = {
     "matern12": gpflow.kernels.Matern12,
@@ -78,6 +79,17 @@ def build_model(
     if start is not None:
         _copy_parameters(start, model)
     return with_units(model, dataset)
+
+
+def require_outputs(dataset: Dataset, likelihood: Any) -> None:
+    """
+    Refuse training outputs that the likelihood does not have, before anything is trained.
+
+    :param likelihood: a likelihood, its name, or None for the usual one.
+    :raises ValueError: for these, such as negative counts, or for an unknown name.
+    """
+    made = make_likelihood(likelihood, dataset.num_classes, _START_NOISE)
+    checks.require_data(dataset.train, likelihood=made)
 
 
 def _copy_parameters(source: gpflow.models.GPModel, target: gpflow.models.GPModel) -> None:

@@ -14,7 +14,12 @@ from gpflow.models import GPModel
 
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.runs.baselines import CONSTANT, LINEAR, TREES, score_baseline
-from gpflow_sparse.runs.build import MOST_EXACT_ROWS, build_model, start_hyperparameters
+from gpflow_sparse.runs.build import (
+    MOST_EXACT_ROWS,
+    build_model,
+    require_outputs,
+    start_hyperparameters,
+)
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
@@ -91,7 +96,7 @@ class Task:
         """
         method, _, likelihood = name.partition(_WITH)
         given = {"likelihood": likelihood} if likelihood else {}
-        config = RunConfig.of_method(method, **self.options | given)
+        config = RunConfig.of_method(method, **{**self.options, **given})
         if {"num_inducing", "num_orthogonal"} & set(self.options):
             return config
         return config.shrunk_to(len(np.unique(self.dataset.train[0], axis=0)))
@@ -141,6 +146,7 @@ def choose(
     :param report: called with a line of progress.
     :raises ValueError: for an unknown method, or one that does not fit the table.
     """
+    require_outputs(task.dataset, task.likelihood)
     if method != AUTO:
         return Choice(task.config(_known(method, task)), f"{method} was asked for.")
     names = candidates(task)

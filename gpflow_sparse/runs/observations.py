@@ -57,7 +57,8 @@ def make_likelihood(
         known = dict(CLASSES)
     if likelihood not in (None, *known):
         raise ValueError(
-            f"likelihood must be {', '.join(known)}, or a GPflow likelihood; got {likelihood!r}."
+            f"likelihood must be {', '.join(known)}{' for classes' if num_classes else ''}, or in "
+            f"Python a GPflow likelihood; got {likelihood!r}."
         )
     return known[likelihood or next(iter(known))]()
 

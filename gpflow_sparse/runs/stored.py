@@ -86,7 +86,7 @@ def open_model(path: Path) -> StoredModel:
     info, title = record["dataset"], record["results"][0]["title"]
     if table is None:
         names, target = tuple(info["feature_names"]), info["target_name"]
-        _require_names(path / RECORD, names, scaler)
+    _require_names(path / RECORD, tuple(info["feature_names"]), scaler)
     _require_inference(path / RECORD, model, config)
     return StoredModel(model, title, scaler, num_classes, names, target, config, record, table)
 
@@ -150,7 +150,10 @@ def read_table_of(
     if stored.table is not None:
         frame = read_frame(data)
         encoder = stored.table.encoder
-        X = encoder.transform(frame)
+        try:
+            X = encoder.transform(frame)
+        except ValueError as error:
+            raise ValueError(f"{data}: {error}") from error
         for note in encoder.gaps(frame):
             click.echo(note, err=True)
         if target is not None:

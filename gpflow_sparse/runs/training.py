@@ -21,7 +21,7 @@ from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import load, save_as
 from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs import outputs
-from gpflow_sparse.runs.build import build_model, with_units, with_weights
+from gpflow_sparse.runs.build import build_model, require_outputs, with_units, with_weights
 from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
 from gpflow_sparse.runs.config import AUTO, CHECKPOINTS, CHOICE, CONFIG, MODEL, START, RunConfig
 from gpflow_sparse.runs.evaluation import evaluate, predictor
@@ -103,6 +103,7 @@ def run(
 def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) -> Choice:
     """The method of a run: the one given, or the best on held-out rows, kept for a resumption."""
     if config.method != AUTO:
+        require_outputs(dataset, config.likelihood)
         return Choice(config, "")
     kept, start = folder / CHECKPOINTS / CHOICE, folder / CHECKPOINTS / START
     if resume and kept.is_file():
@@ -113,7 +114,10 @@ def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) 
         return Choice(RunConfig(**found["config"]), found["reason"], attempts, model)
     seconds = None if "num_steps" in config.chosen else 60 * config.minutes
     task = Task(dataset, likelihood=config.likelihood, options=config.chosen)
-    choice = choose(task, seconds=seconds, report=lambda line: click.echo(line, err=True))
+    try:
+        choice = choose(task, seconds=seconds, report=lambda line: click.echo(line, err=True))
+    except KeyboardInterrupt as error:
+        raise TrainingInterrupted("stopped before the first model was trained") from error
     click.echo(choice.reason, err=True)
     if not choice.interrupted:
         if choice.start is not None:

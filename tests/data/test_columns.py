@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpflow_sparse.data import cells as cells_module
+from gpflow_sparse.data.columns import learn_column
 from gpflow_sparse.estimators import Column, TableEncoder
 from tests.data import messy
 
@@ -87,7 +89,7 @@ def test_columns_are_found_by_name_and_missing_ones_refused():
     expected = encoder.transform(frame)
     np.testing.assert_array_equal(encoder.transform(frame[frame.columns[::-1]]), expected)
     np.testing.assert_array_equal(encoder.transform(frame.drop(columns="id")), expected)
-    with pytest.raises(ValueError, match="'a', 'city' are missing"):
+    with pytest.raises(ValueError, match="lacks columns of the training data: a, city; it has b"):
         encoder.transform(frame.drop(columns=["a", "city"]))
 
 
@@ -111,3 +113,75 @@ def test_plain_values_make_the_same_encoder(name):
     assert np.isfinite(values).all()
     assert values.shape[1] == len(encoder.get_feature_names_out())
     np.testing.assert_array_equal(again.transform(new), values)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1,234", "999", "12,345"], [1234.0, 999.0, 12345.0]),
+        (["1,234,567", "2,345"], [1234567.0, 2345.0]),
+        (["1,234.5", "12.25"], [1234.5, 12.25]),
+        (["1.234,56", "0,5", "12"], [1234.56, 0.5, 12.0]),
+        (["1,25", "-0,125", "3"], [1.25, -0.125, 3.0]),
+        (["1,234", "2,345"], [1.234, 2.345]),
+        (["1.5e3", "-2E-1"], [1500.0, -0.2]),
+    ],
+)
+def test_decimal_marks_and_separators_of_thousands(cells, expected):
+    column = learn_column(pd.Series(cells, name="x"))
+    np.testing.assert_allclose(cells_module.numbers(pd.Series(cells), column.decimal), expected)
+
+
+def test_another_decimal_mark_than_in_training_is_seen():
+    values = np.random.default_rng(0).normal(size=20).round(4)
+    point = pd.DataFrame({"x": [f"{v}" for v in values], "z": values})
+    comma = point.assign(x=point["x"].str.replace(".", ","))
+    for train, new in ((point, comma), (comma, point)):
+        np.testing.assert_array_equal(TableEncoder().fit(train).transform(new)[:, 0], values)
+
+
+def test_dates_of_one_column_have_one_order():
+    dates = pd.date_range("2024-01-01", periods=40, freq="D")
+    for form, note in (("%d.%m.%Y", "day first"), ("%d/%m/%Y", "day first"), ("%m/%d/%Y", "month")):
+        frame = pd.DataFrame({"day": dates.strftime(form), "z": range(40)})
+        encoder = TableEncoder().fit(frame)
+        assert note in encoder.notes_[0]
+        np.testing.assert_array_equal(encoder.transform(frame)[:, 0] - 19723.0, range(40))
+        # a few rows alone do not tell the order, which is that of training
+        np.testing.assert_array_equal(encoder.transform(frame[:5])[:, 0] - 19723.0, range(5))
+
+
+def test_types_of_arrow_are_dates_and_durations():
+    pa = pytest.importorskip("pyarrow", reason="Arrow types need pyarrow, which is optional")
+    dates = pd.date_range("2024-01-01", periods=30, freq="D")
+    frame = pd.DataFrame({"z": range(30)})
+    frame["stamp"] = pd.Series(dates).astype(pd.ArrowDtype(pa.timestamp("ns", tz="UTC")))
+    frame["day"] = pd.Series(dates.date).astype(pd.ArrowDtype(pa.date32()))
+    frame["span"] = pd.Series(dates - dates[0]).astype(pd.ArrowDtype(pa.duration("s")))
+    X = pd.DataFrame(
+        TableEncoder().fit_transform(frame),
+        columns=TableEncoder().fit(frame).get_feature_names_out(),
+    )
+    np.testing.assert_array_equal(X["stamp"] - 19723.0, range(30))
+    if "day" in X:  # a repeated column is dropped
+        np.testing.assert_array_equal(X["day"], X["stamp"])
+    np.testing.assert_array_equal(X["span"], range(30))
+    frame["list"] = pd.Series([[1]] * 30).astype(pd.ArrowDtype(pa.list_(pa.int64())))
+    with pytest.raises(ValueError, match="column 'list' must hold single values"):
+        TableEncoder().fit(frame)
+
+
+def test_levels_do_not_depend_on_the_type_of_their_column():
+    frame = pd.DataFrame({"k": [1, 2, 3] * 4, "flag": [True, False] * 6, "z": range(12)})
+    encoder = TableEncoder(categories=["k"]).fit(frame)
+    other = frame.assign(k=frame["k"].astype(float), flag=["TRUE", "false"] * 6)
+    np.testing.assert_array_equal(encoder.transform(other), encoder.transform(frame))
+    with pytest.raises(ValueError, match="different names, z repeat"):
+        TableEncoder().fit(pd.concat([frame, frame["z"]], axis=1))
+
+
+def test_a_column_without_a_readable_cell_is_refused():
+    frame = pd.DataFrame({"a": [1.5, 2.5, 3.0], "z": range(3)})
+    encoder = TableEncoder().fit(frame)
+    with pytest.raises(ValueError, match="'a' must hold numbers as in training"):
+        encoder.gaps(frame.assign(a=["x", "y", "w"]))

@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from gpflow_sparse.data import read_table
+from gpflow_sparse.data.tables import read_frame
 
 
 @pytest.fixture
@@ -276,3 +277,19 @@ def test_without_pyarrow_the_message_says_what_to_install(
         ValueError, match=r'\(not installed\); pip install "gpflow_sparse\[parquet\]"'
     ):
         read_table(write(tmp_path / "a.parquet", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "first"),
+    [
+        ("0,5;1;1,5\n2,5;2;3,5\n", ["c0", "c1", "c2"], ["0,5", "1", "1,5"]),
+        ("0.25,red,1\n0.5,blue,2\n", ["c0", "c1", "c2"], ["0.25", "red", "1"]),
+        ("name,2019,2020\nred,1,2\n", ["name", "2019", "2020"], ["red", "1", "2"]),
+        ('"size, in m";"price, in EUR"\n1,5;2\n', ["size, in m", "price, in EUR"], ["1,5", "2"]),
+    ],
+)
+def test_headers_and_separators_of_frames(tmp_path, text, names, first):
+    (tmp_path / "my.csv").write_text(text)
+    frame = read_frame(tmp_path / "my.csv")
+    assert list(frame.columns) == names
+    assert [str(cell) for cell in frame.iloc[0]] == first

@@ -151,6 +151,16 @@ def test_refusals(options, message):
         SparseGPRegressor(**options).fit(*smooth(30))
 
 
+def test_outputs_of_the_wrong_kind_are_refused():
+    X, y = smooth(30)
+    with pytest.raises(ValueError, match="SparseGPClassifier takes labels"):
+        SparseGPRegressor().fit(X, np.where(y > 0, "up", "down"))
+    with pytest.raises(ValueError, match="y must hold a label in every row, got NaN in 1"):
+        SparseGPClassifier().fit(X, np.where(np.arange(30) == 3, None, "a"))
+    with pytest.raises(ValueError, match="Y must hold counts"):
+        SparseGPRegressor(likelihood="poisson").fit(X, y)
+
+
 def test_pipeline_search_and_folds():
     X, y = smooth(50)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
