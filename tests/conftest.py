@@ -29,7 +29,6 @@ THINNED = {
     "test_grief_weights.py": 2,
     "test_guard.py": 3,
     "test_hostile.py": 10,
-    "test_hostile_cli.py": 5,
     "test_hybrid.py": 4,
     "test_likelihoods.py": 2,
     "test_matrix.py": 2,

@@ -389,6 +389,7 @@ def test_test_rows_of_a_named_data_set_are_looked_at(run, tmp_path, no_training,
     assert "in column 'x1'" in err
 
 
+@pytest.mark.nightly
 def test_every_path_option_knows_the_home_folder(run, here, tmp_path, monkeypatch):
     home = tmp_path / "home"
     shutil.copytree(here / "run", home / "run")

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from gpflow_sparse.cli import main
 from tests.hostile.command_line import DEEP, DOORS, FILES, RECORDS, csv, matrix, records, table
 
+pytestmark = pytest.mark.nightly  # a minute for the models that are trained on hostile tables
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):

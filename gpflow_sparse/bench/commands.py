@@ -17,8 +17,8 @@ from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS, read_toml
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
 
-# Methods for which `bench calls` has a small model.
-_TRACED = tuple(method for method in METHODS if method not in IMAGE_METHODS)
+# Methods for which `bench calls` has a small model; an exact GP is GPflow's alone.
+_TRACED = tuple(method for method in METHODS if method not in (*IMAGE_METHODS, "exact"))
 _Methods = Mapping[str, Mapping[str, Any]]
 """By method: ``function``, and the options of a benchmark with their defaults."""
 

@@ -76,6 +76,7 @@ def test_points_at_all_inputs_are_nystrom():
     np.testing.assert_allclose(columns @ columns.T, gram(X, X), atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_more_features_come_closer_to_the_kernel_and_closer_than_features_alone():
     """Mean square over seeds: by 1 / num_features, and by less than the whole variance."""
     exact = gram(X, X)

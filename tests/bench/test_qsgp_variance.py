@@ -96,6 +96,7 @@ def test_printed_theorem_1_is_the_oracles_at_every_pair_of_draws(problem):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+@pytest.mark.nightly
 def test_errors_at_both_places_and_ratios_to_the_printed_theorems(monkeypatch):
     monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
     sizes = "--num-basis 20 --basis-batch-size 5 --batch-size 10 --num-support 20 --num-rows 60"

@@ -122,6 +122,7 @@ def test_a_kernel_of_ones_own_is_copied():
     assert kernel.kernels[0].lengthscales.numpy() == 1.0
 
 
+@pytest.mark.nightly
 def test_equal_seeds_give_equal_models():
     X, y = smooth(60)
     options = {"method": "solvegp", "method_options": FEW_STEPS | {"num_steps": 3}}

@@ -236,6 +236,7 @@ def test_files_of_single_precision_and_of_integers(tmp_path, kind):
     )
 
 
+@pytest.mark.nightly
 def test_a_trained_model_with_data_in_files_is_that_with_arrays(monkeypatch, tmp_path):
     small_blocks(monkeypatch)
     rows = data()

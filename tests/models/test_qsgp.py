@@ -581,6 +581,7 @@ def test_ordinary_optimizers_are_refused_with_a_reason():
 
 
 @pytest.mark.parametrize("reduction", ["anchored", "tracked", "eq3"])
+@pytest.mark.nightly
 def test_cheap_steps_reach_the_exact_posterior_mean(reduction):
     """RMSE of the mean against its spread, after 800 steps of two fifths of the functions."""
     rng = np.random.default_rng(2)

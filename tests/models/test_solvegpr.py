@@ -210,6 +210,7 @@ def test_the_streamed_gradient_is_that_of_sgpr_on_one_set(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("P", [1, 2])
+@pytest.mark.nightly
 def test_to_solvegp_starts_at_the_structured_bound_and_cannot_be_improved(rng, P):
     inducing, rows = sets(rng, (6, 4, 3)), data(rng, P=P)
     model = build(rows, inducing)

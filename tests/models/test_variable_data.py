@@ -133,6 +133,7 @@ def test_a_loaded_model_follows_its_own_variables(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [pytest.param("solvegpr", marks=pytest.mark.nightly), "basis_gpr"])
+@pytest.mark.nightly
 def test_optimizers_train_on_the_assigned_rows(name):
     held = variables(OLD)
     models = [BUILDERS[name](held), BUILDERS[name](NEW)]

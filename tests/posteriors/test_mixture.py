@@ -233,6 +233,7 @@ def test_from_a_quadrature():
     np.testing.assert_allclose(exact.predict_log_density((X_new, Y_new)), expected, rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_samples_of_weights_on_features_agree_with_a_grid():
     basis = Nystrom(1)
     sums = sums_of(basis)

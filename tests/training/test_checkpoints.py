@@ -104,6 +104,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize(
     ("name", "gamma"), [("tf_keras", 0.0), ("keras", 0.3), ("schedule", 0.3)], ids=list(OPTIMIZERS)
 )
+@pytest.mark.nightly
 def test_a_killed_run_ends_with_the_same_bits(name, gamma, tmp_path):
     options = {"optimizer": OPTIMIZERS[name], "natural_gradients": gamma, "batch_size": 16}
     options |= {"checkpoint_every": 7, "deterministic": True}

@@ -128,6 +128,7 @@ def test_optimizers_of_either_keras_climb(optimizer):
     assert climb(solvegp(), data(), optimizer=optimizer(rate))[1] > 5.0
 
 
+@pytest.mark.nightly
 def test_both_adams_and_the_default_take_the_same_steps():
     """Up to epsilon's float32 arithmetic in the optimizers."""
     runs = [

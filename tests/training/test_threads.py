@@ -5,6 +5,7 @@ import time
 
 import gpflow
 import numpy as np
+import pytest
 
 from gpflow_sparse.training import fit
 from gpflow_sparse.validation.public_methods import between_steps
@@ -62,6 +63,7 @@ def test_no_step_is_taken_in_a_block_between_steps_and_waiting_threads_get_their
             training.wait(training.steps + 1)  # and training goes on
 
 
+@pytest.mark.nightly
 def test_predictions_during_training_never_fail_and_are_those_of_one_moment():
     """Without the lock, parameters of two moments make matrices that cannot be factored."""
     model = solvegp()
