@@ -29,8 +29,8 @@ KERNELS = {
 _MIN_NOISE, _START_NOISE = 0.01, 0.1
 MOST_EXACT_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
-# Least number of rows to which the hyperparameters of an exact GP are fitted, if there are so many.
-_EXACT_SUBSET = 1000
+EXACT_SUBSET = 1000
+"""Least number of rows to which hyperparameters of an exact GP are fitted, if there are more."""
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
 _SMALL_WIDTH = 16
 _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
@@ -126,7 +126,7 @@ def start_hyperparameters(
     fitted = dataset.num_classes is None and is_standardized(likelihood)
     if not fitted or not config.num_subset:
         return kernel, _START_NOISE
-    least = _EXACT_SUBSET if config.method == "exact" else 0
+    least = EXACT_SUBSET if config.method == "exact" else 0
     num_rows = min(max(config.num_subset, least), len(X))
     try:
         noise = initialization.subset_hyperparameters(
