@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential
+from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential, Stationary
 
 from gpflow_sparse.numerics import linalg
 
@@ -49,6 +49,11 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
     center = tf.stop_gradient(tf.reduce_mean(scaled2, axis=-2, keepdims=True))
     K = _of_scaled(kernel, scaled - center, scaled2 - center)
     return tf.linalg.set_diag(K, kernel(X, full_cov=False)) if X2 is None else K
+
+
+def in_lengthscales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
+    """The columns of ``X [n, D]`` that a stationary kernel reads, over its lengthscales; or X."""
+    return kernel.scale(kernel.slice(X, None)[0]) if isinstance(kernel, Stationary) else X
 
 
 def jittered_covariance(kernel: Kernel, X: tf.Tensor, at_least: float | None = None) -> tf.Tensor:

@@ -127,12 +127,13 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
 
 def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
     """Expected log likelihood of the rows minus their share of the KL, which may depend on X."""
-    if isinstance(model, VariationalModel):
-        posterior = model.posterior("nocache")
-        mean, var, _ = posterior.marginals_and_kl(X)
-        kl = posterior.prior_kl(X)  # whole, where marginals_and_kl estimates it
-    else:
-        (mean, var), kl = model.predict_f(X), model.prior_kl()
+    if type(model).elbo is VariationalModel.elbo:
+        posterior, groups = model.posterior("nocache"), model._groups(X)
+        terms = posterior.elbo_terms(X, groups)
+        kl = posterior.prior_kl(X)  # whole, where elbo_terms estimates it
+        total = model._sum_over_rows((X, Y), terms, groups)
+        return float(tf.cast(total, tf.float64)) - share * float(kl)
+    (mean, var), kl = model.predict_f(X), model.prior_kl()
     expectations = model.likelihood.variational_expectations(X, mean, var, Y)
     return float(tf.reduce_sum(tf.cast(expectations, tf.float64))) - share * float(kl)
 

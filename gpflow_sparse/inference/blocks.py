@@ -23,9 +23,11 @@ class Block(NamedTuple):
     """``[P, M, M]``: lower factor of their covariance under q; None for a fixed mean."""
 
 
-def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
+def marginals(
+    Kff_diag: tf.Tensor, blocks: Sequence[Block]
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """
-    Mean and variance of ``f`` at each input.
+    Mean and variance of ``f`` at each input, and variance of ``f`` given the variables.
 
         mean = sum_b A_b^T m_b
         var  = [k(x, x) - sum_b |A_b|^2]  +  sum_b |R_b^T A_b|^2
@@ -35,7 +37,8 @@ def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, 
 
     :param Kff_diag: prior variances, ``[N]``.
     :param blocks: blocks with ``A [M_b, N]``.
-    :return: mean ``[N, P]`` and variance ``[N, P]``, prior mean and noise excluded.
+    :return: mean ``[N, P]`` and variance ``[N, P]``, prior mean and noise excluded; and the
+        bracket, ``[N]``.
     """
     means, explained, spreads = [], [], []
     for block in blocks:
@@ -48,7 +51,24 @@ def marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, 
         explained.append(squares)  # |A|^2  [N]
         spreads.append(spread)  # |R^T A|^2  [N, P]
     residual = tf.maximum(Kff_diag - tf.add_n(explained), 0.0)
-    return tf.add_n(means), residual[:, None] + tf.add_n(spreads)
+    return tf.add_n(means), residual[:, None] + tf.add_n(spreads), residual
+
+
+def residual_covariance(Kff: tf.Tensor, blocks: Sequence[Block], rows: tf.Tensor) -> tf.Tensor:
+    """
+    Covariance ``k(X, X) - sum_b A_b^T A_b`` of ``f`` given the variables, in groups of inputs.
+
+    Time O(g s^2 sum_b M_b).
+
+    :param Kff: prior covariances ``[g, s, s]`` of the groups.
+    :param blocks: blocks with ``A [M_b, N]``.
+    :param rows: inputs of each group, ``[g, s]``.
+    :return: ``[g, s, s]``
+    """
+    for block in blocks:
+        A = tf.gather(tf.transpose(block.A), rows)  # [g, s, M_b]
+        Kff = Kff - tf.linalg.matmul(A, A, transpose_b=True)
+    return Kff
 
 
 def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:

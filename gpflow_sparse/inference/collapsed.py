@@ -20,6 +20,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from gpflow_sparse._names import keep_old
+from gpflow_sparse.inference import residual_bounds
+from gpflow_sparse.inference.blocks import Block, residual_covariance
+from gpflow_sparse.inference.residual_bounds import Groups
 from gpflow_sparse.numerics import linalg
 
 # The name of the matrix in errors.
@@ -36,7 +39,11 @@ class RowSums(NamedTuple):
     squares: tf.Tensor
     """``|e|^2``, over all outputs."""
     residual: tf.Tensor
-    """``sum_n k(x_n, x_n) - |a_n|^2``: the prior variance that the features do not explain."""
+    """
+    ``sum_n d_n``, ``d_n = k(x_n, x_n) - |a_n|^2``: the prior variance that the features do not
+    explain. For the bound "log" or "block" the smaller ``noise sum_n log(1 + d_n / noise)`` or
+    ``noise sum_b log |I + D_bb / noise|`` in its place.
+    """
     num_rows: tf.Tensor
     """N."""
 
@@ -58,6 +65,34 @@ def row_sums(A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor) -> RowSums:
         residual=tf.reduce_sum(residual),
         num_rows=tf.cast(tf.shape(A)[1], tf.float64),
     )
+
+
+def with_residual_bound(
+    sums: RowSums,
+    A: tf.Tensor,
+    Kff_diag: tf.Tensor,
+    noise: tf.Tensor,
+    blocks: tuple[tf.Tensor, Groups] | None = None,
+) -> RowSums:
+    """
+    The sums of some rows for the bound "log", or "block"; see
+    :mod:`gpflow_sparse.inference.residual_bounds`.
+
+    :param A: as in :func:`row_sums`, as ``Kff_diag``.
+    :param noise: noise variance, a float64 scalar.
+    :param blocks: for "block" the prior covariances ``[g, s, s]`` of groups of rows, and the rows.
+    """
+    A, Kff_diag = tf.cast(A, tf.float64), tf.cast(Kff_diag, tf.float64)
+    if blocks is None:
+        ratio = tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0) / noise
+        gain = tf.reduce_sum(residual_bounds.log_gain(ratio))
+    else:
+        Kff, groups = blocks
+        part = Block(A, tf.zeros([]), None)
+        D = residual_covariance(tf.cast(Kff, tf.float64), [part], groups.rows)
+        noises = tf.fill([tf.shape(A)[1], 1], noise)
+        gain = tf.reduce_sum(residual_bounds.block_gain(D[:, None], noises, groups))
+    return sums._replace(residual=sums.residual - 2.0 * noise * gain)
 
 
 def corrected_row_sums(

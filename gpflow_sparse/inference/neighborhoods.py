@@ -140,22 +140,23 @@ class NeighborPrior:
 
     def marginals_and_kl(
         self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """
-        Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded, and ``KL[q(u_I)
-        || p(u_I)] [n]``, summed over outputs; each from neighbors ``[n, H]`` of its own.
+        Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded; variance of f
+        given u_I ``[n]``; and ``KL[q(u_I) || p(u_I)] [n]``, summed over outputs; each from
+        neighbors ``[n, H]`` of its own.
         """
         S, half_log_det = q.covariances()
-        mean, var, kl = local_terms(*self.covariances(X, neighbors), q.mean, S)
-        return mean, var, kl - half_log_det
+        mean, var, residual, kl = local_terms(*self.covariances(X, neighbors), q.mean, S)
+        return mean, var, residual, kl - half_log_det
 
     def marginals(
         self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows | DenseGaussian
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of :meth:`marginals_and_kl`, without what only the KL needs."""
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The first three of :meth:`marginals_and_kl`, without what only the KL needs."""
         a, residual = conditional_weights(*self.covariances(X, neighbors))
         mean, spread = q.project(a)
-        return mean, residual[:, None] + spread
+        return mean, residual[:, None] + spread, residual
 
     def point_conditional(self, drawn: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -226,11 +227,11 @@ class JointConditional(NamedTuple):
         """``[n, P]``"""
         return tf.linalg.matmul(self.W, self.q.mean, transpose_a=True)
 
-    def variances(self, diagonal: tf.Tensor) -> tf.Tensor:
-        """``[n, P]``, from ``k(x, x) [n]``."""
+    def variances(self, diagonal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """``[n, P]``, and ``[n]`` given the m points, from ``k(x, x) [n]``."""
         residual = tf.maximum(diagonal - tf.reduce_sum(tf.square(self.A), axis=0), 0.0)
         spread = [tf.reduce_sum(tf.square(half), axis=1) for half in self._halves()]  # [P, n]
-        return residual[:, None] + tf.transpose(tf.add_n(spread))
+        return residual[:, None] + tf.transpose(tf.add_n(spread)), residual
 
     def covariance(self, prior: tf.Tensor) -> tf.Tensor:
         """``[P, n, n]``, from ``k(X, X) [n, n]``."""
@@ -265,10 +266,11 @@ class JointConditional(NamedTuple):
 
 def local_terms(
     K: tf.Tensor, k: tf.Tensor, kdiag: tf.Tensor, m: tf.Tensor, S: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """
-    Mean and variance of f at every row, ``[n, P]`` each, and ``KL + log |S_I| / 2  [n]``, summed
-    over outputs: the KL without the only term that depends on how S is parametrized.
+    Mean and variance of f at every row, ``[n, P]`` each; variance given u_I ``[n]``; and ``KL +
+    log |S_I| / 2  [n]``, summed over outputs: the KL without the only term that depends on how S is
+    parametrized.
 
     Time O(n H^2 (H + P)), and O(n P H^2) more for S in full.
 
@@ -316,7 +318,8 @@ def local_terms(
         return (mean, residual, spread, kl), gradient
 
     mean, residual, spread, kl = compute(K, k, kdiag, m, S)
-    return mean, tf.maximum(residual, 0.0)[:, None] + spread, kl
+    residual = tf.maximum(residual, 0.0)
+    return mean, residual[:, None] + spread, residual, kl
 
 
 def _of_trace(inverse: tf.Tensor, total: tf.Tensor, diagonal: bool) -> tuple[tf.Tensor, tf.Tensor]:

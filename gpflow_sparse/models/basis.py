@@ -114,8 +114,10 @@ class WeightSpaceModel(RegressionModel):
     def _sums(self) -> collapsed.RowSums:
         """Sums of the features over all rows, streamed; gradients flow to all parameters."""
         # a finite sum has no residual variance
-        diagonal = None if isinstance(self.kernel, Basis) else self._kernel_diagonal
-        return row_sums(self.basis, self.data, self.mean_function, self.dtype, diagonal)
+        parts = self.basis, self.data, self.mean_function, self.dtype
+        if isinstance(self.kernel, Basis):
+            return row_sums(*parts)
+        return row_sums(*parts, self._kernel_diagonal, self._bounded)
 
     def _kernel_diagonal(self, X: tf.Tensor) -> tf.Tensor:
         return self.kernel(X, full_cov=False)
@@ -209,6 +211,8 @@ class BasisSVGP(VariationalModel):
         q_sqrt: Any = None,
         num_data: int | None = None,
         keep_residual: bool | None = None,
+        bound: str = "standard",
+        block_size: int = 32,
     ) -> None:
         """
         :param basis: m functions; the parameters of its kernel are trained through it.
@@ -220,6 +224,9 @@ class BasisSVGP(VariationalModel):
         :param num_data: N, the number of training rows; see :class:`VariationalModel`.
         :param keep_residual: whether the residual of the kernel is in the model, which needs a
             basis that is a projection; None for yes if it is one.
+        :param bound: "standard", "log" or "block", and
+        :param block_size: rows of a block: see :class:`VariationalModel`. Without the residual all
+            bounds are equal.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
@@ -228,6 +235,8 @@ class BasisSVGP(VariationalModel):
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
             num_data=num_data,
+            bound=bound,
+            block_size=block_size,
         )
         self.inducing_variable = BasisFeatures(basis)
         m, L = basis.num_basis, self.num_latent_gps
@@ -315,6 +324,8 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
         q_sqrt=q_sqrt,
         num_data=int(model._sums().num_rows) if num_data is None else num_data,
         keep_residual=keep_residual,
+        bound=model.bound,
+        block_size=model.block_size,
     )
     svgp.jitter, svgp.standardizer = model.jitter, standardizer
     return svgp

@@ -12,6 +12,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.models.base import VariationalModel, require_marginals
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.posteriors import DeepPosterior
@@ -41,6 +42,8 @@ class DeepGP(VariationalModel):
     Time per step: the sum over layers, all but the first with ``num_samples`` times as many rows.
     """
 
+    bounds = ("standard", "log")
+
     def __init__(
         self,
         layers: Sequence[GPLayer],
@@ -51,6 +54,7 @@ class DeepGP(VariationalModel):
         sampling: str = "marginal",
         num_prediction_samples: int = 10,
         seed: int | None = None,
+        bound: str = "standard",
     ) -> None:
         """
         :param layers: first to last; the last may have a convolutional kernel, but
@@ -62,6 +66,7 @@ class DeepGP(VariationalModel):
         :param num_prediction_samples: number of draws that predictions are averaged over.
         :param seed: None for new draws in every step; with a number the draws are fixed, the same
             for every row, so that the elbo is deterministic, as L-BFGS needs it.
+        :param bound: "standard", or "log" for the last layer: see :class:`VariationalModel`.
         :raises ValueError: for layers that do not fit each other, and wrong options.
         """
         self.layers = _require_layers(layers)
@@ -76,6 +81,7 @@ class DeepGP(VariationalModel):
             mean_function=last.mean_function,
             num_latent_gps=last.num_latent_gps,
             num_data=num_data,
+            bound=bound,
         )
         self._require_parts(self.input_dim)
 
@@ -163,12 +169,11 @@ class DeepGP(VariationalModel):
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
         X, Y = data
-        mean, var, kl = self._terms(X, eps)
+        terms = self._terms(X, eps)
         samples = int(np.shape(eps[0])[0]) if eps else self._samples
-        repeated = [tf.repeat(part, samples, axis=0) for part in (X, Y)]
-        expectations = self.likelihood.variational_expectations(repeated[0], mean, var, repeated[1])
-        weight = self._weight(X, kl.dtype) / samples
-        return weight * tf.reduce_sum(expectations) - kl
+        repeated = tf.repeat(X, samples, axis=0), tf.repeat(Y, samples, axis=0)
+        weight = self._weight(X, terms.kl.dtype) / samples
+        return weight * self._sum_over_rows(repeated, terms) - terms.kl
 
     @public_method()
     def propagate(self, X: Any, eps: Sequence[Any] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
@@ -182,7 +187,7 @@ class DeepGP(VariationalModel):
         :return: mean and variance ``[S, N, P]``.
         :raises ValueError: for inputs or noise of another shape.
         """
-        mean, var, _ = self._terms(X, eps)
+        mean, var, *_ = self._terms(X, eps)
         shape = [tf.shape(X)[0], -1, mean.shape[-1]]
         mean, var = (tf.transpose(tf.reshape(m, shape), [1, 0, 2]) for m in (mean, var))
         return mean, var
@@ -220,9 +225,7 @@ class DeepGP(VariationalModel):
     def _samples(self) -> int:
         return self.num_samples if len(self.layers) > 1 else 1
 
-    def _terms(
-        self, X: tf.Tensor, eps: Sequence[Any] | None
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _terms(self, X: tf.Tensor, eps: Sequence[Any] | None) -> ElboTerms:
         posterior = self.posterior(None)
         if eps is not None:
             noise = _as_noise(eps, X, posterior.noise_sizes)
@@ -230,7 +233,7 @@ class DeepGP(VariationalModel):
             noise = posterior.noise(X, self._samples)
         else:
             noise = posterior.frozen_noise(X, self._samples)
-        return posterior.sampled_marginals_and_kl(X, noise)
+        return posterior.sampled_elbo_terms(X, noise)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         layers = _require_layers(self.layers)

@@ -11,7 +11,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import FiniteBasis, GridEigenfunctions, ReweightedBasis
-from gpflow_sparse.inference import collapsed, sampling, type_one
+from gpflow_sparse.inference import collapsed, residual_bounds, sampling, type_one
 from gpflow_sparse.inference.quadrature import quadrature
 from gpflow_sparse.inference.rotation import rotated_log_density
 from gpflow_sparse.kernels import Basis, Corrected
@@ -78,6 +78,8 @@ class GRIEF(WeightSpaceModel):
         noise_variance: Any = 1.0,
         grid: Sequence[Any] | None = None,
         grid_weights: Any = None,
+        bound: str = "standard",
+        block_size: int = 32,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``: arrays, memory maps, or a ``tf.data.Dataset``; see
@@ -92,10 +94,13 @@ class GRIEF(WeightSpaceModel):
         :param noise_variance: start of ``model.likelihood.variance``.
         :param grid: nodes of each column instead, and
         :param grid_weights: their weights; see :class:`GridEigenfunctions`.
+        :param bound: the bound of :meth:`elbo`: "standard"; or, without ``reweighted``, "log" or
+            "block", which are tighter: :mod:`gpflow_sparse.inference.residual_bounds`.
+        :param block_size: largest number of neighboring rows in a block of "block".
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
-        _require_options(reweighted, objective)
+        _require_options(reweighted, objective, bound)
         held = hold(data, batches=True)
         basis = GridEigenfunctions(
             kernel,
@@ -105,7 +110,7 @@ class GRIEF(WeightSpaceModel):
             grid=grid,
             grid_weights=grid_weights,
         )
-        self.objective = objective
+        self.objective, self.bound, self.block_size = objective, bound, block_size
         super().__init__(
             held, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
         )
@@ -303,7 +308,7 @@ class GRIEF(WeightSpaceModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _require_options(self.reweighted, self.objective)
+        _require_options(self.reweighted, self.objective, self.bound)
         if self.kernel is not self.basis.kernel:
             raise ValueError(
                 "kernel must be the one that the eigenfunctions belong to; make a new GRIEF model "
@@ -322,10 +327,16 @@ class GRIEF(WeightSpaceModel):
         statistics.require_current(self._fixed(), self.data)
 
 
-def _require_options(reweighted: Any, objective: Any) -> None:
+def _require_options(reweighted: Any, objective: Any, bound: Any) -> None:
     """:raises ValueError: for unknown options, and for options that exclude each other."""
     checks.require_choice(reweighted, "reweighted", _REWEIGHTED)
     checks.require_choice(objective, "objective", _OBJECTIVES)
+    checks.require_choice(bound, "bound", residual_bounds.BOUNDS)
+    if bound != "standard" and reweighted is not None:
+        raise ValueError(
+            f"bound must be 'standard' with reweighted, got {bound!r}: others need all rows again "
+            "for every noise variance."
+        )
     if objective == "corrected" and reweighted is not None:
         raise ValueError(
             "objective must be 'bound' or 'likelihood' with reweighted: the correction depends on "

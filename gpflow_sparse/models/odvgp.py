@@ -47,6 +47,8 @@ class ODVGP(OrthogonalModel):
         q_mu: Sequence[Any] | None = None,
         q_sqrt: Sequence[Any] | None = None,
         num_data: int | None = None,
+        bound: str = "standard",
+        block_size: int = 32,
     ) -> None:
         """
         :param kernel: as for :class:`gpflow_sparse.models.SOLVEGP`.
@@ -56,7 +58,9 @@ class ODVGP(OrthogonalModel):
         :param whiten: parametrize the base set's q relative to its prior.
         :param q_mu: starting values ``(mu, alpha)``; default zero.
         :param q_sqrt: starting value ``(q_sqrt,)``; default the prior's.
-        :param num_data: N, the number of training rows; see :class:`VariationalModel`.
+        :param num_data: N, the number of training rows,
+        :param bound: "standard", "log" or "block", and
+        :param block_size: rows of a block: see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         self.num_columns = num_columns
@@ -70,6 +74,8 @@ class ODVGP(OrthogonalModel):
             q_mu=q_mu,
             q_sqrt=q_sqrt,
             num_data=num_data,
+            bound=bound,
+            block_size=block_size,
         )
 
     @property

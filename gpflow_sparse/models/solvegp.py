@@ -49,6 +49,8 @@ class OrthogonalModel(VariationalModel):
         q_mu: Sequence[Any] | None = None,
         q_sqrt: Sequence[Any] | None = None,
         num_data: int | None = None,
+        bound: str = "standard",
+        block_size: int = 32,
     ) -> None:
         """
         :param kernel: a single-output kernel, shared by all latent functions; or GPflow's
@@ -61,7 +63,9 @@ class OrthogonalModel(VariationalModel):
         :param whiten: parametrize ``q`` relative to the prior; recommended, and needed in float32.
         :param q_mu: starting means, one ``[M_b, L]`` per set, base set first; default zero.
         :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set; default the prior's.
-        :param num_data: N, the number of training rows; see :class:`VariationalModel`.
+        :param num_data: N, the number of training rows,
+        :param bound: "standard", "log" or "block", and
+        :param block_size: rows of a block: see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
@@ -70,6 +74,8 @@ class OrthogonalModel(VariationalModel):
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
             num_data=num_data,
+            bound=bound,
+            block_size=block_size,
         )
         checks.require_flag(whiten, "whiten")
         self.inducing_variable = inducing_variable
@@ -185,11 +191,14 @@ class SOLVEGP(OrthogonalModel):
             num_latent_gps=old.num_latent_gps,
             whiten=old.whiten,
             num_data=old.num_data,
+            bound=old.bound,
+            block_size=old.block_size,
         )
         size = len(old.q_mu)
         new.q_mu = (*old.q_mu, *new.q_mu[size:])
         new.q_sqrt = (*old.q_sqrt, *new.q_sqrt[size:])
         new.jitter, new.standardizer = old.jitter, old.standardizer
+        new.residual_scale = old.residual_scale
         for R, factor in zip(new.q_sqrt[size:], prior_factors(new)[size:], strict=True):
             R.assign(factor)  # the prior's with the jitter of this model
         return new

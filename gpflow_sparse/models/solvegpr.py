@@ -10,7 +10,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
-from gpflow_sparse.inference import collapsed
+from gpflow_sparse.inference import collapsed, residual_bounds
 from gpflow_sparse.models.held_data import count_rows, read
 from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.solvegp import SOLVEGP
@@ -20,7 +20,9 @@ from gpflow_sparse.posteriors import OrthogonalPosterior
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
-_BOUNDS = ("structured", "coupled", "tighter")
+_BOUNDS = ("standard", "log", "block", "coupled", "fully_coupled")
+# Names of version 0.1, which its files have.
+_OLD_BOUNDS = {"structured": "standard", "tighter": "fully_coupled"}
 # Largest number of rows for the bounds over all pairs of rows: O(N^2 M) time, O(N M) memory.
 _MAX_PAIRED_ROWS = 20_000
 # Entries of one tensor of a block, 16 MB of float64; and the fewest rows of a block in multiples of
@@ -38,19 +40,23 @@ class SOLVEGPR(RegressionModel):
     Only kernel, mean function, noise and inducing inputs are trained, on all rows at every
     step. ``bound`` chooses the objective:
 
-    - "structured": the bound of :class:`SOLVEGP` with the best q, eq. (30) of Shi, Titsias and
+    - "standard": the bound of :class:`SOLVEGP` with the best q, eq. (30) of Shi, Titsias and
       Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020,
       arXiv:1910.10596v5), rearranged so that no N x N matrix appears
       (``gpflow_sparse.inference.collapsed``).
       Time O(N (M + M2)^2), and memory O((M + M2)^2) and that of one block of rows, gradients
       included, for any N. More than one orthogonal set is ours.
-    - "coupled": as "structured", but ``u`` may depend on the residual process, ``q(u | f_perp,
+    - "log" and "block": as "standard", but q also shrinks the residual process at the data, row by
+      row or in blocks of neighboring rows: see :mod:`gpflow_sparse.inference.residual_bounds`. At
+      the cost of "standard"; "block" takes O(N s (M + M2 + s)) more with blocks of s rows.
+    - "coupled": as "standard", but ``u`` may depend on the residual process, ``q(u | f_perp,
       y)``. All orthogonal sets together are ``v``, with a full covariance. Ours.
-    - "tighter": eq. (14) of the paper with all inducing inputs as Z.
+    - "fully_coupled": eq. (14) of the paper with all inducing inputs as Z.
 
-    structured <= Titsias' bound for all inducing inputs <= coupled <= tighter <= log evidence. The
-    last two take O(N^2 (M + M2)) time and O(N (M + M2)) memory, not the O(N^2) that the paper's
-    appendix A states; they refuse more than 20,000 rows.
+    standard <= Titsias' bound for all inducing inputs <= coupled <= fully_coupled <= log evidence,
+    and standard <= log <= block <= log evidence. "coupled" and "fully_coupled" take O(N^2 (M +
+    M2)) time and O(N (M + M2)) memory, not the O(N^2) that the paper's appendix A states; they
+    refuse more than 20,000 rows.
 
     The data are held as tensors, once. Every output has its own f, all with the same kernel.
     """
@@ -63,7 +69,8 @@ class SOLVEGPR(RegressionModel):
         *,
         mean_function: MeanFunction | None = None,
         noise_variance: Any = 1.0,
-        bound: str = "structured",
+        bound: str = "standard",
+        block_size: int = 32,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``.
@@ -71,13 +78,15 @@ class SOLVEGPR(RegressionModel):
         :param inducing_variable: the base set and the orthogonal sets.
         :param mean_function: added to the prior mean; zero by default.
         :param noise_variance: start of ``model.likelihood.variance``.
-        :param bound: "structured", "coupled" or "tighter".
+        :param bound: one of those above. "structured" and "tighter" are old names of "standard" and
+            "fully_coupled".
+        :param block_size: largest number of rows in a block of "block".
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for
-            more than 20,000 rows unless ``bound`` is "structured".
+            more than 20,000 rows with "coupled" and "fully_coupled".
         """
         super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
         self.inducing_variable = inducing_variable
-        self.bound = bound
+        self.bound, self.block_size = bound, block_size
         self._require_parts(self.input_dim, self.dtype)
         self._require_data(self.data)
 
@@ -88,7 +97,7 @@ class SOLVEGPR(RegressionModel):
 
         :raises ValueError: for a part that was exchanged for one that does not fit.
         """
-        if self.bound == "structured":
+        if self._bound in residual_bounds.BOUNDS:
             sizes = self.inducing_variable.sizes
             elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
@@ -99,7 +108,7 @@ class SOLVEGPR(RegressionModel):
     def structured_gap(self) -> tf.Tensor:
         """
         The loss by independence of the sets, in nats: Titsias' bound for all inducing inputs minus
-        the structured bound, for any ``bound``. At least 0.
+        the standard bound, for any ``bound``. At least 0.
         """
         sizes = self.inducing_variable.sizes
         gap = collapsed.factorization_gap(self._row_sums(), self._noise(), sizes)
@@ -111,9 +120,10 @@ class SOLVEGPR(RegressionModel):
         The best q with independent sets, whitened: ``q_mu`` and ``q_sqrt`` as :class:`SOLVEGP`
         takes them. One pass over the rows.
 
-        Its bound under SOLVEGP is the structured bound. The optimal q of "coupled" and "tighter"
-        has the same means, but a covariance with the residual process at the data, which this
-        posterior cannot represent, so the q of "structured" is used for them too. The marginal
+        Its bound under SOLVEGP is the standard bound, or that of "log" or "block": q(u) is the same
+        for all three. The optimal q of "coupled" and "fully_coupled" has the same means, but a
+        covariance with the residual process at the data, which this posterior cannot represent, so
+        the q of "standard" is used for them too. The marginal
         covariances of the sets under the optimal q made variances of f too large: 1.2 to 4.0 times
         those of the exact process on average in five synthetic examples, where this q had 1.1 to
         2.4 times.
@@ -148,8 +158,8 @@ class SOLVEGPR(RegressionModel):
         """
         A :class:`SOLVEGP` that starts at the best q, to be trained on minibatches from here.
 
-        It shares no parameters with this model. Its ``elbo`` of all the data is the structured
-        bound.
+        It shares no parameters with this model. Its ``elbo`` of all the data is the standard
+        bound, or "log" if that is the bound of this model.
 
         :param num_data: its ``num_data``; None means the N of this model.
         """
@@ -170,6 +180,8 @@ class SOLVEGPR(RegressionModel):
             q_mu=q_mu,
             q_sqrt=q_sqrt,
             num_data=count_rows(self.data[0]) if num_data is None else num_data,
+            bound=self._bound if self._bound in residual_bounds.BOUNDS else "standard",
+            block_size=self.block_size,
         )
         model.jitter, model.standardizer = self.jitter, standardizer
         return model
@@ -185,7 +197,7 @@ class SOLVEGPR(RegressionModel):
                 f"{type(self.kernel).__name__}."
             )
         super()._require_parts(num_columns, dtype)
-        _require_bound(self.bound, self.data[0])
+        _require_bound(self.bound, self._bound, self.data[0])
 
     def _features(self, X: tf.Tensor) -> tf.Tensor:
         """``A = chol(K([Z; O; ...]))^-1 k([Z; O; ...], X) [M', n]`` by block elimination."""
@@ -201,12 +213,20 @@ class SOLVEGPR(RegressionModel):
         errors = Y - component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
         return collapsed.row_sums(A, errors, self.kernel(X, full_cov=False))
 
+    @property
+    def _bound(self) -> str:
+        """The present name of ``bound``."""
+        return (
+            _OLD_BOUNDS.get(self.bound, self.bound) if isinstance(self.bound, str) else self.bound
+        )
+
     def _row_sums(self) -> collapsed.RowSums:
         """Streamed over all rows; gradients flow to all parameters."""
 
         def sums(blocks: Sequence[tf.Tensor], _: Sequence[tf.Tensor]) -> collapsed.RowSums:
             X, Y = blocks
-            return self._sums_of(X, Y, self._features(X))
+            A = self._features(X)
+            return self._bounded(self._sums_of(X, Y, A), X, A)
 
         columns = sum(self.inducing_variable.sizes)
         block_rows = max(_ROWS_PER_COLUMN * columns, _BLOCK_ENTRIES // columns)
@@ -214,10 +234,10 @@ class SOLVEGPR(RegressionModel):
         return collapsed.RowSums(*streamed_sum(sums, data, block_rows=block_rows))
 
     def _bound_over_pairs(self) -> tf.Tensor:
-        """The bound "coupled" or "tighter"."""
+        """The bound "coupled" or "fully_coupled"."""
         X, Y = read(self.data, self.dtype)
         sizes, noise = self.inducing_variable.sizes, self._noise()
-        inner = sizes[0] if self.bound == "coupled" else sum(sizes)
+        inner = sizes[0] if self._bound == "coupled" else sum(sizes)
         A = tf.cast(self._features(X), tf.float64)
         sums = self._sums_of(X, Y, A)
         L = collapsed.inner_factor(sums, noise, inner)
@@ -239,10 +259,13 @@ class SOLVEGPR(RegressionModel):
         return trace
 
 
-def _require_bound(bound: Any, X: Any) -> None:
-    """:param X: of the data, a tensor or a variable."""
-    checks.require_choice(bound, "bound", _BOUNDS)
-    if bound == "structured":
+def _require_bound(bound: Any, today: str, X: Any) -> None:
+    """
+    :param today: its present name.
+    :param X: of the data, a tensor or a variable.
+    """
+    checks.require_choice(today, "bound", _BOUNDS)
+    if today in residual_bounds.BOUNDS:
         return
     limit = (
         f"bound={bound!r} takes at most {_MAX_PAIRED_ROWS} rows, since it sums over all pairs of "
@@ -255,4 +278,4 @@ def _require_bound(bound: Any, X: Any) -> None:
         if not tf.executing_eagerly():
             tf.debugging.assert_less_equal(tf.shape(X)[0], _MAX_PAIRED_ROWS, limit)
     if num_rows > _MAX_PAIRED_ROWS:
-        raise ValueError(f"{limit}; data has {num_rows}. Use bound='structured', or fewer rows.")
+        raise ValueError(f"{limit}; data has {num_rows}. Use bound='standard', or fewer rows.")

@@ -14,6 +14,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.models import rowwise, swsgp_closed_form, swsgp_usage
 from gpflow_sparse.models.base import VariationalModel, require_shape
 from gpflow_sparse.models.starting import neighbor_q
@@ -89,6 +90,8 @@ class SWSGP(VariationalModel):
     and updates only the rows of q that belong to the neighbors of its batch.
     """
 
+    bounds = ("standard", "log")
+
     def __init__(
         self,
         kernel: Kernel,
@@ -106,6 +109,7 @@ class SWSGP(VariationalModel):
         q_sqrt: Any = None,
         whiten: bool = False,
         start: str = "sites",
+        bound: str = "standard",
     ) -> None:
         """
         :param kernel: single-output, shared by all latent functions; or SharedIndependent,
@@ -129,6 +133,8 @@ class SWSGP(VariationalModel):
         :param start: "sites": before its first step, ``training.fit`` calls
             :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
             or the means are no longer zero. "prior": training starts at the current q.
+        :param bound: "standard" or "log", see :class:`VariationalModel`: residuals of rows given u
+            are independent in the model, so that blocks of rows would not be tighter.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
@@ -141,6 +147,7 @@ class SWSGP(VariationalModel):
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
             num_data=num_data,
+            bound=bound,
         )
         component_checks.require_kernel(kernel, iv.Z.shape[1])
         component_checks.require_dtype(iv, "inducing_variable", gpflow.default_float())
@@ -218,7 +225,7 @@ class SWSGP(VariationalModel):
         swsgp_usage.require_counted(self)
         X = checks.require_matrix(X, "X", self.dtype)
         sets = self._index_sets(X)
-        return self._terms(X, sets, q, sets)[2]
+        return self._terms(X, sets, q, sets).kl
 
     def _index_sets(self, X: tf.Tensor) -> IndexSets:
         """The inducing points that a batch is conditioned on, and the terms of a chain drawn."""
@@ -249,18 +256,20 @@ class SWSGP(VariationalModel):
         :param q: q of all inducing points, or of those in ``sets`` alone.
         :param positions: where in ``q`` each point of ``sets`` is.
         """
-        mean, var, penalty = self._terms(X, sets, q, positions)
+        terms = self._terms(X, sets, q, positions)
         prior_mean = self.mean_function(X)
-        mean += component_checks.require_mean(prior_mean, mean, self.mean_function)
-        expectations = self.likelihood.variational_expectations(X, mean, var, Y)  # [n]
-        return self._weight(X, mean.dtype) * tf.reduce_sum(expectations) - penalty
+        mean = terms.mean + component_checks.require_mean(
+            prior_mean, terms.mean, self.mean_function
+        )
+        total = self._sum_over_rows((X, Y), terms._replace(mean=mean))
+        return self._weight(X, mean.dtype) * total - terms.kl
 
     def _terms(
         self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> ElboTerms:
         """
-        Mean and variance ``[n, P]`` of f, prior mean excluded, and the penalty, a scalar; lines 6
-        to 11 of algorithm 1 where rows have neighbors of their own.
+        Terms with the prior mean excluded, and the penalty for the KL; lines 6 to 11 of algorithm 1
+        where rows have neighbors of their own.
         """
         moments, penalty, num_rows = [], tf.zeros([], X.dtype), tf.shape(X)[0]
         for latent, (kernel, columns) in enumerate(self._latents):
@@ -268,20 +277,23 @@ class SWSGP(VariationalModel):
             q_I, *q_links = (q.take(indices, columns) for indices in positions[latent])
             if self.union is not None:  # one set [m] for all rows
                 joint = prior.joint(X, I, q_I)
-                mean, var = joint.mean(), joint.variances(kernel(X, full_cov=False))
+                mean = joint.mean()
+                var, residual = joint.variances(kernel(X, full_cov=False))
                 penalty += joint.kl()
             elif links:  # "chain"
-                mean, var = prior.marginals(X, I, q_I)
+                mean, var, residual = prior.marginals(X, I, q_I)
                 scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)  # M / n_Z
                 penalty += scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
             else:
-                mean, var, kl = prior.marginals_and_kl(X, I, q_I)  # [n]: KL_i
+                mean, var, residual, kl = prior.marginals_and_kl(X, I, q_I)  # [n]: KL_i
                 w = self._kl_weights(I, latent, num_rows)
                 penalty += self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
-            moments.append((mean, var))
+            moments.append((mean, var, residual[:, None] + tf.zeros_like(mean)))
+        mean, var, residual = moments[0]
         if isinstance(self.kernel, MultioutputKernel):
-            mean, var = mixed(self.kernel, moments, False, False)
-        return mean, var, penalty
+            mean, var = mixed(self.kernel, [(m, v) for m, v, _ in moments], False, False)
+            _, residual = mixed(self.kernel, [(m, r) for m, _, r in moments], False, False)
+        return ElboTerms(mean, var, penalty, residual)
 
     def _kl_weights(self, neighbors: tf.Tensor, latent: int, num_rows: Any) -> tf.Tensor:
         """

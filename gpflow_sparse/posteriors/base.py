@@ -12,7 +12,15 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
 
-from gpflow_sparse.inference.blocks import Block, joint, marginals
+from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.inference.blocks import (
+    Block,
+    joint,
+    kl_from_standard_normal,
+    marginals,
+    residual_covariance,
+)
+from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -28,7 +36,7 @@ class SparsePosterior(AbstractPosterior):
     Base class of the posteriors of this package, which adds the KL divergence to GPflow's.
 
     ``predict_f`` and ``fused_predict_f`` are GPflow's. ``prior_kl`` takes X because there are
-    posteriors whose KL depends on the batch. ``marginals_and_kl`` is what a model's ``elbo`` calls.
+    posteriors whose KL depends on the batch. ``elbo_terms`` is what a model's ``elbo`` calls.
     Public methods validate their arguments and the components.
 
     A subclass implements ``prior_kl``; ``_tensors``, the contents of a cache; and the moments:
@@ -77,9 +85,22 @@ class SparsePosterior(AbstractPosterior):
         """
         return *self.predict_from(None, X), self.prior_kl(X)
 
-    def layer_terms(self, X: tf.Tensor) -> Terms:
-        """The terms of :meth:`marginals_and_kl` in a deep model: the KL must not depend on X."""
-        return self.marginals_and_kl(X)
+    def elbo_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+        """
+        The terms of :meth:`marginals_and_kl`, and the residual process given the variables of q.
+
+        :param X: ``[n, D]``.
+        :param groups: rows whose covariance under the residual process is needed; None for none.
+        """
+        blocks = self.blocks(None, X)
+        mean, var, residual = marginals(self._prior_variances(X, blocks), blocks)
+        kl = tf.add_n([kl_from_standard_normal(block.q_mu, block.q_sqrt) for block in blocks])
+        terms = ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
+        return self._with_covariance(terms, X, blocks, groups)
+
+    def layer_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+        """The terms of :meth:`elbo_terms` in a deep model: the KL must not depend on X."""
+        return self.elbo_terms(X, groups)
 
     def cached_kl(self, cache: Cache) -> tf.Tensor:
         """The KL divergence to the prior from an up-to-date ``cache``, a scalar."""
@@ -235,7 +256,18 @@ class SparsePosterior(AbstractPosterior):
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """Mean and variance at each row of ``X [n, D]``, ``[n, P]`` each."""
         blocks = self.blocks(cache, X)
-        return marginals(self._prior_variances(X, blocks), blocks)
+        return marginals(self._prior_variances(X, blocks), blocks)[:2]
+
+    def _with_covariance(
+        self, terms: ElboTerms, X: tf.Tensor, blocks: Sequence[Block], groups: Groups | None
+    ) -> ElboTerms:
+        """Terms of f, from those without mean function and covariance of the groups."""
+        terms = terms._replace(mean=self._add_mean_function(X, terms.mean))
+        if groups is None:
+            return terms
+        Kff = covariance(self.kernel, tf.gather(X, groups.rows))  # [g, s, s]
+        D = residual_covariance(Kff, blocks, groups.rows)
+        return terms._replace(covariance=D[:, None])
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """Mean ``[..., N, P]`` and covariance ``[..., P, N, N]`` at ``X [..., N, D]``."""

@@ -10,7 +10,7 @@ from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.posteriors.base import Cache, SparsePosterior, Terms
+from gpflow_sparse.posteriors.base import Cache, SparsePosterior
 from gpflow_sparse.posteriors.pathwise import Paths, Sampler, WeightPaths, residual_paths
 
 
@@ -30,10 +30,6 @@ class BasisPosterior(SparsePosterior):
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """KL of the weights; X is not used."""
         return kl_from_standard_normal(*self._q())
-
-    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
-        cache = self._tensors()  # q once for both
-        return *self.predict_from(cache, X), self.cached_kl(cache)
 
     def cached_kl(self, cache: Cache) -> tf.Tensor:
         return kl_from_standard_normal(cache[0], cache[1] if self._has_factor else None)

@@ -9,12 +9,12 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference.blocks import root
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import (
     Cache,
     Moments,
     SparsePosterior,
-    Terms,
     by_batches,
     by_rows,
     split_rows,
@@ -74,25 +74,25 @@ class DeepPosterior(SparsePosterior):
         parts = [layer.posterior for layer in self.layers]
         return tf.add_n([part.cached_kl(part._tensors()) for part in parts])
 
-    def sampled_marginals_and_kl(self, X: tf.Tensor, noise: Sequence[tf.Tensor]) -> Terms:
+    def sampled_elbo_terms(self, X: tf.Tensor, noise: Sequence[tf.Tensor]) -> ElboTerms:
         """
         Moments of the last layer given draws of the hidden layers, and the KL: the terms of an
-        ELBO, for which those of :meth:`marginals_and_kl`, of the mixture, are not meant.
+        ELBO, for which those of :meth:`elbo_terms`, of the mixture, are not meant.
 
         :param X: ``[N, D]``.
         :param noise: standard normal, for each hidden layer ``[N or 1, S, noise_size]``.
-        :return: mean and variance ``[N S, P]``, the S draws of a row side by side, and the KL of
+        :return: of the last layer ``[N S, P]``, the S draws of a row side by side, but the KL of
             all layers.
         """
         hidden = [layer.posterior for layer in self.layers[:-1]]
         caches = [part._tensors() for part in hidden]
         inputs = self._propagate(caches, X, noise)  # [N S, D_L]
-        mean, var, kl = self.layers[-1].posterior.layer_terms(inputs)
+        terms = self.layers[-1].posterior.layer_terms(inputs)
         kls = [part.cached_kl(cache) for part, cache in zip(hidden, caches, strict=True)]
-        return mean, var, tf.add_n([kl, *kls])
+        return terms._replace(kl=tf.add_n([terms.kl, *kls]))
 
     def noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
-        """New standard normal noise for :meth:`sampled_marginals_and_kl` at ``X [N, D]``."""
+        """New standard normal noise for :meth:`sampled_elbo_terms` at ``X [N, D]``."""
         rows = tf.shape(X)[0] if X.shape[0] is None else X.shape[0]
         return [
             random_draws.normal([rows, num_samples, size], X.dtype) for size in self.noise_sizes

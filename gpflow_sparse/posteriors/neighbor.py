@@ -14,6 +14,7 @@ from gpflow.posteriors import PrecomputeCacheType, get_posterior_class
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
+from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
@@ -98,9 +99,12 @@ class NeighborPosterior(SparsePosterior):
         """
         return chain_kl(self.X_data, self._prior, self._q)
 
-    def layer_terms(self, X: tf.Tensor) -> Terms:
-        """The terms with :meth:`chain_kl` as the KL."""
-        return *self.predict_from(None, X), self.chain_kl()
+    def layer_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+        """The terms with :meth:`chain_kl` as the KL; residuals of rows are independent."""
+        neighbors = self.X_data.neighbors(X, self.kernel)
+        mean, var, residual = self._prior.marginals(X, neighbors, self._q.take(neighbors))
+        residual = residual[:, None] + tf.zeros_like(mean)
+        return ElboTerms(self._add_mean_function(X, mean), var, self.chain_kl(), residual)
 
     def cached_kl(self, cache: Cache) -> tf.Tensor:
         """:meth:`chain_kl`."""
@@ -108,7 +112,7 @@ class NeighborPosterior(SparsePosterior):
 
     def marginals_and_kl(self, X: tf.Tensor) -> Terms:
         neighbors = self.X_data.neighbors(X, self.kernel)
-        mean, var, kl = self._prior.marginals_and_kl(X, neighbors, self._q.take(neighbors))
+        mean, var, _, kl = self._prior.marginals_and_kl(X, neighbors, self._q.take(neighbors))
         return self._add_mean_function(X, mean), var, tf.reduce_sum(kl)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
@@ -163,7 +167,7 @@ class NeighborPosterior(SparsePosterior):
 
         def moments(X: tf.Tensor) -> Moments:
             neighbors = find(self.X_data, X, self.kernel)
-            return prior.marginals(X, neighbors, q.take(neighbors))
+            return prior.marginals(X, neighbors, q.take(neighbors))[:2]
 
         return moments_in_blocks(moments, X, size)
 

@@ -14,9 +14,9 @@ from gpflow_sparse.inducing_variables.covariances import (
     set_covariance,
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
-from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.numerics import block_elimination, linalg
-from gpflow_sparse.posteriors.base import Cache, SparsePosterior, Terms
+from gpflow_sparse.posteriors.base import Cache, SparsePosterior
 from gpflow_sparse.posteriors.pathwise import (
     Paths,
     PosteriorPaths,
@@ -62,14 +62,6 @@ class OrthogonalPosterior(SparsePosterior):
 
     def cached_kl(self, cache: Cache) -> tf.Tensor:
         return _total_kl(self._cached_q(cache))
-
-    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
-        blocks = self.blocks(None, X)  # (A, mu, Ru), (D, mv, Rv), ...
-        # A^T mu + D^T mv and k(x, x) - |A|^2 - |D|^2 + |Ru^T A|^2 + |Rv^T D|^2, both [N, P]
-        mean, var = marginals(self.kernel(X, full_cov=False), blocks)
-        # KL[q(u) || p(u)] + KL[q(v) || p(v)]
-        kl = _total_kl([(block.q_mu, block.q_sqrt) for block in blocks])
-        return self._add_mean_function(X, mean), var, kl
 
     @property
     def block_sizes(self) -> tuple[int, ...]:

@@ -32,17 +32,18 @@ def evaluate(values):
 
 
 def dense(K, k, kdiag, m, S):
-    """Mean, variance and KL without ``-log |S_I| / 2``, a row and an output at a time."""
+    """Mean, both variances and KL without ``-log |S_I| / 2``, a row and an output at a time."""
     P = m.shape[2]
-    mean, var, kl = np.zeros((n, P)), np.zeros((n, P)), np.zeros(n)
+    mean, var, residual, kl = np.zeros((n, P)), np.zeros((n, P)), np.zeros(n), np.zeros(n)
     for i in range(n):
         a = np.linalg.inv(K[i]) @ k[i]
+        residual[i] = kdiag[i] - k[i] @ a
         for p in range(P):
             spread = S[i, p] if S.ndim == 4 else np.diag(S[i, :, p])
             mean[i, p] = a @ m[i, :, p]
             var[i, p] = kdiag[i] - k[i] @ a + a @ spread @ a
             kl[i] += gaussian_kl(m[i, :, p], spread, K[i]) + 0.5 * np.linalg.slogdet(spread)[1]
-    return mean, var, kl
+    return mean, var, residual, kl
 
 
 def plain(K, k, kdiag, m, S):
@@ -57,7 +58,7 @@ def plain(K, k, kdiag, m, S):
     squares = tf.einsum("nhp,nhg,ngp->n", m, inverse, m)
     P = m.shape[2]
     kl = 0.5 * (P * tf.linalg.logdet(K) + trace + squares - P * H)
-    return mean, var, kl
+    return mean, var, residual, kl
 
 
 def value_and_gradients(function, values, factors):
@@ -93,9 +94,9 @@ def test_values_in_single_precision(rng, full):
 @several
 @every_spread
 def test_gradients_are_those_of_automatic_differentiation(rng, full, P):
-    """By every argument, of a loss in which the three results have weights of their own."""
+    """By every argument, of a loss in which the results have weights of their own."""
     values = arguments(rng, P, full)
-    factors = [rng.normal(size=(n, P)), rng.normal(size=(n, P)), rng.normal(size=n)]
+    factors = [rng.normal(size=shape) for shape in ((n, P), (n, P), n, n)]
     _, ours = value_and_gradients(local_terms, values, factors)
     _, theirs = value_and_gradients(plain, values, factors)
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
@@ -106,11 +107,11 @@ def test_gradients_are_those_of_automatic_differentiation(rng, full, P):
 
 
 @every_spread
-@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("which", [0, 1, 2, 3])
 def test_a_gradient_of_one_result_alone(rng, full, which):
     """The others get zeros from the tape, of whatever shape they have."""
     values = arguments(rng, 2, full)
-    factors = [np.zeros((n, 2)), np.zeros((n, 2)), np.zeros(n)]
+    factors = [np.zeros((n, 2)), np.zeros((n, 2)), np.zeros(n), np.zeros(n)]
     factors[which] = factors[which] + 1.0
     tensors = [tf.constant(value) for value in values]
     with tf.GradientTape() as tape:
@@ -135,7 +136,7 @@ def test_it_compiles_with_an_unknown_number_of_rows(rng, full):
 def test_the_prior_is_found_again(rng):
     """S = K and m = 0: mean 0, variance k(x, x), and a KL of 0 with the entropy added."""
     K, k, kdiag, m, _ = arguments(rng, 1, True)
-    mean, var, kl = evaluate([K, k, kdiag, 0.0 * m, K[:, None]])
+    mean, var, _, kl = evaluate([K, k, kdiag, 0.0 * m, K[:, None]])
     np.testing.assert_allclose(mean, np.zeros((n, 1)))
     np.testing.assert_allclose(var[:, 0], kdiag, rtol=1e-12)
     np.testing.assert_allclose(kl, 0.5 * np.linalg.slogdet(K)[1], atol=1e-12)
@@ -143,9 +144,10 @@ def test_the_prior_is_found_again(rng):
 
 def test_what_is_left_of_the_prior_is_never_negative(rng):
     K, k, kdiag, m, S = arguments(rng, 1, False)
-    _, var, _ = evaluate([K, 10.0 * k, 0.0 * kdiag, m, 1e-300 * S])
+    _, var, residual, _ = evaluate([K, 10.0 * k, 0.0 * kdiag, m, 1e-300 * S])
     np.testing.assert_array_equal(np.asarray(var) >= 0.0, np.full((n, 1), True))
     np.testing.assert_allclose(var, np.zeros((n, 1)), atol=1e-200)
+    np.testing.assert_array_equal(residual, np.zeros(n))
 
 
 def test_a_matrix_that_is_no_covariance_is_named(rng):
@@ -174,7 +176,7 @@ def test_weights_without_q_and_their_gradients(rng):
 def test_weights_are_those_of_the_moments(rng):
     K, k, kdiag, m, S = (tf.constant(value) for value in arguments(rng, 1, False))
     a, residual = conditional_weights(K, k, kdiag)
-    mean, var, _ = local_terms(K, k, kdiag, m, S)
+    mean, var, _, _ = local_terms(K, k, kdiag, m, S)
     np.testing.assert_allclose(tf.einsum("nh,nhp->np", a, m), mean, rtol=1e-11)
     expected = residual + tf.einsum("nh,nhp->n", a**2, S)
     np.testing.assert_allclose(expected, var[:, 0], rtol=1e-11)

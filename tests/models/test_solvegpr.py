@@ -407,7 +407,7 @@ def test_bounds_over_pairs_refuse_many_rows():
     [
         (
             {"bound": "exact"},
-            "bound must be one of 'structured', 'coupled', 'tighter'; got 'exact'",
+            "bound must be one of 'standard', 'log', 'block', 'coupled', 'fully_coupled'; got",
         ),
         ({"bound": None}, "bound must be one of"),
         ({"bound": ["structured"]}, "bound must be one of"),

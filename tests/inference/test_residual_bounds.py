@@ -1,0 +1,328 @@
+"""The bounds "log" and "block" against dense algebra, the exact evidence and each other."""
+
+import itertools
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.bases import GridEigenfunctions
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
+from gpflow_sparse.inference.residual_bounds import Groups, block_gain, log_gain, neighbor_groups
+from gpflow_sparse.models import (
+    GRIEF,
+    ODVGP,
+    SOLVEGP,
+    SOLVEGPR,
+    SWSGP,
+    BasisSVGP,
+    DeepGP,
+    GPLayer,
+)
+from gpflow_sparse.numerics import linalg
+from tests.oracles import residual_bounds as oracle
+
+N, EPS, NOISE, SIZE = 24, 1e-6, 0.05, 4
+KERNELS = {
+    "squared_exponential": lambda: gpflow.kernels.SquaredExponential(1.3, [0.5, 0.9]),
+    "matern12": lambda: gpflow.kernels.Matern12(1.3, [0.5, 0.9]),
+    "matern32": lambda: gpflow.kernels.Matern32(1.3, [0.5, 0.9]),
+    "sum": lambda: gpflow.kernels.Matern52(lengthscales=0.4) + gpflow.kernels.Linear(0.3),
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+
+
+@pytest.fixture
+def rows(rng):
+    X = rng.uniform(-1.5, 1.5, size=(N, 2))
+    return X, np.sin(3.0 * X[:, :1]) + 0.2 * rng.normal(size=(N, 1))
+
+
+def points(rng, *sizes):
+    return OrthogonalInducingVariables(*(rng.uniform(-1.5, 1.5, size=(m, 2)) for m in sizes))
+
+
+def covariance(kernel):
+    return lambda A, B: kernel(A, B).numpy()
+
+
+def jitter(kernel, Z):
+    return float(linalg.jitter(kernel(Z, full_cov=False)))
+
+
+def evidence(kernel, data, noise=NOISE):
+    return float(gpflow.models.GPR(data, kernel, noise_variance=noise).log_marginal_likelihood())
+
+
+@every_kernel
+@pytest.mark.parametrize("bound", ["standard", "log", "block"])
+def test_elbo_of_any_q_is_that_of_dense_algebra(rng, rows, kernel, bound):
+    """With the covariance of the residual process that the closed form takes for the best."""
+    (X, Y), Z, k = rows, rng.uniform(-1.5, 1.5, size=(5, 2)), kernel()
+    m, B = rng.normal(size=5), rng.normal(size=(5, 5))
+    S = B @ B.T + 0.1 * np.eye(5)
+    model = SOLVEGP(
+        k,
+        gpflow.likelihoods.Gaussian(NOISE),
+        OrthogonalInducingVariables(Z),
+        whiten=False,
+        q_mu=[m[:, None]],
+        q_sqrt=[np.linalg.cholesky(S)[None]],
+        bound=bound,
+        block_size=SIZE,
+    )
+    found = model._groups(tf.constant(X))
+    pairs = () if found is None else zip(found.rows.numpy(), found.exists.numpy(), strict=True)
+    groups = [row[there] for row, there in pairs] or [[i] for i in range(N)]
+    eps = jitter(k, Z)
+    D, _, _ = oracle.residual(covariance(k), Z, eps, X)
+    V = np.eye(N) if bound == "standard" else oracle.best_blocks(D, NOISE, groups)
+    expected = oracle.elbo(covariance(k), Z, eps, X, Y[:, 0], NOISE, m, S, V)
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-9)
+
+
+def test_no_other_blocks_are_better(rng, rows):
+    """The closed form is the optimum over block-diagonal V, by perturbation of the oracle's."""
+    (X, Y), Z = rows, rng.uniform(-1.5, 1.5, size=(5, 2))
+    k = covariance(KERNELS["matern32"]())
+    groups = np.arange(N).reshape(-1, SIZE)
+    m, S = oracle.optimal_q(k, Z, EPS, X, Y[:, 0], NOISE)
+    D, _, _ = oracle.residual(k, Z, EPS, X)
+    best = oracle.best_blocks(D, NOISE, groups)
+    top = oracle.elbo(k, Z, EPS, X, Y[:, 0], NOISE, m, S, best)
+    for change in (0.97, 1.03):
+        for g in groups:
+            V = best.copy()
+            V[np.ix_(g, g)] *= change
+            assert oracle.elbo(k, Z, EPS, X, Y[:, 0], NOISE, m, S, V) < top
+    for u in (m + 0.01 * rng.normal(size=5), 0.98 * m):
+        assert oracle.elbo(k, Z, EPS, X, Y[:, 0], NOISE, u, S, best) < top
+
+
+@every_kernel
+def test_order_of_the_bounds(rng, rows, kernel):
+    """standard <= log <= blocks of 4 <= blocks of 12 <= one block of all rows <= evidence."""
+    iv, values = points(rng, 4, 3), []
+    for bound, size in (("standard", 1), ("log", 1), ("block", 4), ("block", 12), ("block", N)):
+        model = SOLVEGPR(rows, kernel(), iv, noise_variance=NOISE, bound=bound, block_size=size)
+        values.append(float(model.elbo()))
+        start = model.to_solvegp()
+        np.testing.assert_allclose(start.elbo(rows), values[-1], rtol=1e-8)
+    values.append(evidence(kernel(), rows))
+    assert np.all(np.diff(values) > 1e-6), values
+
+
+def test_one_block_of_all_rows_has_a_gap_that_only_the_mean_explains(rng, rows):
+    """``log N(y | 0, Qff + s2 I) - log |I + D / s2| / 2``, which is not the exact evidence."""
+    (X, Y), Z, kernel = rows, rng.uniform(-1.5, 1.5, size=(4, 2)), KERNELS["matern32"]()
+    iv = OrthogonalInducingVariables(Z)
+    model = SOLVEGPR(rows, kernel, iv, noise_variance=NOISE, bound="block", block_size=N)
+    eps = jitter(kernel, Z)
+    D, _, _ = oracle.residual(covariance(kernel), Z, eps, X)
+    A = kernel(X).numpy() - D + NOISE * np.eye(N)
+    y = Y[:, 0]
+    expected = -0.5 * (y @ np.linalg.solve(A, y) + np.linalg.slogdet(2.0 * np.pi * A)[1])
+    expected -= 0.5 * np.linalg.slogdet(np.eye(N) + D / NOISE)[1]
+    np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
+    assert expected < evidence(kernel, rows) - 1.0
+
+
+def test_all_rows_as_inducing_points_give_the_evidence(rows):
+    X, _ = rows
+    for bound in ("standard", "log", "block"):
+        iv = OrthogonalInducingVariables(X)
+        model = SOLVEGPR(rows, KERNELS["matern32"](), iv, noise_variance=NOISE, bound=bound)
+        np.testing.assert_allclose(model.elbo(), evidence(KERNELS["matern32"](), rows), rtol=1e-4)
+
+
+def gaussian():
+    return gpflow.likelihoods.Gaussian(NOISE)
+
+
+def basis(data):
+    return GridEigenfunctions(gpflow.kernels.SquaredExponential(1.0, [0.5, 0.5]), data[0], 6, 4)
+
+
+MODELS = {
+    "SOLVEGP": lambda rng, d, **o: SOLVEGP(
+        KERNELS["matern32"](), gaussian(), points(rng, 4, 3), **o
+    ),
+    "ODVGP": lambda rng, d, **o: ODVGP(KERNELS["matern32"](), gaussian(), points(rng, 4, 3), **o),
+    "SWSGP": lambda rng, d, **o: SWSGP(
+        KERNELS["matern32"](),
+        gaussian(),
+        NeighborInducingPoints(rng.uniform(-1.5, 1.5, size=(6, 2)), 3),
+        kl_weighting="paper",
+        num_data=N,
+        **o,
+    ),
+    "BasisSVGP": lambda rng, d, **o: BasisSVGP(basis(d), gaussian(), **o),
+    "DeepGP": lambda rng, d, **o: DeepGP(
+        [GPLayer(KERNELS["matern32"](), points(rng, 4))], gaussian(), **o
+    ),
+    "outputs": lambda rng, d, **o: SOLVEGP(
+        gpflow.kernels.LinearCoregionalization(
+            [KERNELS["matern12"](), KERNELS["matern32"]()], W=rng.normal(size=(1, 2))
+        ),
+        gaussian(),
+        points(rng, 4, 3),
+        **o,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_log_bound_exceeds_the_standard_one_by_the_gain_of_every_row(rng, rows, name):
+    """The residual variance of a row is that of f where q(u) has no covariance."""
+    state, found = rng.bit_generator.state, {}
+    for bound in ("standard", "log"):
+        rng.bit_generator.state = state
+        found[bound] = MODELS[name](rng, rows, bound=bound)
+    model = found["log"]
+    narrow = gpflow.utilities.deepcopy(model)
+    for variable in narrow.trainable_variables:
+        if name == "SWSGP" and variable is narrow.q_log_scale:
+            variable.assign(-30.0 * tf.ones_like(variable))
+    factors = getattr(narrow, "q_sqrt", ())
+    if name == "DeepGP":
+        factors = narrow.layers[0].q_sqrt
+    if name != "SWSGP":
+        for R in factors if isinstance(factors, tuple) else (factors,):
+            R.assign(1e-9 * tf.ones_like(R) * tf.eye(R.shape[-1], dtype=R.dtype))
+    D = narrow.predict_f(rows[0])[1]
+    expected = tf.reduce_sum(log_gain(D / NOISE))
+    assert expected > 1.0
+    gain = model.elbo(rows) - found["standard"].elbo(rows)
+    np.testing.assert_allclose(gain, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bound", ["log", "block"])
+def test_grid_eigenfunctions_stay_below_the_evidence(rows, bound):
+    kernel = gpflow.kernels.SquaredExponential(1.0, [0.5, 0.5])
+    options = {"num_eigenfunctions": 6, "points_per_dimension": 4, "noise_variance": NOISE}
+    model = GRIEF(rows, kernel, bound=bound, block_size=6, **options)
+    standard = GRIEF(rows, kernel, **options)
+    assert standard.elbo() < model.elbo() < evidence(kernel, rows)
+    np.testing.assert_allclose(model.to_svgp().elbo(rows), model.elbo(), rtol=1e-8)
+    with pytest.raises(ValueError, match="bound must be 'standard' with reweighted"):
+        GRIEF(rows, kernel, bound=bound, reweighted="rotated", **options)
+
+
+def test_minibatches_are_unbiased_by_enumeration(rng, rows):
+    """Every row is in the same number of batches; "log" is a sum over rows."""
+    (X, Y), data = rows, (rows[0][:6], rows[1][:6])
+    model = SOLVEGP(KERNELS["matern32"](), gaussian(), points(rng, 3, 2), num_data=6, bound="log")
+    batches = [list(batch) for batch in itertools.combinations(range(6), 2)]
+    mean = np.mean([model.elbo((X[batch], Y[batch])) for batch in batches])
+    np.testing.assert_allclose(mean, model.elbo(data), rtol=1e-10)
+
+
+def test_blocks_of_minibatches_average_over_partitions(rng, rows):
+    """
+    Blocks of two rows in batches of two, over all batches: the mean over the 15 partitions of six
+    rows into pairs, each of which is a bound by itself.
+    """
+    X, Y = rows[0][:6], rows[1][:6]
+    options = {"num_data": 6, "bound": "block", "block_size": 2}
+    model = SOLVEGP(KERNELS["matern32"](), gaussian(), points(rng, 3, 2), **options)
+    pairs = [list(batch) for batch in itertools.combinations(range(6), 2)]
+    by_pair = {tuple(pair): float(model.elbo((X[pair], Y[pair]))) for pair in pairs}
+    partitions = [
+        p for p in itertools.combinations(by_pair, 3) if len(set(itertools.chain(*p))) == 6
+    ]
+    assert len(partitions) == 15
+    of_partitions = [np.mean([by_pair[pair] for pair in p]) for p in partitions]
+    np.testing.assert_allclose(np.mean(of_partitions), np.mean(list(by_pair.values())), rtol=1e-12)
+    assert max(of_partitions) < evidence(KERNELS["matern32"](), (X, Y))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "targets"),
+    [
+        (gpflow.likelihoods.StudentT(0.3, df=4.0), lambda Y: Y),
+        (gpflow.likelihoods.Bernoulli(), lambda Y: (Y > 0.0).astype(float)),
+    ],
+    ids=["student_t", "bernoulli"],
+)
+def test_scalar_of_other_likelihoods_is_a_bound(rng, likelihood, targets):
+    """Below the evidence of two rows by quadrature over a grid; v = 1 is the standard bound."""
+    X, Y = np.array([[0.0, 0.1], [0.4, 0.0]]), targets(np.array([[0.5], [-0.3]]))
+    kernel, Z = KERNELS["matern32"](), np.array([[1.0, 1.0]])
+    grid, step = np.linspace(-9.0, 9.0, 361, retstep=True)
+    a, b = np.meshgrid(grid, grid, indexing="ij")
+    F = np.stack([a.ravel(), b.ravel()], axis=1)
+    K = kernel(X).numpy()
+    log_prior = -0.5 * (np.sum(F @ np.linalg.inv(K) * F, 1) + np.linalg.slogdet(2 * np.pi * K)[1])
+    each = [likelihood.log_prob(X[[i]], F[:, [i]], np.tile(Y[[i]], (len(F), 1))) for i in (0, 1)]
+    exact = np.log(np.sum(np.exp(log_prior + each[0].numpy() + each[1].numpy())) * step**2)
+    iv = OrthogonalInducingVariables(Z)
+    model = SOLVEGP(kernel, likelihood, iv, bound="log")
+    standard = SOLVEGP(kernel, likelihood, iv)
+    values = []
+    for v in (0.05, 0.3, 0.6, 0.9, 1.0 - 1e-9):
+        model.residual_scale.assign(v)
+        values.append(float(model.elbo((X, Y))))
+    assert max(values) < exact
+    assert max(values) > values[-1] + 1e-3
+    np.testing.assert_allclose(values[-1], standard.elbo((X, Y)), rtol=1e-6)
+
+
+def test_heteroskedastic_noise(rng, rows):
+    """Row by row, with the noise variance of the row."""
+    scale = gpflow.functions.Linear(A=[[0.1], [0.0]], b=[0.4])
+    iv = points(rng, 4)
+    models = [
+        SOLVEGP(KERNELS["matern32"](), gpflow.likelihoods.Gaussian(scale=scale), iv, bound=bound)
+        for bound in ("standard", "log", "block")
+    ]
+    models[2].block_size = 1
+    noise = models[0].likelihood.variance_at(rows[0])
+    D = models[0].posterior(None).elbo_terms(tf.constant(rows[0])).residual
+    values = [float(model.elbo(rows)) for model in models]
+    np.testing.assert_allclose(values[1] - values[0], tf.reduce_sum(log_gain(D / noise)), rtol=1e-9)
+    np.testing.assert_allclose(values[2], values[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 24, 40])
+def test_groups_are_a_partition_into_neighbors(rng, size):
+    X = rng.normal(size=(N, 3))
+    groups = neighbor_groups(tf.constant(X), size)
+    rows, there = groups.rows.numpy(), groups.exists.numpy()
+    np.testing.assert_array_equal(np.sort(rows[there]), np.arange(N))
+    assert rows.shape[1] <= size
+    if 1 < size < N:
+        within = [
+            np.var(X[r[e]], axis=0).sum() for r, e in zip(rows, there, strict=True) if e.any()
+        ]
+        assert np.mean(within) < 0.8 * np.var(X, axis=0).sum()
+
+
+def test_missing_rows_of_a_group_count_nothing(rng):
+    B = rng.normal(size=(2, 3, 3))
+    D = B @ B.transpose(0, 2, 1)
+    noise = tf.constant(rng.uniform(0.1, 1.0, size=(6, 1)))
+    rows, exists = (
+        tf.constant([[0, 1, 2], [3, 4, 0]]),
+        tf.constant([[True] * 3, [True, True, False]]),
+    )
+    found = block_gain(tf.constant(D)[:, None], noise, Groups(rows, exists))[:, 0]
+    for i, size in enumerate((3, 2)):
+        s = noise.numpy()[rows[i][:size], 0]
+        ratio = D[i][:size, :size] / np.sqrt(np.outer(s, s))
+        expected = 0.5 * (np.trace(ratio) - np.linalg.slogdet(np.eye(size) + ratio)[1])
+        np.testing.assert_allclose(found[i], expected, rtol=1e-12)
+
+
+def test_refusals(rng, rows):
+    bernoulli, iv = gpflow.likelihoods.Bernoulli(), points(rng, 3)
+    with pytest.raises(ValueError, match="bound must be 'standard' or 'log' for a likelihood"):
+        SOLVEGP(KERNELS["matern32"](), bernoulli, iv, bound="block")
+    with pytest.raises(ValueError, match="bound must be one of 'standard', 'log'; got 'block'"):
+        MODELS["SWSGP"](rng, rows, bound="block")
+    with pytest.raises(ValueError, match="block_size must be"):
+        SOLVEGP(KERNELS["matern32"](), gaussian(), iv, bound="block", block_size=0)
+    model = SOLVEGP(KERNELS["matern32"](), gaussian(), iv, bound="log")
+    model.likelihood = bernoulli
+    with pytest.raises(ValueError, match="likelihood must stay Gaussian"):
+        model.elbo(rows)
