@@ -99,11 +99,14 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
             return sums
         blocks = None
         if self._bound == "block":
-            scaled = in_lengthscales(self.kernel, X)
-            groups = residual_bounds.neighbor_groups(scaled, self.block_size)
+            groups = residual_bounds.neighbor_groups(self._places(X), self.block_size)
             blocks = covariance(self.kernel, tf.gather(X, groups.rows)), groups
         diagonal = self.kernel(X, full_cov=False)
         return collapsed.with_residual_bound(sums, A, diagonal, self._noise(), blocks)
+
+    def _places(self, X: tf.Tensor) -> tf.Tensor:
+        """Places ``[n, .]`` of rows, of which those that are near each other form a block."""
+        return in_lengthscales(self.kernel, X)
 
     @property
     def _bound(self) -> str:

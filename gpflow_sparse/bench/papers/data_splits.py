@@ -1,6 +1,7 @@
 """Data sets of the papers' tables, split into training and test rows and standardized."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -58,11 +59,11 @@ def validation(name: str, split: int) -> Dataset:
     return _chosen(dataset, dataset.train, kept, held_out)
 
 
-def few_rows(name: str, split: int) -> Dataset:
-    """A published split with 2,000 random ones of its training rows."""
+def few_rows(name: str, split: int, num_rows: int = _FEW_ROWS) -> Dataset:
+    """A published split with some random ones of its training rows."""
     dataset = load(name, split)
     X, Y = dataset.train
-    rows = np.random.default_rng(split).permutation(len(X))[:_FEW_ROWS]
+    rows = np.random.default_rng(split).permutation(len(X))[:num_rows]
     return dataclasses.replace(dataset, train=(X[rows], Y[rows])).standardized()
 
 
@@ -82,6 +83,7 @@ READERS: Mapping[str, Callable[[str, int], Dataset]] = {
     "random_split": random_split,
     "validation": validation,
     "few_rows": few_rows,
+    "5000_rows": functools.partial(few_rows, num_rows=5000),
     "images": images,
 }
 
