@@ -110,11 +110,11 @@ def test_solvegpr_prints_the_bounds_in_their_order_and_draws(tmp_path, capsys):
     figure = tmp_path / "solvegpr.png"
     config = example.Config(num_data=60, num_steps=5, num_draws=2, output=figure)
     numbers = example.main(config)
-    order = ["titsias_Z", "structured", "titsias_all", "coupled", "tighter", "evidence"]
+    order = ["titsias_Z", "standard", "titsias_all", "coupled", "fully_coupled", "evidence"]
     assert list(numbers) == [*order, "gap", "solvegp"]
     assert (np.diff([numbers[name] for name in order]) > 1e-3).all()
-    np.testing.assert_allclose(numbers["titsias_all"] - numbers["structured"], numbers["gap"])
-    np.testing.assert_allclose(numbers["solvegp"], numbers["structured"], rtol=1e-8)
+    np.testing.assert_allclose(numbers["titsias_all"] - numbers["standard"], numbers["gap"])
+    np.testing.assert_allclose(numbers["solvegp"], numbers["standard"], rtol=1e-8)
     line = capsys.readouterr().out.strip()
     assert "\n" not in line
     assert f"gap={numbers['gap']:.2f}" in line
@@ -126,7 +126,7 @@ def test_looking_at_all_bounds_leaves_the_streamed_one_to_train():
     config = example.Config(num_data=40)
     model = example.build_model(example.make_data(config), config)
     example.all_bounds(model)
-    assert model.bound == "structured"
+    assert model.bound == "standard"
 
 
 def test_grief_shows_what_holds_of_the_papers_two_figures(tmp_path, capsys):

@@ -80,6 +80,7 @@ def sum_over_rows(
     noise = likelihood.variance_at(X) + tf.zeros_like(mean)  # [n, P]
     if bound == "log":
         return total + tf.reduce_sum(log_gain(residual / noise))
+    assert groups is not None  # as of `covariance`
     return total + tf.reduce_sum(block_gain(covariance, noise, groups))
 
 
@@ -142,6 +143,9 @@ def neighbor_groups(X: tf.Tensor, size: int) -> Groups:
         order = tf.argsort(values, axis=1)
         return level + 1, tf.reshape(tf.gather(grouped, order, batch_dims=1), [-1])
 
-    _, rows = tf.while_loop(lambda level, _: level < depth, halve, (0, rows))
+    shapes = tf.TensorShape([]), tf.TensorShape([None])
+    _, rows = tf.while_loop(
+        lambda level, _: level < depth, halve, (0, rows), shape_invariants=shapes
+    )
     rows = tf.reshape(rows, [count, width])
     return Groups(tf.minimum(rows, n - 1), rows < n)

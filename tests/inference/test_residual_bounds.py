@@ -109,6 +109,8 @@ def test_order_of_the_bounds(rng, rows, kernel):
         values.append(float(model.elbo()))
         start = model.to_solvegp()
         np.testing.assert_allclose(start.elbo(rows), values[-1], rtol=1e-8)
+        loss = -model.training_loss_closure()(), -start.training_loss_closure(rows)()
+        np.testing.assert_allclose(loss, values[-1], rtol=1e-8)
     values.append(evidence(kernel(), rows))
     assert np.all(np.diff(values) > 1e-6), values
 
@@ -287,6 +289,11 @@ def test_heteroskedastic_noise(rng, rows):
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 24, 40])
 def test_groups_are_a_partition_into_neighbors(rng, size):
     X = rng.normal(size=(N, 3))
+    for signature in ([N, 3], [None, 3]):
+        shape = [tf.TensorSpec(signature, tf.float64)]
+        compiled = tf.function(lambda X: neighbor_groups(X, size), input_signature=shape)
+        for a, b in zip(compiled(X), neighbor_groups(tf.constant(X), size), strict=True):
+            np.testing.assert_array_equal(a, b)
     groups = neighbor_groups(tf.constant(X), size)
     rows, there = groups.rows.numpy(), groups.exists.numpy()
     np.testing.assert_array_equal(np.sort(rows[there]), np.arange(N))
