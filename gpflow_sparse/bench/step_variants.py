@@ -57,18 +57,25 @@ def orthogonal(
     Beside it: GPflow's SVGP with all M + M2 points in one set; the same SVGP on this package's
     factorization, which separates the effects of method and implementation; a matrix product, whose
     rate (``gflops``, from counted operations) is the most to be reached; and GPyTorch's
-    decoupled strategy. Whitened, all parameters trainable; ODVGP takes all columns of its penalty.
+    decoupled strategy; and the bounds "log" and "block", with blocks of 32. Whitened, all
+    parameters trainable; ODVGP takes all columns of its penalty.
     """
     M, M2, total = num_inducing, num_orthogonal, num_inducing + num_orthogonal
     data, points = made_rows(batch_size, input_dim), made_rows(total, input_dim, 1)[0].numpy()
     Z, O = points[:M], points[M:]
     svgp, decoupled = f"GPflow SVGP({total})", f"GPyTorch decoupled({M}+{M2}), mean only"
 
+    own = f"{METHODS[method]['name']}({M}+{M2})"
+
+    def with_bound(bound: str) -> Callable[[], Step]:
+        return lambda: loss_step(_model(method, Z, O, bound=bound), data)
+
     steps: Variants = {
-        f"{METHODS[method]['name']}({M}+{M2})": lambda: loss_step(_model(method, Z, O), data),
+        own: with_bound("standard"),
         svgp: lambda: loss_step(_model("svgp", points), data),
         f"SVGP({total}) on our factorization": lambda: loss_step(_model("solvegp", points), data),
         f"matrix product({total})": partial(matrix_product, total),
+        **{f"{own}, {bound}": with_bound(bound) for bound in ("log", "block")},
         decoupled: partial(peers.decoupled_step, Z, O, data, num_data=_NUM_DATA),
     }
     rows = time_in_turn(steps, repeats, svgp)
@@ -449,7 +456,8 @@ def compiled(step: Step) -> Step:
 
 def _model(method: str, *points: np.ndarray, **options: Any) -> Any:
     """A model with these inducing points; ``options`` are further arguments of its class."""
-    config, likelihood = RunConfig(method=method, num_columns=0), gpflow.likelihoods.Gaussian(0.1)
+    bound, likelihood = options.pop("bound", "standard"), gpflow.likelihoods.Gaussian(0.1)
+    config = RunConfig(method=method, num_columns=0, bound=bound)
     options["num_data"] = _NUM_DATA
     return make_model(
         config, (points[0], points[0]), _kernel(points[0]), likelihood, points=points, **options

@@ -257,14 +257,16 @@ def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.mod
             "covariance": config.covariance or "diag",
             "kl_weighting": config.kl_weighting,
         }
-        return models.SWSGP(kernel, likelihood, neighbors, **variational)
+        return models.SWSGP(kernel, likelihood, neighbors, bound=config.bound, **variational)
     sets = OrthogonalInducingVariables(*points)
     if config.method == "solvegpr":
-        return models.SOLVEGPR(data, kernel, sets, noise_variance=parts.noise_variance, **options)
+        options = {"noise_variance": parts.noise_variance, "bound": config.bound, **options}
+        return models.SOLVEGPR(data, kernel, sets, **options)
+    variational |= {"whiten": config.whiten, "bound": config.bound}
     if config.method == "odvgp":
         variational["num_columns"] = min(config.num_columns, config.num_orthogonal) or None
-        return models.ODVGP(kernel, likelihood, sets, whiten=config.whiten, **variational)
-    return models.SOLVEGP(kernel, likelihood, sets, whiten=config.whiten, **variational)
+        return models.ODVGP(kernel, likelihood, sets, **variational)
+    return models.SOLVEGP(kernel, likelihood, sets, **variational)
 
 
 def _basis_model(parts: _Parts, basis: bases.FiniteBasis | None) -> gpflow.models.GPModel:
@@ -277,12 +279,12 @@ def _basis_model(parts: _Parts, basis: bases.FiniteBasis | None) -> gpflow.model
             num_eigenfunctions=config.num_basis,
             points_per_dimension=config.points_per_dimension,
             noise_variance=parts.noise_variance,
-            **options,
+            **{"bound": config.bound, **options},
         )
     basis = basis or _make_basis(parts)
     if config.method == "basis_gpr":
         return models.BasisGPR(data, basis, noise_variance=parts.noise_variance, **options)
-    return models.BasisSVGP(basis, likelihood, **parts.variational)
+    return models.BasisSVGP(basis, likelihood, bound=config.bound, **parts.variational)
 
 
 def _sampled_model(parts: _Parts, basis: bases.FiniteBasis | None) -> models.QSGP:
@@ -321,7 +323,9 @@ def _make_basis(parts: _Parts) -> bases.FiniteBasis:
 def with_weights(config: RunConfig, model: models.GRIEF, dataset: Dataset) -> models.GRIEF:
     """The model for type-I inference: rotated weights, with the hyperparameters of ``model``."""
     parts = config, model.data, model.kernel, model.likelihood
-    return with_units(make_model(*parts, reweighted="rotated", grid=model.basis.grid), dataset)
+    return with_units(
+        make_model(*parts, reweighted="rotated", grid=model.basis.grid, bound="standard"), dataset
+    )
 
 
 def architecture(config: RunConfig, shape: ImageShape) -> list[models.ConvSpec]:

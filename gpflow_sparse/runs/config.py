@@ -53,6 +53,7 @@ class RunConfig:
     num_columns: int = 256
     num_neighbors: int = 32
     kl_weighting: str = "usage"
+    bound: str = "standard"
     image_shape: str | None = None
     patch_size: int | None = None
     stride: int | None = None
