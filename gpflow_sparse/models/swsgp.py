@@ -133,8 +133,8 @@ class SWSGP(VariationalModel):
         :param start: "sites": before its first step, ``training.fit`` calls
             :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
             or the means are no longer zero. "prior": training starts at the current q.
-        :param bound: "standard" or "log", see :class:`VariationalModel`: residuals of rows given u
-            are independent in the model, so that blocks of rows would not be tighter.
+        :param bound: "standard" or "log", see :class:`VariationalModel`; no "block", since residuals
+            of rows given u are independent in the model.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
@@ -257,12 +257,10 @@ class SWSGP(VariationalModel):
         :param positions: where in ``q`` each point of ``sets`` is.
         """
         terms = self._terms(X, sets, q, positions)
-        prior_mean = self.mean_function(X)
-        mean = terms.mean + component_checks.require_mean(
-            prior_mean, terms.mean, self.mean_function
-        )
-        total = self._sum_over_rows((X, Y), terms._replace(mean=mean))
-        return self._weight(X, mean.dtype) * total - terms.kl
+        prior_mean, function = self.mean_function(X), self.mean_function
+        prior_mean = component_checks.require_mean(prior_mean, terms.mean, function)
+        total = self._sum_over_rows((X, Y), terms._replace(mean=terms.mean + prior_mean))
+        return self._weight(X, X.dtype) * total - terms.kl
 
     def _terms(
         self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
@@ -474,16 +472,9 @@ def _require_objective(
         )
     if union is None:
         return
-    num_inducing = inducing_variable.Z.shape[0]
-    if checks.require_count(union, "union") > num_inducing:
-        raise ValueError(
-            f"union must be from 1 to {num_inducing}, the number of inducing points, got {union}."
-        )
-    if union <= len(inducing_variable.global_indices):
-        raise ValueError(
-            f"union must be more than the {len(inducing_variable.global_indices)} global points, "
-            f"got {union}."
-        )
+    most, least = inducing_variable.Z.shape[0], len(inducing_variable.global_indices)
+    if not least < checks.require_count(union, "union") <= most:
+        raise ValueError(f"union must be from {least + 1} to M = {most}, got {union}.")
     if kl_weighting != "usage":
         raise ValueError(
             f"kl_weighting={kl_weighting!r} has no meaning with union={union}: there is one KL, of "
