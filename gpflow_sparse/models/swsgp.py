@@ -133,8 +133,8 @@ class SWSGP(VariationalModel):
         :param start: "sites": before its first step, ``training.fit`` calls
             :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
             or the means are no longer zero. "prior": training starts at the current q.
-        :param bound: "standard" or "log", see :class:`VariationalModel`; no "block", since residuals
-            of rows given u are independent in the model.
+        :param bound: "standard" or "log", see :class:`VariationalModel`; not "block": residuals of
+            rows given u are independent in the model.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
