@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
@@ -335,17 +334,6 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
             return None
         kernel, _ = latent_kernels(self.kernel, self.num_latent_gps)[0]
         return residual_bounds.neighbor_groups(in_lengthscales(kernel, X), self.block_size)
-
-    def batch_groups(self, X: tf.Tensor) -> list[np.ndarray]:
-        """
-        For "block" groups of neighboring rows, of which `training.fit` makes batches: neighbors in
-        random rows would be too far apart. Otherwise none.
-        """
-        groups = self._groups(X)
-        if groups is None:
-            return []
-        pairs = zip(groups.rows.numpy(), groups.exists.numpy(), strict=True)
-        return [rows[there] for rows, there in pairs if there.any()]
 
     def _sum_over_rows(
         self,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import tensorflow as tf
 
 Data = tuple[tf.Tensor, tf.Tensor]
@@ -56,9 +55,6 @@ class TrainingHooks(Protocol):
 
     def keep_back(self, data: Any, seed: int) -> Any:
         """The rows to train on, of all ``data`` as `fit` was given them. Called first."""
-
-    def batch_groups(self, X: tf.Tensor) -> Sequence[np.ndarray]:
-        """Disjoint groups of rows that stay together in batches of arrays; none for single rows."""
 
     def start_training(self, data: Any) -> None:
         """Set starting values from all data, before the first step of a run."""

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -14,8 +14,6 @@ from gpflow.kernels import LinearCoregionalization
 from gpflow_sparse.validation import checks
 
 Data = tuple[tf.Tensor, tf.Tensor]
-# Indices of the rows of each group.
-Groups = Sequence[np.ndarray]
 
 # Rows of a file on disk from which its checksum is computed.
 _SAMPLED_ROWS = 1000
@@ -41,11 +39,7 @@ HELD = Feed(lambda step: (), lambda: None, None, None, "held by the model")
 
 
 def open_feed(
-    data: Any,
-    batch_size: int | None,
-    seed: int,
-    validate: Callable[[Any], Data],
-    groups_of: Callable[[tf.Tensor], Groups] | None = None,
+    data: Any, batch_size: int | None, seed: int, validate: Callable[[Any], Data]
 ) -> Feed:
     """
     A feed over arrays, memory-mapped arrays or a batched ``tf.data.Dataset``.
@@ -55,8 +49,6 @@ def open_feed(
     the order of a fresh permutation per epoch. A dataset is repeated; its own order is kept.
 
     :param validate: check of ``(X, Y)``, which returns them as tensors.
-    :param groups_of: disjoint groups of the rows of X that follow each other in batches of arrays,
-        such as neighbors; None for single rows.
     :raises ValueError: for a ``batch_size`` that does not fit.
     """
     if isinstance(data, tf.data.Dataset):
@@ -68,7 +60,7 @@ def open_feed(
     fingerprint = f"arrays {tuple(X.shape)} {tuple(Y.shape)} {_checksum(X, Y)}"
     if size == X.shape[0]:
         return Feed(lambda step: (), lambda: (X, Y), X.shape[0], size, fingerprint)
-    rows = RowBatches(X.shape[0], size, seed, () if groups_of is None else groups_of(X))
+    rows = RowBatches(X.shape[0], size, seed)
 
     def gather(indices: tf.Tensor) -> Data:
         return tf.gather(X, indices), tf.gather(Y, indices)
@@ -78,16 +70,14 @@ def open_feed(
 
 class RowBatches:
     """
-    Row numbers of every batch: consecutive pieces of an endless sequence of permutations, of rows
-    or of groups of rows.
+    Row numbers of every batch: consecutive pieces of an endless sequence of permutations.
 
     A batch may continue into the next epoch, so every row is used equally
     often. The permutation of an epoch depends only on the seed and the number of the epoch, so a
     resumed run continues without replaying earlier steps.
     """
 
-    def __init__(self, num_rows: int, batch_size: int, seed: int, groups: Groups = ()) -> None:
-        self._groups = groups
+    def __init__(self, num_rows: int, batch_size: int, seed: int) -> None:
         self._num_rows, self._batch_size, self._seed = num_rows, batch_size, seed
         self._epoch = functools.lru_cache(maxsize=2)(self._permutation)
 
@@ -100,11 +90,7 @@ class RowBatches:
         return rows[offset : offset + self._batch_size]
 
     def _permutation(self, epoch: int) -> np.ndarray:
-        generator = np.random.default_rng([self._seed, epoch])
-        if not self._groups:
-            return generator.permutation(self._num_rows)
-        order = generator.permutation(len(self._groups))
-        return np.concatenate([self._groups[i] for i in order])
+        return np.random.default_rng([self._seed, epoch]).permutation(self._num_rows)
 
 
 class _DatasetReader:

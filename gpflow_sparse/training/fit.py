@@ -203,8 +203,7 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
     rows = model.keep_back(data, seed) if hasattr(model, "keep_back") else data
     if rows is not data and batch_size is not None:  # may exceed the rows left for training
         batch_size = min(checks.require_count(batch_size, "batch_size"), len(rows[0]))
-    groups_of = getattr(model, "batch_groups", None)
-    feed = open_feed(rows, batch_size, seed, data_guard(model), groups_of)
+    feed = open_feed(rows, batch_size, seed, data_guard(model))
     if hasattr(model, "num_data"):
         _require_num_data(model, feed, feed.num_rows if rows is data else len(data[0]))
     return feed

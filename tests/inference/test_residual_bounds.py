@@ -361,15 +361,6 @@ def test_training_and_files(rng, rows, tmp_path, bound, likelihood):
         np.testing.assert_array_equal(loaded.residual_scale, model.residual_scale)
 
 
-def test_batches_of_blocks_are_groups_of_neighbors(rng, rows):
-    model = SOLVEGP(KERNELS["matern32"](), gaussian(), points(rng, 4), bound="block", block_size=6)
-    groups = model.batch_groups(tf.constant(rows[0]))
-    assert sorted(np.concatenate(groups)) == list(range(N))
-    assert max(map(len, groups)) <= 6
-    model.bound = "log"
-    assert model.batch_groups(tf.constant(rows[0])) == []
-
-
 def test_compiled_bounds_are_the_eager_ones(rng, rows):
     options = {"noise_variance": NOISE, "bound": "block", "block_size": 5}
     model = SOLVEGPR(rows, KERNELS["matern32"](), points(rng, 4, 3), **options)

@@ -45,18 +45,6 @@ def test_every_epoch_is_a_permutation_of_its_own():
     assert (rows[0] != np.arange(9)).any()
 
 
-def test_groups_of_rows_stay_together():
-    """Batches of two groups are whole groups; every row comes once in an epoch."""
-    groups = [np.array(rows) for rows in ([0, 5], [1, 2], [3, 4], [6, 7])]
-    drawn = RowBatches(8, 4, 0, groups)
-    for epoch in range(5):
-        rows = np.concatenate([drawn(2 * epoch), drawn(2 * epoch + 1)])
-        np.testing.assert_array_equal(np.sort(rows), np.arange(8))
-        pairs_of_rows = {tuple(pair) for pair in rows.reshape(4, 2)}
-        assert pairs_of_rows == {tuple(group) for group in groups}
-    assert (drawn(0) != drawn(2)).any()
-
-
 def test_the_seed_decides_the_order():
     first, again, other = (np.concatenate(rows_of(50, 7, seed, 10)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
