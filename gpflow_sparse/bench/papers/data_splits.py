@@ -59,11 +59,11 @@ def validation(name: str, split: int) -> Dataset:
     return _chosen(dataset, dataset.train, kept, held_out)
 
 
-def few_rows(name: str, split: int, num_rows: int = _FEW_ROWS) -> Dataset:
-    """A published split with some random ones of its training rows."""
+def few_rows(name: str, split: int, num_rows: int | None = None) -> Dataset:
+    """A published split with 2,000 random ones of its training rows, or another number."""
     dataset = load(name, split)
     X, Y = dataset.train
-    rows = np.random.default_rng(split).permutation(len(X))[:num_rows]
+    rows = np.random.default_rng(split).permutation(len(X))[: num_rows or _FEW_ROWS]
     return dataclasses.replace(dataset, train=(X[rows], Y[rows])).standardized()
 
 
