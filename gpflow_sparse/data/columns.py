@@ -37,6 +37,9 @@ _MOST_LEVELS = 30
 _IDENTIFIER = 0.5
 _LEAST_ROWS_OF_IDENTIFIER = 20
 _DAYS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+# Decimals of sines and cosines of dates: days since 1970 and their angles are rounded to 1e-11, so
+# that equal times of different days would differ.
+_DECIMALS = 9
 
 
 @dataclass(frozen=True)
@@ -281,12 +284,11 @@ def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) 
     values = days(present, day_first)
     values = values[np.isfinite(values)]
     span = float(values.max() - values.min())
-    # a period shorter than the resolution of the dates would be constant
-    whole_days = np.allclose(values, np.round(values))
+    # dates that are whole periods apart are all at the same time of the period
     periods = tuple(
         period
         for period, length in _DAYS.items()
-        if span >= 2 * length and not (period == "day" and whole_days)
+        if span >= 2 * length and np.ptp(_waves(values, period), axis=0).any()
     )
     note = f"{name!r} is a date: days since 1970"
     if fraction_of(texts, AMBIGUOUS_DATE) > 0.0:
@@ -371,9 +373,14 @@ def _read_levels(frame: pd.DataFrame, column: Column) -> np.ndarray:
 
 def _read_dates(frame: pd.DataFrame, column: Column) -> np.ndarray:
     values = _filled(days(frame[column.name], column.day_first), column)
-    angles = [2 * np.pi * values[:, 0] / _DAYS[period] for period in column.periods]
-    waves = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]
-    return np.concatenate([values, *(w[:, None] for w in waves)], axis=1)
+    waves = [_waves(values[:, 0], period) for period in column.periods]
+    return np.concatenate([values, *waves], axis=1)
+
+
+def _waves(days_since: np.ndarray, period: str) -> np.ndarray:
+    """Sine and cosine of the time of a period [N, 2]."""
+    angle = 2 * np.pi * days_since / _DAYS[period]
+    return np.round(np.stack([np.sin(angle), np.cos(angle)], axis=1), _DECIMALS)
 
 
 def _gaps(column: Column, cells: pd.Series) -> str:

@@ -50,6 +50,21 @@ def test_dates_are_days_and_the_periods_that_they_cover():
     assert encoder.columns_[0].periods == ("week",)
 
 
+@pytest.mark.parametrize(
+    ("step", "periods", "num_values"),
+    [
+        ("h", ("week", "day"), [85, 85, 13, 13]),
+        ("12h", ("week", "day"), [7, 8, 1, 2]),
+        ("16h", ("year", "week", "day"), [1200, 1200, 21, 11, 3, 2]),
+        ("7D", ("year",), [1200, 1200]),
+    ],
+)
+def test_equal_times_of_a_period_are_equal_numbers(step, periods, num_values):
+    encoder, values = encoded(when=pd.date_range("2015-01-01", periods=1200, freq=step))
+    assert encoder.columns_[0].periods == periods
+    assert [len(np.unique(column)) for column in values[:, 1:].T] == num_values
+
+
 def test_decimal_commas_and_stray_text_are_read():
     _, values = encoded(a=["1.000,5", "-2,25", "3,0"], b=[1.0, 2.0, 4.0])
     np.testing.assert_array_equal(values[:, 0], [1000.5, -2.25, 3.0])

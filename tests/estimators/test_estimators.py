@@ -77,6 +77,21 @@ def test_intervals_of_students_t_hold_their_share():
     assert 0.7 < np.mean((ends[:, 0] < y) & (y < ends[:, 1])) < 0.9
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("method", ["softki", "solvegp"])
+def test_dates_at_two_cosines_of_the_day_are_no_categories(method):
+    # a lengthscale as short as the rounding of that cosine would leave the prior mean
+    when = pd.date_range("2015-01-01", periods=600, freq="16h")
+    rng = np.random.default_rng(0)
+    signal = 3 * np.sin(2 * np.pi * np.arange(600) / 200)
+    y, test = signal + 0.5 * rng.normal(size=600), rng.random(600) < 0.2
+    X = pd.DataFrame({"when": when})
+    options = {"num_inducing": 64, "num_orthogonal": 64, "num_steps": 200}
+    model = SparseGPRegressor(method, method_options=options, random_state=0)
+    found = model.fit(X[~test], y[~test]).predict(X[test])
+    assert np.sqrt(np.mean((found - signal[test]) ** 2)) < 0.35  # the signal's deviation is 2.1
+
+
 def test_several_outputs():
     X, y = smooth(60)
     Y = np.stack([y, 10.0 - 3.0 * y], axis=1)
