@@ -12,13 +12,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from gpflow_sparse.data.cells import (
-    AMBIGUOUS_DATE,
     DATE,
     THOUSANDS,
+    date_formats,
+    date_order,
     days,
     decimal_mark,
     fraction_of,
-    is_day_first,
     is_missing,
     is_text,
     labels_of,
@@ -230,7 +230,7 @@ def learn_column(cells: pd.Series, *, as_category: bool = False) -> Column:
         return _number(name, cells, decimal)
     texts = present.astype(str)
     if fraction_of(present, DATE) >= _MOST_CELLS:
-        dates = days(present, is_day_first(texts))
+        dates = days(present, date_order(texts)[0])
         if np.isfinite(dates).mean() >= _MOST_CELLS:
             return _date(name, present, missing, num_strange=int((~np.isfinite(dates)).sum()))
     if distinct > max(_IDENTIFIER * len(texts), _LEAST_ROWS_OF_IDENTIFIER):
@@ -280,7 +280,7 @@ def _category(name: str, present: pd.Series, missing: np.ndarray) -> Column:
 
 def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) -> Column:
     texts = present.astype(str) if is_text(present) else pd.Series(dtype=str)
-    day_first = is_day_first(texts)
+    day_first, order = date_order(texts)
     values = days(present, day_first)
     values = values[np.isfinite(values)]
     span = float(values.max() - values.min())
@@ -290,9 +290,12 @@ def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) 
         for period, length in _DAYS.items()
         if span >= 2 * length and np.ptp(_waves(values, period), axis=0).any()
     )
-    note = f"{name!r} is a date: days since 1970"
-    if fraction_of(texts, AMBIGUOUS_DATE) > 0.0:
-        note = f"{name!r} is a date, {'day' if day_first else 'month'} first: days since 1970"
+    formats = date_formats(texts)
+    parts = [f"{name!r} is a date", order] if order else [f"{name!r} is a date"]
+    if len(formats) > 1:
+        examples = " and ".join(repr(text.strip()) for text in formats[:2])
+        parts[0] += f" in {len(formats)} formats, such as {examples}"
+    note = f"{', '.join(parts)}: days since 1970"
     if periods:
         note += f" and the time of {', '.join(periods)}"
     gaps = int(missing.sum()) + num_strange

@@ -166,6 +166,35 @@ def test_dates_of_one_column_have_one_order():
         np.testing.assert_array_equal(encoder.transform(frame[:5])[:, 0] - 19723.0, range(5))
 
 
+@pytest.mark.parametrize(
+    ("forms", "note"),
+    [
+        (
+            ("%Y-%m-%d", "%d/%m/%Y %H:%M"),
+            "in 2 formats, such as '2024-01-01' and '04/01/2024 00:00'",
+        ),
+        (("%Y-%m-%d", "%b %d %Y", "%d %B %Y"), "in 3 formats"),
+        (("%a, %d %b %Y %H:%M", "%d-%b-%y"), "in 2 formats"),
+        (("%d/%m/%Y", "%m/%d/%Y"), "first but for"),
+    ],
+)
+def test_dates_in_several_formats_are_dates(forms, note):
+    dates = pd.date_range("2024-01-01", periods=40, freq="3D")
+    cells = [date.strftime(forms[i % len(forms)]) for i, date in enumerate(dates)]
+    encoder, values = encoded(when=cells, z=range(40))
+    assert note in encoder.notes_[0]
+    # orders that contradict each other cannot all be right
+    wrong = int(np.sum(values[:, 0] != 19723 + 3 * np.arange(40)))
+    assert wrong == 0 or ("but for" in note and 0 < wrong < 15)
+
+
+def test_an_undecidable_order_of_day_and_month_is_said():
+    cells = [f"0{day}/0{month}/2024" for day in range(1, 9) for month in range(1, 6)]
+    encoder, values = encoded(when=cells, z=range(40))
+    assert "month first, although no cell shows the order" in encoder.notes_[0]
+    assert values[1, 0] == 19723 + 1  # 01/02 is the second of January
+
+
 def test_types_of_arrow_are_dates_and_durations():
     pa = pytest.importorskip("pyarrow", reason="Arrow types need pyarrow, which is optional")
     dates = pd.date_range("2024-01-01", periods=30, freq="D")
