@@ -92,6 +92,30 @@ def test_dates_at_two_cosines_of_the_day_are_no_categories(method):
     assert np.sqrt(np.mean((found - signal[test]) ** 2)) < 0.35  # the signal's deviation is 2.1
 
 
+@pytest.mark.parametrize("kind", [SparseGPRegressor, SparseGPClassifier])
+def test_weights_of_rows_are_refused(kind):
+    X, y = smooth(20)
+    model = make_pipeline(StandardScaler(), kind())
+    name = f"{kind.__name__.lower()}__sample_weight"
+    with pytest.raises(ValueError, match="sample_weight must be None"):
+        model.fit(X, y > 0, **{name: np.ones(20)})
+    with pytest.raises(TypeError, match="got also weights"):
+        kind().fit(X, y > 0, weights=np.ones(20))
+
+
+@pytest.mark.nightly
+def test_noise_that_differs_between_rows_is_learned():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 300)
+    y = np.sin(3 * x) + 0.3 * np.exp(x - 1) * rng.normal(size=300)
+    noise = gpflow.likelihoods.HeteroskedasticTFPConditional()
+    options = {"num_inducing": 20, "num_orthogonal": 10, "num_steps": 300}
+    model = SparseGPRegressor(likelihood=noise, method_options=options, random_state=0)
+    new = np.array([-1.5, 0.0, 1.5])
+    deviation = model.fit(x[:, None], y).predict(new[:, None], return_std=True)[1]
+    np.testing.assert_allclose(deviation, 0.3 * np.exp(new - 1), rtol=0.3)
+
+
 def test_several_outputs():
     X, y = smooth(60)
     Y = np.stack([y, 10.0 - 3.0 * y], axis=1)
