@@ -112,7 +112,8 @@ class SparseGPEstimator(BaseEstimator):
 
     def _standardized(self, X: Any) -> np.ndarray:
         """Rows to predict as the model takes them [N, D]."""
-        return self.model_.standardizer.transform_inputs(self._encoded(X))
+        inputs = self._encoded(X)  # first, since it refuses to predict before fit
+        return self.model_.standardizer.transform_inputs(inputs)
 
     def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Marginal means and variances of f or of y, [N, P], as the model has them."""

@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -101,6 +102,18 @@ def test_weights_of_rows_are_refused(kind):
         model.fit(X, y > 0, **{name: np.ones(20)})
     with pytest.raises(TypeError, match="got also weights"):
         kind().fit(X, y > 0, weights=np.ones(20))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((SparseGPRegressor, name) for name in ("predict", "predict_interval", "sample_y")),
+        *((SparseGPClassifier, name) for name in ("predict", "predict_proba")),
+    ],
+)
+def test_predictions_before_fit_are_refused(kind, name):
+    with pytest.raises(NotFittedError):
+        getattr(kind(), name)(smooth(3)[0])
 
 
 @pytest.mark.nightly
