@@ -55,6 +55,15 @@ def test_an_exact_gp_predicts_as_scikit_learns_own(exact):
     np.testing.assert_allclose(deviations, np.sqrt(np.diag(noisy)), rtol=1e-6)
 
 
+def test_an_exact_gp_learns_small_noise():
+    X = np.random.default_rng(0).uniform(-2, 2, (100, 1))
+    y = np.sin(2 * X[:, 0]) + 0.02 * np.random.default_rng(1).normal(size=100)
+    new = np.linspace(-1.8, 1.8, 20)[:, None]
+    mean, deviation = SparseGPRegressor(random_state=0).fit(X, y).predict(new, return_std=True)
+    np.testing.assert_allclose(mean, np.sin(2 * new[:, 0]), atol=0.03)
+    np.testing.assert_allclose(deviation, 0.02, rtol=0.3)
+
+
 def test_intervals_and_samples_agree_with_the_moments(exact):
     new = smooth(20, seed=1)[0]
     mean, deviation = exact.predict(new, return_std=True)
