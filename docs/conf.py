@@ -23,6 +23,7 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
+html_css_files = ["style.css"]
 html_title = f"{project} {release}"
 html_theme_options = {"show_prev_next": False, "footer_start": ["copyright"], "footer_end": []}
 

@@ -14,8 +14,14 @@ _POINT = re.compile(r"[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+(e[+-]?\d+)?", re.IGNORECA
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")
 _WHOLE = re.compile(r"[+-]?\d{1,3}")
 # Dates of which the first part may be the day or the month.
-AMBIGUOUS_DATE = re.compile(r"(\d{1,2})([-/.])(\d{1,2})[-/.]\d{2,4}.*")
-DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,4} \w{3,9} \d{1,4}.*")
+_AMBIGUOUS_DATE = re.compile(r"^(\d{1,2})([-/.])(\d{1,2})[-/.]\d{2,4}.*")
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+DATE = re.compile(
+    r"(\w{3,9},? )?"  # a day of the week
+    r"(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|(19|20)\d\d[-/](0?[1-9]|1[0-2])"
+    rf"|\d{{1,4}}[- ]{_MONTH}[- ,]+\d{{1,4}}|{_MONTH} \d{{1,2}}(st|nd|rd|th)?,? \d{{4}})([ T,].*)?",
+    re.IGNORECASE,
+)
 
 
 def is_missing(cells: pd.Series) -> np.ndarray:
@@ -104,18 +110,29 @@ def days(cells: pd.Series, day_first: bool = False) -> np.ndarray:
     return (elapsed / pd.Timedelta(days=1)).to_numpy(np.float64)
 
 
-def is_day_first(texts: pd.Series) -> bool:
+def date_order(texts: pd.Series) -> tuple[bool, str]:
     """
-    Whether the day stands before the month: if a first part is above 12, or no second part is and
-    the parts are separated by dots.
+    Whether the day stands before the month, and a few words on that; none if no date depends on it.
+
+    It does if a first part is above 12, or no second part is and the parts are separated by dots.
     """
-    parts = texts.str.strip().str.extract(AMBIGUOUS_DATE.pattern).dropna()
+    parts = texts.str.strip().str.extract(_AMBIGUOUS_DATE.pattern).dropna()
     if not len(parts):
-        return False
-    first, second = parts[0].astype(int), parts[2].astype(int)
-    if (first > 12).any() or (second > 12).any():
-        return bool((first > 12).sum() > (second > 12).sum())
-    return bool((parts[1] == ".").mean() > 0.5)
+        return False, ""
+    day_first, month_first = ((parts[i].astype(int) > 12).sum() for i in (0, 2))
+    if not day_first and not month_first:
+        first = bool((parts[1] == ".").mean() > 0.5)
+        return first, f"{'day' if first else 'month'} first, although no cell shows the order"
+    words = "day first" if day_first > month_first else "month first"
+    if others := min(day_first, month_first):
+        words += f" but for {others} cells that can only be read otherwise"
+    return bool(day_first > month_first), words
+
+
+def date_formats(texts: pd.Series) -> pd.Series:
+    """One cell of each format among dates of text: of each order of digits, letters and signs."""
+    forms = texts.str.strip().replace({r"\d+": "0", "[A-Za-z]+": "a"}, regex=True)
+    return texts[~forms.duplicated()]
 
 
 def is_text(cells: pd.Series) -> bool:

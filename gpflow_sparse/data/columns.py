@@ -12,13 +12,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from gpflow_sparse.data.cells import (
-    AMBIGUOUS_DATE,
     DATE,
     THOUSANDS,
+    date_formats,
+    date_order,
     days,
     decimal_mark,
     fraction_of,
-    is_day_first,
     is_missing,
     is_text,
     labels_of,
@@ -37,6 +37,9 @@ _MOST_LEVELS = 30
 _IDENTIFIER = 0.5
 _LEAST_ROWS_OF_IDENTIFIER = 20
 _DAYS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+# Decimals of sines and cosines of dates: days since 1970 and their angles are rounded to 1e-11, so
+# that equal times of different days would differ.
+_DECIMALS = 9
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ def learn_column(cells: pd.Series, *, as_category: bool = False) -> Column:
         return _number(name, cells, decimal)
     texts = present.astype(str)
     if fraction_of(present, DATE) >= _MOST_CELLS:
-        dates = days(present, is_day_first(texts))
+        dates = days(present, date_order(texts)[0])
         if np.isfinite(dates).mean() >= _MOST_CELLS:
             return _date(name, present, missing, num_strange=int((~np.isfinite(dates)).sum()))
     if distinct > max(_IDENTIFIER * len(texts), _LEAST_ROWS_OF_IDENTIFIER):
@@ -277,20 +280,22 @@ def _category(name: str, present: pd.Series, missing: np.ndarray) -> Column:
 
 def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) -> Column:
     texts = present.astype(str) if is_text(present) else pd.Series(dtype=str)
-    day_first = is_day_first(texts)
+    day_first, order = date_order(texts)
     values = days(present, day_first)
     values = values[np.isfinite(values)]
     span = float(values.max() - values.min())
-    # a period shorter than the resolution of the dates would be constant
-    whole_days = np.allclose(values, np.round(values))
+    # dates that are whole periods apart are all at the same time of the period
     periods = tuple(
         period
         for period, length in _DAYS.items()
-        if span >= 2 * length and not (period == "day" and whole_days)
+        if span >= 2 * length and np.ptp(_waves(values, period), axis=0).any()
     )
-    note = f"{name!r} is a date: days since 1970"
-    if fraction_of(texts, AMBIGUOUS_DATE) > 0.0:
-        note = f"{name!r} is a date, {'day' if day_first else 'month'} first: days since 1970"
+    formats = date_formats(texts)
+    parts = [f"{name!r} is a date", order] if order else [f"{name!r} is a date"]
+    if len(formats) > 1:
+        examples = " and ".join(repr(text.strip()) for text in formats[:2])
+        parts[0] += f" in {len(formats)} formats, such as {examples}"
+    note = f"{', '.join(parts)}: days since 1970"
     if periods:
         note += f" and the time of {', '.join(periods)}"
     gaps = int(missing.sum()) + num_strange
@@ -371,9 +376,14 @@ def _read_levels(frame: pd.DataFrame, column: Column) -> np.ndarray:
 
 def _read_dates(frame: pd.DataFrame, column: Column) -> np.ndarray:
     values = _filled(days(frame[column.name], column.day_first), column)
-    angles = [2 * np.pi * values[:, 0] / _DAYS[period] for period in column.periods]
-    waves = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]
-    return np.concatenate([values, *(w[:, None] for w in waves)], axis=1)
+    waves = [_waves(values[:, 0], period) for period in column.periods]
+    return np.concatenate([values, *waves], axis=1)
+
+
+def _waves(days_since: np.ndarray, period: str) -> np.ndarray:
+    """Sine and cosine of the time of a period [N, 2]."""
+    angle = 2 * np.pi * days_since / _DAYS[period]
+    return np.round(np.stack([np.sin(angle), np.cos(angle)], axis=1), _DECIMALS)
 
 
 def _gaps(column: Column, cells: pd.Series) -> str:

@@ -112,7 +112,8 @@ class SparseGPEstimator(BaseEstimator):
 
     def _standardized(self, X: Any) -> np.ndarray:
         """Rows to predict as the model takes them [N, D]."""
-        return self.model_.standardizer.transform_inputs(self._encoded(X))
+        inputs = self._encoded(X)  # first, since it refuses to predict before fit
+        return self.model_.standardizer.transform_inputs(inputs)
 
     def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Marginal means and variances of f or of y, [N, P], as the model has them."""
@@ -175,14 +176,18 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> "SparseGPRegressor":
+    def fit(self, X: Any, y: Any, **unsupported: Any) -> "SparseGPRegressor":
         """
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
         :param y: outputs [N] or [N, P], finite.
-        :raises ValueError: for wrong shapes, an unknown method, or a likelihood that does not fit.
+        :param unsupported: none; ``sample_weight`` is refused, since not all methods can weigh rows
+            exactly.
+        :raises ValueError: for wrong shapes, weights of rows, an unknown method, or a likelihood
+            that does not fit.
         """
+        _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
         if _holds_text(y):
@@ -273,15 +278,18 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         (default for more), or a GPflow likelihood.
     """
 
-    def fit(self, X: Any, y: Any) -> "SparseGPClassifier":
+    def fit(self, X: Any, y: Any, **unsupported: Any) -> "SparseGPClassifier":
         """
         Train on the rows of a table.
 
         :param X: DataFrame or array [N, D].
         :param y: labels [N] of any type, at least two different ones.
-        :raises ValueError: for wrong shapes, a single class, an unknown method, or a likelihood
-            that does not fit.
+        :param unsupported: none; ``sample_weight`` is refused, since not all methods can weigh rows
+            exactly.
+        :raises ValueError: for wrong shapes, weights of rows, a single class, an unknown method, or
+            a likelihood that does not fit.
         """
+        _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
         labels = column_or_1d(y, warn=True)
@@ -313,6 +321,26 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities [N, C]."""
         return np.log(self.predict_proba(X))
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    """
+    Refuse arguments of ``fit`` beside X and y.
+
+    They are no named parameters: from such a name scikit-learn concludes that weights are used.
+
+    :raises ValueError: for weights of rows.
+    :raises TypeError: for other arguments.
+    """
+    weights = options.pop("sample_weight", None)
+    if options:
+        raise TypeError(f"fit takes X and y, got also {', '.join(options)}.")
+    if weights is not None:
+        raise ValueError(
+            "sample_weight must be None: rows have no weights here. Repeat rows in proportion to "
+            "their weights; where noise differs between rows, take a likelihood that learns it, "
+            "such as gpflow.likelihoods.HeteroskedasticTFPConditional()."
+        )
 
 
 def _holds_text(y: Any) -> bool:

@@ -74,6 +74,9 @@ def build_model(
             kernel, noise_variance = kernel or _median_kernel(config, dataset), _START_NOISE
         elif kernel is None or noise_variance is None:
             kernel, noise_variance = start_hyperparameters(config, dataset, likelihood, kernel)
+        # the optimum of an exact GP in double precision is not only a start
+        if config.method != "exact" or gpflow.default_float() != np.float64:
+            noise_variance = max(noise_variance, _MIN_NOISE)
         likelihood = make_likelihood(likelihood, dataset.num_classes, noise_variance)
         model = make_model(config, dataset.train, kernel, likelihood)
     if start is not None:
@@ -135,7 +138,7 @@ def start_hyperparameters(
     except ValueError as error:
         warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
         return kernel, _START_NOISE
-    return kernel, max(noise, _MIN_NOISE)
+    return kernel, noise
 
 
 def _median_kernel(config: RunConfig, dataset: Dataset) -> gpflow.kernels.Kernel:

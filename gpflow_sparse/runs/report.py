@@ -211,7 +211,12 @@ def _tried(stored: StoredModel) -> str:
     if choice:
         names = {"nlpd": "held-out NLPD", "error": "held-out error", "num_steps": "steps"}
         tried = f"<p>{html.escape(choice['reason'])}</p>"
-        tried += _records([{names.get(k, k): v for k, v in a.items()} for a in choice["attempts"]])
+        tried += _records(
+            [
+                {names.get(k, k): f"{v:.1f}" if k == "seconds" else v for k, v in a.items()}
+                for a in choice["attempts"]
+            ]
+        )
     names = {name: words for name, (words, _) in _TEXTS["scores"].items()} | {"title": "model"}
     results = [
         {names.get(name, name): result[name] for name in _RESULTS if name in result}

@@ -172,7 +172,8 @@ def _label_places(axis: Any, effect: Effect) -> None:
     elif effect.factor.kind == "date":
         from matplotlib import dates
 
-        locator = dates.AutoDateLocator(maxticks=6)  # matplotlib's dates are days since 1970 too
+        # matplotlib's dates are days since 1970 too
+        locator = dates.AutoDateLocator(minticks=3, maxticks=6)
         axis.xaxis.set_major_locator(locator)
         axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
 

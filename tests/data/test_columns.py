@@ -50,6 +50,21 @@ def test_dates_are_days_and_the_periods_that_they_cover():
     assert encoder.columns_[0].periods == ("week",)
 
 
+@pytest.mark.parametrize(
+    ("step", "periods", "num_values"),
+    [
+        ("h", ("week", "day"), [85, 85, 13, 13]),
+        ("12h", ("week", "day"), [7, 8, 1, 2]),
+        ("16h", ("year", "week", "day"), [1200, 1200, 21, 11, 3, 2]),
+        ("7D", ("year",), [1200, 1200]),
+    ],
+)
+def test_equal_times_of_a_period_are_equal_numbers(step, periods, num_values):
+    encoder, values = encoded(when=pd.date_range("2015-01-01", periods=1200, freq=step))
+    assert encoder.columns_[0].periods == periods
+    assert [len(np.unique(column)) for column in values[:, 1:].T] == num_values
+
+
 def test_decimal_commas_and_stray_text_are_read():
     _, values = encoded(a=["1.000,5", "-2,25", "3,0"], b=[1.0, 2.0, 4.0])
     np.testing.assert_array_equal(values[:, 0], [1000.5, -2.25, 3.0])
@@ -149,6 +164,35 @@ def test_dates_of_one_column_have_one_order():
         np.testing.assert_array_equal(encoder.transform(frame)[:, 0] - 19723.0, range(40))
         # a few rows alone do not tell the order, which is that of training
         np.testing.assert_array_equal(encoder.transform(frame[:5])[:, 0] - 19723.0, range(5))
+
+
+@pytest.mark.parametrize(
+    ("forms", "note"),
+    [
+        (
+            ("%Y-%m-%d", "%d/%m/%Y %H:%M"),
+            "in 2 formats, such as '2024-01-01' and '04/01/2024 00:00'",
+        ),
+        (("%Y-%m-%d", "%b %d %Y", "%d %B %Y"), "in 3 formats"),
+        (("%a, %d %b %Y %H:%M", "%d-%b-%y"), "in 2 formats"),
+        (("%d/%m/%Y", "%m/%d/%Y"), "first but for"),
+    ],
+)
+def test_dates_in_several_formats_are_dates(forms, note):
+    dates = pd.date_range("2024-01-01", periods=40, freq="3D")
+    cells = [date.strftime(forms[i % len(forms)]) for i, date in enumerate(dates)]
+    encoder, values = encoded(when=cells, z=range(40))
+    assert note in encoder.notes_[0]
+    # orders that contradict each other cannot all be right
+    wrong = int(np.sum(values[:, 0] != 19723 + 3 * np.arange(40)))
+    assert wrong == 0 or ("but for" in note and 0 < wrong < 15)
+
+
+def test_an_undecidable_order_of_day_and_month_is_said():
+    cells = [f"0{day}/0{month}/2024" for day in range(1, 9) for month in range(1, 6)]
+    encoder, values = encoded(when=cells, z=range(40))
+    assert "month first, although no cell shows the order" in encoder.notes_[0]
+    assert values[1, 0] == 19723 + 1  # 01/02 is the second of January
 
 
 def test_types_of_arrow_are_dates_and_durations():

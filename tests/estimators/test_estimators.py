@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -54,6 +55,15 @@ def test_an_exact_gp_predicts_as_scikit_learns_own(exact):
     np.testing.assert_allclose(deviations, np.sqrt(np.diag(noisy)), rtol=1e-6)
 
 
+def test_an_exact_gp_learns_small_noise():
+    X = np.random.default_rng(0).uniform(-2, 2, (100, 1))
+    y = np.sin(2 * X[:, 0]) + 0.02 * np.random.default_rng(1).normal(size=100)
+    new = np.linspace(-1.8, 1.8, 20)[:, None]
+    mean, deviation = SparseGPRegressor(random_state=0).fit(X, y).predict(new, return_std=True)
+    np.testing.assert_allclose(mean, np.sin(2 * new[:, 0]), atol=0.03)
+    np.testing.assert_allclose(deviation, 0.02, rtol=0.3)
+
+
 def test_intervals_and_samples_agree_with_the_moments(exact):
     new = smooth(20, seed=1)[0]
     mean, deviation = exact.predict(new, return_std=True)
@@ -75,6 +85,57 @@ def test_intervals_of_students_t_hold_their_share():
     )
     ends = model.predict_interval(X, coverage=0.8)
     assert 0.7 < np.mean((ends[:, 0] < y) & (y < ends[:, 1])) < 0.9
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("method", ["softki", "solvegp"])
+def test_dates_at_two_cosines_of_the_day_are_no_categories(method):
+    # a lengthscale as short as the rounding of that cosine would leave the prior mean
+    when = pd.date_range("2015-01-01", periods=600, freq="16h")
+    rng = np.random.default_rng(0)
+    signal = 3 * np.sin(2 * np.pi * np.arange(600) / 200)
+    y, test = signal + 0.5 * rng.normal(size=600), rng.random(600) < 0.2
+    X = pd.DataFrame({"when": when})
+    options = {"num_inducing": 64, "num_orthogonal": 64, "num_steps": 200}
+    model = SparseGPRegressor(method, method_options=options, random_state=0)
+    found = model.fit(X[~test], y[~test]).predict(X[test])
+    assert np.sqrt(np.mean((found - signal[test]) ** 2)) < 0.35  # the signal's deviation is 2.1
+
+
+@pytest.mark.parametrize("kind", [SparseGPRegressor, SparseGPClassifier])
+def test_weights_of_rows_are_refused(kind):
+    X, y = smooth(20)
+    model = make_pipeline(StandardScaler(), kind())
+    name = f"{kind.__name__.lower()}__sample_weight"
+    with pytest.raises(ValueError, match="sample_weight must be None"):
+        model.fit(X, y > 0, **{name: np.ones(20)})
+    with pytest.raises(TypeError, match="got also weights"):
+        kind().fit(X, y > 0, weights=np.ones(20))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((SparseGPRegressor, name) for name in ("predict", "predict_interval", "sample_y")),
+        *((SparseGPClassifier, name) for name in ("predict", "predict_proba")),
+    ],
+)
+def test_predictions_before_fit_are_refused(kind, name):
+    with pytest.raises(NotFittedError):
+        getattr(kind(), name)(smooth(3)[0])
+
+
+@pytest.mark.nightly
+def test_noise_that_differs_between_rows_is_learned():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 300)
+    y = np.sin(3 * x) + 0.3 * np.exp(x - 1) * rng.normal(size=300)
+    noise = gpflow.likelihoods.HeteroskedasticTFPConditional()
+    options = {"num_inducing": 20, "num_orthogonal": 10, "num_steps": 300}
+    model = SparseGPRegressor(likelihood=noise, method_options=options, random_state=0)
+    new = np.array([-1.5, 0.0, 1.5])
+    deviation = model.fit(x[:, None], y).predict(new[:, None], return_std=True)[1]
+    np.testing.assert_allclose(deviation, 0.3 * np.exp(new - 1), rtol=0.3)
 
 
 def test_several_outputs():

@@ -93,6 +93,12 @@ def test_no_outlier_is_farther_away_than_precision_allows(kind, radius):
     np.testing.assert_allclose(np.abs(column - column.mean()).max() / found, radius, rtol=5e-3)
 
 
+def test_rounding_of_equal_values_is_no_distance():
+    # more than half of all pairs are equal but for rounding: the cosine of the day every 16 hours
+    column = np.cos(2 * np.pi * (16436 + np.arange(300) * 16 / 24))[:, None]
+    np.testing.assert_allclose(median_lengthscales(column), column.std(), rtol=1e-9)
+
+
 def write_table(path, X, Y):
     header = ",".join([*(f"c{i}" for i in range(X.shape[1])), "y"])
     np.savetxt(path, np.column_stack([X, Y]), "%.10g", ",", header=header, comments="")
