@@ -27,8 +27,9 @@ PARTS = {
     "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
     "swsgp_long": ("swsgp", ("flights2013",), 25_000),
 }
-WHOLE = ("conv", "grief", "softki", "softki_arms", "solvegp", "swsgp", "swsgp_union")
+WHOLE = ("bounds", "conv", "grief", "softki", "softki_arms", "solvegp", "swsgp", "swsgp_union")
 TASKS = {
+    "bounds": (14, None),
     "choose": (88, 148),
     "conv": (22, 9),
     "grief": (275, 480),
