@@ -13,6 +13,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
+from gpflow_sparse.inference.calibration import Calibration, observed
 from gpflow_sparse.models.held_data import variable_or
 from gpflow_sparse.posteriors import SparsePosterior, require_latent_kernels
 from gpflow_sparse.validation import checks, component_checks
@@ -25,6 +26,10 @@ class SparseGPModel(GPModel):
 
     A subclass provides :meth:`posterior` and an objective.
     """
+
+    calibration: Calibration | None = None
+    """Factors of predictive variances, see :func:`gpflow_sparse.calibrate`; saved with the model.
+    Predictions and draws have them, objectives do not."""
 
     def __init__(
         self,
@@ -149,7 +154,8 @@ class SparseGPModel(GPModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
         require_marginals("predict_y", full_cov, full_output_cov)
-        return super().predict_y(Xnew)
+        moments = observed(self.calibration, self.likelihood, Xnew, self.predict_f(Xnew))
+        return self.likelihood.predict_mean_and_var(Xnew, *moments)
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -160,7 +166,9 @@ class SparseGPModel(GPModel):
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
         require_marginals("predict_log_density", full_cov, full_output_cov)
-        return super().predict_log_density(data)
+        X, Y = data
+        moments = observed(self.calibration, self.likelihood, X, self.predict_f(X))
+        return self.likelihood.predict_log_density(X, *moments, Y)
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]`` in the model's float type."""

@@ -101,6 +101,7 @@ class WeightSpaceModel(RegressionModel):
             self.compute_qu,
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
+            calibration=self.calibration,
         )
 
     @property
@@ -254,6 +255,7 @@ class BasisSVGP(VariationalModel):
             self.q_sqrt,
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
+            calibration=self.calibration,
         )
 
     @property
@@ -317,4 +319,5 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
         keep_residual=keep_residual,
     )
     svgp.jitter, svgp.standardizer = model.jitter, standardizer
+    svgp.calibration = model.calibration
     return svgp

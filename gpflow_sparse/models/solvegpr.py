@@ -142,6 +142,7 @@ class SOLVEGPR(RegressionModel):
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
             jitter=self.jitter,
+            calibration=self.calibration,
         )
 
     def to_solvegp(self, num_data: int | None = None) -> SOLVEGP:
@@ -172,6 +173,7 @@ class SOLVEGPR(RegressionModel):
             num_data=count_rows(self.data[0]) if num_data is None else num_data,
         )
         model.jitter, model.standardizer = self.jitter, standardizer
+        model.calibration = self.calibration
         return model
 
     @property

@@ -33,7 +33,7 @@ class BasisPosterior(SparsePosterior):
 
     def marginals_and_kl(self, X: tf.Tensor) -> Terms:
         cache = self._tensors()  # q once for both
-        return *self.predict_from(cache, X), self.cached_kl(cache)
+        return *self.moments_from(cache, X), self.cached_kl(cache)
 
     def cached_kl(self, cache: Cache) -> tf.Tensor:
         return kl_from_standard_normal(cache[0], cache[1] if self._has_factor else None)
