@@ -47,6 +47,11 @@ class Calibration(tf.Module):
     def __repr__(self) -> str:
         return f"Calibration(function={self.function:.4g}, noise={self.noise:.4g})"
 
+    @property
+    def noise_beyond_likelihood(self) -> float:
+        """The factor of the noise that the variance in the model's likelihood does not have yet."""
+        return self.noise if self.originals is None else 1.0
+
     def with_noise(self, likelihood: Likelihood, X: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
         """
         A variance of f for which the trained likelihood gives predictions with calibrated noise.
