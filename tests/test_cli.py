@@ -17,6 +17,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.bench.papers import data_splits, harness
+from gpflow_sparse.runs import calibration
 from gpflow_sparse.runs.fitting import fit_model
 from gpflow_sparse.training import TrainingInterrupted
 from tests.command_line import (
@@ -84,7 +85,8 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, here, rng, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path):
+def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "LEAST_ROWS", 2000)
     write_csv(tmp_path / "my.csv", numbers(rng, 2400))
     options = ("--data", "my.csv", "--method", "solvegp", "--num-steps", "20")
     sizes = ("--num-inducing", "16", "--num-orthogonal", "8", "--no-baseline")

@@ -147,7 +147,7 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     """
     Gaussian-process regression on tables of any size, as a scikit-learn estimator.
 
-    With 2,000 rows or more, a twentieth of them, at most 1,000, are held out of the training, and
+    For 8,000 rows or more, a twentieth of them, at most 1,000, are held out of the training, and
     predicted variances are corrected on them, see :func:`gpflow_sparse.calibrate`;
     ``method_options={"calibrate": False}`` trains on all rows instead.
 

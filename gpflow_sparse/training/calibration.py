@@ -18,8 +18,8 @@ from gpflow_sparse.posteriors.deep import DeepPosterior
 from gpflow_sparse.training import rescaling
 from gpflow_sparse.validation import checks
 
-LEAST_ROWS = 50
-"""With fewer rows the relative standard error of a variance, sqrt(2 / n), exceeds 20 %."""
+LEAST_ROWS = 100
+"""With fewer rows the relative standard error of a variance, sqrt(2 / n), exceeds 14 %."""
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
 _LARGEST_LOG = 12.0
@@ -54,7 +54,7 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
 
     :param model: a trained model of this package, or GPflow's GPR or SVGP.
     :param data: ``(X [N, D], Y [N, P])``, rows that the model was not trained on, as it takes them;
-        at least 50.
+        at least 100, better 400, see :doc:`/calibration`.
     :param conformal: also keep the distances of these rows from their means, for the intervals of
         :class:`gpflow_sparse.estimators.SparseGPRegressor` and of the command line: these then
         cover new rows at least as often as they say if the rows are exchangeable with these, up to
