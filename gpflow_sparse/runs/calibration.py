@@ -7,11 +7,11 @@ import click
 import gpflow
 import numpy as np
 
-from gpflow_sparse import training
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import IMAGE_METHODS
 from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.training import calibration
 
 LEAST_ROWS = 8000
 """With fewer training rows none are held out: a twentieth would often make predictions worse."""
@@ -53,7 +53,7 @@ def calibrate(
     if rows is None:
         return
     try:
-        training.calibrate(model, rows, conformal=config.conformal)
+        calibration.calibrate(model, rows, conformal=config.conformal)
     except ValueError as error:  # the model predicts without it
         report(f"not calibrated: {error}")
     else:

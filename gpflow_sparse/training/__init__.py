@@ -1,7 +1,6 @@
 """Training: the loop of `fit`, its steps, optimizers and callbacks."""
 
 from gpflow_sparse._names import offer
-from gpflow_sparse.training.calibration import calibrate, uncalibrate
 from gpflow_sparse.training.callbacks import EarlyStopping, FitState
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
@@ -23,11 +22,9 @@ __all__ = [
     "TrainingInterrupted",
     "adam",
     "between_steps",
-    "calibrate",
     "fit",
     "fit_in_rounds",
     "natural_step",
-    "uncalibrate",
 ]
 
 offer(__name__, __all__)
