@@ -101,7 +101,7 @@ def _require_standardizer(standardizer: Standardizer) -> None:
 
 def _require_calibration(calibration: Calibration) -> None:
     values = vars(calibration)
-    numbers = [values.get(name) for name in ("function", "noise", "num_rows")]
+    numbers: list[Any] = [values.get(name) for name in ("function", "noise", "num_rows")]
     sound = all(type(value) in (int, float) for value in numbers)
     scores = values.get("scores")
     sound = sound and (scores is None or isinstance(scores, np.ndarray))

@@ -77,7 +77,7 @@ class NeighborPosterior(SparsePosterior):
         if whiten is not False:
             require_not_whitened(whiten)
         parts = (kernel, inducing_variable, q_mu, q_sqrt, False, mean_function)
-        options = {"jitter": jitter, "calibration": calibration}
+        options: dict[str, Any] = {"jitter": jitter, "calibration": calibration}
         super().__init__(*parts, precompute_cache=precompute_cache, **options)
 
     @public_method()

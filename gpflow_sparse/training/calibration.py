@@ -23,6 +23,7 @@ LEAST_ROWS = 100
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
 _LARGEST_LOG = 12.0
+_NUM_FOLDS = 10
 _CHUNK = 2048
 
 
@@ -38,6 +39,12 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
     that weigh as much as a row or two, so that few rows cannot give absurd factors, nor factors
     that the rows do not tell apart. For other likelihoods than Gaussian ``c_n`` is 1, and the
     likelihood is that of ``predict_log_density``. All outputs share the factors.
+
+    Then the factors are shrunk towards 1, because the few rows with the largest errors decide how
+    much a narrower distribution costs, and held-out rows may not have them. With g the mean gain of
+    the log density of a row by factors from other rows (ten folds), and e its standard error,
+    ``log c_f`` and ``log c_n`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is
+    negative.
 
     The factors are kept as ``model.calibration`` and saved with the model. They are applied in
     every prediction, draw, and export of the model, cached posteriors made from now on included,
@@ -130,78 +137,95 @@ class _Marginals:
         if not bool(tf.reduce_all(tf.math.is_finite(self.mean) & tf.math.is_finite(self.var))):
             raise ValueError("model cannot be calibrated: its predictions are not finite.")
 
-    def mixed(self, each: np.ndarray) -> np.ndarray:
-        """Log densities of rows [N] from those given each draw [N S]."""
-        by_row = each.reshape(-1, self.num_samples)
-        return logsumexp(by_row, axis=1) - np.log(self.num_samples)
-
-    def gaussian(self, likelihood: Gaussian) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """Log likelihood and gradient as a function of the logarithms of both factors."""
+    def gaussian(self, likelihood: Gaussian) -> "_Densities":
+        """Densities as a function of the logarithms of both factors."""
         squares = np.square(np.asarray(self.Y - self.mean, dtype=np.float64))  # [N S, P]
         var = np.asarray(self.var, dtype=np.float64)
         noise = np.asarray(likelihood.variance_at(self.X), dtype=np.float64)  # [N S, 1]
 
-        def value_and_gradient(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        def evaluate(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             ours, theirs = np.exp(logs[0]) * var, np.exp(logs[1]) * noise
             total = ours + theirs
             each = -0.5 * np.sum(squares / total + np.log(2.0 * np.pi * total), axis=1)
-            densities = self.mixed(each)
-            weights = np.exp(each - np.repeat(densities, self.num_samples)) / self.num_samples
-            slope = 0.5 * (squares / total - 1.0) / total * weights[:, None]
-            return float(densities.sum()), np.array([np.sum(slope * ours), np.sum(slope * theirs)])
+            by_draw = each.reshape(-1, self.num_samples)
+            rows = logsumexp(by_draw, axis=1) - np.log(self.num_samples)  # [N]
+            shares = np.exp(by_draw - rows[:, None]) / self.num_samples * weights[:, None]
+            slope = 0.5 * (squares / total - 1.0) / total * shares.reshape(-1, 1)
+            return rows, np.array([np.sum(slope * ours), np.sum(slope * theirs)])
 
-        return value_and_gradient
+        return evaluate
 
-    def other(self, likelihood: Likelihood) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """Log likelihood and gradient as a function of the logarithm of the factor of f."""
+    def other(self, likelihood: Likelihood) -> "_Densities":
+        """Densities as a function of the logarithm of the factor of f."""
 
         @tf.function(autograph=False)
-        def compiled(log_factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def compiled(log_factor: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch(log_factor)
                 var = tf.exp(log_factor) * self.var
                 each = likelihood.predict_log_density(self.X, self.mean, var, self.Y)
-                by_row = tf.reshape(each, [-1, self.num_samples])
-                value = tf.reduce_sum(tf.reduce_logsumexp(by_row, axis=1))
-            return value, tape.gradient(value, log_factor)
+                rows = tf.reduce_logsumexp(tf.reshape(each, [-1, self.num_samples]), axis=1)
+                value = tf.reduce_sum(weights * rows)
+            return rows, tape.gradient(value, log_factor)
 
-        def value_and_gradient(logs: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = compiled(tf.constant(logs[0], self.var.dtype))
-            return float(value), np.array([float(gradient)])
+        def evaluate(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            dtype = self.var.dtype
+            rows, slope = compiled(tf.constant(logs[0], dtype), tf.constant(weights, dtype))
+            return rows.numpy().astype(np.float64), np.array([float(slope)])
 
-        return value_and_gradient
+        return evaluate
+
+
+# From logarithms of factors, and weights of rows, to log densities of rows [N] and the gradient of
+# their weighted sum.
+_Densities = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def _best_factors(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[float, float]:
-    """The factors of the variance of f and of the noise with the largest posterior density."""
+    """Shrunk factors of the variance of f and of the noise."""
     rows, likelihood = _Marginals(model, X, Y), model.likelihood
     if isinstance(model, GPR):  # one factor of both
         both = rows.gaussian(likelihood)
 
-        def evaluate(logs: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = both(np.repeat(logs, 2))
-            return value, gradient.sum(keepdims=True)
+        def common(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            densities, gradient = both(np.repeat(logs, 2), weights)
+            return densities, gradient.sum(keepdims=True)
 
-        (found,) = _maximum(evaluate, 1)
+        (found,) = _shrunk(common, len(X), 1)
         return found, found
     if isinstance(likelihood, Gaussian):
-        function, noise = _maximum(rows.gaussian(likelihood), 2)
+        function, noise = _shrunk(rows.gaussian(likelihood), len(X), 2)
         return function, noise
-    (function,) = _maximum(rows.other(likelihood), 1)
+    (function,) = _shrunk(rows.other(likelihood), len(X), 1)
     return function, 1.0
 
 
-def _maximum(evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], size: int) -> list[float]:
-    """Factors of the largest log likelihood plus log prior density."""
+def _shrunk(evaluate: _Densities, num_rows: int, size: int) -> list[float]:
+    """
+    The most probable factors, shrunk towards 1 by the cross-validated gain ``g`` and its standard
+    error ``e``: logarithms are multiplied by ``1 - (e / g)^2``, or 0.
+    """
+    everything = np.ones(num_rows)
+    best = _most_probable(evaluate, everything, np.zeros(size))
+    folds = np.arange(num_rows) % _NUM_FOLDS
+    gains = -evaluate(np.zeros(size), everything)[0]
+    for fold in range(_NUM_FOLDS):
+        logs = _most_probable(evaluate, (folds != fold).astype(np.float64), best)
+        gains[folds == fold] += evaluate(logs, everything)[0][folds == fold]
+    gain, error = gains.mean(), gains.std() / num_rows**0.5
+    share = max(0.0, 1.0 - (error / gain) ** 2) if gain > 0.0 else 0.0
+    return [float(factor) for factor in np.exp(share * best)]
+
+
+def _most_probable(evaluate: _Densities, weights: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Logarithms of factors of the largest log likelihood plus log prior density."""
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = evaluate(logs)
+        densities, gradient = evaluate(logs, weights)
         precision = _PRIOR_DEVIATION**-2
-        return 0.5 * precision * np.sum(logs**2) - value, precision * logs - gradient
+        value = 0.5 * precision * np.sum(logs**2) - np.sum(weights * densities)
+        return value, precision * logs - gradient
 
-    bounds = [(-_LARGEST_LOG, _LARGEST_LOG)] * size
+    bounds = [(-_LARGEST_LOG, _LARGEST_LOG)] * len(start)
     options = {"ftol": 1e-13, "gtol": 1e-8}
-    result = minimize(
-        loss, np.zeros(size), jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
-    return [float(factor) for factor in np.exp(result.x)]
+    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x  # type: ignore[no-any-return]

@@ -41,9 +41,8 @@ def rescale(model: GPModel, function: float, noise: float) -> list[np.ndarray]:
         elif isinstance(model, SVGP):
             model.q_sqrt.assign(model.q_sqrt * function**0.5)
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-            parameter = model.likelihood.variance
             lowest = 1.01 * float(model.likelihood.variance_lower_bound or 0.0)
-            parameter.assign(tf.maximum(noise * parameter, lowest))
+            changed[-1].assign(tf.maximum(noise * changed[-1], lowest))
     except Exception:
         restore(model, originals)
         raise

@@ -85,16 +85,24 @@ def test_another_likelihood_has_a_factor_of_the_function_only():
     X, Y = held_out()
     model = make(likelihood=gpflow.likelihoods.Bernoulli())
     Y = (Y > 0.0).astype(float)
+    for mean in model.q_mu:
+        mean.assign(8.0 * mean)  # too certain
     mean, var = model.predict_f(X)
-    logs = np.linspace(-3.0, 3.0, 601)
-    density = [
-        float(tf.reduce_sum(model.likelihood.predict_log_density(X, mean, np.exp(log) * var, Y)))
-        for log in logs
-    ]
-    best = np.exp(logs[np.argmax(np.array(density) - 0.5 * logs**2)])
     found = gs.calibrate(model, (X, Y))
     assert found.noise == 1.0
-    assert found.function == pytest.approx(best, rel=0.011)  # of one step of the grid
+    logs = np.linspace(-6.0, 6.0, 601)
+    predict = model.likelihood.predict_log_density
+    densities = np.array([predict(X, mean, np.exp(log) * var, Y) for log in logs])  # [601, N]
+    folds, penalty = np.arange(len(X)) % 10, 0.5 * logs**2
+    gains = np.empty(len(X))
+    for fold in range(10):
+        best = np.argmax(densities[:, folds != fold].sum(axis=1) - penalty)
+        gains[folds == fold] = (densities[best] - densities[300])[folds == fold]
+    share = 1.0 - gains.var() / len(X) / gains.mean() ** 2
+    best = share * logs[np.argmax(densities.sum(axis=1) - penalty)]
+    assert gains.mean() > 0.0
+    assert share > 0.2
+    assert np.log(found.function) == pytest.approx(best, abs=0.02)  # of one step of the grid
     with pytest.raises(ValueError, match="conformal must be False"):
         gs.calibrate(model, (X, Y), conformal=True)
 
@@ -109,6 +117,17 @@ def test_few_rows_cannot_give_absurd_factors():
     model, (X, _) = make(), held_out(100)
     found = gs.calibrate(model, (X, model.predict_f(X)[0]))
     assert min(found.function, found.noise) > 1e-6
+
+
+def test_rare_large_errors_keep_variances_that_are_too_wide_for_most_rows():
+    """One row in fifty is 20 times as far away: the gain of most rows is not significant."""
+    model, (X, _) = make(), held_out(200)
+    mean, var = (m.numpy() for m in model.predict_f(X))
+    rng = np.random.default_rng(0)
+    errors = 0.8 * np.sqrt(var + 0.1) * rng.normal(size=mean.shape)
+    errors[::50] = 4.0 * np.sqrt(var + 0.1)[::50]
+    found = gs.calibrate(model, (X, mean + errors))
+    assert (found.function, found.noise) == (1.0, 1.0)
 
 
 @our_models
@@ -201,6 +220,7 @@ def svgp(kernel, **options):
     Z = np.random.default_rng(4).normal(size=(6, 2))
     model = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.05), Z, **options)
     model.q_mu.assign(np.sin(np.arange(6.0))[:, None])
+    model.q_sqrt.assign(0.2 * model.q_sqrt)
     return model
 
 
@@ -222,8 +242,8 @@ def test_models_of_gpflow_are_reparametrized_and_restored(build, tmp_path):
     found = gs.calibrate(model, (X, Y))
     mean, var = model.predict_f(X)
     assert abs(np.log(found.function)) > 0.05
-    np.testing.assert_allclose(mean, before[0], atol=2e-5)
-    np.testing.assert_allclose(var, found.function * before[1], rtol=1e-4)
+    np.testing.assert_allclose(mean, before[0], atol=2e-4)
+    np.testing.assert_allclose(var, found.function * before[1], rtol=1e-3)
     assert model.likelihood.variance.numpy() == pytest.approx(found.noise * noise)
     gs.save(model, tmp_path / "model")
     loaded = gs.load(tmp_path / "model")
