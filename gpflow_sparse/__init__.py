@@ -12,6 +12,7 @@ from gpflow_sparse._version import __version__
 _LAZY = {
     "Standardizer": "gpflow_sparse.data.standardize",
     "bases": "gpflow_sparse.bases",
+    "calibrate": "gpflow_sparse.training.calibration",
     "data": "gpflow_sparse.data",
     "diagnosis": "gpflow_sparse.diagnosis",
     "diagnostics": "gpflow_sparse.diagnosis",
@@ -28,6 +29,7 @@ _LAZY = {
     "posteriors": "gpflow_sparse.posteriors",
     "save": "gpflow_sparse.persistence",
     "training": "gpflow_sparse.training",
+    "uncalibrate": "gpflow_sparse.training.calibration",
 }
 
 __all__ = ["Standardizer", "__version__", *list(_LAZY)[1:]]

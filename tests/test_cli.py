@@ -17,6 +17,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.bench.papers import data_splits, harness
+from gpflow_sparse.runs import calibration
 from gpflow_sparse.runs.fitting import fit_model
 from gpflow_sparse.training import TrainingInterrupted
 from tests.command_line import (
@@ -81,6 +82,32 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, here, rng, tmp_path):
     turned = [",".join(reversed(row)) for row in rows]
     write_csv(tmp_path / "turned.csv", turned[1:], turned[0])
     assert last_json(run("evaluate", "--model", "run", "--data", "turned.csv")[1])["rmse"] == first
+
+
+@pytest.mark.nightly
+def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "LEAST_ROWS", 2000)
+    write_csv(tmp_path / "my.csv", numbers(rng, 2400))
+    options = ("--data", "my.csv", "--method", "solvegp", "--num-steps", "20")
+    sizes = ("--num-inducing", "16", "--num-orthogonal", "8", "--no-baseline")
+    code, out, err = run("fit", *options, *sizes, "--conformal", "--output", "run")
+    assert code == 0
+    factors = last_json(out)["results"][0]["calibration"]
+    line = (
+        f"Calibrated on 108 held-out rows: the variance of the function is multiplied by "
+        f"{factors['function']:.3g}, that of the noise by {factors['noise']:.3g}, and intervals "
+        "are conformal."
+    )
+    assert line in err
+    assert line in (tmp_path / "run" / "report.html").read_text()
+    found = gs.load(tmp_path / "run" / "model.safetensors")
+    assert (found.num_data, found.calibration.noise) == (2052, factors["noise"])
+    table = read_csv(run("predict", "--model", "run", "--data", "my.csv")[1])
+    widths = (table["upper_95"] - table["lower_95"]) / table["standard_deviation"]
+    np.testing.assert_allclose(widths, 2.0 * found.calibration.radius(0.95)[0], rtol=1e-9)
+    code, out, err = run("fit", *options, *sizes, "--no-calibrate", "--no-plot", "--output", "two")
+    assert "alibrated" not in out.replace('"calibrate"', "") + err
+    assert gs.load(tmp_path / "two" / "model.safetensors").num_data == 2160
 
 
 @pytest.mark.nightly

@@ -127,7 +127,7 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
 
 def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
     """Expected log likelihood of the rows minus their share of the KL, which may depend on X."""
-    if type(model).elbo is VariationalModel.elbo:
+    if isinstance(model, VariationalModel):
         posterior, groups = model.posterior("nocache"), model._groups(X)
         terms = posterior.elbo_terms(X, groups)
         kl = posterior.prior_kl(X)  # whole, where elbo_terms estimates it

@@ -148,6 +148,10 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
     """
     Gaussian-process regression on tables of any size, as a scikit-learn estimator.
 
+    For 8,000 rows or more, a twentieth of them, at most 1,000, are held out of the training, and
+    predicted variances are corrected on them, see :func:`gpflow_sparse.calibrate`;
+    ``method_options={"calibrate": False}`` trains on all rows instead.
+
     Inputs and outputs are standardized inside. A DataFrame may hold text, booleans, dates and
     missing cells, see :class:`TableEncoder`; an array may hold NaN.
 
@@ -224,7 +228,8 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
         """
-        Central intervals of new observations.
+        Central intervals of new observations; with ``method_options={"conformal": True}`` by
+        quantiles of the residuals of the rows that the model is calibrated on.
 
         :param coverage: the probability of an observation to fall into its interval.
         :return: lower and upper ends, ``[N, 2]`` or ``[N, 2, P]``.
@@ -249,7 +254,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
             tf.convert_to_tensor(rows, gpflow.default_float()), full_cov=True
         )
         F = _joint_samples(mean.numpy(), covariance.numpy(), n_samples, rng)
-        Y = sample_outputs(self.model_.likelihood, F, rng)
+        found = self._posterior.calibration
+        factor = 1.0 if found is None else found.noise_beyond_likelihood
+        Y = sample_outputs(self.model_.likelihood, F, rng, factor)
         inverse = self.model_.standardizer.inverse_outputs
         samples = np.stack([inverse(y) for y in Y], axis=-1)  # [N, P, S]
         return samples[:, 0] if self._one_dimensional else samples

@@ -17,6 +17,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.covariances.stationary import in_lengthscales
 from gpflow_sparse.inference import residual_bounds
+from gpflow_sparse.inference.calibration import Calibration, observed
 from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.models.held_data import variable_or
 from gpflow_sparse.posteriors import SparsePosterior, latent_kernels, require_latent_kernels
@@ -33,6 +34,10 @@ class SparseGPModel(GPModel):
 
     A subclass provides :meth:`posterior` and an objective.
     """
+
+    calibration: Calibration | None = None
+    """Factors of predictive variances, see :func:`gpflow_sparse.calibrate`; saved with the model.
+    Predictions and draws have them, objectives do not."""
 
     def __init__(
         self,
@@ -157,7 +162,8 @@ class SparseGPModel(GPModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of new observations at ``Xnew [..., N, D]``, noise included."""
         require_marginals("predict_y", full_cov, full_output_cov)
-        return super().predict_y(Xnew)
+        moments = observed(self.calibration, self.likelihood, Xnew, self.predict_f(Xnew))
+        return self.likelihood.predict_mean_and_var(Xnew, *moments)
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -168,7 +174,9 @@ class SparseGPModel(GPModel):
     ) -> tf.Tensor:
         """Log density of new observations ``(X [N, D], Y [N, P])``, one per row, in nats."""
         require_marginals("predict_log_density", full_cov, full_output_cov)
-        return super().predict_log_density(data)
+        X, Y = data
+        moments = observed(self.calibration, self.likelihood, X, self.predict_f(X))
+        return self.likelihood.predict_log_density(X, *moments, Y)
 
     def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
         """Inputs ``[..., N, D]`` in the model's float type."""

@@ -101,6 +101,7 @@ class WeightSpaceModel(RegressionModel):
             self.compute_qu,
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
+            calibration=self.calibration,
         )
 
     @property
@@ -263,6 +264,7 @@ class BasisSVGP(VariationalModel):
             self.q_sqrt,
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
+            calibration=self.calibration,
         )
 
     @property
@@ -328,4 +330,5 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
         block_size=model.block_size,
     )
     svgp.jitter, svgp.standardizer = model.jitter, standardizer
+    svgp.calibration = model.calibration
     return svgp

@@ -125,11 +125,15 @@ class DeepGP(VariationalModel):
     ) -> DeepPosterior:
         """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
         return DeepPosterior(
-            [layer.posterior(self.jitter) for layer in self.layers],
+            [
+                *(layer.posterior(self.jitter) for layer in self.layers[:-1]),
+                self._last.posterior(self.jitter, self.calibration),
+            ],
             sampling=self.sampling,
             num_samples=self.num_prediction_samples,
             seed=self.seed or 0,
             precompute_cache=precompute_cache,
+            calibration=self.calibration,
         )
 
     @public_method("the prediction", prediction=True)

@@ -17,6 +17,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
 )
 from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models.base import require_num_latents
 from gpflow_sparse.models.starting import parameters, prior_factors
 from gpflow_sparse.posteriors import (
@@ -130,18 +131,22 @@ class GPLayer(tf.Module):
         """Pairs ``(q_mu, q_sqrt)``, one per set."""
         return tuple(zip(self.q_mu, self.q_sqrt, strict=True))
 
-    def posterior(self, jitter: float | None = None) -> LayerPosterior:
+    def posterior(
+        self, jitter: float | None = None, calibration: Calibration | None = None
+    ) -> LayerPosterior:
         """
         The posterior process of the layer, without a cache.
 
         :param jitter: smallest relative jitter.
+        :param calibration: factors of predictive variances, of the last layer of a model.
         """
         self._require_parts()
         self._require_shapes()
         for value in (jitter, self.jitter):
             component_checks.require_jitter(value)
         amounts = [value for value in (jitter, self.jitter) if value is not None]
-        return LayerPosterior(self._make(max(amounts, default=None)), self.num_outputs, self.grid)
+        made = self._make(max(amounts, default=None), calibration)
+        return LayerPosterior(made, self.num_outputs, self.grid)
 
     def start_at(self, filters: Any, scale: float = 1e-3) -> None:
         """
@@ -184,9 +189,9 @@ class GPLayer(tf.Module):
             found.append(one.mean_through([value[:, columns] for value in values]))
         return [tf.concat(per_set, axis=1) for per_set in zip(*found, strict=True)]
 
-    def _make(self, jitter: float | None) -> SparsePosterior:
+    def _make(self, jitter: float | None, calibration: Calibration | None) -> SparsePosterior:
         iv = self.inducing_variable
-        options: dict[str, Any] = {"mean_function": self.mean_function}
+        options: dict[str, Any] = {"mean_function": self.mean_function, "calibration": calibration}
         if isinstance(iv, BasisFeatures):
             return BasisPosterior(self.kernel, iv, self.q_mu[0], self.q_sqrt[0], **options)
         part: Any = OrthogonalPosterior

@@ -462,6 +462,7 @@ class QSGP(VariationalModel):
             mean_function=self.mean_function,
             augmentation=augmentation,
             precompute_cache=precompute_cache,
+            calibration=self.calibration,
         )
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:

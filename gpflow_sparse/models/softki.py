@@ -207,6 +207,7 @@ class SoftKI(VariationalModel):
             tf.repeat(q_sqrt[None], self.num_latent_gps, axis=0),
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
+            calibration=self.calibration,
         )
 
     @property

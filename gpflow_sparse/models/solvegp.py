@@ -113,6 +113,7 @@ class OrthogonalModel(VariationalModel):
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
             jitter=self.jitter,
+            calibration=self.calibration,
         )
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
@@ -199,6 +200,7 @@ class SOLVEGP(OrthogonalModel):
         new.q_sqrt = (*old.q_sqrt, *new.q_sqrt[size:])
         new.jitter, new.standardizer = old.jitter, old.standardizer
         new.residual_scale = old.residual_scale
+        new.calibration = old.calibration
         for R, factor in zip(new.q_sqrt[size:], prior_factors(new)[size:], strict=True):
             R.assign(factor)  # the prior's with the jitter of this model
         return new

@@ -152,6 +152,7 @@ class SOLVEGPR(RegressionModel):
             mean_function=self.mean_function,
             precompute_cache=precompute_cache,
             jitter=self.jitter,
+            calibration=self.calibration,
         )
 
     def to_solvegp(self, num_data: int | None = None) -> SOLVEGP:
@@ -184,6 +185,7 @@ class SOLVEGPR(RegressionModel):
             block_size=self.block_size,
         )
         model.jitter, model.standardizer = self.jitter, standardizer
+        model.calibration = self.calibration
         return model
 
     @property

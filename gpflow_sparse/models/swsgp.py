@@ -357,6 +357,7 @@ class SWSGP(VariationalModel):
             "mean_function": self.mean_function,
             "precompute_cache": precompute_cache,
             "jitter": self.jitter,
+            "calibration": self.calibration,
         }
         if isinstance(self.kernel, MultioutputKernel):
             return MultioutputPosterior(*arguments, whiten=False, part=NeighborPosterior, **options)

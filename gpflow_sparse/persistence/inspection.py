@@ -14,6 +14,7 @@ from gpflow.models import BayesianModel, GPModel
 
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models import QSGP, SWSGP, DeepGP, SoftKI, VariationalModel
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.qsgp_step import SupportRows
@@ -41,6 +42,7 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (GPModel, "likelihood", Likelihood, "a Likelihood"),
     (GPModel, "mean_function", Function, "a Function"),
     (BayesianModel, "inducing_variable", InducingVariables, "InducingVariables"),
+    (GPModel, "calibration", Calibration | None, "a Calibration or None"),
     (SparseGPModel, "whiten", bool, "a bool"),
     (SparseGPModel, "standardizer", Standardizer | None, "a Standardizer"),
     (SoftKI, "basis", SoftInterpolation, "a SoftInterpolation"),
@@ -74,6 +76,8 @@ def require_sound(model: Any) -> None:
         _require(sound, expected, jitter)
         if model.standardizer is not None:
             _require_standardizer(model.standardizer)
+    if getattr(model, "calibration", None) is not None:
+        _require_calibration(model.calibration)
     if isinstance(model, SoftKI | QSGP | SWSGP | DeepGP):
         model._require_parts(model.input_dim, model.dtype)
         if isinstance(model, SoftKI):
@@ -93,6 +97,19 @@ def _require_standardizer(standardizer: Standardizer) -> None:
         Standardizer(**statistics, y_transform=standardizer.y_transform)
     except ValueError as error:
         raise ValueError(f"model.standardizer.{error}") from error
+
+
+def _require_calibration(calibration: Calibration) -> None:
+    values = vars(calibration)
+    numbers: list[Any] = [values.get(name) for name in ("function", "noise", "num_rows")]
+    sound = all(type(value) in (int, float) for value in numbers)
+    scores = values.get("scores")
+    sound = sound and (scores is None or isinstance(scores, np.ndarray))
+    _require(sound, "model.calibration must hold numbers", calibration)
+    try:
+        Calibration(*numbers[:2], scores=scores)
+    except ValueError as error:
+        raise ValueError(f"model.calibration.{error}") from error
 
 
 def _require_variational_shapes(model: Any) -> None:

@@ -21,6 +21,7 @@ import tensorflow_probability as tfp
 from gpflow.quadrature.base import GaussianQuadrature
 
 from gpflow_sparse.data.standardize import Standardizer
+from gpflow_sparse.inference.calibration import Calibration
 
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
 RENAMED_CLASSES: dict[str, str] = {
@@ -95,7 +96,10 @@ def constructed_classes() -> dict[str, type]:
 @functools.cache
 def assembled_classes() -> dict[str, type]:
     """Public classes, by name, whose objects are rebuilt attribute by attribute."""
-    found: dict[str, type] = {"gpflow_sparse.data.Standardizer": Standardizer}
+    found: dict[str, type] = {
+        "gpflow_sparse.data.Standardizer": Standardizer,
+        "gpflow_sparse.Calibration": Calibration,
+    }
     for namespace in _NAMESPACES:
         found |= _classes(namespace, [importlib.import_module(namespace)])
     for part in (f"gpflow_sparse.{name}" for name in _SUBPACKAGES):

@@ -20,6 +20,7 @@ from gpflow_sparse.inference.blocks import (
     marginals,
     residual_covariance,
 )
+from gpflow_sparse.inference.calibration import Calibration, observed
 from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
 from gpflow_sparse.validation import checks, component_checks
@@ -55,6 +56,7 @@ class SparsePosterior(AbstractPosterior):
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
         jitter: float | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """
         :param q_mu: mean of q, in the shape that the subclass documents; or a function that returns
@@ -65,11 +67,14 @@ class SparsePosterior(AbstractPosterior):
         :param precompute_cache: kind of the cache; None for no cache.
         :param jitter: smallest relative jitter of factorizations; None leaves it to
             :func:`gpflow_sparse.numerics.linalg.jitter`.
+        :param calibration: factors of variances, applied in all predictions and draws, and not in
+            :meth:`marginals_and_kl`; None for the variances of q.
         """
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._q_mu, self._q_sqrt = q_mu, q_sqrt
         self.whiten = whiten
         self.jitter = jitter
+        self.calibration = calibration
         self._require_parts(self.input_dim)
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
@@ -83,7 +88,7 @@ class SparsePosterior(AbstractPosterior):
         :param X: ``[N, D]``.
         :return: mean ``[N, P]`` (mean function included), variance ``[N, P]``, KL ``[]``.
         """
-        return *self.predict_from(None, X), self.prior_kl(X)
+        return *self.moments_from(None, X), self.prior_kl(X)
 
     def elbo_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
         """
@@ -136,17 +141,36 @@ class SparsePosterior(AbstractPosterior):
         full_output_cov: bool = False,
     ) -> Moments:
         """
-        :meth:`predict_f` for valid inputs.
+        :meth:`predict_f` for valid inputs, calibrated.
 
         :param cache: an up-to-date cache; None computes everything from the current parameters.
         """
+        mean, cov = self.moments_from(cache, X, full_cov, full_output_cov)
+        return mean, cov if self.variance_factor == 1.0 else self.variance_factor * cov
+
+    def moments_from(
+        self,
+        cache: Cache | None,
+        X: tf.Tensor,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> Moments:
+        """The moments of q without calibration, of which objectives are made; as predict_from."""
         mean, cov = self._conditional_with_precompute(cache, X, full_cov, full_output_cov)
         return self._add_mean_function(X, mean), cov
+
+    @property
+    def variance_factor(self) -> float:
+        """The factor of (co)variances in predictions."""
+        return 1.0 if self.calibration is None else self.calibration.function
 
     @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
         """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
-        return likelihood.predict_mean_and_var(Xnew, *self.predict_from(self.cache, Xnew))
+        moments = self.predict_from(self.cache, Xnew)
+        return likelihood.predict_mean_and_var(
+            Xnew, *observed(self.calibration, likelihood, Xnew, moments)
+        )
 
     @public_method("the log density", prediction=True)
     def predict_log_density(
@@ -154,7 +178,8 @@ class SparsePosterior(AbstractPosterior):
     ) -> tf.Tensor:
         """Log density of new observations, one per row; from the cache if there is one."""
         X, Y = data
-        return likelihood.predict_log_density(X, *self.predict_from(self.cache, X), Y)
+        moments = observed(self.calibration, likelihood, X, self.predict_from(self.cache, X))
+        return likelihood.predict_log_density(X, *moments, Y)
 
     @public_method()
     def update_cache(self, precompute_cache: PrecomputeCacheType | str | None = None) -> None:
@@ -170,7 +195,11 @@ class SparsePosterior(AbstractPosterior):
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> Moments:
         """Mean and (co)variance at ``Xnew [..., N, D]`` from the cache; shapes as in GPflow."""
-        return super().predict_f(Xnew, full_cov, full_output_cov)
+        if self.cache is None:
+            raise ValueError(
+                "the posterior has no cache: call update_cache() first, or take fused_predict_f."
+            )
+        return self.predict_from(self.cache, Xnew, full_cov, full_output_cov)
 
     @public_method("the prediction", prediction=True)
     def fused_predict_f(
@@ -210,7 +239,7 @@ class SparsePosterior(AbstractPosterior):
         """
         sampler = Sampler.make(num_samples, num_features, seed)
         component_checks.require_sound(self)
-        return self._draw_functions(sampler)
+        return self._draw_functions(sampler._replace(scale=self.variance_factor**0.5))
 
     def _draw_functions(self, sampler: Sampler) -> FunctionDraws:
         """:meth:`sample_functions` with valid arguments."""

@@ -53,6 +53,7 @@ class CellPosterior(SparsePosterior):
             mean_function=posterior.mean_function,
             precompute_cache=PrecomputeCacheType.TENSOR,
             jitter=posterior.jitter,
+            calibration=posterior.calibration,
         )
 
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:

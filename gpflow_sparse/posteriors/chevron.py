@@ -9,6 +9,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inference import chevron
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.kernels import Basis
@@ -40,6 +41,7 @@ class ChevronPosterior(SparsePosterior):
         *,
         augmentation: tuple[Any, Any] | None = None,
         precompute_cache: PrecomputeCacheType | str | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """
         :param kernel: kernel of the basis that the weights belong to.
@@ -50,6 +52,7 @@ class ChevronPosterior(SparsePosterior):
         :param augmentation: training inputs ``[N, D]`` and the noise variance, for one more
             function at each test point (Evans and Nair, "Quadruply Stochastic Gaussian Processes"
             (2020), proposition 4, whose formula is the variance of f and not, as printed, of y).
+        :param calibration: factors of predictive variances.
         """
         self._q_block, self._q_log_scale, self._q_columns = q_block, q_log_scale, q_columns
         self._augmentation = augmentation
@@ -60,6 +63,7 @@ class ChevronPosterior(SparsePosterior):
             q_mu,
             mean_function=mean_function,
             precompute_cache=precompute_cache,
+            calibration=calibration,
         )
 
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:

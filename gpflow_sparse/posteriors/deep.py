@@ -9,6 +9,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference.blocks import root
+from gpflow_sparse.inference.calibration import Calibration, observed
 from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import (
@@ -47,12 +48,15 @@ class DeepPosterior(SparsePosterior):
         num_samples: int = 10,
         seed: int = 0,
         precompute_cache: PrecomputeCacheType | str | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """
         :param layers: first to last; the last layer is not sampled, but Gaussian.
         :param sampling: kind of draws of hidden layers, one of ``layer.SAMPLING``.
         :param num_samples: S.
         :param seed: seed of the draws.
+        :param calibration: factors of predictive variances, of which the last layer's posterior
+            applies that of f: to the variance given draws of the hidden layers.
         """
         last = layers[-1].posterior
         self.layers = tuple(layers)
@@ -61,13 +65,22 @@ class DeepPosterior(SparsePosterior):
         self.seed = seed
         self._sizes: tuple[int, ...] = ()
         super().__init__(
-            last.kernel, last.X_data, precompute_cache=precompute_cache, jitter=last.jitter
+            last.kernel,
+            last.X_data,
+            precompute_cache=precompute_cache,
+            jitter=last.jitter,
+            calibration=calibration,
         )
 
     @property
     def input_dim(self) -> int | None:
         first = self.layers[0]
         return first.posterior.input_dim if first.grid is None else first.grid.num_pixels
+
+    @property
+    def variance_factor(self) -> float:
+        """1: the posterior of the last layer is calibrated itself."""
+        return 1.0
 
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
         """Sum of the layers' KL; X is not used."""
@@ -114,7 +127,8 @@ class DeepPosterior(SparsePosterior):
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
         def predict(X: tf.Tensor) -> Moments:
             rows = tf.repeat(X, self.num_samples, axis=0)
-            return self._mixed_by_row(*likelihood.predict_mean_and_var(rows, *self._sampled(X)))
+            moments = observed(self.calibration, likelihood, rows, self._sampled(X))
+            return self._mixed_by_row(*likelihood.predict_mean_and_var(rows, *moments))
 
         return by_rows(predict, Xnew)
 
@@ -125,7 +139,8 @@ class DeepPosterior(SparsePosterior):
         latents = self.layers[-1].num_outputs
         data = checks.require_data(data, likelihood=likelihood, num_latent_gps=latents)
         X, Y = (tf.repeat(part, self.num_samples, axis=0) for part in data)
-        each = likelihood.predict_log_density(X, *self._sampled(data[0]), Y)
+        moments = observed(self.calibration, likelihood, X, self._sampled(data[0]))
+        each = likelihood.predict_log_density(X, *moments, Y)
         count = tf.constant(self.num_samples, each.dtype)
         return tf.reduce_logsumexp(self._by_sample(each), axis=1) - tf.math.log(count)
 
@@ -240,9 +255,9 @@ class DeepPosterior(SparsePosterior):
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """One function of every layer for each draw, S times the time of one."""
-        one = sampler._replace(num_samples=1)
+        one, parts = sampler._replace(num_samples=1), [layer.posterior for layer in self.layers]
         chains = [
-            [layer.posterior._draw_functions(one) for layer in self.layers]
+            [part._draw_functions(one._replace(scale=part.variance_factor**0.5)) for part in parts]
             for _ in range(sampler.num_samples)
         ]
         return ComposedPaths(self.layers, chains)

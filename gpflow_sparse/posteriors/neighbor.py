@@ -13,6 +13,7 @@ from gpflow.posteriors import PrecomputeCacheType, get_posterior_class
 
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
@@ -61,6 +62,7 @@ class NeighborPosterior(SparsePosterior):
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
         jitter: float | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """
         :param q_mu: ``[M, P]``.
@@ -70,12 +72,14 @@ class NeighborPosterior(SparsePosterior):
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
         :param jitter: smallest relative jitter; None leaves it to the float type.
+        :param calibration: factors of predictive variances.
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
         if whiten is not False:
             require_not_whitened(whiten)
         parts = (kernel, inducing_variable, q_mu, q_sqrt, False, mean_function)
-        super().__init__(*parts, jitter=jitter, precompute_cache=precompute_cache)
+        options: dict[str, Any] = {"jitter": jitter, "calibration": calibration}
+        super().__init__(*parts, precompute_cache=precompute_cache, **options)
 
     @public_method()
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:

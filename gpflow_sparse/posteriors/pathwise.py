@@ -102,6 +102,8 @@ class Sampler(NamedTuple):
     num_samples: int
     num_features: int
     generator: np.random.Generator
+    scale: float = 1.0
+    """Factor of all deviations from the mean: of everything random, in which draws are linear."""
 
     @classmethod
     def make(cls, num_samples: Any, num_features: Any, seed: int | None) -> "Sampler":
@@ -126,8 +128,8 @@ class Sampler(NamedTuple):
         return cls(num_samples, num_features, generator)
 
     def normal(self, shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
-        """Independent standard normal numbers."""
-        return tf.constant(self.generator.normal(size=tuple(shape)), dtype)
+        """Independent standard normal numbers, times ``scale``."""
+        return tf.constant(self.scale * self.generator.normal(size=tuple(shape)), dtype)
 
     def gaussian(self, mean: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:
         """
@@ -192,7 +194,7 @@ class PriorPaths(Paths):
         drawn = draw_frequencies(kernel, math.prod(size), num_columns, generator)
         frequencies = np.swapaxes(drawn.reshape(*size, num_columns), -1, -2)
         phases = generator.uniform(0.0, 2.0 * math.pi, size=size)
-        amplitudes = tf.constant(generator.rayleigh(size=size), dtype)
+        amplitudes = tf.constant(sampler.scale * generator.rayleigh(size=size), dtype)
         self.kernel: Kernel = gpflow.utilities.freeze(kernel)
         variance = self.kernel(tf.zeros([1, num_columns], dtype), full_cov=False)[0]  # everywhere
         self.frequencies = tf.constant(frequencies, dtype)  # [S, P, D, F]

@@ -21,6 +21,7 @@ from gpflow_sparse.runs.build import (
     require_outputs,
     start_hyperparameters,
 )
+from gpflow_sparse.runs.calibration import calibrate, shuffled, split_rows
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
@@ -282,15 +283,18 @@ def train(
     report: Callable[[str], Any] = lambda line: None,
 ) -> GPModel:
     """
-    The chosen model, trained on all rows; after Ctrl-C as it is then.
+    The chosen model, trained on all rows, or on all but some, on which it is calibrated; after
+    Ctrl-C as it is then.
 
     :param seconds: time after which no training step begins; None for the number of steps of the
         choice.
     """
+    rows, held_out = split_rows(choice.config, task.dataset)
     if choice.interrupted and choice.start is not None:
+        calibrate(choice.start, held_out, choice.config, report)
         return choice.start
     end = math.inf if seconds is None else time.perf_counter() + seconds
-    final = Candidate(task, choice.config, start=choice.start)
+    final = Candidate(task.on(rows), choice.config, start=choice.start)
     try:
         if seconds is None or choice.attempts:  # the number of steps is that of the time left
             final.train(choice.config.num_steps, end)
@@ -298,7 +302,9 @@ def train(
             final.train_until(end)
     except KeyboardInterrupt:
         report("interrupted: this is the model as it is now.")
-    report(f"{final.name}: {final.num_steps} steps on all rows. {choice.reason}")
+    scope = "all rows" if held_out is None else f"{len(rows[0])} rows"
+    report(f"{final.name}: {final.num_steps} steps on {scope}. {choice.reason}")
+    calibrate(final.model, held_out, choice.config, report)
     return final.model
 
 
@@ -321,7 +327,7 @@ class _Race:
         self.best: Candidate | None = None
         seed = int(task.options.get("seed", 0))
         X, Y = task.dataset.train
-        order = np.random.default_rng(seed).permutation(len(X))
+        order = shuffled(len(X), seed)
         least = min(_LEAST_HELD_OUT, len(X) // 4)
         count = max(least, min(_MOST_HELD_OUT, int(_HELD_OUT * len(X))))
         self.held_out = X[order[:count]], Y[order[:count]]

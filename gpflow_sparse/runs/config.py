@@ -82,6 +82,8 @@ class RunConfig:
     learning_rate: float = 0.02
     schedule: str = "cosine"
     natural_gradients: float = 0.1
+    calibrate: bool = True
+    conformal: bool = False
     baseline: bool = True
     trees: bool = False
     float32: bool = False

@@ -10,6 +10,7 @@ import tensorflow as tf
 from scipy import stats
 
 from gpflow_sparse.data import Standardizer, metrics
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.runs.observations import blocks, can_sample, quantiles, sample_marginals
 from gpflow_sparse.validation import checks
 
@@ -34,6 +35,11 @@ class CachedModel:
     def likelihood(self) -> gpflow.likelihoods.Likelihood:
         """The likelihood of the model."""
         return self._model.likelihood
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of the model, which its predictions have."""
+        return getattr(self._model, "calibration", None)
 
     def predict_f(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of f, equal to those of the model."""
@@ -115,11 +121,15 @@ def evaluate(
     moments = _moments(cached.predict_y, standardizer.transform_inputs(X), chunk_size)
     mean, variance = standardizer.inverse_mean_variance(*moments)
     crps, pit = _calibration(cached, standardizer, (X, Y), moments, chunk_size)
+    inside, radius = np.abs(pit - 0.5) <= 0.475, _conformal_radius(cached, 0.95)
+    if radius is not None:
+        errors = standardizer.transform_outputs(Y) - moments[0]
+        inside = np.abs(errors) <= radius * np.sqrt(moments[1])
     scores = {
         "rmse": metrics.rmse(Y, mean),
         "nlpd": nlpd,
         "crps": crps,
-        "coverage": float(np.mean(np.abs(pit - 0.5) <= 0.475)),
+        "coverage": float(np.mean(inside)),
         "rmse_standardized": metrics.rmse(*map(standardizer.transform_outputs, (Y, mean))),
         "nlpd_standardized": nlpd + float(np.mean(standardizer.log_jacobian(Y))),
     }
@@ -195,20 +205,30 @@ def central_interval(
     """
     Lower and upper ends ``[N, P]`` of central intervals of new observations, original units.
 
-    In closed form for Gaussian noise, otherwise from 2,000 draws.
+    By quantiles of residuals for a model with conformal calibration, in closed form for Gaussian
+    noise, otherwise from 2,000 draws.
 
     :param model: a :func:`predictor`.
     :param X: ``[N, D]``, original units.
     :param coverage: the probability of an observation to fall into its interval.
     """
     rows, levels = standardizer.transform_inputs(X), (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
-    if _is_gaussian(model):
+    radius = _conformal_radius(model, coverage)
+    if radius is not None or _is_gaussian(model):
         mean, variance = _moments(model.predict_y, rows, chunk_size)
-        ends = [mean + np.sqrt(variance) * stats.norm.ppf(level) for level in levels]
+        if radius is None:
+            radius = stats.norm.ppf(levels[1])
+        ends = [mean - radius * np.sqrt(variance), mean + radius * np.sqrt(variance)]
     else:
         moments = _moments(model.predict_f, rows, chunk_size)
         ends = quantiles(model.likelihood, *moments, levels)
     return [standardizer.inverse_outputs(end) for end in ends]
+
+
+def _conformal_radius(model: Any, coverage: float) -> np.ndarray | None:
+    """Half widths ``[P]`` of conformal intervals in standard deviations; None without them."""
+    found = getattr(model, "calibration", None)
+    return None if found is None else found.radius(coverage)
 
 
 def class_probabilities(mean: np.ndarray, num_classes: int) -> np.ndarray:

@@ -115,15 +115,20 @@ def can_sample(likelihood: gpflow.likelihoods.Likelihood) -> bool:
 
 
 def sample_outputs(
-    likelihood: gpflow.likelihoods.Likelihood, F: np.ndarray, rng: np.random.RandomState
+    likelihood: gpflow.likelihoods.Likelihood,
+    F: np.ndarray,
+    rng: np.random.RandomState,
+    noise_factor: float = 1.0,
 ) -> np.ndarray:
     """
     One observation for each value of f, of the same shape.
 
+    :param noise_factor: factor of the variance of Gaussian noise.
     :raises ValueError: for a likelihood whose observations cannot be drawn here.
     """
     if isinstance(likelihood, gpflow_likelihoods.Gaussian):
-        return F + np.sqrt(_noise_variance(likelihood)) * rng.standard_normal(F.shape)
+        noise = noise_factor * _noise_variance(likelihood)
+        return F + np.sqrt(noise) * rng.standard_normal(F.shape)
     if isinstance(likelihood, gpflow_likelihoods.StudentT):
         freedom = np.asarray(likelihood.df)
         return F + likelihood.scale.numpy() * rng.standard_t(freedom, F.shape)

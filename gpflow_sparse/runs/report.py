@@ -19,6 +19,7 @@ from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs import outputs, plots
 from gpflow_sparse.runs import report_pictures as pictures
+from gpflow_sparse.runs.calibration import described
 from gpflow_sparse.runs.config import PAGE
 from gpflow_sparse.runs.effects import (
     Factor,
@@ -222,8 +223,13 @@ def _tried(stored: StoredModel) -> str:
         {names.get(name, name): result[name] for name in _RESULTS if name in result}
         for result in stored.record["results"]
     ]
+    found = getattr(stored.model, "calibration", None)
+    scope = "Trained on all training rows"
+    if found is not None:
+        scope += f" but {found.num_rows}"
     return (
-        f"{tried}<p>Trained on all training rows, scored on the test rows:</p>{_records(results)}"
+        f"{tried}<p>{html.escape(f'{scope}. {described(stored.model)}')} Scores on the test rows:"
+        f"</p>{_records(results)}"
     )
 
 

@@ -20,7 +20,7 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import load, save_as
 from gpflow_sparse.persistence.schema import read_json
-from gpflow_sparse.runs import outputs
+from gpflow_sparse.runs import calibration, outputs
 from gpflow_sparse.runs.build import build_model, require_outputs, with_units, with_weights
 from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
 from gpflow_sparse.runs.config import AUTO, CHECKPOINTS, CHOICE, CONFIG, MODEL, START, RunConfig
@@ -140,18 +140,19 @@ def train(
     :param keep: save the model in the folder before it is scored, also after Ctrl-C.
     """
     config, elbo, seconds, interruption = choice.config, math.nan, math.nan, None
+    rows, held_out = calibration.split_rows(config, dataset)
     if choice.interrupted and choice.start is not None:
         model = with_units(choice.start, dataset)
         interruption = TrainingInterrupted(
             f"stopped during the choice of a method: {_title(config)} is the best so far"
         )
     else:
-        model = _started(choice, dataset)
+        model = _started(choice, dataclasses.replace(dataset, train=rows))
         try:
             history = fit_model(
                 model,
                 config,
-                dataset.train,
+                rows,
                 checkpoint_dir=folder / CHECKPOINTS / config.method,
                 resume=resume,
                 deterministic=True,
@@ -164,6 +165,7 @@ def train(
             interruption = error
     if config.inference == "type1":
         model = with_weights(config, model, dataset)
+    calibration.calibrate(model, held_out, config)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
     test, classes = original_units(dataset, dataset.test), dataset.num_classes
@@ -207,7 +209,11 @@ def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[s
             "target_name": dataset.target_name,
         },
         "results": [
-            {"title": r.title} | _finite(elbo=r.elbo, seconds=r.seconds) | r.metrics for r in runs
+            {"title": r.title}
+            | _finite(elbo=r.elbo, seconds=r.seconds)
+            | r.metrics
+            | calibration.summary(r.model)
+            for r in runs
         ],
         "versions": package_versions(),
         "seed": config.seed,

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_sparse.data.targets import split_target
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
-from gpflow_sparse.runs import choice
+from gpflow_sparse.runs import calibration, choice
 from tests.data import messy
 
 FEW_STEPS = {"num_steps": 20, "num_inducing": 20, "num_orthogonal": 10}
@@ -34,6 +34,24 @@ def smooth(num_rows=120, seed=0):
 @pytest.fixture(scope="module")
 def exact():
     return SparseGPRegressor(random_state=0).fit(*smooth())
+
+
+@pytest.mark.nightly
+def test_an_estimator_calibrates_on_rows_it_holds_out(monkeypatch):
+    monkeypatch.setattr(calibration, "LEAST_ROWS", 2000)
+    X, y = smooth(2300)
+    options = FEW_STEPS | {"conformal": True}
+    model = SparseGPRegressor("solvegp", method_options=options, random_state=0).fit(X, y)
+    found = model.model_.calibration
+    assert (found.num_rows, model.model_.num_data) == (115, 2185)
+    new = smooth(200, seed=1)[0]
+    mean, deviation = model.predict(new, return_std=True)
+    ends = model.predict_interval(new, coverage=0.9)
+    np.testing.assert_allclose(ends[:, 1], mean + found.radius(0.9) * deviation, rtol=1e-9)
+    draws = model.sample_y(new[:5], n_samples=20_000)
+    np.testing.assert_allclose(draws.std(axis=1), deviation[:5], rtol=0.03)
+    plain = SparseGPRegressor("solvegp", method_options=FEW_STEPS | {"calibrate": False})
+    assert plain.fit(X, y).model_.calibration is None
 
 
 def test_an_exact_gp_predicts_as_scikit_learns_own(exact):

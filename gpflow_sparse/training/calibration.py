@@ -1,0 +1,231 @@
+"""Calibration of predictive variances on held-out rows, by maximum likelihood."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.models import GPR, SVGP, GPModel
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.likelihoods import Laplace, StudentT
+from gpflow_sparse.models.base import SparseGPModel
+from gpflow_sparse.posteriors.deep import DeepPosterior
+from gpflow_sparse.training import rescaling
+from gpflow_sparse.validation import checks
+
+LEAST_ROWS = 100
+"""With fewer rows the relative standard error of a variance, sqrt(2 / n), exceeds 14 %."""
+# Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
+_PRIOR_DEVIATION = 1.0
+_LARGEST_LOG = 12.0
+_NUM_FOLDS = 10
+_CHUNK = 2048
+
+
+def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False) -> Calibration:
+    """
+    Calibrate predictive variances on held-out rows; means stay as they are, bit for bit.
+
+    The variance of f is multiplied by ``c_f`` and that of Gaussian noise by ``c_n``, which maximize
+
+        sum_n log p(y_n | mean_n, c_f var_n, c_n s2_n) - (log^2 c_f + log^2 c_n) / 2
+
+    over the rows: the likelihood of the marginal predictions, and independent log-normal priors
+    that weigh as much as a row or two, so that few rows cannot give absurd factors, nor factors
+    that the rows do not tell apart. For other likelihoods than Gaussian ``c_n`` is 1, and the
+    likelihood is that of ``predict_log_density``. All outputs share the factors.
+
+    Then the factors are shrunk towards 1, because the few rows with the largest errors decide how
+    much a narrower distribution costs, and held-out rows may not have them. With g the mean gain of
+    the log density of a row by factors from other rows (ten folds), and e its standard error,
+    ``log c_f`` and ``log c_n`` are multiplied by ``max(0, 1 - (e / g)^2)``, or by 0 if g is
+    negative.
+
+    The factors are kept as ``model.calibration`` and saved with the model. They are applied in
+    every prediction, draw, and export of the model, cached posteriors made from now on included,
+    and in no objective: further training does not see them, and leaves them as they are. In a deep
+    model ``c_f`` multiplies the variance of the last layer given draws of the others. An earlier
+    calibration is replaced.
+
+    GPflow's GPR and SVGP have no such attribute for their predictions to read. They are
+    reparametrized: kernel variance and noise variance are multiplied (GPR: by one common factor,
+    which leaves the mean as it is), and the variational parameters of SVGP so that the mean stays,
+    up to rounding and GPflow's jitter. Their objectives change.
+
+    Cost: one prediction of all rows, of which N means and variances are kept.
+
+    :param model: a trained model of this package, or GPflow's GPR or SVGP.
+    :param data: ``(X [N, D], Y [N, P])``, rows that the model was not trained on, as it takes them;
+        at least 100, better 400, see :doc:`/calibration`.
+    :param conformal: also keep the distances of these rows from their means, for the intervals of
+        :class:`gpflow_sparse.estimators.SparseGPRegressor` and of the command line: these then
+        cover new rows at least as often as they say if the rows are exchangeable with these, up to
+        the two factors found on the same rows.
+    :return: ``model.calibration``.
+    :raises ValueError: for fewer rows, predictions that are not finite, likelihoods without
+        intervals if ``conformal``, and GPflow models whose kernel has no variance to multiply.
+    """
+    if not isinstance(model, SparseGPModel | GPR | SVGP):
+        raise ValueError(
+            "model must be a model of gpflow_sparse, or GPflow's GPR or SVGP, got "
+            f"{type(model).__name__}."
+        )
+    checks.require_flag(conformal, "conformal")
+    if conformal and not isinstance(
+        model.likelihood, Gaussian | Laplace | StudentT | gpflow.likelihoods.StudentT
+    ):
+        raise ValueError(
+            "conformal must be False for outputs that are not on the whole line, as those of "
+            f"{type(model.likelihood).__name__}."
+        )
+    X, Y = _require_data(model, data)
+    if len(X) < LEAST_ROWS:
+        raise ValueError(
+            f"data must hold at least {LEAST_ROWS} held-out rows to calibrate on, got {len(X)}."
+        )
+    uncalibrate(model)
+    function, noise = _best_factors(model, X, Y)
+    found = Calibration(function, noise, num_rows=len(X))
+    if not isinstance(model, SparseGPModel):
+        found.originals = rescaling.rescale(model, found.function, found.noise)
+    model.calibration = found
+    if conformal:
+        moments = [model.predict_y(X[i : i + _CHUNK]) for i in range(0, len(X), _CHUNK)]
+        mean, var = (np.concatenate([np.asarray(m[k]) for m in moments]) for k in (0, 1))
+        found.scores = np.sort(np.abs(Y.numpy() - mean) / np.sqrt(var), axis=0)
+    return found
+
+
+def uncalibrate(model: GPModel) -> None:
+    """
+    Remove the calibration of a model, if there is one: predictions are again what they were, to the
+    last bit. Parameters of GPflow's own models get back the values from before :func:`calibrate`,
+    in place of those of training since then.
+    """
+    found = getattr(model, "calibration", None)
+    if found is None:
+        return
+    if found.originals is not None:
+        rescaling.restore(model, found.originals)
+    model.calibration = None
+
+
+def _require_data(model: GPModel, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    if isinstance(model, SparseGPModel):
+        return model._require_data(data)
+    latents = model.num_latent_gps
+    return checks.require_data(data, likelihood=model.likelihood, num_latent_gps=latents)
+
+
+class _Marginals:
+    """Held-out rows with the moments of f, for a deep model given each of S draws."""
+
+    def __init__(self, model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> None:
+        posterior = model.posterior()
+        deep = isinstance(posterior, DeepPosterior)
+        predict = posterior._sampled if deep else posterior.predict_f
+        size = _CHUNK // (posterior.num_samples if deep else 1)
+        parts = [predict(X[i : i + size]) for i in range(0, len(X), size)]
+        self.mean, self.var = (tf.concat(part, axis=0) for part in zip(*parts, strict=True))
+        self.num_samples = len(self.mean) // len(X)
+        self.X, self.Y = (tf.repeat(part, self.num_samples, axis=0) for part in (X, Y))
+        if not bool(tf.reduce_all(tf.math.is_finite(self.mean) & tf.math.is_finite(self.var))):
+            raise ValueError("model cannot be calibrated: its predictions are not finite.")
+
+    def gaussian(self, likelihood: Gaussian) -> "_Densities":
+        """Densities as a function of the logarithms of both factors."""
+        squares = np.square(np.asarray(self.Y - self.mean, dtype=np.float64))  # [N S, P]
+        var = np.asarray(self.var, dtype=np.float64)
+        noise = np.asarray(likelihood.variance_at(self.X), dtype=np.float64)  # [N S, 1]
+
+        def evaluate(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            ours, theirs = np.exp(logs[0]) * var, np.exp(logs[1]) * noise
+            total = ours + theirs
+            each = -0.5 * np.sum(squares / total + np.log(2.0 * np.pi * total), axis=1)
+            by_draw = each.reshape(-1, self.num_samples)
+            rows = logsumexp(by_draw, axis=1) - np.log(self.num_samples)  # [N]
+            shares = np.exp(by_draw - rows[:, None]) / self.num_samples * weights[:, None]
+            slope = 0.5 * (squares / total - 1.0) / total * shares.reshape(-1, 1)
+            return rows, np.array([np.sum(slope * ours), np.sum(slope * theirs)])
+
+        return evaluate
+
+    def other(self, likelihood: Likelihood) -> "_Densities":
+        """Densities as a function of the logarithm of the factor of f."""
+
+        @tf.function(autograph=False)
+        def compiled(log_factor: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch(log_factor)
+                var = tf.exp(log_factor) * self.var
+                each = likelihood.predict_log_density(self.X, self.mean, var, self.Y)
+                rows = tf.reduce_logsumexp(tf.reshape(each, [-1, self.num_samples]), axis=1)
+                value = tf.reduce_sum(weights * rows)
+            return rows, tape.gradient(value, log_factor)
+
+        def evaluate(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            dtype = self.var.dtype
+            rows, slope = compiled(tf.constant(logs[0], dtype), tf.constant(weights, dtype))
+            return rows.numpy().astype(np.float64), np.array([float(slope)])
+
+        return evaluate
+
+
+# From logarithms of factors, and weights of rows, to log densities of rows [N] and the gradient of
+# their weighted sum.
+_Densities = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def _best_factors(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[float, float]:
+    """Shrunk factors of the variance of f and of the noise."""
+    rows, likelihood = _Marginals(model, X, Y), model.likelihood
+    if isinstance(model, GPR):  # one factor of both
+        both = rows.gaussian(likelihood)
+
+        def common(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            densities, gradient = both(np.repeat(logs, 2), weights)
+            return densities, gradient.sum(keepdims=True)
+
+        (found,) = _shrunk(common, len(X), 1)
+        return found, found
+    if isinstance(likelihood, Gaussian):
+        function, noise = _shrunk(rows.gaussian(likelihood), len(X), 2)
+        return function, noise
+    (function,) = _shrunk(rows.other(likelihood), len(X), 1)
+    return function, 1.0
+
+
+def _shrunk(evaluate: _Densities, num_rows: int, size: int) -> list[float]:
+    """
+    The most probable factors, shrunk towards 1 by the cross-validated gain ``g`` and its standard
+    error ``e``: logarithms are multiplied by ``1 - (e / g)^2``, or 0.
+    """
+    everything = np.ones(num_rows)
+    best = _most_probable(evaluate, everything, np.zeros(size))
+    folds = np.arange(num_rows) % _NUM_FOLDS
+    gains = -evaluate(np.zeros(size), everything)[0]
+    for fold in range(_NUM_FOLDS):
+        logs = _most_probable(evaluate, (folds != fold).astype(np.float64), best)
+        gains[folds == fold] += evaluate(logs, everything)[0][folds == fold]
+    gain, error = gains.mean(), gains.std() / num_rows**0.5
+    share = max(0.0, 1.0 - (error / gain) ** 2) if gain > 0.0 else 0.0
+    return [float(factor) for factor in np.exp(share * best)]
+
+
+def _most_probable(evaluate: _Densities, weights: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Logarithms of factors of the largest log likelihood plus log prior density."""
+
+    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        densities, gradient = evaluate(logs, weights)
+        precision = _PRIOR_DEVIATION**-2
+        value = 0.5 * precision * np.sum(logs**2) - np.sum(weights * densities)
+        return value, precision * logs - gradient
+
+    bounds = [(-_LARGEST_LOG, _LARGEST_LOG)] * len(start)
+    options = {"ftol": 1e-13, "gtol": 1e-8}
+    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x  # type: ignore[no-any-return]

@@ -1,0 +1,260 @@
+"""Factors of variances from held-out rows, against an oracle and over all models."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.models import SOLVEGP
+from tests.battery import MEMBERS, REGRESSIONS, inputs, perturb
+from tests.oracles import calibration as oracle
+
+OURS = {name: member for name, member in (MEMBERS | REGRESSIONS).items() if member.guarded}
+our_models = pytest.mark.parametrize("member", OURS.values(), ids=list(OURS))
+FACTOR = 2.5
+XNEW = inputs(seed=7, rows=5)
+
+
+def held_out(rows=110, P=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 2))
+    return X, np.sin(2.0 * X[:, :1]) + 0.7 * rng.normal(size=(rows, P))
+
+
+def make(P=1, likelihood=None):
+    rng = np.random.default_rng(1)
+    model = SOLVEGP(
+        gpflow.kernels.Matern52(),
+        likelihood or gpflow.likelihoods.Gaussian(0.1),
+        OrthogonalInducingVariables(rng.normal(size=(6, 2)), rng.normal(size=(4, 2))),
+        num_latent_gps=P,
+    )
+    for mean, factor in zip(model.q_mu, model.q_sqrt, strict=True):
+        mean.assign(0.3 * rng.normal(size=mean.shape))
+        factor.assign(0.2 * factor)
+    return model
+
+
+@pytest.mark.parametrize("P", [1, 2])
+def test_factors_and_intervals_are_those_of_the_oracle(P):
+    model, (X, Y) = make(P), held_out(P=P)
+    (mean, var), noise = (m.numpy() for m in model.predict_f(X)), np.full(len(X), 0.1)
+    wanted = oracle.best_factors(Y, mean, var, noise)
+    found = gs.calibrate(model, (X, Y), conformal=True)
+    np.testing.assert_allclose([found.function, found.noise], wanted, rtol=1e-5)
+    std = np.sqrt(found.function * var + found.noise * 0.1)
+    for coverage in (0.5, 0.95):
+        radii = [oracle.radius(Y[:, p], mean[:, p], std[:, p], coverage) for p in range(P)]
+        np.testing.assert_allclose(found.radius(coverage), radii, rtol=1e-10)
+    with pytest.raises(ValueError, match=r"coverage must be at most 0\.991"):
+        found.radius(0.995)
+
+
+def test_predictions_of_observations_have_the_calibrated_noise():
+    model, (X, Y) = make(), held_out()
+    mean, var = model.predict_f(X)
+    model.calibration = Calibration(FACTOR, 0.3)
+    total = FACTOR * var.numpy() + 0.3 * 0.1
+    for predictor in (model, model.posterior()):
+        extra = () if predictor is model else (model.likelihood,)
+        np.testing.assert_allclose(predictor.predict_y(X, *extra)[1], total, rtol=1e-12)
+        np.testing.assert_allclose(predictor.predict_y(X, *extra)[0], mean, atol=1e-13)
+        found = predictor.predict_log_density((X, Y), *extra)
+        each = [oracle.log_density(*row) for row in zip(Y, mean.numpy(), total, strict=True)]
+        np.testing.assert_allclose(found, np.ravel(each), rtol=1e-10)
+    assert model.likelihood.variance.numpy() == pytest.approx(0.1, rel=1e-15)
+
+
+def test_noise_that_depends_on_the_inputs_is_scaled_everywhere():
+    X, Y = held_out()
+    scale = gpflow.functions.Linear(A=[[0.1], [0.0]], b=[0.8])
+    likelihood = gpflow.likelihoods.Gaussian(scale=scale)
+    model = make(likelihood=likelihood)
+    (mean, var), noise = (m.numpy() for m in model.predict_f(X)), likelihood.variance_at(X).numpy()
+    found = gs.calibrate(model, (X, Y))
+    wanted = oracle.best_factors(Y, mean, var, noise[:, 0])
+    np.testing.assert_allclose([found.function, found.noise], wanted, rtol=1e-5)
+    total = found.function * var + found.noise * noise
+    np.testing.assert_allclose(model.predict_y(X)[1], total, rtol=1e-12)
+
+
+def test_another_likelihood_has_a_factor_of_the_function_only():
+    X, Y = held_out()
+    model = make(likelihood=gpflow.likelihoods.Bernoulli())
+    Y = (Y > 0.0).astype(float)
+    for mean in model.q_mu:
+        mean.assign(8.0 * mean)  # too certain
+    mean, var = model.predict_f(X)
+    found = gs.calibrate(model, (X, Y))
+    assert found.noise == 1.0
+    logs = np.linspace(-6.0, 6.0, 601)
+    predict = model.likelihood.predict_log_density
+    densities = np.array([predict(X, mean, np.exp(log) * var, Y) for log in logs])  # [601, N]
+    folds, penalty = np.arange(len(X)) % 10, 0.5 * logs**2
+    gains = np.empty(len(X))
+    for fold in range(10):
+        best = np.argmax(densities[:, folds != fold].sum(axis=1) - penalty)
+        gains[folds == fold] = (densities[best] - densities[300])[folds == fold]
+    share = 1.0 - gains.var() / len(X) / gains.mean() ** 2
+    best = share * logs[np.argmax(densities.sum(axis=1) - penalty)]
+    assert gains.mean() > 0.0
+    assert share > 0.2
+    assert np.log(found.function) == pytest.approx(best, abs=0.02)  # of one step of the grid
+    with pytest.raises(ValueError, match="conformal must be False"):
+        gs.calibrate(model, (X, Y), conformal=True)
+
+
+def test_few_rows_are_refused():
+    with pytest.raises(ValueError, match="at least 100 held-out rows to calibrate on, got 99"):
+        gs.calibrate(make(), held_out(99))
+
+
+def test_few_rows_cannot_give_absurd_factors():
+    """Outputs equal to the means: without a prior both factors would be zero."""
+    model, (X, _) = make(), held_out(100)
+    found = gs.calibrate(model, (X, model.predict_f(X)[0]))
+    assert min(found.function, found.noise) > 1e-6
+
+
+def test_rare_large_errors_keep_variances_that_are_too_wide_for_most_rows():
+    """One row in fifty is 20 times as far away: the gain of most rows is not significant."""
+    model, (X, _) = make(), held_out(200)
+    mean, var = (m.numpy() for m in model.predict_f(X))
+    rng = np.random.default_rng(0)
+    errors = 0.8 * np.sqrt(var + 0.1) * rng.normal(size=mean.shape)
+    errors[::50] = 4.0 * np.sqrt(var + 0.1)[::50]
+    found = gs.calibrate(model, (X, mean + errors))
+    assert (found.function, found.noise) == (1.0, 1.0)
+
+
+@our_models
+def test_calibration_scales_covariances_and_leaves_means_and_objectives(member):
+    """Of all models; in a deep one the variance given draws of the hidden layers."""
+    model = perturb(member.build())
+    before = predictions(model)
+    objective = elbo_of(model, member.data)
+    model.calibration = Calibration(FACTOR, 0.5)
+    after = predictions(model)
+    assert elbo_of(model, member.data) == objective
+    for name, (mean, var) in before.items():
+        np.testing.assert_array_equal(after[name][0], mean)
+        if not member.deep:
+            np.testing.assert_array_equal(after[name][1], FACTOR * var)
+    gs.uncalibrate(model)
+    assert_equal(predictions(model), before)
+
+
+@pytest.mark.parametrize("name", ["solvegp", "swsgp", "softki", "deep"])
+def test_a_saved_model_is_calibrated(name, tmp_path):
+    model = perturb(OURS[name].build())
+    model.calibration = Calibration(FACTOR, 0.5, num_rows=60, scores=np.ones((60, 1)))
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    assert_equal(predictions(loaded), predictions(model))
+    found = loaded.calibration
+    assert (found.function, found.noise, found.num_rows) == (FACTOR, 0.5, 60)
+    np.testing.assert_array_equal(found.radius(0.9), [1.0])
+
+
+def assert_equal(found, wanted):
+    for name, moments in wanted.items():
+        for a, b in zip(found[name], moments, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@our_models
+def test_functions_drawn_deviate_from_the_mean_by_the_root_of_the_factor(member):
+    """With equal random numbers; of deep models only the last layer is calibrated."""
+    if not member.drawable or member.deep:
+        pytest.skip("draws no functions, or no linear ones")
+    model = perturb(member.build())
+    posterior = model.posterior()
+    nothing, one, four = (draws(posterior, factor) for factor in (1e-30, 1.0, 4.0))
+    np.testing.assert_allclose(four - nothing, 2.0 * (one - nothing), atol=1e-6)
+
+
+def draws(posterior, factor):
+    posterior.calibration = Calibration(factor)
+    return posterior.sample_functions(3, num_features=8, seed=0)(XNEW).numpy()
+
+
+def predictions(model):
+    """Means and (co)variances by all ways, with equal random numbers."""
+    cached = model.posterior()
+    found = {
+        "marginal": model.predict_f(XNEW),
+        "joint": model.predict_f(XNEW, full_cov=True),
+        "cached": cached.predict_f(XNEW),
+        "outputs": cached.predict_f(XNEW, full_output_cov=True),
+    }
+    return {name: tuple(m.numpy() for m in moments) for name, moments in found.items()}
+
+
+def elbo_of(model, data):
+    tf.random.set_seed(0)
+    held = isinstance(model, gpflow.models.InternalDataTrainingLossMixin)
+    return float(model.elbo() if held else model.elbo(data))
+
+
+def test_an_export_is_calibrated(tmp_path):
+    model, (X, Y) = make(), held_out()
+    gs.calibrate(model, (X, Y))
+    gs.export(model, tmp_path / "export")
+    loaded = tf.saved_model.load(str(tmp_path / "export"))
+    for name in ("predict_f", "predict_y"):
+        for got, wanted in zip(
+            getattr(loaded, name)(tf.constant(X)), getattr(model, name)(X), strict=True
+        ):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
+
+
+def gpr(kernel):
+    X, Y = held_out(40, seed=3)
+    return gpflow.models.GPR((X, Y), kernel, noise_variance=0.05)
+
+
+def svgp(kernel, **options):
+    Z = np.random.default_rng(4).normal(size=(6, 2))
+    model = gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.05), Z, **options)
+    model.q_mu.assign(np.sin(np.arange(6.0))[:, None])
+    model.q_sqrt.assign(0.2 * model.q_sqrt)
+    return model
+
+
+STOCK = {
+    "gpr": lambda: gpr(gpflow.kernels.Matern52()),
+    "gpr of a sum": lambda: gpr(gpflow.kernels.Matern52() + gpflow.kernels.Linear()),
+    "gpr of a product": lambda: gpr(gpflow.kernels.Matern52() * gpflow.kernels.Cosine()),
+    "svgp": lambda: svgp(gpflow.kernels.Matern52()),
+    "svgp, not whitened": lambda: svgp(gpflow.kernels.Matern52(), whiten=False),
+}
+
+
+@pytest.mark.parametrize("build", STOCK.values(), ids=list(STOCK))
+def test_models_of_gpflow_are_reparametrized_and_restored(build, tmp_path):
+    """Means and variances up to GPflow's jitter, which does not grow with the kernel."""
+    model, (X, Y) = build(), held_out()
+    before = [m.numpy() for m in model.predict_f(X)]
+    noise = model.likelihood.variance.numpy()
+    found = gs.calibrate(model, (X, Y))
+    mean, var = model.predict_f(X)
+    assert abs(np.log(found.function)) > 0.05
+    np.testing.assert_allclose(mean, before[0], atol=2e-4)
+    np.testing.assert_allclose(var, found.function * before[1], rtol=1e-3)
+    assert model.likelihood.variance.numpy() == pytest.approx(found.noise * noise)
+    gs.save(model, tmp_path / "model")
+    loaded = gs.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_y(X)[1], model.predict_y(X)[1])
+    gs.uncalibrate(loaded)
+    np.testing.assert_array_equal(loaded.predict_f(X), before)
+
+
+def test_a_kernel_without_a_variance_is_refused():
+    model = gpr(gpflow.kernels.Polynomial(degree=2))
+    before = model.predict_f(held_out()[0])
+    with pytest.raises(ValueError, match=r"model\.kernel \(Polynomial\) has no variance"):
+        gs.calibrate(model, held_out())
+    np.testing.assert_array_equal(model.predict_f(held_out()[0]), before)
