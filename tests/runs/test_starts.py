@@ -1,5 +1,6 @@
 """Starting hyperparameters on tables with integer, collinear, repeated and heavy-tailed columns."""
 
+import dataclasses
 import warnings
 
 import gpflow
@@ -7,12 +8,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from gpflow_sparse import initialization
 from gpflow_sparse.cli import main
+from gpflow_sparse.data import Dataset
 from gpflow_sparse.initialization import (
     hyperparameters,
     median_lengthscales,
     subset_hyperparameters,
 )
+from gpflow_sparse.runs.build import start_hyperparameters
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 
 TABULAR = [method for method in METHODS if method not in IMAGE_METHODS]
@@ -168,3 +173,36 @@ def test_every_method_finishes_on_repeated_measurements(tmp_path, method):
     """Training with the defaults failed: lengthscales of the start ran to 1e-20."""
     code, error = fit_table(tmp_path, *repeated_measurements(12), method)
     assert (code, "Traceback" in error) == (0, False), error
+
+
+def short_function(num_rows=1200, lengthscale=0.08, noise_variance=0.02):
+    """Standardized rows of a function that varies too quickly for a few random rows."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(num_rows, 2))
+    K = gpflow.kernels.Matern52(lengthscales=lengthscale)(X).numpy()
+    root = np.linalg.cholesky(K + noise_variance * np.eye(num_rows))
+    return standardized(X, root @ rng.standard_normal((num_rows, 1)))
+
+
+def test_a_long_table_starts_from_the_hyperparameters_that_predict_held_out_rows_better(
+    monkeypatch,
+):
+    pair = short_function()
+    dataset = Dataset("table", pair, pair, ("a", "b"), "y", None)
+    config = RunConfig.of_method("svgp", num_subset=100)
+    _, noise = start_hyperparameters(config, dataset)
+    assert noise == pytest.approx(0.02, rel=0.3)
+    assert start_hyperparameters(config, dataset)[1] == noise
+    kernel = gpflow.kernels.Matern52(lengthscales=median_lengthscales(pair[0]))
+    random_noise = subset_hyperparameters(*pair, kernel, num_rows=100)
+    assert random_noise > 1.5 * noise
+    # the other fit where one fails, and for a short table
+    whole = dataclasses.replace(config, num_subset=400)
+
+    def fail(*_, **__):
+        raise ValueError("no optimum")
+
+    monkeypatch.setattr(initialization, "local_hyperparameters", fail)
+    assert start_hyperparameters(config, dataset)[1] == random_noise
+    monkeypatch.setattr(initialization, "subset_hyperparameters", lambda *_, **__: 0.3)
+    assert start_hyperparameters(whole, dataset)[1] == 0.3
