@@ -1,6 +1,7 @@
 """Hyperparameters of a kernel, fitted with exact Gaussian processes on a few rows."""
 
 from collections.abc import Callable
+from typing import cast
 
 import gpflow
 import numpy as np
@@ -111,7 +112,7 @@ def local_hyperparameters(
     X, Y = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
     checks.require_count(num_subsets, "num_subsets")
     rest, _ = _held_out(len(X), _HELD_OUT, seed)
-    scaled = X.numpy()[rest] / input_scale(kernel, X.shape[1])
+    scaled = np.asarray(X)[rest] / input_scale(kernel, X.shape[1])
     centers = scaled[: max(1, min(num_subsets, len(rest) // num_rows))]
     found = rest[NeighborIndex(scaled).query(centers, min(num_rows, len(rest)))]  # [B, n]
     data = tf.gather(X, found), tf.gather(Y, found)
@@ -171,10 +172,15 @@ class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingL
         self.mean_function = mean_function or gpflow.functions.Zero()
         self.likelihood = gpflow.likelihoods.Gaussian(noise_variance)
 
+    @property
+    def noise_variance(self) -> gpflow.Parameter:
+        """That of the likelihood."""
+        return cast(gpflow.Parameter, self.likelihood.variance)
+
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The sum of the log marginal likelihoods."""
         X, Y = self.data
-        noise = tf.convert_to_tensor(self.likelihood.variance)
+        noise = tf.convert_to_tensor(self.noise_variance)
         K = linalg.add_jitter(covariance(self.kernel, X), noise)
         L = linalg.cholesky(K, "K + s2 I (covariance of a subset of the rows)")
         error = Y - self.mean_function(X)
@@ -233,7 +239,7 @@ def _fit(
         return float(noise_variance)
     for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
         variable.assign(value)
-    return float(model.likelihood.variance.numpy())
+    return float(model.noise_variance.numpy())
 
 
 def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
@@ -253,7 +259,7 @@ def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
         if id(parameter) in scales:
             factor = min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype))
             limits = (start / factor, start * factor)
-        elif parameter is model.likelihood.variance:
+        elif parameter is model.noise_variance:
             limits = (start * _NOISE_FRACTION, np.full_like(start, np.inf))
         else:
             continue
@@ -318,7 +324,7 @@ def _neighbor_log_density(
     around = rest[NeighborIndex(scaled[rest]).query(scaled[held_out], count)]  # [n, H]
     error, rows = Y - model.mean_function(X), tf.gather(X, held_out)
     places, values = tf.gather(X, around), tf.gather(error, around)
-    noise = tf.convert_to_tensor(model.likelihood.variance)
+    noise = tf.convert_to_tensor(model.noise_variance)
     try:
         mean, var = nearest_rows_moments(kernel, noise, rows, places, values)
     except (*_FAILURES, linalg.FactorizationError):

@@ -54,7 +54,7 @@ class NearestNeighborGP:
         noise are multiplied: the maximum of their likelihood, which leaves all means as they were.
         """
         kernel.variance.assign(self.scale * kernel.variance)
-        self.likelihood.variance.assign(self.scale * noise_variance)
+        self.likelihood = gpflow.likelihoods.Gaussian(self.scale * noise_variance)
         self._hold(data)
 
     def predict_f(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -81,14 +81,12 @@ class NearestNeighborGP:
         scaled = np.asarray(X) / self._kernel.lengthscales.numpy()
         around = self._index.query(scaled, min(self._count, len(self._X)))  # [n, H]
         places, values = tf.constant(self._X[around]), tf.constant(self._Y[around])
-        return self._compiled(X, places, values)
+        noise = tf.convert_to_tensor(self.likelihood.variance)
+        return self._compiled(noise, X, places, values)
 
     @functools.cached_property
     def _compiled(self) -> tf.types.experimental.GenericFunction:
-        def moments(X: tf.Tensor, *around: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            noise = tf.convert_to_tensor(self.likelihood.variance)
-            return nearest_rows_moments(self._kernel, noise, X, *around)
-
+        moments = functools.partial(nearest_rows_moments, self._kernel)
         return tf.function(moments, autograph=False, reduce_retracing=True)
 
 
@@ -106,7 +104,7 @@ def fit_nearest(options: Options, dataset: Dataset, budget: Budget) -> Record:
         found = {
             "kernel_variance": float(kernel.variance.numpy()),
             "lengthscales": kernel.lengthscales.numpy().tolist(),
-            "noise_variance": float(model.likelihood.variance.numpy()),
+            "noise_variance": model.scale * noise,
             "calibration": model.scale,
             "training_seconds": seconds,
             "curve": [],
