@@ -175,34 +175,36 @@ def test_every_method_finishes_on_repeated_measurements(tmp_path, method):
     assert (code, "Traceback" in error) == (0, False), error
 
 
-def short_function(num_rows=1200, lengthscale=0.08, noise_variance=0.02):
-    """Standardized rows of a function that varies too quickly for a few random rows."""
+def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.uniform(size=(num_rows, 2))
-    K = gpflow.kernels.Matern52(lengthscales=lengthscale)(X).numpy()
-    root = np.linalg.cholesky(K + noise_variance * np.eye(num_rows))
-    return standardized(X, root @ rng.standard_normal((num_rows, 1)))
-
-
-def test_a_long_table_starts_from_the_hyperparameters_that_predict_held_out_rows_better(
-    monkeypatch,
-):
-    pair = short_function()
-    dataset = Dataset("table", pair, pair, ("a", "b"), "y", None)
+    X = rng.uniform(size=(500, 1))
+    pair = standardized(X, np.sin(20.0 * X) + 0.1 * rng.standard_normal(X.shape))
+    dataset = Dataset("table", pair, pair, ("a",), "y", None)
     config = RunConfig.of_method("svgp", num_subset=100)
-    _, noise = start_hyperparameters(config, dataset)
-    assert noise == pytest.approx(0.02, rel=0.3)
-    assert start_hyperparameters(config, dataset)[1] == noise
-    kernel = gpflow.kernels.Matern52(lengthscales=median_lengthscales(pair[0]))
-    random_noise = subset_hyperparameters(*pair, kernel, num_rows=100)
-    assert random_noise > 1.5 * noise
-    # the other fit where one fails, and for a short table
-    whole = dataclasses.replace(config, num_subset=400)
+
+    def fit(lengthscale, noise_variance):
+        def assign(X, Y, kernel, **_):
+            kernel.lengthscales.assign([lengthscale])
+            return noise_variance
+
+        return assign
 
     def fail(*_, **__):
         raise ValueError("no optimum")
 
-    monkeypatch.setattr(initialization, "local_hyperparameters", fail)
-    assert start_hyperparameters(config, dataset)[1] == random_noise
-    monkeypatch.setattr(initialization, "subset_hyperparameters", lambda *_, **__: 0.3)
-    assert start_hyperparameters(whole, dataset)[1] == 0.3
+    def start(random, local, config=config):
+        monkeypatch.setattr(initialization, "subset_hyperparameters", random)
+        monkeypatch.setattr(initialization, "local_hyperparameters", local)
+        kernel, noise_variance = start_hyperparameters(config, dataset)
+        return kernel.lengthscales.numpy()[0], noise_variance
+
+    good, bad = fit(0.3, 0.02), fit(3.0, 0.5)
+    np.testing.assert_allclose(start(bad, good), [0.3, 0.02])
+    np.testing.assert_allclose(start(good, bad), [0.3, 0.02])
+    np.testing.assert_allclose(start(bad, fail), [3.0, 0.5])
+    np.testing.assert_allclose(start(fail, bad), [3.0, 0.5])
+    # local subsets are for long tables, and for methods with inducing points and exact GPs
+    short, functions = dataclasses.replace(config, num_subset=126), RunConfig.of_method("qsgp")
+    functions = dataclasses.replace(functions, num_subset=100)
+    for other in (short, functions):
+        np.testing.assert_allclose(start(bad, good, other)[1], 0.5)
