@@ -1,7 +1,11 @@
 """Starting values from the data: inducing inputs, lengthscales, kernel hyperparameters."""
 
 from gpflow_sparse._names import offer
-from gpflow_sparse.initialization.hyperparameters import subset_hyperparameters
+from gpflow_sparse.initialization.hyperparameters import (
+    local_hyperparameters,
+    neighbor_log_density,
+    subset_hyperparameters,
+)
 from gpflow_sparse.initialization.inducing_inputs import (
     greedy_orthogonal,
     greedy_variance,
@@ -15,7 +19,9 @@ __all__ = [
     "greedy_orthogonal",
     "greedy_variance",
     "kmeans",
+    "local_hyperparameters",
     "median_lengthscales",
+    "neighbor_log_density",
     "random_subset",
     "split_orthogonal",
     "subset_hyperparameters",

@@ -1,12 +1,20 @@
-"""Hyperparameters of a kernel, fitted with an exact Gaussian process on a few rows."""
+"""Hyperparameters of a kernel, fitted with exact Gaussian processes on a few rows."""
+
+from collections.abc import Callable
+from typing import cast
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 
+from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
+from gpflow_sparse.initialization.inducing_inputs import input_scale
 from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.neighbors import NeighborIndex
 from gpflow_sparse.validation import checks, component_checks
 
 Array = np.ndarray
@@ -18,6 +26,8 @@ _LENGTHSCALE_FACTOR, _NOISE_FRACTION = 100.0, 1e-3
 # Relative decrease of the loss in an iteration at which the fit ends. SciPy's default, 2e-9, took
 # up to 2.6 times the evaluations, with scores of new rows that differed by less than 4e-4.
 _TOLERANCE = 1e-6
+# Held-out rows, and training rows around each of them, that hyperparameters are judged by.
+_HELD_OUT, _AROUND = 500, 128
 _FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -30,7 +40,7 @@ def subset_hyperparameters(
     noise_variance: float = 0.1,
     max_iterations: int = 100,
     seed: int = 0,
-    mean_function: gpflow.functions.MeanFunction | None = None,
+    mean_function: MeanFunction | None = None,
 ) -> float:
     """
     Fit an exact GP to a random subset of rows by L-BFGS and assign the result to the kernel.
@@ -55,6 +65,146 @@ def subset_hyperparameters(
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
     """
+    X, Y = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
+    order = np.random.default_rng(checks.require_seed(seed)).permutation(len(X))
+    count = min(num_rows, len(X) - len(X) // 5)
+    data, others = (
+        tuple(tf.gather(values, rows) for values in (X, Y))
+        for rows in (order[:count], order[count : count + num_rows])
+    )
+    model = _ExactGPs(data, kernel, mean_function, noise_variance)
+    return _fit(model, max_iterations, noise_variance, lambda tried: _log_density(tried, others))
+
+
+def local_hyperparameters(
+    X: Array,
+    Y: Array,
+    kernel: Kernel,
+    *,
+    num_subsets: int = 64,
+    num_rows: int = 64,
+    noise_variance: float = 0.1,
+    max_iterations: int = 100,
+    seed: int = 0,
+    mean_function: MeanFunction | None = None,
+) -> float:
+    """
+    Fit independent exact GPs with common hyperparameters to local subsets of rows, by L-BFGS, and
+    assign the result to the kernel.
+
+    A subset holds the rows nearest to a random row, in lengthscales of the kernel's starting
+    values. Rows as near to each other as in the whole table show the noise and short lengthscales,
+    which a random subset of a large table mistakes for each other. The objective is the sum of the
+    log marginal likelihoods of all subsets, the likelihood under a covariance that is block
+    diagonal. Priors, bounds and the failure are those of :func:`subset_hyperparameters`.
+
+    The result is tested on 500 rows, at most a fifth, that are in no subset: if they have a lower
+    :func:`neighbor_log_density` than at the starting values, the kernel is not changed and
+    ``noise_variance`` is returned.
+
+    :param Y: outputs [N, P].
+    :param kernel: the kernel with the starting values; only trainable parameters change.
+    :param num_subsets: largest number of subsets, which together have at most as many rows as the
+        table; an iteration costs O(num_subsets num_rows^3).
+    :param num_rows: rows of each subset.
+    :param noise_variance: starting value of the noise variance.
+    :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
+    :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
+    :raises ValueError: as :func:`subset_hyperparameters`.
+    """
+    X, Y = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
+    checks.require_count(num_subsets, "num_subsets")
+    rest, _ = _held_out(len(X), _HELD_OUT, seed)
+    scaled = np.asarray(X)[rest] / input_scale(kernel, X.shape[1])
+    centers = scaled[: max(1, min(num_subsets, len(rest) // num_rows))]
+    found = rest[NeighborIndex(scaled).query(centers, min(num_rows, len(rest)))]  # [B, n]
+    data = tf.gather(X, found), tf.gather(Y, found)
+    model = _ExactGPs(data, kernel, mean_function, noise_variance)
+
+    def score(tried: "_ExactGPs") -> float:
+        return _neighbor_log_density((X, Y), tried, _HELD_OUT, _AROUND, seed)
+
+    return _fit(model, max_iterations, noise_variance, score)
+
+
+def neighbor_log_density(
+    X: Array,
+    Y: Array,
+    kernel: Kernel,
+    noise_variance: float,
+    *,
+    num_held_out: int = _HELD_OUT,
+    num_neighbors: int = _AROUND,
+    seed: int = 0,
+    mean_function: MeanFunction | None = None,
+) -> float:
+    """
+    Mean log density of held-out rows, each predicted by an exact GP from the nearest other rows: a
+    quick comparison of hyperparameters that need not be those of a trained model.
+
+    Time O(num_held_out num_neighbors^3).
+
+    :param Y: outputs [N, P].
+    :param kernel: stationary kernels have neighbors in units of their lengthscales, and others in
+        the units of X.
+    :param num_held_out: number of random rows that are held out, at most a fifth.
+    :param num_neighbors: number of neighbors of each among the other rows.
+    :param mean_function: the prior mean; None for zero.
+    :return: nats per row; minus infinity if a covariance cannot be factorized.
+    :raises ValueError: for arguments of a wrong kind.
+    """
+    counts = num_held_out, num_neighbors
+    X, Y = _require_arguments(X, Y, kernel, mean_function, *counts, noise_variance)
+    model = _ExactGPs((X, Y), kernel, mean_function, noise_variance)
+    return _neighbor_log_density((X, Y), model, *counts, seed)
+
+
+class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingLossMixin):
+    """One exact GP, or several independent ones whose hyperparameters are the same."""
+
+    def __init__(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        kernel: Kernel,
+        mean_function: MeanFunction | None,
+        noise_variance: float,
+    ) -> None:
+        """:param data: ``(X [..., n, D], Y [..., n, P])`` with at most one leading axis."""
+        super().__init__()
+        self.data, self.kernel = data, kernel
+        self.mean_function = mean_function or gpflow.functions.Zero()
+        self.likelihood = gpflow.likelihoods.Gaussian(noise_variance)
+
+    @property
+    def noise_variance(self) -> gpflow.Parameter:
+        """That of the likelihood."""
+        return cast(gpflow.Parameter, self.likelihood.variance)
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """The sum of the log marginal likelihoods."""
+        X, Y = self.data
+        noise = tf.convert_to_tensor(self.noise_variance)
+        K = linalg.add_jitter(covariance(self.kernel, X), noise)
+        L = linalg.cholesky(K, "K + s2 I (covariance of a subset of the rows)")
+        error = Y - self.mean_function(X)
+        white = linalg.solve_triangular(L, error)
+        log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+        num_outputs = tf.cast(tf.shape(Y)[-1], Y.dtype)
+        size = tf.cast(tf.size(Y), Y.dtype)
+        fit = tf.reduce_sum(tf.square(white))
+        return -0.5 * (fit + num_outputs * log_det + size * np.log(2.0 * np.pi))
+
+
+def _require_arguments(
+    X: Array,
+    Y: Array,
+    kernel: Kernel,
+    mean_function: MeanFunction | None,
+    num_rows: int,
+    max_iterations: int,
+    noise_variance: float,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """X and Y as tensors."""
     checks.require_count(num_rows, "num_rows")
     checks.require_count(max_iterations, "max_iterations")
     if not (checks.is_number(noise_variance) and 0.0 < noise_variance < np.inf):
@@ -63,24 +213,39 @@ def subset_hyperparameters(
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
-    order = np.random.default_rng(checks.require_seed(seed)).permutation(len(X))
-    count = min(num_rows, len(X) - len(X) // 5)
-    data, others = (
-        tuple(tf.gather(values, rows) for values in (X, Y))
-        for rows in (order[:count], order[count : count + num_rows])
-    )
-    model = gpflow.models.GPR(data, kernel, mean_function, noise_variance=noise_variance)
+    return X, Y
+
+
+def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:
+    """Other and held-out rows, the latter at most a fifth; the order is that of all subsets."""
+    order = np.random.default_rng(checks.require_seed(seed)).permutation(num_rows)
+    count = num_rows - min(most, num_rows // 5)
+    return order[:count], order[count:]
+
+
+def _fit(
+    model: _ExactGPs,
+    max_iterations: int,
+    noise_variance: float,
+    score: Callable[[_ExactGPs], float],
+) -> float:
+    """
+    Fit a model, and keep its starting values if those have a higher score.
+
+    :param noise_variance: its starting value.
+    :return: the noise variance.
+    """
     # Fitted on a copy, so that a failed fit does not change the caller's kernel.
     fitted = gpflow.utilities.deepcopy(model)
     _maximize(fitted, max_iterations, _set_priors(fitted))
-    if len(others[0]) and _log_density(fitted, others) < _log_density(model, others):
+    if score(fitted) < score(model):
         return float(noise_variance)
     for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
         variable.assign(value)
-    return float(model.likelihood.variance.numpy())
+    return float(model.noise_variance.numpy())
 
 
-def _set_priors(model: gpflow.models.GPR) -> list[tuple[float, float]]:
+def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:
     """
     Set log-normal priors around the starting values of parameters without a prior.
 
@@ -97,7 +262,7 @@ def _set_priors(model: gpflow.models.GPR) -> list[tuple[float, float]]:
         if id(parameter) in scales:
             factor = min(_LENGTHSCALE_FACTOR, linalg.largest_radius(parameter.dtype))
             limits = (start / factor, start * factor)
-        elif parameter is model.likelihood.variance:
+        elif parameter is model.noise_variance:
             limits = (start * _NOISE_FRACTION, np.full_like(start, np.inf))
         else:
             continue
@@ -108,9 +273,7 @@ def _set_priors(model: gpflow.models.GPR) -> list[tuple[float, float]]:
     return [pair for low, high in pairs for pair in zip(low.flat, high.flat, strict=True)]
 
 
-def _maximize(
-    model: gpflow.models.GPR, max_iterations: int, bounds: list[tuple[float, float]]
-) -> None:
+def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, float]]) -> None:
     minimize = gpflow.optimizers.Scipy().minimize
     options = {"maxiter": max_iterations, "ftol": _TOLERANCE}
     try:
@@ -132,10 +295,45 @@ def _maximize(
         )
 
 
-def _log_density(model: gpflow.models.GPR, rows: tuple[tf.Tensor, tf.Tensor]) -> float:
-    """Mean log density of rows outside of the model's data; minus infinity on failure."""
+def _log_density(model: _ExactGPs, rows: tuple[tf.Tensor, tf.Tensor]) -> float:
+    """
+    Mean log density of rows outside of the model's data; minus infinity on failure, and zero of no
+    rows.
+    """
+    if not len(rows[0]):
+        return 0.0
+    parts = {"mean_function": model.mean_function, "likelihood": model.likelihood}
     try:
-        value = float(tf.reduce_mean(model.predict_log_density(rows)))
+        exact = gpflow.models.GPR(model.data, model.kernel, **parts)
+        value = float(tf.reduce_mean(exact.predict_log_density(rows)))
     except _FAILURES:
         return -np.inf
     return value if np.isfinite(value) else -np.inf
+
+
+def _neighbor_log_density(
+    data: tuple[tf.Tensor, tf.Tensor],
+    model: _ExactGPs,
+    num_held_out: int,
+    num_neighbors: int,
+    seed: int,
+) -> float:
+    """See :func:`neighbor_log_density`."""
+    (X, Y), kernel = data, model.kernel
+    rest, held_out = _held_out(len(X), num_held_out, seed)
+    if not len(held_out):
+        return 0.0
+    scaled = X.numpy() / input_scale(kernel, X.shape[1])
+    count = min(num_neighbors, len(rest))
+    around = rest[NeighborIndex(scaled[rest]).query(scaled[held_out], count)]  # [n, H]
+    error, rows = Y - model.mean_function(X), tf.gather(X, held_out)
+    places, values = tf.gather(X, around), tf.gather(error, around)
+    noise = tf.convert_to_tensor(model.noise_variance)
+    try:
+        mean, var = nearest_rows_moments(kernel, noise, rows, places, values)
+    except (*_FAILURES, linalg.FactorizationError):
+        return -np.inf
+    var = tf.repeat(var[:, None], mean.shape[1], axis=1)
+    errors = tf.gather(error, held_out)
+    value = tf.reduce_mean(model.likelihood.predict_log_density(rows, mean, var, errors))
+    return float(value) if np.isfinite(value) else -np.inf

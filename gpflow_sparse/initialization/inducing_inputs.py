@@ -40,7 +40,7 @@ def _check_count(name: str, count: int, available: int, what: str) -> None:
         )
 
 
-def _input_scale(kernel: Kernel | None, num_columns: int) -> Array:
+def input_scale(kernel: Kernel | None, num_columns: int) -> Array:
     """The lengthscale of every column [D]; ones if the kernel has none or reads only some."""
     if kernel is None:
         return np.ones(num_columns)
@@ -87,7 +87,7 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
     X = _matrix(X, "X")
-    scale, seed = _input_scale(kernel, X.shape[1]), checks.require_seed(seed)
+    scale, seed = input_scale(kernel, X.shape[1]), checks.require_seed(seed)
     # Distinct rows with weights, so that a start never draws the same point twice.
     rows, weights = np.unique(X, axis=0, return_counts=True)
     _check_count("M", M, len(rows), "distinct rows of X")

@@ -1,7 +1,9 @@
 """The untrained model of a run, from its configuration and its standardized data."""
 
 import copy
+import functools
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gpflow
@@ -13,7 +15,13 @@ from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import BASIS_METHODS, FOR_CLASSES, IMAGE_METHODS, SAMPLED_METHODS
+from gpflow_sparse.runs.methods import (
+    BASIS_METHODS,
+    FOR_CLASSES,
+    IMAGE_METHODS,
+    METHODS,
+    SAMPLED_METHODS,
+)
 from gpflow_sparse.runs.observations import is_standardized, make_likelihood
 from gpflow_sparse.runs.rows import Pair, shape_of_images
 from gpflow_sparse.validation import checks
@@ -27,6 +35,8 @@ KERNELS = {
 # Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
 # GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
 _MIN_NOISE, _START_NOISE = 0.01, 0.1
+# Rows of a table, in multiples of a random subset, from which local subsets are tried too.
+_LEAST_FOR_LOCAL = 4
 MOST_EXACT_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
 EXACT_SUBSET = 1000
@@ -118,27 +128,47 @@ def start_hyperparameters(
     kernel: gpflow.kernels.Kernel | None = None,
 ) -> tuple[gpflow.kernels.Kernel, float]:
     """
-    A kernel and a noise variance: those of an exact GP on some rows, or medians and 0.1.
+    A kernel and a noise variance: those of exact GPs on some rows, or medians and 0.1.
+
+    Of a table with many more rows than a random subset, hyperparameters are also fitted to local
+    subsets, and those are taken with which the nearest rows predict held-out rows better.
 
     :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
         have medians.
     :param kernel: changed in place of the one that ``config`` names.
     """
-    X, Y = dataset.train
     kernel = kernel or _median_kernel(config, dataset)
     fitted = dataset.num_classes is None and is_standardized(likelihood)
     if not fitted or not config.num_subset:
         return kernel, _START_NOISE
-    least = EXACT_SUBSET if config.method == "exact" else 0
-    num_rows = min(max(config.num_subset, least), len(X))
-    try:
-        noise = initialization.subset_hyperparameters(
-            X, Y, kernel, num_rows=num_rows, seed=config.seed
-        )
-    except ValueError as error:
-        warnings.warn(f"training starts from median lengthscales: {error}", stacklevel=2)
+    starts = []
+    for fit in _fits(config, len(dataset.train[0])):
+        tried = copy.deepcopy(kernel)
+        try:
+            starts.append((tried, fit(*dataset.train, tried, seed=config.seed)))
+        except ValueError as error:
+            failure = error
+    if not starts:
+        warnings.warn(f"training starts from median lengthscales: {failure}", stacklevel=2)
         return kernel, _START_NOISE
-    return kernel, noise
+    if len(starts) > 1:
+        score = functools.partial(initialization.neighbor_log_density, *dataset.train)
+        starts.sort(key=lambda start: score(*start, seed=config.seed))
+    return starts[-1]
+
+
+def _fits(config: RunConfig, num_rows: int) -> list[Callable[..., float]]:
+    """Fits of starting hyperparameters: to a random subset, and of a long table to local ones."""
+    least = EXACT_SUBSET if config.method == "exact" else 0
+    subset = min(max(config.num_subset, least), num_rows)
+    fits = [functools.partial(initialization.subset_hyperparameters, num_rows=subset)]
+    local = starts_from_local(config) and num_rows >= _LEAST_FOR_LOCAL * subset
+    return fits + [initialization.local_hyperparameters] * local
+
+
+def starts_from_local(config: RunConfig) -> bool:
+    """Whether hyperparameters of local subsets of rows are tried too."""
+    return METHODS[config.method]["family"] in ("points", "exact")
 
 
 def _median_kernel(config: RunConfig, dataset: Dataset) -> gpflow.kernels.Kernel:

@@ -20,6 +20,7 @@ from gpflow_sparse.runs.build import (
     build_model,
     require_outputs,
     start_hyperparameters,
+    starts_from_local,
 )
 from gpflow_sparse.runs.calibration import calibrate, shuffled, split_rows
 from gpflow_sparse.runs.config import AUTO, RunConfig
@@ -372,7 +373,8 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate; equal kernels have the hyperparameters of one exact GP."""
         task, config = self.rest, self.task.config(name)
-        key = str((config.kernel, config.on_grid, config.ard))  # of more rows if "exact" is first
+        # of more rows if "exact" is first
+        key = str((config.kernel, config.on_grid, config.ard, starts_from_local(config)))
         if key not in self._started:
             kernel, begin = copy.deepcopy(task.kernel), time.perf_counter()
             self._started[key] = start_hyperparameters(

@@ -39,7 +39,7 @@ TASKS = {
     "softki_md22": (21, None),
     "softki_validation": (28, None),
     "solvegp": (32, 48),
-    "swsgp": (29, None),
+    "swsgp": (32, None),
     "swsgp_union": (5, None),
 }
 

@@ -1,5 +1,6 @@
 """Starting hyperparameters on tables with integer, collinear, repeated and heavy-tailed columns."""
 
+import dataclasses
 import warnings
 
 import gpflow
@@ -7,12 +8,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from gpflow_sparse import initialization
 from gpflow_sparse.cli import main
+from gpflow_sparse.data import Dataset
 from gpflow_sparse.initialization import (
     hyperparameters,
     median_lengthscales,
     subset_hyperparameters,
 )
+from gpflow_sparse.runs.build import start_hyperparameters
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 
 TABULAR = [method for method in METHODS if method not in IMAGE_METHODS]
@@ -174,3 +179,38 @@ def test_every_method_finishes_on_repeated_measurements(tmp_path, method):
     """Training with the defaults failed: lengthscales of the start ran to 1e-20."""
     code, error = fit_table(tmp_path, *repeated_measurements(12), method)
     assert (code, "Traceback" in error) == (0, False), error
+
+
+def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(500, 1))
+    pair = standardized(X, np.sin(20.0 * X) + 0.1 * rng.standard_normal(X.shape))
+    dataset = Dataset("table", pair, pair, ("a",), "y", None)
+    config = RunConfig.of_method("svgp", num_subset=100)
+
+    def fit(lengthscale, noise_variance):
+        def assign(X, Y, kernel, **_):
+            kernel.lengthscales.assign([lengthscale])
+            return noise_variance
+
+        return assign
+
+    def fail(*_, **__):
+        raise ValueError("no optimum")
+
+    def start(random, local, config=config):
+        monkeypatch.setattr(initialization, "subset_hyperparameters", random)
+        monkeypatch.setattr(initialization, "local_hyperparameters", local)
+        kernel, noise_variance = start_hyperparameters(config, dataset)
+        return kernel.lengthscales.numpy()[0], noise_variance
+
+    good, bad = fit(0.3, 0.02), fit(3.0, 0.5)
+    np.testing.assert_allclose(start(bad, good), [0.3, 0.02])
+    np.testing.assert_allclose(start(good, bad), [0.3, 0.02])
+    np.testing.assert_allclose(start(bad, fail), [3.0, 0.5])
+    np.testing.assert_allclose(start(fail, bad), [3.0, 0.5])
+    # local subsets are for long tables, and for methods with inducing points and exact GPs
+    short, functions = dataclasses.replace(config, num_subset=126), RunConfig.of_method("qsgp")
+    functions = dataclasses.replace(functions, num_subset=100)
+    for other in (short, functions):
+        np.testing.assert_allclose(start(bad, good, other)[1], 0.5)

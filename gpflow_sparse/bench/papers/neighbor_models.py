@@ -23,6 +23,7 @@ from gpflow_sparse.bench.papers.models import (
     subset_start,
     training_rows,
 )
+from gpflow_sparse.bench.papers.nearest_rows import fit_nearest
 from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.training import Budget, Cosine, Monitor, train
 from gpflow_sparse.data import Dataset, metrics
@@ -43,9 +44,11 @@ Joint = Callable[[np.ndarray], Pair]
 
 
 def fit_swsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
-    """A row of tables 1 to 3: SWSGP, GPflow's SVGP, or boosted trees."""
+    """A row of tables 1 to 3: SWSGP, GPflow's SVGP, GPnn, or boosted trees."""
     if options["model"] == "boosting":
         return _fit_boosting(dataset, budget)
+    if options["model"] == "gpnn":
+        return fit_nearest(options, dataset, budget)
     start = None
     if dataset.num_classes is None:
         start = subset_start(dataset, budget.seed, options["kernel"], options["num_subset"])

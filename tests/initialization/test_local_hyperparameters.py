@@ -1,0 +1,123 @@
+"""Hyperparameters from subsets of neighboring rows, and the score that compares them."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow_probability as tfp
+
+from gpflow_sparse.initialization import (
+    hyperparameters,
+    local_hyperparameters,
+    neighbor_log_density,
+    subset_hyperparameters,
+)
+
+SCALES = np.array([0.06, 0.12])
+
+
+def draw(num_rows, noise_variance=0.01, seed=0):
+    """Rows in the unit square of a function that random subsets of a hundred rows cannot see."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(num_rows, 2))
+    K = gpflow.kernels.Matern52(lengthscales=SCALES)(X).numpy()
+    root = np.linalg.cholesky(K + noise_variance * np.eye(num_rows))
+    return X, root @ rng.standard_normal((num_rows, 1))
+
+
+def nearest(X, rows, places, count, scales):
+    """For each of some rows the indices of the nearest places."""
+    squares = np.sum(np.square((X[rows][:, None] - X[places]) / scales), axis=2)
+    return places[np.argsort(squares, axis=1)[:, :count]]
+
+
+def test_local_subsets_recover_what_random_ones_take_for_noise():
+    X, Y = draw(1500)
+    errors = {}
+    for name, fit, options in (
+        ("local", local_hyperparameters, {"num_subsets": 20, "num_rows": 30}),
+        ("random", subset_hyperparameters, {"num_rows": 120}),
+    ):
+        kernel = gpflow.kernels.Matern52(lengthscales=[0.4, 0.4])
+        noise_variance = fit(X, Y, kernel, **options)
+        found = np.array([*kernel.lengthscales.numpy(), noise_variance])
+        errors[name] = np.abs(np.log(found / [*SCALES, 0.01])).max()
+    assert errors["local"] < 0.5
+    assert errors["local"] < 0.5 * errors["random"]
+
+
+def test_the_fit_maximizes_the_sum_of_the_likelihoods_of_the_subsets():
+    X, Y = draw(80)
+    start = [0.3, 0.5]
+    kernel, reference = (gpflow.kernels.Matern52(lengthscales=start) for _ in range(2))
+    noise_variance = local_hyperparameters(X, Y, kernel, num_subsets=3, num_rows=20, seed=1)
+    order = np.random.default_rng(1).permutation(80)
+    rest = order[:64]  # a fifth is held out
+    subsets = nearest(X, rest[:3], rest, 20, start)
+    models = [gpflow.models.GPR((X[i], Y[i]), reference, noise_variance=0.1) for i in subsets]
+    for model in models[1:]:
+        model.likelihood = models[0].likelihood
+    starts = zip(models[0].trainable_parameters, (start, 1.0, 0.1), strict=True)
+    for parameter, value in starts:
+        parameter.prior = tfp.distributions.LogNormal(np.log(value), np.float64(1.0))
+    gpflow.optimizers.Scipy().minimize(
+        lambda: (
+            -sum(m.maximum_log_likelihood_objective() for m in models)
+            - models[0].log_prior_density()
+        ),
+        models[0].trainable_variables,
+        tf_fun_args={"autograph": False},
+    )
+    np.testing.assert_allclose(kernel.lengthscales, reference.lengthscales, rtol=1e-3)
+    np.testing.assert_allclose(kernel.variance, reference.variance, rtol=1e-3)
+    np.testing.assert_allclose(noise_variance, models[0].likelihood.variance, rtol=1e-3)
+
+
+def test_the_score_is_the_density_of_held_out_rows_given_their_neighbors():
+    X, Y = draw(60)
+    kernel = gpflow.kernels.Matern52(lengthscales=[0.1, 0.3], variance=1.7)
+    mean_function = gpflow.functions.Constant(0.3)
+    found = neighbor_log_density(
+        X, Y, kernel, 0.05, num_held_out=7, num_neighbors=9, seed=2, mean_function=mean_function
+    )
+    order = np.random.default_rng(2).permutation(60)
+    rest, held_out = order[:53], order[53:]
+    densities = []
+    for row, around in zip(held_out, nearest(X, held_out, rest, 9, [0.1, 0.3]), strict=True):
+        k, K = kernel(X[around], X[[row]]).numpy(), kernel(X[around]).numpy()
+        weights = np.linalg.solve(K + (0.05 + 1.7e-6) * np.eye(9), k)[:, 0]
+        mean = 0.3 + weights @ (Y[around, 0] - 0.3)
+        var = 1.7 - weights @ k[:, 0] + 0.05
+        densities.append(-0.5 * (np.log(2 * np.pi * var) + (Y[row, 0] - mean) ** 2 / var))
+    np.testing.assert_allclose(found, np.mean(densities), rtol=1e-9)
+
+
+def test_a_fit_that_predicts_worse_and_one_that_fails_change_nothing(monkeypatch):
+    X, Y = draw(100)
+    kernel = gpflow.kernels.Matern52(lengthscales=SCALES)
+
+    def spoil(model, *_):
+        model.kernel.variance.assign(1e-3)
+
+    monkeypatch.setattr(hyperparameters, "_maximize", spoil)
+    assert local_hyperparameters(X, Y, kernel, num_rows=20, noise_variance=0.02) == 0.02
+    assert kernel.variance.numpy() == 1.0
+    monkeypatch.undo()
+    huge = gpflow.kernels.RBF(lengthscales=100.0, variance=1e14)
+    before = huge.variance.numpy()
+    with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
+        local_hyperparameters(X, Y, huge, num_rows=20, noise_variance=1e-5)
+    assert huge.variance.numpy() == before
+
+
+def test_two_outputs_and_few_rows_are_fitted_too():
+    X, Y = draw(9)
+    kernel = gpflow.kernels.Matern52(lengthscales=[0.3, 0.3])
+    noise_variance = local_hyperparameters(X, np.column_stack([Y, -Y]), kernel)
+    assert 1e-4 <= noise_variance < 10.0
+    np.testing.assert_array_equal(np.isfinite(kernel.lengthscales.numpy()), True)
+
+
+def test_a_number_of_subsets_that_is_none_is_refused():
+    X, Y = draw(9)
+    with pytest.raises(ValueError, match="num_subsets must be a positive integer, got 0"):
+        local_hyperparameters(X, Y, gpflow.kernels.Matern52(), num_subsets=0)
