@@ -299,7 +299,7 @@ def _rmse(records: Sequence[Record]) -> str:
 
 def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """The row "auto" beside the best method and beside peers, then all rows by data set."""
-    lines = []
+    lines, differences = [], {}
     for name in run.paper.datasets:
         scores = {row.key: _done(records, row.key, name) for row in run.all_rows}
         means = {
@@ -312,6 +312,8 @@ def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         if all((key, "nlpd") in means for key in ("auto", *methods[-1:])):
             chosen = _mean(scores["auto"], "chosen", "")
             lines.append((name, chosen, *_regret(means, methods)))
+            own = means["auto", "nlpd"]
+            differences[name] = {k: v - own for (k, score), v in means.items() if score == "nlpd"}
     header = (
         *("data set", "chosen", "NLPD - best method", "RMSE or error / best method"),
         *("NLPD - SVGP(512)", "NLPD - trees", "CRPS or Brier - trees"),
@@ -319,6 +321,9 @@ def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield "## auto beside the others"
     yield "Negative numbers are in favor of *auto*; the best method is known only in hindsight."
     yield grid(header, lines)
+    if differences:
+        picture = _draw_differences(run, differences)
+        yield f"![NLPD of every row less that of auto]({picture.name})" if picture else ""
     yield from _by_dataset(run, records)
 
 
@@ -335,6 +340,32 @@ def _regret(means: Mapping[tuple[str, str], float], methods: Sequence[str]) -> I
     for key, score in (("svgp", "nlpd"), ("trees", "nlpd"), ("trees", sharp)):
         known = (key, score) in means
         yield f"{means['auto', score] - means[key, score]:+.3f}" if known else "–"
+
+
+def _draw_differences(run: PaperRun, differences: Mapping[str, Mapping[str, float]]) -> Path | None:
+    """NLPD of every row less that of "auto", by data set; nothing where it cannot be drawn."""
+    try:
+        figure = new_figure(7.0, 1.2 + 0.35 * len(differences))
+    except ValueError:
+        return None
+    axis: Any = figure.subplots()
+    names = list(differences)
+    for marker, row in zip(
+        "osD^vPX*<>", [r for r in run.all_rows if r.key != "auto"], strict=False
+    ):
+        places = [i for i, name in enumerate(names) if row.key in differences[name]]
+        values = [differences[names[i]][row.key] for i in places]
+        axis.plot(values, places, marker, label=row.title, markersize=5, alpha=0.8)
+    axis.axvline(0.0, color="black", linewidth=1.0)
+    axis.set_xscale("symlog", linthresh=0.05)
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set_xlabel("NLPD less that of auto (right of the line: auto is better)")
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+    path = run.folder / f"{run.stem}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
 
 
 def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[str]:
