@@ -154,6 +154,27 @@ class SoftKI(VariationalModel):
         self._kept_back = np.sort(kept), len(X)
         return tuple(tf.gather(part, np.sort(rest)) for part in (X, Y))
 
+    @public_method("the log density")
+    def held_out_density(self, data: tuple[Any, Any]) -> tf.Tensor:
+        """
+        Mean log density of the rows that the last `training.fit` held out, given all others; the
+        posterior is then that of the others. O(N m (D + m) + m^3).
+
+        :param data: ``(X [N, D], Y [N, P])``, all rows that `training.fit` was given.
+        :return: scalar, in nats.
+        :raises ValueError: if no rows of these data were held out.
+        """
+        X, Y = data
+        if self._kept_back is None or self._kept_back[1] != len(X):
+            raise ValueError(
+                "data must be all rows of the last training.fit, which must have held some out; "
+                f"got {len(X)} rows."
+            )
+        kept = self._kept_back[0]
+        rest = np.setdiff1d(np.arange(len(X)), kept)
+        self.fit_posterior((tf.gather(X, rest), tf.gather(Y, rest)), refit_noise=False)
+        return tf.reduce_mean(self.predict_log_density((tf.gather(X, kept), tf.gather(Y, kept))))
+
     @takes_data
     def fit_posterior(self, X: Any, Y: Any = None, *, refit_noise: bool | None = None) -> None:
         """

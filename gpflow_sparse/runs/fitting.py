@@ -16,6 +16,8 @@ from gpflow_sparse.runs.rows import Pair
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
+# Evaluations of SoftKI on held-out rows in a run, least steps between them, and least rows for it.
+_EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED = 10, 20, 500
 # Iterations of L-BFGS between two choices of the basis functions.
 ROUND = 10
 
@@ -43,6 +45,12 @@ def fit_model(
             progress=options.get("progress", True),
         )
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
+    best = None
+    if isinstance(model, SoftKI) and model.held_out and len(rows[0]) >= _LEAST_WATCHED:
+        # points and temperature learn the rows of many columns by heart
+        every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
+        best = training.KeepBest(lambda m: m.held_out_density(rows), every=every)
+        options["callbacks"] = [*options.get("callbacks", ()), best]
     no_natural = holds_data or config.method in ("softki", "swsgp", *SAMPLED_METHODS)
     try:
         return training.fit(
@@ -56,6 +64,9 @@ def fit_model(
             **options,
         )
     finally:  # also after Ctrl-C, so that the model predicts
+        if best is not None:
+            best.update(model)
+            best.restore(model)
         if isinstance(model, SoftKI):
             model.fit_posterior(rows)
 

@@ -1,7 +1,7 @@
 """Training: the loop of `fit`, its steps, optimizers and callbacks."""
 
 from gpflow_sparse._names import offer
-from gpflow_sparse.training.callbacks import EarlyStopping, FitState
+from gpflow_sparse.training.callbacks import EarlyStopping, FitState, KeepBest
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.training.loop import TrainingInterrupted
@@ -14,6 +14,7 @@ __all__ = [
     "EarlyStopping",
     "FitState",
     "History",
+    "KeepBest",
     "NaturalGradients",
     "SparseAdagrad",
     "SparseAdam",

@@ -93,6 +93,39 @@ class EarlyStopping:
         self._recent = list(state["recent"])
 
 
+class KeepBest:
+    """
+    Remember the parameters at which a score was highest, for models that predict worse when they
+    are trained for long. A run that is resumed forgets those of the time before.
+    """
+
+    def __init__(self, score: Callable[[Any], float], *, every: int = 100) -> None:
+        """
+        :param score: function of the model, such as the log density of held-out rows.
+        :param every: steps between evaluations.
+        """
+        self.score, self.every = score, require_count(every, "every")
+        self.best = -np.inf
+        self._values: list[Any] = []
+
+    def __call__(self, state: FitState) -> None:
+        if state.step % self.every == 0:
+            self.update(state.model)
+
+    def update(self, model: gpflow.models.GPModel) -> None:
+        """Evaluate the score of the present parameters."""
+        found = float(self.score(model))
+        if found > self.best:
+            self.best = found
+            self._values = [variable.numpy() for variable in model.trainable_variables]
+
+    def restore(self, model: gpflow.models.GPModel) -> None:
+        """Give a model the parameters with the highest score, if any was evaluated."""
+        if self._values:
+            for variable, value in zip(model.trainable_variables, self._values, strict=True):
+                variable.assign(value)
+
+
 def as_callback(callback: Any) -> Callback:
     """
     A GPflow monitor, group or task as a callback; other callables are returned unchanged.

@@ -2,11 +2,12 @@
 
 from types import SimpleNamespace
 
+import gpflow
 import numpy as np
 import pytest
 from gpflow.monitor import ExecuteCallback, Monitor, MonitorTaskGroup
 
-from gpflow_sparse.training import EarlyStopping, FitState
+from gpflow_sparse.training import EarlyStopping, FitState, KeepBest
 from gpflow_sparse.training.callbacks import as_callback
 
 
@@ -97,3 +98,16 @@ def test_other_callables_stay_as_they_are_and_the_rest_is_refused():
     assert as_callback(callback) is callback
     with pytest.raises(ValueError, match="callbacks must be callable, got int"):
         as_callback(3)
+
+
+def test_the_best_parameters_are_kept():
+    """Scores 1, 5, 3 at steps 2, 4, 6: the value of step 4 comes back."""
+    kernel, scores = gpflow.kernels.RBF(), iter([1.0, 5.0, 3.0])
+    best = KeepBest(lambda model: next(scores), every=2)
+    best.restore(kernel)  # nothing was evaluated
+    for step in range(1, 7):
+        kernel.variance.assign(float(step))
+        assert best(FitState(step, 0.0, kernel)) is None
+    best.restore(kernel)
+    assert best.best == 5.0
+    np.testing.assert_allclose(kernel.variance, 4.0, rtol=1e-12)

@@ -88,6 +88,23 @@ def test_a_failure_is_not_blamed_on_the_posterior_that_comes_later():
     assert "model.basis.Z" in diagnose(model, data()).text
 
 
+def test_density_of_held_out_rows_is_that_of_a_fit_without_them():
+    X, Y = data()
+    model = softki(held_out=0.25)
+    with pytest.raises(ValueError, match=r"data must be all rows of the last training.fit"):
+        model.held_out_density((X, Y))
+    fit(model, (X, Y), num_steps=3, progress=False)
+    kept, _ = model._kept_back
+    assert len(kept) == N // 4
+    found = float(model.held_out_density((X, Y)))
+    rest = np.delete(np.arange(N), kept)
+    model.fit_posterior((X[rest], Y[rest]), refit_noise=False)
+    expected = np.mean(model.predict_log_density((X[kept], Y[kept])))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="got 59 rows"):
+        model.held_out_density((X[1:], Y[1:]))
+
+
 def test_held_out_rows_need_a_posterior():
     callbacks = [EarlyStopping(validation=data(), every=1)]
     with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior"):
