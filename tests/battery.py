@@ -30,6 +30,7 @@ from gpflow_sparse.models import (
     ConvLayer,
     DeepGP,
     GPLayer,
+    NearestNeighborGP,
     SoftKI,
 )
 
@@ -221,6 +222,18 @@ def softki(P=1, **options) -> Callable[..., Any]:
         return settle(model)
 
     return build
+
+
+def nearest(H, P=1) -> Callable[..., Any]:
+    """A builder of exact GPs on the H nearest rows, which holds its data."""
+    return lambda: NearestNeighborGP(
+        (inputs(), reals(P)()),
+        matern(),
+        num_neighbors=H,
+        mean_function=linear(P),
+        noise_variance=0.2,
+        num_objective_rows=9,
+    )
 
 
 def settle(model):
@@ -514,6 +527,8 @@ REGRESSIONS = {
     "grief_likelihood": Member(grief(objective="likelihood"), reals(1), degenerate=True, xla=1e-4),
     "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),
     "grief_original": Member(grief(reweighted="original", P=2), reals(2), xla=1e-4),
+    "gpnn": Member(nearest(5, P=2), reals(2)),
+    "gpnn_all": Member(nearest(N), reals(1), xla=None),
     "grief_rotated": Member(grief(reweighted="rotated", P=2), reals(2), xla=1e-4),
 }
 

@@ -38,7 +38,7 @@ def holds_data(model):
 
 
 def elbo_of(model, data):
-    return model.elbo() if holds_data(model) else model.elbo(data)
+    return model.maximum_log_likelihood_objective() if holds_data(model) else model.elbo(data)
 
 
 def kl_of(model, member):

@@ -242,7 +242,9 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
     assert code == 0, err
     choice = last_json(out)["choice"]
     scores = {attempt["method"]: attempt["nlpd"] for attempt in choice["attempts"]}
-    assert set(scores) == {*("constant", "linear", "exact", "solvegp", "softki", "swsgp", "grief")}
+    assert set(scores) == {
+        *("constant", "linear", "exact", "gpnn", "solvegp", "softki", "swsgp", "grief")
+    }
     tried = {m: nlpd for m, nlpd in scores.items() if m not in ("constant", "linear")}
     assert choice["method"] == min(tried, key=tried.get)
     assert f"{choice['method']} has the lowest NLPD" in err
@@ -302,7 +304,7 @@ def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki", "swsgp"])
+@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki", "swsgp", "gpnn"])
 def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, method):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--method", method, "--no-baseline"]

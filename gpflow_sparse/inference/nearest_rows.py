@@ -9,7 +9,13 @@ from gpflow_sparse.numerics import linalg
 
 
 def nearest_rows_moments(
-    kernel: Kernel, noise_variance: tf.Tensor, X: tf.Tensor, places: tf.Tensor, values: tf.Tensor
+    kernel: Kernel,
+    noise_variance: tf.Tensor,
+    X: tf.Tensor,
+    places: tf.Tensor,
+    values: tf.Tensor,
+    *,
+    jitter: float | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Mean ``[n, P]`` and variance ``[n]`` of f at each row given noisy observations around it.
@@ -21,9 +27,10 @@ def nearest_rows_moments(
     :param X: ``[n, D]``.
     :param places: inputs of the neighbors, ``[n, H, D]``.
     :param values: their outputs minus the prior mean, ``[n, H, P]``.
+    :param jitter: smallest relative jitter; None leaves it to the float type.
     """
     K, k, diagonal = local_covariances(kernel, X, places)
     # the jitter matters for tiny noise only, where neighbors coincide
-    K = linalg.add_jitter(K, noise_variance + linalg.jitter(diagonal))
+    K = linalg.add_jitter(K, noise_variance + linalg.jitter(diagonal, jitter))
     weights, var = conditional_weights(K, k, diagonal)  # [n, H], [n]
     return tf.linalg.matvec(values, weights, transpose_a=True), var

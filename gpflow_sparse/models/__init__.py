@@ -7,6 +7,7 @@ from gpflow_sparse.models.deep import DeepGP
 from gpflow_sparse.models.deep_convolutional import ConvSpec, deep_convolutional
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
+from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
 from gpflow_sparse.models.odvgp import ODVGP
 from gpflow_sparse.models.qsgp import QSGP
 from gpflow_sparse.models.rvm import RVM
@@ -29,6 +30,7 @@ __all__ = [
     "ConvSpec",
     "DeepGP",
     "GPLayer",
+    "NearestNeighborGP",
     "SoftKI",
     "VariationalModel",
     "deep_convolutional",

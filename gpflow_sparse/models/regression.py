@@ -67,7 +67,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
         return self.elbo()
 
     def training_loss(self) -> tf.Tensor:
-        """Minus the :meth:`elbo`, minus the log prior density of the parameters."""
+        """Minus the objective, minus the log prior density of the parameters."""
         return self._training_loss()
 
     def training_loss_closure(self, *, compile: bool = True) -> Callable[[], tf.Tensor]:

@@ -1,5 +1,6 @@
 """Posterior given one Gaussian site for each inducing variable, for each row those nearby."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
@@ -10,6 +11,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
 from gpflow_sparse.posteriors.neighbor import moments_in_blocks
@@ -38,32 +40,47 @@ class SitePosterior(SparsePosterior):
         kernel: Kernel,
         inducing_variable: NeighborInducingPoints,
         targets: Any,
-        precisions: Any,
+        precisions: Any = None,
         mean_function: MeanFunction | None = None,
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """
-        :param targets: ``t [M, P]``, prior mean excluded.
+        :param targets: ``t [M, P]``, prior mean excluded; or, without ``precisions``, a function
+            that returns valid targets and precisions, which is called whenever they are needed.
         :param precisions: ``tau [M, P]``, at least zero.
+        :param calibration: factors of predictive variances.
         :raises ValueError: for shapes that do not fit the points, or negative precisions.
         """
-        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        options: dict[str, Any] = {"mean_function": mean_function, "calibration": calibration}
+        super().__init__(kernel, inducing_variable, targets, precisions, **options)
         if not isinstance(inducing_variable, NeighborInducingPoints):
             raise ValueError(
                 "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
                 f"num_neighbors), got {type(inducing_variable).__name__}."
             )
-        self.targets = checks.require_matrix(targets, "targets")
-        self.precisions = checks.require_matrix(precisions, "precisions")
-        shape = (inducing_variable.Z.shape[0], self.targets.shape[1])
-        for name, part in (("targets", self.targets), ("precisions", self.precisions)):
-            if tuple(part.shape) != shape:
-                raise ValueError(f"{name} must have shape {shape}, got {tuple(part.shape)}.")
-        if bool(tf.reduce_any(self.precisions < 0.0)):
-            raise ValueError("precisions must be at least 0.")
+        if not (callable(targets) and precisions is None):
+            self._q_mu = checks.require_matrix(targets, "targets")
+            self._q_sqrt = checks.require_matrix(precisions, "precisions")
+            shape = (inducing_variable.Z.shape[0], self._q_mu.shape[1])
+            for name, part in (("targets", self._q_mu), ("precisions", self._q_sqrt)):
+                if tuple(part.shape) != shape:
+                    raise ValueError(f"{name} must have shape {shape}, got {tuple(part.shape)}.")
+            if bool(tf.reduce_any(self._q_sqrt < 0.0)):
+                raise ValueError("precisions must be at least 0.")
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
+
+    @property
+    def targets(self) -> tf.Tensor:
+        """``t [M, P]``, as given or as the function returns them now."""
+        return self._current_q()[0]
+
+    @property
+    def precisions(self) -> tf.Tensor:
+        """``tau [M, P]``, as given or as the function returns them now."""
+        return self._current_q()[1]
 
     @public_method()
     def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
@@ -79,7 +96,7 @@ class SitePosterior(SparsePosterior):
     def marginals_and_kl(self, X: tf.Tensor) -> Terms:
         neighbors = self.X_data.neighbors(X, self.kernel)
         K, k, diagonal = local_covariances(self.kernel, X, tf.gather(self.X_data.Z, neighbors))
-        roots, L, alpha = self._solve(K, neighbors)
+        roots, L, alpha = _solve(K, neighbors, self._current_q())
         mean, var = _moments(k, diagonal, roots, L, alpha)
         eye = tf.eye(K.shape[-1], batch_shape=tf.shape(L)[:2], dtype=K.dtype)
         inverse = linalg.solve_triangular(L, eye)
@@ -90,27 +107,18 @@ class SitePosterior(SparsePosterior):
         kl = tf.reduce_sum(log_det + 0.5 * (trace - size + fits))
         return self._add_mean_function(X, mean), var, kl
 
-    def _solve(self, K: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """``T^1/2 [n, P, H]``, ``L [n, P, H, H]`` and ``alpha = T^1/2 B^-1 T^1/2 t [n, P, H]``."""
-        roots, targets = (
-            tf.transpose(tf.gather(part, neighbors), [0, 2, 1])
-            for part in (tf.sqrt(self.precisions), self.targets)
-        )
-        L = _factor(K, roots)
-        solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
-        return roots, L, roots * solved
-
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
         of the noise of every site for each function. Moments are those of ``predict_f`` without
         ``full_cov``, see :class:`NeighborPosterior`.
         """
-        points, (M, P) = gpflow.utilities.freeze(self.X_data), self.targets.shape
-        zeta = sampler.normal((sampler.num_samples, M, P), self.targets.dtype)
+        targets, precisions = self._current_q()
+        points, (M, P) = gpflow.utilities.freeze(self.X_data), targets.shape
+        zeta = sampler.normal((sampler.num_samples, M, P), targets.dtype)
         prior = PriorPaths(self.kernel, P, points.Z.shape[1], sampler)
-        all_roots = tf.sqrt(self.precisions)  # [M, P]
-        values = all_roots * (self.targets - prior(points.Z)) - zeta  # [S, M, P]
+        all_roots = tf.sqrt(precisions)  # [M, P]
+        values = all_roots * (targets - prior(points.Z)) - zeta  # [S, M, P]
 
         def weights(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """``B^-1 T^1/2 k_I``, for each output."""
@@ -124,32 +132,53 @@ class SitePosterior(SparsePosterior):
         return LocalPaths(prior, values, weights, points.num_neighbors)
 
     def _tensors(self) -> list[tf.Tensor]:
-        """Sites are fixed; everything else depends on the row."""
-        return [self.targets]
+        """The current sites; everything else depends on the row."""
+        return list(self._current_q())
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        sites = self._current_q() if cache is None else cache
+
         def moments(X: tf.Tensor) -> Moments:
             neighbors = self.X_data.neighbors(X, self.kernel)
             Z = tf.gather(self.X_data.Z, neighbors)
             K, k, diagonal = local_covariances(self.kernel, X, Z)
-            return _moments(k, diagonal, *self._solve(K, neighbors))
+            return _moments(k, diagonal, *_solve(K, neighbors, sites))
 
-        size = self.X_data.num_neighbors**2 * self.targets.shape[1]
+        size = self.X_data.num_neighbors**2 * sites[0].shape[1]
         return moments_in_blocks(moments, X, size)
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
+        sites = self._current_q() if cache is None else cache
 
         def moments(X: tf.Tensor) -> Moments:
             active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
             Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), active)
-            roots, L, alpha = self._solve(covariance(self.kernel, Z)[None], active[None])
+            roots, L, alpha = _solve(covariance(self.kernel, Z)[None], active[None], sites)
             cross = covariance(self.kernel, Z, X)  # [m, n]
             half = linalg.solve_triangular(L[0], roots[0][:, :, None] * cross)  # [P, m, n]
             cov = self.kernel(X) - tf.linalg.matmul(half, half, transpose_a=True)
             return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
 
         return by_batches(moments, X)
+
+
+def _solve(
+    K: tf.Tensor, neighbors: tf.Tensor, sites: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """
+    ``T^1/2 [n, P, H]``, ``L [n, P, H, H]`` and ``alpha = T^1/2 B^-1 T^1/2 t [n, P, H]``.
+
+    :param sites: targets and precisions, ``[M, P]`` each.
+    """
+    targets, precisions = sites
+    roots, targets = (
+        tf.transpose(tf.gather(part, neighbors), [0, 2, 1])
+        for part in (tf.sqrt(precisions), targets)
+    )
+    L = _factor(K, roots)
+    solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
+    return roots, L, roots * solved
 
 
 def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:

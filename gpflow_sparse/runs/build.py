@@ -21,6 +21,7 @@ from gpflow_sparse.runs.methods import (
     IMAGE_METHODS,
     METHODS,
     SAMPLED_METHODS,
+    UNTRAINED_METHODS,
 )
 from gpflow_sparse.runs.observations import is_standardized, make_likelihood
 from gpflow_sparse.runs.rows import Pair, shape_of_images
@@ -84,8 +85,8 @@ def build_model(
             kernel, noise_variance = kernel or _median_kernel(config, dataset), _START_NOISE
         elif kernel is None or noise_variance is None:
             kernel, noise_variance = start_hyperparameters(config, dataset, likelihood, kernel)
-        # the optimum of an exact GP in double precision is not only a start
-        if config.method != "exact" or gpflow.default_float() != np.float64:
+        # in double precision the optimum of exact GPs is not only a start
+        if config.method not in UNTRAINED_METHODS or gpflow.default_float() != np.float64:
             noise_variance = max(noise_variance, _MIN_NOISE)
         likelihood = make_likelihood(likelihood, dataset.num_classes, noise_variance)
         model = make_model(config, dataset.train, kernel, likelihood)
@@ -250,6 +251,9 @@ def make_model(
         )
     if config.method == "exact":
         return _exact_model(parts)
+    if config.method == "gpnn":
+        given = {"num_neighbors": config.num_neighbors, "noise_variance": parts.noise_variance}
+        return models.NearestNeighborGP(data, kernel, **given | options)
     if config.method in SAMPLED_METHODS:
         return _sampled_model(parts, basis)
     if config.method in BASIS_METHODS:

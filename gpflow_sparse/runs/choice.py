@@ -26,7 +26,7 @@ from gpflow_sparse.runs.calibration import calibrate, shuffled, split_rows
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
-from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, ROUND_METHODS
+from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, ROUND_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import Pair
 
 # Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
@@ -129,7 +129,9 @@ def candidates(task: Task) -> list[str]:
         "exact": N <= MOST_EXACT_ROWS,
         "grief": D <= _MOST_GRID_COLUMNS and N <= _MOST_GRID_ROWS,
     }
-    return [m for m in ("exact", "softki", "solvegp", "swsgp", "grief") if limits.get(m, True)]
+    return [
+        m for m in ("exact", "gpnn", "softki", "solvegp", "swsgp", "grief") if limits.get(m, True)
+    ]
 
 
 def choose(
@@ -238,7 +240,7 @@ class Candidate:
 
         :param until: value of ``time.perf_counter`` after which no step begins.
         """
-        if self.method == "exact":  # its start is the optimum
+        if self.method in UNTRAINED_METHODS:  # the start is the optimum
             return
         begin = time.perf_counter()
         per_entry = ROUND if self.method in ROUND_METHODS else 1
@@ -352,13 +354,12 @@ class _Race:
             self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
         alive = [self._candidate(name) for name in names]
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
-            for candidate in alive:
-                if number and candidate.method == "exact":  # it has no steps
-                    continue
+            trained = [c for c in alive if c.method not in UNTRAINED_METHODS]
+            for candidate in trained if number else alive:
                 if self.seconds is None:
                     candidate.train(num_steps)
                 else:
-                    share = fraction * self.seconds / len(alive)
+                    share = fraction * self.seconds / max(1, len(trained))
                     candidate.train_until(time.perf_counter() + share)
                 self._score(candidate)
             alive.sort(key=lambda candidate: self.attempts[candidate.name].nlpd)

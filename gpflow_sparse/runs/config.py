@@ -14,6 +14,7 @@ from gpflow_sparse.runs.methods import (
     IMAGE_METHODS,
     METHODS,
     SAMPLED_METHODS,
+    UNTRAINED_METHODS,
     read_toml,
 )
 from gpflow_sparse.runs.options import require_valid
@@ -188,7 +189,7 @@ class RunConfig:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of points of each inducing set, or number of basis functions."""
-        if self.method == "exact":
+        if self.method in UNTRAINED_METHODS:
             return ()
         if self.method in BASIS_METHODS:
             return (self.num_inducing if self.basis == "soft" else self.num_basis,)

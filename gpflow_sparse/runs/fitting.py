@@ -11,7 +11,7 @@ from gpflow.models import InternalDataTrainingLossMixin
 from gpflow_sparse import training
 from gpflow_sparse.models import SoftKI
 from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS
+from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import Pair
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
@@ -27,12 +27,12 @@ def fit_model(
 ) -> training.History:
     """
     Train a model as its method is trained: by steps; grief and basis_gpr by L-BFGS, ten iterations
-    a step of the history; an exact GP not at all, since its start is the optimum.
+    a step of the history; exact GPs and gpnn not at all, since their start is the optimum.
 
     :param rows: standardized training rows ``(X, Y)``.
     :param options: further arguments of ``training.fit``.
     """
-    if config.method == "exact":
+    if config.method in UNTRAINED_METHODS:
         start = time.perf_counter()
         objective = -float(model.training_loss())
         seconds = time.perf_counter() - start

@@ -5,6 +5,8 @@ from gpflow_sparse.runs.methods import BASIS_METHODS, IMAGE_METHODS, SAMPLED_MET
 
 # Entries of the largest tensor of a chunk of patches.
 _TABLE = 4_000_000
+# Entries of the covariances of a block of rows with their neighbors.
+_COVARIANCES = 2**22
 
 
 def memory_estimate(
@@ -13,7 +15,8 @@ def memory_estimate(
     """
     Bytes a training run needs beyond TensorFlow itself, to within a factor of two.
 
-    Of an exact GP ten matrices N x N. Otherwise data, plus Adam's three copies and the gradient of
+    Of an exact GP ten matrices N x N; of gpnn eight times the covariances of a block of rows.
+    Otherwise data, plus Adam's three copies and the gradient of
     all parameters, plus the live tensors of a step: about ten of size M' x M' for the factor and
     its gradient, and for the batch about ten of size M' x n, two of them per output, M' = M + M2.
     ODVGP factors and multiplies Kuu alone, and has a few tensors of size M2 x (M + n + s), s its
@@ -28,6 +31,8 @@ def memory_estimate(
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
     if config.method == "exact":
         return int(size * 10 * num_data**2)
+    if config.method == "gpnn":
+        return int(size * (num_data * (input_dim + 1) + 8 * _COVARIANCES))
     if config.method in SAMPLED_METHODS:
         head = config.num_inducing if config.basis == "hybrid" else config.num_dense_columns or 0
         columns = 2 + (head if config.covariance == "chevron" else 0)

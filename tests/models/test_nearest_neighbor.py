@@ -1,0 +1,248 @@
+"""GPnn: one exact Gaussian process a row, against matrix inverses and exact regression."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.models import NearestNeighborGP, nearest_neighbor
+from gpflow_sparse.posteriors import pathwise
+from tests.oracles import gpnn as oracle
+from tests.oracles.solvegp import matern52
+from tests.oracles.swsgp import with_lengthscales
+
+SCALES, VARIANCE, NOISE, N, H = np.array([0.7, 1.9]), 1.4, 0.13, 40, 6
+k = with_lengthscales(matern52, VARIANCE, SCALES)
+
+
+def rows(num_rows=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(num_rows, 2))
+    f = np.concatenate([np.sin(2.0 * X[:, :1]), X.prod(axis=1, keepdims=True)], axis=1)
+    return X, f + 0.3 * rng.normal(size=f.shape)
+
+
+NEW = rows(9, seed=1)
+
+
+def kernel():
+    return gpflow.kernels.Matern52(VARIANCE, SCALES)
+
+
+def build(data=None, num_neighbors=H, **options):
+    options = {"noise_variance": NOISE, **options}
+    data = rows() if data is None else data
+    return NearestNeighborGP(data, kernel(), num_neighbors=num_neighbors, **options)
+
+
+@pytest.mark.parametrize("count", [1, H, N])
+def test_predictions_are_those_of_one_exact_gp_a_row(count):
+    X, Y = rows()
+    model = build(num_neighbors=count, mean_function=gpflow.functions.Constant([0.4]))
+    mean, var = oracle.predict(k, X, Y - 0.4, NEW[0], count, SCALES, NOISE)
+    for predict in (model.predict_f, model.posterior().predict_f):
+        for found, expected in zip(predict(NEW[0]), (mean + 0.4, var), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+    error = (NEW[1] - mean - 0.4) ** 2 / (var + NOISE)
+    density = -0.5 * (np.log(2.0 * np.pi * (var + NOISE)) + error)
+    np.testing.assert_allclose(model.predict_log_density(NEW), density.sum(axis=1), rtol=1e-9)
+
+
+def test_with_all_rows_as_neighbors_it_is_the_exact_gp():
+    model = build(num_neighbors=10 * N)
+    exact = gpflow.models.GPR(rows(), kernel(), noise_variance=NOISE)
+    for full_cov in (False, True):
+        pairs = zip(
+            model.predict_f(NEW[0], full_cov), exact.predict_f(NEW[0], full_cov), strict=True
+        )
+        for found, expected in pairs:
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+    found, expected = (m.predict_log_density(NEW) for m in (model, exact))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_a_joint_prediction_is_that_of_the_union_of_the_neighbors():
+    X, Y = rows()
+    union = np.unique([oracle.nearest(X, x, H, SCALES) for x in NEW[0][:3]])
+    exact = gpflow.models.GPR((X[union], Y[union]), kernel(), noise_variance=NOISE)
+    pairs = zip(build().predict_f(NEW[0][:3], True), exact.predict_f(NEW[0][:3], True), strict=True)
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("count", [1, H, N])
+def test_the_objective_leaves_each_row_out(count):
+    X, Y = rows()
+    model = build(num_neighbors=count, mean_function=gpflow.functions.Constant([0.4]))
+    expected = oracle.leave_one_out(
+        k, X, Y - 0.4, range(N), min(count, N - 1), SCALES, NOISE, 1e-6 * VARIANCE
+    )
+    np.testing.assert_allclose(model.leave_one_out_log_density(), expected, rtol=1e-8)
+    np.testing.assert_allclose(model.training_loss(), -expected, rtol=1e-8)
+
+
+def test_the_objective_of_some_rows_counts_for_all():
+    X, Y = rows()
+    model = build(num_objective_rows=10)
+    chosen = np.random.default_rng(0).permutation(N)[:10]
+    expected = oracle.leave_one_out(k, X, Y, chosen, H, SCALES, NOISE, 1e-6 * VARIANCE)
+    np.testing.assert_allclose(model.leave_one_out_log_density(), 4.0 * expected, rtol=1e-8)
+
+
+def test_the_gradient_of_the_objective_is_that_of_the_oracle():
+    """By central differences of the oracle in the logarithms of all hyperparameters."""
+    X, Y = rows()
+    model, h = build(), 1e-5
+    values = np.array([VARIANCE, *SCALES, NOISE])
+    with tf.GradientTape() as tape:
+        parts = [model.kernel.variance, model.kernel.lengthscales, model.likelihood.variance]
+        loss = model.training_loss()
+    slopes = tape.gradient(loss, [part.unconstrained_variable for part in parts])
+    slope_of = [part.transform.inverse_log_det_jacobian(part, 0).numpy() for part in parts]
+    found = np.concatenate([np.ravel(s * np.exp(j)) for s, j in zip(slopes, slope_of, strict=True)])
+
+    def loss_at(shift):
+        v, *scales, noise = values * np.exp(shift)
+        own = with_lengthscales(matern52, v, np.array(scales))
+        # neighbors of the present lengthscales: a small step does not change the model's either
+        return -oracle.leave_one_out(own, X, Y, range(N), H, SCALES, noise, 1e-6 * v)
+
+    steps = h * np.eye(4)
+    expected = [(loss_at(step) - loss_at(-step)) / (2.0 * h) for step in steps]
+    np.testing.assert_allclose(found * values, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_that_occurs_twice_is_a_neighbor_of_itself():
+    """The objective leaves out an index, not a place: three equal rows, one neighbor."""
+    X, Y = rows(30)
+    X, Y = np.concatenate([X, X[:5], X[:5]]), np.concatenate([Y, Y[:5], Y[:5] + 0.1])
+    model = build((X, Y), num_neighbors=1)
+    around = model._others(tf.range(40))[:, 0].numpy()
+    assert (around != np.arange(40)).all()
+    places = np.concatenate([np.arange(30), np.arange(5), np.arange(5)])
+    repeated = np.isin(places, np.arange(5))
+    np.testing.assert_array_equal(places[around][repeated], places[repeated])
+    assert np.isfinite(model.leave_one_out_log_density())
+    exact = gpflow.models.GPR((X, Y), kernel(), noise_variance=NOISE)
+    for a, b in zip(build((X, Y), 40).predict_f(X), exact.predict_f(X), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_blocks_of_rows_do_not_change_results(monkeypatch):
+    model = build(num_objective_rows=17)
+    new = rows(50, seed=4)[0]
+    before = [*model.predict_f(new), *gradients(model)]
+    monkeypatch.setattr(nearest_neighbor, "_BLOCK_ENTRIES", 4 * H**2)
+    monkeypatch.setattr(pathwise, "_BLOCK", 4 * 2 * H**2)
+    for a, b in zip([*model.predict_f(new), *gradients(model)], before, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+def gradients(model):
+    with tf.GradientTape() as tape:
+        loss = model.training_loss()
+    return [loss, *tape.gradient(loss, model.trainable_variables)]
+
+
+def test_a_tree_finds_the_same_neighbors_as_the_graph():
+    """Above 4,096 rows a search runs outside of the graph, also in a compiled training step."""
+    X, Y = rows(5000)
+    model = build((X, Y), num_objective_rows=40)
+    assert model.neighbors.searches_outside(model.kernel)
+    chosen = np.random.default_rng(0).permutation(5000)[:40]
+    expected = oracle.leave_one_out(k, X, Y, chosen, H, SCALES, NOISE, 1e-6 * VARIANCE)
+    for loss in (model.training_loss, model.training_loss_closure()):
+        np.testing.assert_allclose(loss(), -125.0 * expected, rtol=1e-7)
+    mean, var = oracle.predict(k, X, Y, NEW[0], H, SCALES, NOISE)
+    compiled = tf.function(model.predict_f, autograph=False)(tf.constant(NEW[0]))
+    for found, wanted in zip(compiled, (mean, var), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
+
+
+def test_maximizing_the_objective_finds_the_noise():
+    X, Y = rows(300)
+    model = build((X, Y[:, :1]), 20, noise_variance=1.0)
+    before = float(model.training_loss())
+    closure = model.training_loss_closure()
+    options = {"maxiter": 20}
+    gpflow.optimizers.Scipy().minimize(closure, model.trainable_variables, options=options)
+    assert float(model.training_loss()) < before - 100.0
+    np.testing.assert_allclose(model.likelihood.variance, 0.09, rtol=0.25)
+
+
+def test_calibration_multiplies_variances():
+    model = build((rows(200)[0], 3.0 * rows(200)[1]))
+    plain = model.predict_f(NEW[0])
+    found = gs.calibrate(
+        model, tuple(3.0 * part if i else part for i, part in enumerate(rows(200, 3)))
+    )
+    assert found.noise > 1.5
+    posterior = model.posterior()
+    for mean, var in (model.predict_f(NEW[0]), posterior.predict_f(NEW[0])):
+        np.testing.assert_array_equal(mean, plain[0])
+        np.testing.assert_allclose(var, found.function * plain[1], rtol=1e-12)
+    observed = posterior.predict_y(NEW[0], model.likelihood)[1]
+    expected = found.function * plain[1] + found.noise * NOISE
+    np.testing.assert_allclose(observed, expected, rtol=1e-12)
+    np.testing.assert_allclose(model.predict_y(NEW[0])[1], expected, rtol=1e-12)
+
+
+def test_drawn_functions_have_the_predicted_moments():
+    S, model = 1000, build()
+    mean, var = (part.numpy() for part in model.predict_f(NEW[0]))
+    draws = model.posterior().sample_functions(S, seed=5)(NEW[0]).numpy()
+    assert (np.abs(draws.mean(axis=0) - mean) < 6.0 * np.sqrt(var / S)).all()
+    assert (np.abs(draws.var(axis=0) - var) < 7.0 * var * np.sqrt(2.0 / S)).all()
+
+
+def test_a_cached_posterior_follows_an_update():
+    model = build()
+    posterior = model.posterior()
+    before = posterior.predict_f(NEW[0])[1].numpy()
+    model.likelihood.variance.assign(0.5)
+    np.testing.assert_array_equal(posterior.predict_f(NEW[0])[1], before)
+    posterior.update_cache()
+    np.testing.assert_allclose(posterior.predict_f(NEW[0])[1], model.predict_f(NEW[0])[1])
+    assert (posterior.predict_f(NEW[0])[1] > before).numpy().all()
+
+
+def test_a_saved_model_holds_its_rows_once(tmp_path):
+    model = build(rows(3000))
+    gs.save(model, tmp_path / "model")
+    assert (tmp_path / "model").stat().st_size < 3000 * 4 * 8 + 10_000
+    loaded = gs.load(tmp_path / "model")
+    for a, b in zip(loaded.predict_f(NEW[0]), model.predict_f(NEW[0]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(loaded.training_loss(), model.training_loss())
+
+
+def test_diagnostics_have_no_bound_of_the_model():
+    found = gs.diagnostics(build())
+    assert found["bound"]["elbo"] is None
+    assert found["notes"]["bound.elbo"] == "its objective is no bound on the evidence."
+    assert found["bound"]["exact"] is not None
+    assert found["calibration"]["count"] == 2 * N
+
+
+def test_what_does_not_fit_is_refused():
+    X, Y = rows()
+    with pytest.raises(ValueError, match="NearestNeighborGP has no elbo"):
+        build().elbo()
+    with pytest.raises(ValueError, match="data must have at least 2 rows"):
+        build((X[:1], Y[:1])).training_loss()
+    with pytest.raises(ValueError, match="data must be arrays"):
+        build((tf.Variable(X), Y))
+    with pytest.raises(ValueError, match="num_neighbors must be"):
+        build(num_neighbors=0)
+    with pytest.raises(ValueError, match="num_objective_rows must be"):
+        build(num_objective_rows=0)
+    with pytest.raises(ValueError, match="kernel must be a GPflow kernel with one output"):
+        NearestNeighborGP((X, Y), gpflow.kernels.SharedIndependent(kernel(), 2))
+    model = build()
+    model.data = (model.data[0][:5], model.data[1][:5])
+    with pytest.raises(ValueError, match="data must stay"):
+        model.predict_f(NEW[0])
+    np.testing.assert_allclose(
+        build((X[:1], Y[:1])).predict_f(X[:1])[0], Y[:1] / (1 + NOISE / VARIANCE)
+    )
