@@ -29,6 +29,7 @@ PARTS = {
 }
 WHOLE = ("bounds", "conv", "grief", "softki", "softki_arms", "solvegp", "swsgp", "swsgp_union")
 TASKS = {
+    "ablation": (20, None),
     "bounds": (14, None),
     "choose": (98, 166),
     "conv": (22, 9),
