@@ -30,7 +30,7 @@ PARTS = {
 WHOLE = ("bounds", "conv", "grief", "softki", "softki_arms", "solvegp", "swsgp", "swsgp_union")
 TASKS = {
     "bounds": (14, None),
-    "choose": (98, 166),
+    "choose": (98, 164),
     "conv": (22, 9),
     "grief": (275, 480),
     "qsgp": (21, None),
