@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
 from gpflow_sparse.models import NearestNeighborGP, nearest_neighbor
@@ -247,3 +248,17 @@ def test_what_does_not_fit_is_refused():
     np.testing.assert_allclose(
         build((X[:1], Y[:1])).predict_f(X[:1])[0], Y[:1] / (1 + NOISE / VARIANCE)
     )
+
+
+def test_a_closure_keeps_its_neighbors_and_counts_priors():
+    model = build()
+    one = np.float64(1.0)
+    model.kernel.variance.prior = tfp.distributions.Normal(0.0 * one, one)
+    closure = model.training_loss_closure()
+    np.testing.assert_allclose(closure(), model.training_loss(), rtol=1e-12)
+    expected = -model.leave_one_out_log_density() + 0.5 * (np.log(2.0 * np.pi) + VARIANCE**2)
+    np.testing.assert_allclose(closure(), expected, rtol=1e-12)
+    model.kernel.lengthscales.assign([3.0, 0.3])
+    assert abs(float(closure() - model.training_loss())) > 0.1
+    again = model.training_loss_closure(compile=False)
+    np.testing.assert_allclose(again(), model.training_loss(), rtol=1e-12)
