@@ -308,3 +308,17 @@ def test_swsgp_follows_a_surface_that_is_too_rough_for_few_points(tmp_path, caps
     assert "\n" not in line
     assert f"swsgp: rmse={ours['rmse']:.3g}" in line
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_gpnn_approaches_the_exact_gp_with_more_neighbors(tmp_path, capsys):
+    example = load_example("gpnn")
+    figure = tmp_path / "gpnn.png"
+    numbers = example.main(example.Config(num_data=400, most=128, output=figure))
+    assert list(numbers) == ["exact", "4", "8", "16", "32", "64", "128"]
+    for key in ("mean", "std"):
+        distances = [numbers[name][key] for name in ("4", "16", "128")]
+        assert distances[0] > 2.0 * distances[1] > 8.0 * distances[2]
+    np.testing.assert_allclose(numbers["128"]["nlpd"], numbers["exact"]["nlpd"], atol=0.01)
+    line = capsys.readouterr().out.strip()
+    assert f"exact: rmse={numbers['exact']['rmse']:.3g}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")

@@ -12,7 +12,13 @@ from gpflow.models import GPModel
 from gpflow_sparse.diagnosis import evidence
 from gpflow_sparse.diagnosis.advice import advice
 from gpflow_sparse.diagnosis.calibration import calibration, predict_rows, regional, split_regions
-from gpflow_sparse.diagnosis.inducing import Notes, conditioning, nystrom_of, project_rows
+from gpflow_sparse.diagnosis.inducing import (
+    Notes,
+    Nystrom,
+    conditioning,
+    nystrom_of,
+    project_rows,
+)
 from gpflow_sparse.diagnosis.parameters import column_lengthscales, hyperparameters, input_kernel
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.validation import checks
@@ -63,31 +69,50 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
     :raises ValueError: for data that do not fit the model, an object that is no GPflow model, or
         parameters that are not finite.
     """
-    X, Y = _require(model, getattr(model, "data", None) if data is None else data)
     notes = Notes()
+    X, Y = _require(model, getattr(model, "data", None) if data is None else data)
     nystrom = notes.attempt("inducing points", nystrom_of, model)
+    fixed, unexplained = _without_predictions(model, X, Y, nystrom, notes)
+    predictions = notes.attempt("calibration", predict_rows, model, X, Y)
+    regions = split_regions(input_kernel(model), X)
+    entries = fixed | {
+        "residual_variance": regional(X, regions, unexplained, predictions),
+        "calibration": None if predictions is None else calibration(predictions),
+    }
+    return {**entries, "advice": advice(entries), "notes": dict(notes)}
+
+
+def training_diagnostics(model: GPModel, data: tuple[Any, Any]) -> dict[str, Any]:
+    """
+    The entries of :func:`diagnostics` for which the rows need not be predicted: all without
+    ``residual_variance``, ``calibration`` and ``advice``.
+    """
+    notes = Notes()
+    X, Y = _require(model, data)
+    nystrom = notes.attempt("inducing points", nystrom_of, model)
+    return _without_predictions(model, X, Y, nystrom, notes)[0] | {"notes": dict(notes)}
+
+
+def _without_predictions(
+    model: GPModel, X: tf.Tensor, Y: tf.Tensor, nystrom: Nystrom | None, notes: Notes
+) -> tuple[dict[str, Any], np.ndarray | None]:
+    """Entries that need no predictions, and the unexplained fraction of each row's variance."""
     errors = notes.attempt("bound.collapsed, exact, upper", evidence.prior_errors, model, X, Y)
     projection = None
     if nystrom is not None:
         without = tf.zeros([X.shape[0], 0], tf.float64)
         projection = project_rows(nystrom, X, without if errors is None else errors)
-    unexplained = None if projection is None else projection.unexplained
-    predictions = notes.attempt("calibration", predict_rows, model, X, Y)
-    kernel = input_kernel(model)
-    regions = split_regions(kernel, X)
-    columns = X.shape[1]
+    kernel, columns = input_kernel(model), X.shape[1]
     if column_lengthscales(kernel, columns) is None:
         kind = type(model if kernel is None else kernel).__name__
         notes["lengthscales"] = f"{kind} is not one stationary kernel: no lengthscales per column."
     entries: dict[str, Any] = {
         "num_rows": int(X.shape[0]),
         "bound": evidence.bounds(model, X, Y, errors, projection, notes),
-        "residual_variance": regional(X, regions, unexplained, predictions),
         "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
-        "calibration": None if predictions is None else calibration(predictions),
         "hyperparameters": hyperparameters(model, X, Y),
     }
-    return {**entries, "advice": advice(entries), "notes": dict(notes)}
+    return entries, None if projection is None else projection.unexplained
 
 
 def _require(model: Any, data: Any) -> tuple[tf.Tensor, tf.Tensor]:

@@ -154,7 +154,7 @@ class NearestNeighborGP(RegressionModel):
         (total,) = streamed_sum(
             lambda blocks, _: [self._log_densities(*blocks)], parts, block_rows=size
         )
-        return total * tf.cast(len(self.data[0]) / len(parts[0]), total.dtype)
+        return total * tf.cast(len(self.data[0]) / parts[0].shape[0], total.dtype)
 
     def _sites(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Errors of the prior mean and precisions of the noise, ``[N, P]`` each."""

@@ -102,7 +102,8 @@ def _require_graph(function: Any) -> None:
             "model cannot be exported: its predictions call Python, which a SavedModel does not "
             "hold. Neighbors among more than 4,096 fixed inducing points are found in Python: call "
             "gpflow.set_trainable(model.inducing_variable, True) first, after which they are found "
-            "in the graph, O(M D) per row."
+            "in the graph, O(M D) per row. A NearestNeighborGP of so many rows is for "
+            "gs.save only."
         )
 
 

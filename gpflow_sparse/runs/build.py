@@ -252,8 +252,13 @@ def make_model(
     if config.method == "exact":
         return _exact_model(parts)
     if config.method == "gpnn":
-        given = {"num_neighbors": config.num_neighbors, "noise_variance": parts.noise_variance}
-        return models.NearestNeighborGP(data, kernel, **given | options)
+        noise = parts.noise_variance
+        given: dict[str, Any] = {
+            "num_neighbors": config.num_neighbors,
+            "noise_variance": noise,
+            **options,
+        }
+        return models.NearestNeighborGP(data, kernel, **given)
     if config.method in SAMPLED_METHODS:
         return _sampled_model(parts, basis)
     if config.method in BASIS_METHODS:

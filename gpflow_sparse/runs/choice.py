@@ -28,6 +28,7 @@ from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
 from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, ROUND_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.training.calibration import gain
 
 # Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
 _FEW_ROWS = 1000
@@ -147,6 +148,7 @@ def choose(
     Candidates are trained in two rounds on nine tenths of the rows; after the first the better half
     by the mean log density of the held-out rows goes on (successive halving). A winner that was
     better after the first round than after the second is trained anew, and only for as many steps.
+    Where the model will be calibrated, log densities are those with calibration.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
     :param seconds: time for the choice and the training on all rows; None for numbers of steps.
@@ -178,7 +180,10 @@ def choose(
     if attempt.num_steps < best.num_steps and not interrupted:
         num_steps, start = min(num_steps, attempt.num_steps), None
         reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
-    config = dataclasses.replace(best.config, num_steps=num_steps)
+    # few more steps at the full rate would lead away from what the start has learned
+    rate = best.config.learning_rate * min(1.0, num_steps / max(1, best.num_steps))
+    rate = best.config.learning_rate if start is None else rate
+    config = dataclasses.replace(best.config, num_steps=num_steps, learning_rate=rate)
     if best.method == "exact" and seconds is not None and not interrupted:
         subset = race.rows_within(race.seconds_left)
         if subset > EXACT_SUBSET:
@@ -388,6 +393,8 @@ class _Race:
         """Score a candidate on held-out rows, and compare it with the best."""
         num_classes = self.task.dataset.num_classes
         nlpd, error = _scores(CachedModel(candidate.model), self.held_out, num_classes)
+        if split_rows(candidate.config, self.task.dataset)[1] is not None:
+            nlpd -= gain(candidate.model, self.held_out)
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
             self.best = candidate

@@ -15,6 +15,7 @@ import pandas as pd
 
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.diagnosis import advice, diagnostics
+from gpflow_sparse.diagnosis.summary import training_diagnostics
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs import outputs, plots
@@ -127,7 +128,9 @@ def _diagnose(stored: StoredModel, scored: Scored, data: Dataset | ValueError) -
     found = diagnostics(stored.model, stored.standardizer.transform(scored.X, scored.Y))
     if isinstance(data, Dataset):
         own = {name: found[name] for name in ("residual_variance", "calibration")}
-        found = diagnostics(stored.model, data.train) | own
+        notes = {name: text for name, text in found["notes"].items() if name == "calibration"}
+        found = training_diagnostics(stored.model, data.train) | own
+        found["notes"] |= notes
     else:
         found["notes"]["training rows"] = f"{data} All entries refer to the rows scored."
     if stored.feature_names is not None:

@@ -89,7 +89,7 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
             f"data must hold at least {LEAST_ROWS} held-out rows to calibrate on, got {len(X)}."
         )
     uncalibrate(model)
-    function, noise = _best_factors(model, X, Y)
+    function, noise, _ = _best_factors(model, X, Y)
     found = Calibration(function, noise, num_rows=len(X))
     if not isinstance(model, SparseGPModel):
         found.originals = rescaling.rescale(model, found.function, found.noise)
@@ -113,6 +113,17 @@ def uncalibrate(model: GPModel) -> None:
     if found.originals is not None:
         rescaling.restore(model, found.originals)
     model.calibration = None
+
+
+def gain(model: GPModel, data: tuple[Any, Any]) -> float:
+    """
+    How much :func:`calibrate` on these rows would raise the mean log density of a row, in nats.
+
+    Cross-validated over ten folds; 0 where the factors would be 1. The model is not changed.
+
+    :param data: as of :func:`calibrate`, of a model that is not calibrated.
+    """
+    return _best_factors(model, *_require_data(model, data))[2]
 
 
 def _require_data(model: GPModel, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -181,8 +192,8 @@ class _Marginals:
 _Densities = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def _best_factors(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[float, float]:
-    """Shrunk factors of the variance of f and of the noise."""
+def _best_factors(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[float, float, float]:
+    """Shrunk factors of the variance of f and of the noise, and the gain of a row."""
     rows, likelihood = _Marginals(model, X, Y), model.likelihood
     if isinstance(model, GPR):  # one factor of both
         both = rows.gaussian(likelihood)
@@ -191,19 +202,19 @@ def _best_factors(model: GPModel, X: tf.Tensor, Y: tf.Tensor) -> tuple[float, fl
             densities, gradient = both(np.repeat(logs, 2), weights)
             return densities, gradient.sum(keepdims=True)
 
-        (found,) = _shrunk(common, len(X), 1)
-        return found, found
+        (found,), gained = _shrunk(common, len(X), 1)
+        return found, found, gained
     if isinstance(likelihood, Gaussian):
-        function, noise = _shrunk(rows.gaussian(likelihood), len(X), 2)
-        return function, noise
-    (function,) = _shrunk(rows.other(likelihood), len(X), 1)
-    return function, 1.0
+        (function, noise), gained = _shrunk(rows.gaussian(likelihood), len(X), 2)
+        return function, noise, gained
+    (function,), gained = _shrunk(rows.other(likelihood), len(X), 1)
+    return function, 1.0, gained
 
 
-def _shrunk(evaluate: _Densities, num_rows: int, size: int) -> list[float]:
+def _shrunk(evaluate: _Densities, num_rows: int, size: int) -> tuple[list[float], float]:
     """
     The most probable factors, shrunk towards 1 by the cross-validated gain ``g`` and its standard
-    error ``e``: logarithms are multiplied by ``1 - (e / g)^2``, or 0.
+    error ``e``: logarithms are multiplied by ``1 - (e / g)^2``, or 0. With the gain, or 0.
     """
     everything = np.ones(num_rows)
     best = _most_probable(evaluate, everything, np.zeros(size))
@@ -212,9 +223,9 @@ def _shrunk(evaluate: _Densities, num_rows: int, size: int) -> list[float]:
     for fold in range(_NUM_FOLDS):
         logs = _most_probable(evaluate, (folds != fold).astype(np.float64), best)
         gains[folds == fold] += evaluate(logs, everything)[0][folds == fold]
-    gain, error = gains.mean(), gains.std() / num_rows**0.5
-    share = max(0.0, 1.0 - (error / gain) ** 2) if gain > 0.0 else 0.0
-    return [float(factor) for factor in np.exp(share * best)]
+    mean, error = float(gains.mean()), float(gains.std()) / num_rows**0.5
+    share = max(0.0, 1.0 - (error / mean) ** 2) if mean > 0.0 else 0.0
+    return [float(factor) for factor in np.exp(share * best)], mean if share else 0.0
 
 
 def _most_probable(evaluate: _Densities, weights: np.ndarray, start: np.ndarray) -> np.ndarray:

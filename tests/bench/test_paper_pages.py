@@ -31,7 +31,7 @@ WHOLE = ("bounds", "conv", "grief", "softki", "softki_arms", "solvegp", "swsgp",
 TASKS = {
     "ablation": (20, None),
     "bounds": (14, None),
-    "choose": (98, 166),
+    "choose": (98, 164),
     "conv": (22, 9),
     "grief": (275, 480),
     "qsgp": (21, None),

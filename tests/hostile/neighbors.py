@@ -6,7 +6,7 @@ import tensorflow as tf
 from gpflow import kernels, likelihoods
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
-from gpflow_sparse.models import SWSGP
+from gpflow_sparse.models import SWSGP, NearestNeighborGP
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
@@ -25,6 +25,7 @@ from tests.hostile.judging import (
     given,
     nan_mean,
     never,
+    noise,
     none,
     num_data,
     on_disk,
@@ -80,6 +81,12 @@ def sites(targets=Y[:M], precisions=None, k=None, inducing=None):
     return SitePosterior(k, inducing, targets, precisions).fused_predict_f(X)
 
 
+def nearest(data=two, k=None, **options):
+    options = {"num_neighbors": H, "noise_variance": 0.2, **options}
+    return NearestNeighborGP(data, kernel() if k is None else k, **options)
+
+
+NEAREST = nearest()
 MODEL, UNION = counted(), swsgp(union=4)
 CACHED, SITES = MODEL.posterior(), MODEL.fit_sites((X, Y))
 
@@ -96,7 +103,13 @@ def _pairs():
         "start_from_sites": lambda d: after("start_from_sites", *d),
         "fit_sites": lambda d: swsgp().fit_sites(d).fused_predict_f(X),
     }
-    return pairs(tables, "SWSGP.")
+    yield from pairs(tables, "SWSGP.")
+    tables = {
+        "training_loss": lambda d: nearest(d).training_loss(),
+        "predict_f": lambda d: nearest(d).predict_f(X),
+        "predict_log_density": NEAREST.predict_log_density,
+    }
+    yield from pairs(tables, "NearestNeighborGP.")
 
 
 def _inputs():
@@ -105,6 +118,7 @@ def _inputs():
         "predict_f full": lambda v: MODEL.predict_f(v, True, True),
         "posterior.predict_f": CACHED.predict_f,
         "sites.predict_f": SITES.predict_f,
+        "nearest.predict_f": NEAREST.predict_f,
     }
     for name, call in calls.items():
         yield f"SWSGP.{name}", Door(call, X, "alone", ("X", "Xnew"))
@@ -209,6 +223,28 @@ ARGUMENTS = {
         lambda v: count(v) or v == 10**30 or (v == 0 and type(v) is int),
     ),
     "SitePosterior targets": Argument(sites, "targets", never),
+    "NearestNeighborGP data": Argument(nearest, "data", never),
+    "NearestNeighborGP kernel": Argument(lambda v: NearestNeighborGP(two, v), "kernel", never),
+    "NearestNeighborGP num_neighbors": Argument(
+        lambda v: nearest(num_neighbors=v), "num_neighbors", lambda v: count(v) or v == 10**30
+    ),
+    "NearestNeighborGP num_objective_rows": Argument(
+        lambda v: nearest(num_objective_rows=v),
+        "num_objective_rows",
+        lambda v: count(v) or v == 10**30,
+    ),
+    "NearestNeighborGP noise_variance": Argument(
+        lambda v: nearest(noise_variance=v), "noise_variance", noise
+    ),
+    "NearestNeighborGP mean_function": Argument(
+        lambda v: nearest(mean_function=v), "mean_function", none
+    ),
+    "NearestNeighborGP.training_loss_closure compile": Argument(
+        lambda v: NEAREST.training_loss_closure(compile=v)(), "compile", flag
+    ),
+    "NearestNeighborGP.posterior precompute_cache": Argument(
+        NEAREST.posterior, "precompute_cache", none
+    ),
 }
 
 
@@ -285,6 +321,13 @@ TOGETHER = {
         lambda: sites(inducing=gpflow.inducing_variables.InducingPoints(Z)),
         "inducing_variable",
     ),
+    "a lower bound of nearest rows": (NEAREST.elbo, "elbo"),
+    "nearest rows that change": (lambda: nearest((tf.Variable(X), Y)), "data"),
+    "nearest rows under two kernels": (
+        lambda: nearest(k=kernels.SharedIndependent(kernel(), 2)),
+        "kernel",
+    ),
+    "a float32 kernel of nearest rows": (lambda: nearest(k=float32_kernel()), "kernel"),
     "a stock bound": (
         lambda: gpflow.models.SVGP(
             kernel(), likelihoods.Gaussian(), points(), whiten=False, q_diag=True
@@ -369,7 +412,13 @@ def spared(spoil, name, door):
 
 # ------------------------------------------------------------------ what the tests take
 EAGER = tuple(name for name, door in DOORS.items() if not door.slow)
-CORE = ("SWSGP.elbo | X", "SWSGP.fit_sites | Y", "SWSGP.predict_f", "SWSGP.update_neighbors")
+CORE = (
+    "NearestNeighborGP.training_loss | X",
+    "SWSGP.elbo | X",
+    "SWSGP.fit_sites | Y",
+    "SWSGP.predict_f",
+    "SWSGP.update_neighbors",
+)
 COMPILED = (
     *("SWSGP.start_from_sites tf.data | X", "SWSGP.update_posterior on disk | Y"),
     "update_neighbors tf.data",

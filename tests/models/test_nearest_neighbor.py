@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
 from gpflow_sparse.models import NearestNeighborGP, nearest_neighbor
@@ -12,7 +13,8 @@ from tests.oracles import gpnn as oracle
 from tests.oracles.solvegp import matern52
 from tests.oracles.swsgp import with_lengthscales
 
-SCALES, VARIANCE, NOISE, N, H = np.array([0.7, 1.9]), 1.4, 0.13, 40, 6
+# ratios of lengthscales are rounded in the search for neighbors, which does not change this one
+SCALES, VARIANCE, NOISE, N, H = 0.7 * np.exp([0.0, 1.0]), 1.4, 0.13, 40, 6
 k = with_lengthscales(matern52, VARIANCE, SCALES)
 
 
@@ -246,3 +248,17 @@ def test_what_does_not_fit_is_refused():
     np.testing.assert_allclose(
         build((X[:1], Y[:1])).predict_f(X[:1])[0], Y[:1] / (1 + NOISE / VARIANCE)
     )
+
+
+def test_a_closure_keeps_its_neighbors_and_counts_priors():
+    model = build()
+    one = np.float64(1.0)
+    model.kernel.variance.prior = tfp.distributions.Normal(0.0 * one, one)
+    closure = model.training_loss_closure()
+    np.testing.assert_allclose(closure(), model.training_loss(), rtol=1e-12)
+    expected = -model.leave_one_out_log_density() + 0.5 * (np.log(2.0 * np.pi) + VARIANCE**2)
+    np.testing.assert_allclose(closure(), expected, rtol=1e-12)
+    model.kernel.lengthscales.assign([3.0, 0.3])
+    assert abs(float(closure() - model.training_loss())) > 0.1
+    again = model.training_loss_closure(compile=False)
+    np.testing.assert_allclose(again(), model.training_loss(), rtol=1e-12)

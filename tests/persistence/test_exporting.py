@@ -32,6 +32,7 @@ EXPORTED = [
     "battery.grief",
     "battery.grief_likelihood",
     "battery.grief_rotated",
+    "battery.gpnn",
     "battery.softki",
     "battery.softki_filled",
     "battery.softki_nearest",

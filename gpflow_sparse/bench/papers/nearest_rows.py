@@ -1,6 +1,7 @@
 """Nearest-neighbor Gaussian process regression, a baseline without training steps."""
 
 import time
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -37,7 +38,7 @@ def rescaled_model(
     """
     X, Y = data
     rows = max(1, min(_CALIBRATION_ROWS, len(X) // 5))
-    options = {"num_neighbors": count, "noise_variance": noise_variance}
+    options: dict[str, Any] = {"num_neighbors": count, "noise_variance": noise_variance}
     model = NearestNeighborGP((X[rows:], Y[rows:]), kernel, **options)
     mean, variance = (part.numpy() for part in model.predict_y(X[:rows]))
     scale = float(np.mean((Y[:rows] - mean) ** 2 / variance))
