@@ -1,4 +1,4 @@
-"""The posterior of an exact GP from solved linear systems: a mean, and draws for everything else."""
+"""The posterior of an exact GP from solved linear systems: the mean, and draws for the rest."""
 
 from collections.abc import Sequence
 from functools import partial
