@@ -1,5 +1,6 @@
 """Every example at a small size, in process."""
 
+import dataclasses
 import importlib.util
 import sys
 from pathlib import Path
@@ -307,4 +308,18 @@ def test_swsgp_follows_a_surface_that_is_too_rough_for_few_points(tmp_path, caps
     line = capsys.readouterr().out.strip()
     assert "\n" not in line
     assert f"swsgp: rmse={ours['rmse']:.3g}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.nightly
+def test_dual_solves_with_both_partitions_and_draws(tmp_path, capsys):
+    example = load_example("dual")
+    figure = tmp_path / "dual.png"
+    config = example.Config(
+        num_data=300, num_columns=2, block_size=60, num_passes=6, num_paths=4, num_draws=2
+    )
+    numbers = example.main(dataclasses.replace(config, output=figure))
+    assert numbers["neighbors"]["passes"] < numbers["random"]["passes"]
+    assert numbers["neighbors"]["rmse"] < 0.2
+    assert "neighbors: passes=" in capsys.readouterr().out
     assert figure.read_bytes().startswith(b"\x89PNG")

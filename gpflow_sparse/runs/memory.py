@@ -6,7 +6,7 @@ from gpflow_sparse.runs.methods import BASIS_METHODS, IMAGE_METHODS, SAMPLED_MET
 # Entries of the largest tensor of a chunk of patches.
 _TABLE = 4_000_000
 # Draws of an exact GP by dual blocks, and bytes of a block of their cosines and of covariances.
-_DRAWS, _DRAWN = 64, 200_000_000
+_DRAWS, _DRAWN = 64, 500_000_000
 
 
 def memory_estimate(
