@@ -84,7 +84,7 @@ class DualGPR(RegressionModel):
         require_num_features(num_features)
         self.num_features, self.seed = num_features, checks.require_seed(seed)
         self.row_noise = None if row_noise is None else checks.as_tensor(row_noise, "row_noise")
-        shape = (self.num_paths, self.num_latent_gps, self.input_dim, num_features // 2)
+        shape = (self.num_paths, self.num_latent_gps, int(self.data[0].shape[1]), num_features // 2)
         self.weights = DualWeights(shape, self.dtype)
         self._require_parts(self.input_dim, self.dtype)
         self._require_data(self.data)

@@ -72,8 +72,8 @@ class DualPosterior(SparsePosterior):
             deviations = sums_of_cosines(X, *cosines) - unstack(values[:, P:], (S, P))
             return tf.concat([values[None, :, :P], deviations], axis=0)
 
-        rows = tf.shape(self.X_data)[0] if self.X_data.shape[0] is None else self.X_data.shape[0]
-        found = in_blocks(evaluate, X, max(int(rows), S * P * F))
+        rows = int(tf.convert_to_tensor(self.X_data).shape[0])
+        found = in_blocks(evaluate, X, max(rows, S * P * F))
         return found[0], found[1:]
 
     def _draw_paths(self, sampler: Sampler) -> Paths:

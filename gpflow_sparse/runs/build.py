@@ -268,7 +268,7 @@ def make_model(
 def _exact_model(parts: _Parts) -> gpflow.models.GPModel:
     """GPflow's exact regression, or that by dual blocks."""
     if parts.config.method == "dual":
-        given = {"noise_variance": parts.noise_variance, "seed": parts.config.seed}
+        given: dict[str, Any] = {"noise_variance": parts.noise_variance, "seed": parts.config.seed}
         return models.DualGPR(parts.data, parts.kernel, **given | parts.options)
     if len(parts.data[0]) > MOST_EXACT_ROWS:
         raise ValueError(

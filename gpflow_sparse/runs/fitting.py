@@ -39,7 +39,7 @@ def fit_model(
         seconds = time.perf_counter() - start
         return training.History(np.array([objective]), np.array([seconds]), False)
     if config.method == "dual":
-        return _solve(model, config)
+        return _solve(model, config, progress=options.get("progress", True))
     if config.method in ROUND_METHODS:
         return training.fit_in_rounds(
             model,
@@ -65,14 +65,15 @@ def fit_model(
             model.fit_posterior(rows)
 
 
-def _solve(model: DualGPR, config: RunConfig) -> training.History:
-    """The weights of an exact GP; a line of progress for each pass."""
+def _solve(model: DualGPR, config: RunConfig, *, progress: bool) -> training.History:
+    """The weights of an exact GP, with a line for each pass if there is to be ``progress``."""
     start, seconds = time.perf_counter(), []
 
     def report(state: DualState) -> None:
         seconds.append(time.perf_counter() - start)
-        residual = f"relative residual {state.relative_residual:.2g}"
-        click.echo(f"pass {state.num_passes}: {residual}, {seconds[-1]:.1f} s", err=True)
+        line = f"pass {state.num_passes}: relative residual {state.relative_residual:.2g}"
+        if progress:
+            click.echo(f"{line}, {seconds[-1]:.1f} s", err=True)
 
     model.solve(DualOptions(seed=config.seed), callback=report)
     return training.History(np.full(len(seconds), np.nan), np.array(seconds), False)
