@@ -13,12 +13,12 @@ import click
 
 from gpflow_sparse.bench.papers import PAPER_NAMES
 from gpflow_sparse.bench.steps import Tables, table_of
-from gpflow_sparse.runs.methods import EXACT_METHODS, IMAGE_METHODS, METHODS, read_toml
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS, read_toml
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
 
-# Methods for which `bench calls` has a small model; exact GPs have no steps.
-_TRACED = tuple(method for method in METHODS if method not in (*IMAGE_METHODS, *EXACT_METHODS))
+# Methods for which `bench calls` has a small model; an exact GP is GPflow's alone.
+_TRACED = tuple(method for method in METHODS if method not in (*IMAGE_METHODS, "exact"))
 _Methods = Mapping[str, Mapping[str, Any]]
 """By method: ``function``, and the options of a benchmark with their defaults."""
 

@@ -30,7 +30,7 @@ are small enough for their exact factors, and there is no acceleration.
 
 Products with K are computed in float32, or in float64 with ``precision="float64"``. Weights,
 residuals and factors are in float64, and the residuals are computed anew in float64 whenever they
-have fallen a thousandfold, and before the solver stops: iterative refinement, so that float32 does
+have fallen a hundredfold, and before the solver stops: iterative refinement, so that float32 does
 not limit the accuracy.
 """
 
@@ -52,7 +52,7 @@ PRECISIONS = ("float32", "float64")
 # Entries of one tile of K, 4 MB in float32.
 _TILE_ENTRIES = 2**20
 # Factor by which the residual falls between two computations in float64.
-_REFRESH = 1e-3
+_REFRESH = 1e-2
 # A run has stalled if this many passes reduce the residual by less than one per cent, and has
 # diverged if the residual is this many times the right-hand side.
 _STALL_PASSES, _DIVERGED = 10, 1e3

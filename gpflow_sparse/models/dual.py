@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
@@ -84,8 +85,7 @@ class DualGPR(RegressionModel):
         require_num_features(num_features)
         self.num_features, self.seed = num_features, checks.require_seed(seed)
         self.row_noise = None if row_noise is None else checks.as_tensor(row_noise, "row_noise")
-        shape = (self.num_paths, self.num_latent_gps, int(self.data[0].shape[1]), num_features // 2)
-        self.weights = DualWeights(shape, self.dtype)
+        self.weights = DualWeights(self.path_shape, self.dtype)
         self._require_parts(self.input_dim, self.dtype)
         self._require_data(self.data)
 
@@ -105,7 +105,8 @@ class DualGPR(RegressionModel):
             or in its result: the passes after it are then the same, to the last bit.
         :param callback: called after each pass, with the state.
         :return: the state after the last pass, and the relative residual. There is a warning if
-            that is not yet the tolerance of ``options``; call again for more passes.
+            that is not yet the tolerance of ``options``; call again for more passes. After Ctrl-C
+            the model has the weights of the passes that were complete.
         :raises ConvergenceError: if the residual grows or no longer falls, a ValueError that says
             what helps.
         """
@@ -117,17 +118,22 @@ class DualGPR(RegressionModel):
         component_checks.require_sound(self)
         X, B, prior = self._right_hand_sides()
         start = None if state is not None else self.weights.start(B.shape)
-        solution = dual_solver.solve(
-            self.kernel,
-            X,
-            self._row_noises(X),
-            B,
-            options,
-            weights=start,
-            state=state,
-            callback=callback,
-        )
-        self.weights.update(solution.state.weights, prior, self._parts(), self._rows())
+        last: list[DualState] = []
+
+        def keep(state: DualState) -> None:
+            last[:] = [state]
+            if callback is not None:
+                callback(state)
+
+        system = self.kernel, X, self._row_noises(X), B
+        try:
+            solution = dual_solver.solve(
+                *system, options, weights=start, state=state, callback=keep
+            )
+            last = [solution.state]
+        finally:  # also after Ctrl-C
+            if last:
+                self.weights.update(last[0].weights, prior, self._parts(), self._rows())
         if not solution.converged:
             warnings.warn(
                 f"the relative residual is {solution.relative_residual:.2g} after "
@@ -196,6 +202,12 @@ class DualGPR(RegressionModel):
     def input_dim(self) -> int | None:
         return int(self.data[0].shape[1])
 
+    @property
+    def path_shape(self) -> tuple[int, int, int, int]:
+        """Shape ``(S, P, D, F)`` of the frequencies of the draws of the prior."""
+        columns = int(self.data[0].shape[1])
+        return self.num_paths, self.num_latent_gps, columns, self.num_features // 2
+
     def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The present data, in the model's float type."""
         X, Y = read(self.data, self.dtype)
@@ -252,6 +264,26 @@ class DualWeights(tf.Module):
         self.amplitudes = tf.Variable(tf.zeros([S, P, F], dtype), trainable=False)
         self._data_hash = tf.Variable(tf.zeros([2, 8], tf.uint8), trainable=False)
         self._snapshot = Snapshot(_STALE)
+
+    def require_sound(self, num_rows: int, shape: Sequence[int], dtype: tf.DType) -> None:
+        """Refuse values from a file of other shapes or types, or not finite."""
+        S, P, _, F = shape
+        rows = num_rows if self._snapshot.is_taken else 0
+        expected = {
+            "values": (rows, P + S * P),
+            "frequencies": tuple(shape),
+            "phases": (S, P, F),
+            "amplitudes": (S, P, F),
+        }
+        for name, wanted in expected.items():
+            variable = getattr(self, name, None)
+            sound = isinstance(variable, tf.Variable) and variable.dtype == dtype
+            value = variable.value() if sound else None
+            if value is None or value.shape != wanted or not np.isfinite(value.numpy()).all():
+                raise ValueError(
+                    f"model.weights.{name} must be a {dtype.name} variable of shape {wanted} and "
+                    "finite."
+                )
 
     def start(self, shape: tf.TensorShape) -> tf.Tensor | None:
         """The present weights, if there are any for right-hand sides of this shape."""

@@ -75,7 +75,13 @@ def _solve(model: DualGPR, config: RunConfig, *, progress: bool) -> training.His
         if progress:
             click.echo(f"{line}, {seconds[-1]:.1f} s", err=True)
 
-    model.solve(DualOptions(seed=config.seed), callback=report)
+    try:
+        model.solve(DualOptions(seed=config.seed), callback=report)
+    except KeyboardInterrupt as error:
+        if not seconds:
+            raise
+        message = f"stopped after {len(seconds)} passes; the model has the weights of these"
+        raise training.TrainingInterrupted(message) from error
     return training.History(np.full(len(seconds), np.nan), np.array(seconds), False)
 
 

@@ -121,7 +121,8 @@ def test_functions_follow_the_data_and_return_to_the_prior():
 
 @pytest.mark.parametrize("what", ["kernel.variance", "likelihood.variance", "mean_function.b"])
 def test_weights_belong_to_their_parameters(what):
-    model = DualGPR(make_data(), kernel(), noise_variance=NOISE, mean_function=linear())
+    few = {"num_paths": 4, "num_features": 64}
+    model = DualGPR(make_data(), kernel(), noise_variance=NOISE, mean_function=linear(), **few)
     with pytest.raises(ValueError, match=r"no weights yet: call solve\(\)"):
         model.predict_f(XNEW)
     model.solve(ROUGH)
@@ -135,7 +136,7 @@ def test_weights_belong_to_their_parameters(what):
         compiled(XNEW)
     model.solve(EXACT)
     fresh = DualGPR(
-        make_data(), model.kernel, noise_variance=NOISE, mean_function=model.mean_function
+        make_data(), model.kernel, noise_variance=NOISE, mean_function=model.mean_function, **few
     )
     fresh.likelihood.variance.assign(model.likelihood.variance)
     fresh.solve(EXACT)
@@ -185,6 +186,35 @@ def test_a_saved_model_predicts_the_same_to_the_last_bit(tmp_path):
     loaded.kernel.variance.assign(2.0)
     loaded.solve(ROUGH)
     assert np.abs(loaded.predict_f(XNEW)[0] - model.predict_f(XNEW)[0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["values", "phases"])
+def test_a_file_with_weights_that_do_not_fit_is_refused(name, tmp_path):
+    model = build(num_paths=4, options=ROUGH)
+    value = getattr(model.weights, name).numpy()
+    for wrong in (np.nan * value, value[:1]):
+        setattr(model.weights, name, tf.Variable(wrong))
+        with pytest.raises(ValueError, match=rf"weights\.{name} must be a float64 variable"):
+            gs.save(model, tmp_path / "model.npz")  # which reads what it is to write
+
+
+def test_after_an_interruption_the_model_has_the_weights_of_all_complete_passes():
+    model = DualGPR(make_data(), kernel(), noise_variance=NOISE, num_paths=4)
+    states = []
+
+    def stop(state):
+        states.append(state)
+        if state.num_passes == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.solve(ROUGH, callback=stop)
+    np.testing.assert_array_equal(model.weights.values, states[-1].weights)
+    assert np.isfinite(model.predict_f(XNEW)[0]).all()
+    whole = DualGPR(make_data(), kernel(), noise_variance=NOISE, num_paths=4)
+    whole.solve(ROUGH)
+    model.solve(ROUGH, state=states[-1])
+    np.testing.assert_array_equal(model.weights.values, whole.weights.values)
 
 
 def test_a_deep_copy_is_equal_and_independent():
