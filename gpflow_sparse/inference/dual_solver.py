@@ -18,14 +18,14 @@ are drawn anew in each pass; ``partition`` chooses how:
   the next pass.
 - "random": rows without replacement.
 
-Measured on 8,000 rows of kin40k, blocks of at most 800 rows: a relative residual of 6e-4 after ten
+Measured on 8,000 rows of kin40k, blocks of at most 800 rows: a relative residual of 3e-4 after ten
 passes with "neighbors", 1e-2 with "random". Blocks that stay the same in all passes, whose factors
 could be kept, stall: 5e-2 after twenty passes, of neighbors and of random rows alike.
 
 Related methods: stochastic dual descent, Lin et al., "Stochastic Gradient Descent for Gaussian
 Processes Done Right" (2024, arXiv:2310.20581), takes gradient steps on random rows; ASkotch,
 Rathore et al., "Have ASkotch" (arXiv:2407.10070), and ADASAP (arXiv:2505.13723) are block methods
-with random blocks, a Nystrom approximation of the block and Nesterov's acceleration. Here blocks
+with sampled blocks, a Nystrom approximation of the block and Nesterov's acceleration. Here blocks
 are small enough for their exact factors, and there is no acceleration.
 
 Products with K are computed in float32, or in float64 with ``precision="float64"``. Weights,

@@ -10,7 +10,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse.bases.fourier import require_num_features
+from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference import dual_solver
 from gpflow_sparse.inference.dual_solver import DualOptions, DualSolution, DualState
@@ -88,6 +88,8 @@ class DualGPR(RegressionModel):
         self.weights = DualWeights(self.path_shape, self.dtype)
         self._require_parts(self.input_dim, self.dtype)
         self._require_data(self.data)
+        # refuses kernels without random Fourier features before anything is solved
+        draw_frequencies(kernel, 1, self.path_shape[2], np.random.default_rng(0))
 
     @public_method()
     def solve(
@@ -139,7 +141,7 @@ class DualGPR(RegressionModel):
                 f"the relative residual is {solution.relative_residual:.2g} after "
                 f"{options.max_passes} passes, above the tolerance of {options.tolerance:g}: call "
                 "solve() again, or with more max_passes.",
-                stacklevel=4,
+                stacklevel=3,
             )
         return solution
 
