@@ -304,7 +304,7 @@ def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki", "swsgp", "gpnn"])
+@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki", "swsgp", "gpnn", "dual"])
 def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, method):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--method", method, "--no-baseline"]

@@ -1,5 +1,6 @@
 """Every example at a small size, in process."""
 
+import dataclasses
 import importlib.util
 import sys
 from pathlib import Path
@@ -321,4 +322,17 @@ def test_gpnn_approaches_the_exact_gp_with_more_neighbors(tmp_path, capsys):
     np.testing.assert_allclose(numbers["128"]["nlpd"], numbers["exact"]["nlpd"], atol=0.01)
     line = capsys.readouterr().out.strip()
     assert f"exact: rmse={numbers['exact']['rmse']:.3g}" in line
+
+
+@pytest.mark.nightly
+def test_dual_solves_with_both_partitions_and_draws(tmp_path, capsys):
+    example = load_example("dual")
+    figure = tmp_path / "dual.png"
+    config = example.Config(
+        num_data=300, num_columns=2, block_size=60, num_passes=6, num_paths=4, num_draws=2
+    )
+    numbers = example.main(dataclasses.replace(config, output=figure))
+    assert numbers["neighbors"]["passes"] < numbers["random"]["passes"]
+    assert numbers["neighbors"]["rmse"] < 0.2
+    assert "neighbors: passes=" in capsys.readouterr().out
     assert figure.read_bytes().startswith(b"\x89PNG")

@@ -14,7 +14,14 @@ from gpflow_sparse.diagnosis.parameters import constant_noise, input_kernel
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.chevron import MOST_DENSE
 from gpflow_sparse.kernels import Convolutional
-from gpflow_sparse.models import ODVGP, QSGP, NearestNeighborGP, SoftKI, VariationalModel
+from gpflow_sparse.models import (
+    ODVGP,
+    QSGP,
+    DualGPR,
+    NearestNeighborGP,
+    SoftKI,
+    VariationalModel,
+)
 from gpflow_sparse.models.held_data import row_sums
 from gpflow_sparse.models.regression import RegressionModel, noise_variance
 from gpflow_sparse.numerics import linalg
@@ -93,6 +100,8 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
 
     :raises UnavailableError: if the model has no bound for given data.
     """
+    if isinstance(model, DualGPR):
+        raise UnavailableError("DualGPR has no bound, since it computes no log determinant.")
     if isinstance(model, RegressionModel):
         if isinstance(model.data, tf.data.Dataset):
             raise UnavailableError(

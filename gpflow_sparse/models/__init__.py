@@ -5,6 +5,7 @@ from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
 from gpflow_sparse.models.deep import DeepGP
 from gpflow_sparse.models.deep_convolutional import ConvSpec, deep_convolutional
+from gpflow_sparse.models.dual import DualGPR, DualOptions
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
@@ -29,6 +30,8 @@ __all__ = [
     "ConvLayer",
     "ConvSpec",
     "DeepGP",
+    "DualGPR",
+    "DualOptions",
     "GPLayer",
     "NearestNeighborGP",
     "SoftKI",

@@ -15,8 +15,9 @@ from gpflow.models import BayesianModel, GPModel
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
-from gpflow_sparse.models import QSGP, SWSGP, DeepGP, SoftKI, VariationalModel
+from gpflow_sparse.models import QSGP, SWSGP, DeepGP, DualGPR, SoftKI, VariationalModel
 from gpflow_sparse.models.base import SparseGPModel
+from gpflow_sparse.models.dual import DualWeights
 from gpflow_sparse.models.qsgp_step import SupportRows
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
@@ -47,6 +48,9 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (SparseGPModel, "standardizer", Standardizer | None, "a Standardizer"),
     (SoftKI, "basis", SoftInterpolation, "a SoftInterpolation"),
     (SoftKI, "weights", FittedWeights, "a FittedWeights"),
+    (DualGPR, "weights", DualWeights, "a DualWeights"),
+    (DualGPR, "num_paths", int, "a count"),
+    (DualGPR, "num_features", int, "a count"),
     (QSGP, "anchors", SupportRows | None, "SupportRows or None"),
 ]
 # Attributes that not all of these models have.
@@ -78,11 +82,14 @@ def require_sound(model: Any) -> None:
             _require_standardizer(model.standardizer)
     if getattr(model, "calibration", None) is not None:
         _require_calibration(model.calibration)
-    if isinstance(model, SoftKI | QSGP | SWSGP | DeepGP):
+    if isinstance(model, SoftKI | QSGP | SWSGP | DeepGP | DualGPR):
         model._require_parts(model.input_dim, model.dtype)
         if isinstance(model, SoftKI):
             num_points = int(model.basis.Z.shape[0])
             model.weights.require_sound(num_points, int(model.num_latent_gps), model.dtype)
+        if isinstance(model, DualGPR):
+            num_rows = int(tf.shape(model.data[0])[0])
+            model.weights.require_sound(num_rows, model.path_shape, model.dtype)
     elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
 

@@ -7,6 +7,7 @@ from gpflow_sparse.posteriors.cells import CellPosterior
 from gpflow_sparse.posteriors.chevron import ChevronPosterior
 from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
 from gpflow_sparse.posteriors.deep import DeepPosterior
+from gpflow_sparse.posteriors.dual import DualPosterior
 from gpflow_sparse.posteriors.layer import LayerPosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.multioutput import latent_kernels as latent_kernels
@@ -26,6 +27,7 @@ __all__ = [
     "ChevronPosterior",
     "DecoupledPosterior",
     "DeepPosterior",
+    "DualPosterior",
     "FunctionDraws",
     "LayerPosterior",
     "MultioutputPosterior",

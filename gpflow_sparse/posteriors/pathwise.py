@@ -202,9 +202,23 @@ class PriorPaths(Paths):
         self.amplitudes = tf.sqrt(variance / num_cosines) * amplitudes  # [S, P, F]
 
     def evaluate(self, X: tf.Tensor) -> tf.Tensor:
-        angles = tf.linalg.matmul(X, self.frequencies) + self.phases[:, :, None]  # [S, P, N, F]
-        values = tf.linalg.matvec(tf.cos(angles), self.amplitudes)  # [S, P, N]
-        return tf.linalg.matrix_transpose(values)
+        return sums_of_cosines(X, self.frequencies, self.phases, self.amplitudes)
+
+
+def sums_of_cosines(
+    X: tf.Tensor, frequencies: tf.Tensor, phases: tf.Tensor, amplitudes: tf.Tensor
+) -> tf.Tensor:
+    """
+    ``sum_i a_i cos(w_i^T x + b_i)`` for each of S samples and P outputs, ``[S, N, P]``.
+
+    :param X: ``[N, D]``.
+    :param frequencies: w, ``[S, P, D, F]``.
+    :param phases: b, ``[S, P, F]``.
+    :param amplitudes: a, ``[S, P, F]``.
+    """
+    angles = tf.linalg.matmul(X, frequencies) + phases[:, :, None]  # [S, P, N, F]
+    values = tf.linalg.matvec(tf.cos(angles), amplitudes)  # [S, P, N]
+    return tf.linalg.matrix_transpose(values)
 
 
 class PosteriorPaths(Paths):

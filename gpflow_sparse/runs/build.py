@@ -17,11 +17,11 @@ from gpflow_sparse.kernels import product_of
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import (
     BASIS_METHODS,
+    EXACT_METHODS,
     FOR_CLASSES,
     IMAGE_METHODS,
     METHODS,
     SAMPLED_METHODS,
-    UNTRAINED_METHODS,
 )
 from gpflow_sparse.runs.observations import is_standardized, make_likelihood
 from gpflow_sparse.runs.rows import Pair, shape_of_images
@@ -86,7 +86,7 @@ def build_model(
         elif kernel is None or noise_variance is None:
             kernel, noise_variance = start_hyperparameters(config, dataset, likelihood, kernel)
         # in double precision the optimum of exact GPs is not only a start
-        if config.method not in UNTRAINED_METHODS or gpflow.default_float() != np.float64:
+        if config.method not in EXACT_METHODS or gpflow.default_float() != np.float64:
             noise_variance = max(noise_variance, _MIN_NOISE)
         likelihood = make_likelihood(likelihood, dataset.num_classes, noise_variance)
         model = make_model(config, dataset.train, kernel, likelihood)
@@ -160,7 +160,7 @@ def start_hyperparameters(
 
 def _fits(config: RunConfig, num_rows: int) -> list[Callable[..., float]]:
     """Fits of starting hyperparameters: to a random subset, and of a long table to local ones."""
-    least = EXACT_SUBSET if config.method == "exact" else 0
+    least = EXACT_SUBSET if config.method in ("exact", "dual") else 0
     subset = min(max(config.num_subset, least), num_rows)
     fits = [functools.partial(initialization.subset_hyperparameters, num_rows=subset)]
     local = starts_from_local(config) and num_rows >= _LEAST_FOR_LOCAL * subset
@@ -249,16 +249,8 @@ def make_model(
             f"likelihood must be gaussian for method {config.method}, got "
             f"{type(likelihood).__name__}; {FOR_CLASSES[config.method]} takes any."
         )
-    if config.method == "exact":
+    if config.method in EXACT_METHODS:
         return _exact_model(parts)
-    if config.method == "gpnn":
-        noise = parts.noise_variance
-        given: dict[str, Any] = {
-            "num_neighbors": config.num_neighbors,
-            "noise_variance": noise,
-            **options,
-        }
-        return models.NearestNeighborGP(data, kernel, **given)
     if config.method in SAMPLED_METHODS:
         return _sampled_model(parts, basis)
     if config.method in BASIS_METHODS:
@@ -273,12 +265,18 @@ def make_model(
     return _inducing_model(parts, points)
 
 
-def _exact_model(parts: _Parts) -> gpflow.models.GPR:
-    """GPflow's exact regression."""
+def _exact_model(parts: _Parts) -> gpflow.models.GPModel:
+    """GPflow's exact regression, that by dual blocks, or that on the nearest rows."""
+    config, given = parts.config, {"noise_variance": parts.noise_variance, **parts.options}
+    if config.method == "gpnn":
+        given = {"num_neighbors": config.num_neighbors, **given}
+        return models.NearestNeighborGP(parts.data, parts.kernel, **given)
+    if config.method == "dual":
+        return models.DualGPR(parts.data, parts.kernel, **{"seed": config.seed, **given})
     if len(parts.data[0]) > MOST_EXACT_ROWS:
         raise ValueError(
             f"method exact takes at most {MOST_EXACT_ROWS} rows, got {len(parts.data[0])}; take "
-            "auto."
+            "dual or auto."
         )
     return gpflow.models.GPR(parts.data, parts.kernel, noise_variance=parts.noise_variance)
 

@@ -10,11 +10,11 @@ from gpflow_sparse.persistence.schema import read_json, require_type
 from gpflow_sparse.runs.methods import (
     BASELINES,
     BASIS_METHODS,
+    EXACT_METHODS,
     FOR_CLASSES,
     IMAGE_METHODS,
     METHODS,
     SAMPLED_METHODS,
-    UNTRAINED_METHODS,
     read_toml,
 )
 from gpflow_sparse.runs.options import require_valid
@@ -189,7 +189,7 @@ class RunConfig:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of points of each inducing set, or number of basis functions."""
-        if self.method in UNTRAINED_METHODS:
+        if self.method in EXACT_METHODS:
             return ()
         if self.method in BASIS_METHODS:
             return (self.num_inducing if self.basis == "soft" else self.num_basis,)

@@ -7,6 +7,8 @@ from gpflow_sparse.runs.methods import BASIS_METHODS, IMAGE_METHODS, SAMPLED_MET
 _TABLE = 4_000_000
 # Entries of the covariances of a block of rows with their neighbors.
 _COVARIANCES = 2**22
+# Draws of an exact GP by dual blocks, and bytes of a block of their cosines and of covariances.
+_DRAWS, _DRAWN = 64, 500_000_000
 
 
 def memory_estimate(
@@ -15,17 +17,18 @@ def memory_estimate(
     """
     Bytes a training run needs beyond TensorFlow itself, to within a factor of two.
 
-    Of an exact GP ten matrices N x N; of gpnn eight times the covariances of a block of rows.
-    Otherwise data, plus Adam's three copies and the gradient of
-    all parameters, plus the live tensors of a step: about ten of size M' x M' for the factor and
-    its gradient, and for the batch about ten of size M' x n, two of them per output, M' = M + M2.
-    ODVGP factors and multiplies Kuu alone, and has a few tensors of size M2 x (M + n + s), s its
-    columns. With a basis of m functions, about twelve of size m x m, and the features of a block of
-    rows. With sampled functions, two values and their optimizer slots for each, more with dense
-    columns, and about eight tensors of the size of a step's functions at its rows. With neighbors,
-    two values and their slots for each point, and about fifteen tensors H x H for each row. For
-    images, in each layer about ten tensors M' x M', six for each set and output, and eight of the
-    covariances of a chunk of patches with all M'.
+    Of an exact GP ten matrices N x N; of gpnn eight times the covariances of a block of rows. Of an
+    exact GP by dual blocks eight values for each of the draws and rows,
+    and blocks of the draws' cosines and of the covariance. Otherwise data, plus Adam's three copies
+    and the gradient of all parameters, plus the live tensors of a step: about ten of size M' x M'
+    for the factor and its gradient, and for the batch about ten of size M' x n, two of them per
+    output, M' = M + M2. ODVGP factors and multiplies Kuu alone, and has a few tensors of size M2 x
+    (M + n + s), s its columns. With a basis of m functions, about twelve of size m x m, and the
+    features of a block of rows. With sampled functions, two values and their optimizer slots for
+    each, more with dense columns, and about eight tensors of the size of a step's functions at its
+    rows. With neighbors, two values and their slots for each point, and about fifteen tensors H x H
+    for each row. For images, in each layer about ten tensors M' x M', six for each set and output,
+    and eight of the covariances of a chunk of patches with all M'.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
@@ -33,6 +36,8 @@ def memory_estimate(
         return int(size * 10 * num_data**2)
     if config.method == "gpnn":
         return int(size * (num_data * (input_dim + 1) + 8 * _COVARIANCES))
+    if config.method == "dual":
+        return int(8 * num_data * (8 * _DRAWS * num_latent_gps + 4 * input_dim) + _DRAWN)
     if config.method in SAMPLED_METHODS:
         head = config.num_inducing if config.basis == "hybrid" else config.num_dense_columns or 0
         columns = 2 + (head if config.covariance == "chevron" else 0)

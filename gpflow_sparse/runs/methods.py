@@ -23,6 +23,7 @@ FOR_CLASSES = {key: m["for_classes"] for key, m in METHODS.items() if "for_class
 SAMPLED_METHODS = tuple(key for key, m in METHODS.items() if m["family"] == "sampled")
 BASIS_METHODS = tuple(key for key, m in METHODS.items() if m["family"] in ("basis", "sampled"))
 IMAGE_METHODS = tuple(key for key, m in METHODS.items() if m["family"] == "images")
+EXACT_METHODS = tuple(key for key, m in METHODS.items() if m["family"] == "exact")
 ROUND_METHODS = tuple(key for key, m in METHODS.items() if m.get("rounds"))
 UNTRAINED_METHODS = tuple(key for key, m in METHODS.items() if m.get("untrained"))
 """Methods whose starting hyperparameters are the final ones."""
