@@ -147,8 +147,8 @@ def choose(
 
     Candidates are trained in two rounds on nine tenths of the rows; after the first the better half
     by the mean log density of the held-out rows goes on (successive halving). A winner that was
-    better after the first round than after the second is trained anew, and only for as many steps;
-    SoftKI always, if there is time.
+    better after the first round than after the second is trained anew, and only for as many steps,
+    if there is time for them; so is SoftKI.
     Where the model will be calibrated, log densities are those with calibration.
 
     :param method: "auto", or a method of ``gpflow-sparse methods``.
@@ -178,11 +178,10 @@ def choose(
     if seconds is not None:
         num_steps = best.num_steps_within(race.seconds_left)
     reason = _reason(best.name, race.attempts)
-    was_best = attempt.num_steps < best.num_steps
     # rows that SoftKI holds out must be new to it, or those that it has learned by heart look best
-    anew = best.method == "softki" and num_steps >= attempt.num_steps
-    if (was_best or anew) and not interrupted:
-        num_steps, start = min(num_steps, attempt.num_steps), None
+    anew = attempt.num_steps < best.num_steps or best.method == "softki"
+    if anew and num_steps >= attempt.num_steps and not interrupted:
+        num_steps, start = attempt.num_steps, None
         reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
     # few more steps at the full rate would lead away from what the start has learned
     rate = best.config.learning_rate * min(1.0, num_steps / max(1, best.num_steps))
