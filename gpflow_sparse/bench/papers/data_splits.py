@@ -20,8 +20,8 @@ def published(name: str, split: int) -> Dataset:
     A split that is published with the data set.
 
     "mnist_parity" are the digits with 1 for odd ones and pixels from 0 to 1; "flights2013" has 1
-    for an arrival after the scheduled time; "robot_arm_K" is an arm of K links, generated with
-    ``split`` as seed.
+    for an arrival after the scheduled time, "flights2013_delay" the delay; "robot_arm_K" is an arm
+    of K links, generated with ``split`` as seed.
 
     :raises ValueError: if the data set cannot be had.
     """
@@ -29,7 +29,7 @@ def published(name: str, split: int) -> Dataset:
         return _parity(split)
     if name.startswith("robot_arm_"):
         return _robot_arm(name, split)
-    dataset = load(name, split)
+    dataset = load(name.removesuffix("_delay"), split)
     if name == "flights2013":
         train, test = ((X, 1.0 * (Y > 0.0)) for X, Y in (dataset.train, dataset.test))
         dataset = dataclasses.replace(dataset, train=train, test=test, num_classes=2)
