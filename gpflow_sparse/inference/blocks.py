@@ -66,9 +66,28 @@ def residual_covariance(Kff: tf.Tensor, blocks: Sequence[Block], rows: tf.Tensor
     :return: ``[g, s, s]``
     """
     for block in blocks:
-        A = tf.gather(tf.transpose(block.A), rows)  # [g, s, M_b]
-        Kff = Kff - tf.linalg.matmul(A, A, transpose_b=True)
+        Kff = Kff - _grouped_products(block.A, rows)
     return Kff
+
+
+@tf.custom_gradient
+def _grouped_products(A: tf.Tensor, rows: tf.Tensor) -> Any:
+    """
+    ``A_b^T A_b [g, s, s]`` of the columns of each group, with one product in the gradient where
+    TensorFlow's has two.
+
+    :param A: ``[M, N]``.
+    :param rows: columns of each group, ``[g, s]``.
+    """
+    grouped = tf.gather(tf.transpose(A), rows)  # [g, s, M]
+
+    def gradient(dC: tf.Tensor) -> tuple[tf.Tensor, None]:
+        dgrouped = tf.linalg.matmul(dC + tf.linalg.matrix_transpose(dC), grouped)
+        columns = tf.reshape(dgrouped, [-1, tf.shape(A)[0]])  # [g s, M]
+        dA = tf.math.unsorted_segment_sum(columns, tf.reshape(rows, [-1]), tf.shape(A)[1])
+        return tf.transpose(dA), None
+
+    return tf.linalg.matmul(grouped, grouped, transpose_b=True), gradient
 
 
 def joint(Kff: tf.Tensor, blocks: Sequence[Block]) -> tuple[tf.Tensor, tf.Tensor]:
