@@ -214,3 +214,24 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
     functions = dataclasses.replace(functions, num_subset=100)
     for other in (short, functions):
         np.testing.assert_allclose(start(bad, good, other)[1], 0.5)
+
+
+@pytest.mark.parametrize("kind", ["matern12", "smooth"])
+def test_the_kernel_with_which_neighbors_predict_best_is_taken(kind):
+    """A path of an Ornstein-Uhlenbeck process has a Matern 1/2 kernel, a smooth function none."""
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(size=(400, 1)), axis=0)
+    K = np.exp(-np.abs(X - X.T) / 0.2)
+    rough = np.linalg.cholesky(K + 1e-10 * np.eye(400)) @ rng.standard_normal((400, 1))
+    f = rough if kind == "matern12" else np.sin(8.0 * X)
+    pair = standardized(X, f + 0.02 * rng.standard_normal(X.shape))
+    dataset = Dataset("table", pair, pair, ("a",), "y", None)
+    config = RunConfig.of_method("gpnn", num_subset=100)
+    kernel, noise_variance = start_hyperparameters(config, dataset)
+    assert (type(kernel).__name__ == "Matern12") == (kind == "matern12")
+    assert noise_variance < 0.01
+    # with few rows, or a kernel that was asked for, nothing is chosen
+    few = dataclasses.replace(dataset, train=tuple(a[:150] for a in pair))
+    assert type(start_hyperparameters(config, few)[0]) is gpflow.kernels.Matern52
+    asked = dataclasses.replace(config, kernel="matern32")
+    assert type(start_hyperparameters(asked, dataset)[0]) is gpflow.kernels.Matern32
