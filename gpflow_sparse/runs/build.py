@@ -1,11 +1,6 @@
 """The untrained model of a run, from its configuration and its standardized data."""
 
 import copy
-import dataclasses
-import functools
-import itertools
-import warnings
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
@@ -15,40 +10,24 @@ from gpflow_sparse import bases, initialization, models
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.images import ImageShape
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
-from gpflow_sparse.kernels import product_of
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import (
     BASIS_METHODS,
     EXACT_METHODS,
     FOR_CLASSES,
     IMAGE_METHODS,
-    METHODS,
     SAMPLED_METHODS,
 )
-from gpflow_sparse.runs.observations import is_standardized, make_likelihood
+from gpflow_sparse.runs.observations import make_likelihood
 from gpflow_sparse.runs.rows import Pair, shape_of_images
+from gpflow_sparse.runs.starts import START_NOISE, Starts
 from gpflow_sparse.validation import checks
 
-KERNELS = {
-    "matern52": gpflow.kernels.Matern52,
-    "matern32": gpflow.kernels.Matern32,
-    "matern12": gpflow.kernels.Matern12,
-    "squared_exponential": gpflow.kernels.SquaredExponential,
-}
-AUTO_KERNEL, _USUAL_KERNEL = "auto", "matern52"
-_Start = tuple[gpflow.kernels.Kernel, float]
 # Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
 # GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
-_MIN_NOISE, _START_NOISE = 0.01, 0.1
-# Rows of a table, in multiples of a random subset, from which local subsets are tried too.
-_LEAST_FOR_LOCAL = 4
-# Least number of training rows for a choice of the kernel, and rows by which starts are compared,
-# at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
-_LEAST_FOR_KERNELS, _HELD_OUT = 200, 2000
+_MIN_NOISE = 0.01
 MOST_EXACT_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
-EXACT_SUBSET = 1000
-"""Least number of rows to which hyperparameters of an exact GP are fitted, if there are more."""
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
 _SMALL_WIDTH = 16
 _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
@@ -73,7 +52,7 @@ def build_model(
     :param kernel: copied in place of the one that ``config`` names.
     :param likelihood: a likelihood to copy, or a name, in place of the one that ``config`` names.
     :param noise_variance: start of the noise variance beside that of ``kernel``, which are then not
-        fitted; see :func:`start_hyperparameters`.
+        fitted; see :class:`~gpflow_sparse.runs.starts.Starts`.
     :param start: a trained model of the same method, whose parameters are the start.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
         into the images, or the method is for regression and the data set has classes.
@@ -88,12 +67,11 @@ def build_model(
         model = _image_model(config, dataset, make_likelihood(likelihood, dataset.num_classes, 0.1))
     else:
         kernel = copy.deepcopy(kernel)
+        starts = Starts(dataset, likelihood, kernel)
         if start is not None:  # its values replace those of the kernel and of the noise
-            if kernel is None and config.kernel == AUTO_KERNEL:
-                kernel = copy.deepcopy(start.kernel)
-            kernel, noise_variance = kernel or _median_kernels(config, dataset)[0], _START_NOISE
+            kernel, noise_variance = starts.untrained_kernel(config), START_NOISE
         elif kernel is None or noise_variance is None:
-            kernel, noise_variance = start_hyperparameters(config, dataset, likelihood, kernel)
+            kernel, noise_variance, _ = starts.find(config)
         # in double precision the optimum of exact GPs is not only a start
         if config.method not in EXACT_METHODS or gpflow.default_float() != np.float64:
             noise_variance = max(noise_variance, _MIN_NOISE)
@@ -111,7 +89,7 @@ def require_outputs(dataset: Dataset, likelihood: Any) -> None:
     :param likelihood: a likelihood, its name, or None for the usual one.
     :raises ValueError: for these, such as negative counts, or for an unknown name.
     """
-    made = make_likelihood(likelihood, dataset.num_classes, _START_NOISE)
+    made = make_likelihood(likelihood, dataset.num_classes, START_NOISE)
     checks.require_data(dataset.train, likelihood=made)
 
 
@@ -129,106 +107,6 @@ def with_units(model: gpflow.models.GPModel, dataset: Dataset) -> gpflow.models.
     if dataset.table is not None:
         model.table = dataset.table.to_json()
     return model
-
-
-def start_hyperparameters(
-    config: RunConfig,
-    dataset: Dataset,
-    likelihood: Any = None,
-    kernel: gpflow.kernels.Kernel | None = None,
-) -> tuple[gpflow.kernels.Kernel, float]:
-    """
-    A kernel and a noise variance: those of exact GPs on some rows, or medians and 0.1.
-
-    Of a table with many more rows than a random subset, hyperparameters are also fitted to local
-    subsets, and those are taken with which the nearest rows predict held-out rows better. If the
-    configuration leaves the kernel open, each is fitted to local subsets, and judged in this way.
-
-    :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
-        have medians.
-    :param kernel: changed in place of the one that ``config`` names.
-    """
-    kernels = [kernel] if kernel else _median_kernels(config, dataset)
-    fitted = dataset.num_classes is None and is_standardized(likelihood)
-    if not fitted or not config.num_subset:
-        return kernels[0], _START_NOISE
-    fits = _fits(config, len(dataset.train[0]))
-    starts: list[_Start] = []
-    if len(kernels) > 1:
-        local = initialization.local_hyperparameters
-        starts, failures = _started(kernels, [local], config, dataset)
-        if starts:
-            kernels = [k for k in kernels if type(k) is type(starts[-1][0])]
-        starts = starts[-1:] if local in fits else []
-        fits = [fit for fit in fits if fit is not local]
-    others, failures = _started(kernels[:1], fits, config, dataset)
-    starts = _ranked([*starts, *others], config, dataset)
-    if not starts:
-        warnings.warn(f"training starts from median lengthscales: {failures[-1]}", stacklevel=2)
-        return kernels[0], _START_NOISE
-    return starts[-1]
-
-
-def _started(
-    kernels: Sequence[gpflow.kernels.Kernel],
-    fits: Sequence[Callable[..., float]],
-    config: RunConfig,
-    dataset: Dataset,
-) -> tuple[list[_Start], list[ValueError]]:
-    """Copies of the kernels after each fit, ranked, and the errors of fits that failed."""
-    starts, failures = [], []
-    for kernel, fit in itertools.product(kernels, fits):
-        tried = copy.deepcopy(kernel)
-        try:
-            starts.append((tried, fit(*dataset.train, tried, seed=config.seed)))
-        except ValueError as error:
-            failures.append(error)
-    return _ranked(starts, config, dataset), failures
-
-
-def _ranked(starts: Sequence[_Start], config: RunConfig, dataset: Dataset) -> list[_Start]:
-    """From the worst to the best by the log density of held-out rows given their nearest rows."""
-    if len(starts) < 2:
-        return list(starts)
-    score = functools.partial(
-        initialization.neighbor_log_density, *dataset.train, num_held_out=_HELD_OUT
-    )
-    return sorted(starts, key=lambda start: score(*start, seed=config.seed))
-
-
-def _fits(config: RunConfig, num_rows: int) -> list[Callable[..., float]]:
-    """Fits of starting hyperparameters: to a random subset, and of a long table to local ones."""
-    least = EXACT_SUBSET if config.method in ("exact", "dual") else 0
-    subset = min(max(config.num_subset, least), num_rows)
-    fits = [functools.partial(initialization.subset_hyperparameters, num_rows=subset)]
-    local = starts_from_local(config) and num_rows >= _LEAST_FOR_LOCAL * subset
-    return fits + [initialization.local_hyperparameters] * local
-
-
-def starts_from_local(config: RunConfig) -> bool:
-    """Whether hyperparameters of local subsets of rows are tried too."""
-    return METHODS[config.method]["family"] in ("points", "exact")
-
-
-def _median_kernels(config: RunConfig, dataset: Dataset) -> list[gpflow.kernels.Kernel]:
-    """The kernel of the configuration, or those to choose from, with median lengthscales."""
-    scales = initialization.median_lengthscales(dataset.train[0], seed=config.seed)
-    names = [config.kernel]
-    if config.kernel == AUTO_KERNEL:
-        names = list(KERNELS) if len(dataset.train[0]) >= _LEAST_FOR_KERNELS else [_USUAL_KERNEL]
-    return [make_kernel(dataclasses.replace(config, kernel=name), scales) for name in names]
-
-
-def make_kernel(config: RunConfig, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
-    """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
-    scales = lengthscales if config.ard else float(np.median(lengthscales))
-    kind = KERNELS[config.kernel]
-    if not config.on_grid or kind is gpflow.kernels.SquaredExponential:
-        return kind(lengthscales=scales)
-    product = product_of(kind, np.broadcast_to(scales, lengthscales.shape))
-    for part in () if config.ard else getattr(product, "kernels", ())[1:]:
-        part.lengthscales = product.kernels[0].lengthscales
-    return product
 
 
 class _Parts(NamedTuple):

@@ -1,6 +1,5 @@
 """The choice of a method by the log density of held-out rows, within a time budget."""
 
-import copy
 import dataclasses
 import math
 import time
@@ -15,12 +14,9 @@ from gpflow.models import GPModel
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.runs.baselines import CONSTANT, LINEAR, TREES, score_baseline
 from gpflow_sparse.runs.build import (
-    EXACT_SUBSET,
     MOST_EXACT_ROWS,
     build_model,
     require_outputs,
-    start_hyperparameters,
-    starts_from_local,
 )
 from gpflow_sparse.runs.calibration import calibrate, shuffled, split_rows
 from gpflow_sparse.runs.config import AUTO, RunConfig
@@ -28,6 +24,7 @@ from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
 from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, ROUND_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.runs.starts import EXACT_SUBSET, Starts, name_of
 from gpflow_sparse.training.calibration import gain
 
 # Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
@@ -343,8 +340,8 @@ class _Race:
         count = max(least, min(_MOST_HELD_OUT, int(_HELD_OUT * len(X))))
         self.held_out = X[order[:count]], Y[order[:count]]
         self.rest = task.on((X[order[count:]], Y[order[count:]]))
-        self._started: dict[str, tuple[gpflow.kernels.Kernel, float]] = {}
-        self._start_seconds = math.inf
+        self._starts = Starts(self.rest.dataset, task.likelihood, task.kernel)
+        self._start_seconds = 0.0
 
     @property
     def seconds_left(self) -> float:
@@ -375,22 +372,20 @@ class _Race:
 
     def rows_within(self, seconds: float) -> int:
         """Rows to which the hyperparameters of an exact GP can be fitted in some time."""
+        if not self._start_seconds:  # none were fitted
+            return 0
         # the time grows as the cube of the rows; the factors of all rows and the scores need some
         growth = (_FRACTION_OF_EXACT * max(0.0, seconds) / self._start_seconds) ** (1 / 3)
         return min(int(EXACT_SUBSET * growth), len(self.task.dataset.train[0]))
 
     def _candidate(self, name: str) -> Candidate:
-        """An untrained candidate; equal kernels have the hyperparameters of one exact GP."""
+        """An untrained candidate."""
         task, config = self.rest, self.task.config(name)
-        # of more rows if "exact" is first
-        key = str((config.kernel, config.on_grid, config.ard, starts_from_local(config)))
-        if key not in self._started:
-            kernel, begin = copy.deepcopy(task.kernel), time.perf_counter()
-            self._started[key] = start_hyperparameters(
-                config, task.dataset, task.likelihood, kernel
-            )
-            self._start_seconds = time.perf_counter() - begin
-        return Candidate(task, config, name=name, hyperparameters=self._started[key])
+        start = self._starts.find(config)
+        self._start_seconds = max(self._start_seconds, start.seconds)
+        if task.kernel is None:
+            config = dataclasses.replace(config, kernel=name_of(start.kernel) or config.kernel)
+        return Candidate(task, config, name=name, hyperparameters=start[:2])
 
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""

@@ -16,9 +16,9 @@ from gpflow_sparse.initialization import (
     median_lengthscales,
     subset_hyperparameters,
 )
-from gpflow_sparse.runs.build import start_hyperparameters
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
+from gpflow_sparse.runs.starts import Starts
 
 TABULAR = [method for method in METHODS if method not in IMAGE_METHODS]
 
@@ -201,7 +201,7 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
     def start(random, local, config=config):
         monkeypatch.setattr(initialization, "subset_hyperparameters", random)
         monkeypatch.setattr(initialization, "local_hyperparameters", local)
-        kernel, noise_variance = start_hyperparameters(config, dataset)
+        kernel, noise_variance, _ = Starts(dataset).find(config)
         return kernel.lengthscales.numpy()[0], noise_variance
 
     good, bad = fit(0.3, 0.02), fit(3.0, 0.5)
@@ -227,11 +227,13 @@ def test_the_kernel_with_which_neighbors_predict_best_is_taken(kind):
     pair = standardized(X, f + 0.02 * rng.standard_normal(X.shape))
     dataset = Dataset("table", pair, pair, ("a",), "y", None)
     config = RunConfig.of_method("gpnn", num_subset=100)
-    kernel, noise_variance = start_hyperparameters(config, dataset)
+    starts = Starts(dataset)
+    kernel, noise_variance, _ = starts.find(config)
     assert (type(kernel).__name__ == "Matern12") == (kind == "matern12")
     assert noise_variance < 0.01
     # with few rows, or a kernel that was asked for, nothing is chosen
     few = dataclasses.replace(dataset, train=tuple(a[:150] for a in pair))
-    assert type(start_hyperparameters(config, few)[0]) is gpflow.kernels.Matern52
+    assert type(Starts(few).find(config).kernel) is gpflow.kernels.Matern52
+    assert starts.find(config).kernel is kernel  # no fit is made twice
     asked = dataclasses.replace(config, kernel="matern32")
-    assert type(start_hyperparameters(asked, dataset)[0]) is gpflow.kernels.Matern32
+    assert type(starts.find(asked).kernel) is gpflow.kernels.Matern32

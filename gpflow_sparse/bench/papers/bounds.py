@@ -13,7 +13,7 @@ from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.runs.build import KERNELS
+from gpflow_sparse.runs.starts import KERNELS
 
 
 class RandomBlocks(models.SOLVEGPR):

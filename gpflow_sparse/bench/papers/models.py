@@ -23,10 +23,11 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import Filled
 from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.runs.build import KERNELS, make_model
+from gpflow_sparse.runs.build import make_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, evaluate
 from gpflow_sparse.runs.rows import Pair, original_units, scaler_of
+from gpflow_sparse.runs.starts import KERNELS
 
 Options = Mapping[str, Any]
 

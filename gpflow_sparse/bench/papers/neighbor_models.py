@@ -31,10 +31,11 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import NeighborPosterior
-from gpflow_sparse.runs.build import KERNELS, make_model
+from gpflow_sparse.runs.build import make_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel
 from gpflow_sparse.runs.rows import Pair, scaler_of
+from gpflow_sparse.runs.starts import KERNELS
 
 # Test rows of one call of a model.
 _CHUNK = 1024

@@ -1,0 +1,176 @@
+"""Kernels of a run, and their starting hyperparameters, from exact GPs on some of the rows."""
+
+import copy
+import functools
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+
+from gpflow_sparse import initialization
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.kernels import product_of
+from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.methods import METHODS
+from gpflow_sparse.runs.observations import is_standardized
+
+KERNELS = {
+    "matern52": gpflow.kernels.Matern52,
+    "matern32": gpflow.kernels.Matern32,
+    "matern12": gpflow.kernels.Matern12,
+    "squared_exponential": gpflow.kernels.SquaredExponential,
+}
+AUTO_KERNEL = "auto"
+START_NOISE = 0.1
+"""Noise variance without a fit, as a fraction of the variance of the outputs."""
+# Rows of a table, in multiples of a random subset, from which local subsets are tried too.
+_LEAST_FOR_LOCAL = 4
+EXACT_SUBSET = 1000
+"""Least number of rows to which hyperparameters of an exact GP are fitted, if there are more."""
+# Least number of training rows for a choice of the kernel, and rows by which starts are compared,
+# at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
+_LEAST_FOR_KERNELS, _HELD_OUT = 200, 2000
+
+
+class Start(NamedTuple):
+    """Starting hyperparameters."""
+
+    kernel: gpflow.kernels.Kernel
+    noise_variance: float
+    seconds: float = 0.0
+    """Time of the fit."""
+
+
+class _Trial(NamedTuple):
+    """A kernel, and the rows to which its hyperparameters are fitted."""
+
+    kernel: str | None
+    """Name; None for the kernel that was given."""
+    ard: bool
+    on_grid: bool
+    seed: int
+    num_rows: int | None = None
+    """Size of a random subset; None for local subsets."""
+
+
+class Starts:
+    """
+    Starting hyperparameters for the methods that are tried on a table.
+
+    Those of exact GPs on a random subset of the rows; of a table with many more rows they are also
+    fitted to local subsets, and those are taken with which the nearest rows predict held-out rows
+    better. If a configuration leaves the kernel open, each is fitted to local subsets, and judged
+    in this way. No fit is made twice.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        likelihood: Any = None,
+        kernel: gpflow.kernels.Kernel | None = None,
+    ) -> None:
+        """
+        :param dataset: standardized.
+        :param likelihood: a likelihood or its name; classes, and outputs that are not standardized,
+            have median lengthscales and a noise variance of 0.1.
+        :param kernel: copied in place of those that configurations name.
+        """
+        self._dataset, self._given = dataset, kernel
+        self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
+        self._fit = functools.cache(self._fit_once)
+        self._score = functools.cache(self._score_once)
+        self._failure: ValueError | None = None
+
+    def find(self, config: RunConfig) -> Start:
+        """The start of a method, not to be changed."""
+        names, key = self._names(config), (config.ard, config.on_grid, config.seed)
+        if not self._is_fitted or not config.num_subset:
+            return Start(self.untrained_kernel(config), START_NOISE)
+        if len(names) > 1:
+            trials = self._ranked([_Trial(name, *key) for name in names])
+            names = [trial.kernel for trial in trials[-1:]] or names[:1]
+        subsets = _subsets(config, len(self._dataset.train[0]))
+        trials = [_Trial(names[0], *key, num_rows) for num_rows in subsets]
+        trials = self._ranked(trials)
+        if trials:
+            return self._fit(trials[-1])
+        warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
+        return Start(self.untrained_kernel(config), START_NOISE)
+
+    def untrained_kernel(self, config: RunConfig) -> gpflow.kernels.Kernel:
+        """The kernel that was given, or that of the configuration with median lengthscales."""
+        return self._kernel(_Trial(self._names(config)[0], config.ard, config.on_grid, config.seed))
+
+    def _names(self, config: RunConfig) -> Sequence[str | None]:
+        """The kernels to choose from."""
+        if self._given is not None:
+            return [None]
+        if config.kernel != AUTO_KERNEL:
+            return [config.kernel]
+        return list(KERNELS)[: None if len(self._dataset.train[0]) >= _LEAST_FOR_KERNELS else 1]
+
+    def _kernel(self, trial: _Trial) -> gpflow.kernels.Kernel:
+        if self._given is not None:
+            return copy.deepcopy(self._given)
+        scales = initialization.median_lengthscales(self._dataset.train[0], seed=trial.seed)
+        return _make_kernel(trial, scales)
+
+    def _fit_once(self, trial: _Trial) -> Start:
+        """:raises ValueError: if the fit fails."""
+        kernel, rows, seed = self._kernel(trial), self._dataset.train, trial.seed
+        begin = time.perf_counter()
+        if trial.num_rows is None:
+            noise_variance = initialization.local_hyperparameters(*rows, kernel, seed=seed)
+        else:
+            noise_variance = initialization.subset_hyperparameters(
+                *rows, kernel, num_rows=trial.num_rows, seed=seed
+            )
+        return Start(kernel, noise_variance, time.perf_counter() - begin)
+
+    def _score_once(self, trial: _Trial) -> float:
+        """Log density of held-out rows given their nearest rows."""
+        kernel, noise_variance, _ = self._fit(trial)
+        return initialization.neighbor_log_density(
+            *self._dataset.train, kernel, noise_variance, num_held_out=_HELD_OUT, seed=trial.seed
+        )
+
+    def _ranked(self, trials: list[_Trial]) -> list[_Trial]:
+        """Those whose fit does not fail, from the worst to the best."""
+        fitted = []
+        for trial in trials:
+            try:
+                self._fit(trial)
+            except ValueError as error:
+                self._failure = error
+            else:
+                fitted.append(trial)
+        return sorted(fitted, key=self._score) if len(fitted) > 1 else fitted
+
+
+def name_of(kernel: gpflow.kernels.Kernel) -> str | None:
+    """The name of a kernel on the command line, if it has one."""
+    return next((name for name, kind in KERNELS.items() if type(kernel) is kind), None)
+
+
+def _subsets(config: RunConfig, num_rows: int) -> list[int | None]:
+    """A random subset, and for a long table local ones."""
+    least = EXACT_SUBSET if config.method in ("exact", "dual") else 0
+    subset = min(max(config.num_subset, least), num_rows)
+    local = METHODS[config.method]["family"] in ("points", "exact")
+    return [subset, *([None] if local and num_rows >= _LEAST_FOR_LOCAL * subset else [])]
+
+
+def _make_kernel(trial: _Trial, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:
+    """A kernel of unit variance; one lengthscale, the median of those given, unless ARD."""
+    assert trial.kernel is not None  # those are made here that were not given
+    scales = lengthscales if trial.ard else float(np.median(lengthscales))
+    kind = KERNELS[trial.kernel]
+    if not trial.on_grid or kind is gpflow.kernels.SquaredExponential:
+        return kind(lengthscales=scales)
+    product = product_of(kind, np.broadcast_to(scales, lengthscales.shape))
+    for part in () if trial.ard else getattr(product, "kernels", ())[1:]:
+        part.lengthscales = product.kernels[0].lengthscales
+    return product
