@@ -160,6 +160,37 @@ def best_factor(
     return G[:h, :h], G[h:, :h] if with_columns else None, log_c
 
 
+def best_mean(basis: Any, X: tf.Tensor, errors: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """
+    The mean of the weights that maximizes the elbo for Gaussian noise and any covariance.
+
+    ``mu = A^-1 Phi^T e / noise`` with A as in :func:`best_factor`; O(N m^2 + m^3).
+
+    :param X: training inputs ``[N, D]``, all or a random subset.
+    :param errors: e, the outputs less the prior mean, ``[N, L]``.
+    :param weight: number of training rows per row of X, divided by the noise variance.
+    :return: ``[m, L]``
+    :raises ValueError: for more than 4,096 functions.
+    """
+    m = int(basis.num_basis)
+    if m > MOST_DENSE:
+        raise ValueError(
+            f"the best mean needs the precision of all weights, so at most {MOST_DENSE} functions; "
+            f"the basis has {m}. Train the mean."
+        )
+    every = tf.range(m)
+
+    def sums(rows: Sequence[tf.Tensor], _: Any) -> list[tf.Tensor]:
+        Phi = basis(rows[0], every)  # [n, m]
+        return [tf.linalg.matmul(Phi, part, transpose_a=True) for part in (Phi, rows[1])]
+
+    squares, products = streamed_sum(sums, [X, errors], block_rows=chunk_size(m))
+    A = weight * squares + basis.prior_precision(every, every)  # [m, m]
+    scale = tf.math.rsqrt(tf.linalg.diag_part(A))[:, None]  # functions differ in size
+    L = linalg.cholesky(scale * A * tf.transpose(scale), "the precision of the weights")
+    return scale * tf.linalg.cholesky_solve(L, scale * weight * products)
+
+
 def moments(
     columns: Columns,
     head: Head,

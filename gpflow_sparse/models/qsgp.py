@@ -417,6 +417,26 @@ class QSGP(VariationalModel):
             if self.anchors is not None and not self.anchors.is_empty:
                 self.anchors.refresh(self.basis, self.tail)
 
+    def update_mean(self, data: tuple[Any, Any]) -> None:
+        """
+        Set mu to the optimum for Gaussian noise, which does not depend on the covariance.
+
+        ``mu = (Phi^T Phi / noise + S)^-1 Phi^T (y - mean) / noise`` over all functions: steps on
+        functions that overlap, such as kernel functions around training rows, take long to find
+        it. O(n m^2 + m^3) for n rows, so m is limited to 4,096.
+
+        :param data: training rows ``(X [n, D], Y [n, P])``: all, or a random subset, each of which
+            then has weight ``num_data / n``.
+        :raises ValueError: for another likelihood, or too many functions.
+        """
+        X, Y = self._require_data(data)
+        self._require_parts(int(X.shape[1]), self.dtype)
+        qsgp_options.require_conjugate(self.likelihood)
+        weight = self.num_data / int(X.shape[0]) / self.likelihood.variance
+        self.q_mu.assign(chevron.best_mean(self.basis, X, Y - self.mean_function(X), weight))
+        if self.anchors is not None and not self.anchors.is_empty:
+            self.anchors.refresh(self.basis, self.tail)
+
     def exact_elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """
         The elbo from all functions, O(n m (1 + h)) for n rows, which may be a minibatch.

@@ -265,6 +265,7 @@ ARGUMENTS = {
         lambda v: qsgp().prepare_step(0, lambda: v), "data", never
     ),
     "QSGP.update_covariance X": Argument(qsgp().update_covariance, "X", never),
+    "QSGP.update_mean data": Argument(qsgp().update_mean, "data", never),
     "QSGP.posterior precompute_cache": Argument(CHEVRON.posterior, "precompute_cache", none),
     "QSGP.predict_f full_cov": Argument(lambda v: HEAD.predict_f(X, v), "full_cov", flag),
     "augmented predict_f full_cov": Argument(

@@ -211,6 +211,20 @@ def test_closed_forms_reach_the_collapsed_bound(name):
     close(tape.gradient(elbo, model.q_mu), 0.0, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_updated_mean_is_that_of_the_exact_posterior(name):
+    X, Y = data(2)
+    model = MODELS[name](L=2)
+    model.mean_function = gpflow.functions.Constant([0.3, 0.3])
+    model.update_mean((X, Y))
+    Phi, S = model.basis(X).numpy(), model.basis.prior_precision().numpy()
+    noise = model.likelihood.variance.numpy()
+    for p in range(2):
+        close(model.q_mu[:, p], qsgp.weight_posterior(Phi, Y[:, p] - 0.3, S, noise)[0], rtol=1e-8)
+    with pytest.raises(ValueError, match="Gaussian likelihood"):
+        build(fourier(), "diag", 0, likelihood=gs.likelihoods.Laplace()).update_mean(data())
+
+
 def test_the_hybrid_is_better_than_sgpr_with_its_points_and_below_the_evidence():
     """At the true hyperparameters, in closed form; the sheet's order at every number of points."""
     rng = np.random.default_rng(0)
