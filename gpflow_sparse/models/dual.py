@@ -162,7 +162,7 @@ class DualGPR(RegressionModel):
     @public_method()
     def fit_hyperparameters(
         self,
-        num_steps: int = 20,
+        num_steps: int = 10,
         *,
         num_rows: int | None = None,
         optimizer: Any = None,

@@ -88,7 +88,7 @@ def _checkpoint(
     model: DualGPR, state: DualState, seconds: list[float]
 ) -> tuple[Snapshot, Progress]:
     """Parameters and the state after a pass."""
-    arrays = {name: variable.numpy() for name, variable in _parameters(model).items()} | {
+    arrays = {name: np.array(variable.numpy()) for name, variable in _parameters(model).items()} | {
         "solver.weights": state.weights,
         "solver.residuals": state.residuals,
         _HISTORY: np.array([*state.history, state.refreshed]),
