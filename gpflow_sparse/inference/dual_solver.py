@@ -241,14 +241,7 @@ class System:
         :param kernel: of the same structure as at first.
         """
         options, earlier = self.options, 0 if state is not None else self.num_passes
-        for values in self.values:
-            for value, parameter in zip(values, kernel.parameters, strict=True):
-                value.assign(tf.cast(parameter, value.dtype))
-        self.noise.assign(tf.cast(noise, tf.float64))
-        self.B = tf.cast(B, tf.float64)  # [N, c]
-        self.places = in_lengthscales(self.kernel, self.X).numpy()
-        norms = tf.norm(self.B, axis=0)
-        self.scales = tf.where(norms > 0.0, norms, 1.0)  # [c]
+        self.assign(kernel, noise, B)
         state = self._start(weights) if state is None else self._restore(state)
         while state.num_passes < options.max_passes and state.relative_residual > options.tolerance:
             state = self._take_pass(state, earlier + state.num_passes)
@@ -260,6 +253,17 @@ class System:
         residuals = self.R if is_fresh else self._true_residuals()
         relative = self._relative(residuals)
         return DualSolution(state, residuals.numpy(), relative, relative <= options.tolerance)
+
+    def assign(self, kernel: Kernel, noise: Any, B: Any) -> None:
+        """The values of a system; weights and residuals are those of the one before."""
+        for values in self.values:
+            for value, parameter in zip(values, kernel.parameters, strict=True):
+                value.assign(tf.cast(parameter, value.dtype))
+        self.noise.assign(tf.cast(noise, tf.float64))
+        self.B = tf.cast(B, tf.float64)  # [N, c]
+        self.places = in_lengthscales(self.kernel, self.X).numpy()
+        norms = tf.norm(self.B, axis=0)
+        self.scales = tf.where(norms > 0.0, norms, 1.0)  # [c]
 
     def _start(self, weights: Any) -> DualState:
         """The state before the first pass."""
@@ -302,14 +306,18 @@ class System:
         return float(tf.reduce_max(tf.norm(tf.convert_to_tensor(residuals), axis=0) / self.scales))
 
     def _true_residuals(self) -> tf.Tensor:
-        """``B - (K + Sigma) A  [N, c]``, products in float64 if they are to be refined."""
+        """``B - (K + Sigma) A  [N, c]``."""
+        return self.B - self.times_weights()
+
+    def times_weights(self) -> tf.Tensor:
+        """``(K + Sigma) A  [N, c]``, products in float64 if they are to be refined."""
         N = self.num_rows
         height = tile_height(N)
         parts = [
             self._times_weights(tf.constant(start), self.X[start : start + height])
             for start in range(0, N, height)
         ]
-        return self.B - tf.concat(parts, axis=0) - self.noise[:, None] * self.A
+        return tf.concat(parts, axis=0) + self.noise[:, None] * self.A
 
     def _rows_times_weights(self, start: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """``K[start : start + n] A`` for these rows ``X [n, D]``."""

@@ -1,7 +1,7 @@
 """Steps of an optimizer on the hyperparameters of an exact GP, between solves that start warm."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,9 +10,6 @@ from gpflow.keras import tf_keras
 from gpflow_sparse.inference.dual_gradients import QuadraticForms
 from gpflow_sparse.inference.dual_solver import ConvergenceError, DualOptions, System
 from gpflow_sparse.validation import checks
-
-if TYPE_CHECKING:
-    from gpflow_sparse.models.dual import DualGPR
 
 FEW_PASSES = DualOptions(tolerance=1e-2, max_passes=5)
 """Default options of the solves between steps."""
@@ -33,7 +30,7 @@ class HyperparameterStep(NamedTuple):
 
 
 def fit_hyperparameters(
-    model: "DualGPR",
+    model: Any,
     num_steps: int,
     num_rows: int | None,
     optimizer: Any,
@@ -79,7 +76,7 @@ def fit_hyperparameters(
     return steps
 
 
-def subset(model: "DualGPR", num_rows: int | None) -> "DualGPR":
+def subset(model: Any, num_rows: int | None) -> Any:
     """
     The model of at most ``num_rows`` of its rows, drawn at random: of the same components, so that
     steps on them are steps of the model; the model itself if it has no more rows, or for None.
@@ -88,7 +85,7 @@ def subset(model: "DualGPR", num_rows: int | None) -> "DualGPR":
     if num_rows is None or checks.require_count(num_rows, "num_rows") >= len(X):
         return model
     chosen = np.sort(np.random.default_rng(model.seed).permutation(len(X))[:num_rows])
-    part: DualGPR = type(model)(
+    part = type(model)(
         (tf.gather(X, chosen), tf.gather(Y, chosen)),
         model.kernel,
         noise_variance=1.0,
@@ -102,7 +99,7 @@ def subset(model: "DualGPR", num_rows: int | None) -> "DualGPR":
     return part
 
 
-def _solve(model: "DualGPR", system: System) -> tuple[int, float]:
+def _solve(model: Any, system: System) -> tuple[int, float]:
     """
     Passes from the present weights, and the relative residual after them.
 
