@@ -18,12 +18,12 @@ def make_problem(max_passes):
     X, B = rng.normal(size=(120, 2)), rng.normal(size=(120, 3))
     kernel = gpflow.kernels.Matern32(lengthscales=0.7)
     options = DualOptions(block_size=40, max_passes=max_passes)
-    return dual_systems._Problem(kernel, X, np.full(120, 0.01), B, options)
+    return dual_systems._Problem(kernel, X, np.full(120, 0.1), B, options)
 
 
 def test_the_preconditioner_is_the_inverse_of_its_approximation():
     """At full rank that of the matrix itself, with which one step suffices."""
-    problem = make_problem(max_passes=50)
+    problem = make_problem(max_passes=100)
     K = problem.kernel(problem.X).numpy()
     found = dual_systems._preconditioner(problem, 120)(problem.B)
     expected = weights(K, problem.noise, problem.B)
