@@ -15,7 +15,7 @@ from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference import dual_solver
 from gpflow_sparse.inference.dual_gradients import QuadraticForms
 from gpflow_sparse.inference.dual_solver import DualOptions, DualSolution, DualState, System
-from gpflow_sparse.models.dual_steps import HyperparameterStep, fit_hyperparameters
+from gpflow_sparse.models.dual_steps import FEW_PASSES, HyperparameterStep, fit_hyperparameters
 from gpflow_sparse.models.held_data import read
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.snapshot import Snapshot
@@ -115,7 +115,7 @@ class DualGPR(RegressionModel):
         :raises ConvergenceError: if the residual grows or no longer falls, a ValueError that says
             what helps.
         """
-        options = _require_options(options or DualOptions(), "solve")
+        options = _require_options(options, "solve")
         solution = self.find_weights(options, state=state, callback=callback)
         if not solution.converged:
             warnings.warn(
@@ -186,7 +186,8 @@ class DualGPR(RegressionModel):
         :raises ConvergenceError: a ValueError, if a solve stalls or ends above a relative residual
             of 0.5; parameters are then those of the step before.
         """
-        options = None if options is None else _require_options(options, "fit_hyperparameters")
+        few = FEW_PASSES if options is None else options
+        options = _require_options(few, "fit_hyperparameters")
         return fit_hyperparameters(self, num_steps, num_rows, optimizer, options, callback)
 
     @public_method()
@@ -241,6 +242,7 @@ class DualGPR(RegressionModel):
         :param full_cov: covariance between rows, ``[P, n, n]``.
         :return: mean ``[n, P]``, and variance ``[n, P]`` or covariance.
         """
+        options = _require_options(options, "predict_f_directly")
         mean, _ = self.predict_f(Xnew)
         X, _ = self._rows()
         k = tf.cast(covariance(self.kernel, X, Xnew), tf.float64)  # [N, n]
@@ -425,11 +427,14 @@ class DualWeights(tf.Module):
 
 
 def _require_options(options: Any, name: str) -> DualOptions:
-    """The options of a method, called eagerly."""
+    """The options of a method, which must be called eagerly; the defaults for None."""
     if not tf.executing_eagerly():
         raise ValueError(f"{name} must be called outside of tf.function.")
     found: DualOptions = component_checks.require_kind(
-        options, DualOptions, "options", "a gs.models.DualOptions"
+        DualOptions() if options is None else options,
+        DualOptions,
+        "options",
+        "a gs.models.DualOptions",
     )
     return found
 

@@ -34,13 +34,12 @@ def fit_hyperparameters(
     num_steps: int,
     num_rows: int | None,
     optimizer: Any,
-    options: DualOptions | None,
+    options: DualOptions,
     callback: Callable[[HyperparameterStep], Any] | None,
 ) -> list[HyperparameterStep]:
     """See :meth:`gpflow_sparse.models.DualGPR.fit_hyperparameters`."""
     checks.require_count(num_steps, "num_steps")
     model = subset(model, num_rows)
-    options = options or FEW_PASSES
     optimizer = tf_keras.optimizers.Adam(_RATE) if optimizer is None else optimizer
     if isinstance(optimizer, type) or not hasattr(optimizer, "apply_gradients"):
         raise ValueError(f"optimizer must be a Keras optimizer, got {optimizer!r}.")
