@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import training
-from gpflow_sparse.inference.dual_solver import DualState
+from gpflow_sparse.inference.dual_solver import ConvergenceError, DualState
 from gpflow_sparse.models import DualGPR, DualOptions
+from gpflow_sparse.models.dual_steps import HyperparameterStep
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.state import Progress, Snapshot, describe_model, named_variables
@@ -71,10 +72,14 @@ def solve(
 
 
 def _fit_hyperparameters(model: DualGPR, config: RunConfig, *, progress: bool) -> None:
+    """Steps on some rows; where one fails, the parameters of the step before are kept."""
     start, count = time.perf_counter(), min(STEP_ROWS, len(model.data[0]))
-    steps = model.fit_hyperparameters(
-        config.num_steps, num_rows=count, optimizer=training.adam(config.learning_rate)
-    )
+    steps: list[HyperparameterStep] = []
+    options = {"num_rows": count, "optimizer": training.adam(config.learning_rate)}
+    try:
+        model.fit_hyperparameters(config.num_steps, callback=steps.append, **options)
+    except ConvergenceError as error:
+        _say(str(error), progress)
     seconds = time.perf_counter() - start
     noise = float(model.likelihood.variance.numpy())
     _say(

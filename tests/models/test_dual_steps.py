@@ -183,3 +183,18 @@ def test_weights_too_rough_for_a_gradient_are_an_error_and_parameters_stay():
         np.testing.assert_array_equal(variable, value)
     with pytest.raises(ValueError, match=r"no weights yet|changed since"):
         build().estimate_gradients()
+
+
+def test_gradients_in_float32_are_near_those_in_float64():
+    """Of the same draws."""
+    found = []
+    for dtype in (np.float64, np.float32):
+        with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
+            kernel = gpflow.kernels.Matern32(variance=1.3, lengthscales=[0.8, 1.2])
+            data = tuple(part.astype(dtype) for part in make_data())
+            model = DualGPR(data, kernel, noise_variance=0.1, num_paths=16, num_features=8)
+            model.solve(DualOptions(block_size=75))
+            pairs = model.estimate_gradients()
+            assert all(gradient.dtype == dtype for gradient, _ in pairs)
+            found.append(flat(gradient for gradient, _ in pairs))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-2 * np.abs(found[0]).max())

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import gpflow_sparse as gs
+from gpflow_sparse.inference.dual_solver import ConvergenceError
+from gpflow_sparse.models import dual_steps
 from gpflow_sparse.runs import solving
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.memory import memory_estimate
@@ -83,6 +85,18 @@ def test_an_interruption_of_the_steps_leaves_nothing_to_resume(run, table, tmp_p
     assert not list((tmp_path / "parts").glob("checkpoints/*/checkpoint-*"))
     code, _, err = run(*FIT, "--output", "parts")
     assert code == 0, err
+
+
+def test_steps_that_fail_leave_a_run_with_the_parameters_before_them(run, table, monkeypatch):
+    def fail(model, options, **_):
+        raise ConvergenceError("the solver stands still.")
+
+    monkeypatch.setattr(dual_steps, "_solve", fail)
+    code, _, err = run(*FIT, "--output", "run")
+    assert code == 0, err
+    assert "step 1 of the hyperparameters: the solver stands still." in err
+    assert "0 steps on hyperparameters" in err
+    assert "pass 1:" in err
 
 
 def test_the_baseline_has_steps_and_a_rate_of_its_own():
