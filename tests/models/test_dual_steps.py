@@ -185,6 +185,7 @@ def test_weights_too_rough_for_a_gradient_are_an_error_and_parameters_stay():
         build().estimate_gradients()
 
 
+@pytest.mark.nightly
 def test_gradients_in_float32_are_near_those_in_float64():
     """Of the same draws."""
     found = []

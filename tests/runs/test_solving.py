@@ -75,6 +75,7 @@ def test_an_interrupted_run_goes_on_from_its_last_pass_to_the_same_bits(
     assert not (tmp_path / "parts" / "checkpoints").exists()
 
 
+@pytest.mark.nightly
 def test_an_interruption_of_the_steps_leaves_nothing_to_resume(run, table, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
@@ -87,6 +88,7 @@ def test_an_interruption_of_the_steps_leaves_nothing_to_resume(run, table, tmp_p
     assert code == 0, err
 
 
+@pytest.mark.nightly
 def test_steps_that_fail_leave_a_run_with_the_parameters_before_them(run, table, monkeypatch):
     def fail(model, options, **_):
         raise ConvergenceError("the solver stands still.")
