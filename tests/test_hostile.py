@@ -7,14 +7,22 @@ tried on a method of each kind. ``python -m tests.hostile`` judges all of it.
 
 import pytest
 
-from tests.hostile import bases, deep, neighbors, orthogonal, soft_interpolation, sub_sampled
+from tests.hostile import (
+    bases,
+    deep,
+    dual,
+    neighbors,
+    orthogonal,
+    soft_interpolation,
+    sub_sampled,
+)
 from tests.hostile.judging import arguments, bad, cell, spoiled, together
 from tests.hostile.kinds import KINDS, OPTIONS
 from tests.hostile.labels import CASES, LABEL_DOORS, labels
 
 TABLES = {
     table.__name__.rpartition(".")[2]: table
-    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep)
+    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep, dual)
 }
 every_table = pytest.mark.parametrize("name", TABLES)
 # Kinds that compiled functions and training must refuse, which costs them nothing.

@@ -34,7 +34,7 @@ have fallen a hundredfold, and before the solver stops: iterative refinement, so
 not limit the accuracy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -123,7 +123,7 @@ class DualSolution(NamedTuple):
     state: DualState
     """Weights, and the state from which more passes continue."""
     residuals: np.ndarray
-    """``B - (K + Sigma) A``, computed in float64 after the last pass, ``[N, c]``."""
+    """``B - (K + Sigma) A``, computed in float64 after the last pass if refined, ``[N, c]``."""
     relative_residual: float
     """That of ``residuals``."""
     converged: bool
@@ -158,21 +158,9 @@ def solve(
     :param callback: called after each pass with the state.
     :raises ConvergenceError: if the residual grows, or no longer falls.
     """
-    options = options or DualOptions()
-    system = _System(kernel, X, noise, B, options)
-    if state is None:
-        state = system.start(weights)
-    else:
-        system.restore(state)
-    while state.num_passes < options.max_passes and state.relative_residual > options.tolerance:
-        state = system.take_pass(state)
-        if callback is not None:
-            callback(state)
-        _require_progress(state, options)
-    is_fresh = state.relative_residual == state.refreshed
-    residuals = system.R if is_fresh else system.true_residuals()
-    relative = system.relative(residuals)
-    return DualSolution(state, residuals.numpy(), relative, relative <= options.tolerance)
+    columns = tf.convert_to_tensor(B).shape[1]
+    system = System(kernel, X, columns, options or DualOptions())
+    return system.solve(kernel, noise, B, weights=weights, state=state, callback=callback)
 
 
 def partition(places: np.ndarray, options: DualOptions, index: int) -> list[np.ndarray]:
@@ -204,37 +192,86 @@ def _halves(
     return _halves(below, sizes[:half], places, rng) + _halves(above, sizes[half:], places, rng)
 
 
-class _System:
-    """The linear system, its present weights and residuals, and compiled steps on them."""
+class System:
+    """
+    Linear systems of the same rows and number of right-hand sides, solved one after the other for
+    changing values of the kernel's parameters: steps are compiled once.
+    """
 
-    def __init__(self, kernel: Kernel, X: Any, noise: Any, B: Any, options: DualOptions) -> None:
-        self.options = options
+    def __init__(
+        self, kernel: Kernel, X: Any, num_columns: int, options: DualOptions, *, refine: bool = True
+    ) -> None:
+        """
+        :param X: ``[N, D]``.
+        :param num_columns: c.
+        :param refine: whether residuals are computed anew in float64; if not, all are of
+            ``options.precision``, for a few passes from a near start, which then cost less than
+            half.
+        """
+        self.options, self.refine = options, refine
         self.dtype = tf.as_dtype(options.precision)
-        self.kernel, self.product_kernel = in_type(kernel, tf.float64), in_type(kernel, self.dtype)
-        X = tf.cast(X, tf.float64)  # [N, D]
-        if isinstance(kernel, Stationary):  # before float32 rounds columns with a large offset
-            X = X - tf.reduce_mean(X, axis=0)
-        self.X, self.noise = X, tf.cast(noise, tf.float64)
-        self.B = tf.cast(B, tf.float64)  # [N, c]
-        self.num_rows = int(X.shape[0])
-        self.places = in_lengthscales(self.kernel, X).numpy()
-        norms = tf.norm(self.B, axis=0)
-        self.scales = tf.where(norms > 0.0, norms, 1.0)  # [c]
-        self.A = tf.Variable(tf.zeros_like(self.B), trainable=False)
-        self.R = tf.Variable(self.B, trainable=False)
-        self.tiles = self._tiled(tf.cast(X, self.dtype))  # [T, t, D]
+        self.X = centered(kernel, X)  # [N, D]
+        self.num_rows, self.num_passes = int(self.X.shape[0]), 0
+        self.values = [
+            [tf.Variable(tf.cast(p, dtype), trainable=False) for p in kernel.parameters]
+            for dtype in (tf.float64, self.dtype)
+        ]
+        self.kernel, self.product_kernel = (with_values(kernel, v) for v in self.values)
+        self.noise = tf.Variable(tf.zeros([self.num_rows], tf.float64), trainable=False)
+        zeros = tf.zeros([self.num_rows, num_columns], tf.float64)
+        self.A, self.R = tf.Variable(zeros, trainable=False), tf.Variable(zeros, trainable=False)
+        self.tiles = self._tiled(tf.cast(self.X, self.dtype))  # [T, t, D]
         # compiled for each of the two sizes of blocks and of tiles, once
         self.step = tf.function(self._step, autograph=False, reduce_retracing=False)
         self._times_weights = tf.function(self._rows_times_weights, autograph=False)
 
-    def start(self, weights: Any) -> DualState:
-        """The state before the first pass."""
-        if weights is not None:
-            self.A.assign(tf.cast(weights, tf.float64))
-            self.R.assign(self.true_residuals())
-        return self.state((), self.relative(self.R))
+    def solve(
+        self,
+        kernel: Kernel,
+        noise: Any,
+        B: Any,
+        *,
+        weights: Any = None,
+        state: DualState | None = None,
+        callback: Callable[[DualState], None] | None = None,
+    ) -> DualSolution:
+        """
+        See :func:`solve`. Blocks are others than those of earlier calls, unless ``state`` is given.
 
-    def restore(self, state: DualState) -> None:
+        :param kernel: of the same structure as at first.
+        """
+        options, earlier = self.options, 0 if state is not None else self.num_passes
+        self.assign(kernel, noise, B)
+        state = self._start(weights) if state is None else self._restore(state)
+        while state.num_passes < options.max_passes and state.relative_residual > options.tolerance:
+            state = self._take_pass(state, earlier + state.num_passes)
+            if callback is not None:
+                callback(state)
+            _require_progress(state, options)
+        self.num_passes = earlier + state.num_passes
+        is_fresh = not self.refine or state.relative_residual == state.refreshed
+        residuals = self.R if is_fresh else self._true_residuals()
+        relative = self._relative(residuals)
+        return DualSolution(state, residuals.numpy(), relative, relative <= options.tolerance)
+
+    def assign(self, kernel: Kernel, noise: Any, B: Any) -> None:
+        """The values of a system; weights and residuals are those of the one before."""
+        for values in self.values:
+            for value, parameter in zip(values, kernel.parameters, strict=True):
+                value.assign(tf.cast(parameter, value.dtype))
+        self.noise.assign(tf.cast(noise, tf.float64))
+        self.B = tf.cast(B, tf.float64)  # [N, c]
+        self.places = in_lengthscales(self.kernel, self.X).numpy()
+        norms = tf.norm(self.B, axis=0)
+        self.scales = tf.where(norms > 0.0, norms, 1.0)  # [c]
+
+    def _start(self, weights: Any) -> DualState:
+        """The state before the first pass."""
+        self.A.assign(tf.zeros_like(self.A) if weights is None else tf.cast(weights, tf.float64))
+        self.R.assign(self.B if weights is None else self._true_residuals())
+        return self._state((), self._relative(self.R))
+
+    def _restore(self, state: DualState) -> DualState:
         """Continue from a state."""
         for name, variable in (("weights", self.A), ("residuals", self.R)):
             value = getattr(state, name)
@@ -244,45 +281,54 @@ class _System:
                     f"{tuple(value.shape)}, expected {tuple(variable.shape)}."
                 )
             variable.assign(value)
+        return state
 
-    def take_pass(self, state: DualState) -> DualState:
-        """One step on each block of a new partition."""
-        for rows in partition(self.places, self.options, state.num_passes):
+    def _take_pass(self, state: DualState, index: int) -> DualState:
+        """One step on each block of the partition ``index``."""
+        for rows in partition(self.places, self.options, index):
             try:
                 self.step(tf.constant(rows, tf.int32))
             except tf.errors.InvalidArgumentError as error:
                 raise linalg.FactorizationError(
                     f"Cholesky factorization of a block of k(X, X) + noise failed: {error.message}"
                 ) from error
-        relative, refreshed = self.relative(self.R), state.refreshed
-        if relative <= max(self.options.tolerance, _REFRESH * refreshed):
-            self.R.assign(self.true_residuals())
-            relative = refreshed = self.relative(self.R)
-        return self.state((*state.history, relative), refreshed)
+        relative, refreshed = self._relative(self.R), state.refreshed
+        if self.refine and relative <= max(self.options.tolerance, _REFRESH * refreshed):
+            self.R.assign(self._true_residuals())
+            relative = refreshed = self._relative(self.R)
+        return self._state((*state.history, relative), refreshed)
 
-    def state(self, history: tuple[float, ...], refreshed: float) -> DualState:
+    def _state(self, history: tuple[float, ...], refreshed: float) -> DualState:
         return DualState(self.A.numpy(), self.R.numpy(), history, refreshed)
 
-    def relative(self, residuals: Any) -> float:
+    def _relative(self, residuals: Any) -> float:
         """The largest relative residual of all right-hand sides."""
         return float(tf.reduce_max(tf.norm(tf.convert_to_tensor(residuals), axis=0) / self.scales))
 
-    def true_residuals(self) -> tf.Tensor:
-        """``B - (K + Sigma) A  [N, c]`` in float64."""
+    def _true_residuals(self) -> tf.Tensor:
+        """``B - (K + Sigma) A  [N, c]``."""
+        return self.B - self.times_weights()
+
+    def times_weights(self) -> tf.Tensor:
+        """``(K + Sigma) A  [N, c]``, products in float64 if they are to be refined."""
         N = self.num_rows
-        height = max(1, _TILE_ENTRIES // N)
+        height = tile_height(N)
         parts = [
             self._times_weights(tf.constant(start), self.X[start : start + height])
             for start in range(0, N, height)
         ]
-        return self.B - tf.concat(parts, axis=0) - self.noise[:, None] * self.A
+        return tf.concat(parts, axis=0) + self.noise[:, None] * self.A
 
     def _rows_times_weights(self, start: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """``K[start : start + n] A`` for these rows ``X [n, D]``."""
-        K = covariance(self.kernel, X, self.X)  # [n, N]
+        kernel, dtype = (
+            (self.kernel, tf.float64) if self.refine else (self.product_kernel, self.dtype)
+        )
+        X, others, A = (tf.cast(part, dtype) for part in (X, self.X, self.A))
+        K = covariance(kernel, X, others)  # [n, N]
         # exact, and that of kernels which are zero between different arguments
-        K = tf.linalg.set_diag(K, self.kernel(X, full_cov=False), k=start)
-        return tf.linalg.matmul(K, self.A)
+        K = tf.linalg.set_diag(K, kernel(X, full_cov=False), k=start)
+        return tf.cast(tf.linalg.matmul(K, A), tf.float64)
 
     def _step(self, rows: tf.Tensor) -> None:
         X = tf.gather(self.X, rows)  # [b, D]
@@ -318,9 +364,28 @@ class _System:
         return tf.reshape(X, [count, height, -1])
 
 
+def tile_height(num_columns: int) -> int:
+    """Rows of a tile of K with this number of columns."""
+    return max(1, _TILE_ENTRIES // num_columns)
+
+
+def centered(kernel: Kernel, X: Any) -> tf.Tensor:
+    """
+    ``X [N, D]`` in float64; for a stationary kernel minus its mean, before float32 rounds columns
+    with a large offset.
+    """
+    X = tf.cast(X, tf.float64)
+    return X - tf.reduce_mean(X, axis=0) if isinstance(kernel, Stationary) else X
+
+
 def in_type(kernel: Kernel, dtype: tf.DType) -> Kernel:
     """A copy with constant parameters of another float type."""
-    constants = {id(p): tf.cast(tf.convert_to_tensor(p), dtype) for p in kernel.parameters}
+    return with_values(kernel, [tf.cast(p, dtype) for p in kernel.parameters])
+
+
+def with_values(kernel: Kernel, values: Sequence[tf.Tensor]) -> Kernel:
+    """A copy with these tensors in place of ``kernel.parameters``."""
+    constants = {id(p): value for p, value in zip(kernel.parameters, values, strict=True)}
     copy: Kernel = gpflow.utilities.deepcopy(kernel, constants)
     return copy
 

@@ -13,7 +13,9 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference import dual_solver
-from gpflow_sparse.inference.dual_solver import DualOptions, DualSolution, DualState
+from gpflow_sparse.inference.dual_gradients import QuadraticForms
+from gpflow_sparse.inference.dual_solver import DualOptions, DualSolution, DualState, System
+from gpflow_sparse.models.dual_steps import FEW_PASSES, HyperparameterStep, fit_hyperparameters
 from gpflow_sparse.models.held_data import read
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.snapshot import Snapshot
@@ -24,8 +26,8 @@ from gpflow_sparse.validation.public_methods import public_method
 
 _NO_OBJECTIVE = (
     "DualGPR has no objective: the log determinant in the log marginal likelihood takes a Cholesky "
-    "factorization of N rows. Fit the kernel and the noise variance with "
-    "gs.initialization.local_hyperparameters, or train another model with the same kernel."
+    "factorization of N rows. Start from gs.initialization.local_hyperparameters, and take steps "
+    "with model.fit_hyperparameters, which needs only gradients."
 )
 _NOT_SOLVED = "the model has no weights yet: call solve()."
 _STALE = (
@@ -47,8 +49,9 @@ class DualGPR(RegressionModel):
     :meth:`predict_f_directly` has none.
 
     The model predicts after :meth:`solve`, and refuses to after kernel, noise, mean function or
-    data have changed. It has no objective: hyperparameters come from
-    ``gs.initialization.local_hyperparameters`` or from another model.
+    data have changed. The value of its objective is not known, but its gradient is:
+    hyperparameters start from ``gs.initialization.local_hyperparameters``, and
+    :meth:`fit_hyperparameters` improves them.
 
     Time O(N^2 (D + P num_paths) + N b^2) for each pass over blocks of b rows, memory O(N (D + P
     num_paths)); predictions O(N (D + P num_paths)) per row.
@@ -112,30 +115,8 @@ class DualGPR(RegressionModel):
         :raises ConvergenceError: if the residual grows or no longer falls, a ValueError that says
             what helps.
         """
-        if not tf.executing_eagerly():
-            raise ValueError("solve must be called outside of tf.function.")
-        options = component_checks.require_kind(
-            options or DualOptions(), DualOptions, "options", "a gs.models.DualOptions"
-        )
-        component_checks.require_sound(self)
-        X, B, prior = self._right_hand_sides()
-        start = None if state is not None else self.weights.start(B.shape)
-        last: list[DualState] = []
-
-        def keep(state: DualState) -> None:
-            last[:] = [state]
-            if callback is not None:
-                callback(state)
-
-        system = self.kernel, X, self._row_noises(X), B
-        try:
-            solution = dual_solver.solve(
-                *system, options, weights=start, state=state, callback=keep
-            )
-            last = [solution.state]
-        finally:  # also after Ctrl-C
-            if last:
-                self.weights.update(last[0].weights, prior, self._parts(), self._rows())
+        options = _require_options(options, "solve")
+        solution = self.find_weights(options, state=state, callback=callback)
         if not solution.converged:
             warnings.warn(
                 f"the relative residual is {solution.relative_residual:.2g} after "
@@ -144,6 +125,108 @@ class DualGPR(RegressionModel):
                 stacklevel=3,
             )
         return solution
+
+    def find_weights(
+        self,
+        options: DualOptions,
+        *,
+        state: DualState | None = None,
+        callback: Callable[[DualState], None] | None = None,
+        system: System | None = None,
+    ) -> DualSolution:
+        """
+        :meth:`solve` without the warning.
+
+        :param system: of the same rows, with other values of the parameters, to be used again.
+        """
+        component_checks.require_sound(self)
+        X, B, prior = self._right_hand_sides()
+        system = system or System(self.kernel, X, self.num_columns, options)
+        start = None if state is not None else self.weights.start(B.shape)
+        last: list[DualState] = []
+
+        def keep(state: DualState) -> None:
+            last[:] = [state]
+            if callback is not None:
+                callback(state)
+
+        right = self._row_noises(X), B
+        try:
+            solution = system.solve(self.kernel, *right, weights=start, state=state, callback=keep)
+            last = [solution.state]
+        finally:  # also after Ctrl-C
+            if last:
+                self.weights.update(last[0].weights, prior, self._parts(), self._rows())
+        return solution
+
+    @public_method()
+    def fit_hyperparameters(
+        self,
+        num_steps: int = 10,
+        *,
+        num_rows: int | None = None,
+        optimizer: Any = None,
+        options: DualOptions | None = None,
+        callback: Callable[[HyperparameterStep], Any] | None = None,
+    ) -> list[HyperparameterStep]:
+        """
+        Steps of an optimizer on the log marginal likelihood: on all trainable parameters of kernel,
+        likelihood and mean function, with their priors. Call :meth:`solve` after it.
+
+        Each step solves for the present parameters, from the weights of the step before and in a
+        few passes, and takes the gradient of :meth:`estimate_gradients`. The draws are the same in
+        all steps. A step costs the passes, and about two more.
+
+        :param num_rows: number of random rows, the same in all steps, of which the likelihood is;
+            None for all.
+        :param optimizer: of Keras, used by ``apply_gradients``; Adam with rate 0.1 by default.
+        :param options: of the solves between steps, by default at most 5 passes to a relative
+            residual of 0.01. Residuals are not computed in float64.
+        :param callback: called after each step.
+        :raises ConvergenceError: a ValueError, if a solve stalls or ends above a relative residual
+            of 0.5; parameters are then those of the step before.
+        """
+        few = FEW_PASSES if options is None else options
+        options = _require_options(few, "fit_hyperparameters")
+        return fit_hyperparameters(self, num_steps, num_rows, optimizer, options, callback)
+
+    @public_method()
+    def estimate_gradients(self, precision: str = "float32") -> list[tuple[tf.Tensor, tf.Variable]]:
+        """
+        Gradients of the log marginal likelihood of all the data plus the log prior density of the
+        parameters, with respect to ``trainable_variables``.
+
+        The trace in it is estimated from the ``num_paths`` draws, without bias over their seeds;
+        see :mod:`gpflow_sparse.inference.dual_gradients`. The weights must be those of the present
+        parameters; their relative residual is an error of the gradients too.
+
+        :param precision: of the covariances: "float32", or "float64".
+        :return: ``(gradient, variable)`` pairs: :meth:`solve`, this, and
+            ``optimizer.apply_gradients`` with the signs changed, make a step uphill.
+        :raises ValueError: as :meth:`posterior`.
+        """
+        checks.require_choice(precision, "precision", dual_solver.PRECISIONS)
+        X, _ = self._rows()
+        return self.find_gradients(QuadraticForms(self.kernel, X, self.num_columns, precision))
+
+    def find_gradients(self, forms: QuadraticForms) -> list[tuple[tf.Tensor, tf.Variable]]:
+        """:meth:`estimate_gradients` by quadratic forms of the model's kernel and rows."""
+        X, _ = rows = self._rows()
+        weights, _ = self.weights.read(self._parts(), rows)
+        A, P = tf.cast(weights, tf.float64), self.num_latent_gps  # [N, P + S P]
+        halves = np.full(self.num_columns, 0.5)
+        halves[P:] /= -self.num_paths
+        squares = tf.linalg.matvec(tf.square(A), halves)  # [N]
+        slopes = forms.gradients(A, halves)
+        variables = self.trainable_variables
+        with tf.GradientTape() as tape:  # of a function that has the gradients sought
+            total = tf.reduce_sum(squares * self._row_noises(X))
+            total += tf.reduce_sum(A[:, :P] * tf.cast(self.mean_function(X), tf.float64))
+            for parameter, slope in zip(self.kernel.parameters, slopes, strict=True):
+                total += tf.reduce_sum(slope * tf.cast(parameter, tf.float64))
+            total += tf.cast(self.log_prior_density(), tf.float64)
+        gradients = tape.gradient(total, variables, unconnected_gradients="zero")
+        return list(zip(gradients, variables, strict=True))
 
     @public_method()
     def predict_f_directly(
@@ -159,6 +242,7 @@ class DualGPR(RegressionModel):
         :param full_cov: covariance between rows, ``[P, n, n]``.
         :return: mean ``[n, P]``, and variance ``[n, P]`` or covariance.
         """
+        options = _require_options(options, "predict_f_directly")
         mean, _ = self.predict_f(Xnew)
         X, _ = self._rows()
         k = tf.cast(covariance(self.kernel, X, Xnew), tf.float64)  # [N, n]
@@ -205,6 +289,11 @@ class DualGPR(RegressionModel):
         return int(self.data[0].shape[1])
 
     @property
+    def num_columns(self) -> int:
+        """Number of right-hand sides, P + S P: outputs, then draws."""
+        return self.num_latent_gps * (1 + self.num_paths)
+
+    @property
     def path_shape(self) -> tuple[int, int, int, int]:
         """Shape ``(S, P, D, F)`` of the frequencies of the draws of the prior."""
         columns = int(self.data[0].shape[1])
@@ -221,7 +310,7 @@ class DualGPR(RegressionModel):
         mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
         sampler = Sampler.make(self.num_paths, self.num_features, self.seed)
         prior = PriorPaths(self.kernel, self.num_latent_gps, int(X.shape[1]), sampler)
-        values = prior(X)  # [S, N, P]
+        values = prior.in_float32(X)  # [S, N, P]; their error is far below any tolerance
         roots = tf.cast(tf.sqrt(self._row_noises(X)), self.dtype)[:, None]
         values += roots * sampler.normal(values.shape, self.dtype)
         return X, tf.concat([Y - mean, stack(values)], axis=1), prior
@@ -335,6 +424,19 @@ class DualWeights(tf.Module):
         with tf.control_dependencies([tf.debugging.assert_equal(same, True, message=_STALE)]):
             weights, *cosines = self._snapshot.read(variables, parts)
         return weights, cosines
+
+
+def _require_options(options: Any, name: str) -> DualOptions:
+    """The options of a method, which must be called eagerly; the defaults for None."""
+    if not tf.executing_eagerly():
+        raise ValueError(f"{name} must be called outside of tf.function.")
+    found: DualOptions = component_checks.require_kind(
+        DualOptions() if options is None else options,
+        DualOptions,
+        "options",
+        "a gs.models.DualOptions",
+    )
+    return found
 
 
 def _hash(rows: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

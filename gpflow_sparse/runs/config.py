@@ -221,8 +221,10 @@ class RunConfig:
         """
         name = "conv-svgp" if self.method in IMAGE_METHODS else "svgp"
         changed: dict[str, Any] = {"method": name, "baseline": False}
-        if self.method in SAMPLED_METHODS:  # their rate is one of Adagrad
+        if self.method in (*SAMPLED_METHODS, "dual"):  # a rate of Adagrad, or of few steps
             changed["learning_rate"] = RunConfig.learning_rate
+        if self.method == "dual":
+            changed["num_steps"] = RunConfig.num_steps
         if self.method == "swsgp":
             changed["num_inducing"] = min(self.num_inducing, _MOST_BASELINE)
             changed["initialization"] = "kmeans"

@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-import click
 import gpflow
 import numpy as np
 from gpflow.keras import tf_keras
@@ -11,11 +10,11 @@ from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse import training
 from gpflow_sparse.inference.chevron import MOST_DENSE
-from gpflow_sparse.inference.dual_solver import DualState
-from gpflow_sparse.models import RVM, DualGPR, DualOptions, SoftKI
+from gpflow_sparse.models import RVM, SoftKI
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.runs.solving import solve
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
@@ -30,8 +29,8 @@ def fit_model(
 ) -> training.History:
     """
     Train a model as its method is trained: by steps; grief and basis_gpr by L-BFGS, ten iterations
-    a step of the history; exact GPs and gpnn not at all, since their start is the optimum, but by
-    dual blocks weights are solved for, a pass a step of the history, which has no objective.
+    a step of the history; exact GPs and gpnn not at all, since their start is the optimum; by dual
+    blocks, see :func:`gpflow_sparse.runs.solving.solve`, a pass a step of the history.
 
     :param rows: standardized training rows ``(X, Y)``.
     :param options: further arguments of ``training.fit``.
@@ -42,7 +41,8 @@ def fit_model(
         seconds = time.perf_counter() - start
         return training.History(np.array([objective]), np.array([seconds]), False)
     if config.method == "dual":
-        return _solve(model, config, progress=options.get("progress", True))
+        names = ("checkpoint_dir", "resume", "progress")
+        return solve(model, config, **{name: options[name] for name in names if name in options})
     if config.method in ROUND_METHODS:
         return training.fit_in_rounds(
             model,
@@ -81,26 +81,6 @@ def fit_model(
             model.fit_posterior(rows)
         elif solved:
             model.update_mean(rows)
-
-
-def _solve(model: DualGPR, config: RunConfig, *, progress: bool) -> training.History:
-    """The weights of an exact GP, with a line for each pass if there is to be ``progress``."""
-    start, seconds = time.perf_counter(), []
-
-    def report(state: DualState) -> None:
-        seconds.append(time.perf_counter() - start)
-        line = f"pass {state.num_passes}: relative residual {state.relative_residual:.2g}"
-        if progress:
-            click.echo(f"{line}, {seconds[-1]:.1f} s", err=True)
-
-    try:
-        model.solve(DualOptions(seed=config.seed), callback=report)
-    except KeyboardInterrupt as error:
-        if not seconds:
-            raise
-        message = f"stopped after {len(seconds)} passes; the model has the weights of these"
-        raise training.TrainingInterrupted(message) from error
-    return training.History(np.full(len(seconds), np.nan), np.array(seconds), False)
 
 
 def _optimizer(config: RunConfig) -> Any:

@@ -127,7 +127,7 @@ def describe_run(model: gpflow.models.GPModel, feed: Feed, optimizer: Any) -> di
             "makes its memory only as it goes. Use gpflow_sparse.training.adam()."
         )
     return {
-        "model": _structure(model),
+        "model": describe_model(model),
         "data": feed.fingerprint,
         "batch_size": feed.batch_size,
         # through JSON, as in a file; a value that is not plain is described by its class
@@ -135,7 +135,7 @@ def describe_run(model: gpflow.models.GPModel, feed: Feed, optimizer: Any) -> di
     }
 
 
-def _structure(model: gpflow.models.GPModel) -> dict[str, Any]:
+def describe_model(model: gpflow.models.GPModel) -> dict[str, Any]:
     """
     Description of a model without the values of its variables: classes and settings of its parts,
     columns, transforms, priors, trainable flags, sizes of inducing sets.

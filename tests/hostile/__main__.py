@@ -6,6 +6,7 @@ import sys
 from tests.hostile import (
     bases,
     deep,
+    dual,
     labels,
     neighbors,
     orthogonal,
@@ -55,7 +56,7 @@ def report(title: str, cells: list[tuple[str, str, Verdict]]) -> int:
 def main() -> int:
     bad = report("likelihoods", list(labels.labels()))
     bad += report("training", list(arguments(orthogonal.TRAINING)))
-    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep):
+    for table in (orthogonal, bases, sub_sampled, soft_interpolation, neighbors, deep, dual):
         name = table.__name__.rpartition(".")[2].replace("_", " ")
         bad += report(f"arrays, {name}", list(arrays(table)))
         bad += report(f"other arguments, {name}", list(arguments(table.ARGUMENTS)))

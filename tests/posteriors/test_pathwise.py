@@ -10,7 +10,7 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.posteriors import OrthogonalPosterior
 from gpflow_sparse.posteriors import pathwise as draws_room
-from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors.pathwise import FunctionDraws, PriorPaths, Sampler
 
 D, S = 2, 2000
 KERNELS = {
@@ -307,3 +307,13 @@ def test_what_cannot_be_drawn_is_refused():
     model.q_mu[0].unconstrained_variable.assign(np.full((7, 2), np.nan))
     with pytest.raises(ValueError, match="must be finite, but holds nan"):
         model.posterior(None).sample_functions(2)
+
+
+@pytest.mark.parametrize("kind", [gpflow.kernels.Matern12, gpflow.kernels.SquaredExponential])
+def test_cosines_in_float32_are_near_those_in_float64(kind, rng):
+    """Also for the large frequencies of a Matern 1/2, and inputs far from the origin."""
+    prior = PriorPaths(kind(lengthscales=0.3), 2, D, Sampler.make(5, 128, 0))
+    for X in (rng.normal(size=(40, D)), 1e4 + rng.normal(size=(40, D))):
+        found, expected = prior.in_float32(tf.constant(X)), prior(tf.constant(X))
+        assert found.dtype == tf.float64
+        assert 1e-9 < np.abs(found - expected).max() < 1e-5

@@ -1,0 +1,219 @@
+"""The doors of exact GP regression by dual blocks."""
+
+import gpflow
+import numpy as np
+from gpflow import functions, kernels, likelihoods
+
+from gpflow_sparse.models import DualGPR, DualOptions
+from tests.hostile.judging import (
+    Argument,
+    Door,
+    FlatMean,
+    Spoil,
+    X,
+    argument,
+    as_argument,
+    captured,
+    count,
+    count_or_none,
+    flag,
+    float32_kernel,
+    free,
+    nan_mean,
+    never,
+    noise,
+    none,
+    pairs,
+    put,
+    seed,
+    two,
+)
+
+FEW = {"noise_variance": 0.2, "num_paths": 3, "num_features": 8}
+
+
+def kernel():
+    return kernels.Matern32(variance=1.3, lengthscales=[0.8, 1.2])
+
+
+def dual(data=two, k=None, **options):
+    return DualGPR(data, kernel() if k is None else k, **FEW | options)
+
+
+def solved(data=two, **options):
+    model = dual(data, **options)
+    model.solve()
+    return model
+
+
+def held(data):
+    """What a model keeps of its data."""
+    return dual(data).data
+
+
+def steps(**options):
+    dual().fit_hyperparameters(**{"num_steps": 1, **options})
+
+
+MODEL = solved()
+CACHED = MODEL.posterior()
+
+
+# ------------------------------------------------------------------ arrays
+def _doors():
+    for name, door in pairs({"data": held}, "DualGPR "):
+        # a regression model has as many outputs as Y has columns
+        yield name, door._replace(role="wide") if door.role == "y" else door
+    yield from pairs({"predict_log_density": MODEL.predict_log_density}, "DualGPR.")
+    calls = {
+        "DualGPR.predict_f": MODEL.predict_f,
+        "DualGPR.predict_f full": lambda v: MODEL.predict_f(v, True, True),
+        "DualGPR.predict_y": MODEL.predict_y,
+        "DualGPR posterior.predict_f": CACHED.predict_f,
+        "DualGPR draws": CACHED.sample_functions(2, num_features=8, seed=0),
+    }
+    for name, call in calls.items():
+        yield name, Door(call, X, "alone", ("X", "Xnew"))
+    by_solve = lambda d: solved(d).predict_f(X)  # noqa: E731
+    for name, door in pairs({"solve": by_solve}, "DualGPR."):
+        role = "wide" if door.role == "y" else door.role
+        yield name, door._replace(role=role, slow=True)
+    directly = Door(MODEL.predict_f_directly, X, "alone", ("Xnew",), slow=True)
+    yield "DualGPR.predict_f_directly", directly
+    options = {"graph": True, "slow": True, "bring": as_argument}
+    traced = Door(argument(MODEL.predict_f), X, "alone", ("Xnew",), **options)
+    yield "traced: DualGPR.predict_f", traced
+
+
+DOORS: dict[str, Door] = dict(_doors())
+
+
+# ------------------------------------------------------------------ arguments that are no arrays
+def even(v):
+    return count(v) and v % 2 == 0 and v < 10**6
+
+
+def few(v):
+    return count(v) and v < 10**6
+
+
+ARGUMENTS = {
+    "DualGPR data": Argument(dual, "data", never),
+    "DualGPR kernel": Argument(lambda v: DualGPR(two, v, **FEW), "kernel", never),
+    "DualGPR noise_variance": Argument(lambda v: dual(noise_variance=v), "noise_variance", noise),
+    "DualGPR row_noise": Argument(lambda v: dual(row_noise=v), "row_noise", none),
+    "DualGPR num_features": Argument(lambda v: dual(num_features=v), "num_features", even),
+    "DualGPR mean_function": Argument(lambda v: dual(mean_function=v), "mean_function", none),
+    "DualGPR seed": Argument(lambda v: dual(seed=v), "seed", seed),
+    "DualGPR.solve options": Argument(lambda v: dual().solve(v), "options", none),
+    "DualGPR.estimate_gradients precision": Argument(MODEL.estimate_gradients, "precision", never),
+    "DualGPR.fit_hyperparameters num_steps": Argument(
+        lambda v: steps(num_steps=v, num_rows=0), "num_steps", never, ("num_rows",)
+    ),
+    "DualGPR.fit_hyperparameters num_rows": Argument(
+        lambda v: steps(num_rows=v), "num_rows", count_or_none
+    ),
+    "DualGPR.fit_hyperparameters optimizer": Argument(
+        lambda v: steps(optimizer=v), "optimizer", none
+    ),
+    "DualGPR.fit_hyperparameters options": Argument(lambda v: steps(options=v), "options", none),
+    "DualGPR.posterior precompute_cache": Argument(MODEL.posterior, "precompute_cache", none),
+    "DualGPR.predict_f full_cov": Argument(lambda v: MODEL.predict_f(X, v), "full_cov", flag),
+    "DualGPR.predict_f_directly full_cov": Argument(
+        lambda v: MODEL.predict_f_directly(X, v), "full_cov", flag
+    ),
+    "DualGPR.predict_f_directly options": Argument(
+        lambda v: MODEL.predict_f_directly(X, options=v), "options", none
+    ),
+    "DualOptions block_size": Argument(lambda v: DualOptions(block_size=v), "block_size", few),
+    "DualOptions partition": Argument(lambda v: DualOptions(partition=v), "partition", never),
+    "DualOptions tolerance": Argument(
+        lambda v: DualOptions(tolerance=v),
+        "tolerance",
+        never,
+    ),
+    "DualOptions max_passes": Argument(lambda v: DualOptions(max_passes=v), "max_passes", few),
+    "DualOptions precision": Argument(lambda v: DualOptions(precision=v), "precision", never),
+    "DualOptions seed": Argument(lambda v: DualOptions(seed=v), "seed", seed),
+}
+
+
+# ------------------------------------------------------------------ what does not go together
+def stale():
+    model = solved()
+    model.kernel.variance.assign(2.0)
+    return model
+
+
+def frozen():
+    model = dual()
+    gpflow.set_trainable(model, False)
+    return model
+
+
+TOGETHER = {
+    "a prediction without weights": (lambda: dual().predict_f(X), "solve"),
+    "a prediction of other parameters": (lambda: stale().predict_y(X), "solve"),
+    "gradients of other parameters": (lambda: stale().estimate_gradients(), "solve"),
+    "gradients without weights": (lambda: dual().estimate_gradients(), "solve"),
+    "steps of nothing": (lambda: frozen().fit_hyperparameters(1), "trainable"),
+    "noise of other rows": (lambda: dual(row_noise=np.ones(3)), "row_noise"),
+    "noise below zero": (lambda: dual(row_noise=-np.ones(len(X))), "row_noise"),
+    "a kernel without random features": (lambda: dual(k=kernels.Linear()), "kernel"),
+    "a kernel of two outputs": (
+        lambda: dual(k=kernels.SharedIndependent(kernel(), 2)),
+        "kernel",
+    ),
+    "a float32 kernel": (lambda: dual(k=float32_kernel()), "kernel"),
+    "a mean of two outputs": (
+        lambda: dual(mean_function=functions.Constant(np.zeros(2))),
+        "mean_function",
+    ),
+}
+
+
+# ------------------------------------------------------------------ parts that were exchanged
+NOISE, KERNEL, MEAN = ("likelihood", "likelihood.variance"), ("kernel",), ("mean_function",)
+STALE = ("solve",)
+SPOILS = {
+    "kernel None": Spoil(put("kernel", value=None), KERNEL),
+    "kernel of two outputs": Spoil(
+        put("kernel", value=lambda: kernels.SharedIndependent(kernel(), 2)), (*KERNEL, *STALE)
+    ),
+    "likelihood Student": Spoil(put("likelihood", value=likelihoods.StudentT), NOISE),
+    "noise nan": Spoil(free(lambda m: m.likelihood.variance, np.nan), (*NOISE, *STALE)),
+    "lengthscales nan": Spoil(
+        free(lambda m: m.kernel.lengthscales, np.nan), ("kernel.lengthscales", *STALE)
+    ),
+    "mean function of rank 1": Spoil(put("mean_function", value=FlatMean), (*MEAN, *STALE)),
+    "mean function nan": Spoil(nan_mean, (*MEAN, *STALE, "mean_function.c")),
+    "data of one row": Spoil(
+        lambda m: setattr(m, "data", tuple(part[:1] for part in m.data)), ("data", *STALE)
+    ),
+    "row noise below zero": Spoil(put("row_noise", value=lambda: -np.ones(len(X))), ("row_noise",)),
+}
+SPOILED_DOORS = {
+    "predict_f": lambda m: m.predict_f(X),
+    "predict_y": lambda m: m.predict_y(X),
+    "posterior": lambda m: m.posterior().predict_f(X),
+    "captured: predict_f": captured(lambda m: m.predict_f(X)),
+    "estimate_gradients": lambda m: m.estimate_gradients()[0][0],
+    "solve": lambda m: m.solve().state.weights,
+    "fit_hyperparameters": lambda m: m.fit_hyperparameters(1)[0].gradient_norm,
+}
+
+
+BUILDERS = {"DualGPR": solved}
+
+
+def spared(spoil, name, door):
+    """One row is as good as six where weights are solved for anew."""
+    return "data" in spoil.names and door in ("solve", "fit_hyperparameters")
+
+
+# ------------------------------------------------------------------ what the tests take
+EAGER = tuple(name for name, door in DOORS.items() if not door.slow)
+CORE = ("DualGPR data | X", "DualGPR data | Y", "DualGPR.predict_f")
+COMPILED = ("traced: DualGPR.predict_f",)
+TAKING = COMPILED
+SPOILED_IN_TESTS = ("predict_f", "estimate_gradients", "solve")
