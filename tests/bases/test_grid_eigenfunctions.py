@@ -183,6 +183,7 @@ def test_all_functions_are_the_nystrom_kernel_of_the_grid_whatever_the_weights(n
         np.testing.assert_allclose(Phi @ Phi.T, KXU @ np.linalg.inv(KUU) @ KXU.T, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_two_hundred_columns_neither_overflow_nor_vanish(float_type):
     """Against logarithms and signs, sheet 1.6; the product of the eigenvalues is e^400 and more."""
     d, p, scale = 200, 300, 1e-3

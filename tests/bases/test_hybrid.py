@@ -128,6 +128,7 @@ def test_gradients_reach_points_and_hyperparameters():
             np.testing.assert_allclose(gradient.numpy()[i], (above - below) / 2e-5, rtol=2e-5)
 
 
+@pytest.mark.nightly
 def test_compiled_equals_eager_also_under_xla():
     hybrid, chosen = basis(orthogonal=True), tf.constant([5, 0, 13])
     expected = hybrid(X, chosen), hybrid(X)

@@ -5,6 +5,7 @@ import pickle
 
 import gpflow
 import numpy as np
+import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 from gpflow.covariances import Kuf, Kuu
@@ -72,6 +73,7 @@ def test_what_is_stored_is_trained_and_not_evaluated_again():
     assert all(g is not None for g in tape.gradient(loss, model.trainable_variables))
 
 
+@pytest.mark.nightly
 def test_steps_of_two_layers():
     steps = image_variants.two_layers(2, 10, (4, 3))
     assert list(steps) == ["SOLVE-GP(4+4, 3+3)", "SVGP(8, 6)", "SVGP(4, 3)"]
@@ -117,6 +119,7 @@ def test_the_benchmarks_on_the_command_line(monkeypatch):
     assert asked == [Images(5, num_inducing=4, num_orthogonal=3)] * 5
 
 
+@pytest.mark.nightly
 def test_memory_is_measured_of_the_same_work(monkeypatch):
     peaks = []
 

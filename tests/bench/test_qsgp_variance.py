@@ -85,6 +85,7 @@ def test_scaled_gradients_are_exact_on_average(problem):
         assert abs(np.mean(values) - target) < 5.0 * np.std(values) / np.sqrt(len(values))
 
 
+@pytest.mark.nightly
 def test_printed_theorem_1_is_the_oracles_at_every_pair_of_draws(problem):
     basis, (X, Y), mu = problem
     model = made_model(basis, mu, basis_batch_size=2, variance_reduction="none")

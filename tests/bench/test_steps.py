@@ -115,6 +115,7 @@ def test_operations_are_three_times_the_forward_count():
     np.testing.assert_allclose(count((M, M2), n), 3 * (cholesky + between + solves + products))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("method", "name"), [("solvegp", "SOLVE-GP"), ("odvgp", "ODVGP")])
 def test_steps_of_orthogonal_sets(bench, method, name):
     sizes = "--num-inducing 6 --num-orthogonal 4 --batch-size 10 --repeats 2"
@@ -153,6 +154,7 @@ def test_memory_of_the_posterior_of_softki(bench):
     assert found["grown"] <= found["peak"]
 
 
+@pytest.mark.nightly
 def test_steps_of_qsgp(bench, tmp_path):
     pytest.importorskip("matplotlib")
     sizes = "--num-basis 10,20 --num-data 60,80 --basis-batch-size 8 --num-inducing 5"
@@ -194,6 +196,7 @@ def test_steps_of_swsgp(bench):
     np.testing.assert_allclose(found["held"], 40 * 11 * 4 / 2**20)
 
 
+@pytest.mark.nightly
 def test_costs_of_grief(bench):
     found = bench("grief --num-rows 80 --input-dim 2 --num-basis 10 --repeats 1")
     assert [row["title"] for row in found["rows"]] == [

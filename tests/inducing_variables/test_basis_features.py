@@ -106,6 +106,7 @@ def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
     np.testing.assert_allclose(np.diag(cov)[5:], VARIANCE, rtol=1e-9)  # the prior, out there
 
 
+@pytest.mark.nightly
 def test_the_bound_is_below_the_evidence_and_grows_with_nested_features():
     """While the likelihood of the features alone does not: it is no bound."""
     for seed in range(3):
