@@ -9,6 +9,7 @@ from gpflow.inducing_variables import InducingPatches, InducingPoints, InducingV
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
+from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches, PatchSet
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.component_checks import require_kind
@@ -87,7 +88,13 @@ class OrthogonalInducingVariables(InducingVariables):
 def require_orthogonal(inducing_variable: Any) -> OrthogonalInducingVariables:
     """Refuse inducing variables of another kind, which can be assigned to a model at any time."""
     kind, wanted = OrthogonalInducingVariables, "OrthogonalInducingVariables(Z, O)"
-    return require_kind(inducing_variable, kind, "inducing_variable", wanted)
+    found = require_kind(inducing_variable, kind, "inducing_variable", wanted)
+    if any(isinstance(own, NeighborInducingPoints) for own in found.sets):
+        raise ValueError(
+            "inducing_variable holds NeighborInducingPoints, whose rows have neighbors of their "
+            "own: take gs.models.ResidualNeighborGP, or an array of points."
+        )
+    return found
 
 
 def _rows_and_columns(inducing_set: InducingVariables) -> tuple[int, int]:

@@ -46,7 +46,7 @@ def marginals(
             mean = tf.linalg.matmul(block.A, block.q_mu, transpose_a=True)
             squares, spread = tf.reduce_sum(tf.square(block.A), axis=-2), tf.zeros_like(mean)
         else:
-            mean, squares, spread = _gaussian_moments(*block)
+            mean, squares, spread = gaussian_moments(*block)
         means.append(mean)  # A^T m  [N, P]
         explained.append(squares)  # |A|^2  [N]
         spreads.append(spread)  # |R^T A|^2  [N, P]
@@ -66,12 +66,12 @@ def residual_covariance(Kff: tf.Tensor, blocks: Sequence[Block], rows: tf.Tensor
     :return: ``[g, s, s]``
     """
     for block in blocks:
-        Kff = Kff - _grouped_products(block.A, rows)
+        Kff = Kff - grouped_products(block.A, rows)
     return Kff
 
 
 @tf.custom_gradient
-def _grouped_products(A: tf.Tensor, rows: tf.Tensor) -> Any:
+def grouped_products(A: tf.Tensor, rows: tf.Tensor) -> Any:
     """
     ``A_b^T A_b [g, s, s]`` of the columns of each group, with one product in the gradient where
     TensorFlow's has two.
@@ -189,7 +189,7 @@ def _kl_from_standard_normal(q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
 
 
 @tf.custom_gradient
-def _gaussian_moments(A: tf.Tensor, q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
+def gaussian_moments(A: tf.Tensor, q_mu: tf.Tensor, q_sqrt: tf.Tensor) -> Any:
     """
     ``A^T m``, ``|A|^2`` and ``|R^T A|^2``, with a gradient that skips the zeros of ``q_sqrt``,
     unlike TensorFlow's.

@@ -11,6 +11,7 @@ from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
 from gpflow_sparse.models.odvgp import ODVGP
 from gpflow_sparse.models.qsgp import QSGP
+from gpflow_sparse.models.residual_neighbors import ResidualNeighborGP
 from gpflow_sparse.models.rvm import RVM
 from gpflow_sparse.models.softki import SoftKI
 from gpflow_sparse.models.solvegp import SOLVEGP
@@ -34,6 +35,7 @@ __all__ = [
     "DualOptions",
     "GPLayer",
     "NearestNeighborGP",
+    "ResidualNeighborGP",
     "SoftKI",
     "VariationalModel",
     "deep_convolutional",

@@ -50,7 +50,8 @@ def prior_factors(owner: Any) -> list[Any]:
     """
     iv, L = owner.inducing_variable, owner.num_latent_gps
     if isinstance(iv, NeighborInducingPoints):
-        return [closest_scales(owner)]
+        pairs = latent_kernels(owner.kernel, L)
+        return [closest_scales(iv, [(NeighborPrior(k, iv.Z, owner.jitter), of) for k, of in pairs])]
     if isinstance(iv, BasisFeatures) or owner.whiten:
         sizes = (iv.basis.num_basis,) if isinstance(iv, BasisFeatures) else iv.sizes
         return [np.eye(size)[None].repeat(L, axis=0) for size in sizes]
@@ -64,17 +65,18 @@ def prior_factors(owner: Any) -> list[Any]:
     return [tf.concat(per_set, axis=0) for per_set in zip(*factors, strict=True)]
 
 
-def closest_scales(owner: Any) -> np.ndarray:
+def closest_scales(
+    points: NeighborInducingPoints, priors: Sequence[tuple[NeighborPrior, slice]]
+) -> np.ndarray:
     """
     Standard deviations ``[M, L]`` of the independent u_j that are closest to the prior in
     ``KL[q || p]``; see :func:`gpflow_sparse.posteriors.neighbor.independent_scales`.
 
-    :param owner: a model or a layer over points with neighbors.
+    :param priors: the prior of each latent kernel, and the latent functions that have it.
     """
-    iv, found = owner.inducing_variable, []
-    for kernel, columns in latent_kernels(owner.kernel, owner.num_latent_gps):
-        scales = independent_scales(iv, NeighborPrior(kernel, iv.Z, owner.jitter))
-        found += [scales] * (columns.stop - columns.start)
+    found = []
+    for prior, columns in priors:
+        found += [independent_scales(points, prior)] * (columns.stop - columns.start)
     return np.stack(found, axis=1)
 
 
@@ -89,7 +91,7 @@ def neighbor_q(
         closest diagonal, from the neighbors of each point.
     :raises ValueError: for values of a wrong shape.
     """
-    M, L = model.inducing_variable.Z.shape[0], model.num_latent_gps
+    M, L = model.points.Z.shape[0], model.num_latent_gps
     dtype = gpflow.default_float()
     factors: np.ndarray | None = None
     mean = np.zeros((M, L), dtype) if q_mu is None else _shaped(q_mu, (M, L), "q_mu").numpy()
@@ -108,7 +110,7 @@ def neighbor_q(
             q_sqrt, given = _require_pair(q_sqrt)
             factors = np.swapaxes(_shaped(given, (L, M, rank), "q_sqrt[1]").numpy(), 0, 1)
     scales: np.ndarray = (
-        closest_scales(model).astype(dtype)
+        closest_scales(model.points, model.priors).astype(dtype)
         if q_sqrt is None
         else _shaped(q_sqrt, (M, L), "q_sqrt").numpy()
     )
@@ -120,8 +122,7 @@ def neighbor_q(
 def _dense_prior_factors(model: Any) -> np.ndarray:
     """Factors ``[L, M, M]`` of the prior covariance of points with neighbors, O(M^3)."""
     factors: list[np.ndarray] = []
-    for kernel, columns in latent_kernels(model.kernel, model.num_latent_gps):
-        prior = NeighborPrior(kernel, model.inducing_variable.Z, model.jitter)
+    for prior, columns in model.priors:
         factors += [prior.factor(prior.Z).numpy()] * (columns.stop - columns.start)
     return np.stack(factors)
 

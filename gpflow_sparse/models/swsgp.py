@@ -138,7 +138,7 @@ class SWSGP(VariationalModel):
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
-        iv = _require_inducing(inducing_variable)
+        iv = self._points_of(inducing_variable)
         _require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
         super().__init__(
@@ -151,7 +151,7 @@ class SWSGP(VariationalModel):
         )
         component_checks.require_kernel(kernel, iv.Z.shape[1])
         component_checks.require_dtype(iv, "inducing_variable", gpflow.default_float())
-        self.inducing_variable = iv
+        self.inducing_variable = inducing_variable
         self.covariance, self.kl_weighting, self.union = covariance, kl_weighting, union
         self.start = start if q_mu is None and q_sqrt is None else "prior"
         mean, scales, factors = neighbor_q(self, covariance, rank, q_mu, q_sqrt)
@@ -175,9 +175,22 @@ class SWSGP(VariationalModel):
             return tf.linalg.band_part(factors, -1, 0)
         return scales if factors is None else (scales, factors)
 
+    @staticmethod
+    def _points_of(inducing_variable: Any) -> NeighborInducingPoints:
+        """:raises ValueError: for anything else than points with neighbors."""
+        wanted = "gs.inducing_variables.NeighborInducingPoints(Z, num_neighbors)"
+        return component_checks.require_kind(
+            inducing_variable, NeighborInducingPoints, "inducing_variable", wanted
+        )
+
+    @property
+    def points(self) -> NeighborInducingPoints:
+        """The inducing points of which each row has neighbors."""
+        return self._points_of(self.inducing_variable)
+
     @property
     def input_dim(self) -> int | None:
-        return int(_require_inducing(self.inducing_variable).Z.shape[1])
+        return int(self.points.Z.shape[1])
 
     @property
     def dtype(self) -> tf.DType:
@@ -219,9 +232,9 @@ class SWSGP(VariationalModel):
                 f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of "
                 "its own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
             )
-        q, iv = self._whole_q, self.inducing_variable
+        q = self._whole_q
         if X is None:
-            return tf.add_n([chain_kl(iv, self._prior(k), q, of) for k, of in self._latents])
+            return tf.add_n([chain_kl(self.points, prior, q, of) for prior, of in self.priors])
         swsgp_usage.require_counted(self)
         X = checks.require_matrix(X, "X", self.dtype)
         sets = self._index_sets(X)
@@ -229,7 +242,7 @@ class SWSGP(VariationalModel):
 
     def _index_sets(self, X: tf.Tensor) -> IndexSets:
         """The inducing points that a batch is conditioned on, and the terms of a chain drawn."""
-        iv, sets = self.inducing_variable, []
+        iv, sets = self.points, []
         for kernel, _ in self._latents:
             if self.union is not None:
                 sets.append([iv.ranked(X, kernel, self.union)])
@@ -270,13 +283,13 @@ class SWSGP(VariationalModel):
         where rows have neighbors of their own.
         """
         moments, penalty, num_rows = [], tf.zeros([], X.dtype), tf.shape(X)[0]
-        for latent, (kernel, columns) in enumerate(self._latents):
-            prior, (I, *links) = self._prior(kernel), sets[latent]
+        for latent, (prior, columns) in enumerate(self.priors):
+            I, *links = sets[latent]
             q_I, *q_links = (q.take(indices, columns) for indices in positions[latent])
             if self.union is not None:  # one set [m] for all rows
                 joint = prior.joint(X, I, q_I)
                 mean = joint.mean()
-                var, residual = joint.variances(kernel(X, full_cov=False))
+                var, residual = joint.variances(prior.kernel(X, full_cov=False))
                 penalty += joint.kl()
             elif links:  # "chain"
                 mean, var, residual = prior.marginals(X, I, q_I)
@@ -307,8 +320,11 @@ class SWSGP(VariationalModel):
         counts = tf.gather(self.usage[:, latent], neighbors)  # [n, H]
         return tf.reduce_mean(1.0 / tf.maximum(tf.cast(counts, self.dtype), 1.0), axis=1)
 
-    def _prior(self, kernel: Kernel) -> NeighborPrior:
-        return NeighborPrior(kernel, self.inducing_variable.Z, self.jitter)
+    @property
+    def priors(self) -> list[tuple[NeighborPrior, slice]]:
+        """The prior of each latent kernel, and the latent functions that have it."""
+        Z = self.points.Z
+        return [(NeighborPrior(kernel, Z, self.jitter), of) for kernel, of in self._latents]
 
     @property
     def _whole_q(self) -> GaussianRows:
@@ -352,16 +368,27 @@ class SWSGP(VariationalModel):
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> SparsePosterior:
         """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        arguments = (self.kernel, self.inducing_variable, self.q_mu, LiveSqrt(self))
+        arguments = (self.kernel, self.inducing_variable, *self._live_q)
         options: dict[str, Any] = {
             "mean_function": self.mean_function,
             "precompute_cache": precompute_cache,
             "jitter": self.jitter,
             "calibration": self.calibration,
         }
+        kind = self._single_output_posterior
         if isinstance(self.kernel, MultioutputKernel):
-            return MultioutputPosterior(*arguments, whiten=False, part=NeighborPosterior, **options)
-        return NeighborPosterior(*arguments, **options)
+            return MultioutputPosterior(*arguments, whiten=False, part=kind, **options)
+        return kind(*arguments, **options)
+
+    @property
+    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:
+        """Class of the posterior of latent functions that share a kernel."""
+        return NeighborPosterior
+
+    @property
+    def _live_q(self) -> tuple[Any, Any]:
+        """``q_mu`` and ``q_sqrt`` of the posterior, read whenever it needs them."""
+        return self.q_mu, LiveSqrt(self)
 
     default_optimizer = "adam"
     """The row-wise optimizer that `training.fit` takes by default."""
@@ -403,7 +430,7 @@ class SWSGP(VariationalModel):
     @property
     def can_look_ahead(self) -> bool:
         """Whether the neighbors of a later batch can be found while a step is taken."""
-        iv, latents = self.inducing_variable, self._latents
+        iv, latents = self.points, self._latents
         one = self.union is None and len(latents) == 1 and not iv.num_remembered
         return one and iv.searches_outside(latents[0][0])
 
@@ -413,7 +440,7 @@ class SWSGP(VariationalModel):
 
         :param X: ``[n, D]``, the inputs of that batch.
         """
-        return self.inducing_variable.look_ahead(X, self._latents[0][0])
+        return self.points.look_ahead(X, self._latents[0][0])
 
     def prepare_step(self, step: int, data: Any) -> None:
         """No work before a step, as other models with row-wise updates have it."""
@@ -454,12 +481,6 @@ class LiveSqrt(tf.Module):
         return self._compute()
 
 
-def _require_inducing(value: Any) -> NeighborInducingPoints:
-    """:raises ValueError: for anything else."""
-    wanted = "gs.inducing_variables.NeighborInducingPoints(Z, num_neighbors)"
-    return component_checks.require_kind(value, NeighborInducingPoints, "inducing_variable", wanted)
-
-
 def _require_objective(
     covariance: Any, kl_weighting: Any, union: Any, inducing_variable: NeighborInducingPoints
 ) -> None:
@@ -485,7 +506,7 @@ def _require_objective(
 
 def _require_components(model: SWSGP) -> None:
     """Refuse components that do not fit each other; they can be assigned."""
-    iv = _require_inducing(model.inducing_variable)
+    iv = model.points
     component_checks.require_dtype(iv, "inducing_variable", model.dtype)
     component_checks.require_jitter(model.jitter)
     M, L = int(iv.Z.shape[0]), model.num_latent_gps

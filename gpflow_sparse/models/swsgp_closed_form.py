@@ -5,7 +5,7 @@ All functions without a leading underscore are methods of SWSGP, which take the 
 
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from gpflow.likelihoods import Gaussian
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gpflow_sparse.covariances.stationary import local_covariances
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
@@ -76,11 +75,10 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
         )
     swsgp_usage.require_counted(model)
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
-    for place, (kernel, columns) in enumerate(model._latents):
-        prior = model._prior(kernel)
+    for place, (prior, columns) in enumerate(model.priors):
         blocks = _row_blocks(model, X, Y, prior, place, columns)
         if model.kl_weighting == "chain":
-            blocks = itertools.chain(blocks, _chain_blocks(model.inducing_variable, prior))
+            blocks = itertools.chain(blocks, _chain_blocks(model.points, prior))
         system, rhs, precisions, entropies = _add_up(blocks, len(means), columns)
         means[:, columns] = _solve(system, rhs, means[:, columns])
         used = precisions > 0.0
@@ -108,12 +106,13 @@ def _row_blocks(
     model: Any, X: Any, Y: Any, prior: NeighborPrior, place: int, columns: slice
 ) -> Iterator[_Block]:
     s2 = model.likelihood.variance
-    rows = max(1, _ENTRIES // model.inducing_variable.num_neighbors**2)
+    rows = max(1, _ENTRIES // prior.row_size(model.points.num_neighbors))
     needed = model.kl_weighting == "paper" and model.num_data is None  # a block is not all the data
     num_rows = count_rows(X) if needed else None
-    for x, y in _data_blocks(model, X, Y, rows):
+    for x, y in data_blocks(model, X, Y, rows):
         errors = (y - model.mean_function(x))[:, columns]
-        neighbors = model.inducing_variable.neighbors(x, prior.kernel)
+        errors -= prior.start_moments(x, errors.shape[1])[0]
+        neighbors = model.points.neighbors(x, prior.kernel)
         K, k, _ = prior.covariances(x, neighbors)
         inverse, _ = neighborhoods.inverse_of(K)
         a = tf.linalg.matvec(inverse, k)
@@ -129,7 +128,7 @@ def _row_blocks(
 
 
 def _chain_blocks(points: NeighborInducingPoints, prior: NeighborPrior) -> Iterator[_Block]:
-    for drawn in point_blocks(int(prior.Z.shape[0]), points.num_neighbors):
+    for drawn in point_blocks(prior, points.num_neighbors):
         links = points.links(drawn, prior.kernel)
         a, v = prior.point_conditional(drawn, links[:, 1:])
         b = tf.concat([tf.ones_like(a[:, :1]), -a], axis=1) / tf.sqrt(v)[:, None]
@@ -262,13 +261,13 @@ def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
             "sites need outputs that are latent functions; LinearCoregionalization mixes them."
         )
     sites = _sites(model, X, Y)
-    Z = tf.convert_to_tensor(model.inducing_variable.Z)
+    Z = tf.convert_to_tensor(model.points.Z)
     means = [
-        _site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in model._latents
+        _site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in model.priors
     ]
     model.q_mu.assign(tf.concat(means, axis=1))
     if model.q_log_scale is not None:
-        scales = (closest_scales(model) ** -2 + sites[1]) ** -0.5
+        scales = (closest_scales(model.points, model.priors) ** -2 + sites[1]) ** -0.5
         model.q_log_scale.assign(np.log(scales))
 
 
@@ -304,7 +303,7 @@ def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
         raise ValueError(
             f"fit_sites needs one kernel for all outputs, got {type(model.kernel).__name__}."
         )
-    (latent,) = model._latents
+    (latent,) = model.priors
     found = _site_posterior(model, _sites(model, X, Y), *latent)
     found.mean_function = model.mean_function
     found.update_cache("tensor")
@@ -312,11 +311,11 @@ def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
 
 
 def _site_posterior(
-    model: Any, sites: tuple[np.ndarray, np.ndarray], kernel: Any, columns: slice
+    model: Any, sites: tuple[np.ndarray, np.ndarray], prior: NeighborPrior, columns: slice
 ) -> SitePosterior:
     """Of one latent kernel, prior mean excluded."""
     targets, precisions = (part[:, columns].astype(model.dtype.name) for part in sites)
-    return SitePosterior(kernel, model.inducing_variable, targets, precisions)
+    return SitePosterior(prior.kernel, model.points, targets, precisions, prior=prior)
 
 
 def _sites(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -329,14 +328,15 @@ def _sites(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
     mean + (dE/dmean) / lambda`` of ``E = E_q[log p(y | f)]`` under the prior. With ``f = a u_j +
     rest``, the rest of variance r given u_j, that is ``N(t / a; u_j, (1 / lambda + r) / a^2)``.
     """
-    shape, iv = tuple(model.q_mu.shape), model.inducing_variable
+    shape, iv, priors = tuple(model.q_mu.shape), model.points, model.priors
     precisions, moments = np.zeros(shape), np.zeros(shape)
-    for x, y in _data_blocks(model, X, Y, _ROWS):
-        targets, known = _observations(model, x, y)
-        for kernel, columns in model._latents:
-            j = iv.closest(x, kernel, 1)
-            K, k, diagonal = local_covariances(kernel, x, tf.gather(iv.Z, j))
-            a = (k / K[:, 0]).numpy()  # [n, 1]
+    for x, y in data_blocks(model, X, Y, _ROWS):
+        targets, known = observations(model, x, y, priors)
+        for prior, columns in priors:
+            j = iv.closest(x, prior.kernel, 1)
+            K, k, diagonal = prior.local(x, j)
+            # residual variances vanish at base points
+            a = (k / tf.maximum(K[:, 0], prior.nugget)).numpy()  # [n, 1]
             rest = np.maximum(diagonal[:, None] - k * a, 0.0)
             precision = known[:, columns] / (1.0 + known[:, columns] * rest)
             np.add.at(precisions[:, columns], j[:, 0].numpy(), a**2 * precision)
@@ -345,14 +345,24 @@ def _sites(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.divide(moments, precisions, out=np.zeros(shape), where=used), precisions
 
 
-def _observations(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """``t`` and ``lambda [n, L]`` of the rows, prior mean excluded."""
-    variances = [
-        tf.tile(kernel(X, full_cov=False)[:, None], [1, columns.stop - columns.start])
-        for kernel, columns in model._latents
-    ]
-    var = tf.concat(variances, axis=1)
-    mean = tf.zeros_like(var)
+def observations(
+    model: Any, X: tf.Tensor, Y: tf.Tensor, priors: Sequence[tuple[NeighborPrior, slice]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``t`` and ``lambda [n, L]`` of the rows, t relative to the mean of f at the start."""
+    moments = [prior.start_moments(X, of.stop - of.start) for prior, of in priors]
+    mean, var = (tf.concat(parts, axis=1) for parts in zip(*moments, strict=True))
+    return observations_at(model, X, Y, mean, var)
+
+
+def observations_at(
+    model: Any, X: tf.Tensor, Y: tf.Tensor, mean: tf.Tensor, var: tf.Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Rows as Gaussian observations of f: ``(dE/dmean) / lambda``, which is a target minus the mean,
+    and ``lambda = -2 dE/dvar``, ``[n, L]`` each, of ``E = E_q[log p(y | f)]``.
+
+    :param mean: of f under q, prior mean excluded.
+    """
     prior = model.mean_function(X)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch([mean, var])
@@ -363,7 +373,7 @@ def _observations(model: Any, X: tf.Tensor, Y: tf.Tensor) -> tuple[np.ndarray, n
     return np.divide(slope, known, out=np.zeros_like(slope), where=known > 0.0), known
 
 
-def _data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+def data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """Checked ``(X [n, D], Y [n, P])``, some rows at a time; Y is None for a data set of both."""
     model._require_parts(model.input_dim, model.dtype)
     data = hold(X if Y is None else (X, Y), batches=True)

@@ -51,7 +51,7 @@ def set_neighbors(model: Any, num_neighbors: int) -> None:
     :param num_neighbors: H, at most M, more than there are global points.
     :raises ValueError: for other numbers.
     """
-    iv = model.inducing_variable
+    iv = model.points
     before, iv.num_neighbors = iv.num_neighbors, num_neighbors
     try:
         iv.require_sound()
@@ -88,7 +88,7 @@ def _count(model: Any, X: Any, most: int | None = None) -> None:
     """:param most: number of rows that there are, if X is a data set that may not end."""
     model._require_parts(model.input_dim, model.dtype)
     component_checks.require_sound(model.kernel)
-    component_checks.require_sound(model.inducing_variable)
+    component_checks.require_sound(model.points)
     counts, rows = np.zeros(model.usage.shape), 0
     for block in _blocks(X, model.input_dim, model.usage.dtype):
         rows += int(block.shape[0])
@@ -99,7 +99,7 @@ def _count(model: Any, X: Any, most: int | None = None) -> None:
                 "and choose another kl_weighting for data that differ in every pass."
             )
         for i, (kernel, _) in enumerate(model._latents):
-            neighbors = model.inducing_variable.neighbors(block, kernel).numpy()
+            neighbors = model.points.neighbors(block, kernel).numpy()
             counts[:, i] += np.bincount(neighbors.ravel(), minlength=len(counts))
     if not rows:
         raise ValueError("X is an empty data set.")
@@ -162,7 +162,7 @@ def _is_endless(data: tf.data.Dataset) -> bool:
 
 def _state(model: Any) -> tuple[Any, ...]:
     """Equal only where all neighbors are equal: a hash of Z, and the metric of each kernel."""
-    iv = model.inducing_variable
+    iv = model.points
     found: list[Any] = [zlib.crc32(iv.Z.numpy().tobytes())]
     for kernel, _ in model._latents:
         metric = iv.metric(kernel)

@@ -16,6 +16,7 @@ from gpflow_sparse.posteriors.multioutput import require_latent_kernels as requi
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior
 from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws
+from gpflow_sparse.posteriors.residual_neighbors import ResidualNeighborPosterior
 from gpflow_sparse.posteriors.sites import SitePosterior
 
 # registers what it has for GPflow's wrapper; nothing in it is called by name
@@ -33,6 +34,7 @@ __all__ = [
     "MultioutputPosterior",
     "NeighborPosterior",
     "OrthogonalPosterior",
+    "ResidualNeighborPosterior",
     "SitePosterior",
     "SparsePosterior",
 ]

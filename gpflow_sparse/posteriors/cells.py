@@ -40,7 +40,7 @@ class CellPosterior(SparsePosterior):
         :param num_cached: largest number of cells whose G ``[P, H, H]`` is stored.
         :raises ValueError: for another kind of posterior.
         """
-        if not isinstance(posterior, NeighborPosterior):
+        if type(posterior) is not NeighborPosterior:  # others have more parts than cells cache
             raise ValueError(
                 "posterior must be a NeighborPosterior, as gs.models.SWSGP.posterior() gives for a "
                 f"kernel with one output; got {type(posterior).__name__}."
@@ -63,10 +63,10 @@ class CellPosterior(SparsePosterior):
     def _tensors(self) -> list[tf.Tensor]:
         """Neighbors of every cell ``[M, H]`` and ``alpha [M, H, P]``."""
         self._matrices: dict[int, np.ndarray] = {}
-        self._q, Z = self._posterior._q, tf.convert_to_tensor(self.X_data.Z)
+        self._q, prior = self._posterior._q, self._posterior._prior_from(None)
         lists, alphas = [], []
-        for cells in point_blocks(int(Z.shape[0]), self.X_data.num_neighbors):
-            neighbors = self.X_data.neighbors(tf.gather(Z, cells), self.kernel)
+        for cells in point_blocks(prior, self.X_data.num_neighbors):
+            neighbors = self.X_data.neighbors(tf.gather(prior.Z, cells), self.kernel)
             means = tf.gather(self._q.mean, neighbors)
             lists.append(neighbors)
             alphas.append(tf.linalg.matmul(self._inverse(cells, neighbors), means))
@@ -85,7 +85,7 @@ class CellPosterior(SparsePosterior):
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         if cache is None:
             return self._posterior._marginals(None, X, _of_cell)
-        prior, (lists, alpha) = self._posterior._prior, cache
+        prior, (lists, alpha) = self._posterior._prior_from(None), cache
 
         def moments(X: tf.Tensor) -> Moments:
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
@@ -131,7 +131,7 @@ class CellPosterior(SparsePosterior):
 
     def _inverse(self, cells: Any, neighbors: tf.Tensor) -> tf.Tensor:
         """``K_c^-1 [n, H, H]`` of each cell."""
-        prior = self._posterior._prior
+        prior = self._posterior._prior_from(None)
         K, _, _ = prior.covariances(tf.gather(prior.Z, cells), neighbors)
         return neighborhoods.inverse_of(K)[0]
 

@@ -101,12 +101,14 @@ class NeighborPosterior(SparsePosterior):
         of a layer of a deep model, whose inputs are random. Time O(M H^3) and O(M^2 D) for the
         search. See SWSGP, "chain".
         """
-        return chain_kl(self.X_data, self._prior, self._q)
+        return chain_kl(self._points, self._prior_from(None), self._q)
 
     def layer_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
         """The terms with :meth:`chain_kl` as the KL; residuals of rows are independent."""
-        neighbors = self.X_data.neighbors(X, self.kernel)
-        mean, var, residual = self._prior.marginals(X, neighbors, self._q.take(neighbors))
+        neighbors = self._points.neighbors(X, self.kernel)
+        mean, var, residual = self._prior_from(None).marginals(
+            X, neighbors, self._q.take(neighbors)
+        )
         residual = residual[:, None] + tf.zeros_like(mean)
         return ElboTerms(self._add_mean_function(X, mean), var, self.chain_kl(), residual)
 
@@ -115,31 +117,26 @@ class NeighborPosterior(SparsePosterior):
         return self.chain_kl()
 
     def marginals_and_kl(self, X: tf.Tensor) -> Terms:
-        neighbors = self.X_data.neighbors(X, self.kernel)
-        mean, var, _, kl = self._prior.marginals_and_kl(X, neighbors, self._q.take(neighbors))
+        neighbors, prior = self._points.neighbors(X, self.kernel), self._prior_from(None)
+        mean, var, _, kl = prior.marginals_and_kl(X, neighbors, self._q.take(neighbors))
         return self._add_mean_function(X, mean), var, tf.reduce_sum(kl)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _require_shapes(self._q, int(self.X_data.Z.shape[0]))
+        _require_shapes(self._q, int(self._points.Z.shape[0]))
 
     @property
-    def _prior(self) -> NeighborPrior:
+    def _points(self) -> NeighborInducingPoints:
+        return self.X_data
+
+    def _prior_from(self, cache: Cache | None) -> NeighborPrior:
+        """The prior of f at rows and near them; a cache has nothing of it."""
         return NeighborPrior(self.kernel, self.X_data.Z, self.jitter)
 
     @property
     def _q(self) -> GaussianRows:
         """The current q(u)."""
-        q_mu = tf.convert_to_tensor(self._q_mu)
-        q_sqrt = self._q_sqrt() if callable(self._q_sqrt) else self._q_sqrt
-        if q_sqrt is None:  # a fixed mean
-            return GaussianRows(q_mu, tf.zeros_like(q_mu), None)
-        scales, factors = q_sqrt if isinstance(q_sqrt, tuple) else (q_sqrt, None)
-        scales = tf.convert_to_tensor(scales)
-        if scales.shape.rank != 2:
-            scales, factors = None, scales
-        factors = None if factors is None else tf.transpose(factors, [1, 0, 2])
-        return GaussianRows(q_mu, scales, factors)
+        return as_rows(self._q_mu, self._q_sqrt() if callable(self._q_sqrt) else self._q_sqrt)
 
     def _tensors(self) -> list[tf.Tensor]:
         """The current q, with a dense covariance also in full; all else depends on the row."""
@@ -163,24 +160,26 @@ class NeighborPosterior(SparsePosterior):
         find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
     ) -> Moments:
         """:param find: neighbors ``[n, H]`` from points, rows and kernel; those of the row."""
-        q, prior, H = self._q_from(cache, False), self._prior, int(self.X_data.num_neighbors)
+        q, prior = self._q_from(cache, False), self._prior_from(cache)
+        H = int(self._points.num_neighbors)
         if isinstance(q, DenseGaussian):
             size = H**2 * int(q.S.shape[0])
         else:
-            size = H * max(H, 1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
+            size = H * (1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
+        size = max(size, prior.row_size(H))
 
         def moments(X: tf.Tensor) -> Moments:
-            neighbors = find(self.X_data, X, self.kernel)
+            neighbors = find(self._points, X, self.kernel)
             return prior.marginals(X, neighbors, q.take(neighbors))[:2]
 
         return moments_in_blocks(moments, X, size)
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
-        q, prior = self._q_from(cache, True), self._prior
+        q, prior = self._q_from(cache, True), self._prior_from(cache)
 
         def moments(X: tf.Tensor) -> Moments:
-            active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
+            active, _ = tf.unique(tf.reshape(self._points.neighbors(X, self.kernel), [-1]))
             joint = prior.joint(X, active, q.take(active))
             return joint.mean(), joint.covariance(self.kernel(X))
 
@@ -199,7 +198,7 @@ class NeighborPosterior(SparsePosterior):
         :param find: as of :meth:`_marginals`.
         """
         q, points = self._q, gpflow.utilities.freeze(self.X_data)
-        u = _draw_inducing(q, sampler)
+        u = draw_inducing(q, sampler)
         zeta = sampler.normal(u.shape, u.dtype)
         paths = PriorPaths(self.kernel, q.mean.shape[1], points.Z.shape[1], sampler)
         prior = NeighborPrior(paths.kernel, points.Z, self.jitter)
@@ -211,6 +210,23 @@ class NeighborPosterior(SparsePosterior):
             return neighbors, a[:, :, None]
 
         return LocalPaths(paths, values, weights, int(points.num_neighbors))
+
+
+def as_rows(q_mu: Any, q_sqrt: Any) -> GaussianRows:
+    """
+    q by rows, from means ``[M, P]``.
+
+    :param q_sqrt: as of :class:`NeighborPosterior`, but no function.
+    """
+    q_mu = tf.convert_to_tensor(q_mu)
+    if q_sqrt is None:  # a fixed mean
+        return GaussianRows(q_mu, tf.zeros_like(q_mu), None)
+    scales, factors = q_sqrt if isinstance(q_sqrt, tuple) else (q_sqrt, None)
+    scales = tf.convert_to_tensor(scales)
+    if scales.shape.rank != 2:
+        scales, factors = None, scales
+    factors = None if factors is None else tf.transpose(factors, [1, 0, 2])
+    return GaussianRows(q_mu, scales, factors)
 
 
 def chain_kl(
@@ -225,7 +241,7 @@ def chain_kl(
     :param columns: outputs that count; None for all.
     """
     total = tf.zeros([], q.mean.dtype)
-    for drawn in point_blocks(int(prior.Z.shape[0]), points.num_neighbors):
+    for drawn in point_blocks(prior, points.num_neighbors):
         links = points.links(drawn, prior.kernel)
         total += tf.reduce_sum(prior.chain_terms(links, q.take(links, columns)))
     return total
@@ -237,15 +253,16 @@ def independent_scales(points: NeighborInducingPoints, prior: NeighborPrior) -> 
     p]``: that of u_j given its neighbors, of which the 16 nearest are taken. O(M 16^3).
     """
     found, H = [], min(int(prior.Z.shape[0]), _NEAREST)
-    for drawn in point_blocks(int(prior.Z.shape[0]), H):
+    for drawn in point_blocks(prior, H):
         around = points.closest(tf.gather(prior.Z, drawn), prior.kernel, H)
         found.append(np.sqrt(prior.point_conditional(drawn, around)[1]))
     return np.concatenate(found)
 
 
-def point_blocks(num_points: int, num_neighbors: int) -> Iterator[tf.Tensor]:
+def point_blocks(prior: NeighborPrior, num_neighbors: int) -> Iterator[tf.Tensor]:
     """Indices of consecutive points, in blocks that bound the memory of their covariances."""
-    rows = max(1, _BLOCK // num_neighbors**2)
+    num_points = int(prior.Z.shape[0])
+    rows = max(1, _BLOCK // prior.row_size(num_neighbors))
     for start in range(0, num_points, rows):
         yield tf.range(start, min(start + rows, num_points))
 
@@ -263,7 +280,7 @@ def moments_in_blocks(
     return mean, var
 
 
-def _draw_inducing(q: GaussianRows, sampler: Sampler) -> tf.Tensor:
+def draw_inducing(q: GaussianRows, sampler: Sampler) -> tf.Tensor:
     """Draws of u from q, ``[S, M, P]``; O(S M P R)."""
     S, (M, P) = sampler.num_samples, q.mean.shape
     u = tf.broadcast_to(q.mean, [S, M, P])

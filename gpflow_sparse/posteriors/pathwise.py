@@ -288,7 +288,7 @@ class LocalPaths(Paths):
 
     def __init__(
         self,
-        prior: PriorPaths,
+        prior: PriorPaths | PosteriorPaths,
         values: tf.Tensor,
         weights: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
         num_neighbors: int,

@@ -12,6 +12,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
 from gpflow_sparse.posteriors.neighbor import moments_in_blocks
@@ -45,12 +46,14 @@ class SitePosterior(SparsePosterior):
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
         calibration: Calibration | None = None,
+        prior: NeighborPrior | None = None,
     ) -> None:
         """
         :param targets: ``t [M, P]``, prior mean excluded; or, without ``precisions``, a function
             that returns valid targets and precisions, which is called whenever they are needed.
         :param precisions: ``tau [M, P]``, at least zero.
         :param calibration: factors of predictive variances.
+        :param prior: of another process than f, for marginals of that process.
         :raises ValueError: for shapes that do not fit the points, or negative precisions.
         """
         options: dict[str, Any] = {"mean_function": mean_function, "calibration": calibration}
@@ -60,6 +63,7 @@ class SitePosterior(SparsePosterior):
                 "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
                 f"num_neighbors), got {type(inducing_variable).__name__}."
             )
+        self._given_prior = prior
         if not (callable(targets) and precisions is None):
             self._q_mu = checks.require_matrix(targets, "targets")
             self._q_sqrt = checks.require_matrix(precisions, "precisions")
@@ -71,6 +75,11 @@ class SitePosterior(SparsePosterior):
                 raise ValueError("precisions must be at least 0.")
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
+
+    @property
+    def _prior(self) -> NeighborPrior:
+        default = NeighborPrior(self.kernel, self.X_data.Z, None)
+        return default if self._given_prior is None else self._given_prior
 
     @property
     def targets(self) -> tf.Tensor:
@@ -95,7 +104,7 @@ class SitePosterior(SparsePosterior):
 
     def marginals_and_kl(self, X: tf.Tensor) -> Terms:
         neighbors = self.X_data.neighbors(X, self.kernel)
-        K, k, diagonal = local_covariances(self.kernel, X, tf.gather(self.X_data.Z, neighbors))
+        K, k, diagonal = self._prior.local(X, neighbors)
         roots, L, alpha = _solve(K, neighbors, self._current_q())
         mean, var = _moments(k, diagonal, roots, L, alpha)
         eye = tf.eye(K.shape[-1], batch_shape=tf.shape(L)[:2], dtype=K.dtype)
@@ -140,11 +149,11 @@ class SitePosterior(SparsePosterior):
 
         def moments(X: tf.Tensor) -> Moments:
             neighbors = self.X_data.neighbors(X, self.kernel)
-            Z = tf.gather(self.X_data.Z, neighbors)
-            K, k, diagonal = local_covariances(self.kernel, X, Z)
+            K, k, diagonal = self._prior.local(X, neighbors)
             return _moments(k, diagonal, *_solve(K, neighbors, sites))
 
-        size = self.X_data.num_neighbors**2 * sites[0].shape[1]
+        H, P = self.X_data.num_neighbors, sites[0].shape[1]
+        size = max(H**2 * P, self._prior.row_size(H))
         return moments_in_blocks(moments, X, size)
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
