@@ -157,7 +157,7 @@ class ResidualNeighborGP(SWSGP):
         return int(self.inducing_variable.sizes[0])  # type: ignore[attr-defined]
 
     @property
-    def priors(self) -> list[tuple[ResidualPrior, slice]]:  # type: ignore[override]
+    def priors(self) -> list[tuple[ResidualPrior, slice]]:
         sets, found = self.inducing_variable, []
         if self.base_q_mu is None:  # the points start from their prior, which needs no q
             M, L = self._base_size, self.num_latent_gps
@@ -169,6 +169,10 @@ class ResidualNeighborGP(SWSGP):
             q_base = q_mu[:, of], q_sqrt[of]
             found.append((ResidualPrior(sets, kernel, self.jitter, q_base), of))
         return found
+
+    @property
+    def priors_of_passes(self) -> list[tuple[ResidualPrior, slice]]:
+        return [(prior.with_table(), of) for prior, of in self.priors]
 
     def _terms(
         self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets

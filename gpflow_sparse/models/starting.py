@@ -110,7 +110,7 @@ def neighbor_q(
             q_sqrt, given = _require_pair(q_sqrt)
             factors = np.swapaxes(_shaped(given, (L, M, rank), "q_sqrt[1]").numpy(), 0, 1)
     scales: np.ndarray = (
-        closest_scales(model.points, model.priors).astype(dtype)
+        closest_scales(model.points, model.priors_of_passes).astype(dtype)
         if q_sqrt is None
         else _shaped(q_sqrt, (M, L), "q_sqrt").numpy()
     )

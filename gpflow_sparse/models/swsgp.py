@@ -321,7 +321,7 @@ class SWSGP(VariationalModel):
         return tf.reduce_mean(1.0 / tf.maximum(tf.cast(counts, self.dtype), 1.0), axis=1)
 
     @property
-    def priors(self) -> list[tuple[NeighborPrior, slice]]:
+    def priors(self) -> Sequence[tuple[NeighborPrior, slice]]:
         """The prior of each latent kernel, and the latent functions that have it."""
         Z = self.points.Z
         return [(NeighborPrior(kernel, Z, self.jitter), of) for kernel, of in self._latents]
@@ -341,6 +341,11 @@ class SWSGP(VariationalModel):
             lower = tf.range(factors.shape[2]) <= points[:, None]
             factors = factors * tf.cast(lower, factors.dtype)[:, None, :]
         return GaussianRows(mean, scales, factors)
+
+    @property
+    def priors_of_passes(self) -> Sequence[tuple[NeighborPrior, slice]]:
+        """:attr:`priors` for a pass over many rows, outside of compiled code."""
+        return self.priors
 
     def training_loss_closure(
         self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True

@@ -75,7 +75,7 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
         )
     swsgp_usage.require_counted(model)
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
-    for place, (prior, columns) in enumerate(model.priors):
+    for place, (prior, columns) in enumerate(model.priors_of_passes):
         blocks = _row_blocks(model, X, Y, prior, place, columns)
         if model.kl_weighting == "chain":
             blocks = itertools.chain(blocks, _chain_blocks(model.points, prior))
@@ -260,14 +260,13 @@ def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
         raise ValueError(
             "sites need outputs that are latent functions; LinearCoregionalization mixes them."
         )
-    sites = _sites(model, X, Y)
+    priors = model.priors_of_passes
+    sites = _sites(model, X, Y, priors)
     Z = tf.convert_to_tensor(model.points.Z)
-    means = [
-        _site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in model.priors
-    ]
+    means = [_site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in priors]
     model.q_mu.assign(tf.concat(means, axis=1))
     if model.q_log_scale is not None:
-        scales = (closest_scales(model.points, model.priors) ** -2 + sites[1]) ** -0.5
+        scales = (closest_scales(model.points, priors) ** -2 + sites[1]) ** -0.5
         model.q_log_scale.assign(np.log(scales))
 
 
@@ -304,7 +303,7 @@ def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
             f"fit_sites needs one kernel for all outputs, got {type(model.kernel).__name__}."
         )
     (latent,) = model.priors
-    found = _site_posterior(model, _sites(model, X, Y), *latent)
+    found = _site_posterior(model, _sites(model, X, Y, [latent]), *latent)
     found.mean_function = model.mean_function
     found.update_cache("tensor")
     return found
@@ -318,7 +317,9 @@ def _site_posterior(
     return SitePosterior(prior.kernel, model.points, targets, precisions, prior=prior)
 
 
-def _sites(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
+def _sites(
+    model: Any, X: Any, Y: Any, priors: Sequence[tuple[NeighborPrior, slice]]
+) -> tuple[np.ndarray, np.ndarray]:
     """
     Targets and precisions ``[M, L]`` of the sites: sums of one Gaussian factor for each row, about
     the value at its nearest inducing point.
@@ -328,7 +329,7 @@ def _sites(model: Any, X: Any, Y: Any) -> tuple[np.ndarray, np.ndarray]:
     mean + (dE/dmean) / lambda`` of ``E = E_q[log p(y | f)]`` under the prior. With ``f = a u_j +
     rest``, the rest of variance r given u_j, that is ``N(t / a; u_j, (1 / lambda + r) / a^2)``.
     """
-    shape, iv, priors = tuple(model.q_mu.shape), model.points, model.priors
+    shape, iv = tuple(model.q_mu.shape), model.points
     precisions, moments = np.zeros(shape), np.zeros(shape)
     for x, y in data_blocks(model, X, Y, _ROWS):
         targets, known = observations(model, x, y, priors)

@@ -44,13 +44,17 @@ from gpflow_sparse.posteriors.pathwise import (
 )
 
 
+# Entries of the largest table of features, and rows that are computed together for it.
+_MOST_TABLE, _ROWS = 2**27, 4096
+
+
 class BaseProcess(NamedTuple):
     """``g(x) = A(x)^T w`` with ``q(w) = N(q_mu, R R^T)``, P functions."""
 
     inducing_set: InducingVariables
     """Points Z ``[M, D]``, or :class:`BasisFeatures`."""
     kernel: Kernel
-    Luu: tf.Tensor | None
+    Luu: Any
     """Cholesky factor of ``Kuu [M, M]``, jitter included; None where that is the identity."""
     q_mu: tf.Tensor
     """``[M, P]``"""
@@ -87,7 +91,27 @@ class ResidualPrior(NeighborPrior):
         """
         self._set, points = sets.sets
         super().__init__(kernel, points.Z, jitter)
-        self._q_base = q_base
+        self._q_base, self._table = q_base, None
+
+    def with_table(self, table: tf.Tensor | None = None) -> "ResidualPrior":
+        """
+        The same prior for a pass over many rows: ``A [M2, M]`` of all points is computed once, in
+        O(M2 M^2), unless it takes more than 1 GiB.
+
+        :param table: ``A`` if it is known; without rows if there is none.
+        """
+        M2, M = int(self.Z.shape[0]), int(self.base.q_mu.shape[0])
+        if table is None and M2 * M <= _MOST_TABLE:
+            parts = (self.Z[start : start + _ROWS] for start in range(0, M2, _ROWS))
+            table = tf.concat([tf.transpose(self.base.features(Z)) for Z in parts], axis=0)
+        self._table = table if table is not None and table.shape[0] else None
+        return self
+
+    @property
+    def table(self) -> tf.Tensor:
+        """The table, or one without rows."""
+        q_mu = self.base.q_mu
+        return tf.zeros([0, q_mu.shape[0]], q_mu.dtype) if self._table is None else self._table
 
     @cached_property
     def nugget(self) -> tf.Tensor:
@@ -115,15 +139,23 @@ class ResidualPrior(NeighborPrior):
 
     def local(self, X: tf.Tensor, neighbors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         K, k, diagonal = super().local(X, neighbors)
+        explained = self._explained(X, neighbors)  # A^T A  [n, H + 1, H + 1], x last
+        explained = tf.ensure_shape(explained, [X.shape[0], *[_plus_one(k.shape[1])] * 2])
+        diagonal = tf.maximum(diagonal - explained[:, -1, -1], 0.0)
+        return K - explained[:, :-1, :-1], k - explained[:, :-1, -1], diagonal
+
+    def _explained(self, X: tf.Tensor, neighbors: tf.Tensor) -> tf.Tensor:
+        """Covariances of g at the neighbors of each row and at the row."""
+        if self._table is not None:
+            own = tf.transpose(self.base.features(X))[:, None]
+            rows = tf.concat([tf.gather(self._table, neighbors), own], axis=1)  # [n, H + 1, M]
+            return tf.linalg.matmul(rows, rows, transpose_b=True)
         touched, positions = tf.unique(tf.reshape(neighbors, [-1]))
         places = tf.concat([tf.gather(self.Z, touched), X], axis=0)  # [u + n, D]
         positions = tf.reshape(positions, tf.shape(neighbors))
         own = tf.size(touched) + tf.range(tf.shape(X)[0])
         columns = tf.concat([positions, own[:, None]], axis=1)  # [n, H + 1]
-        explained = grouped_products(self.base.features(places), columns)  # A^T A
-        explained = tf.ensure_shape(explained, [X.shape[0], *[_plus_one(k.shape[1])] * 2])
-        diagonal = tf.maximum(diagonal - explained[:, -1, -1], 0.0)
-        return K - explained[:, :-1, :-1], k - explained[:, :-1, -1], diagonal
+        return grouped_products(self.base.features(places), columns)
 
     def between(self, Z: tf.Tensor, X: tf.Tensor | None = None) -> tf.Tensor:
         A_Z = self.base.features(Z)
@@ -214,16 +246,19 @@ class ResidualNeighborPosterior(NeighborPosterior):
 
     def _prior_from(self, cache: Cache | None) -> ResidualPrior:
         q_base = self._pairs[0] if cache is None else cache[:3]
-        return ResidualPrior(self.X_data, self.kernel, self.jitter, q_base)
+        prior = ResidualPrior(self.X_data, self.kernel, self.jitter, q_base)
+        return prior if cache is None else prior.with_table(cache[3])
 
     def _tensors(self) -> list[tf.Tensor]:
-        """``m``, ``R`` and ``Luu`` of the base set, then those of the other."""
-        *_, Luu, q_mu, q_sqrt = self._prior_from(None).base
+        """``m``, ``R`` and ``Luu`` of the base set, A at all points, and the tensors of r."""
+        prior = self._prior_from(None).with_table()
+        *_, Luu, q_mu, q_sqrt = prior.base
         nothing = tf.zeros([0, 0], q_mu.dtype)
-        return [q_mu, q_sqrt, nothing if Luu is None else Luu, *super()._tensors()]
+        Luu = nothing if Luu is None else Luu
+        return [q_mu, q_sqrt, Luu, prior.table, *super()._tensors()]
 
     def _q_from(self, cache: Cache | None, full_cov: bool) -> Any:
-        return super()._q_from(None if cache is None else cache[3:], full_cov)
+        return super()._q_from(None if cache is None else cache[4:], full_cov)
 
     def chain_kl(self) -> tf.Tensor:
         """The KL of :class:`NeighborPosterior` for r, and that of the base set."""

@@ -1,0 +1,290 @@
+"""Neighbors on the residual of a base process, against dense algebra, SOLVE-GP, SWSGP and SVGP."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.bases import GridEigenfunctions
+from gpflow_sparse.inducing_variables import (
+    BasisFeatures,
+    NeighborInducingPoints,
+    OrthogonalInducingVariables,
+)
+from gpflow_sparse.inference import subsampling
+from gpflow_sparse.kernels import product_of
+from gpflow_sparse.models import SOLVEGP, SWSGP, ResidualNeighborGP
+from gpflow_sparse.training import SparseAdam, fit
+from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, L, N, rows, some_q
+from tests.oracles import residual_neighbors as oracle
+from tests.oracles import swsgp as local
+from tests.oracles.solvegp import matern52
+
+M, M2, H = 5, 12, 4
+# inputs in lengthscales, so that the oracle's distances are the model's
+k = local.with_lengthscales(matern52, 1.0, 1.0)
+Z = np.random.default_rng(4).normal(size=(M, 2)) / LENGTHSCALES
+O = np.random.default_rng(2).normal(size=(M2, 2)) / LENGTHSCALES
+X, Y = rows()
+X = X / LENGTHSCALES
+NEW = np.random.default_rng(9).normal(size=(6, 2))
+every_weighting = pytest.mark.parametrize("weighting", ["usage", "paper", "chain"])
+
+
+def base_q(seed=5, M=M, L=L):
+    """Mean [M, L] and factor [L, M, M]."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(M, L)), np.tril(0.3 * rng.normal(size=(L, M, M))) + 0.7 * np.eye(M)
+
+
+def build(covariance="diag", weighting="usage", count=H, Z=Z, O=O, start=False, **options):
+    q = {}
+    if not start:
+        q = dict(zip(("base_q_mu", "base_q_sqrt"), base_q(M=len(Z)), strict=True))
+        q |= dict(zip(("q_mu", "q_sqrt"), some_q(covariance, M=len(O)), strict=True))
+    model = ResidualNeighborGP(
+        options.pop("kernel", None) or gpflow.kernels.Matern52(),
+        options.pop("likelihood", None) or gpflow.likelihoods.Gaussian(NOISE),
+        OrthogonalInducingVariables(Z, NeighborInducingPoints(O, count)),
+        covariance=covariance,
+        kl_weighting=weighting,
+        **{"num_data": N, "num_latent_gps": L, "rank": 2, **q, **options},
+    )
+    model.update_neighbors(X)
+    return model
+
+
+def parts(model, p):
+    """q of the base and of r at O, for one output: means and, of the first, a factor."""
+    q_sqrt = model.q_sqrt
+    if model.covariance == "diag":
+        S = np.diag(q_sqrt[:, p].numpy() ** 2)
+    elif model.covariance == "low_rank":
+        S = np.diag(q_sqrt[0][:, p].numpy() ** 2) + q_sqrt[1][p].numpy() @ q_sqrt[1][p].numpy().T
+    else:
+        S = q_sqrt[p].numpy() @ q_sqrt[p].numpy().T
+    base = model.base_q_mu.numpy()[:, p], model.base_q_sqrt.numpy()[p]
+    return base, (model.q_mu.numpy()[:, p], S)
+
+
+def dense_objective(model, weighting, X=X, Y=Y, eps=EPS):
+    H, sets = model.points.num_neighbors, local.nearest(X, O, model.points.num_neighbors)
+    total = 0.0
+    for p in range(L):
+        q, rest = parts(model, p), (eps, NOISE)
+        if weighting == "chain":
+            total += oracle.chain_objective(k, X, Y[:, p], Z, O, sets, H, *q, *rest)
+        else:
+            w = local.kl_weights(weighting, sets, M2)
+            total += oracle.objective(k, X, Y[:, p], Z, O, sets, w, *q, *rest)
+    return total
+
+
+@pytest.fixture(autouse=True)
+def all_terms(monkeypatch):
+    """As many points are drawn as there are, so that all terms of a chain are there."""
+    monkeypatch.setattr(subsampling, "draw_indices", lambda total, count: tf.range(total))
+
+
+@every_weighting
+@pytest.mark.parametrize("covariance", ["diag", "dense", "low_rank"])
+def test_the_objective_is_that_of_dense_algebra(covariance, weighting):
+    if (covariance, weighting) == ("low_rank", "chain"):
+        pytest.skip("no such model")
+    model = build(covariance, weighting, num_data=None)
+    np.testing.assert_allclose(model.elbo((X, Y)), dense_objective(model, weighting), rtol=1e-8)
+
+
+@every_weighting
+def test_the_objective_in_single_precision(weighting):
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model = build("diag", weighting, num_data=None)
+        value = model.elbo((X, Y))
+    expected = dense_objective(model, weighting, eps=1e-4)
+    np.testing.assert_allclose(value, expected, rtol=5e-4)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "dense", "low_rank"])
+def test_predictions_are_those_of_dense_algebra(covariance):
+    model, sets = build(covariance), local.nearest(NEW, O, H)
+    mean, var = model.predict_f(NEW)
+    active = np.unique(np.concatenate(sets))
+    _, cov = model.predict_f(NEW, full_cov=True)
+    c = oracle.residual_kernel(k, Z, EPS)
+    for p in range(L):
+        base, own = parts(model, p)
+        expected = oracle.predict(k, NEW, Z, O, sets, base, own, EPS)
+        np.testing.assert_allclose(mean[:, p], expected[0], rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(var[:, p], expected[1], rtol=1e-8, atol=1e-9)
+        shared = oracle.base_moments(k, NEW, Z, *base, EPS)[1]
+        expected = shared + local.joint(c, NEW, O, active, *own, EPS)[1]
+        np.testing.assert_allclose(cov[p], expected, rtol=1e-8, atol=1e-9)
+    for full_cov in (False, True):
+        cached = model.posterior().predict_f(NEW, full_cov=full_cov)
+        for a, b in zip(cached, model.predict_f(NEW, full_cov=full_cov), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@every_weighting
+def test_with_all_points_for_neighbors_it_is_solvegp(weighting):
+    """q(v) of SOLVE-GP is whitened: its mean and factor times Lvv are ours."""
+    kernel, noise = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(NOISE)
+    sets = OrthogonalInducingVariables(Z, O)
+    q_mu, q_sqrt = zip(base_q(), base_q(6, M2), strict=True)
+    options = {"num_latent_gps": L, "num_data": N, "q_mu": q_mu, "q_sqrt": q_sqrt}
+    theirs = SOLVEGP(kernel, noise, sets, **options)
+    Lvv = theirs.posterior(None).prior_factors()[1].numpy()
+    ours = build(
+        "dense", weighting, M2, q_mu=Lvv @ q_mu[1], q_sqrt=Lvv @ q_sqrt[1],
+        base_q_mu=q_mu[0], base_q_sqrt=q_sqrt[0],
+    )  # fmt: skip
+    np.testing.assert_allclose(ours.elbo((X, Y)), theirs.elbo((X, Y)), rtol=1e-8)
+    for full_cov in (False, True):
+        for a, b in zip(
+            ours.predict_f(NEW, full_cov), theirs.predict_f(NEW, full_cov), strict=True
+        ):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+@every_weighting
+def test_a_base_without_information_leaves_swsgp(weighting):
+    far = 1e6 + Z
+    prior = {"base_q_mu": np.zeros((M, L)), "base_q_sqrt": np.tile(np.eye(M), (L, 1, 1))}
+    ours = build(weighting=weighting, Z=far, **prior)
+    q_mu, q_sqrt = some_q("diag")
+    theirs = SWSGP(
+        ours.kernel, ours.likelihood, ours.points, num_data=N, num_latent_gps=L,
+        kl_weighting=weighting, q_mu=q_mu, q_sqrt=q_sqrt,
+    )  # fmt: skip
+    theirs.update_neighbors(X)
+    np.testing.assert_allclose(ours.elbo((X, Y)), theirs.elbo((X, Y)), rtol=1e-10)
+    for a, b in zip(ours.predict_f(NEW), theirs.predict_f(NEW), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@every_weighting
+def test_with_the_prior_of_the_residual_it_is_svgp_on_the_base(weighting):
+    mean, factor = base_q()
+    c = oracle.residual_kernel(k, Z, EPS)
+    prior = np.linalg.cholesky(c(O, O) + EPS * np.eye(M2))
+    ours = build(
+        "dense", weighting, q_mu=np.zeros((M2, L)), q_sqrt=np.tile(prior, (L, 1, 1)), num_data=50
+    )
+    # by SOLVEGP of one set, whose jitter is the same as ours
+    theirs = SOLVEGP(
+        ours.kernel, ours.likelihood, OrthogonalInducingVariables(Z), num_latent_gps=L,
+        q_mu=[mean], q_sqrt=[factor], num_data=50,
+    )  # fmt: skip
+    if weighting != "chain":  # which has another prior of v
+        np.testing.assert_allclose(ours.elbo((X, Y)), theirs.elbo((X, Y)), rtol=1e-8)
+    for a, b in zip(ours.predict_f(NEW), theirs.predict_f(NEW), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_estimates_from_batches_average_to_the_objective(size):
+    model = build()
+    estimate = tf.function(
+        lambda X, Y: model.elbo((X, Y)),
+        input_signature=[tf.TensorSpec([size, 2], tf.float64)] * 2,
+        autograph=False,
+    )
+    values = [estimate(X[batch], Y[batch]).numpy() for batch in local.batches(N, size)]
+    np.testing.assert_allclose(np.mean(values), dense_objective(model, "usage"), rtol=1e-9)
+
+
+def test_the_chain_is_a_bound_and_above_that_of_the_base_alone():
+    """At the best q, by closed forms in turn, of one output."""
+    y, sets = Y[:, :1], local.nearest(X, O, H)
+    model = build(weighting="chain", start=True, num_latent_gps=1)
+    model.start_from_sites((X, y))
+    for _ in range(6):
+        model.update_base((X, y))
+        model.update_posterior((X, y))
+    bound = model.elbo((X, y))
+    evidence = oracle.chain_evidence(k, X, y[:, 0], Z, O, sets, H, EPS, NOISE)
+    alone = gpflow.models.SGPR((X, y), model.kernel, Z, noise_variance=NOISE).elbo()
+    assert alone < bound < evidence
+
+
+def test_closed_forms_in_turn_only_raise_the_objective():
+    """And end where its gradient by q of the base is zero."""
+    model = build(start=True)
+    model.start_from_sites((X, Y))
+    values = [model.elbo((X, Y))]
+    for _ in range(3):
+        model.update_base((X, Y))
+        values.append(model.elbo((X, Y)))
+        model.update_posterior((X, Y))
+        values.append(model.elbo((X, Y)))
+    assert np.all(np.diff(values) > -1e-7)
+    model.update_base((X, Y))
+    variables = [model.base_q_mu.unconstrained_variable, model.base_q_sqrt.unconstrained_variable]
+    with tf.GradientTape() as tape:
+        value = model.elbo((X, Y))
+    for gradient in tape.gradient(value, variables):
+        np.testing.assert_allclose(gradient, 0.0, atol=1e-7)
+    # one more natural step changes nothing for Gaussian noise
+    before = model.base_q_mu.numpy()
+    model.update_base((X, Y))
+    np.testing.assert_allclose(model.base_q_mu, before, atol=1e-9)
+
+
+def test_points_that_coincide_are_harmless():
+    """With each other and with base points, in training and in prediction."""
+    twice = np.concatenate([O, O[:3], Z])
+    model = build(start=True, O=twice)
+    fit(model, (X, Y), num_steps=5, batch_size=4, optimizer=SparseAdam(0.02), progress=False)
+    mean, var = model.predict_f(np.concatenate([NEW, Z, O]))
+    assert np.isfinite(mean).all() and (var.numpy() > 0.0).all()
+    model = build(start=True, O=np.concatenate([O, Z]))
+    model.start_from_sites((X, Y))
+    assert np.isfinite(model.elbo((X, Y)))
+
+
+@pytest.mark.parametrize("bernoulli", [False, True])
+def test_training_raises_the_objective_of_other_likelihoods(bernoulli):
+    likelihood = gpflow.likelihoods.Bernoulli() if bernoulli else gpflow.likelihoods.StudentT()
+    targets = (Y > 0.0).astype(float) if bernoulli else Y
+    model = build(start=True, likelihood=likelihood)
+    before = model.elbo((X, targets))
+    model.start_from_sites((X, targets))
+    started = model.elbo((X, targets))
+    assert started > before
+    model.update_base((X, targets))
+    fit(model, (X, targets), num_steps=30, optimizer=SparseAdam(0.02), progress=False)
+    assert model.elbo((X, targets)) > started
+
+
+def test_a_basis_is_a_base():
+    kernel = product_of(gpflow.kernels.SquaredExponential, [1.0, 1.0])
+    basis = GridEigenfunctions(kernel, X, 6, 4)
+    sets = OrthogonalInducingVariables(BasisFeatures(basis), NeighborInducingPoints(O, M2))
+    model = ResidualNeighborGP(
+        kernel, gpflow.likelihoods.Gaussian(NOISE), sets, num_data=N, covariance="dense"
+    )
+    plain = SOLVEGP(
+        kernel, model.likelihood,
+        OrthogonalInducingVariables(BasisFeatures(basis), O), num_data=N,
+    )  # fmt: skip
+    model.update_neighbors(X)
+    np.testing.assert_allclose(model.elbo((X, Y[:, :1])), plain.elbo((X, Y[:, :1])), rtol=1e-8)
+
+
+def test_wrong_inducing_variables_are_refused():
+    sets = OrthogonalInducingVariables(Z, NeighborInducingPoints(O, H))
+    parts = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian()
+    with pytest.raises(ValueError, match="ResidualNeighborGP"):
+        SOLVEGP(*parts, sets)
+    for wrong in (
+        NeighborInducingPoints(O, H),
+        OrthogonalInducingVariables(Z, O),
+        OrthogonalInducingVariables(Z),
+        OrthogonalInducingVariables(NeighborInducingPoints(O, H), Z),
+    ):
+        with pytest.raises(ValueError, match="inducing_variable must"):
+            ResidualNeighborGP(*parts, wrong)
+    with pytest.raises(ValueError, match="base_q_mu"):
+        build(base_q_mu=np.zeros((M + 1, L)))
+    with pytest.raises(ValueError, match="fit_sites"):
+        build().fit_sites((X, Y))
