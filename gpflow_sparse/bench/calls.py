@@ -17,7 +17,7 @@ from gpflow_sparse.runs.config import RunConfig
 _PACKAGE = Path(__file__).parents[1]
 # Rows and other sizes of the small models.
 _N = 50
-_SIZES = {"num_inducing": 10, "num_orthogonal": 10, "num_neighbors": 4, "num_basis": 20}
+_SIZES = {"num_inducing": 10, "num_orthogonal": 10, "num_basis": 20}
 _BASES = {"grief": "grid", "rvm": "dictionary"}
 
 
@@ -98,6 +98,8 @@ def prediction_calls(method: str) -> Calls:
     dataset = Dataset("small", pair, pair, ("a", "b"), "y", None).standardized()
     basis, kernel = _BASES.get(method, "fourier"), "squared_exponential"
     fixed: dict[str, Any] = {"basis": basis, "kernel": kernel, "num_subset": 0}
+    if method in ("swsgp", "gpnn"):
+        fixed["num_neighbors"] = 4
     model = build_model(RunConfig.of_method(method, basis_batch_size=5, **fixed, **_SIZES), dataset)
     if method == "swsgp":
         model.update_neighbors(dataset.train[0])

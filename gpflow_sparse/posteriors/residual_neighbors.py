@@ -43,7 +43,6 @@ from gpflow_sparse.posteriors.pathwise import (
     require_points,
 )
 
-
 # Entries of the largest table of features, and rows that are computed together for it.
 _MOST_TABLE, _ROWS = 2**27, 4096
 

@@ -26,6 +26,8 @@ from gpflow_sparse.validation import checks
 # Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
 # GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
 _MIN_NOISE = 0.01
+# Neighbors of a row where neither the method nor the user says how many; of GPnn four times that.
+_NEIGHBORS = 32
 MOST_EXACT_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
@@ -139,8 +141,12 @@ class _Parts(NamedTuple):
 
     def distinct_rows(self) -> np.ndarray:
         """At most ``num_basis`` distinct training inputs, chosen at random."""
+        return self.rows_of(self.config.num_basis)
+
+    def rows_of(self, most: int) -> np.ndarray:
+        """At most that many distinct training inputs, chosen at random."""
         X = self.data[0]
-        count = min(self.config.num_basis, len(np.unique(X, axis=0)))
+        count = min(most, len(np.unique(X, axis=0)))
         return initialization.random_subset(X, count, seed=self.config.seed)
 
 
@@ -175,6 +181,8 @@ def make_model(
         return _sampled_model(parts, basis)
     if config.method in BASIS_METHODS:
         return _basis_model(parts, basis)
+    if points is None and config.has_neighbors and config.method == "solvegp":
+        points = *parts.choose_points(config.num_inducing), parts.rows_of(config.num_orthogonal)
     if points is None:
         if sum(config.sizes) > len(data[0]):
             raise ValueError(
@@ -189,7 +197,7 @@ def _exact_model(parts: _Parts) -> gpflow.models.GPModel:
     """GPflow's exact regression, that by dual blocks, or that on the nearest rows."""
     config, given = parts.config, {"noise_variance": parts.noise_variance, **parts.options}
     if config.method == "gpnn":
-        given = {"num_neighbors": config.num_neighbors, **given}
+        given = {"num_neighbors": config.num_neighbors or 4 * _NEIGHBORS, **given}
         return models.NearestNeighborGP(parts.data, parts.kernel, **given)
     if config.method == "dual":
         return models.DualGPR(parts.data, parts.kernel, **{"seed": config.seed, **given})
@@ -212,12 +220,18 @@ def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.mod
         noise = parts.noise_variance
         return models.SoftKI(kernel, Z, noise_variance=noise, **given | options)
     if config.method == "swsgp":
-        neighbors = NeighborInducingPoints(Z, min(config.num_neighbors, len(Z)))
+        neighbors = NeighborInducingPoints(Z, min(config.num_neighbors or _NEIGHBORS, len(Z)))
         variational |= {
             "covariance": config.covariance or "diag",
             "kl_weighting": config.kl_weighting,
         }
         return models.SWSGP(kernel, likelihood, neighbors, bound=config.bound, **variational)
+    if config.has_neighbors:
+        O, given = points[1], {"covariance": config.covariance or "diag"}
+        H = min(config.num_neighbors or _NEIGHBORS, len(O))
+        sets = OrthogonalInducingVariables(Z, NeighborInducingPoints(O, H))
+        given |= {"kl_weighting": config.kl_weighting, "bound": config.bound}
+        return models.ResidualNeighborGP(kernel, likelihood, sets, **given, **variational)
     sets = OrthogonalInducingVariables(*points)
     if config.method == "solvegpr":
         options = {"noise_variance": parts.noise_variance, "bound": config.bound, **options}

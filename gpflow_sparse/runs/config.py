@@ -52,7 +52,7 @@ class RunConfig:
     num_inducing: int = 256
     num_orthogonal: int = 256
     num_columns: int = 256
-    num_neighbors: int = 32
+    num_neighbors: int | None = None
     kl_weighting: str = "usage"
     bound: str = "standard"
     image_shape: str | None = None
@@ -102,6 +102,10 @@ class RunConfig:
                 "--whiten is not for swsgp, whose neighborhoods overlap; leave it out."
             )
         defaults = dict(METHODS[method].get("defaults", {})) if method in METHODS else {}
+        if method == "solvegp" and chosen.get("num_neighbors") is not None:
+            if chosen.get("whiten") is False:
+                raise ValueError("whiten must be true for solvegp with num_neighbors.")
+            defaults |= METHODS[method]["with_neighbors"]
         if method in IMAGE_METHODS:
             if "kernel" in chosen:
                 raise ValueError(
@@ -197,6 +201,12 @@ class RunConfig:
             return (self.num_inducing,)
         return (self.num_inducing, self.num_orthogonal)
 
+    @property
+    def has_neighbors(self) -> bool:
+        """Whether each row sees a few of many inducing points, in steps that change few rows."""
+        on_residual = self.method == "solvegp" and self.num_neighbors is not None
+        return self.method == "swsgp" or (on_residual and self.num_orthogonal > 0)
+
     def shrunk_to(self, num_distinct: int) -> "RunConfig":
         """
         The same run with at most a quarter of the distinct training rows in each inducing set. Runs
@@ -225,7 +235,7 @@ class RunConfig:
             changed["learning_rate"] = RunConfig.learning_rate
         if self.method == "dual":
             changed["num_steps"] = RunConfig.num_steps
-        if self.method == "swsgp":
+        if self.has_neighbors:
             changed["num_inducing"] = min(self.num_inducing, _MOST_BASELINE)
             changed["initialization"] = "kmeans"
         return dataclasses.replace(self, **changed)

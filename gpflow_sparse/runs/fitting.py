@@ -61,7 +61,8 @@ def fit_model(
     solved = solved and isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
     if solved:  # by steps alone the weights of overlapping functions take thousands of them
         model.update_mean(rows)
-    no_natural = holds_data or config.method in ("softki", "swsgp", *SAMPLED_METHODS)
+    no_natural = holds_data or config.has_neighbors
+    no_natural = no_natural or config.method in ("softki", *SAMPLED_METHODS)
     try:
         return training.fit(
             model,
@@ -90,7 +91,7 @@ def _optimizer(config: RunConfig) -> Any:
     if not constant:
         adam = training.adam(rate, decay_steps=steps, warmup_steps=min(20, steps - 1))
         rate = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
-    if config.method == "swsgp":
+    if config.has_neighbors:
         return training.SparseAdam(rate, dense=adam)
     if config.method in SAMPLED_METHODS:
         dense = None if constant else training.adam(_DENSE_RATE, decay_steps=steps)

@@ -49,10 +49,14 @@ def memory_estimate(
         block = 0 if config.method == "basis_svgp" else 4 * 2**23
         features = max(block, 4 * total * batch * num_latent_gps)
         return int(size * (num_data * (input_dim + 1) + 12 * total**2 * num_latent_gps + features))
-    if config.method == "swsgp":
-        H = min(config.num_neighbors, total)
-        held = total * (input_dim + 8 * num_latent_gps)
-        return int(size * (num_data * (input_dim + 1) + held + 15 * batch * H**2))
+    if config.has_neighbors:
+        H = min(config.num_neighbors or total, total)
+        held, entries = total * (input_dim + 8 * num_latent_gps), 15 * H**2
+        if config.method == "solvegp":  # features of the neighbors, and of all points to predict
+            M = config.num_inducing
+            held += min(config.num_orthogonal, num_data) * M + 20 * M**2
+            entries += 6 * H * M
+        return int(size * (num_data * (input_dim + 1) + held + batch * entries))
     if config.method in IMAGE_METHODS:
         squares = sum(m * m for m in config.sizes)
         layer = 10 * total**2 + 6 * num_latent_gps * squares

@@ -236,7 +236,8 @@ def test_points_that_coincide_are_harmless():
     model = build(start=True, O=twice)
     fit(model, (X, Y), num_steps=5, batch_size=4, optimizer=SparseAdam(0.02), progress=False)
     mean, var = model.predict_f(np.concatenate([NEW, Z, O]))
-    assert np.isfinite(mean).all() and (var.numpy() > 0.0).all()
+    assert np.isfinite(mean).all()
+    assert np.min(var) > 0.0
     model = build(start=True, O=np.concatenate([O, Z]))
     model.start_from_sites((X, Y))
     assert np.isfinite(model.elbo((X, Y)))
