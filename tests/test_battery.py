@@ -13,7 +13,7 @@ from gpflow.utilities import multiple_assign, print_summary, read_values, set_tr
 
 import gpflow_sparse.models
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.models import SWSGP, DeepGP
+from gpflow_sparse.models import SWSGP, DeepGP, ResidualNeighborGP
 from gpflow_sparse.models.base import SparseGPModel
 from tests.battery import MEMBERS, REGRESSIONS, SOLVED, D, N, inputs, perturb, settle
 
@@ -365,6 +365,8 @@ def test_frozen_parts_leave_the_trainable_variables(member):
 
 def variational_parts(model):
     """What q is made of: parameters, or plain variables where it is too long for them."""
+    if isinstance(model, ResidualNeighborGP):
+        return [*model.long_variables, model.base_q_mu, model.base_q_sqrt]
     if isinstance(model, SWSGP):
         return model.long_variables
     if isinstance(model, DeepGP):

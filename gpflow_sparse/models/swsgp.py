@@ -16,8 +16,9 @@ from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.models import rowwise, swsgp_closed_form, swsgp_usage
-from gpflow_sparse.models.base import VariationalModel, require_shape
+from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.starting import neighbor_q
+from gpflow_sparse.models.swsgp_checks import require_components, require_objective
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     NeighborPosterior,
@@ -139,7 +140,7 @@ class SWSGP(VariationalModel):
         """
         require_not_whitened(whiten)
         iv = self._points_of(inducing_variable)
-        _require_objective(covariance, kl_weighting, union, iv)
+        require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
         super().__init__(
             kernel,
@@ -467,7 +468,7 @@ class SWSGP(VariationalModel):
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
-        _require_components(self)
+        require_components(self)
 
 
 class LiveSqrt(tf.Module):
@@ -484,43 +485,3 @@ class LiveSqrt(tf.Module):
 
     def __call__(self) -> Any:
         return self._compute()
-
-
-def _require_objective(
-    covariance: Any, kl_weighting: Any, union: Any, inducing_variable: NeighborInducingPoints
-) -> None:
-    """:raises ValueError: for unknown options, and those that do not go together."""
-    checks.require_choice(covariance, "covariance", ("diag", "dense", "low_rank"))
-    checks.require_choice(kl_weighting, "kl_weighting", ("usage", "paper", "chain"))
-    if covariance == "low_rank" and kl_weighting == "chain":
-        raise ValueError(
-            "kl_weighting must be 'usage' or 'paper' with covariance='low_rank': 'chain' needs "
-            "log |S| of all inducing variables as a sum over them."
-        )
-    if union is None:
-        return
-    most, least = inducing_variable.Z.shape[0], len(inducing_variable.global_indices)
-    if not least < checks.require_count(union, "union") <= most:
-        raise ValueError(f"union must be from {least + 1} to M = {most}, got {union}.")
-    if kl_weighting != "usage":
-        raise ValueError(
-            f"kl_weighting={kl_weighting!r} has no meaning with union={union}: there is one KL, of "
-            "the active points. Leave kl_weighting out."
-        )
-
-
-def _require_components(model: SWSGP) -> None:
-    """Refuse components that do not fit each other; they can be assigned."""
-    iv = model.points
-    component_checks.require_dtype(iv, "inducing_variable", model.dtype)
-    component_checks.require_jitter(model.jitter)
-    M, L = int(iv.Z.shape[0]), model.num_latent_gps
-    iv.require_sound()
-    _require_objective(model.covariance, model.kl_weighting, model.union, iv)
-    require_shape(model.q_mu, "q_mu", (M, L))
-    require_shape(model.usage, "usage", (M, len(model._latents)))
-    if model.covariance != "dense":
-        require_shape(model.q_log_scale, "q_log_scale", (M, L))
-    if model.covariance != "diag":
-        columns = M if model.covariance == "dense" else None
-        require_shape(model.q_factor, "q_factor", (M, L, columns))

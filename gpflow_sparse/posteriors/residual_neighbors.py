@@ -90,7 +90,8 @@ class ResidualPrior(NeighborPrior):
         """
         self._set, points = sets.sets
         super().__init__(kernel, points.Z, jitter)
-        self._q_base, self._table = q_base, None
+        self._q_base = q_base
+        self._table: tf.Tensor | None = None
 
     def with_table(self, table: tf.Tensor | None = None) -> "ResidualPrior":
         """

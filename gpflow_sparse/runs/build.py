@@ -227,11 +227,15 @@ def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.mod
         }
         return models.SWSGP(kernel, likelihood, neighbors, bound=config.bound, **variational)
     if config.has_neighbors:
-        O, given = points[1], {"covariance": config.covariance or "diag"}
+        O = points[1]
         H = min(config.num_neighbors or _NEIGHBORS, len(O))
         sets = OrthogonalInducingVariables(Z, NeighborInducingPoints(O, H))
-        given |= {"kl_weighting": config.kl_weighting, "bound": config.bound}
-        return models.ResidualNeighborGP(kernel, likelihood, sets, **given, **variational)
+        variational |= {
+            "covariance": config.covariance or "diag",
+            "kl_weighting": config.kl_weighting,
+            "bound": config.bound,
+        }
+        return models.ResidualNeighborGP(kernel, likelihood, sets, **variational)
     sets = OrthogonalInducingVariables(*points)
     if config.method == "solvegpr":
         options = {"noise_variance": parts.noise_variance, "bound": config.bound, **options}

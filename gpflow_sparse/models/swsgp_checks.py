@@ -1,0 +1,47 @@
+"""Checks of the options and of the components of SWSGP, which can be assigned at any time."""
+
+from typing import Any
+
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.models.base import require_shape
+from gpflow_sparse.validation import checks, component_checks
+
+
+def require_objective(
+    covariance: Any, kl_weighting: Any, union: Any, inducing_variable: NeighborInducingPoints
+) -> None:
+    """:raises ValueError: for unknown options, and those that do not go together."""
+    checks.require_choice(covariance, "covariance", ("diag", "dense", "low_rank"))
+    checks.require_choice(kl_weighting, "kl_weighting", ("usage", "paper", "chain"))
+    if covariance == "low_rank" and kl_weighting == "chain":
+        raise ValueError(
+            "kl_weighting must be 'usage' or 'paper' with covariance='low_rank': 'chain' needs "
+            "log |S| of all inducing variables as a sum over them."
+        )
+    if union is None:
+        return
+    most, least = inducing_variable.Z.shape[0], len(inducing_variable.global_indices)
+    if not least < checks.require_count(union, "union") <= most:
+        raise ValueError(f"union must be from {least + 1} to M = {most}, got {union}.")
+    if kl_weighting != "usage":
+        raise ValueError(
+            f"kl_weighting={kl_weighting!r} has no meaning with union={union}: there is one KL, of "
+            "the active points. Leave kl_weighting out."
+        )
+
+
+def require_components(model: Any) -> None:
+    """Refuse components that do not fit each other; they can be assigned."""
+    iv = model.points
+    component_checks.require_dtype(iv, "inducing_variable", model.dtype)
+    component_checks.require_jitter(model.jitter)
+    M, L = int(iv.Z.shape[0]), model.num_latent_gps
+    iv.require_sound()
+    require_objective(model.covariance, model.kl_weighting, model.union, iv)
+    require_shape(model.q_mu, "q_mu", (M, L))
+    require_shape(model.usage, "usage", (M, len(model._latents)))
+    if model.covariance != "dense":
+        require_shape(model.q_log_scale, "q_log_scale", (M, L))
+    if model.covariance != "diag":
+        columns = M if model.covariance == "dense" else None
+        require_shape(model.q_factor, "q_factor", (M, L, columns))
