@@ -32,7 +32,7 @@ from gpflow_sparse.inference.neighborhoods import (
     NeighborPrior,
 )
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import Cache
+from gpflow_sparse.posteriors.base import Cache, Terms
 from gpflow_sparse.posteriors.neighbor import NeighborPosterior, as_rows, draw_inducing
 from gpflow_sparse.posteriors.pathwise import (
     LocalPaths,
@@ -260,11 +260,17 @@ class ResidualNeighborPosterior(NeighborPosterior):
     def _q_from(self, cache: Cache | None, full_cov: bool) -> Any:
         return super()._q_from(None if cache is None else cache[4:], full_cov)
 
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+        """With the sum over rows of the KL of their neighbors, and the KL of the base set."""
+        mean, var, kl = super().marginals_and_kl(X)
+        return mean, var, kl + self._base_kl()
+
+    def _base_kl(self) -> tf.Tensor:
+        return kl_from_standard_normal(*map(tf.convert_to_tensor, self._pairs[0]))
+
     def chain_kl(self) -> tf.Tensor:
         """The KL of :class:`NeighborPosterior` for r, and that of the base set."""
-        return super().chain_kl() + kl_from_standard_normal(
-            *map(tf.convert_to_tensor, self._pairs[0])
-        )
+        return super().chain_kl() + self._base_kl()
 
     def _draw_paths(
         self,
