@@ -5,8 +5,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow import kernels, likelihoods
 
-from gpflow_sparse.inducing_variables import NeighborInducingPoints
-from gpflow_sparse.models import SWSGP, NearestNeighborGP
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
+from gpflow_sparse.models import SWSGP, NearestNeighborGP, ResidualNeighborGP
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
@@ -86,7 +86,22 @@ def nearest(data=two, k=None, **options):
     return NearestNeighborGP(data, kernel() if k is None else k, **options)
 
 
-NEAREST = nearest()
+def residual(**options):
+    """A model on the residual of two base points, its users counted."""
+    sets = OrthogonalInducingVariables(X[:2], points())
+    options = {"num_data": N, **options}
+    model = ResidualNeighborGP(kernel(), likelihoods.Gaussian(0.2), sets, **options)
+    model.update_neighbors(X)
+    return model
+
+
+def after_residual(method, *arguments):
+    model = residual()
+    getattr(model, method)(*arguments)
+    return model.elbo(two)
+
+
+NEAREST, RESIDUAL = nearest(), residual()
 MODEL, UNION = counted(), swsgp(union=4)
 CACHED, SITES = MODEL.posterior(), MODEL.fit_sites((X, Y))
 
@@ -105,6 +120,12 @@ def _pairs():
     }
     yield from pairs(tables, "SWSGP.")
     tables = {
+        "elbo": RESIDUAL.elbo,
+        "update_base": lambda d: after_residual("update_base", d),
+        "start_from_sites": lambda d: after_residual("start_from_sites", d),
+    }
+    yield from pairs(tables, "ResidualNeighborGP.")
+    tables = {
         "training_loss": lambda d: nearest(d).training_loss(),
         "predict_f": lambda d: nearest(d).predict_f(X),
         "predict_log_density": NEAREST.predict_log_density,
@@ -122,6 +143,7 @@ def _inputs():
         "posterior.predict_f": CACHED.predict_f,
         "sites.predict_f": SITES.predict_f,
         "nearest.predict_f": NEAREST.predict_f,
+        "residual.predict_f": RESIDUAL.predict_f,
     }
     for name, call in calls.items():
         yield f"SWSGP.{name}", Door(call, X, "alone", ("X", "Xnew"))
@@ -212,6 +234,15 @@ ARGUMENTS = {
     "SWSGP.prior_kl X": Argument(MODEL.prior_kl, "X", never),
     "SWSGP.training_loss_closure data": Argument(
         swsgp(kl_weighting="chain").training_loss_closure, "data", never
+    ),
+    "ResidualNeighborGP inducing_variable": Argument(
+        lambda v: ResidualNeighborGP(kernel(), likelihoods.Gaussian(), v),
+        "inducing_variable",
+        never,
+    ),
+    "ResidualNeighborGP base_q_mu": Argument(lambda v: residual(base_q_mu=v), "base_q_mu", none),
+    "ResidualNeighborGP base_q_sqrt": Argument(
+        lambda v: residual(base_q_sqrt=v), "base_q_sqrt", none
     ),
     "NeighborInducingPoints Z": Argument(points, "Z", never),
     "NeighborInducingPoints num_neighbors": Argument(
@@ -405,7 +436,7 @@ SPOILED_DOORS |= {
 }
 
 
-BUILDERS = {"SWSGP": lambda: counted(num_data=N)}
+BUILDERS = {"SWSGP": lambda: counted(num_data=N), "ResidualNeighborGP": residual}
 
 
 def spared(spoil, name, door):

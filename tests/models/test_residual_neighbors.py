@@ -243,6 +243,17 @@ def test_points_that_coincide_are_harmless():
     assert np.isfinite(model.elbo((X, Y)))
 
 
+def test_the_base_starts_with_the_residual_as_noise():
+    model = build(start=True)
+    model.start_from_sites((X, Y))
+    A = np.linalg.inv(np.linalg.cholesky(k(Z, Z) + EPS * np.eye(M))) @ k(Z, X)
+    noise = NOISE + np.diag(oracle.residual_kernel(k, Z, EPS)(X, X))
+    S = np.linalg.inv(np.eye(M) + (A / noise) @ A.T)
+    np.testing.assert_allclose(model.base_q_mu, S @ (A / noise) @ Y, rtol=1e-8, atol=1e-10)
+    for R in model.base_q_sqrt.numpy():
+        np.testing.assert_allclose(R @ R.T, S, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("bernoulli", [False, True])
 def test_training_raises_the_objective_of_other_likelihoods(bernoulli):
     likelihood = gpflow.likelihoods.Bernoulli() if bernoulli else gpflow.likelihoods.StudentT()
