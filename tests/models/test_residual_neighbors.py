@@ -193,6 +193,7 @@ def test_estimates_from_batches_average_to_the_objective(size):
     np.testing.assert_allclose(np.mean(values), dense_objective(model, "usage"), rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_the_chain_is_a_bound_and_above_that_of_the_base_alone():
     """At the best q, by closed forms in turn, of one output."""
     y, sets = Y[:, :1], local.nearest(X, O, H)
@@ -207,6 +208,7 @@ def test_the_chain_is_a_bound_and_above_that_of_the_base_alone():
     assert alone < bound < evidence
 
 
+@pytest.mark.nightly
 def test_closed_forms_in_turn_only_raise_the_objective():
     """And end where its gradient by q of the base is zero."""
     model = build(start=True)
@@ -230,6 +232,7 @@ def test_closed_forms_in_turn_only_raise_the_objective():
     np.testing.assert_allclose(model.base_q_mu, before, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_points_that_coincide_are_harmless():
     """With each other and with base points, in training and in prediction."""
     twice = np.concatenate([O, O[:3], Z])
@@ -254,6 +257,7 @@ def test_the_base_starts_with_the_residual_as_noise():
         np.testing.assert_allclose(R @ R.T, S, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("bernoulli", [False, True])
 def test_training_raises_the_objective_of_other_likelihoods(bernoulli):
     likelihood = gpflow.likelihoods.Bernoulli() if bernoulli else gpflow.likelihoods.StudentT()

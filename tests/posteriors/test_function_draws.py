@@ -8,7 +8,7 @@ import tensorflow as tf
 import gpflow_sparse as gs
 from gpflow_sparse.bases import GridEigenfunctions, KernelDictionary, ReweightedBasis
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
-from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer
+from gpflow_sparse.models import GRIEF, SWSGP, BasisSVGP, DeepGP, GPLayer, ResidualNeighborGP
 from gpflow_sparse.posteriors import CellPosterior
 from gpflow_sparse.posteriors import pathwise as draws_file
 from gpflow_sparse.posteriors.pathwise import PriorPaths, Sampler, projections
@@ -118,7 +118,22 @@ def test_with_all_neighbors_they_have_the_joint_covariance_too():
     np.testing.assert_allclose(cov, expected_cov, atol=1e-9)
 
 
+def residual_neighbors():
+    """On a base that explains much of f."""
+    Z, O = inputs(6, 3), inputs(12, 5)
+    sets = OrthogonalInducingVariables(Z, NeighborInducingPoints(O, 2))
+    kernel = gpflow.kernels.Matern52(variance=1.7, lengthscales=1.5)
+    model = ResidualNeighborGP(kernel, gpflow.likelihoods.Gaussian(), sets, num_latent_gps=P)
+    rng = np.random.default_rng(9)
+    model.q_mu.assign(rng.normal(size=model.q_mu.shape))
+    model.base_q_mu.assign(rng.normal(size=model.base_q_mu.shape))
+    model.base_q_sqrt.assign(0.5 * model.base_q_sqrt)
+    model.jitter = JITTER
+    return model
+
+
 LOCAL = {
+    "residual": lambda: residual_neighbors().posterior(),
     "neighbors": lambda: swsgp().posterior(),
     "separate": lambda: swsgp(kernel=separate).posterior(),
     "cells": lambda: CellPosterior(swsgp("low_rank").posterior()),
