@@ -61,8 +61,7 @@ def fit_model(
     solved = solved and isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
     if solved:  # by steps alone the weights of overlapping functions take thousands of them
         model.update_mean(rows)
-    no_natural = holds_data or config.has_neighbors
-    no_natural = no_natural or config.method in ("softki", *SAMPLED_METHODS)
+    unsuited = config.has_neighbors or config.method in ("softki", *SAMPLED_METHODS)
     try:
         return training.fit(
             model,
@@ -70,7 +69,7 @@ def fit_model(
             optimizer=_optimizer(config),
             num_steps=config.num_steps,
             batch_size=None if holds_data else min(config.batch_size, len(rows[0])),
-            natural_gradients=False if no_natural else config.natural_gradients,
+            natural_gradients=False if holds_data or unsuited else config.natural_gradients,
             seed=config.seed,
             **options,
         )
