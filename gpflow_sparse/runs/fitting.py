@@ -1,6 +1,8 @@
 """Training of an untrained model as its method is trained."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import gpflow
@@ -51,18 +53,9 @@ def fit_model(
             progress=options.get("progress", True),
         )
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
-    best = None
-    if isinstance(model, SoftKI) and model.held_out and len(rows[0]) >= _LEAST_WATCHED:
-        # points and temperature learn the rows of many columns by heart
-        every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
-        best = training.KeepBest(lambda m: m.held_out_density(rows), every=every)
-        options["callbacks"] = [*options.get("callbacks", ()), best]
-    solved = isinstance(model, RVM) and model.basis.num_basis <= MOST_DENSE
-    solved = solved and isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
-    if solved:  # by steps alone the weights of overlapping functions take thousands of them
-        model.update_mean(rows)
     unsuited = config.has_neighbors or config.method in ("softki", *SAMPLED_METHODS)
-    try:
+    with _closed_forms(model, config, rows) as callbacks:
+        options["callbacks"] = [*options.get("callbacks", ()), *callbacks]
         return training.fit(
             model,
             None if holds_data else rows,
@@ -73,14 +66,42 @@ def fit_model(
             seed=config.seed,
             **options,
         )
-    finally:  # also after Ctrl-C, so that the model predicts
-        if best is not None:
-            best.update(model)
-            best.restore(model)
-        if isinstance(model, SoftKI):
+
+
+@contextlib.contextmanager
+def _closed_forms(
+    model: gpflow.models.GPModel, config: RunConfig, rows: Pair
+) -> Iterator[list[training.KeepBest]]:
+    """What is solved for before and after the steps, also after Ctrl-C, and callbacks of these."""
+    if isinstance(model, SoftKI):
+        callbacks = []
+        if model.held_out and len(rows[0]) >= _LEAST_WATCHED:
+            # points and temperature learn the rows of many columns by heart
+            every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
+            callbacks = [training.KeepBest(lambda m: m.held_out_density(rows), every=every)]
+        try:
+            yield callbacks
+        finally:
+            for best in callbacks:
+                best.update(model)
+                best.restore(model)
             model.fit_posterior(rows)
-        elif solved:
+    elif _has_best_mean(model):
+        model.update_mean(rows)
+        try:  # steps alone take thousands to the weights of overlapping functions
+            yield []
+        finally:
             model.update_mean(rows)
+    else:
+        yield []
+
+
+def _has_best_mean(model: gpflow.models.GPModel) -> bool:
+    if not isinstance(model, RVM):
+        return False
+    return model.basis.num_basis <= MOST_DENSE and isinstance(
+        model.likelihood, gpflow.likelihoods.Gaussian
+    )
 
 
 def _optimizer(config: RunConfig) -> Any:
