@@ -1,13 +1,16 @@
 """Methods and their automatic choice at equal time, beside a linear model and boosted trees."""
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import click
+import gpflow
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
+from gpflow_sparse import initialization
 from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.training import Budget
 from gpflow_sparse.data import Dataset, metrics
@@ -25,16 +28,19 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     Train one method, or the one that is chosen, within the time of the budget, and score it.
 
     :param options: ``method``, "trees", "linear", or one of ``runs.choice.choose``, with options
-        of ``RunConfig``; at most half of the rows are inducing points.
+        of ``RunConfig``; at most half of the rows are inducing points. ``start="random"``:
+        hyperparameters start from a random subset of the rows.
     """
     begin, method = time.perf_counter(), options["method"]
-    given = {name: value for name, value in options.items() if name != "method"}
+    given = {name: value for name, value in options.items() if name not in ("method", "start")}
     if method in (TREES, LINEAR):
         scores = _score_simple(method, dataset, budget.seed)
         return scores | {"chosen": method, "training_seconds": time.perf_counter() - begin}
     if "num_inducing" in given:
         given["num_inducing"] = min(given["num_inducing"], len(dataset.train[0]) // 2)
     task = Task(dataset, options=given | {"seed": budget.seed})
+    if options.get("start") == "random":
+        task = _with_random_start(task, budget.seed)
     choice = choose(task, method, seconds=budget.seconds, report=_echo)
     left = None if budget.seconds is None else budget.seconds - (time.perf_counter() - begin)
     model = train(task, choice, seconds=left)
@@ -52,6 +58,20 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
         "coverage": found["coverage"],
         **named,
     }
+
+
+def _with_random_start(task: Task, seed: int) -> Task:
+    """The task with hyperparameters of an exact GP on 500 random rows."""
+    X, Y = task.dataset.train
+    scales = initialization.median_lengthscales(X, seed=seed)
+    kernel = gpflow.kernels.Matern52(lengthscales=scales)
+    noise = initialization.subset_hyperparameters(X, Y, kernel, num_rows=500, seed=seed)
+    return dataclasses.replace(
+        task,
+        kernel=kernel,
+        likelihood=gpflow.likelihoods.Gaussian(noise),
+        options={**task.options, "num_subset": 0},
+    )
 
 
 def _echo(line: str) -> None:
