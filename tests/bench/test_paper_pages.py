@@ -20,12 +20,23 @@ PARTS = {
     "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
     "swsgp_long": ("swsgp", ("flights2013",), 25_000),
 }
-WHOLE = ("bounds", "conv", "grief", "softki", "softki_arms", "solvegp", "swsgp", "swsgp_union")
+WHOLE = (
+    "bounds",
+    "conv",
+    "equal_time",
+    "grief",
+    "softki",
+    "softki_arms",
+    "solvegp",
+    "swsgp",
+    "swsgp_union",
+)
 TASKS = {
-    "ablation": (20, None),
+    "ablation": (40, None),
     "bounds": (14, None),
     "choose": (98, 164),
     "conv": (22, 9),
+    "equal_time": (42, None),
     "grief": (275, 480),
     "qsgp": (21, None),
     "softki": (24, None),
