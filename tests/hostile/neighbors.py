@@ -384,22 +384,27 @@ def variable(value):
     return lambda: tf.Variable(value)
 
 
+def neighbors_of(m):
+    """The points that rows see some of, also where they are the second of two sets."""
+    return getattr(m.inducing_variable, "sets", [m.inducing_variable])[-1]
+
+
+def put_at_points(name, value):
+    return lambda m: setattr(neighbors_of(m), name, value)
+
+
 SPOILS = {
     "Z longer": Spoil(put("inducing_variable", value=other_points(M + 2)), (*Q, *POINTS)),
     "Z shorter": Spoil(put("inducing_variable", value=other_points(M - 1)), (*Q, *POINTS)),
     "Z of other columns": Spoil(
         put("inducing_variable", value=other_points(M, 3)), (*KERNEL, *POINTS, "X", "Xnew")
     ),
-    "Z nan": Spoil(free(lambda m: m.inducing_variable.Z, np.nan), POINTS),
+    "Z nan": Spoil(free(lambda m: neighbors_of(m).Z, np.nan), POINTS),
     "other inducing variables": Spoil(
         put("inducing_variable", value=lambda: gpflow.inducing_variables.InducingPoints(Z)), POINTS
     ),
-    "num_neighbors too many": Spoil(
-        put("inducing_variable", "num_neighbors", value=M + 1), ("num_neighbors",)
-    ),
-    "global_indices outside": Spoil(
-        put("inducing_variable", "global_indices", value=(M,)), ("global_indices",)
-    ),
+    "num_neighbors too many": Spoil(put_at_points("num_neighbors", M + 1), ("num_neighbors",)),
+    "global_indices outside": Spoil(put_at_points("global_indices", (M,)), ("global_indices",)),
     "kernel None": Spoil(put("kernel", value=None), KERNEL),
     "kernel of two outputs": Spoil(
         put("kernel", value=lambda: kernels.SharedIndependent(kernel(), 2)), KERNEL

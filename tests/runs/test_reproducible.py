@@ -57,8 +57,8 @@ def tensors(folder):
 def killed(step):
     """`training.fit` with a checkpoint every three steps, killed after ``step``."""
 
-    def fit_until(*arguments, **options):
-        hooks = [killer(step)]
+    def fit_until(*arguments, callbacks=(), **options):
+        hooks = [*callbacks, killer(step)]
         return training_fit(*arguments, **options, checkpoint_every=3, callbacks=hooks)
 
     training_fit = training.fit
