@@ -756,6 +756,7 @@ def wait_for_checkpoint(folder, process):
         time.sleep(0.05)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_prints_the_command_that_resumes_and_it_does(run, tmp_path):
     options = [*SMALL, "--num-steps", "2000", *ALONE, "--output", "run"]
     process = start(tmp_path, *options)

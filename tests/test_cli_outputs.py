@@ -111,6 +111,7 @@ def test_checkpoints_of_training_fit_are_refused(run, here, no_training):
         assert contents(folder) == before
 
 
+@pytest.mark.nightly
 def test_other_files_stay_and_the_same_run_again_replaces_its_own(run, here):
     (here / "run" / "notes.txt").write_text("mine")
     (here / "run" / "model.safetensors").chmod(0o600)

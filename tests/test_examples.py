@@ -130,6 +130,7 @@ def test_looking_at_all_bounds_leaves_the_streamed_one_to_train():
     assert model.bound == "standard"
 
 
+@pytest.mark.nightly
 def test_grief_shows_what_holds_of_the_papers_two_figures(tmp_path, capsys):
     example = load_example("grief")
     figure = tmp_path / "grief.png"
@@ -183,6 +184,7 @@ def test_both_bases_serve_both_kinds_of_observations(tmp_path, capsys):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_qsgp_shows_what_augmentation_does_and_learns_a_function(tmp_path, capsys):
     example = load_example("qsgp")
     figure = tmp_path / "qsgp.png"
@@ -227,6 +229,7 @@ def test_softki_is_better_calibrated_by_rows_that_its_points_have_not_seen(tmp_p
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_the_relevance_vectors_are_few_and_enough(tmp_path, capsys):
     example = load_example("rvm")
     figure = tmp_path / "rvm.png"

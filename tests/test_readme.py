@@ -37,6 +37,7 @@ def test_the_first_snippet_of_the_readme_prints_a_small_error(capsys):
     assert 0.0 < float(capsys.readouterr().out.split(":")[-1]) < 0.3
 
 
+@pytest.mark.nightly
 def test_the_model_of_the_first_snippet_is_kept_by_the_second(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run(snippets(README)[1], run(snippets(README)[0], {}))

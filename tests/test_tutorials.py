@@ -19,7 +19,13 @@ from gpflow_sparse.cli import main
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
 PAGES += [DOCS / "estimators.md"]
-NIGHTLY = {"images"}  # half a minute
+NIGHTLY = {
+    "classification",
+    "dates",
+    "images",
+    "svgp",
+    "table",
+}  # each a quarter of a minute or more
 BLOCK = re.compile(r"```(python|bash|text)\n(.*?)```", re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?")
 

@@ -10,6 +10,9 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse import models
+from gpflow_sparse.bench.papers.data_splits import published
+from gpflow_sparse.bench.papers.models import score_test_rows
 from gpflow_sparse.bench.papers.tables import grid
 from gpflow_sparse.bench.qsgp_variance import benchmark_rows
 from gpflow_sparse.bench.steps import Row, Tables, table_of
@@ -19,6 +22,7 @@ from gpflow_sparse.initialization import local_hyperparameters, median_lengthsca
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs import plots
+from gpflow_sparse.runs.solving import STEP_ROWS
 
 # Relative residuals, the largest of all right-hand sides, until which seconds are reported.
 _LEVELS = (1e-1, 1e-2, 1e-3)
@@ -120,6 +124,44 @@ def scaling(num_data: list[int], input_dim: int, num_paths: int, repeats: int) -
             }
         )
     return {"scaling": rows}
+
+
+def passes(num_passes: list[int], num_paths: int, dataset: str = "flights2013_delay") -> Tables:
+    """
+    Scores of test rows after so many passes of :class:`gpflow_sparse.models.DualGPR`.
+
+    Matern 3/2, from hyperparameters of local subsets and ten steps on at most 8,000 rows, as
+    ``gpflow-sparse fit --method dual`` takes. Residuals are not computed anew in float64.
+
+    :param num_passes: numbers of passes, increasing.
+    :param dataset: a published split, as in ``gpflow-sparse bench paper``.
+    """
+    data = published(dataset, 0)
+    X, Y = data.train
+    kernel = gpflow.kernels.Matern32(lengthscales=median_lengthscales(X, seed=0))
+    noise, start = local_hyperparameters(X, Y, kernel), time.process_time()
+    model = models.DualGPR((X, Y), kernel, noise_variance=noise, num_paths=num_paths)
+    model.fit_hyperparameters(10, num_rows=min(STEP_ROWS, len(X)))
+    click.echo(f"{len(X)} rows, steps: {time.process_time() - start:.0f} s", err=True)
+    rows: list[Row] = []
+    state, seconds = None, 0.0
+    for count in num_passes:
+        start, options = time.process_time(), DualOptions(max_passes=count, tolerance=1e-4)
+        system = System(kernel, X, model.num_columns, options, refine=False)
+        state = model.find_weights(options, state=state, system=system).state
+        seconds += time.process_time() - start
+        scores = score_test_rows(model, data)
+        rows.append(
+            {
+                "passes": count,
+                "relative residual": state.relative_residual,
+                "processor seconds": seconds,
+                **{name: scores[name] for name in ("rmse_standardized", "nlpd_standardized")},
+                "coverage": scores["coverage_95"],
+            }
+        )
+        click.echo(str(rows[-1]), err=True)
+    return {"passes": rows}
 
 
 def _blocks(problem: _Problem) -> Trace:

@@ -34,6 +34,7 @@ have fallen a hundredfold, and before the solver stops: iterative refinement, so
 not limit the accuracy.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -45,7 +46,7 @@ from gpflow.kernels import Kernel, Stationary
 
 from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.validation import checks
+from gpflow_sparse.validation import checks, component_checks
 
 PARTITIONS = ("neighbors", "random")
 PRECISIONS = ("float32", "float64")
@@ -161,6 +162,35 @@ def solve(
     columns = tf.convert_to_tensor(B).shape[1]
     system = System(kernel, X, columns, options or DualOptions())
     return system.solve(kernel, noise, B, weights=weights, state=state, callback=callback)
+
+
+def require_options(options: Any, name: str) -> DualOptions:
+    """
+    The options given to a method, or the defaults for None.
+
+    :param name: of the method, which must be called eagerly.
+    """
+    if not tf.executing_eagerly():
+        raise ValueError(f"{name} must be called outside of tf.function.")
+    found: DualOptions = component_checks.require_kind(
+        DualOptions() if options is None else options,
+        DualOptions,
+        "options",
+        "a gs.models.DualOptions",
+    )
+    return found
+
+
+def warn_unless_converged(solution: DualSolution, options: DualOptions, name: str) -> None:
+    """Warn the caller of the method of this name, which is called by a public method."""
+    if solution.converged:
+        return
+    warnings.warn(
+        f"the relative residual is {solution.relative_residual:.2g} after {options.max_passes} "
+        f"passes, above the tolerance of {options.tolerance:g}: call {name}() again, or with more "
+        "max_passes.",
+        stacklevel=4,
+    )
 
 
 def partition(places: np.ndarray, options: DualOptions, index: int) -> list[np.ndarray]:

@@ -1,6 +1,5 @@
 """Exact GP regression with a basis function at every training row, solved in the dual."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -115,15 +114,9 @@ class DualGPR(RegressionModel):
         :raises ConvergenceError: if the residual grows or no longer falls, a ValueError that says
             what helps.
         """
-        options = _require_options(options, "solve")
+        options = dual_solver.require_options(options, "solve")
         solution = self.find_weights(options, state=state, callback=callback)
-        if not solution.converged:
-            warnings.warn(
-                f"the relative residual is {solution.relative_residual:.2g} after "
-                f"{options.max_passes} passes, above the tolerance of {options.tolerance:g}: call "
-                "solve() again, or with more max_passes.",
-                stacklevel=3,
-            )
+        dual_solver.warn_unless_converged(solution, options, "solve")
         return solution
 
     def find_weights(
@@ -187,7 +180,7 @@ class DualGPR(RegressionModel):
             of 0.5; parameters are then those of the step before.
         """
         few = FEW_PASSES if options is None else options
-        options = _require_options(few, "fit_hyperparameters")
+        options = dual_solver.require_options(few, "fit_hyperparameters")
         return fit_hyperparameters(self, num_steps, num_rows, optimizer, options, callback)
 
     @public_method()
@@ -242,7 +235,7 @@ class DualGPR(RegressionModel):
         :param full_cov: covariance between rows, ``[P, n, n]``.
         :return: mean ``[n, P]``, and variance ``[n, P]`` or covariance.
         """
-        options = _require_options(options, "predict_f_directly")
+        options = dual_solver.require_options(options, "predict_f_directly")
         mean, _ = self.predict_f(Xnew)
         X, _ = self._rows()
         k = tf.cast(covariance(self.kernel, X, Xnew), tf.float64)  # [N, n]
@@ -424,19 +417,6 @@ class DualWeights(tf.Module):
         with tf.control_dependencies([tf.debugging.assert_equal(same, True, message=_STALE)]):
             weights, *cosines = self._snapshot.read(variables, parts)
         return weights, cosines
-
-
-def _require_options(options: Any, name: str) -> DualOptions:
-    """The options of a method, which must be called eagerly; the defaults for None."""
-    if not tf.executing_eagerly():
-        raise ValueError(f"{name} must be called outside of tf.function.")
-    found: DualOptions = component_checks.require_kind(
-        DualOptions() if options is None else options,
-        DualOptions,
-        "options",
-        "a gs.models.DualOptions",
-    )
-    return found
 
 
 def _hash(rows: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

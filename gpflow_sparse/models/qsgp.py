@@ -17,7 +17,7 @@ from gpflow_sparse.inference import chevron, subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.subsampling import Batch, Draw, Functions, KnownProjections, Pair
 from gpflow_sparse.kernels import Basis
-from gpflow_sparse.models import qsgp_options, rowwise
+from gpflow_sparse.models import qsgp_closed_form, qsgp_options, rowwise
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp_step import SubsampledStep, SupportRows, functions_at
 from gpflow_sparse.posteriors import ChevronPosterior
@@ -337,6 +337,9 @@ class QSGP(VariationalModel):
     sparse_step = rowwise.sparse_step
     step_gradients = rowwise.step_gradients
     variational_parameters = property(rowwise.variational_parameters)
+    update_covariance = qsgp_closed_form.update_covariance
+    update_mean = qsgp_closed_form.update_mean
+    has_function_at_every_row = qsgp_closed_form.has_function_at_every_row
 
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         step, computed = SubsampledStep(self, self._draw()), []
@@ -384,57 +387,6 @@ class QSGP(VariationalModel):
                 X = X[: self.num_support] if self.support is None else self.support
             self.anchors.refresh(self.basis, self.tail, (X, Y))
         elif self.anchors.is_due(step, self.basis):
-            self.anchors.refresh(self.basis, self.tail)
-
-    def update_covariance(self, X: Any) -> None:
-        """
-        Set C to the optimum of its structure for Gaussian noise, which does not depend on the mean.
-
-        Proposition 1 for the diagonal, ``c_r = (phi_r^T phi_r / noise + s_r)^-1/2``; a block is the
-        factor of its precision's inverse; the columns of a chevron need that of all m weights, so
-        m is limited to 4,096 there. O(n m + n h^2 + h^3) for n rows, or O(n m^2 + m^3).
-
-        :param X: training inputs ``[n, D]``: all, or a random subset, each of which then has weight
-            ``num_data / n``. A block needs several times h of them.
-        :raises ValueError: for another likelihood, or a chevron over too many functions.
-        """
-        X = qsgp_options.require_matrix(X, "X", self.basis)
-        self._require_parts(X.shape[1], self.dtype)
-        qsgp_options.require_conjugate(self.likelihood)
-        B, D, log_c = chevron.best_factor(
-            self.basis,
-            X,
-            self.num_data / X.shape[0] / self.likelihood.variance,
-            num_head=self.num_head,
-            with_columns=self.covariance == "chevron",
-        )
-        L = self.num_latent_gps
-        self.q_log_scale.assign(tf.tile(log_c[:, None], [1, L]))
-        if self.q_block is not None:
-            self.q_block.assign(tf.tile(B[None], [L, 1, 1]))
-        if self.q_columns is not None:
-            self.q_columns.assign(tf.tile(D[:, None], [1, L, 1]))
-            if self.anchors is not None and not self.anchors.is_empty:
-                self.anchors.refresh(self.basis, self.tail)
-
-    def update_mean(self, data: tuple[Any, Any]) -> None:
-        """
-        Set mu to the optimum for Gaussian noise, which does not depend on the covariance.
-
-        ``mu = (Phi^T Phi / noise + S)^-1 Phi^T (y - mean) / noise`` over all functions: steps on
-        functions that overlap, such as kernel functions around training rows, take long to find
-        it. O(n m^2 + m^3) for n rows, so m is limited to 4,096.
-
-        :param data: training rows ``(X [n, D], Y [n, P])``: all, or a random subset, each of which
-            then has weight ``num_data / n``.
-        :raises ValueError: for another likelihood, or too many functions.
-        """
-        X, Y = self._require_data(data)
-        self._require_parts(int(X.shape[1]), self.dtype)
-        qsgp_options.require_conjugate(self.likelihood)
-        weight = self.num_data / int(X.shape[0]) / self.likelihood.variance
-        self.q_mu.assign(chevron.best_mean(self.basis, X, Y - self.mean_function(X), weight))
-        if self.anchors is not None and not self.anchors.is_empty:
             self.anchors.refresh(self.basis, self.tail)
 
     def exact_elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

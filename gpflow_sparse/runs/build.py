@@ -144,9 +144,11 @@ class _Parts(NamedTuple):
         return self.rows_of(self.config.num_basis)
 
     def rows_of(self, most: int) -> np.ndarray:
-        """At most that many distinct training inputs, chosen at random."""
+        """At most that many distinct training inputs, chosen at random; all in their order."""
         X = self.data[0]
         count = min(most, len(np.unique(X, axis=0)))
+        if count == len(X):
+            return X
         return initialization.random_subset(X, count, seed=self.config.seed)
 
 
@@ -277,7 +279,10 @@ def _sampled_model(parts: _Parts, basis: bases.FiniteBasis | None) -> models.QSG
         most = len(centers) + 1 - (config.num_dense_columns or 0)
         size = min(config.basis_batch_size, most)
         return models.RVM(centers, kernel, likelihood, basis_batch_size=size, **options)
-    basis = basis or _make_basis(parts)
+    basis, X = basis or _make_basis(parts), parts.data[0]
+    is_whole = isinstance(basis, bases.KernelDictionary) and basis.num_basis == len(X)
+    if is_whole and isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        options = {"augmentation": X, **options}  # else there is no variance far from the rows
     dense = 0 if config.covariance == "diag" else config.num_dense_columns or basis.num_leading
     size = max(1, min(config.basis_batch_size, basis.num_basis - dense))
     return models.QSGP(basis, likelihood, basis_batch_size=size, **options)

@@ -59,3 +59,11 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout.splitlines()[-1])["scaling"]
     assert [(row["rows"], row["blocks"]) for row in rows] == [(200, 1), (600, 2)]
+
+
+@pytest.mark.nightly
+def test_scores_after_more_passes_are_better():
+    (first, second) = dual_systems.passes([1, 3], 4, dataset="robot_arm_2")["passes"]
+    assert second["relative residual"] < 0.1 * first["relative residual"]
+    assert second["rmse_standardized"] < 0.3
+    assert second["processor seconds"] > first["processor seconds"]

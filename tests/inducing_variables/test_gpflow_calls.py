@@ -144,6 +144,7 @@ def test_gpflows_wrapper_for_shared_inducing_variables_changes_nothing(rng, name
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("whiten", [True, False])
 @pytest.mark.parametrize("kind", ["single", "shared", "separate", "mixed"])
 def test_stock_svgp_over_wrapped_orthogonal_sets_is_not_plain_svgp(rng, kind, whiten):

@@ -171,6 +171,7 @@ def run(code):
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_in_a_fresh_process_stock_svgp_finds_the_posterior():
     """One import is all that a user of the drop-in route writes."""
     out = run(

@@ -182,6 +182,7 @@ def test_printed_control_variate_is_eq_3_and_zero_on_average(problem):
     close(gradient, np.zeros(M))
 
 
+@pytest.mark.nightly
 def test_estimates_move_with_the_functions_as_they_should(problem, rng):
     """The gradient with respect to Phi, as hyperparameters feel it, on average over all draws."""
     direction = rng.normal(size=(N, M))
@@ -248,6 +249,7 @@ def logit_batch(y):
     return Batch(labels, labels, tf.zeros_like(labels))
 
 
+@pytest.mark.nightly
 def test_the_gradient_of_an_anchored_site_is_that_of_its_average_value(problem):
     """``a = Phi_p mu`` moves with the weights; its gradient is taken through the other draw."""
     y = (problem.y > 0).astype(float)

@@ -387,6 +387,7 @@ def test_joint_samples_are_functions(rng):
     assert model.predict_f_samples(X).shape == (4, 1)
 
 
+@pytest.mark.nightly
 def test_nothing_depends_on_compilation(rng):
     """Nor on the number of rows being known."""
     model, width = gaussian(two_layers(rng), seed=1, num_samples=2), 20

@@ -119,6 +119,7 @@ def test_few_vectors_of_a_noisy_sinc_are_relevant(trained):
     assert np.sqrt(np.mean(error**2)) < 0.08
 
 
+@pytest.mark.nightly
 def test_pruning_keeps_the_predictions(trained):
     X, Y, model = trained
     small = model.prune()

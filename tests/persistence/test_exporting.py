@@ -151,6 +151,7 @@ def test_single_precision_is_exported(float_type, tmp_path):
     assert loaded.predict(zoo.inputs())[0].dtype == tf.float64
 
 
+@pytest.mark.nightly
 def test_a_cached_posterior_is_used_only_where_it_is_what_the_model_predicts_with():
     cached = {
         name: exporting._predicts_by_posterior(type(zoo.BUILDERS[name]())) for name in EXPORTED
@@ -212,6 +213,7 @@ def predictions_of(folder):
     return loaded.predict_f(zoo.inputs())[0].numpy()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("exchange", [True, False])
 def test_an_export_that_is_killed_leaves_the_old_one_or_the_new_one(
     exchange, tmp_path, monkeypatch

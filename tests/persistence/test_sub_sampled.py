@@ -82,6 +82,7 @@ def test_a_saved_model_predicts_and_trains_on_as_if_it_had_not_been_saved(name, 
         np.testing.assert_array_equal(loaded.relevance_vectors(), model.relevance_vectors())
 
 
+@pytest.mark.nightly
 def test_gpflows_utilities_and_checkpoints_take_them(tmp_path, capsys):
     model = stepped(BUILDERS["hybrid"](), 2)
     expected = zoo.predictions(model, zoo.inputs())

@@ -175,6 +175,7 @@ def test_early_stopping_remembers_across_a_kill(tmp_path):
     assert finished.num_steps == 15
 
 
+@pytest.mark.nightly
 def test_a_finished_run_is_not_run_again_and_can_be_prolonged(tmp_path):
     options = {"checkpoint_every": 4, "deterministic": True}
     model, history = undisturbed(solvegp, data(), tmp_path, 10, **options)
@@ -288,6 +289,7 @@ def test_a_folder_with_a_run_is_not_written_over(tmp_path):
             fit(solvegp(), data(), num_steps=2, checkpoint_dir=folder)
 
 
+@pytest.mark.nightly
 def test_the_legacy_optimizers_are_not_resumed(tmp_path):
     optimizer = tf_keras.optimizers.legacy.Adam
     fit(solvegp(), data(), num_steps=2, optimizer=optimizer(0.01))

@@ -302,6 +302,7 @@ def test_a_failed_factorization_names_the_matrix_and_the_step():
     assert "CheckNumerics" not in str(caught.value)
 
 
+@pytest.mark.nightly
 def test_a_failed_orthogonal_set_is_named():
     model = solvegp()
     model.kernel = Indefinite(between=5.0)

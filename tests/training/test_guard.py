@@ -91,6 +91,7 @@ def test_a_passing_failure_goes_back_to_the_snapshot_and_on(gamma, only_gradient
     assert np.isfinite(history.elbo).all()
 
 
+@pytest.mark.nightly
 def test_three_failures_in_a_row_end_the_run_at_the_last_good_state():
     model, same = solvegp(Fragile(8, 10**9)), solvegp()
     warning, error = pytest.warns(match="objective is nan"), pytest.raises(TrainingError)
@@ -219,6 +220,7 @@ def test_a_bad_row_on_disk_is_named_by_its_number_there(tmp_path):
     assert np.isfinite(model.elbo(data()))
 
 
+@pytest.mark.nightly
 def test_labels_and_widths_of_later_batches_are_looked_at():
     X, Y = data()
     labels = (Y > 0).astype(float)

@@ -84,6 +84,7 @@ def test_the_functions_change_between_rounds_only(monkeypatch):
     assert history.elbo[0] > start + 1.0
 
 
+@pytest.mark.nightly
 def test_it_stops_where_neither_the_functions_nor_the_parameters_move():
     model = grief()
     history = fit_in_rounds(model, num_rounds=30, num_iterations=50, **QUIET)
