@@ -1,11 +1,15 @@
 """Runs of exact GPs by dual blocks: steps, passes, checkpoints and their resumption."""
 
 import dataclasses
+import signal
+import subprocess
 import sys
+import time
 
 import gpflow
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import gpflow_sparse as gs
 from gpflow_sparse.inference.dual_solver import ConvergenceError
@@ -129,3 +133,22 @@ def test_sampled_functions_at_all_rows_are_solved_and_not_trained(rng):
     np.testing.assert_allclose(model.predict_f(far)[1], 1.0, atol=1e-6)  # by augmentation
     assert len(history.elbo) == 1
     assert model.likelihood.variance.numpy() == pytest.approx(0.2)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.4])
+def test_a_run_killed_in_a_pass_goes_on_to_the_same_bits(rng, tmp_path, delay):
+    write_csv(tmp_path / "my.csv", numbers(rng, 4000))
+    start = [sys.executable, "-c", "from gpflow_sparse.cli import main; main()", *FIT]
+    subprocess.run([*start, "--output", "whole"], cwd=tmp_path, check=True, capture_output=True)
+    start += ["--output", "parts"]
+    process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("pass 2:"):
+            break
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run([*start, "--resume"], cwd=tmp_path, check=True, capture_output=True)
+    whole, parts = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "parts"))
+    assert {k: v.tobytes() for k, v in parts.items()} == {k: v.tobytes() for k, v in whole.items()}
