@@ -1,6 +1,7 @@
 """Models, one file per method; their base classes, with the ELBO, are in ``base.py``."""
 
 from gpflow_sparse._names import offer
+from gpflow_sparse.inference.laplace_sites import laplace_sites
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
 from gpflow_sparse.models.deep import DeepGP
@@ -39,6 +40,7 @@ __all__ = [
     "SoftKI",
     "VariationalModel",
     "deep_convolutional",
+    "laplace_sites",
 ]
 
 offer(__name__, __all__)
