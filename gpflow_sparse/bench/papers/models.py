@@ -296,6 +296,9 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
 
         monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, update))
         model = qsgp_model(options, kernel, likelihood, (X, Y), budget.seed)
+        if options.get("solver") == "dual":
+            scores = _solved(model, (X, Y)) | _score_qsgp(model, dataset, X, budget.seed, options)
+            return scores | hyperparameters(model, kernel)
         if svgp:
             optimizer = training.adam(options["learning_rate"])
         else:
@@ -305,10 +308,7 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
             rate = Cosine(options["learning_rate"], monitor)
             optimizer = training.SparseAdagrad(rate, dense=dense)
         update(model)
-        if options.get("solver") == "dual":
-            results = _solved(model, (X, Y))
-        else:
-            results = train(model, (X, Y), monitor, optimizer, options)
+        results = train(model, (X, Y), monitor, optimizer, options)
         scores = _score_qsgp(model, dataset, X, budget.seed, options)
         return results | scores | hyperparameters(model, kernel)
 
