@@ -86,6 +86,7 @@ def train(model: gs.models.RVM, data: tuple[np.ndarray, np.ndarray], config: Con
         seed=config.seed,
         progress=False,
     )
+    model.refine(data)
     return time.perf_counter() - start
 
 

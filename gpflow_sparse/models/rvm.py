@@ -69,6 +69,25 @@ class RVM(QSGP):
             basis, likelihood, num_data=num_data, basis_batch_size=basis_batch_size, **options
         )
 
+    def refine(self, data: tuple[Any, Any], num_rounds: int = 10) -> None:
+        """
+        Rounds of closed forms for Gaussian noise: mean, covariance and all precisions in turn, and
+        the mean at the end.
+
+        They follow steps, whose noise leaves variances in q that keep precisions low: with dense
+        columns most of all. Each round takes as long as :meth:`update_mean` and
+        :meth:`update_covariance`.
+
+        :param data: training rows ``(X [n, D], Y [n, P])``, all or a random subset.
+        :raises ValueError: as these, for another likelihood or more than 4,096 functions.
+        """
+        for _ in range(checks.require_count(num_rounds, "num_rounds")):
+            self.update_mean(data)
+            self.update_covariance(data[0])
+            log_s = _best_log_precisions(self.q_mu, self._variances(tf.range(self.num_tail)))
+            self.basis.log_precision.assign(log_s)
+        self.update_mean(data)
+
     def relevance_vectors(self, threshold: float = 1e4) -> np.ndarray:
         """Centers ``[r, D]`` whose weights have a prior precision below the threshold."""
         return self.basis.centers.numpy()[self._relevant(threshold)[: self.basis.centers.shape[0]]]
@@ -127,6 +146,15 @@ class RVM(QSGP):
         """All trainable variables but the long ones and the precisions."""
         return [v for v in super().small_variables if v is not self.basis.log_precision]
 
+    def _variances(self, places: tf.Tensor) -> tf.Tensor:
+        """``Sigma_ii [h + k, L]`` of the head and of k places in the tail."""
+        variances = tf.exp(2.0 * tf.gather(self.q_log_scale, places))  # [k, L]
+        if self.q_columns is not None:
+            D = tf.gather(self.q_columns, places)  # [k, L, h]
+            variances += tf.reduce_sum(tf.square(D), axis=-1)
+        of_head = tf.transpose(tf.reduce_sum(tf.square(self.head.B), axis=-1))  # [h, L]
+        return tf.concat([of_head, variances], axis=0)
+
     def _after_step(
         self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
     ) -> None:
@@ -146,13 +174,12 @@ class RVM(QSGP):
             log_c = -0.5 * tf.math.log(squares / self.likelihood.variance + s)
             log_c = tf.tile(log_c[:, None], [1, self.num_latent_gps])
             self.q_log_scale.scatter_update(tf.IndexedSlices(log_c, step.taken))
-        variances = tf.exp(2.0 * tf.gather(self.q_log_scale, step.taken))  # Sigma_ii of the tail
-        if self.q_columns is not None:
-            D = tf.gather(self.q_columns, step.taken)
-            variances += tf.reduce_sum(tf.square(D), axis=-1)
-        of_head = tf.transpose(tf.reduce_sum(tf.square(self.head.B), axis=-1))
-        variances = tf.concat([of_head, variances], axis=0)
-        moments = tf.square(tf.gather(self.q_mu, step.indices)) + variances
-        log_s = -tf.math.log(tf.reduce_mean(moments, axis=1))  # s_i = 1 / (mu_i^2 + Sigma_ii)
-        log_s = tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)
+        variances = self._variances(step.taken)
+        log_s = _best_log_precisions(tf.gather(self.q_mu, step.indices), variances)
         self.basis.log_precision.scatter_update(tf.IndexedSlices(log_s, step.indices))
+
+
+def _best_log_precisions(mu: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
+    """``log s_i = -log(mu_i^2 + Sigma_ii)``, ``[k]``, of means and variances ``[k, L]``."""
+    log_s = -tf.math.log(tf.reduce_mean(tf.square(mu) + variances, axis=1))
+    return tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)

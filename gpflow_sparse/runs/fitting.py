@@ -98,7 +98,7 @@ def _closed_forms(
         try:  # steps alone take thousands to the weights of overlapping functions
             yield []
         finally:
-            model.update_mean(rows)
+            model.refine(rows)
     else:
         yield []
 

@@ -239,6 +239,8 @@ ARGUMENTS = {
     "RVM.relevance_vectors threshold": Argument(
         RELEVANCE.relevance_vectors, "threshold", threshold
     ),
+    "RVM.refine data": Argument(rvm().refine, "data", never),
+    "RVM.refine num_rounds": Argument(lambda v: rvm().refine((X, Y), v), "num_rounds", count),
     "RVM.prune threshold": Argument(RELEVANCE.prune, "threshold", threshold),
     "QSGP.elbo data": Argument(CHEVRON.elbo, "data", never),
     "QSGP.exact_elbo data": Argument(CHEVRON.exact_elbo, "data", never),

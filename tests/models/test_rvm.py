@@ -73,6 +73,25 @@ def test_a_step_sets_touched_precisions_to_their_maximizer(shape, L):
     assert float(model.exact_elbo((X, Y))) > elbo
 
 
+@pytest.mark.parametrize("options", [{}, {"covariance": "chevron", "num_dense_columns": 3}])
+def test_closed_forms_in_turn_raise_the_exact_elbo_to_a_stationary_point(options):
+    X, Y = sinc_data(15)
+    model = build(X, 8, **options)
+    found = []
+    for _ in range(4):
+        model.refine((X, Y), 20)
+        model.update_covariance(X)
+        found.append(float(model.exact_elbo((X, Y))))
+    assert np.all(np.diff(found) > -1e-6)
+    Phi, s = model.basis(X).numpy(), model.basis.precision_diagonal().numpy()
+    np.testing.assert_allclose(
+        model.q_mu[:, 0], qsgp.weight_posterior(Phi, Y[:, 0], np.diag(s), NOISE)[0], rtol=1e-6
+    )
+    variances = model._variances(tf.range(model.num_tail)).numpy()[:, 0]
+    products = s * (model.q_mu.numpy()[:, 0] ** 2 + variances)
+    np.testing.assert_allclose(products[s < 1e3], 1.0, rtol=0.05)
+
+
 def test_full_steps_raise_the_exact_elbo_every_time():
     X, Y = sinc_data(15)
     model = build(X, 16, variance_reduction="none")
