@@ -51,6 +51,19 @@ def test_split_triangular_solve_equals_numpy(rng, adjoint, width):
     np.testing.assert_allclose(X, np.linalg.solve(L.T if adjoint else L, B), atol=1e-12)
 
 
+def test_the_gradient_of_a_projection_is_tensorflows(rng):
+    L = tf.constant(np.linalg.cholesky(positive_definite(rng, 200)))
+    B = tf.constant(rng.normal(size=(200, 300)))
+    found = []
+    for solve in (linalg.project, tf.linalg.triangular_solve):
+        with tf.GradientTape() as tape:
+            tape.watch([L, B])
+            value = tf.reduce_sum(tf.sin(solve(L, B)))
+        found.append([value, *tape.gradient(value, [L, B])])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
 def test_a_failed_factorization_names_its_matrix_eagerly():
     with pytest.raises(linalg.FactorizationError, match=r"Kuu failed.*duplicated"):
         linalg.cholesky(tf.constant([[1.0, 2.0], [2.0, 1.0]], dtype=tf.float64), "Kuu")
