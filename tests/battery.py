@@ -511,6 +511,7 @@ MEMBERS = {
         one_kl=False,
     ),
     "swsgp_separate": Member(swsgp(P=2, kernel=separate), reals(2), prior=False, one_kl=False),
+    # no XLA: steps compute features at unique points, and XLA has no tf.unique
     "residual_neighbors": Member(
         residual_neighbors(P=2), reals(2), prior=False, one_kl=False, xla=None
     ),

@@ -12,7 +12,7 @@ from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse import training
 from gpflow_sparse.inference.chevron import MOST_DENSE
-from gpflow_sparse.models import QSGP, RVM, SoftKI
+from gpflow_sparse.models import QSGP, RVM, ResidualNeighborGP, SoftKI
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import Pair
@@ -20,8 +20,9 @@ from gpflow_sparse.runs.solving import solve
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
-# Evaluations of SoftKI on held-out rows in a run, least steps between them, and least rows for it.
-_EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED = 10, 20, 500
+# Evaluations on held-out rows in a run, least steps between them, and least rows for it; most rows
+# that are held out for neighbors on the residual.
+_EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED, _MOST_WATCHED = 10, 20, 500, 2000
 # Iterations of L-BFGS between two choices of the basis functions.
 ROUND = 10
 
@@ -61,7 +62,7 @@ def fit_model(
         return training.History(np.array([np.nan]), np.array([seconds]), False)
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
     unsuited = config.has_neighbors or config.method in ("softki", *SAMPLED_METHODS)
-    with _closed_forms(model, config, rows) as callbacks:
+    with _closed_forms(model, config, rows) as (callbacks, rows):
         options["callbacks"] = [*options.get("callbacks", ()), *callbacks]
         return training.fit(
             model,
@@ -78,29 +79,73 @@ def fit_model(
 @contextlib.contextmanager
 def _closed_forms(
     model: gpflow.models.GPModel, config: RunConfig, rows: Pair
-) -> Iterator[list[training.KeepBest]]:
-    """What is solved for before and after the steps, also after Ctrl-C, and callbacks of these."""
+) -> Iterator[tuple[list[training.KeepBest], Pair]]:
+    """
+    What is solved for before and after the steps, also after Ctrl-C; callbacks of these, and the
+    rows to train on.
+    """
+    every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
     if isinstance(model, SoftKI):
         callbacks = []
         if model.held_out and len(rows[0]) >= _LEAST_WATCHED:
             # points and temperature learn the rows of many columns by heart
-            every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
             callbacks = [training.KeepBest(lambda m: m.held_out_density(rows), every=every)]
         try:
-            yield callbacks
+            yield callbacks, rows
         finally:
             for best in callbacks:
                 best.update(model)
                 best.restore(model)
             model.fit_posterior(rows)
+    elif _can_keep_best(model, config, rows):
+        with _best_of_neighbors(model, rows, every) as watched:
+            yield watched
     elif _has_best_mean(model):
         model.update_mean(rows)
         try:  # steps alone take thousands to the weights of overlapping functions
-            yield []
+            yield [], rows
         finally:
             model.refine(rows)
     else:
-        yield []
+        yield [], rows
+
+
+@contextlib.contextmanager
+def _best_of_neighbors(
+    model: ResidualNeighborGP, rows: Pair, every: int
+) -> Iterator[tuple[list[training.KeepBest], Pair]]:
+    """
+    Train on nine tenths of the rows from the closed form of their q, and keep the parameters that
+    predict the others best: those of the start, of a step, or of the end with q in closed form
+    again. Where q is in closed form, it is that of all rows in the end.
+    """
+    (X, Y), count = rows, min(len(rows[0]) // 10, _MOST_WATCHED)
+    order = np.random.default_rng(0).permutation(len(X))
+    held_out, kept = order[:count], np.sort(order[count:])
+    watched, rest = (X[held_out], Y[held_out]), (X[kept], Y[kept])
+    best = training.KeepBest(lambda m: np.mean(m.predict_log_density(watched)), every=every)
+    num_data, model.num_data = model.num_data, len(kept)
+    model.start_from_sites(rest)
+    best.update(model)
+    at_start = best.best
+    try:
+        yield [best], rest
+    finally:
+        model.num_data = num_data
+        best.update(model)
+        trained = best.best
+        model.start_from_sites(rest)  # q that is trained by few steps is worse than its start
+        best.update(model)
+        best.restore(model)
+        if best.best > trained or best.best == at_start:
+            model.start_from_sites(rows)
+        model.prepare_data(rows)
+
+
+def _can_keep_best(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -> bool:
+    """Whether the model starts in closed form and may predict worse when it is trained."""
+    enough = len(rows[0]) >= _LEAST_WATCHED and config.num_steps >= _LEAST_BETWEEN
+    return enough and isinstance(model, ResidualNeighborGP) and model.start == "sites"
 
 
 def _is_solved(model: gpflow.models.GPModel, X: np.ndarray) -> bool:

@@ -146,6 +146,31 @@ def test_with_all_points_for_neighbors_it_is_solvegp(weighting):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
 
 
+def test_a_union_is_one_neighborhood_of_all_rows():
+    """Its KL counts once."""
+    size = 7
+    model = build(union=size, num_data=None)
+    active = model.points.ranked(tf.constant(X), model.kernel, size).numpy()
+    sets, w = np.tile(active, (N, 1)), np.full(N, 1.0 / N)
+    expected = 0.0
+    for p in range(L):
+        q = parts(model, p)
+        expected += oracle.objective(k, X, Y[:, p], Z, O, sets, w, *q, EPS, NOISE)
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-8)
+
+
+def test_the_logarithmic_bound_has_another_term_of_the_residual():
+    """log(1 + residual / noise) in place of residual / noise."""
+    standard, logarithmic = build(), build(bound="log")
+    sets = local.nearest(X, O, H)
+    fixed = (np.zeros(M), np.zeros((M, M))), (np.zeros(M2), np.zeros((M2, M2)))
+    _, residual = oracle.predict(k, X, Z, O, sets, *fixed, EPS)
+    gain = 0.5 * L * np.sum(residual / NOISE - np.log1p(residual / NOISE))
+    assert gain > 0.1
+    difference = logarithmic.elbo((X, Y)) - standard.elbo((X, Y))
+    np.testing.assert_allclose(difference, gain, rtol=1e-8)
+
+
 @every_weighting
 def test_a_base_without_information_leaves_swsgp(weighting):
     far = 1e6 + Z

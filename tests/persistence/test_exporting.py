@@ -40,6 +40,8 @@ EXPORTED = [
     "battery.swsgp_dense",
     "battery.swsgp_low_rank",
     "battery.swsgp_separate",
+    "battery.residual_neighbors",
+    "battery.residual_neighbors_separate",
     "battery.solvegp_patches",
     "battery.solvegp_located",
     "battery.deep",

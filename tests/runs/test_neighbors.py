@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.models import SOLVEGP, SWSGP, ResidualNeighborGP
 from gpflow_sparse.runs.build import build_model
 from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.fitting import fit_model
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,30 @@ def test_a_number_of_neighbors_puts_them_on_the_residual(method, options, kind):
 def test_whiten_is_not_for_neighbors():
     with pytest.raises(ValueError, match="whiten"):
         RunConfig.of_method("solvegp", num_neighbors=3, whiten=False)
+
+
+@pytest.mark.parametrize("rate", [2.0, 0.05])
+def test_training_ends_no_worse_than_it_starts(rate):
+    """A rate that is far too large leaves the hyperparameters of the start, and q of all rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    Y = np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=(600, 1))
+    dataset = Dataset("small", (X, Y), (X[:2], Y[:2]), ("a", "b"), "y", None).standardized()
+    options = {"num_neighbors": 4, "num_inducing": 6, "num_orthogonal": 100, "num_subset": 0}
+    options |= {
+        "kernel": "matern52",
+        "num_steps": 20,
+        "batch_size": 32,
+        "learning_rate": rate,
+        "schedule": "constant",
+    }
+    config = RunConfig.of_method("solvegp", **options)
+    model, start = build_model(config, dataset), build_model(config, dataset)
+    start.prepare_data(dataset.train)
+    start.start_from_sites(dataset.train)
+    fit_model(model, config, dataset.train, progress=False)
+    assert model.num_data == 600
+    assert float(tf.reduce_sum(model.usage)) == 600 * 4
+    pairs = zip(start.trainable_variables, model.trainable_variables, strict=True)
+    same = [np.array_equal(a, b) for a, b in pairs]
+    assert all(same) if rate > 1.0 else not any(same)
