@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import click
 import gpflow
 import numpy as np
+import scipy.linalg
 import tensorflow as tf
 
 from gpflow_sparse import models
@@ -226,14 +227,13 @@ def _cholesky(problem: _Problem) -> tuple[float, float]:
     """Seconds, and the relative residual in float64 of the weights."""
     kernel, X, noise, B, options = problem
     start = time.process_time()
-    K = np.empty((len(X), len(X)), np.float32)
+    K = np.empty((len(X), len(X)), np.float32, order="F")  # factorized in place: 4 N^2 bytes
     rows = tf.constant(X)
     for begin in range(0, len(X), 1000):
         K[begin : begin + 1000] = covariance(kernel, rows[begin : begin + 1000], rows).numpy()
     K[np.diag_indices(len(X))] += noise
-    L = tf.linalg.cholesky(K)
-    del K
-    A = tf.linalg.cholesky_solve(L, B.astype(np.float32))
+    factor = scipy.linalg.cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
+    A = scipy.linalg.cho_solve(factor, B.astype(np.float32), check_finite=False)
     seconds = time.process_time() - start
     system = System(kernel, X, B.shape[1], options)
     system.assign(kernel, noise, B)
