@@ -349,13 +349,24 @@ class QSGP(VariationalModel):
             computed.append(Phi)
             return -(elbo + self.log_prior_density())
 
-        def after(changes: Sequence[tf.Tensor]) -> None:
-            self._after_step(step, changes, computed[0])
+        def after(changes: Sequence[tf.Tensor], averages: Sequence[tf.Tensor]) -> None:
+            self._after_step(step, changes, computed[0], averages)
 
-        return rowwise.RowUpdate(step.row_indices, loss, after)
+        def averages() -> Sequence[tf.Tensor]:
+            return self._averages(computed[0])
+
+        return rowwise.RowUpdate(step.row_indices, loss, after, averages)
+
+    def _averages(self, Phi: Functions) -> Sequence[tf.Tensor]:
+        """Means over the rows of the batch that :meth:`_after_step` needs."""
+        return []
 
     def _after_step(
-        self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
+        self,
+        step: SubsampledStep,
+        changes: Sequence[tf.Tensor],
+        Phi: Functions,
+        averages: Sequence[tf.Tensor],
     ) -> None:
         """Update the projections at the support rows after a change of the weights."""
         if self.anchors is not None and Phi.support is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -25,8 +26,10 @@ class RowUpdate(NamedTuple):
     """Long variables, each with different indices ``[u]`` of its rows."""
     loss: Callable[[Sequence[tf.Tensor]], tf.Tensor]
     """The loss as a function of the values of these rows."""
-    after: Callable[[Sequence[tf.Tensor]], None] | None = None
-    """Function that is called with the changes of these rows after an update."""
+    after: Callable[[Sequence[tf.Tensor], Sequence[tf.Tensor]], None] | None = None
+    """Function that is called after an update, with the changes of these rows and the averages."""
+    averages: Callable[[], Sequence[tf.Tensor]] | None = None
+    """Function, called after :attr:`loss`, that returns means over the rows of the batch."""
 
     def gradients(
         self, small_variables: Sequence[tf.Variable]
@@ -48,7 +51,13 @@ class RowUpdate(NamedTuple):
 
 @public_method()
 def sparse_step(
-    model: Any, data: Data, optimizer: Any, *, move: Any = True, scale: float = 1.0
+    model: Any,
+    data: Data,
+    optimizer: Any,
+    *,
+    move: Any = True,
+    scale: float = 1.0,
+    replicas: Replicas = ONE,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
     One training step, which changes nothing if the loss or a gradient is not finite.
@@ -57,6 +66,7 @@ def sparse_step(
     :param optimizer: one of ``gpflow_sparse.training``'s optimizers for rows.
     :param move: false to evaluate only.
     :param scale: fraction of the step that is taken.
+    :param replicas: how `training.fit` divides the batch.
     :return: the loss, and whether it and all gradients were finite.
     :raises ValueError: for data that do not fit the model, another kind of optimizer, or another
         ``move`` or ``scale``.
@@ -68,21 +78,39 @@ def sparse_step(
         )
     _require_move(move)
     _require_scale(scale)
-    update, small_variables = model._row_update(*data), model.small_variables
-    loss, of_rows, of_small = update.gradients(small_variables)
-    results = [loss, *of_rows, *(gradient for gradient, _ in of_small)]
+    small_variables = model.small_variables
+    updates: list[RowUpdate] = []
+
+    def compute(batch: Any) -> list[Any]:
+        update = model._row_update(*batch)
+        updates.append(update)
+        loss, of_rows, of_small = update.gradients(small_variables)
+        pairs = zip(of_rows, update.row_indices, strict=True)
+        slices = [tf.IndexedSlices(g, indices, tf.shape(v)) for g, (v, indices) in pairs]
+        averages = [] if update.averages is None else update.averages()
+        trained[:] = [variable for _, variable in of_small]
+        return [loss, *slices, *(gradient for gradient, _ in of_small), *averages]
+
+    trained: list[tf.Variable] = []
+    loss, *others = replicas.mean(compute, data)
+    update = updates[0]  # what the others have beside it is the same: draws of functions
+    long = [variable for variable, _ in update.row_indices]
+    of_rows, others = others[: len(long)], others[len(long) :]
+    of_small, averages = others[: len(trained)], others[len(trained) :]
+    moves = [replicas.joined(slices) for slices in of_rows]
+    results = [loss, *(gradient for _, gradient in moves), *of_small]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in results])
-    optimizer.build([variable for variable, _ in update.row_indices], small_variables)
+    optimizer.build(long, small_variables)
 
     def apply() -> tf.Tensor:
         changes = [
             optimizer.move_rows(variable, indices, gradient, scale)
-            for (variable, indices), gradient in zip(update.row_indices, of_rows, strict=True)
+            for variable, (indices, gradient) in zip(long, moves, strict=True)
         ]
-        optimizer.move_dense(of_small, scale)
+        optimizer.move_dense(zip(of_small, trained, strict=True), scale)
         optimizer.advance()
         if update.after is not None:
-            update.after(changes)
+            update.after(changes, averages)
         return tf.constant(True)
 
     tf.cond(tf.logical_and(move, finite), apply, lambda: tf.constant(False))

@@ -155,8 +155,24 @@ class RVM(QSGP):
         of_head = tf.transpose(tf.reduce_sum(tf.square(self.head.B), axis=-1))  # [h, L]
         return tf.concat([of_head, variances], axis=0)
 
+    @property
+    def _sets_covariance(self) -> bool:
+        """Whether c is set to its maximizer, for one noise variance."""
+        return isinstance(self.likelihood, Gaussian) and self.likelihood.variance is not None
+
+    def _averages(self, Phi: Functions) -> Sequence[tf.Tensor]:
+        """Mean squares of the functions of both draws, ``[2 k]``, for Gaussian noise."""
+        if not self._sets_covariance:
+            return []
+        squares = [tf.reduce_mean(tf.square(A), axis=0) for A in Phi.tails]
+        return [tf.concat(squares, axis=0)]
+
     def _after_step(
-        self, step: SubsampledStep, changes: Sequence[tf.Tensor], Phi: Functions
+        self,
+        step: SubsampledStep,
+        changes: Sequence[tf.Tensor],
+        Phi: Functions,
+        averages: Sequence[tf.Tensor],
     ) -> None:
         """
         Set c, for Gaussian noise, and then s of the functions drawn to their maximizers.
@@ -165,11 +181,10 @@ class RVM(QSGP):
         upward. (With "tracked", which uses a batch for some steps, it is by the variance of the
         sums.)
         """
-        super()._after_step(step, changes, Phi)
-        if isinstance(self.likelihood, Gaussian) and self.likelihood.variance is not None:
+        super()._after_step(step, changes, Phi, averages)
+        if self._sets_covariance:
             # c_r = (N / n sum_l phi_lr^2 / noise + s_r)^-1/2 over the batch: proposition 1
-            means = tf.concat([tf.reduce_mean(tf.square(A), axis=0) for A in Phi.tails], axis=0)
-            squares = self.num_data * tf.gather(means, step.first_places())
+            squares = self.num_data * tf.gather(averages[0], step.first_places())
             s = self.basis.precision_diagonal(self.num_head + step.taken)
             log_c = -0.5 * tf.math.log(squares / self.likelihood.variance + s)
             log_c = tf.tile(log_c[:, None], [1, self.num_latent_gps])

@@ -55,6 +55,8 @@ class SoftKI(VariationalModel):
 
     # Rows held out by `training.fit`; missing in files of version 0.1.
     _kept_back: tuple[np.ndarray, int] | None = None
+    sums_over_rows = False
+    """The evidence of a batch is no sum over its rows: `training.fit` does not divide batches."""
 
     def __init__(
         self,

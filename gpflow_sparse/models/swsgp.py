@@ -19,6 +19,7 @@ from gpflow_sparse.models import rowwise, swsgp_closed_form, swsgp_usage
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.starting import neighbor_q
 from gpflow_sparse.models.swsgp_checks import require_components, require_objective
+from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     NeighborPosterior,
@@ -198,6 +199,11 @@ class SWSGP(VariationalModel):
         return getattr(self.q_mu, "dtype", gpflow.default_float())
 
     @property
+    def sums_over_rows(self) -> bool:
+        """Whether the objective is a sum over rows; with ``union`` the active points are of all."""
+        return self.union is None
+
+    @property
     def _latents(self) -> list[tuple[Kernel, slice]]:
         """Each single-output kernel, and the latent functions that have it."""
         return latent_kernels(self.kernel, self.num_latent_gps)
@@ -255,8 +261,8 @@ class SWSGP(VariationalModel):
 
     def _draw(self, X: tf.Tensor) -> tf.Tensor:
         """As many inducing points as the batch has rows, or all."""
-        M, n = self.q_mu.shape[0], X.shape[0]
-        count = tf.minimum(tf.shape(X)[0], M) if n is None else min(n, M)
+        M, n = self.q_mu.shape[0], random_draws.num_rows(X)
+        count = tf.minimum(n, M) if tf.is_tensor(n) else min(n, M)
         return subsampling.draw_indices(M, count)
 
     def _objective(

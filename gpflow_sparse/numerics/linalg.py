@@ -7,7 +7,9 @@ gradient of a Cholesky costs several times its forward pass; so factors are buil
 solves are split over columns, and the gradient is written by hand.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,8 +25,22 @@ _STRIP = 128
 _MIN_GROUP_WIDTH = 64
 
 
+# Whether a graph that is traced has no checks.
+_UNCHECKED: ContextVar[bool] = ContextVar("gpflow_sparse_unchecked", default=False)
+
+
 class FactorizationError(ValueError):
     """Failure of a factorization; the message names the matrix that is not positive definite."""
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Trace without checks in this block: a factorization that fails returns NaN, as under XLA."""
+    token = _UNCHECKED.set(True)
+    try:
+        yield
+    finally:
+        _UNCHECKED.reset(token)
 
 
 def relative_jitter(dtype: tf.DType, at_least: float | None = None) -> float:
@@ -229,7 +245,7 @@ def require_finite(matrix: tf.Tensor, message: str) -> tf.Tensor:
         ``tf.errors.InvalidArgumentError``.
     """
     if not tf.executing_eagerly():
-        return tf.debugging.check_numerics(matrix, message)
+        return matrix if _UNCHECKED.get() else tf.debugging.check_numerics(matrix, message)
     if not bool(tf.reduce_all(tf.math.is_finite(matrix))):
         raise FactorizationError(f"{message}.")
     return matrix

@@ -26,6 +26,9 @@ _CURRENT: ContextVar[tuple[tf.Tensor, Iterator[int]] | None] = ContextVar(
     "gpflow_sparse_draws", default=None
 )
 
+# First row of a block `of_rows`, and the number of rows of the whole batch.
+_ROWS: ContextVar[tuple[Any, Any] | None] = ContextVar("gpflow_sparse_rows", default=None)
+
 
 @contextlib.contextmanager
 def seeded(seed: Any) -> Iterator[None]:
@@ -45,6 +48,35 @@ def seeded(seed: Any) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+@contextlib.contextmanager
+def of_rows(start: Any, total: Any) -> Iterator[None]:
+    """
+    Draw in this block for some rows of a batch what they have in the draws for the whole batch.
+
+    The draws of the block are numbered from 0 again, so that several such blocks one after the
+    other have the same draws.
+
+    :param start: number of the first row.
+    :param total: number of all rows.
+    """
+    current = _CURRENT.get()
+    seed = _CURRENT.set(None if current is None else (current[0], itertools.count()))
+    rows = _ROWS.set((start, total))
+    try:
+        yield
+    finally:
+        _ROWS.reset(rows)
+        _CURRENT.reset(seed)
+
+
+def num_rows(X: tf.Tensor) -> Any:
+    """Rows of the whole batch of which ``X`` are rows, as a number where it is known."""
+    rows = _ROWS.get()
+    if rows is not None:
+        return rows[1]
+    return tf.shape(X)[0] if X.shape[0] is None else X.shape[0]
+
+
 def next_seed() -> tf.Tensor:
     """The seed ``[2]`` of the next draw, for TensorFlow's stateless operations."""
     current = _CURRENT.get()
@@ -58,6 +90,13 @@ def next_seed() -> tf.Tensor:
 def normal(shape: Any, dtype: tf.DType) -> tf.Tensor:
     """Standard normal draws of this shape."""
     return tf.random.stateless_normal(shape, next_seed(), dtype=dtype, alg=_ALGORITHM)
+
+
+def normal_of_rows(X: tf.Tensor, shape: Any, dtype: tf.DType) -> tf.Tensor:
+    """Standard normal draws of this shape for each row of ``X [n, D]``; see :func:`of_rows`."""
+    drawn = normal([num_rows(X), *shape], dtype)
+    rows = _ROWS.get()
+    return drawn if rows is None else drawn[rows[0] : rows[0] + tf.shape(X)[0]]
 
 
 def rademacher(shape: Any, dtype: tf.DType) -> tf.Tensor:

@@ -106,9 +106,9 @@ class DeepPosterior(SparsePosterior):
 
     def noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
         """New standard normal noise for :meth:`sampled_elbo_terms` at ``X [N, D]``."""
-        rows = tf.shape(X)[0] if X.shape[0] is None else X.shape[0]
         return [
-            random_draws.normal([rows, num_samples, size], X.dtype) for size in self.noise_sizes
+            random_draws.normal_of_rows(X, [num_samples, size], X.dtype)
+            for size in self.noise_sizes
         ]
 
     def frozen_noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:

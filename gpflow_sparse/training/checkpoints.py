@@ -43,9 +43,12 @@ _SCHEMA = {
 class CheckpointFolder:
     """The checkpoints of one run, which locks the folder until it ends."""
 
-    def __init__(self, directory: Any, settings: dict[str, Any], *, resume: bool) -> None:
+    def __init__(
+        self, directory: Any, settings: dict[str, Any], *, resume: bool, write: bool = True
+    ) -> None:
         """
         :param settings: settings that must be equal for a run to be resumed.
+        :param write: false for a worker that only reads what the chief has written.
         :raises ValueError: if the path is no writable folder, if another run has locked it, or
             if it holds checkpoints and ``resume`` is false.
         """
@@ -57,9 +60,9 @@ class CheckpointFolder:
             raise ValueError(
                 f"checkpoint_dir must be a folder to write to, got {directory!r}: {error}."
             ) from error
-        self._settings = settings
+        self._settings, self._writes = settings, write
         try:
-            if fcntl is not None:
+            if fcntl is not None and write:
                 self._take_lock()
             present = _newest_first(self.path)
             if present and not resume:
@@ -70,7 +73,8 @@ class CheckpointFolder:
         except ValueError:
             self._lock.close()
             raise
-        for piece in self.path.glob(files.TEMPORARY):  # left by a run that was killed
+        # left by a run that was killed
+        for piece in self.path.glob(files.TEMPORARY) if write else ():
             piece.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
@@ -102,6 +106,8 @@ class CheckpointFolder:
 
         :raises ValueError: if the state of a callback is not made of plain values.
         """
+        if not self._writes:
+            return
         step = snapshot.step
         arrays = snapshot.variables | {
             "elbo": np.array(progress.elbo[:step], dtype=np.float64),

@@ -5,6 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from gpflow_sparse.numerics.replicas import ONE, Replicas
+
 Data = tuple[tf.Tensor, tf.Tensor]
 
 
@@ -31,13 +33,20 @@ class RowwiseModel(Protocol):
         """All other trainable variables."""
 
     def sparse_step(
-        self, data: Data, optimizer: Any, *, move: Any = True, scale: float = 1.0
+        self,
+        data: Data,
+        optimizer: Any,
+        *,
+        move: Any = True,
+        scale: float = 1.0,
+        replicas: Replicas = ONE,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
         One training step, compiled by `fit`.
 
         :param move: whether to change any variable.
         :param scale: fraction of the step that is taken.
+        :param replicas: how the batch is divided; losses and gradients are their ``mean``.
         :return: the loss, and whether it and its gradients are finite; if not, nothing is changed.
         """
 

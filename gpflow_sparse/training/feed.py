@@ -68,6 +68,29 @@ def open_feed(
     return Feed(lambda step: (tf.constant(rows(step)),), gather, X.shape[0], size, fingerprint)
 
 
+def require_rows(feed: Feed, num_replicas: int) -> Feed:
+    """
+    A feed whose batches have a row for each replica.
+
+    :raises ValueError: for arrays at once, for a dataset at a batch that has fewer.
+    """
+    if num_replicas == 1 or feed is HELD:
+        return feed
+    size, wanted = feed.batch_size, f"a row for each of the {num_replicas} replicas"
+    if size is not None:
+        if size < num_replicas:
+            raise ValueError(f"batch_size must be at least {num_replicas}, {wanted}; got {size}.")
+        return feed
+
+    def at(step: int) -> tuple[Any, ...]:
+        X, Y = feed.at(step)
+        if len(X) < num_replicas:
+            raise ValueError(f"data must have {wanted} in every batch; batch {step} has {len(X)}")
+        return X, Y
+
+    return feed._replace(at=at)
+
+
 class RowBatches:
     """
     Row numbers of every batch: consecutive pieces of an endless sequence of permutations.

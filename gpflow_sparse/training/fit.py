@@ -12,10 +12,11 @@ from gpflow.keras import tf_keras
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.contract import RowwiseModel
-from gpflow_sparse.training.feed import HELD, Feed, data_guard, open_feed
+from gpflow_sparse.training.feed import HELD, Feed, data_guard, open_feed, require_rows
 from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, require_rate
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
@@ -60,6 +61,8 @@ def fit(
     seed: int = 0,
     deterministic: bool = False,
     progress: bool = True,
+    strategy: Any = None,
+    strategy_timeout: float = 600.0,
 ) -> History:
     """
     Maximize a model's objective by compiled stochastic gradient steps.
@@ -107,6 +110,16 @@ def fit(
         global seed, without which random operations would raise. A step whose likelihood has
         stateful draws is traced again every ``checkpoint_every`` steps.
     :param progress: draw a progress bar if standard error is a terminal.
+    :param strategy: a ``MirroredStrategy``, ``MultiWorkerMirroredStrategy`` or
+        ``OneDeviceStrategy`` of ``tf.distribute``. Each of its replicas computes the gradients of
+        its part of every batch; their sum is that of one process, to rounding. The model, the
+        optimizer and this call belong outside of ``strategy.scope()``. With several workers, all
+        make the same call with the same data, callbacks included; the chief writes checkpoints,
+        into a folder that all can read, and Ctrl-C in one ends all. Objectives that are no sum over
+        rows, of SoftKI, with ``bound="block"`` or without ``num_data``, are computed by every
+        worker from the whole batch. Stateful draws, as of ``Softmax``, are unbiased but not those
+        of one process.
+    :param strategy_timeout: seconds to wait for another worker in a step.
     :return: the history, steps before a resumption included.
     :raises ValueError: for data or options that do not fit the model, before the first step; for a
         checkpoint of another run.
@@ -117,7 +130,9 @@ def fit(
     checks.require_flag(resume, "resume")
     checks.require_flag(deterministic, "deterministic")
     checks.require_flag(progress, "progress")
+    replicas = _open_replicas(model, strategy, strategy_timeout)
     feed = _open_feed(model, data, batch_size, checks.require_seed(seed))
+    feed = require_rows(feed, replicas.count)
     total = _total_steps(num_steps, num_epochs, feed)
     flag = isinstance(natural_gradients, bool)
     gamma = _DEFAULT_GAMMA * natural_gradients if flag else natural_gradients
@@ -139,13 +154,14 @@ def fit(
     checkpoints: Any = contextlib.nullcontext()
     if checkpoint_dir is not None:
         settings |= describe_run(model, feed, optimizer)
-        checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume)
+        chief = replicas.is_chief
+        checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume, write=chief)
     options = int(seed), deterministic, every
     with checkpoints as folder:
-        loop = TrainingLoop(model, feed, optimizer, gamma, hooks, *options, folder, data)
+        loop = TrainingLoop(model, feed, optimizer, gamma, hooks, *options, folder, data, replicas)
         if resume:
             loop.resume(total)
-        with progress_bar(total, enabled=progress) as show:
+        with progress_bar(total, enabled=progress and replicas.is_chief) as show:
             loop.run(total, show)
     done = loop.progress
     return History(
@@ -186,6 +202,20 @@ def _default(model: Any, total: int) -> Any:
     if model.default_optimizer == "adam":
         return SparseAdam(tf_keras.optimizers.schedules.CosineDecay(0.02, total), dense=adam())
     return SparseAdagrad(tf_keras.optimizers.schedules.CosineDecay(0.1, total))
+
+
+def _open_replicas(model: Any, strategy: Any, timeout: float) -> Replicas:
+    """:raises ValueError: for a model or a call in the scope of a strategy."""
+    variables = getattr(model, "variables", ())
+    mirrored = any(isinstance(v, tf.distribute.DistributedValues) for v in variables)
+    if tf.distribute.has_strategy() or mirrored:
+        raise ValueError(
+            "strategy must be an argument: build the model and call fit outside of "
+            "strategy.scope(), and pass strategy=strategy."
+        )
+    if require_rate(timeout, "strategy_timeout") == 0.0:
+        raise ValueError("strategy_timeout must be positive, got 0.")
+    return Replicas(strategy, timeout)
 
 
 def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg, random_draws
+from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.feed import HELD, Feed, Prefetch
@@ -24,6 +25,14 @@ from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
 from gpflow_sparse.validation.public_methods import between_steps
 
 _MOST_FAILURES = 3
+# Errors of a sum over workers to which one does not contribute.
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+)
 _SHORTER = 0.5
 _MORE_JITTER = 10.0
 _ADVICE = (
@@ -84,6 +93,7 @@ class TrainingLoop:
     checkpoints: CheckpointFolder | None
     data: Any
     """All data that were passed to `fit`."""
+    replicas: Replicas = ONE
 
     def __post_init__(self) -> None:
         self.progress = Progress()
@@ -94,7 +104,8 @@ class TrainingLoop:
         self._good_jitter = getattr(self.model, "jitter", None)
         self._stateful_draws = False
         self._step = self._compile()
-        self._prefetch = Prefetch.of(self.model, self.feed)
+        alone = self.replicas.count == 1  # replicas search for their own rows
+        self._prefetch = Prefetch.of(self.model, self.feed) if alone else None
 
     def resume(self, total: int) -> None:
         """
@@ -103,6 +114,13 @@ class TrainingLoop:
         :raises ValueError: if it belongs to another run, or has more than ``total`` steps.
         """
         found = self.checkpoints.newest() if self.checkpoints else None
+        with self._workers_needed():
+            steps = self.replicas.of_each_worker([-1 if found is None else found[0].step])
+        if len(set(steps.ravel())) > 1:
+            raise ValueError(
+                "checkpoint_dir must be one folder that all workers can read; their newest "
+                f"checkpoints are of steps {[int(step) for step in steps.ravel()]} (-1: none)."
+            )
         if found is None:
             return
         if found[0].step > total:
@@ -129,30 +147,48 @@ class TrainingLoop:
             step too, so that the calling script stops.
         """
         start = time.perf_counter() - (self.progress.seconds or [0.0])[-1]
-        with _ctrl_c_held() as interrupted:
+        with _ctrl_c_held() as interrupted, self._workers_needed():
             while True:
+                flags = [self.progress.stopped, interrupted.is_set()]
+                self.progress.stopped, is_interrupted = self.replicas.any_of(flags)
                 complete = self.progress.stopped or self.progress.step >= total
-                if not (complete or interrupted.is_set()):
+                if not (complete or is_interrupted):
                     self._advance(start, show)
                 elif self._verify():
                     break
         # stateful draws are repeated from multiples of `every` only: resume from the last of them
         if self.checkpoints and (complete or not (self.deterministic and self._stateful_draws)):
             self.checkpoints.save(self._state.take(self.progress.step), self.progress)
-        if interrupted.is_set():
+        if is_interrupted:
             raise TrainingInterrupted(self._interruption_message(total, complete))
+
+    @contextlib.contextmanager
+    def _workers_needed(self) -> Iterator[None]:
+        """:raises TrainingError: if another worker does not take part in a sum."""
+        try:
+            yield
+        except _LOST as error:
+            if self.replicas.num_workers == 1:
+                raise
+            raise TrainingError(
+                f"step {self.progress.step + 1}: another worker has ended or does not answer "
+                f"({type(error).__name__}). Start all workers again, with resume=True to go on "
+                "from the newest checkpoint."
+            ) from error
 
     def _compile(self) -> Step:
         self._fresh = True
         # a graph's stateful draws start anew when it is traced, from this seed
         (seed,) = np.random.SeedSequence([self.seed, self.progress.step]).generate_state(1)
         scale = self.progress.scale
-        return compile_step(self.model, self.feed, self.optimizer, self.gamma, scale, int(seed))
+        options = scale, int(seed), self.replicas
+        return compile_step(self.model, self.feed, self.optimizer, self.gamma, *options)
 
     def _advance(self, start: float, show: Callable[[int, float, float], None]) -> None:
         step = self.progress.step
         if step % self.every == 0 and (self._good is None or self._good.step < step):
             self._prepare_data(step)
+            self._state.agree(self.replicas)
             self._pending = self._state.take(step)
             if self._stateful_draws and not self._fresh:
                 self._step = self._compile()

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.persistence import names
 from gpflow_sparse.persistence.codec import Encoder
 from gpflow_sparse.training.feed import Feed
@@ -61,6 +63,25 @@ class RunState:
         values = {name: np.array(v.numpy()) for name, v in self._variables().items()}
         memories = [h.get_state() if hasattr(h, "get_state") else None for h in self.hooks]
         return Snapshot(step, values, copy.deepcopy(memories))
+
+    def agree(self, replicas: Replicas) -> None:
+        """
+        Give all processes the variables of the chief if they differ.
+
+        They do not, unless the processes began with different models or if operations round
+        differently in each run, as some do on a GPU.
+        """
+        if replicas.num_workers == 1:
+            return
+        values = {name: np.array(v.numpy()) for name, v in self._variables().items()}
+        checksum = 0
+        for value in values.values():
+            checksum = zlib.crc32(value.tobytes(), checksum)
+        if len(np.unique(replicas.of_each_worker([checksum]))) == 1:
+            return
+        for name, variable in self._variables().items():
+            value = values[name] if replicas.is_chief else np.zeros_like(values[name])
+            variable.assign(replicas.over_workers(value).astype(value.dtype))
 
     def put(self, snapshot: Snapshot) -> None:
         """

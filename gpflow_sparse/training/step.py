@@ -8,6 +8,7 @@ import gpflow
 import tensorflow as tf
 
 from gpflow_sparse.numerics import random_draws
+from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import Data, Feed
 from gpflow_sparse.training.optimizers import (
@@ -34,6 +35,7 @@ def compile_step(
     gamma: float,
     scale: float = 1.0,
     graph_seed: int = 0,
+    replicas: Replicas = ONE,
 ) -> Step:
     """
     ``step(move, seed, *arguments)``: the loss of the batch, and whether it and its gradients were
@@ -46,9 +48,10 @@ def compile_step(
     :param scale: fraction of each step that is taken, by the optimizer and in q.
     :param graph_seed: seed of the draws by TensorFlow's stateful operations, which only some of
         GPflow's likelihoods use; they advance from call to call and start again with a new trace.
+    :param replicas: how each batch is divided.
     """
     build = _rowwise_step if isinstance(model, RowwiseModel) else _dense_step
-    body = build(model, optimizer, gamma, scale)
+    body = build(model, optimizer, gamma, scale, replicas if is_divisible(model) else ONE)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def step(
@@ -61,7 +64,18 @@ def compile_step(
     return step
 
 
-def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
+def is_divisible(model: Any) -> bool:
+    """
+    Whether the objective of a batch is the mean over parts of the batch of their objectives.
+
+    It is not without ``num_data``, for blocks of neighboring rows of a batch, and for the evidence
+    of a batch. Then every process evaluates the whole batch.
+    """
+    sums = getattr(model, "sums_over_rows", True) and getattr(model, "bound", None) != "block"
+    return sums and getattr(model, "num_data", None) is not None
+
+
+def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float, replicas: Replicas) -> Step:
     """A step that updates all variables."""
     pairs = natural_pairs(model) if gamma else ()
     q = unconstrained_variables(pairs)
@@ -72,11 +86,7 @@ def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
     _build(optimizer, variables)
 
     def step(move: tf.Tensor, batch: Data | None) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*variables, *q])
-            loss = model.training_loss(*(() if batch is None else (batch,)))
-        gradients = tape.gradient(loss, [*variables, *q])
-        # a parameter the objective does not depend on has no gradient
+        loss, gradients = _mean_gradients(model, batch, [*variables, *q], replicas)
         known = [(g, v) for g, v in zip(gradients, variables, strict=False) if g is not None]
         updates = natural_updates(pairs, gradients[len(variables) :], scale * gamma)
         finite = _all_finite([loss, *(g for g, _ in known), *updates])
@@ -93,7 +103,28 @@ def _dense_step(model: Any, optimizer: Any, gamma: float, scale: float) -> Step:
     return step
 
 
-def _rowwise_step(model: RowwiseModel, optimizer: Any, gamma: float, scale: float) -> Step:
+def _mean_gradients(
+    model: Any, batch: Data | None, variables: Sequence[tf.Variable], replicas: Replicas
+) -> tuple[tf.Tensor, list[Any]]:
+    """The loss of a batch and its gradients, None where it does not depend on a variable."""
+    known: list[bool] = []
+
+    def compute(part: Data | None) -> list[Any]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = model.training_loss(*(() if part is None else (part,)))
+        gradients = tape.gradient(loss, variables)
+        known[:] = [gradient is not None for gradient in gradients]
+        return [loss, *(gradient for gradient in gradients if gradient is not None)]
+
+    loss, *found = replicas.mean(compute, batch)
+    rest = iter(found)
+    return loss, [next(rest) if is_known else None for is_known in known]
+
+
+def _rowwise_step(
+    model: RowwiseModel, optimizer: Any, gamma: float, scale: float, replicas: Replicas
+) -> Step:
     """A step that updates only some rows of long variables."""
     if gamma:
         raise ValueError(
@@ -106,7 +137,9 @@ def _rowwise_step(model: RowwiseModel, optimizer: Any, gamma: float, scale: floa
             f"{type(optimizer).__name__}."
         )
     optimizer.build(model.long_variables, model.small_variables)
-    return lambda move, batch: model.sparse_step(batch, optimizer, move=move, scale=scale)
+    return lambda move, batch: model.sparse_step(
+        batch, optimizer, move=move, scale=scale, replicas=replicas
+    )
 
 
 def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
