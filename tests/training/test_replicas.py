@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
-from gpflow_sparse.runs import workers
 from gpflow_sparse.training import fit
+from tests.training import workers
 from tests.training.replicated import MODELS, data, svgp
 
 # One of each kind of step: natural gradients, rows of neighbors, rows of drawn functions.

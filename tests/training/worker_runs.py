@@ -15,7 +15,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.runs import workers
+from tests.training import workers
 
 STEPS, KILLED_STEPS = 20, 400
 
@@ -52,17 +52,15 @@ def train(strategy=None, likelihood=None, num_steps=STEPS, **options):
     )
     options = {"natural_gradients": 0.1, "checkpoint_every": 2, "progress": False} | options
     rate = adam(0.02, decay_steps=KILLED_STEPS)
-    history = fit(
-        model, (X, Y), optimizer=rate, num_steps=num_steps, strategy=strategy, **options
-    )
+    history = fit(model, (X, Y), optimizer=rate, num_steps=num_steps, strategy=strategy, **options)
     return model, history
 
 
 def not_finite():
     """One worker's rows give NaN: both go back, and end where one process ends."""
-    likelihoods = FailsOnce(), FailsOnce()
-    many, ours = train(strategy(), likelihoods[0], batch_size=400)
-    one, theirs = train(None, likelihoods[1], batch_size=400)
+    used = strategy()  # before anything that makes a variable
+    many, ours = train(used, FailsOnce(), batch_size=400)
+    one, theirs = train(None, FailsOnce(), batch_size=400)
     assert len(ours.recoveries) == len(theirs.recoveries) == 1, ours.recoveries
     pairs = zip(many.trainable_variables, one.trainable_variables, strict=True)
     assert max(np.abs((a - b).numpy()).max() for a, b in pairs) < 1e-10
@@ -112,6 +110,23 @@ def newest(folder):
 def same_ends(work):
     ends = [np.load(f"{work}/{name}/final.npz") for name in ("undisturbed", "disturbed")]
     return all(ends[0][name].tobytes() == ends[1][name].tobytes() for name in ends[0])
+
+
+def interrupted():
+    """The statuses of two workers of which one got Ctrl-C, and whether the resumed run is right."""
+    with tempfile.TemporaryDirectory() as work, open(f"{work}/log", "w+") as log:
+        quiet = {"stdout": log, "stderr": log}
+        assert workers.wait(started(f"resumed({f'{work}/undisturbed'!r})", **quiet)) == 0
+        folder = Path(work) / "disturbed"
+        processes = started(f"resumed({str(folder)!r})", **quiet)
+        while newest(folder) is None:
+            time.sleep(0.01)
+        processes[1].send_signal(signal.SIGINT)
+        workers.wait(processes)
+        log.seek(0)
+        messages = log.read().count("TrainingInterrupted: fit was interrupted after step")
+        assert workers.wait(started(f"resumed({str(folder)!r})", **quiet)) == 0
+        return messages, same_ends(work)
 
 
 def killed(kills, seed=0):
