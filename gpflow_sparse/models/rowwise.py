@@ -78,39 +78,16 @@ def sparse_step(
         )
     _require_move(move)
     _require_scale(scale)
-    small_variables = model.small_variables
-    updates: list[RowUpdate] = []
-
-    def compute(batch: Any) -> list[Any]:
-        update = model._row_update(*batch)
-        updates.append(update)
-        loss, of_rows, of_small = update.gradients(small_variables)
-        pairs = zip(of_rows, update.row_indices, strict=True)
-        slices = [tf.IndexedSlices(g, indices, tf.shape(v)) for g, (v, indices) in pairs]
-        averages = [] if update.averages is None else update.averages()
-        trained[:] = [variable for _, variable in of_small]
-        return [loss, *slices, *(gradient for gradient, _ in of_small), *averages]
-
-    trained: list[tf.Variable] = []
-    loss, *others = replicas.mean(compute, data)
-    update = updates[0]  # what the others have beside it is the same: draws of functions
-    long = [variable for variable, _ in update.row_indices]
-    of_rows, others = others[: len(long)], others[len(long) :]
-    of_small, averages = others[: len(trained)], others[len(trained) :]
-    moves = [replicas.joined(slices) for slices in of_rows]
-    results = [loss, *(gradient for _, gradient in moves), *of_small]
+    loss, moves, of_small, after = _mean_gradients(model, data, replicas)
+    results = [loss, *(rows.gradient for rows in moves), *(gradient for gradient, _ in of_small)]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in results])
-    optimizer.build(long, small_variables)
+    optimizer.build([rows.variable for rows in moves], model.small_variables)
 
     def apply() -> tf.Tensor:
-        changes = [
-            optimizer.move_rows(variable, indices, gradient, scale)
-            for variable, (indices, gradient) in zip(long, moves, strict=True)
-        ]
-        optimizer.move_dense(zip(of_small, trained, strict=True), scale)
+        changes = [optimizer.move_rows(*rows, scale) for rows in moves]
+        optimizer.move_dense(of_small, scale)
         optimizer.advance()
-        if update.after is not None:
-            update.after(changes, averages)
+        after(changes)
         return tf.constant(True)
 
     tf.cond(tf.logical_and(move, finite), apply, lambda: tf.constant(False))
@@ -127,6 +104,44 @@ def step_gradients(model: Any, data: Data) -> tuple[tf.Tensor, Gradients]:
     loss, of_rows, of_small = update.gradients(model.small_variables)
     variables = [variable for variable, _ in update.row_indices]
     return loss, [*zip(of_rows, variables, strict=True), *of_small]
+
+
+class _Rows(NamedTuple):
+    """Rows of a variable and the gradient at them, as ``move_rows`` takes them."""
+
+    variable: tf.Variable
+    indices: tf.Tensor
+    gradient: tf.Tensor
+
+
+def _mean_gradients(
+    model: Any, data: Data, replicas: Replicas
+) -> tuple[tf.Tensor, list[_Rows], Gradients, Callable[[Sequence[tf.Tensor]], None]]:
+    """The loss, gradients of rows and of small variables, and what to call with changes of rows."""
+    updates: list[RowUpdate] = []
+    trained: list[tf.Variable] = []
+
+    def compute(batch: Any) -> list[Any]:
+        update = model._row_update(*batch)
+        updates.append(update)
+        loss, of_rows, of_small = update.gradients(model.small_variables)
+        pairs = zip(of_rows, update.row_indices, strict=True)
+        slices = [tf.IndexedSlices(g, indices, tf.shape(v)) for g, (v, indices) in pairs]
+        averages = [] if update.averages is None else update.averages()
+        trained[:] = [variable for _, variable in of_small]
+        return [loss, *slices, *(gradient for gradient, _ in of_small), *averages]
+
+    loss, *found = replicas.mean(compute, data)
+    update = updates[0]  # the others have the same draws of functions, and the same `after`
+    long, rest = len(update.row_indices), len(update.row_indices) + len(trained)
+    rows = zip(update.row_indices, found[:long], strict=True)
+    moves = [_Rows(variable, *replicas.joined(slices)) for (variable, _), slices in rows]
+
+    def after(changes: Sequence[tf.Tensor]) -> None:
+        if update.after is not None:
+            update.after(changes, found[rest:])
+
+    return loss, moves, list(zip(found[long:rest], trained, strict=True)), after
 
 
 def variational_parameters(model: Any) -> tuple[tuple[tf.Variable, ...]]:

@@ -133,7 +133,13 @@ class Replicas:
             mine = list(results[number - self._first])
             return context.all_reduce("SUM", mine, options=self._options)  # type: ignore[no-any-return]
 
-        return list(self._strategy.experimental_local_results(self._strategy.run(summed))[0])
+        found = list(self._strategy.experimental_local_results(self._strategy.run(summed))[0])
+        for total, mine in zip(found, results[0], strict=True):  # static shapes are lost
+            if isinstance(total, tf.IndexedSlices):
+                total.values.set_shape([None, *mine.values.shape[1:]])
+            else:
+                total.set_shape(mine.shape)
+        return found
 
     def _sum_over_workers(self, values: tf.Tensor) -> tf.Tensor:
         parts: list[list[tf.Tensor]] = []
