@@ -31,6 +31,7 @@ class Replicas:
     """Number of processes."""
     is_chief = True
     """Whether this process is the one that writes files."""
+    _first = 0  # number of the first replica of this process
 
     def __init__(self, strategy: Any = None, timeout: float = 600.0) -> None:
         """

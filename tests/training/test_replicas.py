@@ -71,10 +71,12 @@ def test_workers_take_the_steps_of_one(part):
         require_equal(found, names)
 
 
-def test_one_replica_is_no_other_computation():
-    one = Replicas(tf.distribute.OneDeviceStrategy("CPU:0"))
+@pytest.mark.parametrize("strategy", [None, tf.distribute.OneDeviceStrategy])
+def test_one_replica_is_no_other_computation(strategy):
+    one = Replicas(strategy and strategy("CPU:0"))
     assert (one.count, one.num_workers, one.is_chief) == (1, 1, True)
     assert one.any_of([True, False]) == [True, False]
+    assert one.of_each_worker([3.0, 4.0]).tolist() == [[3.0, 4.0]]
     result = object()
     assert one.mean(lambda batch: result, data()) is result
 
