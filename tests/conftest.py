@@ -53,6 +53,7 @@ THINNED = {
     "test_solvegpr.py": 7,
     "test_sparse.py": 5,
     "test_steps.py": 7,
+    "test_starts.py": 2,
     "test_stored.py": 14,
     "test_sub_sampled.py": 5,
     "test_subsampled_objective.py": 5,

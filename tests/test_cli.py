@@ -170,6 +170,7 @@ def test_a_messy_table_trains_and_predicts_another_one(run, rng, tmp_path):
     assert "less.csv: X lacks columns of the training data: width; it has color, height." in err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("while_choosing", [pytest.param(True, marks=pytest.mark.nightly), False])
 def test_ctrl_c_keeps_the_best_model_and_resume_goes_on(
     run, rng, tmp_path, monkeypatch, while_choosing
@@ -424,6 +425,7 @@ def test_type_one_inference_is_another_prediction_of_the_same_model(run, rng, tm
     np.testing.assert_allclose(columns["standard_deviation"] ** 2, variance[:, 0], rtol=1e-8)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", ["grief", pytest.param("basis_svgp", marks=pytest.mark.nightly)])
 def test_an_interrupted_run_of_rounds_starts_again_and_one_of_steps_goes_on(
     run, rng, tmp_path, monkeypatch, method

@@ -62,6 +62,7 @@ def test_all_columns_and_features_are_those_of_the_oracle(orthogonal):
     np.testing.assert_array_equal(basis.features(X), tf.transpose(basis(X)))
 
 
+@pytest.mark.nightly
 @every_kernel
 @both_ways
 def test_inner_products_average_to_the_kernel_over_seeds(kind, orthogonal):

@@ -273,6 +273,7 @@ def test_training_ends_when_its_time_is_over(svgp, tmp_path):
     assert [point["step"] for point in record["curve"]] == [1] * 10
 
 
+@pytest.mark.nightly
 def test_an_interrupted_row_goes_on_with_its_curve(svgp, tmp_path, monkeypatch):
     model, data = svgp
     fresh = gpflow.utilities.deepcopy(model)

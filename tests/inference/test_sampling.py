@@ -48,6 +48,7 @@ def test_the_moments_of_a_gaussian(name):
     assert 0.1 < float(samples.step_size) < 10.0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_seed_decides(name):
     small = {"num_samples": 5, "num_burnin": 10}

@@ -233,6 +233,7 @@ def test_data_that_say_nothing_leave_the_prior():
     np.testing.assert_allclose(shares @ logs, mu - 0.5 * N * sd**2, rtol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", sampling.METHODS)
 def test_samplers_agree_with_the_quadrature(method):
     Phi, Y = problem(3, 1, seed=4)

@@ -537,6 +537,7 @@ def test_frozen_draws_let_line_searches_work(rng):
     np.testing.assert_allclose(result.fun, model.training_loss(data), rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_training_raises_the_bound(rng):
     layers = two_layers(rng)
     X = rng.normal(size=(30, 20))

@@ -288,6 +288,7 @@ def test_float32_is_near_float64_with_the_same_jitter(rng, bound):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_large_blocks_can_be_differentiated_again_and_again():
     """
     TensorFlow's memory optimizer puts temporary variables into loops over large tensors, which

@@ -171,6 +171,7 @@ def test_inputs_of_another_width_are_refused(tmp_path):
         loaded.predict_f(np.ones((3, 5)))
 
 
+@pytest.mark.nightly
 def test_an_export_is_replaced_as_a_whole_and_other_folders_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "new" / "model"
     first, second = (battery.perturb(battery.MEMBERS["solvegp"].build(), seed=s) for s in (1, 2))

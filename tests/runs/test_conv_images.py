@@ -210,6 +210,7 @@ def test_the_memory_of_images_grows_with_patches_and_layers():
     assert need(float32=True) == need() // 2
 
 
+@pytest.mark.nightly
 def test_a_few_steps_learn_which_rows_are_bright():
     from gpflow_sparse import training
 

@@ -42,6 +42,7 @@ def objective(model):
     return float(model.maximum_log_likelihood_objective())
 
 
+@pytest.mark.nightly
 def test_one_round_is_l_bfgs():
     ours, stock = build("basis_gpr_fourier"), build("basis_gpr_fourier")
     history = fit_in_rounds(ours, num_rounds=1, num_iterations=5, **QUIET)

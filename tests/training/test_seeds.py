@@ -104,6 +104,7 @@ def test_each_step_draws_anew():
     assert len(set(history.elbo)) == 12
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["odvgp", "qsgp", "deep"])
 def test_a_run_killed_between_checkpoints_draws_the_same_again(name, tmp_path):
     options = {"batch_size": 8, "checkpoint_every": 5, "deterministic": True, "progress": False}
@@ -112,6 +113,7 @@ def test_a_run_killed_between_checkpoints_draws_the_same_again(name, tmp_path):
     assert bits(again) == bits(model)
 
 
+@pytest.mark.nightly
 def test_stateful_draws_of_a_likelihood_follow_the_seed_too():
     """GPflow's Softmax draws by stateful operations."""
 
