@@ -108,7 +108,10 @@ class Replicas:
 
     def total(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Sums of tensors over all processes, which have the same bits in all; also in a graph."""
-        return list(values) if self.num_workers == 1 else list(self._total(*values))
+        if self.num_workers == 1:
+            return list(values)
+        add = self._total if tf.executing_eagerly() else self._sum_over_workers
+        return list(add(*values))
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
         """Whether each flag is true in any process."""

@@ -74,7 +74,7 @@ def streamed_sum(
     @tf.custom_gradient
     def total(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
         def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] | None = None) -> Any:
-            watched = list(variables or ())
+            watched = _by_creation(variables or ())
 
             def pull_back(blocks: Tensors) -> list[tf.Tensor]:
                 # copies made here: inside a loop, a tape does not record the loop's inputs
@@ -93,7 +93,10 @@ def streamed_sum(
 
             slopes = _sum_over_blocks(pull_back, data, block_rows)
             at_tensors, at_variables = slopes[: len(tensors)], slopes[len(tensors) :]
-            return (at_tensors, at_variables) if watched else at_tensors
+            if not watched:
+                return at_tensors
+            known = {v.ref(): slope for v, slope in zip(watched, at_variables, strict=True)}
+            return at_tensors, [known[v.ref()] for v in variables or ()]
 
         # eagerly, outer tapes would record and keep all intermediate results: pause them
         with tf.init_scope() if tf.executing_eagerly() else contextlib.nullcontext():
@@ -101,6 +104,13 @@ def streamed_sum(
         return sums, gradient
 
     return list(total(*tensors))
+
+
+def _by_creation(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+    """Variables in an order that is that of other processes too; TensorFlow's is of addresses."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+    return list(tape.watched_variables())
 
 
 def _sum_over_blocks(
@@ -112,7 +122,8 @@ def _sum_over_blocks(
     else:
         sums = _sum_over_slices(function, data, block_rows)
     total = _TOTAL.get()
-    return sums if total is None else list(total(sums))
+    # a tape must not record the communication: its gradient is that of `streamed_sum`
+    return sums if total is None else list(total([tf.stop_gradient(part) for part in sums]))
 
 
 def _sum_over_slices(

@@ -91,7 +91,8 @@ class _Loss:
 
     def __init__(self, model: Any) -> None:
         self._variables = model.trainable_variables
-        self._compiled = model.training_loss_closure(compile=True)
+        self._compiled = tf.function(self._loss_and_gradients, autograph=False)
+        self._loss = model.training_loss
         self.best = np.inf
 
     def minimize(self, num_iterations: int) -> bool:
@@ -114,8 +115,21 @@ class _Loss:
         return converged
 
     def __call__(self) -> tf.Tensor:
-        loss = self._compiled()
+        loss, gradients = self._compiled()
         value = float(loss)
         if value < self.best:
             self.best, self._values = value, [v.numpy() for v in self._variables]
-        return loss
+
+        @tf.custom_gradient
+        def known(*_: tf.Tensor) -> Any:
+            return loss, lambda upstream: [upstream * gradient for gradient in gradients]
+
+        return known(*self._variables)
+
+    def _loss_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self._variables)
+            loss = self._loss()
+        found = tape.gradient(loss, self._variables, unconnected_gradients="zero")
+        # sums over workers cannot be differentiated by a tape outside of this function
+        return tf.stop_gradient(loss), [tf.stop_gradient(gradient) for gradient in found]

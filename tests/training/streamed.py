@@ -34,7 +34,7 @@ def values(gs, rows, name):
     """The bound, its gradient and the evidence after a few iterations; and predictions."""
     if name == "softki":
         model = gs.models.SoftKI(kernel(), data()[0][:10], num_data=len(data()[0]))
-        model.fit_posterior(rows, refit_noise=True)
+        model.fit_posterior(rows)
         return [model.likelihood.variance.numpy(), *model.predict_y(data()[0][:5])]
     model = MODELS[name](gs, rows)
     with tf.GradientTape() as tape:
