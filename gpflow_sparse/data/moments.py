@@ -17,8 +17,11 @@ class Moments:
 
     num_rows: int
     """Number of rows."""
-    mean: np.ndarray
-    """Mean of each column, ``[C]``."""
+    origin: np.ndarray
+    """One of the rows, ``[C]``: means of deviations from it are not rounded to those of a column
+    whose values are large."""
+    offset: np.ndarray
+    """Mean of each column, less ``origin``, ``[C]``."""
     squares: np.ndarray
     """Sum of squared deviations from the mean, ``[C]``."""
     low: np.ndarray
@@ -29,18 +32,25 @@ class Moments:
     @classmethod
     def of(cls, values: np.ndarray) -> "Moments":
         """:param values: at least one row, finite, ``[n, C]``."""
-        mean = values.mean(axis=0)
-        squares = np.square(values - mean).sum(axis=0)
-        return cls(len(values), mean, squares, values.min(axis=0), values.max(axis=0))
+        deviations = values - values[0]
+        offset = deviations.mean(axis=0)
+        squares = np.square(deviations - offset).sum(axis=0)
+        low, high = values.min(axis=0), values.max(axis=0)
+        return cls(len(values), values[0].copy(), offset, squares, low, high)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean of each column, ``[C]``."""
+        return self.origin + self.offset
 
     def merge(self, other: "Moments") -> "Moments":
         """The moments of the rows of both."""
         count = self.num_rows + other.num_rows
-        step = other.mean - self.mean
-        mean = self.mean + step * (other.num_rows / count)
+        step = (other.origin - self.origin) + (other.offset - self.offset)
+        offset = self.offset + step * (other.num_rows / count)
         squares = self.squares + other.squares + step**2 * (self.num_rows * other.num_rows / count)
         low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
-        return Moments(count, mean, squares, low, high)
+        return Moments(count, self.origin, offset, squares, low, high)
 
     def mean_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``[C]``; a constant column has its value and 1."""

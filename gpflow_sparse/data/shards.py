@@ -76,7 +76,9 @@ def open(paths: Paths, target: str, columns: Sequence[str] | None = None) -> "Sh
         if size
     ]
     if not blocks:
-        raise ValueError(f"paths must hold at least one row, found none in {listed(found)}")
+        raise ValueError(
+            f"paths must hold at least one row, found none in {listed(list(map(str, found)))}"
+        )
     return Shards(files, columns, target, tuple(blocks))
 
 
