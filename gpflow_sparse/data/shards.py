@@ -41,7 +41,7 @@ class _Block(NamedTuple):
         return self.size - len(self.dropped)
 
 
-def open(paths: Paths, target: str, columns: Sequence[str] | None = None) -> "Shards":
+def open(paths: Paths, target: str | None = None, columns: Sequence[str] | None = None) -> "Shards":
     """
     A table of numbers in many files, of any number of rows; no rows are read, but for .npz files.
 
@@ -49,7 +49,7 @@ def open(paths: Paths, target: str, columns: Sequence[str] | None = None) -> "Sh
         .parquet and .feather (needs pyarrow), .csv with a header, .npy matrices, whose columns are
         called c0, c1, and so on, or .npz, see :func:`read_table`. Files of a folder or a pattern
         are taken in the order of their names; folders in a folder are left out.
-    :param target: the column to predict; of .npy files also its number.
+    :param target: the column to predict, of .npy files also its number; None for the last.
     :param columns: the inputs; None for all other columns, which must be numbers.
     :raises FileNotFoundError: if there are no such files.
     :raises ValueError: for a column of text, files whose columns or types differ, naming file and
@@ -59,7 +59,7 @@ def open(paths: Paths, target: str, columns: Sequence[str] | None = None) -> "Sh
     files = tuple(open_file(path) for path in found)
     first = files[0]
     names, source = list(first.types), str(first.path)
-    target = column_named(target, names, source)
+    target = names[-1] if target is None else column_named(target, names, source)
     if columns is None:
         columns = [name for name in names if name != target]
     columns = tuple(column_named(name, names, source) for name in columns)

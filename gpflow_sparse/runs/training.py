@@ -152,7 +152,7 @@ def train(
             history = fit_model(
                 model,
                 config,
-                rows,
+                rows if dataset.shards is None else dataset.shards,
                 checkpoint_dir=folder / CHECKPOINTS / config.method,
                 resume=resume,
                 deterministic=True,
@@ -201,7 +201,7 @@ def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[s
             "name": dataset.name,
             "source": source_of(config),
             "checksum": checksum(dataset),
-            "num_train": len(dataset.train[0]),
+            "num_train": dataset.num_train,
             "num_test": len(dataset.test[0]),
             "input_dim": dataset.train[0].shape[1],
             "num_classes": dataset.num_classes,
