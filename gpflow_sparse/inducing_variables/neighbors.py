@@ -37,8 +37,9 @@ class NeighborInducingPoints(InducingVariables):
     paper's two rules for such kernels disagree with each other.
 
     Z is not trainable unless it is made so, since neighbors of all rows would have to be found anew
-    at every step. Up to 4,096 points, or if Z is trained, that search takes O(M D) a row and is
-    part of the graph; above, a tree outside of the graph is searched, which XLA cannot compile.
+    at every step. Up to 4,096 points, if Z is trained, or if TensorFlow sees a GPU, that search
+    takes O(M D) a row and is part of the graph; otherwise a tree outside of the graph is searched,
+    which XLA cannot compile.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class NeighborInducingPoints(InducingVariables):
         by_place = tf.argsort(tf.gather(tf.reshape(places, [-1]), by_closeness), stable=True)
         ordered = tf.gather(flat, tf.gather(by_closeness, by_place))
         fixed = tf.constant(self.global_indices, tf.int32)
-        return tf.unique(tf.concat([fixed, ordered], axis=0)).y[:count]
+        return tf.ensure_shape(tf.unique(tf.concat([fixed, ordered], axis=0)).y[:count], [count])
 
     def predecessors(self, drawn: tf.Tensor, kernel: Kernel) -> tf.Tensor:
         """
@@ -214,7 +215,7 @@ class NeighborInducingPoints(InducingVariables):
     def _in_graph(self) -> bool:
         """Whether neighbors are found by operations of the graph."""
         trainable = getattr(self.Z, "trainable", False)  # a frozen model has a tensor
-        return bool(trainable) or self.Z.shape[0] <= _MOST_IN_GRAPH
+        return bool(trainable) or self.Z.shape[0] <= _MOST_IN_GRAPH or _sees_gpu()
 
     def searches_outside(self, kernel: Kernel) -> bool:
         """Whether neighbors under this kernel are found outside of the graph."""
@@ -265,6 +266,11 @@ def _as_indices(value: Any) -> tuple[int, ...]:
 def _scaled(X: tf.Tensor, kernel: Kernel, metric: tf.Tensor) -> tf.Tensor:
     """The columns that the kernel reads, in units of the metric."""
     return tf.cast(kernel.slice(X, None)[0], tf.float64) / metric
+
+
+def _sees_gpu() -> bool:
+    """Whether TensorFlow has a GPU, on which all distances take less time than a tree."""
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 def _search_of(inducing_variable: NeighborInducingPoints, kernel: Kernel) -> HostSearch:

@@ -124,18 +124,17 @@ def neighbor_groups(X: tf.Tensor, size: int) -> Groups:
     :param X: ``[n, D]``, in units in which distances count.
     """
     X = tf.stop_gradient(X)
-    n = tf.shape(X)[0]
-    pieces = tf.cast(tf.math.ceil(n / size), tf.int32)
+    known = X.shape[0] is not None
+    n = X.shape[0] if known else tf.shape(X)[0]
+    pieces = -(-n // size)
     # a power of two at least as large, of groups of equal size, the last of which are not full
-    depth = tf.cast(
-        tf.math.ceil(tf.math.log(tf.cast(pieces, tf.float64)) / math.log(2.0) - 1e-9), tf.int32
-    )
-    count = tf.bitwise.left_shift(1, depth)
-    width = tf.cast(tf.math.ceil(n / count), tf.int32)
+    depth = (pieces - 1).bit_length() if known else _log2_rounded_up(pieces)
+    count = 2**depth
+    width = -(-n // count)
     rows = tf.range(count * width)
 
-    def halve(level: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        grouped = tf.reshape(rows, [tf.bitwise.left_shift(1, level), -1])  # [groups, members]
+    def halve(level: Any, rows: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        grouped = tf.reshape(rows, [2**level, -1])  # [groups, members]
         points = tf.gather(X, tf.minimum(grouped, n - 1))  # [groups, members, D]
         extent = tf.reduce_max(points, axis=1) - tf.reduce_min(points, axis=1)
         widest = tf.argmax(extent, axis=1)  # [groups]
@@ -143,9 +142,18 @@ def neighbor_groups(X: tf.Tensor, size: int) -> Groups:
         order = tf.argsort(values, axis=1)
         return level + 1, tf.reshape(tf.gather(grouped, order, batch_dims=1), [-1])
 
-    shapes = tf.TensorShape([]), tf.TensorShape([None])
-    _, rows = tf.while_loop(
-        lambda level, _: level < depth, halve, (0, rows), shape_invariants=shapes
-    )
+    if known:  # XLA compiles no loop over changing shapes
+        for level in range(depth):
+            _, rows = halve(level, rows)
+    else:
+        shapes = tf.TensorShape([]), tf.TensorShape([None])
+        _, rows = tf.while_loop(
+            lambda level, _: level < depth, halve, (0, rows), shape_invariants=shapes
+        )
     rows = tf.reshape(rows, [count, width])
     return Groups(tf.minimum(rows, n - 1), rows < n)
+
+
+def _log2_rounded_up(count: tf.Tensor) -> tf.Tensor:
+    logarithm = tf.math.log(tf.cast(count, tf.float64)) / math.log(2.0)
+    return tf.cast(tf.math.ceil(logarithm - 1e-9), tf.int32)

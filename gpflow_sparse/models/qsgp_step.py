@@ -66,11 +66,12 @@ class SubsampledStep:
         else:
             precision = model.basis.precision_diagonal(self.indices)
         parts = [values[0][h:], values[1], None if model.q_columns is None else values[2]]
-        draws = []
-        for indices, at in zip(self.draws, tf.split(self.places, 2), strict=True):
+        draws, k = [], self.draws[0].shape[0]
+        for indices, at in zip(self.draws, (self.places[:k], self.places[k:]), strict=True):
             tail = Tail(*(None if part is None else tf.gather(part, at) for part in parts))
             draws.append(Draw(indices, tail, tf.gather(precision[h:], at)))
-        return Head(values[0][:h], model.head.B), precision[:h], draws
+        means, precision = (_first(part, h) for part in (values[0], precision))
+        return Head(means, model.head.B), precision, draws
 
     def first_places(self) -> tf.Tensor:
         """Index of the first occurrence of each function taken in the two draws joined, ``[u]``."""
@@ -90,6 +91,11 @@ class SubsampledStep:
         once = tf.cast(first == tf.range(tf.size(self.places)), vectors.dtype)[:, None]
         first_draw, second_draw = tf.split(tf.gather(vectors, self.places) * once, 2)
         return first_draw, second_draw
+
+
+def _first(values: tf.Tensor, count: int) -> tf.Tensor:
+    """The first rows; XLA takes no empty slice of as many rows as ``tf.unique`` has left."""
+    return values[:count] if count else tf.zeros([0, *values.shape[1:]], values.dtype)
 
 
 class SupportRows(tf.Module):

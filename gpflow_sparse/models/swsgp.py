@@ -427,7 +427,7 @@ class SWSGP(VariationalModel):
         sets = self._index_sets(X)
         flat = tf.nest.flatten(sets)
         taken, positions = tf.unique(tf.concat([tf.reshape(part, [-1]) for part in flat], axis=0))
-        pieces = tf.split(positions, [tf.size(part) for part in flat])
+        pieces = tf.split(positions, [part.shape.num_elements() or tf.size(part) for part in flat])
         pieces = [
             tf.reshape(piece, tf.shape(part)) for piece, part in zip(pieces, flat, strict=True)
         ]

@@ -19,8 +19,8 @@ from scipy.spatial import cKDTree
 _LEAF = 64
 # Columns up to which the tree is used without timing, and number of points that are timed.
 _MAX_TREE_COLUMNS, _NUM_TIMED = 12, 32
-# Points in a block of a search by all distances.
-_BLOCK = 64
+# Points in a block of a search by all distances, and points whose distances are formed at once.
+_BLOCK, _MOST_AT_ONCE = 64, 65_536
 
 
 class NeighborIndex:
@@ -163,8 +163,8 @@ def _address(array: np.ndarray) -> int:
 
 def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:
     """
-    As :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, O(N M) memory. No
-    gradient passes through the choice.
+    As :meth:`NeighborIndex.query`, by operations of the graph: O(N M D) time, and memory for the
+    distances to at most 65,536 points at a time. No gradient passes through the choice.
 
     :param before: int32 ``[N]``: only points ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; -1 where there are no more.
@@ -172,8 +172,41 @@ def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = N
     X, Z = (tf.stop_gradient(tf.cast(part, tf.float64)) for part in (X, Z))
     center = tf.reduce_mean(Z, axis=0)  # distances come from squares
     X, Z = X - center, Z - center
-    products = tf.linalg.matmul(X, -2.0 * Z, transpose_b=True)
-    return largest(-(products + tf.reduce_sum(tf.square(Z), axis=1)), count, before)
+    if Z.shape[0] is None or Z.shape[0] <= max(_MOST_AT_ONCE, count):
+        return largest(_closeness(X, Z), count, before)
+    found = _nearest_in_parts(X, Z, count, Z.shape[0] if before is None else before[:, None])
+    return found if before is None else tf.where(tf.range(count) < before[:, None], found, -1)
+
+
+def _closeness(X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
+    """``|x|^2 - |x - z|^2 [N, M]``: larger for points closer to a row."""
+    return tf.linalg.matmul(X, 2.0 * Z, transpose_b=True) - tf.reduce_sum(tf.square(Z), axis=1)
+
+
+def _nearest_in_parts(X: tf.Tensor, Z: tf.Tensor, count: int, before: Any) -> tf.Tensor:
+    """
+    :func:`nearest` as the best of the best of each part of the points.
+
+    :param before: only points ``0 ... before - 1`` count for a row.
+    :return: int32 ``[N, count]``; anything where there are no more.
+    """
+    size = max(_MOST_AT_ONCE, count)
+    num_parts = -(-Z.shape[0] // size)
+    padded = tf.pad(Z, [[0, num_parts * size - Z.shape[0]], [0, 0]])
+
+    def best(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        scores = _closeness(X, padded[start : start + size])
+        least = tf.constant(scores.dtype.min, scores.dtype)
+        scores = tf.where(start + tf.range(size) < before, scores, least)
+        found = largest(tf.ensure_shape(scores, [X.shape[0], size]), count)
+        return tf.gather(scores, found, batch_dims=1), start + found
+
+    kinds = tf.float64, tf.int32
+    starts = size * tf.range(num_parts)
+    parts = tf.map_fn(best, starts, fn_output_signature=kinds, parallel_iterations=1)
+    shape = [tf.shape(X)[0], num_parts * count]  # of [num_parts, N, count]
+    scores, found = (tf.reshape(tf.transpose(part, [1, 0, 2]), shape) for part in parts)
+    return tf.gather(found, largest(scores, count), batch_dims=1)
 
 
 def largest(scores: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:

@@ -12,13 +12,15 @@ The algorithm is named in each draw (Philox), because TensorFlow's default depen
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
 
 _ALGORITHM = "philox"
+# All integers are sorted by random keys where at least one in so many is drawn.
+_MOST_SORTED = 4
 
 
 # The seed of a block and the numbers of its draws, for the thread that runs or traces the block.
@@ -105,11 +107,33 @@ def rademacher(shape: Any, dtype: tf.DType) -> tf.Tensor:
     return 2.0 * tf.cast(bits, dtype) - 1.0
 
 
-def integers(shape: Any) -> tf.Tensor:
-    """Uniform draws from all int32 values."""
-    return tf.random.stateless_uniform(shape, next_seed(), None, None, tf.int32, alg=_ALGORITHM)
+def different(size: int, count: int | tf.Tensor) -> tf.Tensor:
+    """
+    Different integers from 0 to ``size - 1``, int32 ``[count]``, all subsets equally likely.
+
+    Fewer than a quarter of all are drawn independently, and those that are there already again
+    until none is: all are treated alike, so all subsets are equally likely. That takes
+    O(count log count) whatever the size; otherwise all are sorted by random keys. TensorFlow's own
+    shuffles have kernels on CPUs only, and none for XLA.
+    """
+    if tf.is_tensor(count) or size <= _MOST_SORTED * count:
+        keys = tf.random.stateless_uniform([size], next_seed(), dtype=tf.float64, alg=_ALGORITHM)
+        return tf.argsort(keys)[:count]
+    seed = next_seed()
+
+    def drawn_again(drawn: tf.Tensor, repeated: tf.Tensor, tries: tf.Tensor) -> Sequence[tf.Tensor]:
+        own = tf.random.experimental.stateless_fold_in(seed, tries, alg=_ALGORITHM)
+        fresh = tf.random.stateless_uniform([count], own, 0, size, tf.int32, alg=_ALGORITHM)
+        drawn = tf.where(repeated, fresh, drawn)
+        return drawn, _repeated(drawn), tries + 1
+
+    start = tf.zeros([count], tf.int32), tf.ones([count], tf.bool), tf.zeros([], seed.dtype)
+    return tf.while_loop(lambda _, repeated, __: tf.reduce_any(repeated), drawn_again, start)[0]
 
 
-def permuted(values: tf.Tensor) -> tf.Tensor:
-    """The rows of ``values`` in random order."""
-    return tf.random.experimental.stateless_shuffle(values, next_seed(), alg=_ALGORITHM)
+def _repeated(values: tf.Tensor) -> tf.Tensor:
+    """Whether each of ``values [k]`` stands at an earlier place too, ``[k]``."""
+    order = tf.argsort(values, stable=True)
+    ordered = tf.gather(values, order)
+    same = tf.concat([[False], ordered[1:] == ordered[:-1]], axis=0)
+    return tf.gather(same, tf.argsort(order))

@@ -142,7 +142,7 @@ class DecoupledPosterior(SparsePosterior):
         alpha, K = tf.convert_to_tensor(self._alpha), self._cross_sets()
         columns = tf.range(self.X_data.sizes[1])
         if num_columns is not None:
-            columns = random_draws.permuted(columns)[:num_columns]
+            columns = random_draws.different(self.X_data.sizes[1], num_columns)
         chosen = tf.gather(alpha, columns)  # alpha_J  [s, P]
         Kuj = tf.gather(K, columns, axis=1)  # [M, s]
         *bs, block = self._project([tf.linalg.matmul(K, alpha), tf.linalg.matmul(Kuj, chosen), F])

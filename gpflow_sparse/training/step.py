@@ -20,7 +20,6 @@ from gpflow_sparse.training.optimizers import (
 
 # Operations whose draws follow a counter that is in no checkpoint.
 _STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTruncatedNormal")
-_STATELESS_DRAWS = ("RandomIndexShuffle",)
 
 # Variables of each optimizer that was built: the error of Keras for others is not clear.
 _BUILT_FOR: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
@@ -162,8 +161,7 @@ def has_stateful_draws(step: Step, arguments: Sequence[Any]) -> bool:
     """Whether the compiled step, called like this, draws by TensorFlow's stateful operations."""
     definition = step.get_concrete_function(*arguments).graph.as_graph_def()  # type: ignore[attr-defined]
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
-    operations = {node.op for node in nodes} - set(_STATELESS_DRAWS)
-    return any(name.startswith(_STATEFUL_DRAWS) for name in operations)
+    return any(node.op.startswith(_STATEFUL_DRAWS) for node in nodes)
 
 
 def _all_finite(tensors: Sequence[Any]) -> tf.Tensor:

@@ -73,6 +73,14 @@ def test_coinciding_places_come_before_others(rng, route):
     assert all(len(set(row)) == 6 for row in found)
 
 
+def test_parts_of_the_points_are_searched_as_all_of_them(rng, monkeypatch):
+    X, Z, before = rng.normal(size=(9, 2)), rng.normal(size=(70, 2)), tf.range(0, 72, 8)
+    expected = nearest(X, Z, 4), nearest(X, Z, 4, before)
+    monkeypatch.setattr("gpflow_sparse.numerics.neighbors._MOST_AT_ONCE", 16)  # the last part has 6
+    compiled = tf.function(lambda: (nearest(X, Z, 4), nearest(X, Z, 4, before)), autograph=False)
+    np.testing.assert_array_equal(compiled(), expected)
+
+
 @pytest.mark.parametrize("num_places", [20, 2000])
 def test_the_largest_prefer_the_lower_index_where_equal(num_places):
     scores = np.zeros((2, num_places))

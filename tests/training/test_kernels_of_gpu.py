@@ -6,29 +6,40 @@ without a GPU in the machine. It does not tell how fast they are, or that they a
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import neighbors
+from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.training import SparseAdam, adam
 from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import data_guard, open_feed
 from gpflow_sparse.training.step import compile_step
-from tests.training.replicated import MODELS, data
+from tests.training.replicated import MODELS, N, data, gaussian, kernel
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 # Kernels of these devices run where a GPU is: "DEFAULT" ones on the host, without arithmetic.
 ON_GPU = {"GPU", "DEFAULT"}
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.skipif(not tf.test.is_built_with_cuda(), reason="lists only CPU kernels"),
-]
+pytestmark = pytest.mark.nightly
 
 
-def nodes_of_step(name):
-    model, natural = MODELS[name](gs)
+def many_points(gs):
+    """A model with more inducing points than are searched in the graph without a GPU."""
+    Z = np.random.default_rng(1).uniform(-2.0, 2.0, size=(5000, 2))
+    points = gs.inducing_variables.NeighborInducingPoints(Z, 3)
+    return gs.models.SWSGP(kernel(), gaussian(), points, num_data=N), False
+
+
+ALL = MODELS | {"swsgp, 5,000 points": many_points}
+
+
+def make_step(name):
+    """The model, its compiled step, and its arguments for the first batch."""
+    model, natural = ALL[name](gs)
     feed = open_feed(data(), 15, 0, data_guard(model))
     optimizer = SparseAdam(0.01) if isinstance(model, RowwiseModel) else adam()
     batch = feed.lookup(*feed.at(0))
@@ -39,14 +50,19 @@ def nodes_of_step(name):
     }.items():
         getattr(model, hook, lambda *_: None)(*arguments)
     step = compile_step(model, feed, optimizer, 0.1 if natural else 0.0)
-    inputs = tf.constant(True), tf.constant([0, 0], tf.int64), *feed.at(0)
+    return model, step, (tf.constant(True), tf.constant([0, 0], tf.int64), *feed.at(0))
+
+
+def nodes_of_step(name):
+    _, step, inputs = make_step(name)
     definition = step.get_concrete_function(*inputs).graph.as_graph_def()
     return [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
 
 
-def has_kernel(node, functions):
-    """Whether a kernel takes the types of this node; calls of functions and inputs need none."""
-    if node.op in functions or node.op in ("_Arg", "_Retval"):
+def has_kernel(node):
+    """Whether a kernel takes the types of this node; inputs and messages need none."""
+    message = node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum
+    if message or node.op in ("_Arg", "_Retval"):  # messages are those of assertions
         return True
     return any(
         kernel.device_type in ON_GPU
@@ -61,7 +77,7 @@ def has_kernel(node, functions):
 
 def only_on_cpu(name):
     nodes = nodes_of_step(name)
-    return sorted({node.op for node in nodes if not has_kernel(node, ())})
+    return sorted({node.op for node in nodes if not has_kernel(node)})
 
 
 def table():
@@ -70,7 +86,28 @@ def table():
     return {row[1].strip(" `"): row[2].replace("`", "").replace(",", " ").split() for row in rows}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.skipif(not tf.test.is_built_with_cuda(), reason="lists only CPU kernels")
+@pytest.mark.parametrize("name", ALL)
 def test_the_page_lists_operations_without_a_kernel_for_gpus(name):
     listed = table()[name]
     assert only_on_cpu(name) == ([] if listed == ["none"] else listed)
+
+
+def test_a_visible_gpu_takes_the_search_into_the_graph(monkeypatch):
+    monkeypatch.setattr(neighbors, "_sees_gpu", lambda: True)
+    assert only_on_cpu("swsgp, 5,000 points") == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_compiled_by_xla_equal_those_of_the_graph(name, monkeypatch):
+    """At the same draws: those of XLA differ."""
+    monkeypatch.setattr(random_draws, "different", lambda size, count: tf.range(count) * 2 % size)
+    monkeypatch.setattr(random_draws, "normal", lambda shape, dtype: 0.3 * tf.ones(shape, dtype))
+    ends = []
+    for xla in (False, True):
+        model, step, inputs = make_step(name)
+        compiled = tf.function(step.python_function, autograph=False, jit_compile=xla)
+        losses = [compiled(inputs[0], inputs[1] + k, *inputs[2:])[0] for k in range(3)]
+        ends.append([losses, *(v.numpy() for v in model.variables)])
+    for got, expected in zip(*ends, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-7, atol=1e-9)
