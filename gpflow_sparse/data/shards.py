@@ -135,11 +135,13 @@ class Shards:
     """
 
     files: tuple[ShardFile, ...]
+    """The files, in order."""
     column_names: tuple[str, ...]
     """Names of the inputs."""
     target_name: str
     """Name of the output."""
     blocks: tuple[_Block, ...]
+    """The blocks of rows that are used, in order."""
     standardizer: Standardizer | None = None
     """The standardization of the rows; None for rows in the units of the files."""
 
