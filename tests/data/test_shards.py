@@ -124,9 +124,12 @@ def test_a_step_does_not_depend_on_the_steps_before(table):
 
 
 def test_a_buffer_holds_rows_of_several_distant_blocks(table):
-    first = table[0].shuffled(15, seed=0)(0)[0][:, 0]
+    batch = table[0].shuffled(10, seed=0)
+    first = rows_of([batch(0), batch(1)])[:15, 0]
     assert len(set(first // 7)) >= 3
     assert (np.abs(np.diff(first)) > 1.0).mean() > 0.8
+    epochs = [frozenset(batch(10 * epoch)[0][:, 0] // 7) for epoch in range(4)]
+    assert len(set(epochs)) == 4
 
 
 def test_parts_are_disjoint_and_cover_the_rows(table):
