@@ -133,8 +133,7 @@ def fit(
     checks.require_flag(deterministic, "deterministic")
     checks.require_flag(progress, "progress")
     replicas = _open_replicas(model, strategy, strategy_timeout)
-    whole = data.batches() if isinstance(data, Shards) else data
-    feed = _open_feed(model, data, whole, batch_size, checks.require_seed(seed))
+    feed, whole = _open_feed(model, data, batch_size, checks.require_seed(seed))
     feed = require_rows(feed, replicas.count)
     total = _total_steps(num_steps, num_epochs, feed)
     flag = isinstance(natural_gradients, bool)
@@ -221,12 +220,8 @@ def _open_replicas(model: Any, strategy: Any, timeout: float) -> Replicas:
     return Replicas(strategy, timeout)
 
 
-def _open_feed(model: Any, data: Any, whole: Any, batch_size: int | None, seed: int) -> Feed:
-    """
-    Batches of the rows that the model is trained on.
-
-    :param whole: the data as hooks of the model take them.
-    """
+def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> tuple[Feed, Any]:
+    """Batches of the rows that the model is trained on, and all data as its hooks take them."""
     kind = type(model).__name__
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {kind}.")
@@ -234,9 +229,10 @@ def _open_feed(model: Any, data: Any, whole: Any, batch_size: int | None, seed: 
         for name, value in (("data", data), ("batch_size", batch_size)):
             if value is not None:
                 raise ValueError(f"{name} must be None: {kind} holds its data.")
-        return HELD
+        return HELD, None
     if data is None:
         raise ValueError(f"data is needed: {kind} does not hold its data.")
+    whole = data.batches() if isinstance(data, Shards) else data
     kept = model.keep_back(whole, seed) if hasattr(model, "keep_back") else whole
     rows = data if kept is whole else kept
     if rows is not data and batch_size is not None:  # may exceed the rows left for training
@@ -244,7 +240,7 @@ def _open_feed(model: Any, data: Any, whole: Any, batch_size: int | None, seed: 
     feed = open_feed(rows, batch_size, seed, data_guard(model))
     if hasattr(model, "num_data"):
         _require_num_data(model, feed, feed.num_rows if rows is data else len(data[0]))
-    return feed
+    return feed, whole
 
 
 def _require_num_data(model: Any, feed: Feed, num_rows: int | None) -> None:
