@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from click.core import ParameterSource
 from gpflow_sparse._version import __version__
 from gpflow_sparse.bench.commands import bench
 from gpflow_sparse.persistence import read_header
+from gpflow_sparse.runs import workers
 from gpflow_sparse.runs.config import AUTO, MODEL, OPTIONS, RunConfig
 from gpflow_sparse.runs.memory import memory_estimate
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
@@ -55,15 +57,33 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 @click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Write a report and pictures.")
+@click.option(
+    "--workers",
+    "num_workers",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Processes on this machine that share each batch.",
+)
+@click.option("--devices", help='TensorFlow devices that share each batch, such as "gpu:0,gpu:1".')
 @_device
-def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fields: Any) -> None:
+def fit(
+    output: Path | None,
+    resume: bool,
+    plot: bool,
+    num_workers: int,
+    device: str | None,
+    devices: str | None,
+    **fields: Any,
+) -> None:
     """Choose a method, train its model, score it on test rows, and keep the results.
 
     Tables may hold text, dates and missing cells. With --method nothing is chosen, and GPflow's
     SVGP is trained beside the model. Ctrl-C keeps the best model so far; the same command with
-    --resume continues.
+    --resume continues. Where TF_CONFIG names several workers, this process is one of them.
     """
-    with clear_errors(), session(fields["float32"], device):
+    if num_workers > 1 and not workers.is_one():
+        sys.exit(workers.run_command(num_workers))
+    with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
         chosen = {name: value for name, value in fields.items() if _is_chosen(name)}
         config = RunConfig.of_method(**{"method": fields["method"]} | chosen)
         import numpy as np
@@ -75,6 +95,11 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
+        if strategy is not None:
+            training.require_divisible(config)
+        if not workers.is_chief():
+            training.train_beside_chief(config, dataset, folder, resume=resume, strategy=strategy)
+            workers.leave()
         if plot:
             try:
                 plots.new_figure(1.0, 1.0)
@@ -85,12 +110,15 @@ def fit(output: Path | None, resume: bool, plot: bool, device: str | None, **fie
                 )
         outputs.prepare_folder(folder, config, resume=resume, plot=plot)
         _announce(config, dataset)
-        trained, record = training.run(config, dataset, folder, resume=resume)
+        trained, record = training.run(config, dataset, folder, resume=resume, strategy=strategy)
         print_results(record["results"], dataset.num_classes)
         click.echo(f"results in {folder}", err=True)
         click.echo(json.dumps(record))
         if plot:
             _draw(folder, config, dataset, trained)
+        if workers.is_one():
+            training.end_together(strategy)
+            workers.leave()
 
 
 @main.command()

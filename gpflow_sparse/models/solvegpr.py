@@ -15,7 +15,7 @@ from gpflow_sparse.models.held_data import count_rows, read
 from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.numerics.streaming import streamed_sum
+from gpflow_sparse.numerics.streaming import has_all_rows, streamed_sum
 from gpflow_sparse.posteriors import OrthogonalPosterior
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -237,6 +237,10 @@ class SOLVEGPR(RegressionModel):
 
     def _bound_over_pairs(self) -> tf.Tensor:
         """The bound "coupled" or "fully_coupled"."""
+        if not has_all_rows():
+            raise ValueError(
+                f"bound={self.bound!r} takes pairs of rows, which no worker has: use 'standard'."
+            )
         X, Y = read(self.data, self.dtype)
         sizes, noise = self.inducing_variable.sizes, self._noise()
         inner = sizes[0] if self._bound == "coupled" else sum(sizes)

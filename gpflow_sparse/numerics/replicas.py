@@ -104,7 +104,11 @@ class Replicas:
         array = np.asarray(values, dtype=np.float64)
         if self.num_workers == 1:
             return array
-        return np.asarray(self._total(tf.constant(array)))
+        return np.asarray(self.total([tf.constant(array)])[0])
+
+    def total(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Sums of tensors over all processes, which have the same bits in all; also in a graph."""
+        return list(values) if self.num_workers == 1 else list(self._total(*values))
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
         """Whether each flag is true in any process."""
@@ -142,12 +146,12 @@ class Replicas:
                 total.set_shape(mine.shape)
         return found
 
-    def _sum_over_workers(self, values: tf.Tensor) -> tf.Tensor:
+    def _sum_over_workers(self, *values: tf.Tensor) -> list[tf.Tensor]:
         parts: list[list[tf.Tensor]] = []
         for device in self._devices:
             with tf.device(device):
-                parts.append([tf.zeros_like(values) if parts else tf.identity(values)])
-        return self._sum(parts)[0]
+                parts.append([tf.zeros_like(v) if parts else tf.identity(v) for v in values])
+        return self._sum(parts)
 
 
 ONE = Replicas()

@@ -7,7 +7,8 @@ files, and :func:`by_chunks` for functions that act on each row.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,29 @@ Tensors = Sequence[tf.Tensor]
 OfRows = Callable[[Tensors, Tensors], tf.Tensor]
 # AutoGraph would convert all functions that a loop calls, at every call.
 _PLAIN = tf.autograph.experimental.do_not_convert
+# What makes sums over the rows of all processes from those of this one.
+_TOTAL: ContextVar[Callable[[Tensors], Tensors] | None] = ContextVar(
+    "gpflow_sparse_total", default=None
+)
+
+
+@contextlib.contextmanager
+def totals_by(total: Callable[[Tensors], Tensors]) -> Iterator[None]:
+    """
+    In this block, :func:`streamed_sum` has the rows of all processes, of which each holds some.
+
+    :param total: of tensors, returns their sums over all processes, which must be the same in all.
+    """
+    token = _TOTAL.set(total)
+    try:
+        yield
+    finally:
+        _TOTAL.reset(token)
+
+
+def has_all_rows() -> bool:
+    """Whether this process holds all rows: false inside of :func:`totals_by`."""
+    return _TOTAL.get() is None
 
 
 def streamed_sum(
@@ -82,9 +106,19 @@ def streamed_sum(
 def _sum_over_blocks(
     function: Callable[[Tensors], Tensors], data: Tensors | tf.data.Dataset, block_rows: int
 ) -> list[tf.Tensor]:
-    """Sums over blocks; the first has the remaining rows, so that none needs padding."""
+    """Sums over blocks, of all processes."""
     if isinstance(data, tf.data.Dataset):
-        return _sum_over_batches(function, data.rebatch(block_rows))
+        sums = _sum_over_batches(function, data.rebatch(block_rows))
+    else:
+        sums = _sum_over_slices(function, data, block_rows)
+    total = _TOTAL.get()
+    return sums if total is None else list(total(sums))
+
+
+def _sum_over_slices(
+    function: Callable[[Tensors], Tensors], data: Tensors, block_rows: int
+) -> list[tf.Tensor]:
+    """Sums over blocks; the first has the remaining rows, so that none needs padding."""
     if not tf.executing_eagerly():
         # its own function, not inlined: in a loop, TensorFlow turns sums of large tensors into
         # temporary variables that outlive the loop and fail the next call (TensorFlow issue 23780)

@@ -5,20 +5,30 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
+
+from gpflow_sparse.runs import workers
 
 
 @contextlib.contextmanager
-def session(float32: bool, device: str | None, jitter: float = 0.0) -> Iterator[None]:
+def session(
+    float32: bool, device: str | None, jitter: float = 0.0, devices: str | None = None
+) -> Iterator[Any]:
     """
     TensorFlow, imported without its messages, in the given precision and on the given device.
 
+    The value is the strategy by which batches are divided: among the workers of ``TF_CONFIG``,
+    or among ``devices``; None for one device.
+
     :param jitter: lower limit of GPflow's default jitter.
+    :param devices: names with commas between them; of the CPU as many as are named.
     :raises ValueError: for a device that the machine does not have.
     """
     with _quiet_import():
         import gpflow
         import numpy as np
         import tensorflow as tf
+    strategy = _strategy(devices)  # before anything that starts TensorFlow's devices
     precision = gpflow.config.Config(
         float=np.float32 if float32 else np.float64,
         jitter=max(jitter, gpflow.config.default_jitter()),
@@ -28,7 +38,23 @@ def session(float32: bool, device: str | None, jitter: float = 0.0) -> Iterator[
         tf.config.experimental.enable_tensor_float_32_execution(False)
     placement = tf.device(_known_device(device)) if device else contextlib.nullcontext()
     with gpflow.config.as_context(precision), placement:
-        yield
+        yield strategy
+
+
+def _strategy(devices: str | None) -> Any:
+    import tensorflow as tf
+
+    if workers.is_one():
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if devices is None:
+        return None
+    names = [name.strip().upper().lstrip("/") for name in devices.split(",")]
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    if names == [f"CPU:{place}" for place in range(len(names))]:
+        logical = [tf.config.LogicalDeviceConfiguration() for _ in names]
+        tf.config.set_logical_device_configuration(cpu, logical)
+        return tf.distribute.MirroredStrategy(names)
+    return tf.distribute.MirroredStrategy([_known_device(name) for name in names])
 
 
 def _known_device(device: str) -> str:

@@ -17,20 +17,23 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.data import Dataset
+from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import load, save_as
 from gpflow_sparse.persistence.schema import read_json
-from gpflow_sparse.runs import calibration, outputs
+from gpflow_sparse.runs import calibration, outputs, workers
 from gpflow_sparse.runs.build import build_model, require_outputs, with_units, with_weights
 from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
 from gpflow_sparse.runs.config import AUTO, CHECKPOINTS, CHOICE, CONFIG, MODEL, START, RunConfig
 from gpflow_sparse.runs.evaluation import evaluate, predictor
 from gpflow_sparse.runs.fitting import fit_model
-from gpflow_sparse.runs.methods import BASELINES, METHODS
+from gpflow_sparse.runs.methods import BASELINES, METHODS, ROUND_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import checksum, original_units, scaler_of, source_of
 from gpflow_sparse.training import TrainingInterrupted
 from gpflow_sparse.training.checkpoints import remove_checkpoints
 
+# Seconds that a worker waits for one that scores the model or trains the baseline.
+_LONGEST = 1e6
 _PACKAGES = ("gpflow_sparse", "gpflow", "tensorflow", "tensorflow-probability", "numpy")
 
 
@@ -50,8 +53,43 @@ class Trained:
     """The exception of Ctrl-C, if it ended the training."""
 
 
+def require_divisible(config: RunConfig) -> None:
+    """:raises ValueError: for a method whose training is not shared among devices or workers."""
+    alone = (*UNTRAINED_METHODS, *ROUND_METHODS, "dual")
+    if config.method in alone or (config.method == AUTO and workers.is_one()):
+        raise ValueError(
+            "--workers and --devices need a --method that is trained by minibatches, which "
+            f"{config.method} is not."
+        )
+
+
+def train_beside_chief(
+    config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool, strategy: Any
+) -> None:
+    """Take part in the training of the model of a run as a worker that writes nothing."""
+    require_outputs(dataset, config.likelihood)
+    rows, _ = calibration.split_rows(config, dataset)
+    model = _started(Choice(config, ""), dataclasses.replace(dataset, train=rows))
+    with contextlib.suppress(TrainingInterrupted):
+        options = _options(folder, config, resume, strategy)
+        fit_model(model, config, dataset.shards or rows, **options)
+    end_together(strategy)
+
+
+def end_together(strategy: Any) -> None:
+    """Wait until all workers are here: TensorFlow ends the others if one leaves earlier."""
+    Replicas(strategy, timeout=_LONGEST).over_workers([0.0])
+
+
+def _options(folder: Path, config: RunConfig, resume: bool, strategy: Any) -> dict[str, Any]:
+    """Options of `training.fit` that do not depend on the method."""
+    checkpoints = folder / CHECKPOINTS / config.method
+    options = {"checkpoint_dir": checkpoints, "resume": resume, "deterministic": True}
+    return options if strategy is None else options | {"strategy": strategy}
+
+
 def run(
-    config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool
+    config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool, strategy: Any = None
 ) -> tuple[list[Trained], dict[str, Any]]:
     """
     Choose a method if none is given, train its model and the baseline, and write the model and the
@@ -63,13 +101,14 @@ def run(
 
     :param dataset: standardized.
     :param folder: after :func:`outputs.prepare_folder`.
+    :param strategy: of ``tf.distribute``, for the training of the model and not of the baseline.
     :return: the trained models, and the record.
     :raises TrainingInterrupted: after Ctrl-C.
     """
     begin = time.perf_counter()
     choice = _choose(config, dataset, folder, resume=resume)
     choice_seconds = time.perf_counter() - begin
-    trained = [train(choice, dataset, folder, resume=resume, keep=True)]
+    trained = [train(choice, dataset, folder, resume=resume, keep=True, strategy=strategy)]
     record = _summary(config, dataset, trained)
     if config.method == AUTO:
         record["choice"] = {
@@ -128,7 +167,13 @@ def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) 
 
 
 def train(
-    choice: Choice, dataset: Dataset, folder: Path, *, resume: bool = False, keep: bool = False
+    choice: Choice,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    resume: bool = False,
+    keep: bool = False,
+    strategy: Any = None,
 ) -> Trained:
     """
     Build, train and score one model.
@@ -138,6 +183,7 @@ def train(
     :param folder: of the run; checkpoints go into it until the run is complete.
     :param resume: continue from the checkpoints in the folder.
     :param keep: save the model in the folder before it is scored, also after Ctrl-C.
+    :param strategy: of ``tf.distribute``.
     """
     config, elbo, seconds, interruption = choice.config, math.nan, math.nan, None
     rows, held_out = calibration.split_rows(config, dataset)
@@ -149,14 +195,8 @@ def train(
     else:
         model = _started(choice, dataclasses.replace(dataset, train=rows))
         try:
-            history = fit_model(
-                model,
-                config,
-                rows if dataset.shards is None else dataset.shards,
-                checkpoint_dir=folder / CHECKPOINTS / config.method,
-                resume=resume,
-                deterministic=True,
-            )
+            options = _options(folder, config, resume, strategy)
+            history = fit_model(model, config, dataset.shards or rows, **options)
             elbo = float(np.mean(history.elbo[-max(1, history.num_steps // 10) :]))
             seconds = float(history.seconds[-1])
         except TrainingInterrupted as error:

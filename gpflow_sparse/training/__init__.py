@@ -6,7 +6,7 @@ from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.training.loop import TrainingInterrupted
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, natural_step
-from gpflow_sparse.training.rounds import fit_in_rounds
+from gpflow_sparse.training.rounds import fit_in_rounds, rows_of_workers
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam, SparseSGD
 from gpflow_sparse.validation.public_methods import between_steps
 
@@ -26,6 +26,7 @@ __all__ = [
     "fit",
     "fit_in_rounds",
     "natural_step",
+    "rows_of_workers",
 ]
 
 offer(__name__, __all__)

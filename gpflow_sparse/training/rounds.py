@@ -1,15 +1,41 @@
 """L-BFGS in rounds, between which a model may choose its basis functions anew."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse.numerics.replicas import Replicas
+from gpflow_sparse.numerics.streaming import totals_by
 from gpflow_sparse.training.fit import History, progress_bar
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.validation import checks, component_checks
+
+
+@contextlib.contextmanager
+def rows_of_workers(strategy: Any, timeout: float = 600.0) -> Iterator[None]:
+    """
+    In this block, models that hold their data have the rows of all workers.
+
+    Each worker builds the same model from rows of its own, and all make the same calls in the same
+    order: sums over rows, of the objective and of its gradients, are added over all workers, so
+    that :func:`fit_in_rounds`, GPflow's ``Scipy``, :func:`fit` with ``strategy=None`` and
+    ``SoftKI.fit_posterior`` take the steps that one process with all rows would, to rounding. What
+    comes before needs the same arguments everywhere: kernel, basis and inducing points.
+
+    For ``GRIEF``, ``BasisGPR``, ``SOLVEGPR`` (not with a bound over pairs of rows) and ``SoftKI``'s
+    posterior. Sends O(M^2) numbers in each evaluation, M the number of features.
+
+    :param strategy: a ``MultiWorkerMirroredStrategy``; None for a single process.
+    :param timeout: seconds to wait for another worker.
+    :raises ValueError: for another kind of strategy.
+    """
+    with totals_by(Replicas(strategy, timeout).total):
+        yield
 
 
 def fit_in_rounds(

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
+from gpflow_sparse.runs import workers
 from gpflow_sparse.training import fit
-from tests.training import workers
 from tests.training.replicated import MODELS, data, svgp
 
 # One of each kind of step: natural gradients, rows of neighbors, rows of drawn functions.
@@ -122,3 +122,13 @@ def test_batches_have_a_row_for_each_replica():
     assert len(feed.at(0)[0]) == 38
     with pytest.raises(ValueError, match="data must have a row for each of the 4 replicas"):
         feed.at(1)
+
+
+@pytest.mark.nightly
+def test_models_that_hold_their_data_have_the_rows_of_all_workers():
+    command = [sys.executable, "-m", "tests.training.streamed"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    processes = workers.start(command, 2, **pipes)
+    outputs = [process.communicate()[0] for process in processes]
+    for output in outputs:
+        require_equal(gaps(output), ["grief", "basis_gpr", "solvegpr", "softki"])

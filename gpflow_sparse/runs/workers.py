@@ -1,15 +1,67 @@
-"""Worker processes on this machine: each runs the same command, with its place in ``TF_CONFIG``."""
+"""Worker processes: each runs the same command, with its place in ``TF_CONFIG``; no TensorFlow."""
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
 
 # Seconds that workers have to end by themselves after one of them has failed.
 _GRACE = 30.0
+
+
+def is_one() -> bool:
+    """Whether ``TF_CONFIG`` says that this process is one of several workers."""
+    return len(_place().get("cluster", {}).get("worker", ())) > 1
+
+
+def is_chief() -> bool:
+    """Whether this process is the only one, or the worker that writes files."""
+    return not is_one() or int(_place()["task"]["index"]) == 0
+
+
+def leave() -> None:
+    """End this process at once: TensorFlow would wait for, or complain about, other workers."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def run_command(count: int) -> int:
+    """
+    Run the command of this process in ``count`` workers on this machine, and wait for them.
+
+    Messages are those of the chief, and those of another worker if it fails. Ctrl-C in a terminal
+    goes to all.
+
+    :return: 0, or the status of the first that failed.
+    """
+    command = [sys.executable, "-c", "from gpflow_sparse.cli import main; main()", *sys.argv[1:]]
+    with tempfile.TemporaryFile() as others:
+        quiet: dict[str, Any] = {"stdout": others, "stderr": others}
+        processes = [
+            subprocess.Popen(command, env=env, **(quiet if place else {}))
+            for place, env in enumerate(environments(count))
+        ]
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            status = wait(processes)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if status and not processes[0].returncode:
+            others.seek(0)
+            sys.stderr.write(others.read().decode(errors="replace"))
+    return status
+
+
+def _place() -> dict[str, Any]:
+    found = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    return found if isinstance(found, dict) else {}
 
 
 def environments(count: int) -> list[dict[str, str]]:
