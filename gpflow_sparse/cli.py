@@ -238,14 +238,14 @@ def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> 
 
 def _announce(config: RunConfig, dataset: Any) -> None:
     """Print the size of the data and an estimate of the memory before training."""
-    num_data, input_dim = dataset.train[0].shape
+    in_memory, input_dim = dataset.train[0].shape
     latents = dataset.num_classes if (dataset.num_classes or 0) > 2 else 1
     memory = ""
     if config.method != AUTO:
-        need = memory_estimate(config, num_data, input_dim, latents)
+        need = memory_estimate(config, in_memory, input_dim, latents)
         memory = f"; about {need / 2**20:.0f} MB beyond TensorFlow"
     click.echo(
-        f"{dataset.name}: {num_data} training and {len(dataset.test[0])} test rows, "
+        f"{dataset.name}: {dataset.num_train} training and {len(dataset.test[0])} test rows, "
         f"{input_dim} inputs{memory}",
         err=True,
     )

@@ -73,7 +73,7 @@ def _option(name: str, methods: _Methods, text: str) -> Callable[..., Any]:
     first = next(iter(defaults.values()))
     if first is False:
         return click.option(_flag(name), is_flag=True, help=text)
-    if name == "output":
+    if name in ("output", "folder"):
         return click.option(_flag(name), type=HomePath(file_okay=False), help=text)
     kind = str if isinstance(first, list) else click.IntRange(min=1)
     shown = [",".join(map(str, v)) if isinstance(v, list) else str(v) for v in defaults.values()]

@@ -1,6 +1,6 @@
 """Data sets, a user's own tables, standardization, and metrics.
 
-Only :class:`Standardizer` needs TensorFlow, so it is imported on first use (PEP 562).
+:class:`Standardizer` and :class:`Shards` need TensorFlow and are imported on first use (PEP 562).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -8,27 +8,38 @@ from typing import TYPE_CHECKING, Any
 from gpflow_sparse._names import attribute
 from gpflow_sparse.data import metrics
 from gpflow_sparse.data.datasets import Dataset, DatasetInfo, list_datasets, load
+from gpflow_sparse.data.moments import Moments
 from gpflow_sparse.data.robot_arm import robot_arm
 from gpflow_sparse.data.tables import Table, read_table
 
 if TYPE_CHECKING:
+    from gpflow_sparse.data.shards import Shards, open
     from gpflow_sparse.data.standardize import Standardizer
 
 __all__ = [
     "Dataset",
     "DatasetInfo",
+    "Moments",
+    "Shards",
     "Standardizer",
     "Table",
     "list_datasets",
     "load",
     "metrics",
+    "open",
     "read_table",
     "robot_arm",
 ]
 
+_LAZY = {
+    "Shards": "gpflow_sparse.data.shards",
+    "Standardizer": "gpflow_sparse.data.standardize",
+    "open": "gpflow_sparse.data.shards",
+}
+
 
 def __getattr__(name: str) -> Any:
-    return attribute(__name__, {"Standardizer": "gpflow_sparse.data.standardize"}, name)
+    return attribute(__name__, _LAZY, name)
 
 
 def __dir__() -> list[str]:

@@ -17,6 +17,7 @@ from gpflow_sparse.data.limits import listed, read_npz
 from gpflow_sparse.data.robot_arm import robot_arm
 
 if TYPE_CHECKING:
+    from gpflow_sparse.data.shards import Shards
     from gpflow_sparse.data.standardize import Standardizer
     from gpflow_sparse.data.table_format import TableFormat
 
@@ -54,6 +55,9 @@ class Dataset:
     :param image_shape: (height, width, channels) where rows are known to be images, else None.
     :param table: the table that the arrays are encoded from; None for files of numbers.
     :param test_rows: positions of the test rows in the file, if it is split by us, else None.
+    :param shards: the training rows of a folder of files, likewise standardized; `train` is then a
+        sample of them.
+    :param held_out: rows of such a folder that are in no other part, X and Y.
     """
 
     name: str
@@ -66,6 +70,13 @@ class Dataset:
     image_shape: images.ImageShape | None = None
     table: "TableFormat | None" = None
     test_rows: np.ndarray | None = None
+    shards: "Shards | None" = None
+    held_out: Pair | None = None
+
+    @property
+    def num_train(self) -> int:
+        """The number of training rows, in memory or in files."""
+        return len(self.train[0]) if self.shards is None else self.shards.num_rows
 
     def standardized(
         self, *, per_channel: bool = False, outputs: bool = True, transform: str = "none"

@@ -169,7 +169,7 @@ def _read_text(path: Path) -> "pd.DataFrame":
     try:
         if path.name.lower().endswith(".gz"):
             limits.require_plausible_text(path)
-        separator, num_blank = _separator(path)
+        separator, num_blank = separator_of(path)
         options = {"sep": separator, "header": None, "skipinitialspace": True}
         options |= {"encoding": "utf-8-sig", "keep_default_na": False}
         read = functools.partial(pd.read_csv, path, **options)
@@ -205,7 +205,7 @@ def _is_header(cells: Sequence[str]) -> bool:
     return bool(texts.any() and (others == np.round(others)).all())
 
 
-def _separator(path: Path) -> tuple[str, int]:
+def separator_of(path: Path) -> tuple[str, int]:
     """The separator of the cells of the first row, and the number of blank lines above it."""
     name = path.name.lower()
     # utf-8-sig also drops the byte order mark that spreadsheets write.

@@ -30,14 +30,17 @@ def split_rows(config: RunConfig, dataset: Dataset) -> tuple[Pair, Pair | None]:
     """
     The rows to train on, and those to calibrate on.
 
-    :return: all training rows and None for fewer than :data:`LEAST_ROWS`, for classes and images,
+    :return: of a folder, the sample of its training rows, and the rows held out when it was opened;
+        all training rows and None for fewer than :data:`LEAST_ROWS`, for classes and images,
         for type-I inference, and without ``config.calibrate``.
     """
     X, Y = dataset.train
     plain = dataset.num_classes is None and config.method not in IMAGE_METHODS
     wanted = config.calibrate and config.inference == "type2"
-    if len(X) < LEAST_ROWS or not (plain and wanted):
+    if dataset.num_train < LEAST_ROWS or not (plain and wanted):
         return dataset.train, None
+    if dataset.shards is not None:
+        return dataset.train, dataset.held_out
     order, count = shuffled(len(X), config.seed), min(int(_FRACTION * len(X)), _MOST_ROWS)
     held_out, rest = order[:count], np.sort(order[count:])
     return (X[rest], Y[rest]), (X[held_out], Y[held_out])

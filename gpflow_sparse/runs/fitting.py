@@ -11,6 +11,7 @@ from gpflow.keras import tf_keras
 from gpflow.models import InternalDataTrainingLossMixin
 
 from gpflow_sparse import training
+from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.inference.chevron import MOST_DENSE
 from gpflow_sparse.models import QSGP, RVM, ResidualNeighborGP, SoftKI
 from gpflow_sparse.runs.config import RunConfig
@@ -28,7 +29,7 @@ ROUND = 10
 
 
 def fit_model(
-    model: gpflow.models.GPModel, config: RunConfig, rows: Pair, **options: Any
+    model: gpflow.models.GPModel, config: RunConfig, rows: Pair | Shards, **options: Any
 ) -> training.History:
     """
     Train a model as its method is trained: by steps; grief and basis_gpr by L-BFGS, ten iterations
@@ -36,9 +37,12 @@ def fit_model(
     blocks, see :func:`gpflow_sparse.runs.solving.solve`, a pass a step of the history; QSGP with a
     function at every row by the closed forms of its q, whose mean those blocks find.
 
-    :param rows: standardized training rows ``(X, Y)``.
+    :param rows: standardized training rows ``(X, Y)``; or those of files, with which the methods of
+        :data:`gpflow_sparse.runs.folders.METHODS` are trained by steps alone.
     :param options: further arguments of ``training.fit``.
     """
+    if isinstance(rows, Shards):
+        return _fit_shards(model, config, rows, **options)
     if config.method in UNTRAINED_METHODS:
         start = time.perf_counter()
         objective = -float(model.training_loss())
@@ -74,6 +78,28 @@ def fit_model(
             seed=config.seed,
             **options,
         )
+
+
+def _fit_shards(
+    model: gpflow.models.GPModel, config: RunConfig, rows: Shards, **options: Any
+) -> training.History:
+    """Train on minibatches; with SoftKI, then read all rows once more, also after Ctrl-C."""
+    model.num_data = rows.num_rows  # it was built from a sample
+    unsuited = config.has_neighbors or config.method == "softki"
+    try:
+        return training.fit(
+            model,
+            rows,
+            optimizer=_optimizer(config),
+            num_steps=config.num_steps,
+            batch_size=min(config.batch_size, rows.num_rows),
+            natural_gradients=False if unsuited else config.natural_gradients,
+            seed=config.seed,
+            **options,
+        )
+    finally:
+        if isinstance(model, SoftKI):
+            model.fit_posterior(rows.batches())
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ def write_report(directory: Path, stored: StoredModel, scored: Scored) -> Path:
     require_reportable(directory, stored)
     data: Dataset | ValueError
     try:
-        data = load_run_data(stored)
+        data = _in_memory(load_run_data(stored))
     except ValueError as error:
         data = error
     found = _diagnose(stored, scored, data)
@@ -114,13 +114,21 @@ def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
         stored = open_model(folder)
         pair = original_units(dataset, dataset.test)
         scored = Scored(*pair, trained.metrics, trained.predictions)
-        few = len(dataset.train[0]) <= _MOST_DIAGNOSED
-        data = dataset if few else ValueError("evaluate --report diagnoses so many rows.")
+        few = dataset.num_train <= _MOST_DIAGNOSED or dataset.shards is not None
+        many = ValueError("evaluate --report diagnoses so many rows.")
+        data = _in_memory(dataset) if few else many
         found = _diagnose(stored, scored, data)
         files.write_text(folder / PAGE, _page(stored, scored, dataset, found, outputs.FIT))
         click.echo(f"report in {folder / PAGE}", err=True)
     except ValueError as error:  # the run itself is complete
         click.echo(f"no report is written: {error}", err=True)
+
+
+def _in_memory(dataset: Dataset) -> Dataset | ValueError:
+    """The data set, or the error of training rows that are not in memory."""
+    if dataset.shards is None:
+        return dataset
+    return ValueError("The training rows are in a folder, and not all in memory.")
 
 
 def _diagnose(stored: StoredModel, scored: Scored, data: Dataset | ValueError) -> dict[str, Any]:

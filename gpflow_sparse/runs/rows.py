@@ -17,6 +17,7 @@ from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import read_frame
 from gpflow_sparse.data.targets import Target, split_target
 from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.folders import is_folder, load_folder
 from gpflow_sparse.runs.methods import IMAGE_METHODS
 from gpflow_sparse.runs.observations import is_standardized
 
@@ -25,7 +26,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     """
-    The standardized data of a run: a named set, or a file split by ``config.split``.
+    The standardized data of a run: a named set, or a file or folder split by ``config.split``.
 
     For methods of images all pixels of a channel share one mean and one scale.
 
@@ -33,6 +34,8 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     :raises ValueError: if the file's columns cannot be used, or a value of a training or test row
         is too large to compute with.
     """
+    if is_folder(config.data):
+        return load_folder(config)
     numbers: tuple[np.ndarray, ...]
     if Path(config.data).suffix:
         raw, numbers = _split_file(config, only_numbers or config.method in IMAGE_METHODS)
@@ -164,14 +167,17 @@ def shape_of_images(config: RunConfig, dataset: Dataset) -> ImageShape:
 
 
 def source_of(config: RunConfig) -> str:
-    """Name of the data set, or absolute path of its file."""
-    return str(Path(config.data).resolve()) if Path(config.data).suffix else config.data
+    """Name of the data set, or absolute path of its file or folder."""
+    is_path = Path(config.data).suffix or is_folder(config.data)
+    return str(Path(config.data).resolve()) if is_path else config.data
 
 
 def checksum(dataset: Dataset) -> str:
-    """CRC-32 of the training and test rows, in hexadecimal digits."""
-    parts = (*dataset.train, *dataset.test)
-    return f"{functools.reduce(lambda old, part: zlib.crc32(part.tobytes(), old), parts, 0):08x}"
+    """CRC-32 of the rows in memory, and of the fingerprint of others, in hexadecimal digits."""
+    parts = [part.tobytes() for part in (*dataset.train, *dataset.test)]
+    if dataset.shards is not None:
+        parts.append(dataset.shards.fingerprint.encode())
+    return f"{functools.reduce(lambda old, part: zlib.crc32(part, old), parts, 0):08x}"
 
 
 def original_units(dataset: Dataset, pair: Pair) -> Pair:

@@ -71,7 +71,8 @@ def train_beside_chief(
     rows, _ = calibration.split_rows(config, dataset)
     model = _started(Choice(config, ""), dataclasses.replace(dataset, train=rows))
     with contextlib.suppress(TrainingInterrupted):
-        fit_model(model, config, rows, **_options(folder, config, resume, strategy))
+        options = _options(folder, config, resume, strategy)
+        fit_model(model, config, dataset.shards or rows, **options)
     end_together(strategy)
 
 
@@ -195,7 +196,7 @@ def train(
         model = _started(choice, dataclasses.replace(dataset, train=rows))
         try:
             options = _options(folder, config, resume, strategy)
-            history = fit_model(model, config, rows, **options)
+            history = fit_model(model, config, dataset.shards or rows, **options)
             elbo = float(np.mean(history.elbo[-max(1, history.num_steps // 10) :]))
             seconds = float(history.seconds[-1])
         except TrainingInterrupted as error:
@@ -240,7 +241,7 @@ def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[s
             "name": dataset.name,
             "source": source_of(config),
             "checksum": checksum(dataset),
-            "num_train": len(dataset.train[0]),
+            "num_train": dataset.num_train,
             "num_test": len(dataset.test[0]),
             "input_dim": dataset.train[0].shape[1],
             "num_classes": dataset.num_classes,

@@ -1,4 +1,4 @@
-"""Sources of the batches of training: arrays, memory-mapped arrays and data sets."""
+"""Sources of the batches of training: arrays, memory-mapped arrays, data sets and shards."""
 
 import contextlib
 import functools
@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import LinearCoregionalization
 
+from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.validation import checks
 
 Data = tuple[tf.Tensor, tf.Tensor]
@@ -42,7 +43,7 @@ def open_feed(
     data: Any, batch_size: int | None, seed: int, validate: Callable[[Any], Data]
 ) -> Feed:
     """
-    A feed over arrays, memory-mapped arrays or a batched ``tf.data.Dataset``.
+    A feed over arrays, memory-mapped arrays, `Shards` or a batched ``tf.data.Dataset``.
 
     Arrays become tensors once and are gathered in the graph; a full batch is not
     gathered at all. ``np.memmap`` arrays stay on disk and are gathered on the host. Rows come in
@@ -53,6 +54,8 @@ def open_feed(
     """
     if isinstance(data, tf.data.Dataset):
         return _dataset_feed(data, batch_size, validate)
+    if isinstance(data, Shards):
+        return _shards_feed(data, batch_size, seed, validate)
     if isinstance(data, tuple | list) and any(isinstance(part, np.memmap) for part in data):
         return _memmap_feed(data, batch_size, seed, validate)
     X, Y = validate(data)
@@ -155,6 +158,16 @@ def _dataset_feed(data: tf.data.Dataset, batch_size: int | None, validate: Any) 
     read = _DatasetReader(data, validate)
     first = read(0)  # the only element that can be compared without reading all
     return Feed(read, lambda X, Y: (X, Y), None, None, f"tf.data {spec} {_checksum(*first)}")
+
+
+def _shards_feed(data: Shards, batch_size: int | None, seed: int, validate: Any) -> Feed:
+    size = _batch_size(batch_size, data.num_rows)
+    batches = data.shuffled(size, seed)
+
+    def read(step: int) -> Data:
+        return validate(batches(step))
+
+    return Feed(read, lambda X, Y: (X, Y), data.num_rows, size, f"shards {data.fingerprint}")
 
 
 def _memmap_feed(data: Any, batch_size: int | None, seed: int, validate: Any) -> Feed:

@@ -12,6 +12,7 @@ from gpflow.keras import tf_keras
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
@@ -77,8 +78,9 @@ def fit(
     parameter or data column at fault. The first Ctrl-C takes effect after the step in progress.
 
     :param model: changed in place.
-    :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, a ``tf.data.Dataset`` of
-        batches, or None for a model that holds its data.
+    :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, the rows of files that
+        ``gpflow_sparse.data.open`` gives, a ``tf.data.Dataset`` of batches, or None for a model
+        that holds its data.
     :param optimizer: a Keras optimizer of either Keras (only ``apply_gradients`` is used), learning
         rate schedules included, or a sparse one of ``gpflow_sparse.training``; default
         ``adam(0.01)``. Models with row-wise updates take sparse ones only; default
@@ -131,7 +133,7 @@ def fit(
     checks.require_flag(deterministic, "deterministic")
     checks.require_flag(progress, "progress")
     replicas = _open_replicas(model, strategy, strategy_timeout)
-    feed = _open_feed(model, data, batch_size, checks.require_seed(seed))
+    feed, whole = _open_feed(model, data, batch_size, checks.require_seed(seed))
     feed = require_rows(feed, replicas.count)
     total = _total_steps(num_steps, num_epochs, feed)
     flag = isinstance(natural_gradients, bool)
@@ -158,7 +160,7 @@ def fit(
         checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume, write=chief)
     options = int(seed), deterministic, every
     with checkpoints as folder:
-        loop = TrainingLoop(model, feed, optimizer, gamma, hooks, *options, folder, data, replicas)
+        loop = TrainingLoop(model, feed, optimizer, gamma, hooks, *options, folder, whole, replicas)
         if resume:
             loop.resume(total)
         with progress_bar(total, enabled=progress and replicas.is_chief) as show:
@@ -218,8 +220,8 @@ def _open_replicas(model: Any, strategy: Any, timeout: float) -> Replicas:
     return Replicas(strategy, timeout)
 
 
-def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed:
-    """Batches of the rows that the model is trained on."""
+def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> tuple[Feed, Any]:
+    """Batches of the rows that the model is trained on, and all data as its hooks take them."""
     kind = type(model).__name__
     if not isinstance(model, gpflow.models.BayesianModel):
         raise ValueError(f"model must be a GPflow model, got {kind}.")
@@ -227,16 +229,18 @@ def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> Feed
         for name, value in (("data", data), ("batch_size", batch_size)):
             if value is not None:
                 raise ValueError(f"{name} must be None: {kind} holds its data.")
-        return HELD
+        return HELD, None
     if data is None:
         raise ValueError(f"data is needed: {kind} does not hold its data.")
-    rows = model.keep_back(data, seed) if hasattr(model, "keep_back") else data
+    whole = data.batches() if isinstance(data, Shards) else data
+    kept = model.keep_back(whole, seed) if hasattr(model, "keep_back") else whole
+    rows = data if kept is whole else kept
     if rows is not data and batch_size is not None:  # may exceed the rows left for training
         batch_size = min(checks.require_count(batch_size, "batch_size"), len(rows[0]))
     feed = open_feed(rows, batch_size, seed, data_guard(model))
     if hasattr(model, "num_data"):
         _require_num_data(model, feed, feed.num_rows if rows is data else len(data[0]))
-    return feed
+    return feed, whole
 
 
 def _require_num_data(model: Any, feed: Feed, num_rows: int | None) -> None:

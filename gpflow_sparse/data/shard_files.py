@@ -1,0 +1,254 @@
+"""Files of tables that are larger than memory, read in blocks of rows in any order.
+
+A block is the unit that can be read alone: a row group of Parquet, a record batch of Feather, 8192
+rows of .npy and .csv, a whole .npz.
+"""
+
+import contextlib
+import csv
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpflow_sparse.data.limits import bounded_line, listed, quoted
+from gpflow_sparse.data.tables import read_table, separator_of
+
+SUFFIXES = (".parquet", ".feather", ".csv", ".npy", ".npz")
+_BLOCK_ROWS = 2**13
+# Lines of a text file from which the types of its columns are found, and bytes read at once.
+_FIRST_LINES, _PIECE = 100, 2**22
+
+
+@dataclass(frozen=True)
+class ShardFile(ABC):
+    """One file of a table."""
+
+    path: Path
+    types: Mapping[str, str]
+    """Type of each column by name, in the order of the file; "text: ..." if it has no numbers."""
+    sizes: Sequence[int]
+    """Number of rows of each block."""
+
+    @abstractmethod
+    def read(self, block: int, names: Sequence[str]) -> np.ndarray:
+        """Columns of a block, float64 ``[n, len(names)]``; NaN for missing cells."""
+
+
+def open_file(path: Path) -> ShardFile:
+    """
+    :raises FileNotFoundError: if there is no such file.
+    :raises ValueError: for an unknown suffix, a damaged file, or a missing pyarrow.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"paths must be files, found none at {path}")
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        expected = ", ".join(SUFFIXES)
+        raise ValueError(f"{path}: the name of a shard must end in one of {expected}")
+    return {".npy": _open_npy, ".npz": _open_npz, ".csv": _open_csv}.get(suffix, _open_arrow)(path)
+
+
+def not_numeric(path: Path, name: str, kind: str) -> ValueError:
+    """The error of a column that has other cells than numbers, such as ``kind``."""
+    return ValueError(
+        f"{path}: column {quoted(name)} must hold numbers, but holds {kind}; encode it, or leave "
+        "it out by columns=[...]"
+    )
+
+
+def _in_pieces(num_rows: int) -> list[int]:
+    """Sizes of blocks of consecutive rows."""
+    full, rest = divmod(num_rows, _BLOCK_ROWS)
+    return [_BLOCK_ROWS] * full + [rest] * (rest > 0)
+
+
+class _Npy(ShardFile):
+    def read(self, block: int, names: Sequence[str]) -> np.ndarray:
+        # mapped for this call only: the resident pages of a map would grow with the file
+        rows = np.load(self.path, mmap_mode="r")[block * _BLOCK_ROWS :][: self.sizes[block]]
+        known = list(self.types)
+        return np.asarray(rows, np.float64)[:, [known.index(name) for name in names]]
+
+
+def _open_npy(path: Path) -> ShardFile:
+    try:
+        values = np.load(path, mmap_mode="r")
+    except (ValueError, OSError, EOFError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path}: not a readable .npy file of numbers: {reason}") from error
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{path}: expected a matrix of numbers [N, columns], got shape {values.shape} of "
+            f"{values.dtype}"
+        )
+    names = [f"c{i}" for i in range(values.shape[1])]
+    return _Npy(path, dict.fromkeys(names, values.dtype.name), _in_pieces(len(values)))
+
+
+class _Npz(ShardFile):
+    def read(self, block: int, names: Sequence[str]) -> np.ndarray:
+        known, values = list(self.types), _arrays(self.path)[1]
+        return values[:, [known.index(name) for name in names]]
+
+
+def _open_npz(path: Path) -> ShardFile:
+    names, values = _arrays(path)
+    return _Npz(path, dict.fromkeys(names, "number"), [len(values)])
+
+
+def _arrays(path: Path) -> tuple[list[str], np.ndarray]:
+    table = read_table(path)
+    if table.Y is None:
+        return list(table.feature_names), table.X
+    names = [*table.feature_names, table.target_name or "y"]
+    return names, np.concatenate([table.X, table.Y], axis=1)
+
+
+@dataclass(frozen=True)
+class _Csv(ShardFile):
+    offsets: Sequence[int]
+    """First bytes of the blocks, and the end of the file."""
+    sep: str
+
+    def read(self, block: int, names: Sequence[str]) -> np.ndarray:
+        with open(self.path, "rb") as file:
+            file.seek(self.offsets[block])
+            data = file.read(self.offsets[block + 1] - self.offsets[block])
+        frame = _parsed(self, data, names)
+        for name in names:
+            if text := _first_text(frame[name]):
+                raise not_numeric(self.path, name, text)
+        if len(frame) != self.sizes[block]:
+            raise ValueError(
+                f"{self.path}: blank lines, or line breaks within quotes, in rows "
+                f"{block * _BLOCK_ROWS + 1} to {block * _BLOCK_ROWS + self.sizes[block]}; every "
+                "line must be a row"
+            )
+        return frame[list(names)].to_numpy(np.float64)
+
+
+def _parsed(file: _Csv, data: bytes, names: Sequence[str]) -> Any:
+    """A data frame of lines of a text file."""
+    import pandas as pd
+
+    try:
+        return pd.read_csv(
+            io.BytesIO(data),
+            header=None,
+            names=list(file.types),
+            index_col=False,
+            usecols=list(names),
+            sep=file.sep,
+            float_precision="round_trip",
+            low_memory=False,
+        )
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file.path}: not a readable .csv file: {error}") from error
+
+
+def _is_number(cell: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(cell)
+        return True
+    return False
+
+
+def _open_csv(path: Path) -> ShardFile:
+    sep, num_blank = separator_of(path)
+    with open(path, encoding="utf-8-sig", newline="") as text:
+        head = [bounded_line(path, text) for _ in range(num_blank + 1 + _FIRST_LINES)]
+    names = [cell.strip() for cell in next(csv.reader([head[num_blank]], delimiter=sep), [""])]
+    if all(map(_is_number, names)) or len(set(names)) < len(names) or "" in names:
+        raise ValueError(f"{path}: the first line must be a header of distinct names, not {names}")
+    offsets, num_rows = _line_offsets(path, 1 + num_blank)
+    file = _Csv(path, dict.fromkeys(names, "number"), _in_pieces(num_rows), offsets, sep)
+    first = "".join(head[num_blank + 1 :]).encode()
+    if not first.strip():
+        return file
+    frame = _parsed(file, first, names)
+    texts = {name: _first_text(frame[name]) for name in names}
+    return replace(file, types={n: f"text: {t}" if t else "number" for n, t in texts.items()})
+
+
+def _first_text(column: Any) -> str:
+    """The first cell of a column that is no number, in quotes; empty if there is none."""
+    if column.dtype.kind in "biuf":
+        return ""
+    cells = [cell for cell in column if isinstance(cell, str) and not _is_number(cell)]
+    return quoted(cells[0]) if cells else str(column.dtype)
+
+
+def _line_offsets(path: Path, skip: int) -> tuple[list[int], int]:
+    """First bytes of every 8192nd line after the header, and the size; the number of lines."""
+    starts, line, position, last = [], 0, 0, b"\n"
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            after = np.flatnonzero(np.frombuffer(piece, np.uint8) == ord("\n")) + 1 + position
+            numbers = np.arange(line + 1, line + 1 + len(after)) - skip  # of lines that start there
+            starts += after[(numbers >= 0) & (numbers % _BLOCK_ROWS == 0)].tolist()
+            line, position, last = line + len(after), position + len(piece), piece[-1:]
+    num_rows = max(0, line + (last != b"\n") - skip)
+    return [*starts[: -(-num_rows // _BLOCK_ROWS)], position], num_rows
+
+
+class _Arrow(ShardFile):
+    def read(self, block: int, names: Sequence[str]) -> np.ndarray:
+        with _arrow(self.path) as (pa, file):
+            if hasattr(file, "read_row_group"):
+                table = file.read_row_group(block, columns=list(names), use_threads=False)
+            else:
+                table = pa.Table.from_batches([file.get_batch(block)])
+            columns = [table.column(name) for name in names]
+            numbers = [column.cast(pa.float64(), safe=False) for column in columns]
+        return np.stack([column.to_numpy() for column in numbers], axis=1)
+
+
+def _open_arrow(path: Path) -> ShardFile:
+    with _arrow(path) as (pa, file):
+        if hasattr(file, "read_row_group"):
+            schema, meta = file.schema_arrow, file.metadata
+            sizes = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+        else:
+            schema = file.schema
+            sizes = [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+        is_number = (
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_boolean,
+            pa.types.is_decimal,
+        )
+        kinds = {
+            field.name: ("" if any(of(field.type) for of in is_number) else "text: ")
+            + str(field.type)
+            for field in schema
+        }
+        if len(kinds) < len(schema):
+            raise ValueError(f"{path}: column names must differ, got {listed(schema.names)}")
+    return _Arrow(path, kinds, sizes)
+
+
+@contextlib.contextmanager
+def _arrow(path: Path) -> Iterator[tuple[Any, Any]]:
+    """pyarrow, and its reader of a file."""
+    try:
+        import pyarrow as pa
+        from pyarrow import ipc, parquet
+    except ImportError as error:
+        raise ValueError(
+            f"{path}: reading {path.suffix} needs pyarrow ({error}); pip install pyarrow, or "
+            'pip install "gpflow_sparse[parquet]"'
+        ) from error
+    try:
+        with contextlib.ExitStack() as stack:
+            if path.suffix.lower() == ".parquet":
+                yield pa, stack.enter_context(parquet.ParquetFile(path))
+            else:
+                # not mapped: the resident pages of a map would grow with the file
+                yield pa, ipc.open_file(stack.enter_context(pa.OSFile(str(path))))
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from error

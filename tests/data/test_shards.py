@@ -1,0 +1,326 @@
+"""Tables in many files: statistics, the order of rows, exact resumption, and errors."""
+
+import builtins
+import gzip
+import itertools
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
+
+import gpflow_sparse as gs
+from gpflow_sparse.data import Moments, shard_files, shards
+
+NAMES = ["a", "b", "y"]
+
+
+def made_rows(count, seed=0):
+    """Rows whose first column is their number; the second has a large mean."""
+    rng = np.random.default_rng(seed)
+    return np.stack(
+        [np.arange(count, dtype=float), 1e6 + rng.normal(size=count), rng.normal(size=count)], 1
+    )
+
+
+def write(folder, values, kind, num_files=3):
+    """The rows in files of one kind, of unequal lengths; returns the name of the output."""
+    folder.mkdir(exist_ok=True)
+    cuts = np.linspace(0, len(values), num_files + 1).astype(int) + np.arange(num_files + 1)
+    for i, (start, stop) in enumerate(itertools.pairwise(cuts)):
+        part, path = values[start:stop], folder / f"part-{i}.{kind}"
+        frame = pd.DataFrame(part, columns=NAMES)
+        if kind == "npy":
+            np.save(path, part)
+        elif kind == "npz":
+            np.savez(path, x=part[:, :-1], y=part[:, -1:])
+        elif kind == "csv":
+            frame.to_csv(path, index=False)
+        elif kind == "parquet":
+            frame.to_parquet(path, row_group_size=7)
+        else:
+            frame.to_feather(path, chunksize=7)
+    return {"npy": "c2", "npz": "y"}.get(kind, "y")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 7 rows and buffers of about 21."""
+    monkeypatch.setattr(shard_files, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(shards, "_BUFFER_ENTRIES", 21 * 3)
+
+
+@pytest.fixture
+def table(tmp_path, small_blocks):
+    values = made_rows(100)
+    write(tmp_path / "rows", values, "npy")
+    return gs.data.open(tmp_path / "rows", "c2"), values
+
+
+def rows_of(batches):
+    return np.concatenate([np.concatenate(batch, axis=1) for batch in batches])
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv", "parquet", "feather"])
+def test_rows_and_statistics_are_those_of_the_whole_table(tmp_path, small_blocks, kind):
+    if kind in ("parquet", "feather"):
+        pytest.importorskip("pyarrow")
+    values = made_rows(100)
+    opened = gs.data.open(tmp_path / "rows", write(tmp_path / "rows", values, kind))
+    assert (opened.num_rows, opened.num_columns) == (100, 2)
+    assert_array_equal(rows_of(opened.batches(13).as_numpy_iterator()), values)
+    moments = opened.moments()
+    mean, scale = moments.mean_and_scale()
+    assert moments.num_rows == 100
+    assert_allclose(mean, values.mean(axis=0), rtol=1e-12)
+    assert_allclose(scale, values.std(axis=0), rtol=1e-12)
+    standard = opened.standardized()
+    expected = gs.data.Standardizer.fit(values[:, :-1], values[:, -1:])
+    X, Y = expected.transform(values[:, :-1], values[:, -1:])
+    found = rows_of(standard.batches(64).as_numpy_iterator())
+    assert_allclose(found, np.hstack([X, Y]), atol=1e-8)  # the mean is 1e6
+    assert_allclose(standard.standardizer.y_scale.numpy(), expected.y_scale.numpy(), rtol=1e-12)
+
+
+def test_moments_of_parts_merge_to_those_of_all_rows(table):
+    opened, values = table
+    parts = [opened.part(i, 4).moments() for i in range(4)]
+    merged = parts[2].merge(parts[0]).merge(parts[3].merge(parts[1]))
+    assert_allclose(merged.mean, values.mean(axis=0), rtol=1e-12)
+    assert_allclose(merged.squares / 100, values.var(axis=0), rtol=1e-12)
+    assert_array_equal(merged.high, values.max(axis=0))
+    first, second = opened.standardized(merged), opened.standardized()
+    for found, expected in zip(first.shuffled(9)(2), second.shuffled(9)(2), strict=True):
+        assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_a_constant_column_is_centered_and_keeps_its_scale():
+    moments = Moments.of(np.full((3, 1), 0.1)).merge(Moments.of(np.full((4, 1), 0.1)))
+    assert moments.mean_and_scale() == (0.1, 1.0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 9, 50, 64])
+def test_every_row_comes_once_in_an_epoch(table, batch_size):
+    opened, values = table
+    batch = opened.shuffled(batch_size, seed=3)
+    steps = range(-(-300 // batch_size))
+    found = rows_of(batch(step) for step in steps)[:300]
+    for epoch in range(3):
+        rows = found[100 * epoch : 100 * (epoch + 1)]
+        assert_array_equal(rows[np.argsort(rows[:, 0])], values)
+    assert not np.array_equal(found[:100], found[100:200])
+    other = rows_of(opened.shuffled(batch_size, seed=4)(step) for step in steps)[:100]
+    assert not np.array_equal(found[:100], other)
+
+
+def test_a_step_does_not_depend_on_the_steps_before(table):
+    batch = table[0].shuffled(9, seed=3)
+    sequence = [batch(step) for step in range(40)]
+    for step in (39, 12, 0, 11, 25):
+        for found, expected in zip(table[0].shuffled(9, seed=3)(step), sequence[step], strict=True):
+            assert_array_equal(found, expected)
+
+
+def test_a_buffer_holds_rows_of_several_distant_blocks(table):
+    batch = table[0].shuffled(10, seed=0)
+    first = rows_of([batch(0), batch(1)])[:15, 0]
+    assert len(set(first // 7)) >= 3
+    assert (np.abs(np.diff(first)) > 1.0).mean() > 0.8
+    epochs = [frozenset(batch(10 * epoch)[0][:, 0] // 7) for epoch in range(4)]
+    assert len(set(epochs)) == 4
+
+
+def test_parts_are_disjoint_and_cover_the_rows(table):
+    opened, values = table
+    found = np.concatenate(
+        [rows_of(opened.part(i, 3).batches().as_numpy_iterator()) for i in range(3)]
+    )
+    assert_array_equal(found[np.argsort(found[:, 0])], values)
+    with pytest.raises(ValueError, match="count must be at most 15"):
+        opened.part(0, 16)
+    with pytest.raises(ValueError, match="index must be from 0 to 2, got 3"):
+        opened.part(3, 3)
+
+
+def test_rows_that_are_held_out_are_no_longer_read(table):
+    opened, values = table
+    rest, (X, Y) = opened.hold_out(30, seed=1)
+    last, (X2, _) = rest.hold_out(20, seed=2)
+    assert (rest.num_rows, last.num_rows) == (70, 50)
+    found = rows_of(last.batches(8).as_numpy_iterator())
+    numbers = np.concatenate([found[:, 0], X[:, 0], X2[:, 0]])
+    assert_array_equal(np.sort(numbers), np.arange(100))
+    assert_array_equal(np.hstack([X, Y]), values[X[:, 0].astype(int)])
+    seen = rows_of(last.shuffled(10, seed=0)(step) for step in range(5))
+    assert_array_equal(np.sort(seen[:, 0]), found[:, 0])
+    assert rest.fingerprint != opened.fingerprint != opened.standardized().fingerprint
+
+
+def test_inputs_are_chosen_by_name(tmp_path, small_blocks):
+    values = made_rows(30)
+    write(tmp_path / "rows", values, "csv")
+    opened = gs.data.open(str(tmp_path / "rows" / "*.csv"), "b", columns=["y"])
+    assert opened.column_names == ("y",)
+    assert_array_equal(rows_of(opened.batches().as_numpy_iterator()), values[:, [2, 1]])
+    assert "num_rows=30, num_columns=1, target='b'" in repr(opened)
+    assert opened.fingerprint == gs.data.open(opened_paths(opened), "b", ["y"]).fingerprint
+
+
+def opened_paths(opened):
+    return [file.path for file in opened.files]
+
+
+def write_csv(folder, *texts):
+    folder.mkdir()
+    for i, text in enumerate(texts):
+        (folder / f"part-{i}.csv").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a,y\n1,2\n", "a,y\n1,red\n"], r"part-1.csv: column 'y' must hold numbers, .* 'red'"),
+        (["a,y\n1,2\n", "a,z\n1,2\n"], r"part-1.csv: all files must have the same .* 'y' of"),
+        (["a,y\n1,2\n", "a,y,z\n1,2,3\n"], r"part-0.csv: all files .* 'z' of .*part-1.csv is"),
+        (["1,2\n3,4\n"], "part-0.csv: the first line must be a header"),
+        (["a,z\n1,2\n"], "target must be a column of"),
+        (["a,y\n"], "paths must hold at least one row"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_when_opened(tmp_path, texts, message):
+    with pytest.raises(ValueError, match=message):
+        gs.data.open(write_csv(tmp_path / "rows", *texts), "y")
+
+
+def test_types_must_agree(tmp_path):
+    np.save(tmp_path / "0.npy", np.ones((3, 2)))
+    np.save(tmp_path / "1.npy", np.ones((3, 2), np.int32))
+    with pytest.raises(ValueError, match=r"1.npy: column 'c0' is int32, but float64 in .*0.npy"):
+        gs.data.open(tmp_path, "c1")
+    (tmp_path / "2.csv").write_text("a,y\n1,2\n")
+    with pytest.raises(ValueError, match=r"files of one kind, got \.csv, \.npy"):
+        gs.data.open(tmp_path, "c1")
+    with pytest.raises(FileNotFoundError, match="found none at"):
+        gs.data.open(tmp_path / "nothing", "c1")
+
+
+def test_text_in_a_later_block_is_an_error_when_it_is_read(tmp_path):
+    lines = ["a,y", *(["1,2"] * 200), "1,blue"]
+    opened = gs.data.open(write_csv(tmp_path / "rows", "\n".join(lines)), "y")
+    assert opened.num_rows == 201
+    with pytest.raises(ValueError, match=r"part-0.csv: column 'y' must hold numbers, .* 'blue'"):
+        opened.moments()
+
+
+def test_missing_cells_are_counted_by_file_and_column(tmp_path, small_blocks):
+    values = made_rows(60)
+    values[[3, 25, 29, 31], [1, 0, 0, 2]] = np.nan
+    values[26, 1] = np.inf
+    write(tmp_path / "rows", values, "npy")
+    opened = gs.data.open(tmp_path / "rows", "c2")
+    with pytest.raises(ValueError) as error:
+        opened.standardized()
+    first, second = str(error.value).splitlines()
+    assert "part-0.npy" in first
+    assert "1 in column 'c1'" in first
+    assert "part-1.npy" in second
+    assert "2 in column 'c0', 1 in column 'c1', 1 in column 'c2'" in second
+    with pytest.raises(ValueError, match=r"part-.\.npy: every cell must be a finite number"):
+        rows_of(opened.shuffled(60)(step) for step in range(1))
+
+
+def test_a_missing_pyarrow_is_explained(tmp_path, monkeypatch):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    found = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.startswith("pyarrow"):
+            raise ImportError("no pyarrow")
+        return found(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ValueError, match=r"needs pyarrow .*pip install pyarrow"):
+        gs.data.open(tmp_path, "y")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.npy", "a.npz"])
+def test_a_damaged_file_is_named(tmp_path, name):
+    if name[2:] in ("parquet", "feather"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(gzip.compress(b"nothing"))
+    with pytest.raises(ValueError, match=rf"{name}: not a readable|{name}: the .npz file"):
+        gs.data.open(tmp_path, "y")
+
+
+def svgp(num_data):
+    kernel = gpflow.kernels.SquaredExponential()
+    Z = np.random.default_rng(5).normal(size=(4, 2))
+    return gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(), Z, num_data=num_data)
+
+
+def test_fit_takes_the_steps_of_a_data_set_of_these_batches(table):
+    opened = table[0].standardized()
+    batch, first, second = opened.shuffled(20, seed=7), svgp(100), svgp(100)
+    gs.training.fit(first, opened, batch_size=20, num_steps=4, seed=7)
+    batches = tf.data.Dataset.from_generator(
+        lambda: map(batch, range(4)), output_signature=opened.batches().element_spec
+    )
+    gs.training.fit(second, batches, num_steps=4)
+    assert_allclose(first.q_mu.numpy(), second.q_mu.numpy(), rtol=1e-12)
+    assert first.q_mu.numpy().any()
+    with pytest.raises(ValueError, match="num_data=100"):
+        gs.training.fit(svgp(99), opened, batch_size=20, num_steps=1)
+
+
+@pytest.mark.nightly
+def test_streamed_models_and_softki_read_all_rows(table):
+    opened = table[0].standardized()
+    rows = rows_of(opened.batches().as_numpy_iterator())
+    X, Y = rows[:, :-1], rows[:, -1:]
+    kernel = gpflow.kernels.SquaredExponential()
+    options = {"num_eigenfunctions": 6, "points_per_dimension": 4}
+    streamed = gs.models.GRIEF(opened.batches(16), kernel, **options)
+    assert_allclose(streamed.elbo(), gs.models.GRIEF((X, Y), kernel, **options).elbo(), rtol=1e-10)
+    model = gs.models.SoftKI(kernel, X[:5], num_data=100)
+    gs.training.fit(model, opened, batch_size=25, num_steps=2)
+    model.fit_posterior(opened.batches(16), refit_noise=False)
+    mean = model.predict_f(X[:3])[0]
+    model.fit_posterior((X, Y), refit_noise=False)
+    assert_allclose(mean, model.predict_f(X[:3])[0], rtol=1e-8)
+
+
+@pytest.mark.nightly
+def test_a_resumed_run_ends_with_the_same_bits(table, tmp_path):
+    opened = table[0].standardized()
+    options = {"batch_size": 9, "seed": 2, "deterministic": True, "natural_gradients": True}
+    whole, halves = svgp(100), svgp(100)
+    gs.training.fit(whole, opened, num_steps=20, **options)
+    options |= {"checkpoint_dir": tmp_path / "run", "checkpoint_every": 5}
+    gs.training.fit(halves, opened, num_steps=13, **options)
+    halves = svgp(100)
+    gs.training.fit(halves, opened, num_steps=20, resume=True, **options)
+    for first, second in zip(whole.variables, halves.variables, strict=True):
+        assert_array_equal(first.numpy(), second.numpy())
+    other = opened.part(0, 2)
+    with pytest.raises(ValueError):
+        gs.training.fit(svgp(other.num_rows), other, num_steps=20, resume=True, **options)
+
+
+@pytest.mark.nightly
+def test_neighbors_are_counted_over_all_rows(table):
+    opened = table[0].standardized()
+    rows = rows_of(opened.batches().as_numpy_iterator())
+
+    def trained(data):
+        points = gs.inducing_variables.NeighborInducingPoints(rows[::8, :-1], 3)
+        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
+        model = gs.models.SWSGP(kernel, likelihood, points, num_data=100)
+        gs.training.fit(model, data, batch_size=25, num_steps=3)
+        return model
+
+    found = trained(opened)
+    assert_allclose(found.usage, trained((rows[:, :-1], rows[:, -1:])).usage, rtol=1e-12)
+    assert found.q_mu.numpy().any()
