@@ -68,12 +68,12 @@ def orthogonal(
     own = f"{METHODS[method]['name']}({M}+{M2})"
 
     def with_bound(bound: str) -> Callable[[], Step]:
-        return lambda: loss_step(_model(method, Z, O, bound=bound), data)
+        return lambda: loss_step(make(method, Z, O, bound=bound), data)
 
     steps: Variants = {
         own: with_bound("standard"),
-        svgp: lambda: loss_step(_model("svgp", points), data),
-        f"SVGP({total}) on our factorization": lambda: loss_step(_model("solvegp", points), data),
+        svgp: lambda: loss_step(make("svgp", points), data),
+        f"SVGP({total}) on our factorization": lambda: loss_step(make("solvegp", points), data),
         f"matrix product({total})": partial(matrix_product, total),
         **{f"{own}, {bound}": with_bound(bound) for bound in ("log", "block")},
         decoupled: partial(peers.decoupled_step, Z, O, data, num_data=_NUM_DATA),
@@ -116,10 +116,10 @@ def softki(num_inducing: int, batch_size: int, input_dim: int, repeats: int) -> 
     data, Z = made_rows(batch_size, input_dim), made_rows(num_inducing, input_dim, 1)[0].numpy()
     own, sgpr = f"SoftKI({num_inducing})", f"GPflow SGPR({num_inducing})"
     steps = {
-        own: lambda: loss_step(_model("softki", Z, objective="exact"), data),
-        f"{own}, pseudo-loss": lambda: loss_step(_model("softki", Z, objective="pseudo"), data),
+        own: lambda: loss_step(make("softki", Z, objective="exact"), data),
+        f"{own}, pseudo-loss": lambda: loss_step(make("softki", Z, objective="pseudo"), data),
         sgpr: lambda: loss_step(gpflow.models.SGPR(data, _kernel(Z), Z, noise_variance=0.1)),
-        f"GPflow SVGP({num_inducing})": lambda: loss_step(_model("svgp", Z), data),
+        f"GPflow SVGP({num_inducing})": lambda: loss_step(make("svgp", Z), data),
     }
     return {"rows": time_in_turn(steps, repeats, sgpr)}
 
@@ -133,7 +133,7 @@ def softki_posterior(num_rows: int, num_inducing: int, input_dim: int) -> Tables
 
 
 def _fit(X: tf.Tensor, Y: tf.Tensor, *, num_inducing: int) -> Step:
-    model = _model("softki", X[:num_inducing].numpy())
+    model = make("softki", X[:num_inducing].numpy())
     return lambda: model.fit_posterior((X, Y), refit_noise=False)
 
 
@@ -166,7 +166,7 @@ def qsgp(
     sizes: dict[str, tuple[int | None, int]] = {f"QSGP, m = {m}, N = {N}": (m, N) for m, N in pairs}
     steps = {t: partial(step, *rows[N], num_basis=m) for t, (m, N) in sizes.items()}
     steps["QSGP, learned"] = partial(step, *data, num_basis=_NUM_BASIS, learned=True)
-    model, svgp = _model("svgp", data[0][:num_inducing].numpy()), f"GPflow SVGP({num_inducing})"
+    model, svgp = make("svgp", data[0][:num_inducing].numpy()), f"GPflow SVGP({num_inducing})"
     steps[svgp] = partial(adam_step, model, data, batch_size)
     times = time_in_turn(steps, repeats, svgp)
     sizes |= {"QSGP, learned": (_NUM_BASIS, _NUM_DATA), svgp: (None, _NUM_DATA)}
@@ -254,7 +254,7 @@ def swsgp(batch_size: int, input_dim: int, repeats: int, surface: bool, memory: 
         steps[f"SWSGP, neighbors remembered({M}, H = {H})"] = remembered
     dense = partial(own, sizes=_DENSE, covariance="dense")
     steps["SWSGP, dense({}, H = {})".format(*_DENSE)] = dense
-    model, svgp = _model("svgp", Z[:_SVGP].numpy()), f"GPflow SVGP({_SVGP})"
+    model, svgp = make("svgp", Z[:_SVGP].numpy()), f"GPflow SVGP({_SVGP})"
     steps[svgp] = partial(_together, partial(adam_step, model, (X, Y), batch_size))
     _, targets = made_rows(most, input_dim, 1, surface)
     for M, H in _NEIGHBORS:
@@ -324,7 +324,7 @@ def swsgp_predictions(
     found = NeighborInducingPoints(Z.numpy(), num_neighbors)
     given = _GivenNeighbors(Z.numpy(), num_neighbors)
     given.known = found.neighbors(X, kernel)
-    model = _model("svgp", Z.numpy())
+    model = make("svgp", Z.numpy())
     model.q_mu.assign(mean)
     model.q_sqrt.assign(factor)
     posteriors: dict[str, Any] = {svgp: model.posterior()}
@@ -386,6 +386,11 @@ def _sums(X: tf.Tensor, Y: tf.Tensor, *, num_basis: int) -> Step:
 def _rotated(data: Data, num_basis: int) -> GRIEF:
     fixed: dict[str, Any] = {"reweighted": "rotated", "objective": "likelihood"}
     return GRIEF(data, _kernel(data[0], 2.0), num_eigenfunctions=num_basis, **fixed)
+
+
+def grief_step(data: Data, num_basis: int) -> Step:
+    """The bound and its gradient for a model that holds these rows."""
+    return loss_step(GRIEF(data, _kernel(data[0], 2.0), num_eigenfunctions=num_basis))
 
 
 def _search(num_columns: int, num_nodes: int, count: int) -> Step:
@@ -454,7 +459,7 @@ def compiled(step: Step) -> Step:
     return partial(lambda _, traced: traced(), function, function.get_concrete_function())
 
 
-def _model(method: str, *points: np.ndarray, **options: Any) -> Any:
+def make(method: str, *points: np.ndarray, **options: Any) -> Any:
     """A model with these inducing points; ``options`` are further arguments of its class."""
     bound, likelihood = options.pop("bound", "standard"), gpflow.likelihoods.Gaussian(0.1)
     config = RunConfig(method=method, num_columns=0, bound=bound)

@@ -236,8 +236,8 @@ def test_predictions_with_and_without_the_search_are_the_same(bench, monkeypatch
 def test_a_step_is_the_loss_and_the_gradient_of_every_parameter(kind):
     data, Z = step_variants.made_rows(10, 3), step_variants.made_rows(6, 3, 1)[0].numpy()
     build = {
-        "softki": lambda: (step_variants._model("softki", Z), data),
-        "svgp": lambda: (step_variants._model("svgp", Z), data),
+        "softki": lambda: (step_variants.make("softki", Z), data),
+        "svgp": lambda: (step_variants.make("svgp", Z), data),
         "sgpr": lambda: (gpflow.models.SGPR(data, step_variants._kernel(Z), Z),),
     }
     model, *given = build[kind]()

@@ -1,0 +1,119 @@
+"""Cost models of training steps: operations per step, and seconds fitted to measurements."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from gpflow_sparse.bench import step_variants as variants
+from gpflow_sparse.bench.steps import Row, Step, Tables, time_in_turn
+
+# Rows of a batch, columns, H of SWSGP, support rows of QSGP, and rows that batches are drawn from.
+_BATCH, _COLUMNS, _NEIGHBORS, _SUPPORT, _ROWS = 256, 8, 32, 500, 20_000
+
+
+class Case(NamedTuple):
+    """A method whose step is measured at several values of one size."""
+
+    size: str
+    """What is varied, in the notation of the documentation."""
+    build: Callable[[int], Step]
+    operations: Callable[[int], float]
+    """Floating-point operations of a step with its gradient, to leading order."""
+    sizes: tuple[int, int, int, int]
+    """Three to which the model is fitted, and a larger one at which it is checked."""
+
+
+def scaling(repeats: int) -> Tables:
+    """
+    Fit ``seconds = overhead + operations / rate`` to steps of three sizes and check a fourth.
+
+    The fit minimizes squared relative errors, with both terms at least zero. Steps have 256 rows of
+    8 columns in float64, but for GRIEF, whose evaluation reads all rows.
+    """
+    steps, keys = {}, []
+    for name, case in cases().items():
+        for size in case.sizes:
+            steps[f"{name}, {case.size} = {size}"] = partial(case.build, size)
+            keys.append((name, case, size))
+    timed = time_in_turn(steps, repeats)
+    seconds = {
+        (n, s): row["milliseconds"] / 1e3 for (n, _, s), row in zip(keys, timed, strict=True)
+    }
+    return {"rows": [_check(name, case, seconds) for name, case in cases().items()]}
+
+
+def _check(name: str, case: Case, seconds: dict[tuple[str, int], float]) -> Row:
+    measured = np.array([seconds[name, size] for size in case.sizes])
+    operations = np.array([case.operations(size) for size in case.sizes])
+    terms = np.stack([np.ones(4), operations / operations[-1]], axis=1)
+    found, _ = nnls(terms[:3] / measured[:3, None], np.ones(3))
+    predicted = float(terms[3] @ found)
+    return {
+        "method": name,
+        "size": case.size,
+        "sizes": ", ".join(map(str, case.sizes)),
+        "milliseconds": ", ".join(f"{1e3 * value:.3g}" for value in measured),
+        "overhead_ms": 1e3 * float(found[0]),
+        "gflops": float(operations[-1] / found[1] / 1e9) if found[1] else float("inf"),
+        "predicted_ms": 1e3 * predicted,
+        "predicted_over_measured": predicted / float(measured[3]),
+    }
+
+
+def cases() -> dict[str, Case]:
+    """The methods, by title."""
+    rows = variants.made_rows(_ROWS, _COLUMNS)
+    batch = variants.made_rows(_BATCH, _COLUMNS)
+    points = variants.made_rows(100_000, _COLUMNS, 1)[0]
+    inputs = points.numpy()
+    n, H = _BATCH, _NEIGHBORS
+
+    def dense(method: str, *shares: int) -> Callable[[int], Step]:
+        def build(M: int) -> Step:
+            ends = M * np.cumsum(shares)
+            sets = np.split(inputs[: ends[-1]], ends[:-1])
+            return variants.loss_step(variants.make(method, *sets), batch)
+
+        return build
+
+    def swsgp(batch_size: int) -> Step:
+        sizes = len(points), H
+        return variants.swsgp_step(*rows, points, sizes=sizes, batch_size=batch_size)
+
+    def qsgp(k: int) -> Step:
+        options = {"batch_size": n, "basis_batch_size": k, "num_support": _SUPPORT}
+        return variants.qsgp_step(*rows, num_basis=100_000, **options)
+
+    def grief(num_rows: int) -> Step:
+        return variants.grief_step(variants.made_rows(num_rows, _COLUMNS), 256)
+
+    count = variants.step_operations
+    return {
+        "SVGP of GPflow": Case(
+            "M", dense("svgp", 1), lambda M: count((M,), n), (256, 512, 768, 1024)
+        ),
+        "SOLVE-GP": Case(
+            "M = M2", dense("solvegp", 1, 1), lambda M: count((M, M), n), (128, 256, 384, 512)
+        ),
+        "SoftKI": Case(
+            "m",
+            dense("softki", 1),
+            lambda m: 3.0 * (2 * n * n * m + n**3 / 3 + 2 * m * m * n + m**3 / 3),
+            (256, 512, 768, 1024),
+        ),
+        "SWSGP, M = 100,000, H = 32": Case(
+            "n", swsgp, lambda size: 5 * 3.0 * size * (H**3 / 3 + 4 * H**2), (64, 128, 256, 512)
+        ),
+        "QSGP, m = 100,000": Case(
+            "k",
+            qsgp,
+            lambda k: 3.0 * 2 * k * (n + _SUPPORT) * (2 * _COLUMNS + 4),
+            (500, 1000, 2000, 3000),
+        ),
+        "GRIEF, p = 256": Case(
+            "N", grief, lambda N: 3.0 * 2 * N * 256**2, (10_000, 20_000, 40_000, 80_000)
+        ),
+    }
