@@ -1,9 +1,11 @@
 """Training of an untrained model as its method is trained."""
 
 import contextlib
+import dataclasses
+import math
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -27,8 +29,24 @@ _EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED, _MOST_WATCHED = 10, 20, 500, 2000
 ROUND = 10
 
 
+class _Plan(NamedTuple):
+    """What is done on the way of a training, and the rows for it."""
+
+    callbacks: list[training.KeepBest]
+    rows: Pair
+    evaluating: float = 0.0
+    """Expected seconds of the callbacks in all."""
+    closing: float = 0.0
+    """Expected seconds of closed forms after the last step."""
+
+
 def fit_model(
-    model: gpflow.models.GPModel, config: RunConfig, rows: Pair, **options: Any
+    model: gpflow.models.GPModel,
+    config: RunConfig,
+    rows: Pair,
+    *,
+    until: float = math.inf,
+    **options: Any,
 ) -> training.History:
     """
     Train a model as its method is trained: by steps; grief and basis_gpr by L-BFGS, ten iterations
@@ -37,6 +55,9 @@ def fit_model(
     function at every row by the closed forms of its q, whose mean those blocks find.
 
     :param rows: standardized training rows ``(X, Y)``.
+    :param until: value of ``time.perf_counter`` after which no step begins. The number of steps is
+        taken to need the time until then; neighbors on the residual, whose closed forms before and
+        after the steps need much of it, take as many fewer steps, and end about then.
     :param options: further arguments of ``training.fit``.
     """
     if config.method in UNTRAINED_METHODS:
@@ -62,8 +83,11 @@ def fit_model(
         return training.History(np.array([np.nan]), np.array([seconds]), False)
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
     unsuited = config.has_neighbors or config.method in ("softki", *SAMPLED_METHODS)
-    with _closed_forms(model, config, rows) as (callbacks, rows):
-        options["callbacks"] = [*options.get("callbacks", ()), *callbacks]
+    begin = time.perf_counter()
+    with _closed_forms(model, config, rows) as plan:
+        config, end, rows = _within(config, begin, until, plan), until - plan.closing, plan.rows
+        given: list[Any] = [*options.get("callbacks", ()), *plan.callbacks]
+        options["callbacks"] = [*given, lambda state: time.perf_counter() > end]
         return training.fit(
             model,
             None if holds_data else rows,
@@ -76,14 +100,18 @@ def fit_model(
         )
 
 
+def _within(config: RunConfig, begin: float, until: float, plan: _Plan) -> RunConfig:
+    """The run with as many steps as fit into the time that is left, of those from ``begin`` on."""
+    if not plan.closing or math.isinf(until):
+        return config
+    left = until - time.perf_counter() - plan.evaluating - plan.closing
+    num_steps = int(config.num_steps * left / max(until - begin, 1e-9))
+    return dataclasses.replace(config, num_steps=max(1, min(config.num_steps, num_steps)))
+
+
 @contextlib.contextmanager
-def _closed_forms(
-    model: gpflow.models.GPModel, config: RunConfig, rows: Pair
-) -> Iterator[tuple[list[training.KeepBest], Pair]]:
-    """
-    What is solved for before and after the steps, also after Ctrl-C; callbacks of these, and the
-    rows to train on.
-    """
+def _closed_forms(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -> Iterator[_Plan]:
+    """What is solved for before and after the steps, also after Ctrl-C."""
     every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
     if isinstance(model, SoftKI):
         callbacks = []
@@ -91,29 +119,27 @@ def _closed_forms(
             # points and temperature learn the rows of many columns by heart
             callbacks = [training.KeepBest(lambda m: m.held_out_density(rows), every=every)]
         try:
-            yield callbacks, rows
+            yield _Plan(callbacks, rows)
         finally:
             for best in callbacks:
                 best.update(model)
                 best.restore(model)
             model.fit_posterior(rows)
     elif _can_keep_best(model, config, rows):
-        with _best_of_neighbors(model, rows, every) as watched:
-            yield watched
+        with _best_of_neighbors(model, rows, every) as plan:
+            yield plan
     elif _has_best_mean(model):
         model.update_mean(rows)
         try:  # steps alone take thousands to the weights of overlapping functions
-            yield [], rows
+            yield _Plan([], rows)
         finally:
             model.refine(rows)
     else:
-        yield [], rows
+        yield _Plan([], rows)
 
 
 @contextlib.contextmanager
-def _best_of_neighbors(
-    model: ResidualNeighborGP, rows: Pair, every: int
-) -> Iterator[tuple[list[training.KeepBest], Pair]]:
+def _best_of_neighbors(model: ResidualNeighborGP, rows: Pair, every: int) -> Iterator[_Plan]:
     """
     Train on nine tenths of the rows from the closed form of their q, and keep the parameters that
     predict the others best: those of the start, of a step, or of the end with q in closed form
@@ -125,11 +151,17 @@ def _best_of_neighbors(
     watched, rest = (X[held_out], Y[held_out]), (X[kept], Y[kept])
     best = training.KeepBest(lambda m: np.mean(m.predict_log_density(watched)), every=every)
     num_data, model.num_data = model.num_data, len(kept)
-    model.start_from_sites(rest)
-    best.update(model)
-    at_start = best.best
+    seconds = [
+        _seconds(work)
+        for work in (
+            lambda: model.start_from_sites(rest),
+            lambda: best.update(model),
+            lambda: model.prepare_data(rest),
+        )
+    ]
+    at_start, closing = best.best, float(np.dot(seconds, [2.0, 2.0, 1.0]))
     try:
-        yield [best], rest
+        yield _Plan([best], rest, _EVALUATIONS * seconds[1], closing)
     finally:
         model.num_data = num_data
         best.update(model)
@@ -140,6 +172,12 @@ def _best_of_neighbors(
         if best.best > trained or best.best == at_start:
             model.start_from_sites(rows)
         model.prepare_data(rows)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
 
 
 def _can_keep_best(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -> bool:

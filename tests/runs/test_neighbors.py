@@ -1,5 +1,8 @@
 """Models with neighbors from the options of the command line."""
 
+import time
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -41,22 +44,20 @@ def test_whiten_is_not_for_neighbors():
         RunConfig.of_method("solvegp", num_neighbors=3, whiten=False)
 
 
-@pytest.mark.parametrize("rate", [2.0, 0.05])
-def test_training_ends_no_worse_than_it_starts(rate):
-    """A rate that is far too large leaves the hyperparameters of the start, and q of all rows."""
+def _small_run(**options):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2))
     Y = np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=(600, 1))
     dataset = Dataset("small", (X, Y), (X[:2], Y[:2]), ("a", "b"), "y", None).standardized()
-    options = {"num_neighbors": 4, "num_inducing": 6, "num_orthogonal": 100, "num_subset": 0}
-    options |= {
-        "kernel": "matern52",
-        "num_steps": 20,
-        "batch_size": 32,
-        "learning_rate": rate,
-        "schedule": "constant",
-    }
-    config = RunConfig.of_method("solvegp", **options)
+    options |= {"num_neighbors": 4, "num_inducing": 6, "num_orthogonal": 100, "num_subset": 0}
+    options |= {"kernel": "matern52", "num_steps": 20, "batch_size": 32, "schedule": "constant"}
+    return dataset, RunConfig.of_method("solvegp", **options)
+
+
+@pytest.mark.parametrize("rate", [2.0, 0.05])
+def test_training_ends_no_worse_than_it_starts(rate):
+    """A rate that is far too large leaves the hyperparameters of the start, and q of all rows."""
+    dataset, config = _small_run(learning_rate=rate)
     model, start = build_model(config, dataset), build_model(config, dataset)
     start.prepare_data(dataset.train)
     start.start_from_sites(dataset.train)
@@ -66,3 +67,15 @@ def test_training_ends_no_worse_than_it_starts(rate):
     pairs = zip(start.trainable_variables, model.trainable_variables, strict=True)
     same = [np.array_equal(a, b) for a, b in pairs]
     assert all(same) if rate > 1.0 else not any(same)
+
+
+def test_closed_forms_take_the_place_of_steps():
+    """20 steps were planned for 150 s; closed forms and evaluations are said to take half of it."""
+    dataset, config = _small_run()
+    model = build_model(config, dataset)
+    now = time.perf_counter()
+    with mock.patch("gpflow_sparse.runs.fitting._seconds", lambda work: work() or 5.0):
+        history = fit_model(model, config, dataset.train, until=now + 150.0, progress=False)
+    # 25 s after the steps, and ten evaluations of 5 s
+    assert history.num_steps in (8, 9, 10)
+    assert fit_model(model, config, dataset.train, until=now, progress=False).num_steps == 1
