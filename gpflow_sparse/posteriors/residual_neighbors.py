@@ -63,7 +63,7 @@ class BaseProcess(NamedTuple):
     def features(self, X: tf.Tensor) -> tf.Tensor:
         """``A [M, n]``; O(n M^2)."""
         Kuf = cross_covariance(self.inducing_set, self.kernel, X)
-        return Kuf if self.Luu is None else linalg.solve_triangular(self.Luu, Kuf)
+        return Kuf if self.Luu is None else linalg.whiten(self.Luu, Kuf)
 
     def moments(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and variance of g under q, ``[n, P]`` each."""

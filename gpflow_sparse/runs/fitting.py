@@ -25,6 +25,10 @@ _DENSE_RATE = 0.002
 # Evaluations on held-out rows in a run, least steps between them, and least rows for it; most rows
 # that are held out for neighbors on the residual.
 _EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED, _MOST_WATCHED = 10, 20, 500, 2000
+# Neighbors on the residual in predictions, as a multiple of those in training, if that is better.
+_MORE = 4
+# Rows up to which the best q of such a model is found.
+_MOST_SOLVED = 50_000
 # Iterations of L-BFGS between two choices of the basis functions.
 ROUND = 10
 
@@ -126,7 +130,7 @@ def _closed_forms(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -
                 best.restore(model)
             model.fit_posterior(rows)
     elif _can_keep_best(model, config, rows):
-        with _best_of_neighbors(model, rows, every) as plan:
+        with _best_of_neighbors(model, config, rows, every) as plan:
             yield plan
     elif _has_best_mean(model):
         model.update_mean(rows)
@@ -139,39 +143,85 @@ def _closed_forms(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -
 
 
 @contextlib.contextmanager
-def _best_of_neighbors(model: ResidualNeighborGP, rows: Pair, every: int) -> Iterator[_Plan]:
+def _best_of_neighbors(
+    model: ResidualNeighborGP, config: RunConfig, rows: Pair, every: int
+) -> Iterator[_Plan]:
     """
     Train on nine tenths of the rows from the closed form of their q, and keep the parameters that
     predict the others best: those of the start, of a step, or of the end with q in closed form
-    again. Where q is in closed form, it is that of all rows in the end.
+    again; and the number of neighbors for predictions that does. Where q is in closed form, it is
+    that of all rows in the end.
     """
-    (X, Y), count = rows, min(len(rows[0]) // 10, _MOST_WATCHED)
-    order = np.random.default_rng(0).permutation(len(X))
-    held_out, kept = order[:count], np.sort(order[count:])
-    watched, rest = (X[held_out], Y[held_out]), (X[kept], Y[kept])
+    watched, rest = _watched(rows)
     best = training.KeepBest(lambda m: np.mean(m.predict_log_density(watched)), every=every)
-    num_data, model.num_data = model.num_data, len(kept)
-    seconds = [
-        _seconds(work)
-        for work in (
-            lambda: model.start_from_sites(rest),
-            lambda: best.update(model),
-            lambda: model.prepare_data(rest),
-        )
-    ]
-    at_start, closing = best.best, float(np.dot(seconds, [2.0, 2.0, 1.0]))
+    num_data, model.num_data = model.num_data, len(rest[0])
+    if config.num_neighbors is not None:  # more, after an earlier call
+        model.set_neighbors(min(config.num_neighbors, int(model.q_mu.shape[0])))
+    steps = (
+        lambda: model.start_from_sites(rest),
+        lambda: best.update(model),
+        lambda: model.prepare_data(rest),
+    )
+    of_form, of_score, of_counts = (_seconds(step) for step in steps)
+    at_start = best.best
+    # each of sites, and of the best q, which takes at most as long as they
+    closing = 2.0 * (of_form + of_counts) * (1 + _can_solve(rows)) + (3.0 + _MORE) * of_score
     try:
-        yield _Plan([best], rest, _EVALUATIONS * seconds[1], closing)
+        yield _Plan([best], rest, _EVALUATIONS * of_score, closing)
     finally:
-        model.num_data = num_data
         best.update(model)
         trained = best.best
         model.start_from_sites(rest)  # q that is trained by few steps is worse than its start
         best.update(model)
         best.restore(model)
-        if best.best > trained or best.best == at_start:
+        is_started = best.best > trained or best.best == at_start
+        is_solved = _can_solve(rows) and _improves(best, model, lambda: _solve_q(model, rest))
+        model.num_data = num_data
+        wanted = _neighbors_for_predictions(model, best)
+        if is_started:
             model.start_from_sites(rows)
+        if is_solved:
+            _solve_q(model, rows)
+        model.set_neighbors(wanted)
         model.prepare_data(rows)
+
+
+def _can_solve(rows: Pair) -> bool:
+    """Whether the sparse system of the best q, of all pairs of neighbors, is not too large."""
+    return len(rows[0]) <= _MOST_SOLVED
+
+
+def _solve_q(model: ResidualNeighborGP, rows: Pair) -> None:
+    """The best q of the residual, where it has a closed form and is found."""
+    model.prepare_data(rows)
+    with contextlib.suppress(ValueError):
+        model.update_posterior(rows)
+
+
+def _improves(best: training.KeepBest, model: Any, change: Callable[[], Any]) -> bool:
+    """Whether the model predicts held-out rows better after a change, which is undone if not."""
+    before = best.best
+    change()
+    best.update(model)
+    best.restore(model)
+    return best.best > before
+
+
+def _watched(rows: Pair) -> tuple[Pair, Pair]:
+    """Rows on which models are compared, and those that they are trained on."""
+    (X, Y), count = rows, min(len(rows[0]) // 10, _MOST_WATCHED)
+    order = np.random.default_rng(0).permutation(len(X))
+    held_out, kept = order[:count], np.sort(order[count:])
+    return (X[held_out], Y[held_out]), (X[kept], Y[kept])
+
+
+def _neighbors_for_predictions(model: ResidualNeighborGP, best: training.KeepBest) -> int:
+    """The number of neighbors, or four times as many if these predict better."""
+    few = int(model.points.num_neighbors)
+    more = min(_MORE * few, int(model.q_mu.shape[0]))
+    is_better = _improves(best, model, lambda: model.set_neighbors(more))
+    model.set_neighbors(few)
+    return more if is_better else few
 
 
 def _seconds(work: Callable[[], Any]) -> float:
