@@ -88,7 +88,7 @@ def fit_model(
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
     unsuited = config.has_neighbors or config.method in ("softki", *SAMPLED_METHODS)
     begin = time.perf_counter()
-    with _closed_forms(model, config, rows) as plan:
+    with _closed_forms(model, config, rows, until) as plan:
         config, end, rows = _within(config, begin, until, plan), until - plan.closing, plan.rows
         given: list[Any] = [*options.get("callbacks", ()), *plan.callbacks]
         options["callbacks"] = [*given, lambda state: time.perf_counter() > end]
@@ -114,7 +114,9 @@ def _within(config: RunConfig, begin: float, until: float, plan: _Plan) -> RunCo
 
 
 @contextlib.contextmanager
-def _closed_forms(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -> Iterator[_Plan]:
+def _closed_forms(
+    model: gpflow.models.GPModel, config: RunConfig, rows: Pair, until: float
+) -> Iterator[_Plan]:
     """What is solved for before and after the steps, also after Ctrl-C."""
     every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
     if isinstance(model, SoftKI):
@@ -130,7 +132,7 @@ def _closed_forms(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -
                 best.restore(model)
             model.fit_posterior(rows)
     elif _can_keep_best(model, config, rows):
-        with _best_of_neighbors(model, config, rows, every) as plan:
+        with _best_of_neighbors(model, config, rows, every, until) as plan:
             yield plan
     elif _has_best_mean(model):
         model.update_mean(rows)
@@ -144,13 +146,13 @@ def _closed_forms(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -
 
 @contextlib.contextmanager
 def _best_of_neighbors(
-    model: ResidualNeighborGP, config: RunConfig, rows: Pair, every: int
+    model: ResidualNeighborGP, config: RunConfig, rows: Pair, every: int, until: float
 ) -> Iterator[_Plan]:
     """
     Train on nine tenths of the rows from the closed form of their q, and keep the parameters that
     predict the others best: those of the start, of a step, or of the end with q in closed form
-    again; and the number of neighbors for predictions that does. Where q is in closed form, it is
-    that of all rows in the end.
+    again, if there is time for that; and the number of neighbors for predictions that does. Where q
+    is in closed form, it is that of all rows in the end.
     """
     watched, rest = _watched(rows)
     best = training.KeepBest(lambda m: np.mean(m.predict_log_density(watched)), every=every)
@@ -170,12 +172,15 @@ def _best_of_neighbors(
         yield _Plan([best], rest, _EVALUATIONS * of_score, closing)
     finally:
         best.update(model)
-        trained = best.best
-        model.start_from_sites(rest)  # q that is trained by few steps is worse than its start
-        best.update(model)
+        trained, is_solved = best.best, False
+        has_time = time.perf_counter() + closing - 0.5 * of_form < until
+        if has_time:
+            model.start_from_sites(rest)  # q that is trained by few steps is worse than its start
+            best.update(model)
         best.restore(model)
         is_started = best.best > trained or best.best == at_start
-        is_solved = _can_solve(rows) and _improves(best, model, lambda: _solve_q(model, rest))
+        if has_time and _can_solve(rows):
+            is_solved = _improves(best, model, lambda: _solve_q(model, rest))
         model.num_data = num_data
         wanted = _neighbors_for_predictions(model, best)
         if is_started:
