@@ -15,10 +15,12 @@ from gpflow.models import InternalDataTrainingLossMixin
 from gpflow_sparse import training
 from gpflow_sparse.inference.chevron import MOST_DENSE
 from gpflow_sparse.models import QSGP, RVM, ResidualNeighborGP, SoftKI
+from gpflow_sparse.runs.calibration import LEAST_ROWS
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import Pair
 from gpflow_sparse.runs.solving import solve
+from gpflow_sparse.training.calibration import gain
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
@@ -155,7 +157,7 @@ def _best_of_neighbors(
     is in closed form, it is that of all rows in the end.
     """
     watched, rest = _watched(rows)
-    best = training.KeepBest(lambda m: np.mean(m.predict_log_density(watched)), every=every)
+    best = training.KeepBest(_score_of(watched, config, len(rows[0])), every=every)
     num_data, model.num_data = model.num_data, len(rest[0])
     if config.num_neighbors is not None:  # more, after an earlier call
         model.set_neighbors(min(config.num_neighbors, int(model.q_mu.shape[0])))
@@ -218,6 +220,19 @@ def _watched(rows: Pair) -> tuple[Pair, Pair]:
     order = np.random.default_rng(0).permutation(len(X))
     held_out, kept = order[:count], np.sort(order[count:])
     return (X[held_out], Y[held_out]), (X[kept], Y[kept])
+
+
+def _score_of(watched: Pair, config: RunConfig, num_rows: int) -> Callable[[Any], float]:
+    """Mean log density of these rows; as calibrated, where the model will be."""
+
+    def score(model: Any) -> float:
+        found = float(np.mean(model.predict_log_density(watched)))
+        gaussian = isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
+        if config.calibrate and num_rows >= LEAST_ROWS and gaussian and np.isfinite(found):
+            found += gain(model, watched)
+        return found
+
+    return score
 
 
 def _neighbors_for_predictions(model: ResidualNeighborGP, best: training.KeepBest) -> int:
