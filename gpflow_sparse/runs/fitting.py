@@ -29,6 +29,8 @@ _DENSE_RATE = 0.002
 _EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED, _MOST_WATCHED = 10, 20, 500, 2000
 # Neighbors on the residual in predictions, as a multiple of those in training, if that is better.
 _MORE = 4
+# Nats of a row for which predictions may take four times as long.
+_LEAST_GAIN = 0.001
 # Rows up to which the best q of such a model is found.
 _MOST_SOLVED = 50_000
 # Iterations of L-BFGS between two choices of the basis functions.
@@ -236,12 +238,12 @@ def _score_of(watched: Pair, config: RunConfig, num_rows: int) -> Callable[[Any]
 
 
 def _neighbors_for_predictions(model: ResidualNeighborGP, best: training.KeepBest) -> int:
-    """The number of neighbors, or four times as many if these predict better."""
-    few = int(model.points.num_neighbors)
+    """The number of neighbors, or four times as many if these predict clearly better."""
+    few, before = int(model.points.num_neighbors), best.best
     more = min(_MORE * few, int(model.q_mu.shape[0]))
-    is_better = _improves(best, model, lambda: model.set_neighbors(more))
+    _improves(best, model, lambda: model.set_neighbors(more))
     model.set_neighbors(few)
-    return more if is_better else few
+    return more if best.best > before + _LEAST_GAIN else few
 
 
 def _seconds(work: Callable[[], Any]) -> float:
