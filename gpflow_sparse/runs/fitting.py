@@ -18,15 +18,14 @@ from gpflow_sparse.models import QSGP, RVM, ResidualNeighborGP, SoftKI
 from gpflow_sparse.runs.calibration import LEAST_ROWS
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS, UNTRAINED_METHODS
-from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.runs.rows import Pair, watched_rows
 from gpflow_sparse.runs.solving import solve
 from gpflow_sparse.training.calibration import gain
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
-# Evaluations on held-out rows in a run, least steps between them, and least rows for it; most rows
-# that are held out for neighbors on the residual.
-_EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED, _MOST_WATCHED = 10, 20, 500, 2000
+# Evaluations on held-out rows in a run, least steps between them, and least rows for it.
+_EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED = 10, 20, 500
 # Neighbors on the residual in predictions, as a multiple of those in training, if that is better.
 _MORE = 4
 # Nats of a row for which predictions may take four times as long.
@@ -158,7 +157,7 @@ def _best_of_neighbors(
     again, if there is time for that; and the number of neighbors for predictions that does. Where q
     is in closed form, it is that of all rows in the end.
     """
-    watched, rest = _watched(rows)
+    watched, rest = ((rows[0][part], rows[1][part]) for part in watched_rows(len(rows[0])))
     best = training.KeepBest(_score_of(watched, config, len(rows[0])), every=every)
     num_data, model.num_data = model.num_data, len(rest[0])
     if config.num_neighbors is not None:  # more, after an earlier call
@@ -216,14 +215,6 @@ def _improves(best: training.KeepBest, model: Any, change: Callable[[], Any]) ->
     return best.best > before
 
 
-def _watched(rows: Pair) -> tuple[Pair, Pair]:
-    """Rows on which models are compared, and those that they are trained on."""
-    (X, Y), count = rows, min(len(rows[0]) // 10, _MOST_WATCHED)
-    order = np.random.default_rng(0).permutation(len(X))
-    held_out, kept = order[:count], np.sort(order[count:])
-    return (X[held_out], Y[held_out]), (X[kept], Y[kept])
-
-
 def _score_of(watched: Pair, config: RunConfig, num_rows: int) -> Callable[[Any], float]:
     """Mean log density of these rows; as calibrated, where the model will be."""
 
@@ -254,7 +245,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 def _can_keep_best(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -> bool:
     """Whether the model starts in closed form and may predict worse when it is trained."""
-    enough = len(rows[0]) >= _LEAST_WATCHED and config.num_steps >= _LEAST_BETWEEN
+    enough = len(watched_rows(len(rows[0]))[0]) > 0 and config.num_steps >= _LEAST_BETWEEN
     return enough and isinstance(model, ResidualNeighborGP) and model.start == "sites"
 
 
