@@ -1,5 +1,6 @@
 """Models with neighbors from the options of the command line."""
 
+import dataclasses
 import time
 from unittest import mock
 
@@ -12,6 +13,7 @@ from gpflow_sparse.models import SOLVEGP, SWSGP, ResidualNeighborGP
 from gpflow_sparse.runs.build import build_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.fitting import fit_model
+from gpflow_sparse.runs.rows import watched_rows
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,16 @@ def test_training_ends_no_worse_than_it_starts(rate, monkeypatch):
     assert any(np.array_equal(model.q_mu, q_mu) for q_mu in means) == (rate > 1.0)
     pairs = zip(start.kernel.parameters, model.kernel.parameters, strict=True)
     assert all(np.array_equal(a, b) == (rate > 1.0) for a, b in pairs)
+
+
+def test_rows_of_comparisons_are_no_points():
+    dataset, config = _small_run()
+    model = build_model(dataclasses.replace(config, num_orthogonal=600), dataset)
+    points = {tuple(row) for row in model.points.Z.numpy()}
+    watched, rest = (dataset.train[0][part] for part in watched_rows(600))
+    assert len(watched) == 60
+    assert points == {tuple(row) for row in rest}
+    assert not points & {tuple(row) for row in watched}
 
 
 def test_closed_forms_take_the_place_of_steps():
