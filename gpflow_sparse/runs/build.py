@@ -19,7 +19,7 @@ from gpflow_sparse.runs.methods import (
     SAMPLED_METHODS,
 )
 from gpflow_sparse.runs.observations import make_likelihood
-from gpflow_sparse.runs.rows import Pair, shape_of_images
+from gpflow_sparse.runs.rows import Pair, shape_of_images, watched_rows
 from gpflow_sparse.runs.starts import START_NOISE, Starts
 from gpflow_sparse.validation import checks
 
@@ -141,15 +141,13 @@ class _Parts(NamedTuple):
 
     def distinct_rows(self) -> np.ndarray:
         """At most ``num_basis`` distinct training inputs, chosen at random."""
-        return self.rows_of(self.config.num_basis)
+        return random_rows(self.data[0], self.config.num_basis, self.config.seed)
 
-    def rows_of(self, most: int) -> np.ndarray:
-        """At most that many distinct training inputs, chosen at random; all in their order."""
-        X = self.data[0]
-        count = min(most, len(np.unique(X, axis=0)))
-        if count == len(X):
-            return X
-        return initialization.random_subset(X, count, seed=self.config.seed)
+
+def random_rows(X: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """At most that many distinct rows, chosen at random; all in their order."""
+    count = min(most, len(np.unique(X, axis=0)))
+    return X if count == len(X) else initialization.random_subset(X, count, seed=seed)
 
 
 def make_model(
@@ -184,7 +182,9 @@ def make_model(
     if config.method in BASIS_METHODS:
         return _basis_model(parts, basis)
     if points is None and config.has_neighbors and config.method == "solvegp":
-        points = *parts.choose_points(config.num_inducing), parts.rows_of(config.num_orthogonal)
+        among = data[0][watched_rows(len(data[0]))[1]]
+        O = random_rows(among, config.num_orthogonal, config.seed)
+        points = *parts.choose_points(config.num_inducing), O
     if points is None:
         if sum(config.sizes) > len(data[0]):
             raise ValueError(

@@ -253,7 +253,7 @@ class Candidate:
             self.model,
             dataclasses.replace(self.config, num_steps=num_steps),
             self.rows,
-            callbacks=[lambda state: time.perf_counter() > until],
+            until=until,
             progress=False,
         )
         self.num_steps += history.num_steps * per_entry

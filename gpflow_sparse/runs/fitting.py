@@ -1,9 +1,11 @@
 """Training of an untrained model as its method is trained."""
 
 import contextlib
+import dataclasses
+import math
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -14,22 +16,45 @@ from gpflow_sparse import training
 from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.inference.chevron import MOST_DENSE
 from gpflow_sparse.models import QSGP, RVM, ResidualNeighborGP, SoftKI
+from gpflow_sparse.runs.calibration import LEAST_ROWS
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS, UNTRAINED_METHODS
-from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.runs.rows import Pair, watched_rows
 from gpflow_sparse.runs.solving import solve
+from gpflow_sparse.training.calibration import gain
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
-# Evaluations on held-out rows in a run, least steps between them, and least rows for it; most rows
-# that are held out for neighbors on the residual.
-_EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED, _MOST_WATCHED = 10, 20, 500, 2000
+# Evaluations on held-out rows in a run, least steps between them, and least rows for it.
+_EVALUATIONS, _LEAST_BETWEEN, _LEAST_WATCHED = 10, 20, 500
+# Neighbors on the residual in predictions, as a multiple of those in training, if that is better.
+_MORE = 4
+# Nats of a row for which predictions may take four times as long.
+_LEAST_GAIN = 0.001
+# Rows up to which the best q of such a model is found.
+_MOST_SOLVED = 50_000
 # Iterations of L-BFGS between two choices of the basis functions.
 ROUND = 10
 
 
+class _Plan(NamedTuple):
+    """What is done on the way of a training, and the rows for it."""
+
+    callbacks: list[training.KeepBest]
+    rows: Pair
+    evaluating: float = 0.0
+    """Expected seconds of the callbacks in all."""
+    closing: float = 0.0
+    """Expected seconds of closed forms after the last step."""
+
+
 def fit_model(
-    model: gpflow.models.GPModel, config: RunConfig, rows: Pair | Shards, **options: Any
+    model: gpflow.models.GPModel,
+    config: RunConfig,
+    rows: Pair | Shards,
+    *,
+    until: float = math.inf,
+    **options: Any,
 ) -> training.History:
     """
     Train a model as its method is trained: by steps; grief and basis_gpr by L-BFGS, ten iterations
@@ -39,6 +64,9 @@ def fit_model(
 
     :param rows: standardized training rows ``(X, Y)``; or those of files, with which the methods of
         :data:`gpflow_sparse.runs.folders.METHODS` are trained by steps alone.
+    :param until: value of ``time.perf_counter`` after which no step begins. The number of steps is
+        taken to need the time until then; neighbors on the residual, whose closed forms before and
+        after the steps need much of it, take as many fewer steps, and end about then.
     :param options: further arguments of ``training.fit``.
     """
     if isinstance(rows, Shards):
@@ -66,8 +94,11 @@ def fit_model(
         return training.History(np.array([np.nan]), np.array([seconds]), False)
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
     unsuited = config.has_neighbors or config.method in ("softki", *SAMPLED_METHODS)
-    with _closed_forms(model, config, rows) as (callbacks, rows):
-        options["callbacks"] = [*options.get("callbacks", ()), *callbacks]
+    begin = time.perf_counter()
+    with _closed_forms(model, config, rows, until) as plan:
+        config, end, rows = _within(config, begin, until, plan), until - plan.closing, plan.rows
+        given: list[Any] = [*options.get("callbacks", ()), *plan.callbacks]
+        options["callbacks"] = [*given, lambda state: time.perf_counter() > end]
         return training.fit(
             model,
             None if holds_data else rows,
@@ -102,14 +133,20 @@ def _fit_shards(
             model.fit_posterior(rows.batches())
 
 
+def _within(config: RunConfig, begin: float, until: float, plan: _Plan) -> RunConfig:
+    """The run with as many steps as fit into the time that is left, of those from ``begin`` on."""
+    if not plan.closing or math.isinf(until):
+        return config
+    left = until - time.perf_counter() - plan.evaluating - plan.closing
+    num_steps = int(config.num_steps * left / max(until - begin, 1e-9))
+    return dataclasses.replace(config, num_steps=max(1, min(config.num_steps, num_steps)))
+
+
 @contextlib.contextmanager
 def _closed_forms(
-    model: gpflow.models.GPModel, config: RunConfig, rows: Pair
-) -> Iterator[tuple[list[training.KeepBest], Pair]]:
-    """
-    What is solved for before and after the steps, also after Ctrl-C; callbacks of these, and the
-    rows to train on.
-    """
+    model: gpflow.models.GPModel, config: RunConfig, rows: Pair, until: float
+) -> Iterator[_Plan]:
+    """What is solved for before and after the steps, also after Ctrl-C."""
     every = max(_LEAST_BETWEEN, config.num_steps // _EVALUATIONS)
     if isinstance(model, SoftKI):
         callbacks = []
@@ -117,60 +154,124 @@ def _closed_forms(
             # points and temperature learn the rows of many columns by heart
             callbacks = [training.KeepBest(lambda m: m.held_out_density(rows), every=every)]
         try:
-            yield callbacks, rows
+            yield _Plan(callbacks, rows)
         finally:
             for best in callbacks:
                 best.update(model)
                 best.restore(model)
             model.fit_posterior(rows)
     elif _can_keep_best(model, config, rows):
-        with _best_of_neighbors(model, rows, every) as watched:
-            yield watched
+        with _best_of_neighbors(model, config, rows, every, until) as plan:
+            yield plan
     elif _has_best_mean(model):
         model.update_mean(rows)
         try:  # steps alone take thousands to the weights of overlapping functions
-            yield [], rows
+            yield _Plan([], rows)
         finally:
             model.refine(rows)
     else:
-        yield [], rows
+        yield _Plan([], rows)
 
 
 @contextlib.contextmanager
 def _best_of_neighbors(
-    model: ResidualNeighborGP, rows: Pair, every: int
-) -> Iterator[tuple[list[training.KeepBest], Pair]]:
+    model: ResidualNeighborGP, config: RunConfig, rows: Pair, every: int, until: float
+) -> Iterator[_Plan]:
     """
     Train on nine tenths of the rows from the closed form of their q, and keep the parameters that
     predict the others best: those of the start, of a step, or of the end with q in closed form
-    again. Where q is in closed form, it is that of all rows in the end.
+    again, if there is time for that; and the number of neighbors for predictions that does. Where q
+    is in closed form, it is that of all rows in the end.
     """
-    (X, Y), count = rows, min(len(rows[0]) // 10, _MOST_WATCHED)
-    order = np.random.default_rng(0).permutation(len(X))
-    held_out, kept = order[:count], np.sort(order[count:])
-    watched, rest = (X[held_out], Y[held_out]), (X[kept], Y[kept])
-    best = training.KeepBest(lambda m: np.mean(m.predict_log_density(watched)), every=every)
-    num_data, model.num_data = model.num_data, len(kept)
-    model.start_from_sites(rest)
-    best.update(model)
+    watched, rest = ((rows[0][part], rows[1][part]) for part in watched_rows(len(rows[0])))
+    best = training.KeepBest(_score_of(watched, config, len(rows[0])), every=every)
+    num_data, model.num_data = model.num_data, len(rest[0])
+    if config.num_neighbors is not None:  # more, after an earlier call
+        model.set_neighbors(min(config.num_neighbors, int(model.q_mu.shape[0])))
+    steps = (
+        lambda: model.start_from_sites(rest),
+        lambda: best.update(model),
+        lambda: model.prepare_data(rest),
+    )
+    of_form, of_score, of_counts = (_seconds(step) for step in steps)
     at_start = best.best
+    # each of sites, and of the best q, which takes at most as long as they
+    closing = 2.0 * (of_form + of_counts) * (1 + _can_solve(rows)) + (3.0 + _MORE) * of_score
     try:
-        yield [best], rest
+        yield _Plan([best], rest, _EVALUATIONS * of_score, closing)
     finally:
-        model.num_data = num_data
         best.update(model)
-        trained = best.best
-        model.start_from_sites(rest)  # q that is trained by few steps is worse than its start
-        best.update(model)
+        trained, is_solved = best.best, False
+        has_time = time.perf_counter() + closing - 0.5 * of_form < until
+        if has_time:
+            model.start_from_sites(rest)  # q that is trained by few steps is worse than its start
+            best.update(model)
         best.restore(model)
-        if best.best > trained or best.best == at_start:
+        is_started = best.best > trained or best.best == at_start
+        if has_time and _can_solve(rows):
+            is_solved = _improves(best, model, lambda: _solve_q(model, rest))
+        model.num_data = num_data
+        wanted = _neighbors_for_predictions(model, best)
+        if is_started:
             model.start_from_sites(rows)
+        if is_solved:
+            _solve_q(model, rows)
+        model.set_neighbors(wanted)
         model.prepare_data(rows)
+
+
+def _can_solve(rows: Pair) -> bool:
+    """Whether the sparse system of the best q, of all pairs of neighbors, is not too large."""
+    return len(rows[0]) <= _MOST_SOLVED
+
+
+def _solve_q(model: ResidualNeighborGP, rows: Pair) -> None:
+    """The best q of the residual, where it has a closed form and is found."""
+    model.prepare_data(rows)
+    with contextlib.suppress(ValueError):
+        model.update_posterior(rows)
+
+
+def _improves(best: training.KeepBest, model: Any, change: Callable[[], Any]) -> bool:
+    """Whether the model predicts held-out rows better after a change, which is undone if not."""
+    before = best.best
+    change()
+    best.update(model)
+    best.restore(model)
+    return best.best > before
+
+
+def _score_of(watched: Pair, config: RunConfig, num_rows: int) -> Callable[[Any], float]:
+    """Mean log density of these rows; as calibrated, where the model will be."""
+
+    def score(model: Any) -> float:
+        found = float(np.mean(model.predict_log_density(watched)))
+        gaussian = isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
+        if config.calibrate and num_rows >= LEAST_ROWS and gaussian and np.isfinite(found):
+            found += gain(model, watched)
+        return found
+
+    return score
+
+
+def _neighbors_for_predictions(model: ResidualNeighborGP, best: training.KeepBest) -> int:
+    """The number of neighbors, or four times as many if these predict clearly better."""
+    few, before = int(model.points.num_neighbors), best.best
+    more = min(_MORE * few, int(model.q_mu.shape[0]))
+    _improves(best, model, lambda: model.set_neighbors(more))
+    model.set_neighbors(few)
+    return more if best.best > before + _LEAST_GAIN else few
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
 
 
 def _can_keep_best(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) -> bool:
     """Whether the model starts in closed form and may predict worse when it is trained."""
-    enough = len(rows[0]) >= _LEAST_WATCHED and config.num_steps >= _LEAST_BETWEEN
+    enough = len(watched_rows(len(rows[0]))[0]) > 0 and config.num_steps >= _LEAST_BETWEEN
     return enough and isinstance(model, ResidualNeighborGP) and model.start == "sites"
 
 

@@ -23,6 +23,9 @@ from gpflow_sparse.runs.observations import is_standardized
 
 Pair = tuple[np.ndarray, np.ndarray]
 
+# Least rows of which some are watched in training, and most rows that are.
+_LEAST_WATCHED, _MOST_WATCHED = 500, 2000
+
 
 def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     """
@@ -196,3 +199,16 @@ def scaler_of(dataset: Dataset) -> Standardizer:
     if dataset.standardizer is None:
         raise ValueError(f"data set {dataset.name!r} must be standardized first.")
     return dataset.standardizer
+
+
+def watched_rows(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Training rows by which states of neighbors on the residual are compared in training, and the
+    rest: a tenth, at most 2,000, and none of fewer than 500. None of them is a point of the
+    orthogonal set: near a row that is one, predictions do not depend on other neighbors.
+
+    :return: indices, the rest in order.
+    """
+    count = min(num_rows // 10, _MOST_WATCHED) if num_rows >= _LEAST_WATCHED else 0
+    order = np.random.default_rng(0).permutation(num_rows)
+    return order[:count], np.sort(order[count:])
