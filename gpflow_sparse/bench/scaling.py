@@ -1,8 +1,8 @@
-"""Cost models of training steps: operations per step, and seconds fitted to measurements."""
+"""Cost models of training steps: operations and bytes per step, fitted to measured seconds."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -10,6 +10,8 @@ from scipy.optimize import nnls
 from gpflow_sparse.bench import step_variants as variants
 from gpflow_sparse.bench.steps import Row, Step, Tables, time_in_turn
 
+# Passes over each matrix of a kernel in a step: its evaluation and gradient, entry by entry.
+_PASSES = 20
 # Rows of a batch, columns, H of SWSGP, support rows of QSGP, and rows that batches are drawn from.
 _BATCH, _COLUMNS, _NEIGHBORS, _SUPPORT, _ROWS = 256, 8, 32, 500, 20_000
 
@@ -24,42 +26,57 @@ class Case(NamedTuple):
     """Floating-point operations of a step with its gradient, to leading order."""
     sizes: tuple[int, int, int, int]
     """Three to which the model is fitted, and a larger one at which it is checked."""
+    entries: Callable[[int], float] | None = None
+    """Entries of the kernel's matrices; None where they grow as the operations do."""
+    calls: int = 1
+    """Steps that are taken, and timed, together."""
 
 
 def scaling(repeats: int) -> Tables:
     """
-    Fit ``seconds = overhead + operations / rate`` to steps of three sizes and check a fourth.
+    Fit ``seconds = overhead + bytes / bandwidth + operations / rate`` to steps of three sizes and
+    check a fourth.
 
-    The fit minimizes squared relative errors, with both terms at least zero. Steps have 256 rows of
-    8 columns in float64, but for GRIEF, whose evaluation reads all rows.
+    The fit minimizes squared relative errors, with all terms at least zero. Bytes are those of
+    twenty passes over the matrices of the kernel; where they grow as the operations do, the two
+    cannot be told apart, and the rate has both. Steps have 256 rows of 8 columns in float64, but
+    for GRIEF, whose evaluation reads all rows.
     """
-    steps, keys = {}, []
-    for name, case in cases().items():
+    steps, keys, methods = {}, [], cases()
+    for name, case in methods.items():
         for size in case.sizes:
             steps[f"{name}, {case.size} = {size}"] = partial(case.build, size)
-            keys.append((name, case, size))
+            keys.append((name, size))
     timed = time_in_turn(steps, repeats)
     seconds = {
-        (n, s): row["milliseconds"] / 1e3 for (n, _, s), row in zip(keys, timed, strict=True)
+        key: row["milliseconds"] / 1e3 / methods[key[0]].calls
+        for key, row in zip(keys, timed, strict=True)
     }
-    return {"rows": [_check(name, case, seconds) for name, case in cases().items()]}
+    return {"rows": [_check(name, case, seconds) for name, case in methods.items()]}
 
 
 def _check(name: str, case: Case, seconds: dict[tuple[str, int], float]) -> Row:
+    """The rates of a method, and its time at the largest size, predicted and measured."""
     measured = np.array([seconds[name, size] for size in case.sizes])
-    operations = np.array([case.operations(size) for size in case.sizes])
-    terms = np.stack([np.ones(4), operations / operations[-1]], axis=1)
-    found, _ = nnls(terms[:3] / measured[:3, None], np.ones(3))
-    predicted = float(terms[3] @ found)
+    counts = [np.ones(4), np.array([case.operations(size) for size in case.sizes])]
+    if case.entries is not None:
+        counts.append(8.0 * _PASSES * np.array([case.entries(size) for size in case.sizes]))
+    terms = np.stack(counts, axis=1)
+    largest = terms[3]  # columns of equal scale for the solver
+    found, _ = nnls(terms[:3] / largest / measured[:3, None], np.ones(3))
+    overhead, *rates = [
+        float(c / f) if f else float("inf") for c, f in zip(largest, found, strict=True)
+    ]
     return {
         "method": name,
         "size": case.size,
         "sizes": ", ".join(map(str, case.sizes)),
         "milliseconds": ", ".join(f"{1e3 * value:.3g}" for value in measured),
-        "overhead_ms": 1e3 * float(found[0]),
-        "gflops": float(operations[-1] / found[1] / 1e9) if found[1] else float("inf"),
-        "predicted_ms": 1e3 * predicted,
-        "predicted_over_measured": predicted / float(measured[3]),
+        "overhead_ms": 1e3 / overhead,
+        "gflops": rates[0] / 1e9,
+        "gigabytes_per_second": rates[1] / 1e9 if len(rates) == 2 else None,
+        "predicted_ms": 1e3 * float(found.sum()),
+        "predicted_over_measured": float(found.sum() / measured[3]),
     }
 
 
@@ -84,28 +101,40 @@ def cases() -> dict[str, Case]:
         return variants.swsgp_step(*rows, points, sizes=sizes, batch_size=batch_size)
 
     def qsgp(k: int) -> Step:
-        options = {"batch_size": n, "basis_batch_size": k, "num_support": _SUPPORT}
+        options: dict[str, Any] = {"batch_size": n, "basis_batch_size": k, "num_support": _SUPPORT}
         return variants.qsgp_step(*rows, num_basis=100_000, **options)
 
     def grief(num_rows: int) -> Step:
         return variants.grief_step(variants.made_rows(num_rows, _COLUMNS), 256)
 
+    def matrices(M: int) -> float:
+        return M * (M + n)
+
     count = variants.step_operations
     return {
         "SVGP of GPflow": Case(
-            "M", dense("svgp", 1), lambda M: count((M,), n), (256, 512, 768, 1024)
+            "M", dense("svgp", 1), lambda M: count((M,), n), (256, 512, 768, 1024), matrices
         ),
         "SOLVE-GP": Case(
-            "M = M2", dense("solvegp", 1, 1), lambda M: count((M, M), n), (128, 256, 384, 512)
+            "M = M2",
+            dense("solvegp", 1, 1),
+            lambda M: count((M, M), n),
+            (128, 256, 384, 512),
+            lambda M: matrices(2 * M),
         ),
         "SoftKI": Case(
             "m",
             dense("softki", 1),
             lambda m: 3.0 * (2 * n * n * m + n**3 / 3 + 2 * m * m * n + m**3 / 3),
             (256, 512, 768, 1024),
+            matrices,
         ),
         "SWSGP, M = 100,000, H = 32": Case(
-            "n", swsgp, lambda size: 5 * 3.0 * size * (H**3 / 3 + 4 * H**2), (64, 128, 256, 512)
+            "n",
+            swsgp,
+            lambda size: 3.0 * size * (H**3 / 3 + 4 * H**2),
+            (256, 512, 1024, 2048),
+            calls=variants.TOGETHER,
         ),
         "QSGP, m = 100,000": Case(
             "k",

@@ -38,7 +38,7 @@ _DENSE, _SVGP = (1024, 4), 1024
 # Rows that SWSGP's batches are drawn from, and dimensions of the surface near which they are.
 _NEIGHBOR_DATA, _SURFACE = 10_000, 3
 # Steps of SWSGP that are taken one after the other, since neighbors are found a step early.
-_TOGETHER = 5
+TOGETHER = 5
 # Columns and nodes per column of GRIEF's searches; rows of the smaller of its two models.
 _SEARCHES, _FEW_ROWS = ((33, 10), (100, 100)), 10_000
 
@@ -244,7 +244,7 @@ def swsgp(batch_size: int, input_dim: int, repeats: int, surface: bool, memory: 
     if memory:
         sizes = most, max(H for _, H in _NEIGHBORS)
         step = partial(swsgp_step, sizes=sizes, batch_size=batch_size)
-        found = measure_memory("SWSGP({}, H = {})".format(*sizes), prepare, step, 20 // _TOGETHER)
+        found = measure_memory("SWSGP({}, H = {})".format(*sizes), prepare, step, 20 // TOGETHER)
         return {"memory": [found | {"held": _megabytes(most * (input_dim + 8))}]}
     X, Y, Z = prepare()
     own = partial(swsgp_step, X, Y, Z, batch_size=batch_size)
@@ -260,7 +260,7 @@ def swsgp(batch_size: int, input_dim: int, repeats: int, surface: bool, memory: 
     for M, H in _NEIGHBORS:
         peer = partial(peers.neighbor_step, (Z[:M], targets[:M]), H, batch_size)
         steps[f"GPyTorch nearest neighbors({M}, H = {H})"] = partial(_together, peer)
-    return {"rows": time_in_turn(steps, repeats, svgp, calls=_TOGETHER)}
+    return {"rows": time_in_turn(steps, repeats, svgp, calls=TOGETHER)}
 
 
 def swsgp_step(
@@ -286,7 +286,7 @@ def swsgp_step(
     step = tf.function(lambda *at: model.sparse_step(feed.lookup(*at), optimizer), autograph=False)
 
     def run() -> Any:
-        for number in itertools.islice(numbers, _TOGETHER):
+        for number in itertools.islice(numbers, TOGETHER):
             if prefetch is not None:
                 prefetch.begin(number + 1)
             found = step(*feed.at(number))
@@ -305,7 +305,7 @@ def _rows_and_points(most: int, input_dim: int, surface: bool) -> tuple[tf.Tenso
 
 def _together(build: Callable[[], Step]) -> Step:
     step = build()
-    return lambda: [step() for _ in range(_TOGETHER)][-1]
+    return lambda: [step() for _ in range(TOGETHER)][-1]
 
 
 def swsgp_predictions(

@@ -28,7 +28,7 @@ def session(
         import gpflow
         import numpy as np
         import tensorflow as tf
-    strategy = _strategy(devices)  # before anything that starts TensorFlow's devices
+    strategy = strategy_of(devices)  # before anything that starts TensorFlow's devices
     precision = gpflow.config.Config(
         float=np.float32 if float32 else np.float64,
         jitter=max(jitter, gpflow.config.default_jitter()),
@@ -41,7 +41,12 @@ def session(
         yield strategy
 
 
-def _strategy(devices: str | None) -> Any:
+def strategy_of(devices: str | None) -> Any:
+    """
+    The strategy of a worker that ``TF_CONFIG`` names, or of these devices; None for neither.
+
+    To be called before TensorFlow's devices are started. For ``devices`` see :func:`session`.
+    """
     import tensorflow as tf
 
     if workers.is_one():

@@ -1,0 +1,75 @@
+"""Cost models of training steps, and the benchmark of steps under a strategy."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gpflow_sparse.bench import scaling
+
+CASE = scaling.Case(
+    "M", lambda M: None, lambda M: 2.0 * M**3, (100, 200, 300, 400), lambda M: float(M**2)
+)
+
+
+def seconds(overhead, bandwidth, rate):
+    times = [
+        overhead + 8.0 * scaling._PASSES * M**2 / bandwidth + 2.0 * M**3 / rate for M in CASE.sizes
+    ]
+    return {("a", M): time for M, time in zip(CASE.sizes, times, strict=True)}
+
+
+def test_rates_of_a_step_are_those_that_made_its_times():
+    row = scaling._check("a", CASE, seconds(1e-3, 4e9, 2e10))
+    np.testing.assert_allclose(row["overhead_ms"], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(row["gigabytes_per_second"], 4.0, rtol=1e-6)
+    np.testing.assert_allclose(row["gflops"], 20.0, rtol=1e-6)
+    np.testing.assert_allclose(row["predicted_over_measured"], 1.0, rtol=1e-6)
+
+
+def test_the_largest_size_is_predicted_and_not_fitted():
+    times = seconds(1e-3, 4e9, 2e10)
+    times["a", 400] *= 2.0
+    row = scaling._check("a", CASE, times)
+    np.testing.assert_allclose(row["predicted_over_measured"], 0.5, rtol=1e-6)
+    np.testing.assert_allclose(row["gflops"], 20.0, rtol=1e-6)
+
+
+def test_a_term_that_is_not_there_has_no_rate():
+    row = scaling._check("a", CASE, seconds(0.0, 4e9, np.inf))
+    np.testing.assert_allclose(row["overhead_ms"], 0.0, atol=1e-6)
+    assert row["gflops"] > 1e6
+
+
+@pytest.mark.nightly
+def test_every_method_is_measured(monkeypatch):
+    small = {"SWSGP": 4, "QSGP": 20, "GRIEF": 500}
+    few = {
+        name: case._replace(
+            sizes=tuple(k * small.get(name.split(",")[0], 10) for k in (1, 2, 3, 4))
+        )
+        for name, case in scaling.cases().items()
+    }
+    monkeypatch.setattr(scaling, "cases", lambda: few)
+    rows = scaling.scaling(1)["rows"]
+    assert [row["method"] for row in rows] == list(few)
+    assert all(np.isfinite(row["predicted_ms"]) for row in rows)
+
+
+@pytest.mark.nightly
+def test_steps_under_a_strategy_are_timed():
+    """In a process of its own: devices of a process are fixed by the first use of them."""
+    command = "from gpflow_sparse.cli import main; main()"
+    sizes = ["--num-data", "100", "--batch-size", "20", "--num-inducing", "8", "--num-steps", "3"]
+    run = subprocess.run(
+        [sys.executable, "-c", command, "bench", "replicas", "--repeats", "1", *sizes],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    for title in ("SVGP(8)", "SOLVE-GP(4+4)", "SWSGP(100)"):
+        assert sum(title in line for line in run.stdout.splitlines()) == 3, run.stdout
