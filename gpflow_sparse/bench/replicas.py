@@ -68,4 +68,7 @@ def _models(X: np.ndarray, num_inducing: int) -> dict[str, Callable[[], Any]]:
         ("solvegp", f"SOLVE-GP({M}+{M})"): (X[:M], X[M : 2 * M]),
         ("swsgp", f"SWSGP({len(X)})"): (X,),
     }
-    return {title: partial(variants.make, key, *Z) for (key, title), Z in points.items()}
+    return {
+        title: partial(variants.make, key, *Z, num_data=len(X))
+        for (key, title), Z in points.items()
+    }

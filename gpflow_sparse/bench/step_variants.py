@@ -463,7 +463,7 @@ def make(method: str, *points: np.ndarray, **options: Any) -> Any:
     """A model with these inducing points; ``options`` are further arguments of its class."""
     bound, likelihood = options.pop("bound", "standard"), gpflow.likelihoods.Gaussian(0.1)
     config = RunConfig(method=method, num_columns=0, bound=bound)
-    options["num_data"] = _NUM_DATA
+    options.setdefault("num_data", _NUM_DATA)
     return make_model(
         config, (points[0], points[0]), _kernel(points[0]), likelihood, points=points, **options
     )
