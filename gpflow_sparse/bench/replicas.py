@@ -23,7 +23,7 @@ def replicas(
     """
     Median time of a step of ``training.fit``: without a strategy, under one with one replica, and
     under one with two CPU devices in this process, which share its threads. The three train in
-    turn, each from its start.
+    turn, each from its start, and another one is the first in each round.
 
     :param num_inducing: M of SVGP; M = M2 of half as many in SOLVE-GP, with natural gradients;
         SWSGP has as many points as there are rows.
@@ -41,12 +41,12 @@ def replicas(
     for name, build in models.items():
         natural = name.startswith("SOLVE-GP")
         seconds: dict[str, list[float]] = {key: [] for key in strategies}
-        for _ in range(repeats):
-            for key, strategy in strategies.items():
+        for number in range(repeats):
+            for key in np.roll(list(strategies), number):
                 history = training.fit(
                     build(),
                     rows,
-                    strategy=strategy,
+                    strategy=strategies[key],
                     natural_gradients=natural,
                     progress=False,
                     **options,
