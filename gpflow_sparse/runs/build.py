@@ -208,7 +208,8 @@ def _exact_model(parts: _Parts) -> gpflow.models.GPModel:
             f"method exact takes at most {MOST_EXACT_ROWS} rows, got {len(parts.data[0])}; take "
             "dual or auto."
         )
-    return gpflow.models.GPR(parts.data, parts.kernel, noise_variance=parts.noise_variance)
+    X, Y = map(gpflow.utilities.to_default_float, parts.data)
+    return gpflow.models.GPR((X, Y), parts.kernel, noise_variance=parts.noise_variance)
 
 
 def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.models.GPModel:
