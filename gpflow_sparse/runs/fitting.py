@@ -92,6 +92,17 @@ def fit_model(
         model.update_covariance(rows[0])
         seconds = time.perf_counter() - start
         return training.History(np.array([np.nan]), np.array([seconds]), False)
+    return _fit_steps(model, config, rows, until, options)
+
+
+def _fit_steps(
+    model: gpflow.models.GPModel,
+    config: RunConfig,
+    rows: Pair,
+    until: float,
+    options: dict[str, Any],
+) -> training.History:
+    """Train by steps, with the closed forms of the method before and after them."""
     holds_data = isinstance(model, InternalDataTrainingLossMixin)
     unsuited = config.has_neighbors or config.method in ("softki", *SAMPLED_METHODS)
     begin = time.perf_counter()
@@ -188,12 +199,9 @@ def _best_of_neighbors(
     num_data, model.num_data = model.num_data, len(rest[0])
     if config.num_neighbors is not None:  # more, after an earlier call
         model.set_neighbors(min(config.num_neighbors, int(model.q_mu.shape[0])))
-    steps = (
-        lambda: model.start_from_sites(rest),
-        lambda: best.update(model),
-        lambda: model.prepare_data(rest),
-    )
-    of_form, of_score, of_counts = (_seconds(step) for step in steps)
+    of_form = _seconds(lambda: model.start_from_sites(rest))
+    of_score = _seconds(lambda: best.update(model))
+    of_counts = _seconds(lambda: model.prepare_data(rest))
     at_start = best.best
     # each of sites, and of the best q, which takes at most as long as they
     closing = 2.0 * (of_form + of_counts) * (1 + _can_solve(rows)) + (3.0 + _MORE) * of_score
@@ -203,9 +211,8 @@ def _best_of_neighbors(
         best.update(model)
         trained, is_solved = best.best, False
         has_time = time.perf_counter() + closing - 0.5 * of_form < until
-        if has_time:
-            model.start_from_sites(rest)  # q that is trained by few steps is worse than its start
-            best.update(model)
+        if has_time:  # q that is trained by few steps is worse than its start
+            _improves(best, model, lambda: model.start_from_sites(rest))
         best.restore(model)
         is_started = best.best > trained or best.best == at_start
         if has_time and _can_solve(rows):
