@@ -78,66 +78,62 @@ def _check(name: str, case: Case, seconds: dict[tuple[str, int], float]) -> Row:
 
 def cases() -> dict[str, Case]:
     """The methods, by title."""
-    rows = variants.made_rows(_ROWS, _COLUMNS)
-    batch = variants.made_rows(_BATCH, _COLUMNS)
     points = variants.made_rows(100_000, _COLUMNS, 1)[0]
-    inputs = points.numpy()
-    n, H = _BATCH, _NEIGHBORS
-
-    def dense(method: str, *shares: int) -> Callable[[int], Step]:
-        def build(M: int) -> Step:
-            ends = M * np.cumsum(shares)
-            sets = np.split(inputs[: ends[-1]], ends[:-1])
-            return variants.loss_step(variants.make(method, *sets), batch)
-
-        return build
-
-    def swsgp(batch_size: int) -> Step:
-        sizes = len(points), H
-        return variants.swsgp_step(*rows, points, sizes=sizes, batch_size=batch_size)
-
-    def qsgp(k: int) -> Step:
-        options: dict[str, Any] = {"batch_size": n, "basis_batch_size": k, "num_support": _SUPPORT}
-        return variants.qsgp_step(*rows, num_basis=100_000, **options)
-
-    def grief(num_rows: int) -> Step:
-        return variants.grief_step(variants.made_rows(num_rows, _COLUMNS), 256)
-
-    def parts(count: Callable[[int, int], float], M: int) -> tuple[float, float]:
-        return count(M, n) - count(M, 0), count(M, 0)
-
-    def of_softki(m: int, n: int) -> float:
-        return 3.0 * (2 * n * n * m + n**3 / 3 + 2 * m * m * n + m**3 / 3)
-
+    rows, n, H = variants.made_rows(_ROWS, _COLUMNS), _BATCH, _NEIGHBORS
+    svgp, solvegp, softki = (partial(_dense, m) for m in ("svgp", "solvegp", "softki"))
     count = variants.step_operations
     return {
         "SVGP of GPflow": Case(
-            "M",
-            dense("svgp", 1),
-            partial(parts, lambda M, n: count((M,), n)),
-            (256, 512, 768, 1024),
+            "M", svgp, partial(_parts, lambda M, n: count((M,), n)), (256, 512, 768, 1024)
         ),
         "SOLVE-GP": Case(
-            "M = M2",
-            dense("solvegp", 1, 1),
-            partial(parts, lambda M, n: count((M, M), n)),
-            (128, 256, 384, 512),
+            "M = M2", solvegp, partial(_parts, lambda M, n: count((M, M), n)), (128, 256, 384, 512)
         ),
-        "SoftKI": Case("m", dense("softki", 1), partial(parts, of_softki), (256, 512, 768, 1024)),
+        "SoftKI": Case("m", softki, partial(_parts, _softki_operations), (256, 512, 768, 1024)),
         "SWSGP, M = 100,000, H = 32": Case(
             "n",
-            swsgp,
+            partial(_swsgp, rows, points),
             lambda size: (3.0 * size * (H**3 / 3 + 4 * H**2),),
             (256, 512, 1024, 2048),
             calls=variants.TOGETHER,
         ),
         "QSGP, m = 100,000": Case(
             "k",
-            qsgp,
+            partial(_qsgp, rows),
             lambda k: (3.0 * 2 * k * (n + _SUPPORT) * (2 * _COLUMNS + 4),),
             (500, 1000, 2000, 3000),
         ),
         "GRIEF, p = 256": Case(
-            "N", grief, lambda N: (3.0 * 2 * N * 256**2,), (10_000, 20_000, 40_000, 80_000)
+            "N", _grief, lambda N: (3.0 * 2 * N * 256**2,), (10_000, 20_000, 40_000, 80_000)
         ),
     }
+
+
+def _dense(method: str, size: int) -> Step:
+    """A step with sets of so many inducing points: two for SOLVE-GP, otherwise one."""
+    sets = variants.made_rows((1 + (method == "solvegp")) * size, _COLUMNS, 1)[0].numpy()
+    model = variants.make(method, *(sets[at : at + size] for at in range(0, len(sets), size)))
+    return variants.loss_step(model, variants.made_rows(_BATCH, _COLUMNS))
+
+
+def _swsgp(rows: variants.Data, points: Any, batch_size: int) -> Step:
+    sizes = len(points), _NEIGHBORS
+    return variants.swsgp_step(*rows, points, sizes=sizes, batch_size=batch_size)
+
+
+def _qsgp(rows: variants.Data, count: int) -> Step:
+    options: dict[str, Any] = {"batch_size": _BATCH, "basis_batch_size": count}
+    return variants.qsgp_step(*rows, num_basis=100_000, num_support=_SUPPORT, **options)
+
+
+def _grief(num_rows: int) -> Step:
+    return variants.grief_step(variants.made_rows(num_rows, _COLUMNS), 256)
+
+
+def _parts(count: Callable[[int, int], float], size: int) -> tuple[float, float]:
+    """Operations with rows, and those without."""
+    return count(size, _BATCH) - count(size, 0), count(size, 0)
+
+
+def _softki_operations(m: int, n: int) -> float:
+    return 3.0 * (2 * n * n * m + n**3 / 3 + 2 * m * m * n + m**3 / 3)
