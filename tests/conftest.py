@@ -1,6 +1,7 @@
 """Fixtures for all tests, and which cases of the large matrices wait for the nightly tier."""
 
 import signal
+import sys
 
 import gpflow
 import numpy as np
@@ -84,6 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, item in enumerate(found):
             if (place + number) % every:
                 item.add_marker(pytest.mark.nightly)
+
+
+@pytest.fixture(autouse=True)
+def no_kept_traces() -> None:
+    """A test that replaces a function must not meet the trace of a step from before."""
+    if "gpflow_sparse.training.traces" in sys.modules:
+        sys.modules["gpflow_sparse.training.traces"]._KEPT.clear()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Hyperparameters of a kernel, fitted with exact Gaussian processes on a few rows."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import gpflow
 import numpy as np
@@ -27,7 +27,7 @@ _LENGTHSCALE_FACTOR, _NOISE_FRACTION = 100.0, 1e-3
 # up to 2.6 times the evaluations, with scores of new rows that differed by less than 4e-4.
 _TOLERANCE = 1e-6
 # Held-out rows, and training rows around each of them, that hyperparameters are judged by.
-_HELD_OUT, _AROUND = 500, 128
+_HELD_OUT, _AROUND = 500, 64
 _FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -185,14 +185,32 @@ class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingL
         X, Y = self.data
         noise = tf.convert_to_tensor(self.noise_variance)
         K = linalg.add_jitter(covariance(self.kernel, X), noise)
-        L = linalg.cholesky(K, "K + s2 I (covariance of a subset of the rows)")
-        error = Y - self.mean_function(X)
-        white = linalg.solve_triangular(L, error)
-        log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
-        num_outputs = tf.cast(tf.shape(Y)[-1], Y.dtype)
-        size = tf.cast(tf.size(Y), Y.dtype)
-        fit = tf.reduce_sum(tf.square(white))
-        return -0.5 * (fit + num_outputs * log_det + size * np.log(2.0 * np.pi))
+        return _log_density_of(K, Y - self.mean_function(X))
+
+
+@tf.custom_gradient
+def _log_density_of(K: tf.Tensor, error: tf.Tensor) -> Any:
+    """
+    Sum of the log densities of the columns of ``error [..., n, P]`` under ``N(0, K [..., n, n])``.
+
+    The gradient ``(a a^T - P K^-1) / 2``, ``a = K^-1 error``, takes the inverse of one factor,
+    where that of the factorization and of the solve would take about twice the operations.
+    """
+    L = linalg.cholesky(K, "K + s2 I (covariance of a subset of the rows)")
+    white = linalg.solve_triangular(L, error)  # [..., n, P]
+    log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+    num_outputs = tf.cast(tf.shape(error)[-1], error.dtype)
+    constant = tf.cast(tf.size(error), error.dtype) * np.log(2.0 * np.pi)
+    value = -0.5 * (tf.reduce_sum(tf.square(white)) + num_outputs * log_det + constant)
+
+    def gradient(dvalue: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        R = linalg.solve_triangular(L, tf.eye(tf.shape(K)[-1], dtype=K.dtype) + tf.zeros_like(K))
+        a = tf.linalg.matmul(R, white, transpose_a=True)  # K^-1 error  [..., n, P]
+        inverse = linalg.gram(tf.linalg.matrix_transpose(R))  # K^-1  [..., n, n]
+        dK = 0.5 * (tf.linalg.matmul(a, a, transpose_b=True) - num_outputs * inverse)
+        return dvalue * dK, -dvalue * a
+
+    return value, gradient
 
 
 def _require_arguments(

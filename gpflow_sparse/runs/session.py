@@ -1,6 +1,7 @@
 """Setup of TensorFlow for a command: messages, float type and device."""
 
 import contextlib
+import gc
 import os
 import sys
 import tempfile
@@ -8,6 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpflow_sparse.runs import workers
+
+# New objects between two searches for garbage; Python's default is 700.
+_GARBAGE_THRESHOLD = 50_000
 
 
 @contextlib.contextmanager
@@ -76,8 +80,16 @@ def _known_device(device: str) -> str:
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Hide messages of TensorFlow's import on standard error; show them if it fails."""
+    """
+    Hide messages of TensorFlow's import on standard error; show them if it fails.
+
+    The import takes 2.9 s instead of 4.8 without Keras 3, since GPflow uses tf_keras, and without
+    searches for garbage, of which there is none. Later searches are rare, since tracing makes many
+    objects, and do not visit the imported modules.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    gc.disable()
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as captured:
@@ -89,5 +101,8 @@ def _quiet_import() -> Iterator[None]:
             os.write(saved, captured.read())
             raise
         finally:
+            gc.freeze()
+            gc.set_threshold(_GARBAGE_THRESHOLD)
+            gc.enable()
             os.dup2(saved, 2)
             os.close(saved)

@@ -80,6 +80,7 @@ class Starts:
         """
         self._dataset, self._given = dataset, kernel
         self._is_fitted = dataset.num_classes is None and is_standardized(likelihood)
+        self._lengthscales = functools.cache(self._median_lengthscales)
         self._fit = functools.cache(self._fit_once)
         self._score = functools.cache(self._score_once)
         self._failure: ValueError | None = None
@@ -115,8 +116,10 @@ class Starts:
     def _kernel(self, trial: _Trial) -> gpflow.kernels.Kernel:
         if self._given is not None:
             return copy.deepcopy(self._given)
-        scales = initialization.median_lengthscales(self._dataset.train[0], seed=trial.seed)
-        return _make_kernel(trial, scales)
+        return _make_kernel(trial, self._lengthscales(trial.seed))
+
+    def _median_lengthscales(self, seed: int) -> np.ndarray:
+        return initialization.median_lengthscales(self._dataset.train[0], seed=seed)
 
     def _fit_once(self, trial: _Trial) -> Start:
         """:raises ValueError: if the fit fails."""

@@ -62,13 +62,16 @@ def open_feed(
     size = _batch_size(batch_size, X.shape[0])
     fingerprint = f"arrays {tuple(X.shape)} {tuple(Y.shape)} {_checksum(X, Y)}"
     if size == X.shape[0]:
-        return Feed(lambda step: (), lambda: (X, Y), X.shape[0], size, fingerprint)
+        return Feed(lambda step: (X, Y), lambda X, Y: (X, Y), X.shape[0], size, fingerprint)
     rows = RowBatches(X.shape[0], size, seed)
 
-    def gather(indices: tf.Tensor) -> Data:
+    def gather(indices: tf.Tensor, X: tf.Tensor, Y: tf.Tensor) -> Data:
         return tf.gather(X, indices), tf.gather(Y, indices)
 
-    return Feed(lambda step: (tf.constant(rows(step)),), gather, X.shape[0], size, fingerprint)
+    def at(step: int) -> tuple[tf.Tensor, ...]:
+        return tf.constant(rows(step)), X, Y
+
+    return Feed(at, gather, X.shape[0], size, fingerprint)
 
 
 def require_rows(feed: Feed, num_replicas: int) -> Feed:

@@ -18,10 +18,12 @@ from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
+from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import HELD, Feed, Prefetch
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
 from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
+from gpflow_sparse.training.traces import SharedStep, key_of
 from gpflow_sparse.validation.public_methods import between_steps
 
 _MOST_FAILURES = 3
@@ -182,7 +184,20 @@ class TrainingLoop:
         (seed,) = np.random.SeedSequence([self.seed, self.progress.step]).generate_state(1)
         scale = self.progress.scale
         options = scale, int(seed), self.replicas
-        return compile_step(self.model, self.feed, self.optimizer, self.gamma, *options)
+        step = compile_step(self.model, self.feed, self.optimizer, self.gamma, *options)
+        key = self._key_of_trace()
+        if key is None:
+            return step
+        return SharedStep(step, self._state.variables, self.optimizer, key)
+
+    def _key_of_trace(self) -> str | None:
+        """The key of the step's trace if other models may use it, see :class:`SharedStep`."""
+        alone = self.replicas.count == 1 and not isinstance(self.model, RowwiseModel)
+        if not alone or self.feed.batch_size is None:  # batches may have several shapes
+            return None
+        devices = sorted({v.device for v in self._state.variables.values()})
+        settings = [self.gamma, self.progress.scale, devices, tf.constant(0.0).device]
+        return key_of(self.model, self.optimizer, settings)
 
     def _advance(self, start: float, show: Callable[[int, float, float], None]) -> None:
         step = self.progress.step

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -60,7 +60,7 @@ class RunState:
 
     def take(self, step: int) -> Snapshot:
         """A copy of the state after ``step`` steps."""
-        values = {name: np.array(v.numpy()) for name, v in self._variables().items()}
+        values = {name: np.array(v.numpy()) for name, v in self.variables.items()}
         memories = [h.get_state() if hasattr(h, "get_state") else None for h in self.hooks]
         return Snapshot(step, values, copy.deepcopy(memories))
 
@@ -73,13 +73,13 @@ class RunState:
         """
         if replicas.num_workers == 1:
             return
-        values = {name: np.array(v.numpy()) for name, v in self._variables().items()}
+        values = {name: np.array(v.numpy()) for name, v in self.variables.items()}
         checksum = 0
         for value in values.values():
             checksum = zlib.crc32(value.tobytes(), checksum)
         if len(np.unique(replicas.of_each_worker([checksum]))) == 1:
             return
-        for name, variable in self._variables().items():
+        for name, variable in self.variables.items():
             value = values[name] if replicas.is_chief else np.zeros_like(values[name])
             variable.assign(replicas.over_workers(value).astype(value.dtype))
 
@@ -89,7 +89,7 @@ class RunState:
 
         :raises ValueError: if the snapshot belongs to another model, optimizer or callbacks.
         """
-        variables = self._variables()
+        variables = self.variables
         found = {name: value.shape for name, value in snapshot.variables.items()}
         # the legacy optimizers make their slots in the first step, so an early snapshot lacks them
         wanted = {
@@ -123,7 +123,9 @@ class RunState:
                     f"({error!r}): resume with the same callbacks, or start anew."
                 ) from error
 
-    def _variables(self) -> dict[str, Any]:
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The variables of model and optimizer by their names in checkpoints."""
         slots = self.optimizer.variables
         slots = slots() if callable(slots) else slots
         numbered = {f"optimizer.{i}": variable for i, variable in enumerate(slots)}
@@ -161,13 +163,28 @@ def describe_model(model: gpflow.models.GPModel) -> dict[str, Any]:
     Description of a model without the values of its variables: classes and settings of its parts,
     columns, transforms, priors, trainable flags, sizes of inducing sets.
     """
-    encoder = Encoder()
-    kind = type(model).__name__
-    try:
-        tree = json.loads(encoder.encode_model(model))
-    except ValueError:  # a part of it, such as a lambda, cannot be in a file
+    kind, structure = type(model).__name__, structure_of(model)
+    if structure is None:
         kinds = [type(part).__name__ for part in model.submodules]
         return {"kind": kind, "parts": ", ".join(kinds)}
+    return {"kind": kind, "structure": structure.digest}
+
+
+class Structure(NamedTuple):
+    """Everything in a model but the values of its variables."""
+
+    digest: str
+    has_own_classes: bool
+    """Whether classes that are not those of this package or of GPflow are in it."""
+
+
+def structure_of(model: gpflow.models.GPModel) -> Structure | None:
+    """The structure of a model; None if a part of it, such as a lambda, cannot be in a file."""
+    encoder = Encoder()
+    try:
+        tree = json.loads(encoder.encode_model(model))
+    except ValueError:
+        return None
     order: dict[int, int] = {}  # of first references to objects, with attributes sorted by name
 
     def canonical(node: Any) -> Any:
@@ -188,7 +205,7 @@ def describe_model(model: gpflow.models.GPModel) -> dict[str, Any]:
 
     text = json.dumps(canonical(tree["root"]))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return {"kind": kind, "structure": f"{STRUCTURE_VERSION}-{digest}"}
+    return Structure(f"{STRUCTURE_VERSION}-{digest}", bool(encoder.classes))
 
 
 def _plain(value: Any) -> Any:

@@ -159,7 +159,12 @@ def _build(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
 def has_stateful_draws(step: Step, arguments: Sequence[Any]) -> bool:
     """Whether the compiled step, called like this, draws by TensorFlow's stateful operations."""
-    definition = step.get_concrete_function(*arguments).graph.as_graph_def()  # type: ignore[attr-defined]
+    return draws_statefully(step.get_concrete_function(*arguments))  # type: ignore[attr-defined]
+
+
+def draws_statefully(concrete: Any) -> bool:
+    """Whether a traced function draws by TensorFlow's stateful operations."""
+    definition = concrete.graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     return any(node.op.startswith(_STATEFUL_DRAWS) for node in nodes)
 

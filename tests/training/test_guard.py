@@ -125,8 +125,9 @@ def test_the_shortened_step_is_half_as_long(gamma):
     for scale, size in ((1.0, gamma), (0.5, gamma), (1.0, 0.5 * gamma)):
         model = solvegp()
         before = values(model)
-        step = compile_step(model, open_feed(data(), None, 0, require_data), adam(0.1), size, scale)
-        assert bool(step(tf.constant(True), tf.constant([0, 0]))[1])
+        feed = open_feed(data(), None, 0, require_data)
+        step = compile_step(model, feed, adam(0.1), size, scale)
+        assert bool(step(tf.constant(True), tf.constant([0, 0]), *feed.at(0))[1])
         moved.append({name: value - before[name] for name, value in values(model).items()})
     for name, change in moved[1].items():
         natural = gamma and "q_" in name
