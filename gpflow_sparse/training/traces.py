@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.training.optimizers import settings_of
@@ -104,6 +105,6 @@ def key_of(model: gpflow.models.GPModel, optimizer: Any, settings: Sequence[Any]
             [gpflow.default_float().__name__, gpflow.config.default_jitter()],
             *settings,
         ]
-        return json.dumps(parts)
-    except TypeError:  # a setting that is not plain, such as a function
+        return json.dumps(parts, default=np.generic.item)
+    except TypeError:  # a setting that is no number or text, such as a function
         return None
