@@ -66,16 +66,23 @@ def conv(
     images = Images(batch_size, num_inducing=num_inducing, num_orthogonal=num_orthogonal)
     if memory:
         return {"memory": covariance_memory(images)}
-    kernels, steps, deep = [], [], two_layers()
+    kernels = []
     for ways in _covariance_steps(images):
         variants = {title: partial(step, images.X) for title, step in ways.items()}
         kernels += time_in_turn(variants, repeats, list(ways)[1])
+    deep = two_layers()
+    last = time_in_turn(deep, repeats, list(deep)[1])
+    return {"kernels": kernels, "steps": layer_steps(images, repeats), "deep": last}
+
+
+def layer_steps(images: Images, repeats: int) -> list[Row]:
+    """Whole steps of one layer, and their algebra outside of the covariances with images."""
+    steps = []
     for stored, suffix in ((False, ", whole step"), (True, ", outside Kuf and Kdiag")):
         models, data = image_models(images, stored)
         whole = {f"{title}{suffix}": partial(loss_step, m, data) for title, m in models.items()}
         steps += time_in_turn(whole, repeats, list(whole)[1])
-    last = time_in_turn(deep, repeats, list(deep)[1])
-    return {"kernels": kernels, "steps": steps, "deep": last}
+    return steps
 
 
 def covariance_memory(images: Images) -> list[Row]:

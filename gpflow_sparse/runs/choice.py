@@ -393,7 +393,7 @@ class _Race:
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""
         num_classes = self.task.dataset.num_classes
-        nlpd, error = _scores(CachedModel(candidate.model), self.held_out, num_classes)
+        nlpd, error = held_out_scores(CachedModel(candidate.model), self.held_out, num_classes)
         if split_rows(candidate.config, self.task.dataset)[1] is not None:
             nlpd -= gain(candidate.model, self.held_out)
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
@@ -412,7 +412,7 @@ class _Race:
             self.attempts[attempt.method] = attempt
 
 
-def _scores(model: Any, rows: Pair, num_classes: int | None) -> tuple[float, float]:
+def held_out_scores(model: Any, rows: Pair, num_classes: int | None) -> tuple[float, float]:
     """NLPD and error on held-out rows."""
     X, Y = (tf.convert_to_tensor(values, gpflow.default_float()) for values in rows)
     parts = [slice(i, i + 4096) for i in range(0, len(X), 4096)]

@@ -1,0 +1,71 @@
+"""The table of all figures, the time before the first step, and the comparison of batch sizes."""
+
+import numpy as np
+import pytest
+
+from gpflow_sparse.bench import batches, first_steps, speed, step_variants
+from gpflow_sparse.bench.speed import Sizes
+
+SMALL = Sizes(
+    num_inducing=8,
+    batch_size=20,
+    num_held=60,
+    num_basis=(20, 40),
+    num_data=(60,),
+    num_drawn=5,
+    num_patches=3,
+    num_images=2,
+    num_predicted=10,
+    memory_calls=1,
+)
+
+
+def test_targets_belong_to_rows_and_say_what_was_reached():
+    row = {"part": "step", "title": "SOLVE-GP(512+512)", "ratio": 0.4}
+    assert speed._with_target(row) == row | {"target": 0.33, "reached": "no"}
+    assert speed._with_target(row | {"ratio": 0.3})["reached"] == "yes"
+    assert "target" not in speed._with_target(row | {"title": "SOLVE-GP(512+512), log"})
+    first = {"part": "first step", "title": "fit, chosen method", "seconds": 3.0, "ratio": 9.0}
+    assert speed._with_target(first)["reached"] == "yes"
+
+
+def test_quotients_are_of_rows_that_were_measured():
+    times = {"SWSGP(1000, H = 16)": 2.0, "SWSGP(100000, H = 16)": 3.0, "SWSGP(1000, H = 100)": 1.0}
+    rows = [{"part": "step", "title": t, "milliseconds": m} for t, m in times.items()]
+    (found,) = speed._quotients(rows)
+    assert found["ratio"] == 1.5
+    assert speed._with_target(found)["target"] == 1.1
+
+
+@pytest.mark.nightly
+def test_every_part_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(speed, "SIZES", SMALL)
+    monkeypatch.setattr(step_variants, "_NEIGHBORS", ((20, 5), (40, 5)))
+    monkeypatch.setattr(step_variants, "_DENSE", (15, 3))
+    monkeypatch.setattr(step_variants, "_SVGP", 10)
+    monkeypatch.setattr(step_variants, "_NEIGHBOR_DATA", 60)
+    rows = speed.all_methods(True, tmp_path)["rows"]
+    assert {row["part"] for row in rows} == set(speed._PARTS)
+    assert all(np.isfinite(row["ratio"]) for row in rows if row.get("ratio") is not None)
+    assert len((tmp_path / "speed.md").read_text().splitlines()) == 2 + len(rows)
+    titles = {row["title"] for row in rows}
+    assert titles >= {t["title"] for t in speed._TARGETS if t["part"] == "first step"}
+
+
+@pytest.mark.nightly
+def test_a_command_that_takes_no_step_has_no_time_of_the_first():
+    with pytest.raises(ValueError, match="failed"):
+        first_steps._time_of(["-m", "gpflow_sparse.bench.first_steps", "methods"])
+
+
+@pytest.mark.nightly
+def test_batch_sizes_are_compared_on_held_out_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    rows = "rows", X, np.sin(X[:, :1])
+    monkeypatch.setattr(batches, "benchmark_rows", lambda: rows)
+    monkeypatch.setattr(batches, "_HELD_OUT", 100)
+    monkeypatch.setattr(batches, "_METHODS", ("solvegp",))
+    found = batches.batches([50, 100], 2, 1)["rows"]
+    assert [row["batch_size"] for row in found] == [50, 100]
+    assert all(row["rmse"] < 0.5 and row["num_steps"] >= 10 for row in found)
