@@ -214,7 +214,7 @@ def inverse_factor(matrix: tf.Tensor, name: str) -> tf.Tensor:
     triangular, and ``R = U^-T``.
     """
     reversed_factor = cholesky(tf.reverse(matrix, [0, 1]), name)
-    inverse = solve_triangular(reversed_factor, tf.eye(tf.shape(matrix)[0], dtype=matrix.dtype))
+    inverse = solve_lower(reversed_factor, tf.eye(tf.shape(matrix)[0], dtype=matrix.dtype))
     return tf.linalg.matrix_transpose(tf.reverse(inverse, [0, 1]))
 
 
@@ -274,6 +274,37 @@ def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
         right = [0, 0 if end is None else size - end]
         strips.append(tf.pad(strip, [[0, 0]] * (A.shape.rank - 1) + [right]))
     return tf.concat(strips, axis=-2)
+
+
+def lower_adjoint_product(R: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    The lower triangle of ``R^T B``, zeros above it, for lower triangular ``R`` and ``B``.
+
+    About a third of the multiplications of a full product with many strips.
+
+    :param R: ``[..., M, M]``.
+    :param B: ``[..., M, M]``; entries above the diagonal do not count.
+    :return: ``[..., M, M]``.
+    """
+    size, strips = R.shape[-1], []
+    for start, end in _strips(size):
+        column = R[..., start:, start:end]
+        strip = tf.linalg.matmul(column, B[..., start:, :end], transpose_a=True)
+        right = [0, 0 if end is None else size - end]
+        strips.append(tf.pad(strip, [[0, 0]] * (R.shape.rank - 1) + [right]))
+    return tf.linalg.band_part(tf.concat(strips, axis=-2), -1, 0)
+
+
+def solve_lower(L: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    ``L^-1 B`` for lower triangular ``L`` and ``B``, ``[..., M, M]``: half of the operations of
+    :func:`solve_triangular`, since the result is lower triangular.
+    """
+    columns = []
+    for start, end in _strips(L.shape[-1]):
+        part = tf.linalg.triangular_solve(L[..., start:, start:], B[..., start:, start:end])
+        columns.append(tf.pad(part, [[0, 0]] * (L.shape.rank - 2) + [[start, 0], [0, 0]]))
+    return tf.concat(columns, axis=-1)
 
 
 def gram(A: tf.Tensor) -> tf.Tensor:

@@ -105,6 +105,16 @@ def test_triangular_products_equal_full_ones(rng, size):
     )
 
 
+@pytest.mark.parametrize("size", [3, 300])
+def test_products_and_solves_of_two_triangles_equal_full_ones(rng, size):
+    R, B = (np.tril(rng.normal(size=(2, size, size))) for _ in range(2))
+    product = linalg.lower_adjoint_product(tf.constant(R), tf.constant(B))
+    np.testing.assert_allclose(product, np.tril(R.swapaxes(1, 2) @ B), atol=1e-11)
+    L = np.linalg.cholesky(positive_definite(rng, size))[None]
+    solved = linalg.solve_lower(tf.constant(L), tf.constant(B[:1]))
+    np.testing.assert_allclose(solved, np.linalg.solve(L, B[:1]), atol=1e-11)
+
+
 def test_cholesky_or_repairs_only_the_matrices_that_need_it(rng):
     good, bad = positive_definite(rng, 4), -np.eye(4)
     calls = []
