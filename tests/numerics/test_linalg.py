@@ -93,6 +93,17 @@ def test_add_jitter_touches_the_diagonal_only(rng):
     )
 
 
+def test_the_gradient_of_added_jitter(rng):
+    K, W = tf.constant(rng.normal(size=(4, 4))), rng.normal(size=(4, 4))
+    amount = tf.constant(0.5, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch([K, amount])
+        loss = tf.reduce_sum(W * linalg.add_jitter(K, amount))
+    of_matrix, of_amount = tape.gradient(loss, [K, amount])
+    np.testing.assert_array_equal(of_matrix, W)
+    np.testing.assert_allclose(of_amount, np.trace(W))
+
+
 @pytest.mark.parametrize("size", [3, 512, 700])
 def test_triangular_products_equal_full_ones(rng, size):
     """Across the size at which triangles are cut in two."""
