@@ -27,7 +27,9 @@ _FAST = (SquaredExponential, *_MATERNS)
 _STRIPS = 4
 
 
-def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+def covariance(
+    kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None, dtype: tf.DType | None = None
+) -> tf.Tensor:
     """
     ``k(X, X2)``, or ``k(X, X)`` with the diagonal exact; faster for some kernels.
 
@@ -37,18 +39,24 @@ def covariance(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
 
     :param X: ``[N, D]``; or ``[..., N, D]`` without X2.
     :param X2: ``[N2, D]``; None for X itself.
+    :param dtype: float type of the result, and of all operations but those on ``[N, D]`` inputs;
+        None for that of X.
     :return: ``[N, N2]``; or ``[..., N, N]``.
     """
     X = tf.convert_to_tensor(X)
     other = X if X2 is None else tf.convert_to_tensor(X2)
     batches = X2 is not None and (X.shape.rank != 2 or other.shape.rank != 2)
     if type(kernel) not in _FAST or X.shape.rank is None or batches:
-        return kernel(X) if X2 is None else kernel(X, other)
+        K = kernel(X) if X2 is None else kernel(X, other)
+        return tf.cast(K, dtype or K.dtype)
     scaled, scaled2 = (kernel.scale(part) for part in kernel.slice(X, other))  # lengthscales now 1
     # distances do not depend on a common shift, so it needs no gradient
     center = tf.stop_gradient(tf.reduce_mean(scaled2, axis=-2, keepdims=True))
-    K = _of_scaled(kernel, scaled - center, scaled2 - center)
-    return tf.linalg.set_diag(K, kernel(X, full_cov=False)) if X2 is None else K
+    dtype = dtype or X.dtype
+    K = _of_scaled(kernel, tf.cast(scaled - center, dtype), tf.cast(scaled2 - center, dtype))
+    if X2 is None:
+        return tf.linalg.set_diag(K, tf.cast(kernel(X, full_cov=False), dtype))
+    return K
 
 
 def in_lengthscales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
@@ -140,7 +148,7 @@ def quadratic(X: tf.Tensor, X2: tf.Tensor, scale: float, shift: tf.Tensor | floa
 
 def _of_scaled(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
     """``k [..., N, N2]`` of centered inputs in units of the lengthscales."""
-    variance = tf.convert_to_tensor(kernel.variance)
+    variance = tf.cast(kernel.variance, X.dtype)
     if type(kernel) is SquaredExponential:  # the whole exponent from one matmul
         return tf.exp(quadratic(X, X2, -0.5, tf.math.log(variance)))
     rate, value, slope = _MATERNS[type(kernel)]

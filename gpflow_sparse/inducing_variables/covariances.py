@@ -57,8 +57,11 @@ def set_covariance(inducing_set: InducingVariables, kernel: Kernel) -> tf.Tensor
     return Kuu(inducing_set, kernel, jitter=0.0)
 
 
-def cross_covariance(inducing_set: InducingVariables, kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
-    """GPflow's ``Kuf``, ``[M, n]``, at ``X [n, D]``."""
+def cross_covariance(
+    inducing_set: InducingVariables, kernel: Kernel, X: tf.Tensor, dtype: tf.DType | None = None
+) -> tf.Tensor:
+    """GPflow's ``Kuf``, ``[M, n]``, at ``X [n, D]``, in float type ``dtype``, by default X's."""
     if type(inducing_set) is InducingPoints:
-        return covariance(kernel, inducing_set.Z, X)
-    return Kuf(inducing_set, kernel, X)
+        return covariance(kernel, inducing_set.Z, X, dtype)
+    K = Kuf(inducing_set, kernel, X)
+    return tf.cast(K, dtype or K.dtype)

@@ -41,7 +41,7 @@ def marginals(
         bracket, ``[N]``.
     """
     means, explained, spreads = [], [], []
-    for block in blocks:
+    for block in [in_batch_precision(block) for block in blocks]:
         if block.q_sqrt is None:
             mean = tf.linalg.matmul(block.A, block.q_mu, transpose_a=True)
             squares, spread = tf.reduce_sum(tf.square(block.A), axis=-2), tf.zeros_like(mean)
@@ -50,8 +50,16 @@ def marginals(
         means.append(mean)  # A^T m  [N, P]
         explained.append(squares)  # |A|^2  [N]
         spreads.append(spread)  # |R^T A|^2  [N, P]
-    residual = tf.maximum(Kff_diag - tf.add_n(explained), 0.0)
-    return tf.add_n(means), residual[:, None] + tf.add_n(spreads), residual
+    mean, squares, spread = (
+        tf.cast(tf.add_n(parts), Kff_diag.dtype) for parts in (means, explained, spreads)
+    )
+    residual = tf.maximum(Kff_diag - squares, 0.0)
+    return mean, residual[:, None] + spread, residual
+
+
+def in_batch_precision(block: Block) -> Block:
+    """The block with q in the float type of ``A``, which may be less precise."""
+    return Block(block.A, *(None if q is None else tf.cast(q, block.A.dtype) for q in block[1:]))
 
 
 def residual_covariance(Kff: tf.Tensor, blocks: Sequence[Block], rows: tf.Tensor) -> tf.Tensor:
@@ -66,7 +74,7 @@ def residual_covariance(Kff: tf.Tensor, blocks: Sequence[Block], rows: tf.Tensor
     :return: ``[g, s, s]``
     """
     for block in blocks:
-        Kff = Kff - grouped_products(block.A, rows)
+        Kff = Kff - tf.cast(grouped_products(block.A, rows), Kff.dtype)
     return Kff
 
 

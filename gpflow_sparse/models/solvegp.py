@@ -162,6 +162,9 @@ class SOLVEGP(OrthogonalModel):
     ``docs/methods/solvegp.md`` for measured times.
     """
 
+    takes_mixed_precision = True
+    """Whether `fit` may compute products with a batch in float32."""
+
     @property
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         sizes, latents = self.inducing_variable.sizes, self.num_latent_gps

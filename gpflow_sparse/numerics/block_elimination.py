@@ -10,9 +10,6 @@ import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg
 
-# Diagonal blocks above this size are congruence-transformed in halves.
-_LEAF = 256
-
 BlockMatrix = Sequence[Sequence[tf.Tensor]]
 BlockColumn = Sequence[tf.Tensor]
 
@@ -36,9 +33,15 @@ def block_cholesky(K: BlockMatrix, names: Sequence[str]) -> list[list[tf.Tensor]
             C = row[j] - _sum_products(L[i], L[j])  # K_ij - sum_k<j L_ik L_jk^T
             transposed = linalg.solve_triangular(L[j][j], tf.linalg.matrix_transpose(C))
             L[i].append(tf.linalg.matrix_transpose(transposed))  # C L_jj^-T
-        schur = row[i] - _sum_products(L[i], L[i])  # K_ii - sum_k<i L_ik L_ik^T
+        # K_ii - sum_k<i L_ik L_ik^T, whose lower triangle is enough
+        schur = row[i] - sum(linalg.lower_outer(block, block) for block in L[i])
         L[i].append(linalg.cholesky(schur, names[i]))
     return L
+
+
+def cast(blocks: BlockMatrix, dtype: tf.DType) -> list[list[tf.Tensor]]:
+    """The blocks in another float type."""
+    return [[tf.cast(block, dtype) for block in row] for row in blocks]
 
 
 def block_solve(L: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
@@ -86,7 +89,8 @@ def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Ten
     ``L`` is never formed. Time O((sum M_i)^2 n + (sum M_i)^3), a third of it forward.
 
     :param K: blocks ``K[i][j] [..., M_i, M_j]``, ``j <= i``, jitter included.
-    :param F: ``F[i] [..., M_i, n]``.
+    :param F: ``F[i] [..., M_i, n]``; if these are float32 and ``K`` is float64, everything with n
+        columns or a sum over them is in float32, and the factor and the gradient at ``K`` are not.
     :param names: names of the diagonal blocks of ``K``, for the error.
     :return: blocks ``A[i] [..., M_i, n]``.
     :raises FactorizationError: see :func:`gpflow_sparse.numerics.linalg.cholesky`.
@@ -97,77 +101,39 @@ def project(K: BlockMatrix, F: BlockColumn, names: Sequence[str]) -> list[tf.Ten
     def projection(*flat: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
         rows, rhs = tf.nest.pack_sequence_as(parts, flat)
         L = block_cholesky(rows, names)
-        A = block_solve(L, rhs)
+        factor = cast(L, rhs[0].dtype)
+        A = block_solve(factor, rhs)
 
         def gradient(*dA: tf.Tensor) -> list[tf.Tensor]:
-            return [*_gradient_at_matrix(L, A, dA), *block_solve_adjoint(L, dA)]
+            dF = block_solve_adjoint(factor, dA)
+            return [*_gradient_at_matrix(L, A, dF), *dF]
 
         return A, gradient
 
     return list(projection(*tf.nest.flatten(parts)))
 
 
-def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dA: BlockColumn) -> list[tf.Tensor]:
+def _gradient_at_matrix(L: BlockMatrix, A: BlockColumn, dF: BlockColumn) -> list[tf.Tensor]:
     """Gradient at the lower blocks of ``K``, row by row; see :func:`project` for the formula."""
     size = len(A)
-    H: list[list[tf.Tensor]] = []  # S + S^T, with S = -Phi(dA A^T)
-    for i in range(size):
-        S = -linalg.half_lower(linalg.lower_outer(dA[i], A[i]))
-        left = [-tf.linalg.matmul(dA[i], A[j], transpose_b=True) for j in range(i)]
-        H.append([*left, S + tf.linalg.matrix_transpose(S)])
-    W = _congruence(L, H)
-    # an off-diagonal block counts for its transpose too
-    return [(0.5 if i == j else 1.0) * W[i][j] for i in range(size) for j in range(i + 1)]
-
-
-def _congruence(L: BlockMatrix, H: BlockMatrix) -> list[list[tf.Tensor]]:
-    """
-    Lower blocks of the symmetric ``W = L^-T H L^-1``, that is of the solution of ``L^T W L = H``.
-
-    Symmetry saves a third of the work of two solves. By rows of ``L = [[L1, 0], [L21, L2]]``,
-
-        W2  = L2^-T H2 L2^-1,    T = L2^-T H21,    W21 = (T - W2 L21) L1^-1,
-        W1  = L1^-T (H1 - Q - Q^T) L1^-1,          Q   = L21^T (T - W2 L21 / 2).
-
-    :param H: symmetric, its lower blocks ``[..., M_i, M_j]``; diagonal blocks in full.
-    """
-    if len(L) == 1:
-        return [[_dense_congruence(L[0][0], H[0][0])]]
-    first, below = L[0][0], [row[0] for row in L[1:]]
-    rest = [row[1:] for row in L[1:]]
-    W2 = _congruence(rest, [row[1:] for row in H[1:]])
-    T = block_solve_adjoint(rest, [row[0] for row in H[1:]])
-    V = _symmetric_matmul(W2, below)  # W2 L21
-    column = [linalg.solve_right(t - v, first) for t, v in zip(T, V, strict=True)]
-    inner = H[0][0]
-    for b, t, v in zip(below, T, V, strict=True):
-        Q = tf.linalg.matmul(b, t - 0.5 * v, transpose_a=True)
-        inner = inner - (Q + tf.linalg.matrix_transpose(Q))
-    rows = [[w, *row] for w, row in zip(column, W2, strict=True)]
-    return [[_dense_congruence(first, inner)], *rows]
-
-
-def _dense_congruence(L: tf.Tensor, H: tf.Tensor) -> tf.Tensor:
-    """``L^-T H L^-1``, by halves while these are large enough for fast matrix products."""
-    size = L.shape[-1]
-    if size is None or size <= _LEAF:
-        return linalg.solve_right(linalg.solve_triangular(L, H, adjoint=True), L)
-    k = size // 2
-    halves = [[L[..., :k, :k]], [L[..., k:, :k], L[..., k:, k:]]]
-    (W1,), (W21, W2) = _congruence(halves, [[H[..., :k, :k]], [H[..., k:, :k], H[..., k:, k:]]])
-    top = tf.concat([W1, tf.linalg.matrix_transpose(W21)], axis=-1)
-    return tf.concat([top, tf.concat([W21, W2], axis=-1)], axis=-2)
-
-
-def _symmetric_matmul(W: BlockMatrix, F: BlockColumn) -> list[tf.Tensor]:
-    """``W F`` for a symmetric ``W`` given by its lower blocks."""
-    size = len(F)
-    products = []
-    for i in range(size):
-        terms = [tf.linalg.matmul(W[i][j], F[j]) for j in range(i + 1)]
-        terms += [tf.linalg.matmul(W[j][i], F[j], transpose_a=True) for j in range(i + 1, size)]
-        products.append(tf.add_n(terms))
-    return products
+    # upper blocks U_ji = L_ij^T and their gradients, -A_j dF_i^T; of diagonal blocks -tril(dF A^T)
+    U = [[tf.linalg.matrix_transpose(block) for block in row[:-1]] for row in L]
+    dU = [[-tf.linalg.matmul(A[j], dF[i], transpose_b=True) for j in range(i)] for i in range(size)]
+    dL = [-linalg.lower_outer(f, a) for f, a in zip(dF, A, strict=True)]
+    dU, (dL,) = cast(dU, L[0][0].dtype), cast([dL], L[0][0].dtype)
+    # the operations of the factorization in reverse order, see `linalg.cholesky_gradient`
+    for i in reversed(range(size)):
+        dL[i] = linalg.cholesky_gradient(L[i][i], dL[i])
+        for j in range(i):
+            dU[i][j] -= 2.0 * tf.linalg.matmul(U[i][j], dL[i])
+        for j in reversed(range(i)):
+            V = dU[i][j] = linalg.solve_triangular(L[j][j], dU[i][j], adjoint=True)
+            for k in range(j):
+                dU[i][k] -= tf.linalg.matmul(U[j][k], V)
+                dU[j][k] -= tf.linalg.matmul(U[i][k], V, transpose_b=True)
+            dL[j] -= linalg.lower_outer(V, U[i][j])
+    dK = [[*map(tf.linalg.matrix_transpose, row), own] for row, own in zip(dU, dL, strict=True)]
+    return [block for row in dK for block in row]
 
 
 def _sum_products(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> tf.Tensor | float:

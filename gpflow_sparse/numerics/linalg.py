@@ -28,6 +28,8 @@ _MIN_GROUP_WIDTH = 64
 
 # Whether a graph that is traced has no checks.
 _UNCHECKED: ContextVar[bool] = ContextVar("gpflow_sparse_unchecked", default=False)
+# Whether products with the rows of a batch are in float32.
+_MIXED: ContextVar[bool] = ContextVar("gpflow_sparse_mixed", default=False)
 
 
 class FactorizationError(ValueError):
@@ -42,6 +44,21 @@ def unchecked() -> Iterator[None]:
         yield
     finally:
         _UNCHECKED.reset(token)
+
+
+@contextlib.contextmanager
+def mixed_precision(is_mixed: bool = True) -> Iterator[None]:
+    """Trace with products of a batch in float32 in this block; see :func:`batch_dtype`."""
+    token = _MIXED.set(is_mixed)
+    try:
+        yield
+    finally:
+        _MIXED.reset(token)
+
+
+def batch_dtype(dtype: tf.DType) -> tf.DType:
+    """The float type of matrices with a column for each row of a batch, of parameters ``dtype``."""
+    return tf.float32 if _MIXED.get() else dtype
 
 
 def relative_jitter(dtype: tf.DType, at_least: float | None = None) -> float:
@@ -79,7 +96,15 @@ def jitter(diagonal: tf.Tensor, at_least: float | None = None) -> tf.Tensor:
 
 def add_jitter(matrix: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     """``matrix + amount * I`` for ``matrix [..., M, M]`` and a scalar ``amount``."""
-    return tf.linalg.set_diag(matrix, tf.linalg.diag_part(matrix) + amount)
+
+    @tf.custom_gradient
+    def add(matrix: tf.Tensor, amount: tf.Tensor) -> Any:
+        def gradient(dK: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return dK, tf.reduce_sum(tf.linalg.diag_part(dK))  # TensorFlow's copies the matrix
+
+        return tf.linalg.set_diag(matrix, tf.linalg.diag_part(matrix) + amount), gradient
+
+    return add(matrix, amount)
 
 
 def solve_triangular(L: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Tensor:
@@ -131,9 +156,10 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
     """
     Lower Cholesky factor, checked, with a gradient at matmul speed.
 
-    Time O(M^3 / 3) forward, about O(2 M^3) backward.
+    Time O(M^3 / 3) forward, O(2 M^3 / 3) backward.
 
-    :param matrix: symmetric positive definite, ``[..., M, M]``, jitter included.
+    :param matrix: symmetric positive definite, ``[..., M, M]``, jitter included; only its lower
+        triangle is read.
     :param name: name of the matrix in the error.
     :return: ``[..., M, M]``, zeros above the diagonal.
     :raises FactorizationError: eagerly, if the factor is not finite. Inside ``tf.function`` the
@@ -145,15 +171,39 @@ def cholesky(matrix: tf.Tensor, name: str) -> tf.Tensor:
     def factor(matrix: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         L = _checked(_recursive_cholesky(matrix), matrix, name)
 
-        def gradient(dL: tf.Tensor) -> tf.Tensor:
-            P = half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)  [..., M, M]
-            half = solve_triangular(L, P, adjoint=True)  # L^-T P
-            dK = solve_right(half, L)  # L^-T P L^-1
-            return 0.5 * (dK + tf.linalg.matrix_transpose(dK))
-
-        return L, gradient
+        return L, lambda dL: cholesky_gradient(L, dL)
 
     return factor(matrix)
+
+
+def cholesky_gradient(L: tf.Tensor, dL: tf.Tensor) -> tf.Tensor:
+    """
+    Gradient at a symmetric matrix from that at its factor, by the operations of the factorization
+    in reverse order; time O(2 M^3 / 3).
+
+    For ``L = [[L1, 0], [U^T, L2]]``, with ``G`` the symmetric gradient of a diagonal block,
+
+        G2 = gradient(L2, dL2),                          V = L1^-T (dU - 2 U G2),
+        G1 = gradient(L1, dL1 - V U^T),                  G = [[G1, V / 2], [V^T / 2, G2]].
+
+    Murray, "Differentiation of the Cholesky decomposition" (2016, arXiv:1602.07527), section 4.
+
+    :param L: lower triangular, ``[..., M, M]``.
+    :param dL: ``[..., M, M]``; entries above the diagonal do not count.
+    :return: symmetric, ``[..., M, M]``.
+    """
+    size = L.shape[-1]
+    if size is None or size <= _LEAF:
+        P = half_lower(tf.linalg.matmul(L, dL, transpose_a=True))  # Phi(L^T dL)
+        dK = solve_right(solve_triangular(L, P, adjoint=True), L)  # L^-T P L^-1
+        return 0.5 * (dK + tf.linalg.matrix_transpose(dK))
+    k = size // 2
+    L1, U, dU = L[..., :k, :k], *(tf.linalg.matrix_transpose(X[..., k:, :k]) for X in (L, dL))
+    G2 = cholesky_gradient(L[..., k:, k:], dL[..., k:, k:])
+    V = solve_triangular(L1, dU - 2.0 * tf.linalg.matmul(U, G2), adjoint=True)
+    G1 = cholesky_gradient(L1, dL[..., :k, :k] - lower_outer(V, U))
+    top = tf.concat([G1, 0.5 * V], axis=-1)
+    return tf.concat([top, tf.concat([0.5 * tf.linalg.matrix_transpose(V), G2], -1)], axis=-2)
 
 
 def inverse_factor(matrix: tf.Tensor, name: str) -> tf.Tensor:
@@ -164,7 +214,7 @@ def inverse_factor(matrix: tf.Tensor, name: str) -> tf.Tensor:
     triangular, and ``R = U^-T``.
     """
     reversed_factor = cholesky(tf.reverse(matrix, [0, 1]), name)
-    inverse = solve_triangular(reversed_factor, tf.eye(tf.shape(matrix)[0], dtype=matrix.dtype))
+    inverse = solve_lower(reversed_factor, tf.eye(tf.shape(matrix)[0], dtype=matrix.dtype))
     return tf.linalg.matrix_transpose(tf.reverse(inverse, [0, 1]))
 
 
@@ -226,6 +276,37 @@ def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     return tf.concat(strips, axis=-2)
 
 
+def lower_adjoint_product(R: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    The lower triangle of ``R^T B``, zeros above it, for lower triangular ``R`` and ``B``.
+
+    About a third of the multiplications of a full product with many strips.
+
+    :param R: ``[..., M, M]``.
+    :param B: ``[..., M, M]``; entries above the diagonal do not count.
+    :return: ``[..., M, M]``.
+    """
+    size, strips = R.shape[-1], []
+    for start, end in _strips(size):
+        column = R[..., start:, start:end]
+        strip = tf.linalg.matmul(column, B[..., start:, :end], transpose_a=True)
+        right = [0, 0 if end is None else size - end]
+        strips.append(tf.pad(strip, [[0, 0]] * (R.shape.rank - 1) + [right]))
+    return tf.linalg.band_part(tf.concat(strips, axis=-2), -1, 0)
+
+
+def solve_lower(L: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    ``L^-1 B`` for lower triangular ``L`` and ``B``, ``[..., M, M]``: half of the operations of
+    :func:`solve_triangular`, since the result is lower triangular.
+    """
+    columns = []
+    for start, end in _strips(L.shape[-1]):
+        part = tf.linalg.triangular_solve(L[..., start:, start:], B[..., start:, start:end])
+        columns.append(tf.pad(part, [[0, 0]] * (L.shape.rank - 2) + [[start, 0], [0, 0]]))
+    return tf.concat(columns, axis=-1)
+
+
 def gram(A: tf.Tensor) -> tf.Tensor:
     """
     ``A A^T``, computed below the diagonal only; its gradient is one product.
@@ -256,7 +337,7 @@ def _recursive_cholesky(matrix: tf.Tensor) -> tf.Tensor:
     top = _recursive_cholesky(matrix[..., :half, :half])
     right = solve_triangular(top, tf.linalg.matrix_transpose(matrix[..., half:, :half]))
     left = tf.linalg.matrix_transpose(right)
-    schur = matrix[..., half:, half:] - tf.linalg.matmul(left, right)
+    schur = matrix[..., half:, half:] - lower_outer(left, left)
     bottom = _recursive_cholesky(schur)
     upper = tf.concat([top, tf.zeros_like(right)], axis=-1)
     return tf.concat([upper, tf.concat([left, bottom], axis=-1)], axis=-2)
@@ -292,7 +373,11 @@ def _checked(L: tf.Tensor, matrix: tf.Tensor, name: str) -> tf.Tensor:
         )
         require_finite(matrix, cause)
         raise FactorizationError(f"{message}.")
-    return L if tf.executing_eagerly() else require_finite(L, f"{message}.")
+    if tf.executing_eagerly():
+        return L
+    # a value in a row that is not finite makes the diagonal of that row so
+    with tf.control_dependencies([require_finite(tf.linalg.diag_part(L), f"{message}.")]):
+        return tf.identity(L)
 
 
 def solve_right(X: tf.Tensor, L: tf.Tensor) -> tf.Tensor:

@@ -70,7 +70,8 @@ class OrthogonalPosterior(SparsePosterior):
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         """One block for each set: A, D, ... with the whitened mean and factor."""
         # [Kuf, Kvf, ...], [M_b, n] each
-        F = [cross_covariance(s, self.kernel, X) for s in self.X_data.sets]
+        dtype = linalg.batch_dtype(X.dtype) if cache is None else X.dtype
+        F = [cross_covariance(s, self.kernel, X, dtype) for s in self.X_data.sets]
         if cache is None:
             return self.project(F)
         # rows of the inverse factor
@@ -94,7 +95,8 @@ class OrthogonalPosterior(SparsePosterior):
             A = block_elimination.project(K, F, names)
         else:
             L = self._factor()
-            A, q = block_elimination.block_solve(L, F), self._whitened(L, q)
+            factor = block_elimination.cast(L, F[0].dtype)
+            A, q = block_elimination.block_solve(factor, F), self._whitened(L, q)
         return [Block(a, m, R) for a, (m, R) in zip(A, q, strict=True)]
 
     def _prior(self) -> tuple[block_elimination.BlockMatrix, list[str]]:

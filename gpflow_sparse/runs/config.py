@@ -88,6 +88,7 @@ class RunConfig:
     baseline: bool = True
     trees: bool = False
     float32: bool = False
+    precision: str = "full"
     seed: int = 0
 
     @classmethod
@@ -127,6 +128,12 @@ class RunConfig:
             )
         if self.method == "odvgp" and self.num_orthogonal == 0:
             raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
+        if self.precision == "mixed" and (
+            self.method != "solvegp" or self.has_neighbors or self.float32
+        ):
+            raise ValueError(
+                "precision must be full; mixed is for solvegp, without num_neighbors and float32."
+            )
         self._require_basis()
         self._require_images()
 
@@ -230,7 +237,7 @@ class RunConfig:
         of images; for swsgp with at most 512 points from k-means.
         """
         name = "conv-svgp" if self.method in IMAGE_METHODS else "svgp"
-        changed: dict[str, Any] = {"method": name, "baseline": False}
+        changed: dict[str, Any] = {"method": name, "baseline": False, "precision": "full"}
         if self.method in (*SAMPLED_METHODS, "dual"):  # a rate of Adagrad, or of few steps
             changed["learning_rate"] = RunConfig.learning_rate
         if self.method == "dual":

@@ -117,6 +117,7 @@ def _fit_steps(
             num_steps=config.num_steps,
             batch_size=None if holds_data else min(config.batch_size, len(rows[0])),
             natural_gradients=False if holds_data or unsuited else config.natural_gradients,
+            precision=config.precision,
             seed=config.seed,
             **options,
         )
@@ -136,6 +137,7 @@ def _fit_shards(
             num_steps=config.num_steps,
             batch_size=min(config.batch_size, rows.num_rows),
             natural_gradients=False if unsuited else config.natural_gradients,
+            precision=config.precision,
             seed=config.seed,
             **options,
         )

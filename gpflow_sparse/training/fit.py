@@ -22,6 +22,7 @@ from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, require_rate
 from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
 from gpflow_sparse.training.state import describe_run
+from gpflow_sparse.training.step import steps_in
 from gpflow_sparse.validation import checks
 
 _DEFAULT_GAMMA = 0.1
@@ -64,6 +65,7 @@ def fit(
     progress: bool = True,
     strategy: Any = None,
     strategy_timeout: float = 600.0,
+    precision: str = "full",
 ) -> History:
     """
     Maximize a model's objective by compiled stochastic gradient steps.
@@ -122,6 +124,9 @@ def fit(
         worker from the whole batch. Stateful draws, as of ``Softmax``, are unbiased but not those
         of one process.
     :param strategy_timeout: seconds to wait for another worker in a step.
+    :param precision: "mixed" computes matrices with a column for each row of the batch, and their
+        products, in float32, for about 0.6 of the time of a step: for ``SOLVEGP``. Parameters,
+        optimizer, covariances of inducing points, their factors, and predictions stay in float64.
     :return: the history, steps before a resumption included.
     :raises ValueError: for data or options that do not fit the model, before the first step; for a
         checkpoint of another run.
@@ -132,13 +137,12 @@ def fit(
     checks.require_flag(resume, "resume")
     checks.require_flag(deterministic, "deterministic")
     checks.require_flag(progress, "progress")
+    _require_precision(model, precision)
     replicas = _open_replicas(model, strategy, strategy_timeout)
     feed, whole = _open_feed(model, data, batch_size, checks.require_seed(seed))
     feed = require_rows(feed, replicas.count)
     total = _total_steps(num_steps, num_epochs, feed)
-    flag = isinstance(natural_gradients, bool)
-    gamma = _DEFAULT_GAMMA * natural_gradients if flag else natural_gradients
-    gamma = require_rate(gamma, "natural_gradients")
+    gamma = _step_size(natural_gradients)
     optimizer = _default(model, total) if optimizer is None else _require_optimizer(optimizer)
     hooks = _require_callbacks(callbacks)
     every = checks.require_count(checkpoint_every, "checkpoint_every")
@@ -147,6 +151,7 @@ def fit(
         "natural_gradients": gamma,
         "checkpoint_every": every,
         "deterministic": deterministic,
+        **({} if precision == "full" else {"precision": precision}),  # older checkpoints have none
     }
     if deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -159,7 +164,7 @@ def fit(
         chief = replicas.is_chief
         checkpoints = CheckpointFolder(checkpoint_dir, settings, resume=resume, write=chief)
     options = int(seed), deterministic, every
-    with checkpoints as folder:
+    with checkpoints as folder, steps_in(precision):
         loop = TrainingLoop(model, feed, optimizer, gamma, hooks, *options, folder, whole, replicas)
         if resume:
             loop.resume(total)
@@ -218,6 +223,28 @@ def _open_replicas(model: Any, strategy: Any, timeout: float) -> Replicas:
     if require_rate(timeout, "strategy_timeout") == 0.0:
         raise ValueError("strategy_timeout must be positive, got 0.")
     return Replicas(strategy, timeout)
+
+
+def _step_size(natural_gradients: bool | float) -> float:
+    """The size of natural-gradient steps; 0 for none."""
+    flag = isinstance(natural_gradients, bool)
+    gamma = _DEFAULT_GAMMA * natural_gradients if flag else natural_gradients
+    return require_rate(gamma, "natural_gradients")
+
+
+def _require_precision(model: Any, precision: str) -> None:
+    """:raises ValueError: for an unknown precision, or "mixed" with a model that has none."""
+    checks.require_choice(precision, "precision", ("full", "mixed"))
+    if precision == "full":
+        return
+    if not getattr(model, "takes_mixed_precision", False):
+        raise ValueError(
+            f"precision must be 'full' for a {type(model).__name__}; SOLVEGP takes 'mixed'."
+        )
+    if model.dtype != tf.float64:
+        raise ValueError(
+            f"precision must be 'full' for a model in {model.dtype.name}; 'mixed' is for float64."
+        )
 
 
 def _open_feed(model: Any, data: Any, batch_size: int | None, seed: int) -> tuple[Feed, Any]:

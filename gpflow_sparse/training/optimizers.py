@@ -108,7 +108,7 @@ def natural_step(
     :return: new ``q_mu`` and ``q_sqrt``.
     :raises FactorizationError: if the gradients are not finite.
     """
-    Phi = tf.linalg.band_part(tf.linalg.matmul(q_sqrt, grad_sqrt, transpose_a=True), -1, 0)
+    Phi = linalg.lower_adjoint_product(q_sqrt, grad_sqrt)
     Phi = tf.linalg.set_diag(Phi, 0.5 * tf.linalg.diag_part(Phi))
     H = 0.5 * (Phi + tf.linalg.matrix_transpose(Phi))
     X = tf.reverse(2.0 * gamma * H, axis=[-2, -1])
@@ -119,9 +119,8 @@ def natural_step(
         "the precision after a natural-gradient step",
     )
     reversed_R = tf.linalg.matrix_transpose(tf.reverse(q_sqrt, axis=[-2, -1]))
-    new_R = linalg.solve_triangular(reversed_factor, reversed_R)
+    new_R = linalg.solve_lower(reversed_factor, reversed_R)
     new_R = tf.reverse(tf.linalg.matrix_transpose(new_R), axis=[-2, -1])
-    new_R = tf.linalg.band_part(new_R, -1, 0)
     g = tf.transpose(grad_mu)[..., None]  # [P, M, 1]
     Sg = tf.linalg.matmul(new_R, tf.linalg.matmul(new_R, g, transpose_a=True))
     return q_mu - gamma * tf.transpose(Sg[..., 0]), new_R

@@ -1,13 +1,15 @@
 """One compiled training step, which changes nothing if loss or gradients are not finite."""
 
+import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import gpflow
 import tensorflow as tf
 
-from gpflow_sparse.numerics import random_draws
+from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import Data, Feed
@@ -24,7 +26,23 @@ _STATEFUL_DRAWS = ("Random", "TruncatedNormal", "Multinomial", "ParameterizedTru
 # Variables of each optimizer that was built: the error of Keras for others is not clear.
 _BUILT_FOR: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
+# Whether steps are compiled with products of the batch in float32.
+_MIXED: ContextVar[bool] = ContextVar("gpflow_sparse_mixed_steps", default=False)
+
 Step = Callable[..., tuple[tf.Tensor, tf.Tensor]]
+
+
+@contextlib.contextmanager
+def steps_in(precision: str) -> Iterator[None]:
+    """
+    Compile steps in this block in "full" or "mixed" precision; what else is computed in it, such as
+    predictions of callbacks and the diagnosis of a failed step, is in full precision.
+    """
+    token = _MIXED.set(precision == "mixed")
+    try:
+        yield
+    finally:
+        _MIXED.reset(token)
 
 
 def compile_step(
@@ -107,12 +125,15 @@ def _mean_gradients(
 ) -> tuple[tf.Tensor, list[Any]]:
     """The loss of a batch and its gradients, None where it does not depend on a variable."""
     known: list[bool] = []
+    is_mixed = _MIXED.get()
 
     def compute(part: Data | None) -> list[Any]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss = model.training_loss(*(() if part is None else (part,)))
-        gradients = tape.gradient(loss, variables)
+        # here, since a strategy computes each part in a thread of its own
+        with linalg.mixed_precision(is_mixed):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                loss = model.training_loss(*(() if part is None else (part,)))
+            gradients = tape.gradient(loss, variables)
         known[:] = [gradient is not None for gradient in gradients]
         return [loss, *(gradient for gradient in gradients if gradient is not None)]
 

@@ -93,6 +93,17 @@ def test_add_jitter_touches_the_diagonal_only(rng):
     )
 
 
+def test_the_gradient_of_added_jitter(rng):
+    K, W = tf.constant(rng.normal(size=(4, 4))), rng.normal(size=(4, 4))
+    amount = tf.constant(0.5, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch([K, amount])
+        loss = tf.reduce_sum(W * linalg.add_jitter(K, amount))
+    of_matrix, of_amount = tape.gradient(loss, [K, amount])
+    np.testing.assert_array_equal(of_matrix, W)
+    np.testing.assert_allclose(of_amount, np.trace(W))
+
+
 @pytest.mark.parametrize("size", [3, 512, 700])
 def test_triangular_products_equal_full_ones(rng, size):
     """Across the size at which triangles are cut in two."""
@@ -103,6 +114,16 @@ def test_triangular_products_equal_full_ones(rng, size):
     np.testing.assert_allclose(
         np.tril(linalg.lower_outer(tf.constant(A), tf.constant(B))), np.tril(A @ B.T), atol=1e-11
     )
+
+
+@pytest.mark.parametrize("size", [3, 300])
+def test_products_and_solves_of_two_triangles_equal_full_ones(rng, size):
+    R, B = (np.tril(rng.normal(size=(2, size, size))) for _ in range(2))
+    product = linalg.lower_adjoint_product(tf.constant(R), tf.constant(B))
+    np.testing.assert_allclose(product, np.tril(R.swapaxes(1, 2) @ B), atol=1e-11)
+    L = np.linalg.cholesky(positive_definite(rng, size))[None]
+    solved = linalg.solve_lower(tf.constant(L), tf.constant(B[:1]))
+    np.testing.assert_allclose(solved, np.linalg.solve(L, B[:1]), atol=1e-11)
 
 
 def test_cholesky_or_repairs_only_the_matrices_that_need_it(rng):

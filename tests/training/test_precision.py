@@ -1,0 +1,106 @@
+"""Steps with products of the batch in float32 beside the same steps in float64."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.models import ODVGP, SOLVEGP
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.training import fit
+
+N = 120
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 2))
+    return X, np.sin(3.0 * X[:, :1]) + 0.1 * rng.normal(size=(N, 1))
+
+
+def parts():
+    Z = np.random.default_rng(1).normal(size=(50, 2))
+    sets = OrthogonalInducingVariables(Z[:30], Z[30:])
+    return gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(0.1), sets
+
+
+def solvegp(kind=SOLVEGP, **options):
+    model, rng = kind(*parts(), num_data=N, **options), np.random.default_rng(2)
+    for q_mu, q_sqrt in model.variational_parameters:
+        q_mu.assign(rng.normal(size=q_mu.shape))
+        q_sqrt.assign(0.5 * q_sqrt + 0.05 * np.tril(rng.normal(size=q_sqrt.shape)))
+    return model
+
+
+def loss_and_gradients(model, is_mixed):
+    with linalg.mixed_precision(is_mixed), tf.GradientTape() as tape:
+        loss = model.training_loss(data())
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize("bound", ["standard", "log", "block"])
+def test_objective_and_gradients_are_those_of_float64(bound, whiten):
+    """Rounding of float32, 6e-8, times the condition of the factors, about a thousand."""
+    model = solvegp(bound=bound, whiten=whiten)
+    (mixed, ours), (full, theirs) = (loss_and_gradients(model, flag) for flag in (True, False))
+    assert 0.0 < abs(mixed - full) < 1e-5 * abs(full)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == tf.float64
+        assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("natural", [False, 0.1])
+def test_training_ends_near_that_in_float64(natural):
+    models = {}
+    for precision in ("full", "mixed"):
+        model = models[precision] = solvegp()
+        options = {"natural_gradients": natural, "precision": precision, "progress": False}
+        fit(model, data(), num_steps=20, batch_size=40, **options)
+        assert all(v.dtype == tf.float64 for v in model.trainable_variables)
+    (mean, var), (wanted, variance) = (models[p].predict_f(data()[0]) for p in ("mixed", "full"))
+    np.testing.assert_allclose(mean, wanted, atol=1e-3)
+    np.testing.assert_allclose(var, variance, rtol=1e-2)
+    assert not np.array_equal(mean, wanted)
+
+
+def test_what_callbacks_compute_is_in_float64():
+    model, found = solvegp(), []
+    watch = [lambda state: found.append(model.elbo(data())) and None]
+    fit(model, data(), num_steps=1, callbacks=watch, precision="mixed", progress=False)
+    assert float(found[0]) == float(model.elbo(data()))
+
+
+def test_a_run_in_mixed_precision_is_resumed_exactly_and_only_so(tmp_path):
+    options = {"batch_size": 40, "checkpoint_every": 5, "progress": False}
+    whole, again = solvegp(), solvegp()
+    fit(whole, data(), num_steps=10, precision="mixed", **options)
+    options["checkpoint_dir"] = tmp_path
+    fit(solvegp(), data(), num_steps=6, precision="mixed", **options)
+    with pytest.raises(ValueError, match=r"precision='?mixed"):
+        fit(again, data(), num_steps=10, resume=True, **options)
+    fit(again, data(), num_steps=10, resume=True, precision="mixed", **options)
+    for a, b in zip(again.trainable_variables, whole.trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_strategy_computes_the_same_in_threads_of_its_own():
+    ours, theirs = solvegp(), solvegp()
+    options = {"num_steps": 2, "batch_size": 40, "precision": "mixed", "progress": False}
+    fit(ours, data(), **options, strategy=tf.distribute.MirroredStrategy(["cpu:0"]))
+    fit(theirs, data(), **options)
+    for a, b in zip(ours.trainable_variables, theirs.trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_other_models_refuse_it():
+    with pytest.raises(ValueError, match=r"must be 'full' for a ODVGP; SOLVEGP takes 'mixed'"):
+        fit(solvegp(ODVGP), data(), num_steps=1, precision="mixed")
+    with pytest.raises(ValueError, match=r"precision must be one of 'full', 'mixed'; got 'half'"):
+        fit(solvegp(), data(), num_steps=1, precision="half")
+    for options in ({"method": "svgp"}, {"num_neighbors": 8}, {"float32": True}):
+        with pytest.raises(ValueError, match=r"precision must be full; mixed is for solvegp"):
+            RunConfig(**{"method": "solvegp", "precision": "mixed", **options})
+    assert RunConfig(method="solvegp", precision="mixed").as_baseline().precision == "full"
