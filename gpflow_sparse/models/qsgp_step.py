@@ -297,8 +297,14 @@ def functions_at(
             [part[:num_rows] for part in both],
             [part[num_rows:] for part in both[1:]],
         )
-    first, second = values[1:]
-    return Functions(values[0], (first, second), at_support and tuple(at_support))
+    return Functions(
+        values[0], _pair(values[1:]), None if at_support is None else _pair(at_support)
+    )
+
+
+def _pair(values: Any) -> Pair:
+    first, second = values
+    return first, second
 
 
 def trained_hyperparameters(basis: FiniteBasis) -> list[tf.Variable]:
