@@ -136,4 +136,4 @@ def _repeated(values: tf.Tensor) -> tf.Tensor:
     order = tf.argsort(values, stable=True)
     ordered = tf.gather(values, order)
     same = tf.concat([[False], ordered[1:] == ordered[:-1]], axis=0)
-    return tf.scatter_nd(order[:, None], same, tf.shape(same))
+    return tf.gather(same, tf.argsort(order))
