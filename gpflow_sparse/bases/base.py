@@ -79,6 +79,19 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         X = self._require_inputs(X)
         return self._columns(X, None if indices is None else self._require_indices(indices))
 
+    def of_sets(self, X: Any, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """
+        The functions of several sets of indices, ``[N, k]`` for each: one call for all, split.
+
+        A subclass whose functions share no work overrides this by a call for each set, without the
+        copies of a split.
+
+        :param X: ``[N, D]``.
+        :param sets: indices ``[k]`` of each set, all of one type.
+        """
+        sizes = [tf.size(chosen) for chosen in sets]
+        return list(tf.split(self(X, tf.concat(sets, axis=0)), sizes, axis=1))
+
     def features(self, X: Any, precomputed: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
         """
         The whitened form, one row per function: ``A [m, N]`` with ``f(X) = A^T w``, ``w ~ N(0,

@@ -11,6 +11,7 @@ from gpflow import kernels
 
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.numerics import counters
+from gpflow_sparse.numerics.waves import waves
 from gpflow_sparse.validation import checks, component_checks
 
 # Degrees of freedom of the Student's t that the frequencies follow, 2 nu for a Matern kernel of
@@ -75,6 +76,9 @@ class RandomFourier(FiniteBasis):
         """D of earlier inputs if the kernel reads all their columns; else None."""
         return self._input_dim
 
+    def of_sets(self, X: Any, sets: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [self(X, chosen) for chosen in sets]
+
     def _columns(self, X: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
         """Time and memory O(N m D) and O(N m), or O(N k D) and O(N k) for k indices."""
         if indices is None:
@@ -99,11 +103,11 @@ class RandomFourier(FiniteBasis):
         :return: ``[N, k]`` for each set.
         """
         inputs = [self._scaled_inputs(X) for X in inputs]
-        W = self._frequencies(inputs[0], indices // 2)  # [k, D]
+        W = self._frequencies(inputs[0], indices // 2) / (2.0 * math.pi)  # [k, D], in turns
         # a sine is a cosine a quarter turn later: one function per column, not two
-        turn = 0.5 * math.pi * tf.cast(indices % 2, W.dtype)
+        phases = -0.25 * tf.cast(indices % 2, W.dtype)
         scale = tf.sqrt(2.0 * self.kernel.variance / self.num_basis)
-        return [scale * tf.cos(tf.linalg.matmul(x, W, transpose_b=True) - turn) for x in inputs]
+        return [waves(tf.linalg.matmul(x, W, transpose_b=True), phases, scale) for x in inputs]
 
     def _scaled_inputs(self, X: tf.Tensor) -> tf.Tensor:
         """The columns ``[N, D]`` that the kernel reads, over its lengthscales."""

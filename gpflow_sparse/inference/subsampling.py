@@ -7,7 +7,7 @@ estimators are functions of given draws.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -22,6 +22,9 @@ _LEAST_VARIANCE = 1e-10
 
 Pair = tuple[tf.Tensor, tf.Tensor]
 """One tensor for each of two independent draws."""
+
+Regression = Callable[[tf.Tensor], tf.Tensor]
+"""The product of a matrix ``W [n, p]`` and ``[p, Q]``, without W being formed."""
 
 
 class Draw(NamedTuple):
@@ -71,9 +74,9 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
 class KnownProjections(NamedTuple):
     """Projections of the tail at the support rows: exact values and estimates of the draws."""
 
-    weights: tf.Tensor | None
-    """``W [n, p]``: regression coefficients of the sampling error at batch rows on that at support
-    rows; None for the identity."""
+    weights: Regression | None
+    """``W [n, p]``, as a function of what it multiplies: regression coefficients of the sampling
+    error at batch rows on that at support rows; None for the identity."""
     estimates: Pair
     """Estimates ``G [p, Q]`` by each draw."""
     exact: tf.Tensor
@@ -95,7 +98,7 @@ def corrected(estimates: Pair, known: KnownProjections | None) -> Pair:
 
     def correct(F: tf.Tensor, own: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         error = own - (a + (other - tf.stop_gradient(other)))
-        return F - (error if W is None else tf.linalg.matmul(W, error))
+        return F - (error if W is None else W(error))
 
     F_i, F_j = estimates
     return correct(F_i, G_i, G_j), correct(F_j, G_j, G_i)

@@ -304,7 +304,9 @@ class QSGP(VariationalModel):
             return subsampling.site_expectations(self.likelihood, batch, raw, spread)
         excess = None
         if self.site_estimator == "absorbed":
-            W = None if known is None else known.weights
+            W = None
+            if known is not None and known.weights is not None:
+                W = known.weights(tf.eye(tf.shape(known.exact)[0], dtype=X.dtype))  # [n, p]
             excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
         if corrector is None:
             # Mean and variance of a row from different draws, so that the gradient of their

@@ -16,6 +16,7 @@ from gpflow_sparse.inference.subsampling import (
     Functions,
     KnownProjections,
     Pair,
+    Regression,
     scaled_products,
 )
 from gpflow_sparse.numerics import linalg
@@ -219,14 +220,19 @@ class SupportRows(tf.Module):
         """The support rows as a batch ``(X [p, D], Y [p, P])``."""
         return self.inputs(num_columns), tf.ensure_shape(self.Y, [None, num_outputs])
 
-    def regression(self, X: tf.Tensor) -> tf.Tensor:
+    def regression(self, X: tf.Tensor) -> Regression:
         """``W = K(X, X_p) Kpp^-1 [n, p]``: of the tail at X on that at the support rows."""
-        K = self._covariance(self.inputs(X.shape[1]), X)  # [p, n]
-        half = linalg.solve_triangular(self.factor, K)
-        return tf.transpose(linalg.solve_triangular(self.factor, half, adjoint=True))
+        K = self._covariance(X, self.inputs(X.shape[1]))  # [n, p]
+
+        def times(errors: tf.Tensor) -> tf.Tensor:
+            # from the right: O(p^2) per column, where W would take it for each of n rows
+            half = linalg.solve_triangular(self.factor, errors)  # [p, Q]
+            return tf.linalg.matmul(K, linalg.solve_triangular(self.factor, half, adjoint=True))
+
+        return times
 
     def projections(
-        self, Phi: Pair, vectors: Pair, scale: Any, W: tf.Tensor | None
+        self, Phi: Pair, vectors: Pair, scale: Any, W: Regression | None
     ) -> KnownProjections:
         """
         Projections of the tail at the support rows, as both draws estimate them and exactly.
@@ -272,27 +278,33 @@ def functions_at(
     :param h: functions in the head.
     :param tracked: X are the support rows.
     """
-    drawn = h + tf.concat([draw.indices for draw in draws], axis=0)  # [2 k]
-    every = tf.concat([tf.range(h), drawn], axis=0)
+    drawn = [h + draw.indices for draw in draws]
+    sets = [tf.range(h), *drawn]
     at_support = None
     if anchors is None:
-        values = basis(X, every)  # [n, h + 2 k]
+        values = basis.of_sets(X, sets)  # [n, h], [n, k], [n, k]
     elif trained_hyperparameters(basis):
-        values = basis(X, every)
+        values = basis.of_sets(X, sets)
         # the functions at the support rows are those of the last refresh
-        at_support = anchors.basis(anchors.inputs(X.shape[1]), drawn)
+        at_support = anchors.basis.of_sets(anchors.inputs(X.shape[1]), drawn)
     elif tracked:
-        values = basis(X, every)
-        at_support = values[:, h:]
+        values = basis.of_sets(X, sets)
+        at_support = values[1:]
     else:
-        both = basis(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), every)
-        values, at_support = both[: tf.shape(X)[0]], both[tf.shape(X)[0] :, h:]
-    return Functions(values[:, :h], _halves(values[:, h:]), _halves(at_support))
+        both = basis.of_sets(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), sets)
+        num_rows = tf.shape(X)[0]
+        values, at_support = (
+            [part[:num_rows] for part in both],
+            [part[num_rows:] for part in both[1:]],
+        )
+    return Functions(
+        values[0], _pair(values[1:]), None if at_support is None else _pair(at_support)
+    )
 
 
-def _halves(values: tf.Tensor | None) -> Any:
-    """Functions ``[n, 2 k]`` as those of each draw, ``[n, k]``."""
-    return None if values is None else tuple(tf.split(values, 2, axis=1))
+def _pair(values: Any) -> Pair:
+    first, second = values
+    return first, second
 
 
 def trained_hyperparameters(basis: FiniteBasis) -> list[tf.Variable]:

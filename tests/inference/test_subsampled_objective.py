@@ -1,5 +1,6 @@
 """The objective of a sub-sampled model at given draws: the oracle's, and right on average."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -118,7 +119,7 @@ def assemble(problem, values, draws, anchors):
             scale * tf.linalg.matmul(*pair) for pair in zip(support, vectors, strict=True)
         )
         exact = tf.constant(problem.exact_at_places(problem.values))
-        anchor = KnownProjections(tf.constant(problem.W), found, exact)
+        anchor = KnownProjections(partial(tf.linalg.matmul, tf.constant(problem.W)), found, exact)
     return Terms(
         values, tuple(drawn), Functions(values.Phi[:, :h], tuple(tails), support), vectors, scale,
         anchor,

@@ -1,6 +1,7 @@
 """Estimators from few functions, at given draws against the oracle and on average over all."""
 
 import itertools
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,7 +37,9 @@ class Problem:
     def anchor(self, mu, draws, W=None):
         exact = tf.constant(self.Phi_p @ self.mu)[:, None]
         return KnownProjections(
-            None if W is None else tf.constant(W), self.pair(self.Phi_p, mu, draws), exact
+            None if W is None else partial(tf.linalg.matmul, tf.constant(W)),
+            self.pair(self.Phi_p, mu, draws),
+            exact,
         )
 
 
