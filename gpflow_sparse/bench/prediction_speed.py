@@ -33,7 +33,7 @@ from gpflow_sparse.models import (
 # Neighbors of a row, and training rows of models that hold them, for each inducing point.
 _NEIGHBORS, _HELD = 32, 4
 # Draws of DualGPR, and cosines in each.
-_PATHS = {"num_paths": 64, "num_features": 1024}
+_PATHS: dict[str, Any] = {"num_paths": 64, "num_features": 1024}
 # Height and width of images and of patches, and rows of other models for each image.
 _IMAGE, _PATCH, _ROWS_PER_IMAGE = (14, 14), (5, 5), 10
 

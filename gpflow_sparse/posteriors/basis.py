@@ -45,18 +45,21 @@ class BasisPosterior(SparsePosterior):
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """With no residual process the moments of ``A^T w`` are all."""
-        q_mu, q_sqrt, rest = self._parts(cache)
-        if q_sqrt is None or not isinstance(self.kernel, Basis):
+        (q_mu, q_sqrt, rest), basis = self._parts(cache), self.X_data.basis
+        is_all, mixing = isinstance(self.kernel, Basis), None
+        if cache is not None:
+            mixing = basis.mixing(rest)
+        if q_sqrt is None or not (is_all or mixing is not None):
             return super()._marginals(cache, X)
-        basis = self.X_data.basis
-        mixing = None if cache is None else basis.mixing(rest)
         if mixing is None:
             A = basis.features(X, rest)
-        else:  # A = L^T W^T: the factors of q in the cache are those of L w
+        else:  # A = L^T W^T: the cache has mean and factor of L w
             A, q_mu, q_sqrt = basis.plain_features(X), *rest[-2:]
+        mean = tf.linalg.matmul(A, q_mu, transpose_a=True)
+        if not is_all:
+            return mean, super()._marginals(cache, X)[1]
         RA = linalg.lower_matmul(q_sqrt, A[None], adjoint=True)  # R^T A  [P, m, n]
-        var = tf.transpose(tf.reduce_sum(tf.square(RA), axis=1))
-        return tf.linalg.matmul(A, q_mu, transpose_a=True), var
+        return mean, tf.transpose(tf.reduce_sum(tf.square(RA), axis=1))
 
     def _parts(
         self, cache: Cache | None
@@ -74,7 +77,7 @@ class BasisPosterior(SparsePosterior):
         q_mu, q_sqrt = self._q()
         precomputed = self.X_data.basis.precompute()
         found, L = [q_mu, q_sqrt, *precomputed], self.X_data.basis.mixing(precomputed)
-        if L is not None and q_sqrt is not None and isinstance(self.kernel, Basis):
+        if L is not None and q_sqrt is not None:
             found += [tf.linalg.matmul(L, q_mu), linalg.lower_matmul(L[None], q_sqrt)]
         return [value for value in found if value is not None]
 

@@ -27,7 +27,7 @@ def is_rotatable(block: Block) -> bool:
 
 def rotated(block: Block) -> Block:
     """The block ``V^T A``, ``V^T m``, with standard deviations ``s [M, 1]`` as its ``q_sqrt``."""
-    R = tf.cast(block.q_sqrt[0], tf.float64)
+    R = tf.cast(tf.convert_to_tensor(block.q_sqrt)[0], tf.float64)
     variances, V = tf.linalg.eigh(tf.linalg.matmul(R, R, transpose_b=True))
     scales = tf.sqrt(tf.maximum(variances, 0.0))
     A, q_mu = (tf.linalg.matmul(V, tf.cast(t, V.dtype), transpose_a=True) for t in block[:2])
