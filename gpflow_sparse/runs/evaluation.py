@@ -247,7 +247,11 @@ def central_interval(
     :param X: ``[N, D]``, original units.
     :param coverage: the probability of an observation to fall into its interval.
     """
-    return predict_interval(model, standardizer, X, coverage, chunk_size)[1]
+    rows = standardizer.transform_inputs(X)
+    of_y = None
+    if _has_closed_form(model, coverage):
+        of_y = moments_in_chunks(model, "predict_y", rows, chunk_size)
+    return _interval_ends(model, standardizer, rows, of_y, coverage, chunk_size)
 
 
 def predict_interval(
@@ -263,18 +267,40 @@ def predict_interval(
 
     :param advance: called with the number of rows of each chunk that is done.
     """
-    rows, levels = standardizer.transform_inputs(X), (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
-    mean, variance = moments_in_chunks(model, "predict_y", rows, chunk_size, advance)
-    radius = _conformal_radius(model, coverage)
-    if radius is not None or _is_gaussian(model):
+    rows = standardizer.transform_inputs(X)
+    of_y = moments_in_chunks(model, "predict_y", rows, chunk_size, advance)
+    ends = _interval_ends(model, standardizer, rows, of_y, coverage, chunk_size)
+    return standardizer.inverse_mean_variance(*of_y), ends
+
+
+def _has_closed_form(model: Any, coverage: float) -> bool:
+    """Whether intervals follow from mean and variance of observations."""
+    return _conformal_radius(model, coverage) is not None or _is_gaussian(model)
+
+
+def _interval_ends(
+    model: Any,
+    standardizer: Standardizer,
+    rows: np.ndarray,
+    of_y: tuple[np.ndarray, np.ndarray] | None,
+    coverage: float,
+    chunk_size: int,
+) -> list[np.ndarray]:
+    """
+    :func:`central_interval` of standardized rows.
+
+    :param of_y: mean and variance of observations, which may be None without a closed form.
+    """
+    levels = 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage
+    if of_y is not None and _has_closed_form(model, coverage):
+        (mean, variance), radius = of_y, _conformal_radius(model, coverage)
         if radius is None:
             radius = stats.norm.ppf(levels[1])
         ends = [mean - radius * np.sqrt(variance), mean + radius * np.sqrt(variance)]
     else:
         moments = moments_in_chunks(model, "predict_f", rows, chunk_size)
         ends = quantiles(model.likelihood, *moments, levels)
-    inverse = standardizer.inverse_mean_variance(mean, variance)
-    return inverse, [standardizer.inverse_outputs(end) for end in ends]
+    return [standardizer.inverse_outputs(end) for end in ends]
 
 
 def _conformal_radius(model: Any, coverage: float) -> np.ndarray | None:
