@@ -26,6 +26,7 @@ from gpflow_sparse.runs.terminal import (
     clear_errors,
     print_results,
     print_table,
+    progress_of_rows,
     write_csv,
 )
 
@@ -140,7 +141,9 @@ def predict(
             outputs.require_table(output, path, Path(data))
         model = stored.open_model(path)
         X, _ = stored.read_table_of(model, data)
-        write_csv(output, stored.predict_table(model, X, chunk_size))
+        shown = output is not None or not sys.stdout.isatty()
+        with progress_of_rows(len(X), enabled=shown) as advance:
+            write_csv(output, stored.predict_parts(model, X, chunk_size, advance))
         if output is not None:
             click.echo(f"{len(X)} predictions in {output}", err=True)
 

@@ -109,6 +109,19 @@ class FiniteBasis(tf.Module, metaclass=abc.ABCMeta):
         """Tensors of :meth:`features` that are the same for all X; gradients flow through them."""
         return ()
 
+    def mixing(self, precomputed: Sequence[tf.Tensor]) -> tf.Tensor | None:
+        """
+        ``L [m, m]``, lower triangular, if :meth:`features` are ``L^T`` times
+        :meth:`plain_features`; else None.
+
+        :param precomputed: the result of :meth:`precompute`, which may be followed by others.
+        """
+        return None
+
+    def plain_features(self, X: tf.Tensor) -> tf.Tensor:
+        """``[m, N]``, of valid inputs, see :meth:`mixing`."""
+        raise NotImplementedError(f"{type(self).__name__} has no mixing.")
+
     def refresh(self) -> bool:
         """
         Choose the functions anew for the current kernel, if the basis has such a choice.

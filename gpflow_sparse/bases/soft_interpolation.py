@@ -121,9 +121,15 @@ class SoftInterpolation(FiniteBasis):
         L = L if indices is None else tf.gather(L, indices, axis=1)  # [m, k]
         return tf.linalg.matmul(self._weights(X), L)
 
+    def mixing(self, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
+        return precomputed[0]
+
+    def plain_features(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(self._weights(X))
+
     def _features(self, X: tf.Tensor, precomputed: Sequence[tf.Tensor]) -> tf.Tensor:
-        (L,) = precomputed
-        return linalg.lower_matmul(L, tf.transpose(self._weights(X)), adjoint=True)  # L^T W^T
+        L = self.mixing(precomputed)
+        return linalg.lower_matmul(L, self.plain_features(X), adjoint=True)  # L^T W^T
 
     def _weights(self, X: tf.Tensor) -> tf.Tensor:
         """:meth:`weights` of checked inputs."""

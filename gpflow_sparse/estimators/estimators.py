@@ -22,7 +22,12 @@ from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.runs.choice import Task, choose, train
-from gpflow_sparse.runs.evaluation import CachedModel, central_interval, class_probabilities
+from gpflow_sparse.runs.evaluation import (
+    CachedModel,
+    central_interval,
+    class_probabilities,
+    moments_in_chunks,
+)
 from gpflow_sparse.runs.observations import is_standardized, sample_outputs
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
@@ -117,11 +122,8 @@ class SparseGPEstimator(BaseEstimator):
 
     def _moments(self, X: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Marginal means and variances of f or of y, [N, P], as the model has them."""
-        predict = getattr(self._posterior if method == "predict_y" else self.model_, method)
-        rows = tf.convert_to_tensor(X, gpflow.default_float())
-        parts = [predict(rows[i : i + _CHUNK]) for i in range(0, len(X), _CHUNK)]
-        mean, variance = (np.concatenate([part[k].numpy() for part in parts]) for k in (0, 1))
-        return mean.astype(np.float64), variance.astype(np.float64)
+        model = self._posterior if method == "predict_y" else self.model_
+        return moments_in_chunks(model, method, X, _CHUNK)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

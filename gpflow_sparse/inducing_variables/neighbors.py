@@ -48,22 +48,25 @@ class NeighborInducingPoints(InducingVariables):
         num_neighbors: int,
         *,
         global_indices: Sequence[int] = (),
-        num_remembered: int = 0,
+        num_remembered: int | None = None,
         name: str | None = None,
     ) -> None:
         """
         :param Z: inducing points ``[M, D]``.
         :param num_neighbors: H, at most M, the global ones among them.
         :param global_indices: rows of Z that are neighbors of every row, fewer than H.
-        :param num_remembered: number of rows whose neighbors, found by a tree, are stored for later
-            steps, about ``4 H + 8 D + 300`` bytes each; 0 finds neighbors anew at every step.
+        :param num_remembered: number of training rows whose neighbors, found outside of the graph,
+            are stored for later steps, ``4 H + 8 D + 16`` bytes each; None for as many as take 512
+            MiB, for each kernel. 0, and rows beyond the number, finds neighbors anew at every step.
         :raises ValueError: for Z that is no matrix, or counts and indices that do not fit it.
         """
         super().__init__(name=name)
         self.Z = Parameter(checks.require_matrix(Z, "Z"), trainable=False)
         self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
         self.global_indices = _as_indices(global_indices)
-        self.num_remembered = checks.require_whole(num_remembered, "num_remembered")
+        if num_remembered is not None:
+            num_remembered = checks.require_whole(num_remembered, "num_remembered")
+        self.num_remembered = num_remembered
         self.require_sound()
 
     def require_sound(self) -> None:
@@ -80,7 +83,7 @@ class NeighborInducingPoints(InducingVariables):
                 f"global_indices must be fewer than num_neighbors = {H} different rows of Z, from "
                 f"0 to {M - 1}; got {tuple(indices)}."
             )
-        if self.num_remembered < 0:
+        if self.num_remembered is not None and self.num_remembered < 0:
             raise ValueError(f"num_remembered must be at least 0, got {self.num_remembered}.")
 
     @property
@@ -102,9 +105,16 @@ class NeighborInducingPoints(InducingVariables):
         :param X: ``[N, D]``.
         :return: int32 ``[N, H]``.
         """
+        return self._neighbors(X, kernel, keep=False)
+
+    def training_neighbors(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
+        """:meth:`neighbors` of training rows, which come again: see :attr:`num_remembered`."""
+        return self._neighbors(X, kernel, keep=True)
+
+    def _neighbors(self, X: tf.Tensor, kernel: Kernel, *, keep: bool) -> tf.Tensor:
         if self.num_neighbors == self.Z.shape[0]:
             return tf.tile(tf.range(self.num_neighbors)[None], [tf.shape(X)[0], 1])
-        found = self.closest(X, kernel, self.num_neighbors, keep=True)
+        found = self.closest(X, kernel, self.num_neighbors, keep=keep)
         if not self.global_indices:
             return found
         fixed = tf.constant(self.global_indices, tf.int32)
@@ -206,7 +216,7 @@ class NeighborInducingPoints(InducingVariables):
         columns, search = kernel.active_dims, _search_of(self, kernel)
 
         def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.ndarray:
-            return search.find(X, Z[:, columns], metric, count, keep=keep)
+            return search.find(X, Z, metric, count, columns, keep=keep)
 
         found = tf.numpy_function(outside, [X, Z, metric], tf.int32, stateful=False)
         return tf.ensure_shape(found, [X.shape[0], count])
@@ -222,6 +232,10 @@ class NeighborInducingPoints(InducingVariables):
         few = self.num_neighbors == self.Z.shape[0] or self._in_graph
         return not few and self.metric(kernel) is not None
 
+    def knows_rows(self, kernel: Kernel) -> bool:
+        """Whether the neighbors of all training rows that were asked for last had been stored."""
+        return _search_of(self, kernel).knows_rows
+
     def look_ahead(self, X: tf.Tensor, kernel: Kernel) -> tf.Tensor:
         """
         Find neighbors that :meth:`neighbors` will return later, where :meth:`searches_outside`.
@@ -231,7 +245,7 @@ class NeighborInducingPoints(InducingVariables):
         columns, search = kernel.active_dims, _search_of(self, kernel)
 
         def outside(X: np.ndarray, Z: np.ndarray, metric: np.ndarray) -> np.int32:
-            search.find_ahead(X, Z[:, columns], metric, self.num_neighbors)
+            search.find_ahead(X, Z, metric, self.num_neighbors, columns)
             return np.int32(0)
 
         metric = self.metric(kernel)

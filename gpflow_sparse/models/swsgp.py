@@ -253,10 +253,10 @@ class SWSGP(VariationalModel):
         for kernel, _ in self._latents:
             if self.union is not None:
                 sets.append([iv.ranked(X, kernel, self.union)])
-            elif self.kl_weighting == "chain":
-                sets.append([iv.neighbors(X, kernel), iv.links(self._draw(X), kernel)])
-            else:
-                sets.append([iv.neighbors(X, kernel)])
+                continue
+            sets.append([iv.training_neighbors(X, kernel)])
+            if self.kl_weighting == "chain":
+                sets[-1].append(iv.links(self._draw(X), kernel))
         return sets
 
     def _draw(self, X: tf.Tensor) -> tf.Tensor:
@@ -324,7 +324,7 @@ class SWSGP(VariationalModel):
         if self.kl_weighting == "paper":
             num_data = num_rows if self.num_data is None else self.num_data
             return tf.fill(tf.shape(neighbors)[:1], 1.0 / tf.cast(num_data, self.dtype))
-        counts = tf.gather(self.usage[:, latent], neighbors)  # [n, H]
+        counts = tf.gather(self.usage, neighbors)[:, :, latent]  # [n, H]
         return tf.reduce_mean(1.0 / tf.maximum(tf.cast(counts, self.dtype), 1.0), axis=1)
 
     @property
@@ -443,8 +443,13 @@ class SWSGP(VariationalModel):
     def can_look_ahead(self) -> bool:
         """Whether the neighbors of a later batch can be found while a step is taken."""
         iv, latents = self.points, self._latents
-        one = self.union is None and len(latents) == 1 and not iv.num_remembered
+        one = self.union is None and len(latents) == 1
         return one and iv.searches_outside(latents[0][0])
+
+    @property
+    def knows_rows(self) -> bool:
+        """Whether the neighbors of all rows of the last batch had been stored."""
+        return self.points.knows_rows(self._latents[0][0])
 
     def look_ahead(self, X: tf.Tensor) -> tf.Tensor:
         """

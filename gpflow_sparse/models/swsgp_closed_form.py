@@ -112,7 +112,7 @@ def _row_blocks(
     for x, y in data_blocks(model, X, Y, rows):
         errors = (y - model.mean_function(x))[:, columns]
         errors -= prior.start_moments(x, errors.shape[1])[0]
-        neighbors = model.points.neighbors(x, prior.kernel)
+        neighbors = model.points.training_neighbors(x, prior.kernel)
         K, k, _ = prior.covariances(x, neighbors)
         inverse, _ = neighborhoods.inverse_of(K)
         a = tf.linalg.matvec(inverse, k)

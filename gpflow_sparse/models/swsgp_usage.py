@@ -33,8 +33,9 @@ def update_neighbors(model: Any, X: Any) -> None:
     """
     Count the rows of which each inducing point is a neighbor, for "usage".
 
-    `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks;
-    only the counts are kept.
+    `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks. The
+    neighbors found are stored for later steps, see ``num_remembered`` of
+    :class:`~gpflow_sparse.inducing_variables.NeighborInducingPoints`.
 
     :param X: all training inputs ``[N, D]``, an array or memory map; or a ``tf.data.Dataset``
         of batches ``(X, Y)`` or ``X``, finite.
@@ -99,7 +100,7 @@ def _count(model: Any, X: Any, most: int | None = None) -> None:
                 "and choose another kl_weighting for data that differ in every pass."
             )
         for i, (kernel, _) in enumerate(model._latents):
-            neighbors = model.points.neighbors(block, kernel).numpy()
+            neighbors = model.points.training_neighbors(block, kernel).numpy()
             counts[:, i] += np.bincount(neighbors.ravel(), minlength=len(counts))
     if not rows:
         raise ValueError("X is an empty data set.")

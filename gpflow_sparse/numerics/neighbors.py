@@ -1,13 +1,24 @@
 """Exact nearest neighbors, by a tree or by all distances, whichever is faster.
 
-Measured for 64 queries among 100,000 normal points, 16 neighbors, nothing else running: in 2, 4, 8,
-12 and 16 columns the tree takes 0.2, 0.5, 3, 15 and 44 ms; where the points lie near a surface of 3
-dimensions at most 1 ms in 16 columns. All distances, by scikit-learn, took 40 ms beside other work
-in 13 to 32 columns. A tree is built in 20 to 50 ms. So it is always built, and always used up to 12
-columns; above, both are timed on a few of the points.
+Measured in ms for 64 queries among M normal points, 16 neighbors, two cores otherwise idle:
+
+=======  ==========================  ==============================
+columns  tree, M = 1e4 | 1e5 | 1e6   all distances, by scikit-learn
+=======  ==========================  ==============================
+2        0.09 | 0.1 | 0.12
+8        1 | 2 | 12                  0.9 | 6 | 56
+16       4 | 27                      1 | 7
+32       6 | 134                     1 | 10
+=======  ==========================  ==============================
+
+Where the points lie near a surface of 3 dimensions the tree takes at most 1 ms in 16 columns. So it
+is always built, in 50 ms for 1e5 points, and always used up to 8 columns; above, both are timed on
+a few of the points. An inverted file is not faster: the triangle inequality leaves cells with a
+third of 1e5 normal points in 8 columns, and with almost all in 16.
 """
 
 import functools
+import threading
 import time
 from typing import Any
 
@@ -15,10 +26,16 @@ import numpy as np
 import tensorflow as tf
 from scipy.spatial import cKDTree
 
+from gpflow_sparse.numerics.row_table import RowTable
+
 # Points in a leaf: of 8 to 128 the fastest from 64 on, by up to 2.6 against 8 (normal points).
 _LEAF = 64
 # Columns up to which the tree is used without timing, and number of points that are timed.
-_MAX_TREE_COLUMNS, _NUM_TIMED = 12, 32
+_MAX_TREE_COLUMNS, _NUM_TIMED = 8, 32
+# Rows from which the tree is searched by all cores: starting threads takes as long as a few rows.
+_PARALLEL = 256
+# Bytes of the neighbors that are stored if their number is not given.
+_MEMORY = 2**29
 # Points in a block of a search by all distances, and points whose distances are formed at once.
 _BLOCK, _MOST_AT_ONCE = 64, 65_536
 
@@ -31,10 +48,10 @@ class NeighborIndex:
         :param Z: ``[M, D]``, finite, in units in which distances are to be measured.
         """
         self._center = np.mean(Z, axis=0, dtype=np.float64)  # distances come from squares
-        self._Z = np.ascontiguousarray(Z - self._center, np.float64)
+        Z = np.ascontiguousarray(Z - self._center, np.float64)
         # points near in space are stored near in memory: 10 to 25 per cent faster without caches
-        self._order = cKDTree(self._Z, leafsize=_LEAF).indices.astype(np.int32)
-        self._tree = cKDTree(self._Z[self._order], leafsize=_LEAF)
+        self._order = cKDTree(Z, leafsize=_LEAF).indices.astype(np.int32)
+        self._tree = cKDTree(Z[self._order], leafsize=_LEAF)
         self._by_tree: dict[int, bool] = {}
 
     def query(self, X: np.ndarray, count: int) -> np.ndarray:
@@ -51,23 +68,24 @@ class NeighborIndex:
         return search(np.asarray(X, np.float64) - self._center, count)
 
     def _from_tree(self, X: np.ndarray, count: int) -> np.ndarray:
-        found = self._tree.query(X, count)[1]
+        found = self._tree.query(X, count, workers=1 if len(X) < _PARALLEL else -1)[1]
         return self._order[found.reshape(len(X), count)]
 
     def _by_distances(self, X: np.ndarray, count: int) -> np.ndarray:
         found = self._exhaustive.kneighbors(X, count, return_distance=False)
-        return found.astype(np.int32)
+        return self._order[found]
 
     @functools.cached_property
     def _exhaustive(self) -> Any:
         from sklearn.neighbors import NearestNeighbors  # slow to import, and rarely needed
 
-        return NearestNeighbors(algorithm="brute").fit(self._Z)
+        return NearestNeighbors(algorithm="brute").fit(self._tree.data)
 
     def _tree_is_faster(self, count: int) -> bool:
-        if self._Z.shape[1] <= _MAX_TREE_COLUMNS:
+        Z = self._tree.data
+        if Z.shape[1] <= _MAX_TREE_COLUMNS:
             return True
-        rows = self._Z[:: max(1, len(self._Z) // _NUM_TIMED)][:_NUM_TIMED]
+        rows = Z[:: max(1, len(Z) // _NUM_TIMED)][:_NUM_TIMED]
         seconds = []
         for search in (self._from_tree, self._by_distances):
             start = time.perf_counter()
@@ -78,55 +96,79 @@ class NeighborIndex:
 
 class HostSearch:
     """
-    Searches among points that may change: the index is built again only when they have. Results of
-    :meth:`find_ahead` are stored for the next search, and those of some rows for all later ones.
+    Searches among points that may change: the index is built again only when they have.
+
+    Results for some rows are stored, so that each is searched once for one state of the points;
+    and those of :meth:`find_ahead` for the next search. What was found for another state of the
+    points is never used: it is thrown away, and every row is searched anew when it comes.
     """
 
-    def __init__(self, num_remembered: int = 0) -> None:
+    def __init__(self, most: int | None = None) -> None:
         """
-        :param num_remembered: number of rows whose neighbors are stored until the points change.
+        :param most: number of rows whose neighbors are stored; None for as many as take 512 MiB.
         """
-        self._most = num_remembered
+        self._most = most
         self._known: _CachedSearch | None = None
 
     def find(
-        self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int, *, keep: bool = False
+        self,
+        X: np.ndarray,
+        Z: np.ndarray,
+        units: np.ndarray,
+        count: int,
+        columns: Any = slice(None),
+        *,
+        keep: bool = False,
     ) -> np.ndarray:
         """
-        :meth:`NeighborIndex.query` of X, which is in units already, among ``Z / units``.
+        :meth:`NeighborIndex.query` of X, in units already, among ``Z[:, columns] / units``.
 
         :param Z: an array that owns its memory, or a view of a TensorFlow tensor.
-        :param units: units of the columns of Z.
+        :param units: units of these columns.
         :param keep: use and extend the stored results.
         """
-        known = self._cached_search(Z, units)
+        known = self._cached_search(Z, units, columns)
         if not keep:
             return known.index.query(X, count)
         found = known.prefetched.pop((count, X.tobytes()), None)
         return known.find(X, count, self._most) if found is None else found
 
-    def find_ahead(self, X: np.ndarray, Z: np.ndarray, units: np.ndarray, count: int) -> None:
+    def find_ahead(
+        self,
+        X: np.ndarray,
+        Z: np.ndarray,
+        units: np.ndarray,
+        count: int,
+        columns: Any = slice(None),
+    ) -> None:
         """Store a result for :meth:`find` with ``keep``; of earlier ones only the last stays."""
-        known = self._cached_search(Z, units)
+        known = self._cached_search(Z, units, columns)
         found = known.find(X, count, self._most)
         last = list(known.prefetched.items())[-1:]  # of a step that may not have used it yet
         known.prefetched = dict([*last, ((count, X.tobytes()), found)])
 
-    def _cached_search(self, Z: np.ndarray, units: np.ndarray) -> "_CachedSearch":
+    @property
+    def knows_rows(self) -> bool:
+        """Whether the results of all rows that were asked for last had been stored."""
+        return self._known is not None and self._known.knows_rows
+
+    def _cached_search(self, Z: np.ndarray, units: np.ndarray, columns: Any) -> "_CachedSearch":
         # assigned once, as `find_ahead` may run in another thread
         known = self._known
         if known is None or not known.is_current(Z, units):
-            known = self._known = _CachedSearch(Z, units)
+            known = self._known = _CachedSearch(Z, units, columns)
         return known
 
 
 class _CachedSearch:
     """Index and stored results for one state of the points."""
 
-    def __init__(self, Z: np.ndarray, units: np.ndarray) -> None:
-        self.index = NeighborIndex(Z / units)
+    def __init__(self, Z: np.ndarray, units: np.ndarray, columns: Any) -> None:
+        self.index = NeighborIndex(Z[:, columns] / units)
         self.prefetched: dict[tuple[int, bytes], np.ndarray] = {}
-        self._remembered: dict[int, dict[bytes, np.ndarray]] = {}
+        self.knows_rows = False
+        self._tables: dict[int, RowTable] = {}
+        self._lock = threading.Lock()
         self._units, self._Z, self._last_Z = units.copy(), Z.copy(), Z
 
     def is_current(self, Z: np.ndarray, units: np.ndarray) -> bool:
@@ -141,19 +183,20 @@ class _CachedSearch:
         self._last_Z = Z if same else self._last_Z
         return same
 
-    def find(self, X: np.ndarray, count: int, most: int) -> np.ndarray:
+    def find(self, X: np.ndarray, count: int, most: int | None) -> np.ndarray:
         """Stored results, and for other rows those of the index."""
-        if not most:
-            return self.index.query(X, count)
-        known = self._remembered.setdefault(count, {})
-        keys = [row.tobytes() for row in X]
-        new = [i for i, key in enumerate(keys) if key not in known]
-        found = np.empty((len(X), count), np.int32)
-        found[new] = self.index.query(X[new], count)
-        for i in set(range(len(X))).difference(new):
-            found[i] = known[keys[i]]
-        for i in new[: max(0, most - len(known))]:
-            known[keys[i]] = found[i].copy()  # a view would keep the whole batch alive
+        with self._lock:
+            if count not in self._tables:  # one at a time, so that the memory is bounded
+                rows = _MEMORY // RowTable.bytes_per_row(X.shape[1], count)
+                self._tables = {count: RowTable(X.shape[1], count, rows if most is None else most)}
+            table = self._tables[count]
+            found, known = table.find(X)
+        self.knows_rows = bool(known.all())
+        if not self.knows_rows:
+            new = X[~known]
+            found[~known] = self.index.query(new, count)
+            with self._lock:
+                table.add(new, found[~known])
         return found
 
 

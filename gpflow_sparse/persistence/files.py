@@ -9,6 +9,7 @@ import os
 import reprlib
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def write(path: str | os.PathLike, arrays: dict[str, np.ndarray], header: dict[s
     header = {**header, "format": FORMAT, "format_version": str(FORMAT_VERSION)}
     content = safetensors.numpy.save(arrays, {**header, "sha256": digest(header, arrays)})
     _require_bounded(path, int.from_bytes(content[:8], "little"), len(arrays))
-    _replace(target, content)
+    _replace(target, [content])
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -59,14 +60,20 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     """Write a file as a whole or not at all, and missing folders; a device is written to."""
+    write_parts(path, [content])
+
+
+def write_parts(path: str | os.PathLike, parts: Iterable[bytes]) -> None:
+    """:func:`write_bytes` of parts that are made while the file is written."""
     target = Path(os.path.realpath(as_path(path)))
     if not target.exists() or target.is_file():
-        _replace(target, content)
+        _replace(target, parts)
     else:
-        target.write_bytes(content)
+        with open(target, "wb") as file:
+            file.writelines(parts)
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _replace(target: Path, parts: Iterable[bytes]) -> None:
     """Write a temporary file with the permissions of the old one, and rename it to ``target``."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(TEMPORARY.replace("*", secrets.token_hex(6)))
@@ -74,7 +81,7 @@ def _replace(target: Path, content: bytes) -> None:
         with open(temporary, "xb") as file:
             if target.exists():
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-            file.write(content)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

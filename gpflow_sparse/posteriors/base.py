@@ -262,8 +262,12 @@ class SparsePosterior(AbstractPosterior):
     def _tensors(self) -> Sequence[tf.Tensor]:
         """The contents of a cache, from the current parameters."""
 
+    def _tensors_to_keep(self) -> Sequence[tf.Tensor]:
+        """Those of :meth:`_tensors`, or others from which predictions take less time."""
+        return self._tensors()
+
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        return tuple(PrecomputedValue(t, (False,) * t.shape.rank) for t in self._tensors())
+        return tuple(PrecomputedValue(t, (False,) * t.shape.rank) for t in self._tensors_to_keep())
 
     def _conditional_with_precompute(
         self,

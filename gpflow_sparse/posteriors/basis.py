@@ -10,7 +10,8 @@ from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.kernels import Basis, Filled
-from gpflow_sparse.posteriors.base import Cache, SparsePosterior
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
 from gpflow_sparse.posteriors.pathwise import Paths, Sampler, WeightPaths, residual_paths
 
 
@@ -39,14 +40,46 @@ class BasisPosterior(SparsePosterior):
         return (int(self.X_data.basis.num_basis),)
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
-        q_mu, *rest = self._tensors() if cache is None else cache
-        q_sqrt = rest.pop(0) if self._has_factor else None
+        q_mu, q_sqrt, rest = self._parts(cache)
         return [Block(self.X_data.basis.features(X, rest), q_mu, q_sqrt)]
 
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        """With no residual process the moments of ``A^T w`` are all."""
+        (q_mu, q_sqrt, rest), basis = self._parts(cache), self.X_data.basis
+        is_all, mixing = isinstance(self.kernel, Basis), None
+        if cache is not None:
+            mixing = basis.mixing(rest)
+        if q_sqrt is None or not (is_all or mixing is not None):
+            return super()._marginals(cache, X)
+        if mixing is None:
+            A = basis.features(X, rest)
+        else:  # A = L^T W^T: the cache has mean and factor of L w
+            A, q_mu, q_sqrt = basis.plain_features(X), *rest[-2:]
+        mean = tf.linalg.matmul(A, q_mu, transpose_a=True)
+        if not is_all:
+            return mean, super()._marginals(cache, X)[1]
+        RA = linalg.lower_matmul(q_sqrt, A[None], adjoint=True)  # R^T A  [P, m, n]
+        return mean, tf.transpose(tf.reduce_sum(tf.square(RA), axis=1))
+
+    def _parts(
+        self, cache: Cache | None
+    ) -> tuple[tf.Tensor, tf.Tensor | None, Sequence[tf.Tensor]]:
+        """Mean and factor of q, and the precomputed tensors of the basis, in a cache and more."""
+        q_mu, *rest = self._tensors() if cache is None else cache
+        q_sqrt = rest.pop(0) if self._has_factor else None
+        return q_mu, q_sqrt, rest
+
     def _tensors(self) -> list[tf.Tensor]:
-        """Mean and factor of q, then the precomputed tensors of the basis."""
-        q = [value for value in self._q() if value is not None]
-        return [*q, *self.X_data.basis.precompute()]
+        """
+        Mean and factor of q, then the precomputed tensors of the basis, then mean and factor of
+        ``L w`` where its functions are mixtures ``L^T W^T`` of others.
+        """
+        q_mu, q_sqrt = self._q()
+        precomputed = self.X_data.basis.precompute()
+        found, L = [q_mu, q_sqrt, *precomputed], self.X_data.basis.mixing(precomputed)
+        if L is not None and q_sqrt is not None:
+            found += [tf.linalg.matmul(L, q_mu), linalg.lower_matmul(L[None], q_sqrt)]
+        return [value for value in found if value is not None]
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """Draws of the weights, and of the residual process, if that is part of f."""

@@ -97,7 +97,7 @@ class DecoupledPosterior(SparsePosterior):
         if cache is None:
             return [self._block(F)]
         inverse_factor, q_mu, q_sqrt, _ = cache
-        return [Block(tf.linalg.matmul(inverse_factor, F), q_mu, q_sqrt)]
+        return [Block(linalg.lower_matmul(inverse_factor, F), q_mu, q_sqrt)]
 
     def _conditional_with_precompute(
         self, cache: Cache | None, Xnew: tf.Tensor, *flags: Any, **options: Any

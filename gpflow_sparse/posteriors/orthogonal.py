@@ -16,7 +16,7 @@ from gpflow_sparse.inducing_variables.covariances import (
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.numerics import block_elimination, linalg
-from gpflow_sparse.posteriors.base import Cache, SparsePosterior
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
 from gpflow_sparse.posteriors.pathwise import (
     Paths,
     PosteriorPaths,
@@ -26,6 +26,7 @@ from gpflow_sparse.posteriors.pathwise import (
     stack,
     unstack,
 )
+from gpflow_sparse.posteriors.rotated import is_rotatable, rotated, rotated_marginals
 
 # Mean and factor of q for each set.
 QMoments = Sequence[tuple[tf.Tensor, tf.Tensor | None]]
@@ -74,12 +75,30 @@ class OrthogonalPosterior(SparsePosterior):
         F = [cross_covariance(s, self.kernel, X, dtype) for s in self.X_data.sets]
         if cache is None:
             return self.project(F)
-        # rows of the inverse factor
-        A = [
-            tf.linalg.matmul(R, tf.concat(F[: i + 1], axis=0))
-            for i, R in enumerate(cache[: len(F)])
-        ]
+        A = self._cached_projection(cache, F)
         return [Block(a, m, R) for a, (m, R) in zip(A, self._cached_q(cache), strict=True)]
+
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        if cache is None or not self._is_rotated(cache):
+            return super()._marginals(cache, X)
+        F = [cross_covariance(s, self.kernel, X) for s in self.X_data.sets]
+        A, size = self._cached_projection(cache, F), len(F)
+        blocks = list(map(Block, A, cache[size : 2 * size], cache[2 * size :]))
+        return rotated_marginals(self._prior_variances(X, blocks), blocks)
+
+    def _cached_projection(self, cache: Cache, F: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """``A, D, ...`` from rows of the inverse factor, which are dense if rotated."""
+        if self._is_rotated(cache):
+            return [
+                tf.linalg.matmul(R, tf.concat(F[: i + 1], axis=0))
+                for i, R in enumerate(cache[: len(F)])
+            ]
+        A = []
+        for i, rows in enumerate(cache[: len(F)]):
+            *before, own = tf.split(rows, self.X_data.sizes[: i + 1], axis=1)
+            parts = [tf.linalg.matmul(R, f) for R, f in zip(before, F, strict=False)]
+            A.append(tf.add_n([*parts, linalg.lower_matmul(own, F[i])]))
+        return A
 
     def project(self, F: Sequence[tf.Tensor], q: QMoments | None = None) -> list[Block]:
         """
@@ -129,9 +148,24 @@ class OrthogonalPosterior(SparsePosterior):
         factors = [block.q_sqrt for block in blocks if block.q_sqrt is not None]
         return [*rows, *(block.q_mu for block in blocks), *factors]
 
+    def _tensors_to_keep(self) -> list[tf.Tensor]:
+        """:meth:`_tensors`, rotated so that factors are standard deviations, if that is quick."""
+        tensors, size = self._tensors(), len(self.X_data.sets)
+        q = self._cached_q(tensors)
+        blocks = [Block(rows, m, R) for rows, (m, R) in zip(tensors[:size], q, strict=True)]
+        if not all(map(is_rotatable, blocks)):
+            return tensors
+        return [part for parts in zip(*map(rotated, blocks), strict=True) for part in parts]
+
+    def _is_rotated(self, cache: Cache) -> bool:
+        """Whether it ends with standard deviations ``[M_b, 1]``, not with factors or means."""
+        return len(cache) == 3 * len(self.X_data.sets) and cache[-1].shape.rank == 2
+
     def _cached_q(self, cache: Cache) -> QMoments:
         size = len(self.X_data.sets)
         factors = cache[2 * size :] or (None,) * size
+        if self._is_rotated(cache):
+            factors = [tf.linalg.diag(tf.transpose(scales)) for scales in factors]
         return list(zip(cache[size : 2 * size], factors, strict=True))
 
     def mean_through(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:

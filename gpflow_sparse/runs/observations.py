@@ -10,8 +10,10 @@ from gpflow import likelihoods as gpflow_likelihoods
 
 from gpflow_sparse import likelihoods
 
-# Draws of f and y per row where there is no formula, and rows whose draws are in memory together.
-_NUM_DRAWS, _BLOCK = 2000, 500
+# Draws of f and y per row where there is no formula.
+_NUM_DRAWS = 2000
+BLOCK = 500
+"""Rows whose draws are in memory together."""
 # Likelihoods by name; of outputs on the whole line, which are standardized, and of others.
 STANDARDIZED = {
     "gaussian": gpflow_likelihoods.Gaussian,
@@ -91,7 +93,7 @@ def quantiles(
 
 def blocks(num_rows: int) -> list[slice]:
     """Slices of rows whose draws fit into memory together."""
-    return [slice(i, i + _BLOCK) for i in range(0, num_rows, _BLOCK)]
+    return [slice(i, i + BLOCK) for i in range(0, num_rows, BLOCK)]
 
 
 def sample_marginals(

@@ -1,6 +1,8 @@
 """A model in a run folder or in a file, its data, and its predictions as a table."""
 
+import math
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,13 @@ from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, read_frame
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
-from gpflow_sparse.runs.evaluation import central_interval, class_probabilities, predictor
+from gpflow_sparse.runs.evaluation import (
+    class_probabilities,
+    moments_in_chunks,
+    predict_interval,
+    predictor,
+)
+from gpflow_sparse.runs.observations import BLOCK
 from gpflow_sparse.runs.rows import checksum, load_data, original_units
 
 
@@ -180,13 +188,44 @@ def predict_table(stored: StoredModel, X: np.ndarray, chunk_size: int) -> pd.Dat
     :return: mean, standard deviation of an observation, and the central 95 % interval; or the
         probability of each class and the likeliest class.
     """
-    mean, variance = stored.standardizer.predict_y(stored.predictor, X, chunk_size)
+    return pd.concat(predict_parts(stored, X, chunk_size), ignore_index=True)
+
+
+def predict_parts(
+    stored: StoredModel,
+    X: np.ndarray,
+    chunk_size: int,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Iterator[pd.DataFrame]:
+    """
+    :func:`predict_table` in parts, so that no more than one of them is in memory.
+
+    :param advance: called with the number of rows of each chunk that is done.
+    """
+    predictor = stored.predictor
+    size = math.lcm(chunk_size, BLOCK)  # so that draws of observations do not depend on the parts
+    for start in range(0, len(X), size):
+        yield _predict_part(stored, predictor, X[start : start + size], chunk_size, advance)
+
+
+def _predict_part(
+    stored: StoredModel,
+    predictor: Any,
+    X: np.ndarray,
+    chunk_size: int,
+    advance: Callable[[int], None],
+) -> pd.DataFrame:
+    scaler = stored.standardizer
     if stored.num_classes is not None:
-        P = class_probabilities(mean, stored.num_classes)
+        rows = scaler.transform_inputs(X)
+        moments = moments_in_chunks(predictor, "predict_y", rows, chunk_size, advance)
+        P = class_probabilities(scaler.inverse_mean_variance(*moments)[0], stored.num_classes)
         frame = pd.DataFrame(P, columns=[f"probability_{label}" for label in stored.labels])
         return frame.assign(**{"class": np.array(stored.labels)[P.argmax(axis=1)]})
+    (mean, variance), (low, high) = predict_interval(
+        predictor, scaler, X, chunk_size=chunk_size, advance=advance
+    )
     suffixes = [""] if mean.shape[1] == 1 else [f"_{p}" for p in range(mean.shape[1])]
-    low, high = central_interval(stored.predictor, stored.standardizer, X, chunk_size=chunk_size)
     columns = {
         "mean": mean,
         "standard_deviation": np.sqrt(variance),

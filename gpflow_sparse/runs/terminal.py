@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,13 +72,50 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
     Console(width=width, highlight=False).print(table)
 
 
-def write_csv(output: Path | None, table: Any) -> None:
-    """Write a data frame, with floats as their shortest exact text, to a file or the terminal."""
-    text = table.to_csv(index=False, lineterminator="\n")
+@contextlib.contextmanager
+def progress_of_rows(num_rows: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """
+    A bar that shows rows done and time left, if standard error is a terminal; the value is a
+    function of the number of rows that are done in addition.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = TextColumn("predict"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    hidden = not (enabled and console.is_terminal)
+    with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
+        task = bar.add_task("predict", total=num_rows)
+        yield lambda count: bar.advance(task, count)
+
+
+def write_csv(output: Path | None, tables: Iterable[Any]) -> None:
+    """
+    Write data frames with the same columns one below the other, with floats as their shortest
+    exact text, to a file or the terminal.
+    """
+    texts = (_csv_text(table, header=i == 0) for i, table in enumerate(tables))
     if output is None:
-        click.echo(text, nl=False)
+        for text in texts:
+            click.echo(text, nl=False)
     else:
-        files.write_text(output, text)
+        files.write_parts(output, (text.encode() for text in texts))
+
+
+def _csv_text(table: Any, *, header: bool) -> str:
+    """As ``to_csv`` of pandas, of finite floats in half of the time."""
+    values = table.to_numpy()
+    if values.dtype.kind != "f" or values.dtype.itemsize != 8 or not (values == values).all():
+        return table.to_csv(index=False, header=header, lineterminator="\n")
+    first = table.iloc[:0].to_csv(index=False, lineterminator="\n") if header else ""
+    cells = (map(repr, column) for column in values.T.tolist())
+    return first + "".join(f"{line}\n" for line in map(",".join, zip(*cells, strict=True)))
 
 
 def printable(text: str) -> str:

@@ -78,5 +78,6 @@ class TrainingHooks(Protocol):
         """
         Work on the inputs of the next batch, in another thread while a step is taken.
 
-        Called if ``can_look_ahead`` is true; it must not change any result.
+        Called if ``can_look_ahead`` is true and, before the step, ``knows_rows`` is not; it must
+        not change any result.
         """

@@ -233,7 +233,7 @@ class Prefetch:
     """
 
     def __init__(self, model: Any, feed: Feed) -> None:
-        self._feed = feed
+        self._feed, self._model = feed, model
         self._look = tf.function(lambda *at: model.look_ahead(feed.lookup(*at)[0]), autograph=False)
         self._thread = ThreadPoolExecutor(1, "gpflow_sparse-prefetch")
         self._running: Future[Any] | None = None
@@ -247,11 +247,14 @@ class Prefetch:
 
     def begin(self, step: int) -> None:
         """
-        Wait for the search in progress, then start that for the batch of this step.
+        Wait for the search in progress, then start that for the batch of this step, unless all rows
+        of the last batch were known.
 
         An error here is not raised: the step itself fails in the same way, with an explanation.
         """
         self.wait()
+        if self._model.knows_rows:
+            return
         with contextlib.suppress(ValueError):
             self._running = self._thread.submit(self._look, *self._feed.at(step))
 

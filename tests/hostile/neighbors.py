@@ -254,7 +254,7 @@ ARGUMENTS = {
     "NeighborInducingPoints num_remembered": Argument(
         lambda v: points(num_remembered=v),
         "num_remembered",
-        lambda v: count(v) or v == 10**30 or (v == 0 and type(v) is int),
+        lambda v: v is None or count(v) or v == 10**30 or (v == 0 and type(v) is int),
     ),
     "SitePosterior targets": Argument(sites, "targets", never),
     "NearestNeighborGP data": Argument(nearest, "data", never),

@@ -59,7 +59,7 @@ def test_the_faster_route_is_measured_in_many_columns_only(rng, monkeypatch):
     monkeypatch.setattr("gpflow_sparse.numerics.neighbors.time.perf_counter", lambda: next(clock))
     index = NeighborIndex(rng.normal(size=(50, 13)))
     assert index._tree_is_faster(3)
-    assert NeighborIndex(rng.normal(size=(50, 12)))._tree_is_faster(3)  # asks no clock
+    assert NeighborIndex(rng.normal(size=(50, 8)))._tree_is_faster(3)  # asks no clock
     clock = iter([0.0, 2.0, 2.0, 3.0])
     assert not index._tree_is_faster(3)
 
@@ -169,7 +169,7 @@ def test_what_was_found_ahead_is_used_once_and_only_for_its_rows(rng, monkeypatc
     monkeypatch.setattr(
         NeighborIndex, "query", lambda self, X, n: asked.append(len(X)) or query(self, X, n)
     )
-    search, units, expected = HostSearch(), np.ones(2), oracle.nearest(X, Z, 5)
+    search, units, expected = HostSearch(0), np.ones(2), oracle.nearest(X, Z, 5)
     search.find_ahead(X[:9], Z, units, 4)
     again = search.find(X[:9], Z, units, 4, keep=True)
     np.testing.assert_array_equal(again, expected[:9, :4])
@@ -183,7 +183,7 @@ def test_what_was_found_ahead_is_used_once_and_only_for_its_rows(rng, monkeypatc
         np.testing.assert_array_equal(found, oracle.nearest(rows, Z, count))
 
 
-@pytest.mark.parametrize("num_remembered", [0, 15, 1000])
+@pytest.mark.parametrize("num_remembered", [0, 15, 1000, None])
 def test_rows_that_come_again_have_the_neighbors_of_the_places_as_they_are(rng, num_remembered):
     Z, X = points(rng)
     search, units = HostSearch(num_remembered), np.ones(2)
@@ -193,3 +193,34 @@ def test_rows_that_come_again_have_the_neighbors_of_the_places_as_they_are(rng, 
             found = search.find(rows, places, units, count, keep=count == 4)
             np.testing.assert_array_equal(found, oracle.nearest(rows, places, count))
         search.find_ahead(X[:20], places, units, 4)  # not to be used among other places
+
+
+def test_a_row_is_searched_once_while_places_and_units_stay(rng, monkeypatch):
+    """As far as there is memory for it."""
+    Z, X = points(rng)
+    asked, query = [], NeighborIndex.query
+    monkeypatch.setattr(
+        NeighborIndex, "query", lambda self, X, n: asked.append(len(X)) or query(self, X, n)
+    )
+    monkeypatch.setattr("gpflow_sparse.numerics.neighbors._MEMORY", 30 * (8 * 2 + 4 * 5 + 16))
+    search, units = HostSearch(), np.ones(2)
+    for rows, expected in [(X[:20], 20), (X[10:25], 5), (X, 15), (X, 10), (X[:30], 0)]:
+        del asked[:]
+        found = search.find(rows, Z, units, 5, keep=True)
+        np.testing.assert_array_equal(found, oracle.nearest(rows, Z, 5))
+        assert sum(asked) == expected
+        assert search.knows_rows == (expected == 0)
+    for _ in range(2):
+        search.find(X[:9], Z, 2.0 * units, 5, keep=False)  # other units
+        assert not search.knows_rows
+    del asked[:]
+    search.find(X[:9], Z, 2.0 * units, 5, keep=True)
+    assert asked == [9]
+
+
+def test_many_rows_at_once_are_searched_as_one_by_one(rng):
+    """By several threads."""
+    Z, X = points(rng, N=300)
+    index = NeighborIndex(Z)
+    one_by_one = np.concatenate([index.query(row[None], 4) for row in X])
+    np.testing.assert_array_equal(index.query(X, 4), one_by_one)

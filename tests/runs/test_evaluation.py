@@ -2,11 +2,17 @@
 
 import gpflow
 import numpy as np
+import pandas as pd
+import pytest
 import tensorflow as tf
 from scipy import stats
 
+import gpflow_sparse as gs
 from gpflow_sparse.data import Standardizer, metrics
-from gpflow_sparse.runs.evaluation import central_interval, evaluate
+from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.runs import evaluation, observations, stored
+from gpflow_sparse.runs.evaluation import CachedModel, central_interval, evaluate, predict_interval
+from gpflow_sparse.runs.observations import make_likelihood
 
 
 class Known:
@@ -61,3 +67,43 @@ def test_counts_are_scored_by_draws():
     zero = np.mean(rng.poisson(np.exp(rng.normal(size=100_000))) == 0)
     np.testing.assert_allclose(predictions["pit"][Y == 0], 0.5 * zero, atol=0.03)
     assert 0.93 < scores["coverage"] < 0.98
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "student_t"])
+def test_many_rows_are_predicted_in_parts_and_compiled_as_few_are(rng, noise, monkeypatch):
+    """Chunk by chunk, the last one shorter; draws of observations are those of all rows at once."""
+    X = rng.normal(size=(31, 2))
+    model = gs.models.SOLVEGP(
+        gpflow.kernels.Matern32(),
+        make_likelihood(noise, None, 0.1),
+        OrthogonalInducingVariables(X[:3], X[3:6]),
+    )
+    scaler = Standardizer.fit(X, X[:, :1])
+    for module in (observations, stored):
+        monkeypatch.setattr(module, "BLOCK", 4)
+    (mean, variance), (low, high) = predict_interval(CachedModel(model), scaler, X, chunk_size=31)
+    for one, other in zip(
+        central_interval(CachedModel(model), scaler, X), (low, high), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    expected = np.hstack([mean, np.sqrt(variance), low, high])
+    monkeypatch.setattr(evaluation, "_COMPILED", 1)
+    known = stored.StoredModel(model, "", scaler, None, None, None, None, None)
+    done: list[int] = []
+    parts = list(stored.predict_parts(known, X, 6, done.append))
+    assert [len(part) for part in parts] == [12, 12, 7]
+    assert done == [6, 6, 6, 6, 6, 1]
+    np.testing.assert_allclose(pd.concat(parts), expected, rtol=1e-10)
+
+
+def test_methods_are_compiled_once_and_not_those_of_deep_models(rng):
+    X = rng.normal(size=(6, 2))
+    likelihood = gpflow.likelihoods.Gaussian()
+    sets = OrthogonalInducingVariables(X[:3])
+    model = CachedModel(gs.models.SOLVEGP(gpflow.kernels.Matern32(), likelihood, sets))
+    compiled = model.compiled("predict_y")
+    assert model.compiled("predict_y") is compiled
+    np.testing.assert_allclose(compiled(X), model.predict_y(tf.constant(X)), rtol=1e-12)
+    layers = [gs.models.GPLayer(gpflow.kernels.Matern32(), sets, num_latent_gps=1)]
+    deep = CachedModel(gs.models.DeepGP(layers, likelihood, num_data=6))
+    assert deep.compiled("predict_y") == deep.predict_y

@@ -80,6 +80,7 @@ def run(model, source=None, **options):
 
 def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
     """In the graph; by a tree, a batch ahead or not; from memory."""
+    none = {"num_remembered": 0}
     expected = run(swsgp(start="prior"))
     monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
     ahead, late, here = [], [], threading.local()
@@ -96,13 +97,14 @@ def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
 
     monkeypatch.setattr(NeighborIndex, "query", counted)
     monkeypatch.setattr(HostSearch, "find_ahead", counted_ahead)
-    found = {"ahead": run(swsgp(start="prior"))}
+    found = {"ahead": run(swsgp(start="prior", inducing=none))}
     assert ahead == [16] * 10
     assert late.count(16) < 8  # the first batch, and those before which lengthscales have moved
+    found["some remembered"] = run(swsgp(start="prior", inducing={"num_remembered": 40}))
+    found["remembered"] = run(swsgp(start="prior"))
     del ahead[:]
-    found["remembered"] = run(swsgp(start="prior", inducing={"num_remembered": 40}))
     monkeypatch.setattr(Prefetch, "of", lambda model, feed: None)
-    found["neither"] = run(swsgp(start="prior"))
+    found["neither"] = run(swsgp(start="prior", inducing=none))
     assert not ahead
     for got in found.values():
         assert got[0] == expected[0]

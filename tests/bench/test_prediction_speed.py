@@ -1,0 +1,15 @@
+"""Cached predictions of every model, timed once at small sizes."""
+
+from gpflow_sparse.bench import prediction_speed
+
+
+def test_every_model_is_timed_beside_svgp(monkeypatch):
+    monkeypatch.setattr(prediction_speed, "_IMAGE", (6, 6))
+    monkeypatch.setattr(prediction_speed, "_PATHS", {"num_paths": 2, "num_features": 4})
+    tables = prediction_speed.predictions(8, 20, 2, 1)
+    titles = [row["title"].split("(")[0] for row in tables["rows"]]
+    assert titles[0] == "GPflow SVGP"
+    assert {"SOLVEGP", "SWSGP", "SoftKI", "GRIEF", "QSGP", "NearestNeighborGP"} <= set(titles)
+    assert tables["rows"][0]["ratio"] == tables["images"][0]["ratio"] == 1.0
+    for row in [*tables["rows"], *tables["images"]]:
+        assert row["microseconds"] > 0.0

@@ -1,0 +1,55 @@
+"""Results stored by rows, against a dictionary."""
+
+import numpy as np
+import pytest
+
+from gpflow_sparse.numerics import row_table
+from gpflow_sparse.numerics.row_table import RowTable
+
+ROWS = {
+    "normal": lambda rng: rng.normal(size=(5000, 3)),
+    "whole numbers": lambda rng: rng.integers(0, 30, size=(5000, 3)).astype(float),
+    "one column": lambda rng: np.arange(5000.0)[:, None],
+}
+
+
+@pytest.mark.parametrize("make", ROWS.values(), ids=list(ROWS))
+@pytest.mark.parametrize("most", [700, 10**6])
+def test_results_are_those_of_a_dictionary(rng, make, most):
+    X: np.ndarray = make(rng)
+    expected: dict[bytes, np.ndarray] = {}
+    table = RowTable(X.shape[1], 2, most)
+    for part in np.array_split(X, 17):
+        part = np.unique(part, axis=0)
+        results = rng.integers(0, 10**9, size=(len(part), 2)).astype(np.int32)
+        new = ~table.find(part)[1]
+        for row, result in zip(part[new], results[new], strict=True):
+            if len(expected) < most:
+                expected[row.tobytes()] = result
+        table.add(part[new], results[new])
+    found, known = table.find(X)
+    assert table.size == len(expected)
+    assert list(known) == [row.tobytes() in expected for row in X]
+    for row, result in zip(X[known], found[known], strict=True):
+        np.testing.assert_array_equal(result, expected[row.tobytes()])
+    assert not table.find(X + 0.25)[1].any()
+
+
+def test_rows_of_one_hash_are_told_apart(rng, monkeypatch):
+    monkeypatch.setattr(row_table, "_hash", lambda words: np.full(len(words), 7, np.uint64))
+    X, table = rng.normal(size=(60, 2)), RowTable(2, 1, 100)
+    table.add(X[:50], np.arange(50, dtype=np.int32)[:, None])
+    found, known = table.find(X)
+    np.testing.assert_array_equal(known, np.arange(60) < 50)
+    np.testing.assert_array_equal(found[:50, 0], np.arange(50))
+
+
+def test_few_rows_have_the_same_hash():
+    """Round numbers, whose low bits are zero: of 250,000 hashes none is another's."""
+    grid = np.stack(np.meshgrid(np.arange(500.0), 0.5 * np.arange(500.0)), -1).reshape(-1, 2)
+    hashes = row_table._hash(row_table._words(grid))
+    assert len(np.unique(hashes)) == len(grid)
+    # the low bits are as uniform as draws of them: the mean, and four standard deviations
+    places = 2**18
+    expected = places * (1.0 - np.exp(-len(grid) / places))
+    assert abs(len(np.unique(hashes % np.uint64(places))) - expected) < 4.0 * np.sqrt(places) / 2.0

@@ -1,0 +1,43 @@
+"""Tables of predictions as csv, in parts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpflow_sparse.runs.terminal import progress_of_rows, write_csv
+
+FRAMES = {
+    "floats": lambda v: pd.DataFrame(v, columns=["mean", 'a "quoted", name', "c"]),
+    "small and large": lambda v: pd.DataFrame(v * [[1e-300, 1e300, 1e16]]).round(3),
+    "missing": lambda v: pd.DataFrame(np.where(v > 1.0, np.nan, v)),
+    "labels": lambda v: pd.DataFrame(v).assign(label=['one, "1"', "two"] * (len(v) // 2)),
+    "float32": lambda v: pd.DataFrame(v.astype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("make", FRAMES.values(), ids=list(FRAMES))
+def test_parts_of_a_table_are_written_as_pandas_writes_all_of_it(rng, make, tmp_path, capsys):
+    whole = make(rng.normal(size=(20, 3)))
+    expected = whole.to_csv(index=False, lineterminator="\n")
+    write_csv(tmp_path / "a.csv", iter([whole[:8], whole[8:10], whole[10:]]))
+    assert (tmp_path / "a.csv").read_bytes() == expected.encode()
+    write_csv(None, iter([whole[:8], whole[8:]]))
+    assert capsys.readouterr().out == expected
+
+
+def test_a_table_that_cannot_be_finished_leaves_no_file(rng, tmp_path):
+    def parts():
+        yield pd.DataFrame(rng.normal(size=(2, 2)))
+        raise ValueError("no more")
+
+    (tmp_path / "a.csv").write_text("old")
+    with pytest.raises(ValueError, match="no more"):
+        write_csv(tmp_path / "a.csv", parts())
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert (tmp_path / "a.csv").read_text() == "old"
+
+
+def test_no_bar_is_drawn_outside_of_a_terminal(capsys):
+    with progress_of_rows(10, enabled=True) as advance:
+        advance(10)
+    assert "".join(capsys.readouterr()) == ""
