@@ -1,9 +1,8 @@
 """Weighted sums of covariances over the patches of images.
 
 A batch has tens of millions of covariances of two patches, so every pass over them counts. For
-kernels with a :class:`~gpflow_sparse.covariances.stationary.Profile` gradients are written by hand:
-without passes for the variance, and with those for the patches of images apart from all others, so
-that TensorFlow leaves them out where images are data.
+kernels with a :class:`~gpflow_sparse.covariances.stationary.Profile` gradients are written by hand,
+without passes for the variance.
 """
 
 from collections.abc import Sequence
@@ -81,7 +80,7 @@ def _features(
     """
     Rows whose inner products are ``scale r^2``, with distances in lengthscales.
 
-    A single lengthscale is in the second alone: where X is data, the first then needs no gradient.
+    A single lengthscale is in the second alone, whose gradient has fewer rows.
 
     :return: ``[..., N, L + 2]`` and ``[..., N2, L + 2]``.
     """

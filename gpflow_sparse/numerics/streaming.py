@@ -18,8 +18,6 @@ Tensors = Sequence[tf.Tensor]
 OfRows = Callable[[Tensors, Tensors], tf.Tensor]
 # AutoGraph would convert all functions that a loop calls, at every call.
 _PLAIN = tf.autograph.experimental.do_not_convert
-# Chunks that are not processed in a loop.
-_MOST_CHUNKS = 64
 # What makes sums over the rows of all processes from those of this one.
 _TOTAL: ContextVar[Callable[[Tensors], Tensors] | None] = ContextVar(
     "gpflow_sparse_total", default=None
@@ -217,8 +215,6 @@ def by_chunks(function: OfRows, rows: Tensors, shared: Tensors, *, size: int) ->
     known = rows[0].shape[0]
     if known is not None and known <= size:
         return function(rows, shared)
-    if known is not None and known <= _MOST_CHUNKS * size:
-        return _unrolled(function, rows, shared, -(-known // size))
     # chunks of nearly equal height, which cover the rows and some copies of the last one
     num_rows = tf.shape(rows[0])[0] if known is None else known
     count = tf.maximum(-(-num_rows // size), 1) if known is None else -(-known // size)
@@ -255,53 +251,6 @@ def by_chunks(function: OfRows, rows: Tensors, shared: Tensors, *, size: int) ->
     return chunked(*rows, *shared)
 
 
-def _unrolled(function: OfRows, rows: Tensors, shared: Tensors, count: int) -> tf.Tensor:
-    """
-    :func:`by_chunks` without a loop: gradients of ``rows`` that are not needed are not computed.
-
-    :param count: number of chunks.
-    """
-    N = int(rows[0].shape[0])
-    heights = [N // count + (k < N % count) for k in range(count)]
-
-    @tf.custom_gradient
-    def chunked(*arguments: tf.Tensor) -> Any:
-        own, others = arguments[: len(rows)], arguments[len(rows) :]
-        chunks = list(zip(*(tf.split(part, heights) for part in own), strict=True))
-
-        def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            sources, of_rows = [*others, *variables], []
-            sums: list[tf.Tensor] = []
-            for chunk, above in zip(chunks, tf.split(upstream, heights), strict=True):
-                with tf.control_dependencies(sums):
-                    slopes = _slopes(function, chunk, others, sources, above)
-                of_rows.append(slopes[: len(own)])
-                more = slopes[len(own) :]
-                sums = [a + b for a, b in zip(sums, more, strict=True)] if sums else more
-            joined = [tf.concat(parts, axis=0) for parts in zip(*of_rows, strict=True)]
-            found = [*joined, *sums[: len(others)]]
-            return (found, sums[len(others) :]) if variables else found
-
-        results: list[tf.Tensor] = []
-        for chunk in chunks:
-            with tf.control_dependencies(results[-1:]):  # one at a time, for memory
-                results.append(function(chunk, others))
-        return tf.concat(results, axis=0), gradient
-
-    return chunked(*rows, *shared)
-
-
-def _slopes(
-    function: OfRows, chunk: Tensors, shared: Tensors, sources: Sequence[Any], above: tf.Tensor
-) -> list[tf.Tensor]:
-    """Gradients of a chunk, then of ``sources``: ``shared`` and variables."""
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch([*chunk, *sources])
-        result = function(chunk, shared)
-    slopes = tape.gradient(result, [*chunk, *sources], above, "zero")
-    return [tf.convert_to_tensor(slope) for slope in slopes]  # those of gathers are sparse
-
-
 def _gradients(
     function: OfRows,
     chunks: Tensors,
@@ -313,7 +262,12 @@ def _gradients(
     count, sources = tf.shape(upstream)[0], [*shared, *variables]
 
     def add(i: tf.Tensor, made: Any, sums: Any) -> Any:
-        dense = _slopes(function, [part[i] for part in chunks], shared, sources, upstream[i])
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            chunk = [part[i] for part in chunks]
+            tape.watch([*chunk, *sources])
+            result = function(chunk, shared)
+        slopes = tape.gradient(result, [*chunk, *sources], upstream[i], "zero")
+        dense = [tf.convert_to_tensor(slope) for slope in slopes]  # those of gathers are sparse
         made = [array.write(i, slope) for array, slope in zip(made, dense, strict=False)]
         return i + 1, made, [s + d for s, d in zip(sums, dense[len(chunks) :], strict=True)]
 
