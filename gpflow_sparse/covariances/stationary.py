@@ -8,7 +8,7 @@ to 1.7. The Matern 1/2 gains nothing, and its root magnifies the rounding of sma
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential, Stationary
@@ -23,8 +23,6 @@ _MATERNS: dict[type[Kernel], tuple[float, Factor, Factor]] = {
     Matern52: (5.0, lambda s: 1.0 + s * (1.0 + s / 3.0), lambda s: (-1.0 / 6.0) * (1.0 + s)),
 }
 _FAST = (SquaredExponential, *_MATERNS)
-# Number of strips in which the upper half of a symmetric matrix is computed.
-_STRIPS = 4
 
 
 def covariance(
@@ -71,28 +69,29 @@ def jittered_covariance(kernel: Kernel, X: tf.Tensor, at_least: float | None = N
     return linalg.add_jitter(covariance(kernel, X), amount)
 
 
-def weighted_sums(kernel: Kernel, X: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """
-    ``sum_pq weights[p, q] k(X_np, X_nq)  [n]``.
+class Profile(NamedTuple):
+    """A kernel of variance 1 as a function of a multiple of the squared distance."""
 
-    For the kernels of :func:`covariance` only one half of the symmetric matrix is computed: about
-    0.6 of the exponentials.
+    scale: float
+    """The multiple, of distances in lengthscales."""
+    evaluate: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+    """Values and derivatives, the same tensor where they are equal."""
 
-    :param X: ``[n, P, D]``.
-    :param weights: ``[P, P]``, symmetric.
-    """
-    if type(kernel) not in _FAST:
-        return tf.reduce_sum(kernel(X) * weights, axis=[-2, -1])
-    scaled = kernel.scale(kernel.slice(X, None)[0])
-    scaled -= tf.stop_gradient(tf.reduce_mean(scaled, axis=-2, keepdims=True))
-    sums, P = [], scaled.shape[-2]
-    height = -(-P // _STRIPS)
-    for start in range(0, P, height):
-        K = _of_scaled(kernel, scaled[:, start : start + height], scaled[:, start:])
-        own = weights[start : start + height, start:]
-        twice = tf.concat([own[:, :height], 2.0 * own[:, height:]], axis=1)
-        sums.append(tf.reduce_sum(K * twice, axis=[-2, -1]))
-    return tf.add_n(sums)
+
+def profile_of(kernel: Kernel) -> Profile | None:
+    """The profile of a kernel, for the kernels of :func:`covariance`; None for others."""
+    if type(kernel) is SquaredExponential:
+        return Profile(-0.5, lambda exponents: (K := tf.exp(exponents), K))
+    if type(kernel) not in _MATERNS:
+        return None
+    rate, value, slope = _MATERNS[type(kernel)]
+
+    def evaluate(squares: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        s = tf.sqrt(tf.maximum(squares, 0.0))  # rounding may leave s^2 below zero
+        e = tf.exp(-s)
+        return value(s) * e, slope(s) * e
+
+    return Profile(rate, evaluate)
 
 
 def local_covariances(
