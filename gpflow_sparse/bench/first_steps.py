@@ -23,8 +23,8 @@ _SECONDS = 120
 
 def first_steps(repeats: int) -> list[Row]:
     """
-    Seconds of ``import gpflow`` and of this package's parts, from the start of Python; of ``fit`` on
-    a csv file of 5,000 rows until its first step ends; and of a second ``fit`` of one step.
+    Seconds of ``import gpflow`` and of this package's parts, from the start of Python; of ``fit``
+    on a csv file of 5,000 rows until its first step ends; and of a second ``fit`` of one step.
 
     :param repeats: runs of each, of which the median counts.
     """

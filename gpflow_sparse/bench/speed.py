@@ -17,6 +17,7 @@ from gpflow_sparse.bench.papers.tables import grid
 from gpflow_sparse.bench.prediction_speed import predictions
 from gpflow_sparse.bench.steps import Row, Step, Tables, measure_memory, table_of, time_in_turn
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs.methods import read_toml
 
@@ -103,10 +104,24 @@ def _steps(repeats: int) -> Iterable[Row]:
     counts = SIZES.num_basis, SIZES.num_data
     found = variants.qsgp(*counts, n, drawn, n, _COLUMNS, M, repeats, None)
     yield from found["rows"]
+    yield from _mixed_steps(repeats)
     yield from _held_steps(repeats)
     patches = {"num_inducing": SIZES.num_patches, "num_orthogonal": SIZES.num_patches}
     images = image_variants.Images(SIZES.num_images, **patches)
     yield from image_variants.layer_steps(images, max(3, repeats // 3))
+
+
+def _mixed_steps(repeats: int) -> list[Row]:
+    """Value and gradient of SOLVE-GP in float64, and in mixed precision."""
+    M, n = SIZES.num_inducing, 2 * SIZES.batch_size
+
+    def step(is_mixed: bool) -> Step:
+        with linalg.mixed_precision(is_mixed):  # the step is traced here
+            return _step_of("solvegp", (M, M), *variants.made_rows(n, _COLUMNS))
+
+    full = f"SOLVE-GP({M}+{M}), {n} rows"
+    steps = {full: partial(step, False), f"{full}, mixed": partial(step, True)}
+    return time_in_turn(steps, repeats, full)
 
 
 def _held_steps(repeats: int) -> list[Row]:

@@ -9,7 +9,6 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import top_products
@@ -20,7 +19,6 @@ from gpflow_sparse.bench.steps import Step, Tables, Variants, measure_memory, ta
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import GRIEF, QSGP, SWSGP, BasisGPR
 from gpflow_sparse.persistence import files
-from gpflow_sparse.posteriors import NeighborPosterior
 from gpflow_sparse.runs.build import make_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import METHODS
@@ -33,8 +31,10 @@ Data = tuple[tf.Tensor, tf.Tensor]
 # N, and m of QSGP, in benchmarks where they do not vary.
 _NUM_DATA = _NUM_BASIS = 100_000
 # M and H of SWSGP, those with dense covariance, and M of the SVGP for comparison.
-_NEIGHBORS = ((1000, 100), (100_000, 100), (1000, 16), (10_000, 16), (100_000, 16))
+_NEIGHBORS = tuple((M, H) for H in (100, 16) for M in (1000, 100_000, 1_000_000))
 _DENSE, _SVGP = (1024, 4), 1024
+# Points up to which GPyTorch's model is timed: its neighbors are searched for minutes beyond.
+_MOST_OF_PEER = 100_000
 # Rows that SWSGP's batches are drawn from, and dimensions of the surface near which they are.
 _NEIGHBOR_DATA, _SURFACE = 10_000, 3
 # Steps of SWSGP that are taken one after the other, since neighbors are found a step early.
@@ -229,11 +229,11 @@ def swsgp(batch_size: int, input_dim: int, repeats: int, surface: bool, memory: 
     """
     Whole training steps of SWSGP (batch, neighbors, gradient, update) for several M and H.
 
-    Fixed points, the default weighting, everything else trained by SparseAdam. Neighbors are found
-    in a thread, for a step while the one before it is taken, and are all waited for; or all rows
-    have been visited before and their neighbors are remembered, as GPyTorch keeps them. Beside it
-    GPflow's SVGP, whitened with a dense covariance, all its parameters by Adam; and, where GPyTorch
-    is installed, its ``NNVariationalStrategy`` with the same M and H.
+    Fixed points, the default weighting, everything else trained by SparseAdam. The neighbors of all
+    rows are found before, as `training.fit` does, and GPyTorch; or they are searched in a thread,
+    for a step while the one before it is taken, and are all waited for. Beside it GPflow's SVGP,
+    whitened with a dense covariance, all its parameters by Adam; and, where GPyTorch is installed,
+    its ``NNVariationalStrategy`` with the same M and H, up to 100,000 points.
 
     :param surface: inputs near a surface of 3 dimensions, not normal in all columns.
     :param memory: measure, instead, the memory of 20 steps with the most points and neighbors;
@@ -250,14 +250,14 @@ def swsgp(batch_size: int, input_dim: int, repeats: int, surface: bool, memory: 
     own = partial(swsgp_step, X, Y, Z, batch_size=batch_size)
     steps = {"SWSGP({}, H = {})".format(*sizes): partial(own, sizes=sizes) for sizes in _NEIGHBORS}
     for M, H in (sizes for sizes in _NEIGHBORS if sizes[0] == most):
-        remembered = partial(own, sizes=(M, H), num_remembered=len(X))
-        steps[f"SWSGP, neighbors remembered({M}, H = {H})"] = remembered
+        searched = partial(own, sizes=(M, H), num_remembered=0)
+        steps[f"SWSGP, searched in every step({M}, H = {H})"] = searched
     dense = partial(own, sizes=_DENSE, covariance="dense")
     steps["SWSGP, dense({}, H = {})".format(*_DENSE)] = dense
     model, svgp = make("svgp", Z[:_SVGP].numpy()), f"GPflow SVGP({_SVGP})"
     steps[svgp] = partial(_together, partial(adam_step, model, (X, Y), batch_size))
     _, targets = made_rows(most, input_dim, 1, surface)
-    for M, H in _NEIGHBORS:
+    for M, H in (sizes for sizes in _NEIGHBORS if sizes[0] <= _MOST_OF_PEER):
         peer = partial(peers.neighbor_step, (Z[:M], targets[:M]), H, batch_size)
         steps[f"GPyTorch nearest neighbors({M}, H = {H})"] = partial(_together, peer)
     return {"rows": time_in_turn(steps, repeats, svgp, calls=TOGETHER)}
@@ -271,7 +271,7 @@ def swsgp_step(
     sizes: tuple[int, int],
     batch_size: int,
     covariance: str = "diag",
-    num_remembered: int = 0,
+    num_remembered: int | None = None,
 ) -> Step:
     """Several steps on batches of these rows, as `training.fit` takes them; sizes are M and H."""
     M, H = sizes
@@ -306,46 +306,6 @@ def _rows_and_points(most: int, input_dim: int, surface: bool) -> tuple[tf.Tenso
 def _together(build: Callable[[], Step]) -> Step:
     step = build()
     return lambda: [step() for _ in range(TOGETHER)][-1]
-
-
-def swsgp_predictions(
-    num_inducing: int, num_neighbors: int, num_rows: int, input_dim: int, repeats: int
-) -> Tables:
-    """
-    Cached predictions of mean and variance, per row, of several posteriors.
-
-    GPflow's of a whitened SVGP with a dense covariance; SWSGP's with a diagonal and with a dense
-    one, which first finds the neighbors of every row, and once more with neighbors that are given.
-    """
-    X, Z = (made_rows(n, input_dim, seed)[0] for seed, n in enumerate((num_rows, num_inducing)))
-    mean = made_rows(num_inducing, 1, 2)[0].numpy()
-    factor = 0.1 * np.tril(made_rows(num_inducing, num_inducing, 3)[0].numpy())[None]
-    kernel, svgp = _kernel(Z), f"GPflow SVGP({num_inducing})"
-    found = NeighborInducingPoints(Z.numpy(), num_neighbors)
-    given = _GivenNeighbors(Z.numpy(), num_neighbors)
-    given.known = found.neighbors(X, kernel)
-    model = make("svgp", Z.numpy())
-    model.q_mu.assign(mean)
-    model.q_sqrt.assign(factor)
-    posteriors: dict[str, Any] = {svgp: model.posterior()}
-    for covariance, q_sqrt in (("diag", np.abs(mean) + 0.1), ("dense", factor)):
-        for points, suffix in ((found, ""), (given, ", neighbors given")):
-            title = f"SWSGP({num_inducing}, H = {num_neighbors}), {covariance}{suffix}"
-            posteriors[title] = NeighborPosterior(
-                kernel, points, mean, q_sqrt, precompute_cache=PrecomputeCacheType.TENSOR
-            )
-    steps = {t: partial(compiled, partial(p.predict_f, X)) for t, p in posteriors.items()}
-    rows = time_in_turn(steps, repeats, svgp, calls=num_rows, unit=("microseconds", 1e6))
-    return {"rows": rows}
-
-
-class _GivenNeighbors(NeighborInducingPoints):
-    """Inducing points with given neighbors of one batch."""
-
-    known: tf.Tensor
-
-    def neighbors(self, X: tf.Tensor, kernel: gpflow.kernels.Kernel) -> tf.Tensor:
-        return self.known
 
 
 def grief(num_rows: int, input_dim: int, num_basis: int, repeats: int) -> Tables:

@@ -22,7 +22,7 @@ from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import HELD, Feed, Prefetch
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
-from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws
+from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws, steps_are_mixed
 from gpflow_sparse.training.traces import SharedStep, key_of
 from gpflow_sparse.validation.public_methods import between_steps
 
@@ -196,7 +196,8 @@ class TrainingLoop:
         if not alone or self.feed.batch_size is None:  # batches may have several shapes
             return None
         devices = sorted({v.device for v in self._state.variables.values()})
-        settings = [self.gamma, self.progress.scale, devices, tf.constant(0.0).device]
+        places = [devices, tf.constant(0.0).device]
+        settings = [self.gamma, self.progress.scale, steps_are_mixed(), places]
         return key_of(self.model, self.optimizer, settings)
 
     def _advance(self, start: float, show: Callable[[int, float, float], None]) -> None:

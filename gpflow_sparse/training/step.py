@@ -45,6 +45,11 @@ def steps_in(precision: str) -> Iterator[None]:
         _MIXED.reset(token)
 
 
+def steps_are_mixed() -> bool:
+    """Whether steps are compiled in mixed precision here."""
+    return _MIXED.get()
+
+
 def compile_step(
     model: gpflow.models.GPModel,
     feed: Feed,
@@ -125,7 +130,7 @@ def _mean_gradients(
 ) -> tuple[tf.Tensor, list[Any]]:
     """The loss of a batch and its gradients, None where it does not depend on a variable."""
     known: list[bool] = []
-    is_mixed = _MIXED.get()
+    is_mixed = steps_are_mixed()
 
     def compute(part: Data | None) -> list[Any]:
         # here, since a strategy computes each part in a thread of its own

@@ -23,7 +23,9 @@ def solvegp(shift=0.0, kernel=gpflow.kernels.Matern52, **options):
     )
 
 
-def fit(model, *, rate=0.01, decay_steps=10, batch_size=20, gamma=True, num_steps=4, Y=Y):
+def fit(
+    model, *, rate=0.01, decay_steps=10, batch_size=20, gamma=True, num_steps=4, Y=Y, **options
+):
     return gs.training.fit(
         model,
         (X, Y),
@@ -32,6 +34,7 @@ def fit(model, *, rate=0.01, decay_steps=10, batch_size=20, gamma=True, num_step
         batch_size=batch_size,
         natural_gradients=gamma,
         progress=False,
+        **options,
     ).elbo
 
 
@@ -99,6 +102,7 @@ def jittered():
         (solvegp, {"batch_size": 10}),
         (solvegp, {"gamma": 0.2}),
         (solvegp, {"gamma": False}),
+        (solvegp, {"precision": "mixed"}),
     ],
 )
 def test_a_step_that_differs_is_traced(make, options, count_traces):
