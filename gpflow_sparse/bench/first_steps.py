@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -107,7 +108,7 @@ def _ending_after_the_first_step() -> Iterator[None]:
             advance(*arguments)
             os._exit(0)
 
-        TrainingLoop._advance = once  # type: ignore[method-assign]
+        TrainingLoop._advance = once  # type: ignore
 
     session._quiet_import = watched
     try:
@@ -117,8 +118,6 @@ def _ending_after_the_first_step() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    from gpflow_sparse.cli import main
-
-    with _ending_after_the_first_step():
-        main()
+    with _ending_after_the_first_step(), contextlib.suppress(SystemExit):
+        runpy.run_module("gpflow_sparse.cli", run_name="__main__")
     sys.exit("no training step was taken")

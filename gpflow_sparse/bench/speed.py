@@ -106,7 +106,7 @@ def _steps(repeats: int) -> Iterable[Row]:
     yield from found["rows"]
     yield from _mixed_steps(repeats)
     yield from _held_steps(repeats)
-    patches = {"num_inducing": SIZES.num_patches, "num_orthogonal": SIZES.num_patches}
+    patches = dict[str, int](num_inducing=SIZES.num_patches, num_orthogonal=SIZES.num_patches)
     images = image_variants.Images(SIZES.num_images, **patches)
     yield from image_variants.layer_steps(images, max(3, repeats // 3))
 
@@ -129,7 +129,7 @@ def _held_steps(repeats: int) -> list[Row]:
     data = variants.made_rows(SIZES.num_held, _COLUMNS)
     Z = variants.made_rows(SIZES.num_inducing, _COLUMNS, 1)[0].numpy()
     M, (first, second) = len(Z), np.split(Z, 2)
-    kernel, noise = partial(_kernel, Z), {"noise_variance": 0.1}
+    kernel, noise = partial(_kernel, Z), dict[str, Any](noise_variance=0.1)
     sgpr, rows = f"GPflow SGPR({M})", f", N = {SIZES.num_held}"
 
     def solvegpr() -> Any:
@@ -163,7 +163,7 @@ def _predictions(repeats: int) -> Iterable[Row]:
 def _memory(repeats: int) -> Iterable[Row]:
     """Peak of a new process by some steps, and its ratio to that of GPflow's SVGP."""
     M, n = SIZES.num_inducing, SIZES.batch_size
-    own = {"num_basis": SIZES.num_basis[-1], "basis_batch_size": SIZES.num_drawn}
+    own = dict[str, Any](num_basis=SIZES.num_basis[-1], basis_batch_size=SIZES.num_drawn)
     builders: dict[str, Callable[..., Step]] = {
         f"GPflow SVGP({2 * M})": partial(_step_of, "svgp", (2 * M,)),
         f"SOLVE-GP({M}+{M})": partial(_step_of, "solvegp", (M, M)),

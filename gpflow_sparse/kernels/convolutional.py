@@ -13,8 +13,8 @@ from gpflow import Parameter
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.patch_grids import PatchGrid, make_grid
-from gpflow_sparse.covariances.patch_sums import cross_sums, lower_strips, own_sums
 from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.covariances.weighted_sums import cross_sums, lower_strips, own_sums
 from gpflow_sparse.numerics.streaming import Tensors, by_chunks
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.component_checks import require_single
