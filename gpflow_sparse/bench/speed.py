@@ -1,10 +1,12 @@
 """All figures of speed and memory in one table, beside GPflow's and GPyTorch's, with targets."""
 
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import gpflow
 import numpy as np
 
@@ -57,8 +59,12 @@ def all_methods(quick: bool, output: Path | None) -> Tables:
     """
     repeats = 7 if quick else 20
     rows: list[Row] = []
-    for part, measure in _PARTS.items():
-        rows += [{"part": part} | row for row in measure(repeats)]
+    for part, measure in _groups():
+        begin = time.perf_counter()
+        found = [{"part": part} | row for row in measure(repeats)]
+        taken = time.perf_counter() - begin
+        click.echo(f"{part}: {', '.join(row['title'] for row in found)}: {taken:.0f} s", err=True)
+        rows += found
     rows = [_with_target(row) for row in [*rows, *_quotients(rows)]]
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
@@ -94,21 +100,16 @@ def _quotients(rows: list[Row]) -> Iterable[Row]:
             yield {"part": "step", "title": title, "ratio": ratio}
 
 
-def _steps(repeats: int) -> Iterable[Row]:
-    """Training steps, or values and gradients, of each method and of its peers."""
-    M, n, drawn = SIZES.num_inducing, SIZES.batch_size, SIZES.num_drawn
-    for method in (variants.solvegp, variants.odvgp):
-        yield from method(M, M, n, _COLUMNS, repeats)["rows"]
-    yield from variants.softki(M, 2 * n, _COLUMNS, repeats)["rows"]
-    yield from variants.swsgp(64, _COLUMNS, repeats, surface=False, memory=False)["rows"]
-    counts = SIZES.num_basis, SIZES.num_data
-    found = variants.qsgp(*counts, n, drawn, n, _COLUMNS, M, repeats, None)
-    yield from found["rows"]
-    yield from _mixed_steps(repeats)
-    yield from _held_steps(repeats)
+def _steps(method: Callable[..., Tables], *sizes: Any) -> Callable[[int], Iterable[Row]]:
+    """The rows of a benchmark of :mod:`step_variants`, with these sizes before the repetitions."""
+    return lambda repeats: method(*sizes, repeats=repeats)["rows"]
+
+
+def _convolutional_steps(repeats: int) -> list[Row]:
+    """Steps of one layer, a few: each takes half a second."""
     patches = dict[str, int](num_inducing=SIZES.num_patches, num_orthogonal=SIZES.num_patches)
     images = image_variants.Images(SIZES.num_images, **patches)
-    yield from image_variants.layer_steps(images, max(3, repeats // 3))
+    return image_variants.layer_steps(images, max(3, repeats // 3))
 
 
 def _mixed_steps(repeats: int) -> list[Row]:
@@ -188,10 +189,23 @@ def _step_of(method: str, sizes: tuple[int, ...], X: Any, Y: Any) -> Step:
     return variants.loss_step(variants.make(method, *sets), (X, Y))
 
 
+def _groups() -> list[tuple[str, Callable[[int], Iterable[Row]]]]:
+    """What is measured one after the other, each by the part of the table that it belongs to."""
+    M, n, drawn = SIZES.num_inducing, SIZES.batch_size, SIZES.num_drawn
+    qsgp: list[Any] = [SIZES.num_basis, SIZES.num_data, n, drawn, n, _COLUMNS, M]
+    return [
+        ("first step", lambda repeats: first_steps(max(1, repeats // 3))),
+        ("step", _steps(variants.solvegp, M, M, n, _COLUMNS)),
+        ("step", _steps(variants.odvgp, M, M, n, _COLUMNS)),
+        ("step", _mixed_steps),
+        ("step", _steps(variants.softki, M, 2 * n, _COLUMNS)),
+        ("step", _steps(partial(variants.qsgp, output=None), *qsgp)),
+        ("step", _held_steps),
+        ("step", _steps(partial(variants.swsgp, surface=False, memory=False), 64, _COLUMNS)),
+        ("step", _convolutional_steps),
+        ("prediction", _predictions),
+        ("memory", _memory),
+    ]
+
+
 _TARGETS: list[dict[str, Any]] = read_toml(Path(__file__).with_name("speed.toml"))["targets"]
-_PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
-    "step": _steps,
-    "first step": lambda repeats: first_steps(max(1, repeats // 3)),
-    "prediction": _predictions,
-    "memory": _memory,
-}

@@ -184,7 +184,6 @@ def test_steps_of_swsgp(bench):
         "SWSGP(20, H = 5)",
         "SWSGP(40, H = 5)",
         "SWSGP(40, H = 3)",
-        "SWSGP, searched in every step(40, H = 5)",
         "SWSGP, searched in every step(40, H = 3)",
         "SWSGP, dense(15, H = 3)",
         "GPflow SVGP(10)",
