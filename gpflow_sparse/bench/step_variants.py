@@ -276,7 +276,11 @@ def swsgp_step(
     M, H = sizes
     points = NeighborInducingPoints(Z[:M].numpy(), H, num_remembered=num_remembered)
     likelihood = gpflow.likelihoods.Gaussian(0.1)
-    model = SWSGP(_kernel(Z), likelihood, points, covariance=covariance, num_data=len(X))
+    q: dict[str, Any] = {}
+    if covariance == "diag":  # the default takes a search for every point
+        q = {"q_mu": np.zeros([M, 1]), "q_sqrt": np.full([M, 1], 0.1)}
+    options = {"covariance": covariance, "num_data": len(X), **q}
+    model = SWSGP(_kernel(Z), likelihood, points, **options)
     model.update_neighbors(X)
     optimizer = SparseAdam()
     optimizer.build(model.long_variables, model.small_variables)
