@@ -46,7 +46,7 @@ def test_every_part_is_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(step_variants, "_NEIGHBORS", ((20, 5), (40, 5)))
     monkeypatch.setattr(step_variants, "_DENSE", (15, 3))
     monkeypatch.setattr(step_variants, "_SVGP", 10)
-    monkeypatch.setattr(step_variants, "_NEIGHBOR_DATA", 60)
+    monkeypatch.setattr(step_variants, "_NEIGHBOR_DATA", 80)
     rows = speed.all_methods(True, tmp_path)["rows"]
     assert {row["part"] for row in rows} == {part for part, _ in speed._groups()}
     assert all(np.isfinite(row["ratio"]) for row in rows if row.get("ratio") is not None)
