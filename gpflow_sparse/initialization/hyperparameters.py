@@ -27,7 +27,7 @@ _LENGTHSCALE_FACTOR, _NOISE_FRACTION = 100.0, 1e-3
 # up to 2.6 times the evaluations, with scores of new rows that differed by less than 4e-4.
 _TOLERANCE = 1e-6
 # Held-out rows, and training rows around each of them, that hyperparameters are judged by.
-_HELD_OUT, _AROUND = 500, 64
+_HELD_OUT, _AROUND = 500, 128
 _FAILURES = (tf.errors.OpError, ArithmeticError, np.linalg.LinAlgError)
 
 
