@@ -31,7 +31,14 @@ from gpflow_sparse.validation import checks
 
 # Number of images from which inducing patches are taken.
 _NUM_IMAGES = 1000
-_VARIANCE = 5.0
+# Variance of patch kernels, and lengthscale relative to the root of the number of values of a patch,
+# of the last layer: the paper's.
+_LAST = 5.0, 1.0
+# Those of hidden layers: the residual of the inducing patches is noise for the next layer, and with
+# the paper's values as large as the signal in the second hidden layer.
+_HIDDEN = 1.0, 2.0
+# Standard deviation of q of a hidden layer at the start, relative to that of the prior.
+_HIDDEN_SCALE = 0.1
 # Standard deviation of the last layer's starting means, relative to that of the prior.
 _DIFFERENCE = 0.01
 # Least residual variance of an orthogonal set, relative to the base set and in units of the jitter.
@@ -66,10 +73,10 @@ def deep_convolutional(
     num_layers: int = 1,
     architecture: Sequence[ConvSpec] | None = None,
     tick: bool = True,
-    whiten: bool | None = None,
+    whiten: bool = True,
     num_data: int | None = None,
     num_samples: int = 1,
-    sampling: str = "marginal",
+    sampling: str = "shared_inducing",
     num_prediction_samples: int = 10,
     seed: int = 0,
 ) -> SOLVEGP | DeepGP:
@@ -77,9 +84,11 @@ def deep_convolutional(
     A convolutional Gaussian process for classes or any other likelihood, ready to be trained.
 
     The models of table 5 in Shi, Titsias and Mnih (2020, arXiv:1910.10596v5) for ``num_layers`` of
-    1, 2 or 3; or those of an ``architecture``. Kernels are squared exponential on patches, of
-    variance 5 and, since pixels should have mean 0 and variance 1, of lengthscale ``sqrt(L)`` for
-    patches of L values: 5 for 5 x 5 pixels, as printed.
+    1, 2 or 3; or those of an ``architecture``. Kernels are squared exponential on patches. That of
+    the last layer has variance 5 and, since pixels should have mean 0 and variance 1, lengthscale
+    ``sqrt(L)`` for patches of L values: 5 for 5 x 5 pixels, as printed. Those of hidden layers have
+    variance 1 and twice that lengthscale: with the printed values the variance of a hidden layer
+    given its inducing patches, which is noise for the next layer, is as large as its signal.
 
     Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
     layers from these images after random Glorot filters, scaled to variance 1. The paper does not
@@ -96,7 +105,7 @@ def deep_convolutional(
     :param num_layers: number of layers, if no architecture is given.
     :param architecture: one :class:`ConvSpec` for each layer, the last without ``num_outputs``.
     :param tick: whether the last layer has a location kernel, as in the paper.
-    :param whiten: None for the paper's choice: yes with one layer, no with more.
+    :param whiten: parametrize q relative to the prior; the paper does so with one layer only.
     :param num_data: N; None for the rows of X.
     :param num_samples: draws of the hidden layers in a step,
     :param sampling: kind of these draws,
@@ -110,8 +119,6 @@ def deep_convolutional(
     checks.require_flag(tick, "tick")
     checks.require_likelihood(likelihood, int(getattr(likelihood, "latent_dim", None) or 1))
     sizes = _sizes(num_inducing, num_orthogonal, len(specs))
-    if whiten is None:
-        whiten = len(specs) == 1
     rng = np.random.default_rng(checks.require_seed(seed))
     num_data = len(images) if num_data is None else num_data
     rows = images[np.sort(rng.permutation(len(images))[:_NUM_IMAGES])]
@@ -154,7 +161,7 @@ def _hidden(
     centers = patch_centers(rows, grid, sizes, rng)
     filters = glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
     layer = ConvLayer(
-        _kernel(grid),
+        _kernel(grid, *_HIDDEN),
         OrthogonalInducingVariables(*centers),
         shape,
         grid.patch_shape,
@@ -162,7 +169,7 @@ def _hidden(
         num_latent_gps=spec.num_outputs,
         whiten=whiten,
     )
-    layer.start_at(filters)
+    layer.start_at(filters, _HIDDEN_SCALE)
     return layer, (rows[:, grid.pixels()] @ filters).reshape(len(rows), -1)
 
 
@@ -178,10 +185,10 @@ def _last(
     centers = patch_centers(rows, grid, sizes, rng)
     options: dict[str, Any] = {"stride": spec.stride}
     if not tick:
-        plain = Convolutional(_kernel(grid), shape, grid.patch_shape, **options)
+        plain = Convolutional(_kernel(grid, *_LAST), shape, grid.patch_shape, **options)
         return plain, OrthogonalInducingVariables(*(Patches(Z) for Z in centers))
     located = [LocatedPatches(Z, random_locations(grid, len(Z), rng)) for Z in centers]
-    kernel = TICK(_kernel(grid), shape, grid.patch_shape, **options)
+    kernel = TICK(_kernel(grid, *_LAST), shape, grid.patch_shape, **options)
     return kernel, OrthogonalInducingVariables(*located)
 
 
@@ -210,8 +217,9 @@ def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> Non
         )
 
 
-def _kernel(grid: PatchGrid) -> SquaredExponential:
-    return SquaredExponential(variance=_VARIANCE, lengthscales=float(np.sqrt(grid.patch_length)))
+def _kernel(grid: PatchGrid, variance: float, scale: float) -> SquaredExponential:
+    length = scale * float(np.sqrt(grid.patch_length))
+    return SquaredExponential(variance=variance, lengthscales=length)
 
 
 def _require_images(X: Any, grid: PatchGrid) -> np.ndarray:
