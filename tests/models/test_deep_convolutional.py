@@ -52,16 +52,16 @@ def test_the_models_of_table_5(rng, num_layers):
         num_layers
     ]
     assert last.num_latent_gps == 10
-    assert last.whiten == (num_layers == 1)
-    assert all(not layer.whiten for layer in hidden)
+    assert all(layer.whiten for layer in [*hidden, last])
     assert model.num_data == 4
     assert isinstance(model, SOLVEGP if num_layers == 1 else DeepGP)
     for layer in [*hidden, last]:
         assert layer.inducing_variable.sizes == (6, 5)
         base = getattr(layer.kernel, "base_kernel", layer.kernel)
-        np.testing.assert_allclose(base.variance, 5.0, rtol=1e-12)
+        variance, scale = (5.0, 1.0) if layer is last else (1.0, 2.0)
+        np.testing.assert_allclose(base.variance, variance, rtol=1e-12)
         length = layer.inducing_variable.sets[0].Z.shape[1]
-        np.testing.assert_allclose(base.lengthscales, np.sqrt(length), rtol=1e-12)
+        np.testing.assert_allclose(base.lengthscales, scale * np.sqrt(length), rtol=1e-12)
     np.testing.assert_allclose(last.kernel.location_kernel.lengthscales, 3.0)
     for inducing in last.inducing_variable.sets:
         assert isinstance(inducing, LocatedPatches)
