@@ -63,7 +63,7 @@ def probabilities(model: gpflow.models.GPModel) -> Predict:
 
     def of_images(X: np.ndarray) -> np.ndarray:
         # chunks of one size, which are traced once: the last one ends with copies of rows
-        whole = np.resize(X.astype(kind), (-(-len(X) // _CHUNK) * _CHUNK, X.shape[1]))
+        whole: np.ndarray = np.resize(X.astype(kind), (-(-len(X) // _CHUNK) * _CHUNK, X.shape[1]))
         chunks = np.split(whole, len(whole) // _CHUNK)
         found = [np.asarray(predict(tf.constant(chunk))[0], np.float64) for chunk in chunks]
         P = np.concatenate(found)[: len(X)]
