@@ -163,8 +163,6 @@ def tiny_run(folder, keys, monkeypatch, seconds):
                 "num_inducing": 5,
                 "num_orthogonal": 4,
             }
-        else:
-            options["patience"] = 3
         if row.key in keys:
             rows.append(dataclasses.replace(row, options=options, splits=1, minutes=seconds / 60.0))
     read = {"tiny": lambda name, split: make_dataset(count=110)}
@@ -173,8 +171,9 @@ def tiny_run(folder, keys, monkeypatch, seconds):
     return spec.PaperRun(tiny, "small", folder, datasets=("digits",))
 
 
+@pytest.mark.nightly
 def test_a_row_of_the_network_is_scored_kept_and_shown(tmp_path, monkeypatch):
-    run = tiny_run(tmp_path, ["digits-network"], monkeypatch, 60.0)
+    run = tiny_run(tmp_path, ["digits-network"], monkeypatch, 5.0)
     (record,) = harness.run_paper(run, 10.0)
     assert record["status"] == "done", record
     assert record["accuracy"] > 80.0  # of three classes
@@ -189,11 +188,13 @@ def test_a_row_of_the_network_is_scored_kept_and_shown(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("key", ["digits-1-max", "digits-1-softmax", "digits-2-softmax"])
-def test_rows_of_gps_are_trained_for_their_time(key, tmp_path, monkeypatch):
-    (record,) = harness.run_paper(tiny_run(tmp_path, [key], monkeypatch, 6.0), 10.0)
+@pytest.mark.parametrize(
+    ("key", "seconds"), [("digits-1-max", 6.0), ("digits-1-softmax", 6.0), ("digits-2-max", 20.0)]
+)
+def test_rows_of_gps_are_trained_for_their_time(key, seconds, tmp_path, monkeypatch):
+    (record,) = harness.run_paper(tiny_run(tmp_path, [key], monkeypatch, seconds), 10.0)
     assert record["status"] == "done", record
-    assert record["training_seconds"] > 6.0
+    assert record["training_seconds"] > seconds
     assert record["accuracy"] > 80.0
     assert record["nlpd"] < 0.8
 
