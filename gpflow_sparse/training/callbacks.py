@@ -8,7 +8,6 @@ import numpy as np
 from gpflow.monitor import Monitor, MonitorTaskGroup
 from gpflow.monitor.base import MonitorTask
 
-from gpflow_sparse.diagnosis.layers import has_hidden_layers, layer_signals
 from gpflow_sparse.persistence.schema import require_type
 from gpflow_sparse.training.optimizers import require_rate
 from gpflow_sparse.validation.checks import require_count, require_matrix
@@ -150,6 +149,9 @@ class LayerSignals:
 
     def __call__(self, state: FitState) -> None:
         """:raises ValueError: for a model without hidden layers, or of other inputs than X."""
+        # not at import: the diagnostics import all models, for which most runs have no use
+        from gpflow_sparse.diagnosis.layers import has_hidden_layers, layer_signals
+
         if not has_hidden_layers(state.model):
             raise ValueError(
                 f"LayerSignals needs a DeepGP with hidden layers, got {type(state.model).__name__}."
