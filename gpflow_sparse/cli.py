@@ -113,6 +113,7 @@ def fit(
         _announce(config, dataset)
         trained, record = training.run(config, dataset, folder, resume=resume, strategy=strategy)
         print_results(record["results"], dataset.num_classes)
+        _print_layers(trained[0].model, dataset)
         click.echo(f"results in {folder}", err=True)
         click.echo(json.dumps(record))
         if plot:
@@ -237,6 +238,15 @@ def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> 
         plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
     if not hasattr(trained[0].model, "layers"):
         report.write_run_report(folder, dataset, trained[0])
+
+
+def _print_layers(model: Any, dataset: Any) -> None:
+    """Print signal and noise of the hidden layers of a deep model, which has no report."""
+    if hasattr(model, "layers"):
+        from gpflow_sparse.diagnosis.layers import describe, of_some_rows
+
+        for entry in of_some_rows(model, dataset.train[0]):
+            click.echo(describe(entry), err=True)
 
 
 def _announce(config: RunConfig, dataset: Any) -> None:

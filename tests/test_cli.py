@@ -359,6 +359,8 @@ def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
     (result,) = record["results"]
     assert result["title"] == "Convolutional SOLVE-GP(5+4), 2 layers"
     assert record["config"]["whiten"] is False  # of deep models, unless asked for
+    (line,) = [line for line in err.splitlines() if line.startswith("hidden layer")]
+    assert re.fullmatch(r"hidden layer 1: signal \S+, noise \S+, ratio \S+", line)
     again = last_json(run("evaluate", "--model", "run", "--chunk-size", "4")[1])
     for name in ("error_rate", "nlpd"):
         np.testing.assert_allclose(again[name], result[name], rtol=1e-9)

@@ -59,6 +59,13 @@ def optimal(model, data):
     return model
 
 
+def notes(found):
+    """All notes but the one that every shallow model has."""
+    assert found["layers"] is None
+    assert found["notes"]["layers"].endswith(" has no hidden layers.")
+    return {name: text for name, text in found["notes"].items() if name != "layers"}
+
+
 def k(X1, X2):
     return matern52(X1, X2, lengthscale=SCALE)
 
@@ -187,7 +194,7 @@ def test_more_rows_than_the_exact_evidence_takes_leave_the_upper_bound(monkeypat
     found = gs.diagnostics(solvegp(*points(7, 5)), rows(60))
     bound = found["bound"]
     assert bound["exact"] is None
-    assert found["notes"] == {"bound.exact": "60 rows are more than 59."}
+    assert notes(found) == {"bound.exact": "60 rows are more than 59."}
     assert bound["inducing_gap"] == bound["upper"] - bound["collapsed"]
     assert bound["inducing_gap_from"] == "upper"
     (sentence,) = (s for s in found["advice"] if "inducing points" in s)
@@ -197,7 +204,7 @@ def test_more_rows_than_the_exact_evidence_takes_leave_the_upper_bound(monkeypat
 
 def test_rows_other_than_the_training_rows_have_no_bound():
     found = gs.diagnostics(solvegp(*points(7, 5), num_data=60), rows(20))
-    assert found["notes"] == {"bound": "data has 20 rows, but the model's num_data is 60."}
+    assert notes(found) == {"bound": "data has 20 rows, but the model's num_data is 60."}
     assert set(found["bound"].values()) == {None}
     assert found["calibration"]["count"] == 20
 
@@ -463,7 +470,7 @@ def test_binary_classes_have_error_rate_and_calibration(build):
     assert found["bound"]["collapsed"] is found["bound"]["exact"] is None
     np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(data), rtol=1e-10)
     note = "it needs a Gaussian likelihood with one noise variance."
-    assert found["notes"] == {"bound.collapsed, exact, upper": note}
+    assert notes(found) == {"bound.collapsed, exact, upper": note}
 
 
 def test_probabilities_that_are_too_bold_or_too_timid_are_named():
@@ -595,14 +602,14 @@ def test_several_kernels_have_what_does_not_need_one():
     assert json.dumps(found, allow_nan=False)
     np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(data), rtol=1e-10)
     assert found["bound"]["exact"] is found["condition_numbers"] is None
-    assert set(found["notes"]) == {"inducing points", "lengthscales"}
+    assert set(notes(found)) == {"inducing points", "lengthscales"}
 
 
 def test_models_that_hold_their_data_have_what_does_not_need_a_bound():
     data = rows()
     model = gpflow.models.GPR(data, Matern52(lengthscales=SCALE), noise_variance=NOISE)
     found = gs.diagnostics(model, data)
-    assert found["notes"] == {
+    assert notes(found) == {
         "inducing points": "GPR has no inducing points of one function.",
         "bound.elbo": "GPR has no elbo(data).",
     }
@@ -618,7 +625,7 @@ def test_a_regression_model_brings_its_bound_and_its_rows():
     np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(), rtol=1e-12)
     np.testing.assert_allclose(found["bound"]["training_gap"], 0.0, atol=1e-6)
     other = gs.diagnostics(model, (data[0][:-1], data[1][:-1]))
-    assert other["notes"] == {"bound.elbo": "data are not the rows that the model holds."}
+    assert notes(other) == {"bound.elbo": "data are not the rows that the model holds."}
     with pytest.raises(ValueError, match="data must be a tuple"):
         gs.diagnostics(gpflow.models.SVGP(Matern52(), model.likelihood, data[0][:2]))
 
@@ -807,3 +814,5 @@ def test_a_deep_model_has_what_does_not_need_its_prior(name):
     assert found["hyperparameters"]["columns"] is found["condition_numbers"] is None
     assert found["calibration"]["count"] > 0
     assert "DeepGP is not one stationary kernel" in found["notes"]["lengthscales"]
+    assert [entry["layer"] for entry in found["layers"]] == [1]
+    assert "layers" not in found["notes"]

@@ -283,6 +283,24 @@ def test_digits_are_told_apart_by_few_patches(tmp_path, capsys):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
+def test_layers_that_start_at_filters_pass_on_signal_from_the_first_step(tmp_path, capsys):
+    example = load_example("layers")
+    figure = tmp_path / "layers.png"
+    config = example.Config(num_inducing=20, num_steps=40, every=20, output=figure)
+    numbers = example.main(config)
+    assert list(numbers) == ["filters", "prior"]
+    filters, prior = numbers.values()
+    assert prior["first_start"] == prior["second_start"] == 0.0
+    assert filters["first_start"] > 0.3
+    assert filters["first"] > 10.0 * prior["first"]
+    assert filters["accuracy"] > prior["accuracy"]
+    line = capsys.readouterr().out.strip()
+    assert "\n" not in line
+    assert f"filters: first_start={filters['first_start']:.3g}" in line
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_pictures_side_by_side_are_where_they_should_be():
     example = load_example("convolutional")
     images = np.arange(1.0, 5.0)[:, None, None] * np.ones((4, 2, 2))

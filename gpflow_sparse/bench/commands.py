@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -154,17 +155,11 @@ def paper(
     trained by steps, that of its first steps.
     """
     with clear_errors(), _same_command_goes_on(), session(False, device):
-        from gpflow_sparse.bench.papers import harness, tables
         from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
 
         folder = Path(f"benchmarks-{name}") if output is None else output
         chosen = (_split_list(datasets), _split_list(rows), _whole_numbers(splits, "splits"))
-        run = PaperRun(load_paper(name), size, folder, steps, *chosen)
-        records = harness.run_paper(run, minutes)
-        done = [record for record in records if record["status"] == "done"]
-        print_table(*tables.summary(run, done))
-        click.echo(f"results in {folder / run.stem}.md and .jsonl", err=True)
-        click.echo(json.dumps({"done": len(done), "failed": len(records) - len(done)}))
+        _run_paper(PaperRun(load_paper(name), size, folder, steps, *chosen), minutes)
 
 
 @bench.command()
@@ -182,6 +177,59 @@ def choose(context: click.Context, **options: Any) -> None:
     """
     defaults = {"steps": None, "rows": "", "splits": "", "device": None}
     context.invoke(paper, name="choose", **defaults, **options)
+
+
+@bench.command()
+@click.option(
+    "--data",
+    type=click.Choice(["digits", "mnist", "cifar10_20k"]),
+    default="digits",
+    help="Which images.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0.0, min_open=True),
+    show_default="0.5 for digits, 5 for mnist, 10 for cifar10_20k",
+    help="Time of training of each row.",
+)
+@click.option("--splits", default="", show_default="all", help="Which splits, with commas.")
+@click.option(
+    "--output",
+    type=HomePath(file_okay=False),
+    default=Path("benchmarks-images"),
+    help="Folder of results.",
+)
+@_device
+def images(data: str, minutes: float | None, splits: str, output: Path, device: str | None) -> None:
+    """Compare the calibration of convolutional GPs with that of a small network, at equal time.
+
+    Accuracy, NLPD, ECE and Brier score, accuracy where the least certain images are left out, and
+    entropies of rotated images and of images of other data. Finished rows are kept, and the same
+    command resumes after the last one; all data sets have one page.
+    """
+    with clear_errors(), _same_command_goes_on(), session(False, device):
+        from gpflow_sparse.bench.papers.spec import PaperRun, load_paper, with_minutes
+
+        paper = load_paper("images")
+        if minutes is not None:
+            paper = with_minutes(paper, data, minutes)
+        _run_paper(
+            PaperRun(
+                paper, "small", output, datasets=(data,), splits=_whole_numbers(splits, "splits")
+            ),
+            math.inf,
+        )
+
+
+def _run_paper(run: Any, minutes: float) -> None:
+    """Run tasks of a ``PaperRun`` within so many minutes, and print the table."""
+    from gpflow_sparse.bench.papers import harness, tables
+
+    records = harness.run_paper(run, minutes)
+    done = [record for record in records if record["status"] == "done"]
+    print_table(*tables.summary(run, done))
+    click.echo(f"results in {run.folder / run.stem}.md and .jsonl", err=True)
+    click.echo(json.dumps({"done": len(done), "failed": len(records) - len(done)}))
 
 
 @contextlib.contextmanager

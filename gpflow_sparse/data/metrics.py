@@ -29,6 +29,7 @@ __all__ = [
     "ks_uniform",
     "nlpd",
     "pit",
+    "rejection_curve",
     "reliability",
     "rmse",
 ]
@@ -167,6 +168,30 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, num_bins: int = 15) -> fl
     filled = bins.num_points > 0
     gap = np.abs(bins.accuracy[filled] - bins.confidence[filled])
     return float(np.average(gap, weights=bins.num_points[filled]))
+
+
+def rejection_curve(
+    labels: np.ndarray, probabilities: np.ndarray, fractions: np.ndarray
+) -> np.ndarray:
+    """Accuracy of the points that are kept when the least certain ones are rejected.
+
+    Of N points the ceil(f N) with the largest top probabilities are kept; of points with equal ones
+    that are kept in part, the expected accuracy of a random choice counts.
+
+    :param fractions: fractions f to keep [F], each in (0, 1].
+    :return: accuracies [F], in [0, 1]; the last is 1 - error rate if f is 1.
+    """
+    fractions = np.asarray(fractions, dtype=np.float64)
+    if fractions.ndim != 1 or not ((fractions > 0) & (fractions <= 1)).all():
+        raise ValueError(f"fractions must be a vector of numbers in (0, 1], got {fractions!r}")
+    labels, probabilities = _classes(labels, probabilities)
+    correct = probabilities.argmax(axis=1) == labels
+    _, group, size = np.unique(-probabilities.max(axis=1), return_inverse=True, return_counts=True)
+    share = np.bincount(group, weights=correct) / size  # from the most certain to the least
+    sums = np.concatenate([[0.0], np.cumsum(np.repeat(share, size))])
+    # a product such as 0.7 * 10 is rounded up before its ceiling is taken
+    kept = np.ceil(np.round(fractions * len(labels), 9)).astype(int)
+    return np.asarray(sums[kept] / kept)
 
 
 class Reliability(NamedTuple):

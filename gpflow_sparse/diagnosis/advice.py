@@ -13,6 +13,8 @@ COINCIDING = 1e-3
 # Smallest difference of coverage or accuracy from its nominal value that is reported, and largest
 # probability that chance alone makes it so large.
 TOLERANCE, CHANCE = 0.02, 1e-3
+# A hidden layer whose signal is less than so many times its noise passes on little of its input.
+LEAST_RATIO = 1.0
 # Predictions of training rows are fitted to the outputs of these rows.
 _IN_SAMPLE = "; of training rows, some excess is to be expected"
 
@@ -26,6 +28,7 @@ def advice(entries: dict[str, Any]) -> list[str]:
     sentences = [
         *_bound(entries["bound"], entries["residual_variance"]["regions"]),
         *_hyperparameters(entries["hyperparameters"], entries["condition_numbers"] or {}),
+        *_layers(entries["layers"] or []),
     ]
     calibration = entries["calibration"]
     if calibration is None:
@@ -92,6 +95,17 @@ def _hyperparameters(entry: dict[str, Any], conditioning: dict[str, Any]) -> lis
         "are shorter than the data can support.",
     }
     return [*sentences, *(by_flag[flag] for flag in entry["flags"])]
+
+
+def _layers(layers: list[dict[str, Any]]) -> list[str]:
+    """Advice on hidden layers whose outputs are noise for the most part."""
+    return [
+        f"Hidden layer {entry['layer']} passes on more noise than signal: the variance of its mean "
+        f"over rows is {entry['ratio']:.2g} times its own variance. Start it at a mean function "
+        "or with start_at, train longer, or leave the layer out."
+        for entry in layers
+        if entry["ratio"] is not None and entry["ratio"] < LEAST_RATIO
+    ]
 
 
 def _intervals(calibration: dict[str, Any]) -> list[str]:

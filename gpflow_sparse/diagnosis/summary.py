@@ -19,6 +19,7 @@ from gpflow_sparse.diagnosis.inducing import (
     nystrom_of,
     project_rows,
 )
+from gpflow_sparse.diagnosis.layers import of_some_rows
 from gpflow_sparse.diagnosis.parameters import column_lengthscales, hyperparameters, input_kernel
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.validation import checks
@@ -57,6 +58,10 @@ def diagnostics(model: GPModel, data: tuple[Any, Any] | None = None) -> dict[str
       variance of Y (of 1 for likelihoods other than Gaussian); noise variance, its lower bound, and
       its fraction of the variance of Y; distance to the nearest row (median, in lengthscales) and
       the fraction of a row's prior variance that the value there explains; ``flags``.
+    - ``layers``: for each hidden layer of a deep model ``signal``, the variance of its mean over
+      rows, ``noise``, its own variance, both averaged over its outputs, and ``ratio``, signal over
+      noise; the same of its ``channels``, averaged over patches; ``input_fraction``, the share of
+      the signal that comes from its mean function. From at most 500 rows.
     - ``advice``: sentences; each follows from a number above by a threshold it states or that
       ``docs/diagnostics.md`` lists.
 
@@ -111,6 +116,7 @@ def _without_predictions(
         "bound": evidence.bounds(model, X, Y, errors, projection, notes),
         "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
         "hyperparameters": hyperparameters(model, X, Y),
+        "layers": notes.attempt("layers", of_some_rows, model, X),
     }
     return entries, None if projection is None else projection.unexplained
 

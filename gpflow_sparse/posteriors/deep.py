@@ -20,7 +20,7 @@ from gpflow_sparse.posteriors.base import (
     by_rows,
     split_rows,
 )
-from gpflow_sparse.posteriors.layer import LayerPosterior
+from gpflow_sparse.posteriors.layer import LayerMoments, LayerPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -117,6 +117,23 @@ class DeepPosterior(SparsePosterior):
             self._frozen([1, num_samples, size], place, X.dtype)
             for place, size in enumerate(self.noise_sizes)
         ]
+
+    def hidden_moments(self, X: tf.Tensor) -> list[LayerMoments]:
+        """
+        Mean and variance of each hidden layer, given :meth:`frozen_noise` in the layers before it.
+
+        :param X: ``[N, D]``.
+        :return: of the first hidden layer ``[N, 1, p, G]``, of the others ``[N, S, p, G]``, with
+            the :attr:`num_samples` draws of predictions.
+        """
+        found, H = [], X[:, None, :]  # [N, 1, D], then [N, S, D_l]
+        hidden, noise = self.layers[:-1], self.frozen_noise(X, self.num_samples)
+        for place, (layer, eps) in enumerate(zip(hidden, noise, strict=True)):
+            cache = layer.posterior._tensors()
+            found.append(layer.moments(cache, H))
+            if place + 1 < len(hidden):
+                H = layer.draw(cache, H, eps, self.sampling)
+        return found
 
     @property
     def noise_sizes(self) -> list[int]:

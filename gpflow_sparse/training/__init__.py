@@ -1,7 +1,7 @@
 """Training: the loop of `fit`, its steps, optimizers and callbacks."""
 
 from gpflow_sparse._names import offer
-from gpflow_sparse.training.callbacks import EarlyStopping, FitState, KeepBest
+from gpflow_sparse.training.callbacks import EarlyStopping, FitState, KeepBest, LayerSignals
 from gpflow_sparse.training.fit import History, fit
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.training.loop import TrainingInterrupted
@@ -15,6 +15,7 @@ __all__ = [
     "FitState",
     "History",
     "KeepBest",
+    "LayerSignals",
     "NaturalGradients",
     "SparseAdagrad",
     "SparseAdam",

@@ -10,7 +10,7 @@ from gpflow.monitor.base import MonitorTask
 
 from gpflow_sparse.persistence.schema import require_type
 from gpflow_sparse.training.optimizers import require_rate
-from gpflow_sparse.validation.checks import require_count
+from gpflow_sparse.validation.checks import require_count, require_matrix
 
 
 class FitState(NamedTuple):
@@ -124,6 +124,58 @@ class KeepBest:
         if self._values:
             for variable, value in zip(model.trainable_variables, self._values, strict=True):
                 variable.assign(value)
+
+
+class LayerSignals:
+    """
+    Record the signal-to-noise ratio of each hidden layer of a deep model.
+
+    ``history`` has pairs of a step and the ratios, one for each hidden layer, first to last: the
+    ``ratio`` of the entry ``layers`` in :func:`gpflow_sparse.diagnostics`, None without noise. The
+    time of a record is that of predicting the hidden layers; draws of training stay the same.
+    """
+
+    def __init__(self, X: Any, *, every: int = 100) -> None:
+        """
+        :param X: inputs ``[N, D]`` in the units of the model; some hundred rows are enough.
+        :param every: steps between records.
+        :raises ValueError: for anything but a finite matrix of two rows or more.
+        """
+        self.X = require_matrix(X, "X")
+        if self.X.shape[0] < 2:
+            raise ValueError("X must have two rows or more, got one: the signal varies over rows.")
+        self.every = require_count(every, "every")
+        self.history: list[tuple[int, list[float | None]]] = []
+
+    def __call__(self, state: FitState) -> None:
+        """:raises ValueError: for a model without hidden layers, or of other inputs than X."""
+        # not at import: the diagnostics import all models, for which most runs have no use
+        from gpflow_sparse.diagnosis.layers import has_hidden_layers, layer_signals
+
+        if not has_hidden_layers(state.model):
+            raise ValueError(
+                f"LayerSignals needs a DeepGP with hidden layers, got {type(state.model).__name__}."
+            )
+        if state.step % self.every == 0:
+            found = layer_signals(state.model, self.X)
+            self.history.append((state.step, [entry["ratio"] for entry in found]))
+
+    def get_state(self) -> dict[str, Any]:
+        """State to be kept in a checkpoint."""
+        steps, ratios = [step for step, _ in self.history], [list(r) for _, r in self.history]
+        return {"steps": steps, "ratios": ratios}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """
+        Restore a state that :meth:`get_state` returned.
+
+        :raises ValueError: for anything else.
+        """
+        source, remedy = "the state of LayerSignals", "start the run anew"
+        require_type(state, {"steps": list[int], "ratios": list}, source, remedy)
+        for place, ratios in enumerate(state["ratios"]):
+            require_type(ratios, list[float | None], f"{source}, ratios[{place}]", remedy)
+        self.history = list(zip(state["steps"], map(list, state["ratios"]), strict=True))
 
 
 def as_callback(callback: Any) -> Callback:

@@ -14,6 +14,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 # What was last run of the pages that have a part of their table: paper, data sets, steps.
 PARTS = {
     "choose": ("choose", (), None),
+    "images": ("images", ("digits",), None),
     "qsgp": ("qsgp", ("keggdirected",), 2500),
     "qsgp_digits": ("qsgp", ("mnist_parity",), 500),
     "qsgp_long": ("qsgp", ("kin40k",), None),
@@ -38,6 +39,7 @@ TASKS = {
     "conv": (22, 9),
     "equal_time": (48, None),
     "grief": (275, 480),
+    "images": (25, None),
     "qsgp": (23, None),
     "softki": (24, None),
     "softki_arms": (12, None),

@@ -142,7 +142,39 @@ def test_ece_of_certain_and_right_predictions_is_zero() -> None:
         metrics.ece(LABELS, PROBABILITIES, num_bins=0)
 
 
-@pytest.mark.parametrize("score", [metrics.error_rate, metrics.brier, metrics.ece])
+def test_the_accuracy_of_the_kept_is_that_of_the_most_certain_points() -> None:
+    rng = np.random.default_rng(5)
+    P = rng.dirichlet(np.ones(4), size=50)
+    labels = rng.integers(0, 4, 50)
+    fractions = np.array([0.02, 0.3, 0.31, 0.7, 1.0])
+    order = sorted(range(50), key=lambda i: -max(P[i]))
+    by_hand = []
+    for count in (1, 15, 16, 35, 50):
+        right = sum(int(np.argmax(P[i])) == labels[i] for i in order[:count])
+        by_hand.append(right / count)
+    assert_allclose(metrics.rejection_curve(labels, P, fractions), by_hand)
+    assert_allclose(by_hand[-1], 1 - metrics.error_rate(labels, P))
+
+
+def test_points_of_equal_certainty_are_kept_at_random() -> None:
+    """Of 0.9 right, and 0.8 right, wrong, wrong: 1; (1 + 1/3) / 2; (1 + 2/3) / 3; 1/2."""
+    p = np.array([0.8, 0.9, 0.8, 0.8])
+    labels = np.array([1, 1, 0, 0])
+    found = metrics.rejection_curve(labels, np.stack([1 - p, p], axis=1), np.arange(1, 5) / 4)
+    assert_allclose(found, [1.0, 2 / 3, 5 / 9, 1 / 2])
+
+
+@pytest.mark.parametrize("fractions", [[0.0], [1.1], [np.nan], 0.5, [[0.5]]])
+def test_fractions_to_keep_must_be_in_the_unit_interval(fractions: object) -> None:
+    with pytest.raises(ValueError, match="fractions must be a vector"):
+        metrics.rejection_curve(LABELS, PROBABILITIES, fractions)
+
+
+def _rejection(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    return metrics.rejection_curve(labels, probabilities, np.ones(1))
+
+
+@pytest.mark.parametrize("score", [metrics.error_rate, metrics.brier, metrics.ece, _rejection])
 def test_class_scores_refuse_wrong_labels_and_probabilities(score: object) -> None:
     with pytest.raises(ValueError, match="integers from 0 to 2, got 3"):
         score(np.array([0, 1, 2, 3]), PROBABILITIES)

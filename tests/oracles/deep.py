@@ -232,3 +232,28 @@ def robust_max_expectation(mean, var, label, eps=1e-3):
 def class_probability(mean, var, label, eps=1e-3):
     P = robust_max(mean, var, label)
     return P * (1.0 - eps) + (1.0 - P) * eps / (len(mean) - 1)
+
+
+def layer_signals(layers, X, eps, widths):
+    """
+    Of each hidden layer signal, noise and the share of the mean function, by output function.
+
+    :param eps: [S, width] per hidden layer, the same for all rows.
+    :param widths: number G of functions of each.
+    :return: per layer ``signal [G]``, ``noise [G]``: variance of the mean over rows, and mean of
+        the variance, averaged over draws and patches.
+    """
+    found = []
+    for place, G in enumerate(widths):
+        signal, noise = [], []
+        for s in range(len(eps[0])):
+            h = X
+            for layer, draw in zip(layers[:place], eps, strict=False):
+                mean, var = layer.marginals(h)
+                h = mean + np.sqrt(var) * draw[s]
+            mean, var = layers[place].marginals(h)
+            variances = [np.mean((column - np.mean(column)) ** 2) for column in mean.T]
+            signal.append(np.reshape(variances, (-1, G)).mean(axis=0))
+            noise.append(np.reshape(var.mean(axis=0), (-1, G)).mean(axis=0))
+        found.append((np.mean(signal, axis=0), np.mean(noise, axis=0)))
+    return found

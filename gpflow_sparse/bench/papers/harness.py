@@ -11,7 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import training
-from gpflow_sparse.bench.papers import bounds, choices, models, neighbor_models
+from gpflow_sparse.bench.papers import (
+    bounds,
+    choices,
+    image_calibration,
+    models,
+    neighbor_models,
+)
 from gpflow_sparse.bench.papers.data_splits import READERS
 from gpflow_sparse.bench.papers.spec import PaperRun, Record, Task, key_of
 from gpflow_sparse.bench.papers.tables import expected_times, seconds_of, write_page
@@ -34,6 +40,7 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "qsgp": models.fit_qsgp,
     "softki": models.fit_softki,
     "conv": models.fit_images,
+    "image_calibration": image_calibration.fit_calibrated,
     "choice": choices.fit_choice,
     "bounds": bounds.fit_bounds,
     "swsgp": neighbor_models.fit_swsgp,

@@ -199,7 +199,8 @@ def orthogonal_regression(options: Options, data: Pair, seed: int) -> gpflow.mod
 def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
     """A row of the image tables; accuracy is in percent."""
     with training_rows(dataset, budget.seed, options["float32"]) as (X, Y):
-        model = image_model(options["model"], dataset, X, budget.seed)
+        likelihood = gpflow.likelihoods.MultiClass(int(dataset.num_classes or 0))
+        model = image_model(options["model"], dataset, X, budget.seed, likelihood)
         (X_test, Y_test), count = dataset.test, options["num_watched"]
         some = dataclasses.replace(dataset, test=(X_test[:count], Y_test[:count]))
         monitor = Monitor(budget, lambda model: _image_scores(model, some))
@@ -209,14 +210,17 @@ def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
 
 
 def image_model(
-    options: Options, dataset: Dataset, X: np.ndarray, seed: int
+    options: Options,
+    dataset: Dataset,
+    X: np.ndarray,
+    seed: int,
+    likelihood: gpflow.likelihoods.Likelihood,
 ) -> gpflow.models.GPModel:
     """
     :param options: of :func:`gpflow_sparse.models.deep_convolutional`, as JSON has them.
     :param X: training images, in the precision of the model.
     """
     specs = [models.ConvSpec(*spec) for spec in options["architecture"]]
-    likelihood = gpflow.likelihoods.MultiClass(int(dataset.num_classes or 0))
     given = {**options, "architecture": specs, "seed": seed}
     return models.deep_convolutional(X, dataset.image_shape, likelihood, **given)
 

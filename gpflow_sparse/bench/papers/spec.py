@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,6 +101,10 @@ class Paper:
     """Learning curves of the layout "by_dataset": caption, key of a point, format."""
     picture: Mapping[str, str] = field(default_factory=dict)
     """Curves that are drawn: label of the axis by key of a point."""
+    kept: Sequence[float] = ()
+    """Fractions of the test rows for which records have the accuracy of the kept rows."""
+    command: str = ""
+    """Command that writes the page, where it is not ``bench paper``."""
 
 
 @functools.cache
@@ -113,6 +117,17 @@ def load_paper(name: str) -> Paper:
     }
     given = {f.name: table[f.name] for f in fields(Paper) if f.name in table}
     return Paper(**given | {"name": name, "datasets": tuple(table["datasets"]), "rows": rows})
+
+
+def with_minutes(paper: Paper, dataset: str, minutes: float) -> Paper:
+    """The paper with another time of training of all rows of a data set."""
+    rows = {
+        size: tuple(
+            replace(row, minutes=minutes) if dataset in row.datasets else row for row in described
+        )
+        for size, described in paper.rows.items()
+    }
+    return replace(paper, rows=rows)
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpflow_sparse.bench.papers.rejection import draw_rejection
 from gpflow_sparse.bench.papers.spec import PaperRun, Record, Row, key_of
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs.plots import new_figure
@@ -82,6 +83,7 @@ def _heading(run: PaperRun) -> list[str]:
     command = f"gpflow-sparse bench paper {paper.name} --size {run.size}"
     command += f" --steps {run.steps}" if run.steps else ""
     command += f" --datasets {','.join(run.datasets)}" if run.datasets else ""
+    command = paper.command or command
     by = f"Written by `{command}`; not edited by hand. {paper.citation}."
     paragraphs = re.split(r"\n\s*\n", f"{paper.protocol}\n\n{paper.notes}".strip())
     return [f"# {paper.title}", by, *(" ".join(text.split()) for text in paragraphs)]
@@ -190,6 +192,23 @@ def _by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         yield from _curve_tables(run, [same[0] for same in own])
         picture = _draw(run, name, [same[0] for same in own]) if paper.picture else None
         yield f"![Learning curves]({picture.name})" if picture else ""
+        yield from _rejection(run, name, [same for same in own if "kept" in same[0]])
+
+
+def _rejection(run: PaperRun, dataset: str, lines: Sequence[list[Record]]) -> Iterator[str]:
+    """Rejection curves, means over splits, and a picture of them beside the reliability."""
+    if not lines:
+        return
+    titles = {row.key: row.title for row in run.all_rows}
+    curves = {titles[same[0]["row"]]: np.mean([r["kept"] for r in same], axis=0) for same in lines}
+    yield "Accuracy, %, of the test rows that are kept, those with the largest probabilities:"
+    header = ("kept", *(f"{100.0 * fraction:g} %" for fraction in run.paper.kept))
+    rows = [(title, *(f"{value:.2f}" for value in kept)) for title, kept in curves.items()]
+    yield grid(header, rows)
+    pooled = {titles[same[0]["row"]]: [r["reliability"] for r in same] for same in lines}
+    path = run.folder / f"{run.stem}-{dataset}.png"
+    if draw_rejection(path, run.paper.kept, curves, pooled):
+        yield f"![Rejection curves and reliability]({path.name})"
 
 
 def _curve_tables(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:

@@ -1,0 +1,223 @@
+"""Calibration on images: scores by naive NumPy, turned images, the network, and the command."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.special import log_softmax, softmax
+
+from gpflow_sparse.bench.papers import data_splits, harness, image_network, rejection, spec
+from gpflow_sparse.bench.papers import image_calibration as images
+from gpflow_sparse.cli import main
+from gpflow_sparse.data import metrics
+from tests.runs.test_conv_images import make_dataset
+
+
+def auroc(strange, known):
+    """The share of pairs in which the strange one has the larger score; ties count half."""
+    pairs = [(s > k) + 0.5 * (s == k) for s in strange for k in known]
+    return np.mean(pairs)
+
+
+def entropies(P):
+    return np.array([-sum(p * np.log(p) for p in row) for row in P])
+
+
+def test_scores_are_those_of_naive_numpy():
+    dataset, rng = make_dataset(), np.random.default_rng(1)
+    W = rng.normal(size=(36, 3))
+    X, labels = dataset.test[0], dataset.test[1][:, 0].astype(int)
+
+    def predict(X):
+        return softmax(0.3 * X @ W, axis=1)
+
+    others = rng.normal(size=(7, 36))
+    found = images.image_scores(predict, dataset, {"other": (others, X)}, (0.5, 0.8, 1.0))
+    P, Q = predict(X), predict(others)
+    order = np.argsort(-P.max(axis=1))
+    right = (P.argmax(axis=1) == labels)[order]
+    kept = [100.0 * right[:n].mean() for n in (5, 8, 10)]
+    np.testing.assert_allclose(found["accuracy"], 100.0 * right.mean())
+    np.testing.assert_allclose(found["kept"], kept)
+    area = (0.3 * (kept[0] + kept[1]) / 2.0 + 0.2 * (kept[1] + kept[2]) / 2.0) / 0.5
+    np.testing.assert_allclose(found["kept_area"], area)
+    np.testing.assert_allclose(found["nlpd"], -np.mean(np.log(P[np.arange(10), labels])))
+    np.testing.assert_allclose(found["brier"], np.mean(((P - np.eye(3)[labels]) ** 2).sum(axis=1)))
+    np.testing.assert_allclose(found["entropy_other"], entropies(Q).mean())
+    np.testing.assert_allclose(found["entropy_beside_other"], entropies(P).mean())
+    np.testing.assert_allclose(found["entropy_test"], entropies(P).mean())
+    by_hand = auroc(1.0 - Q.max(axis=1), 1.0 - P.max(axis=1))
+    np.testing.assert_allclose(found["auroc_other"], by_hand)
+    np.testing.assert_allclose(found["auroc_entropy_other"], auroc(entropies(Q), entropies(P)))
+    assert 0.0 < by_hand < 1.0
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_images_are_turned_with_their_channels():
+    X = np.array([[[1, 10], [2, 20]], [[3, 30], [4, 40]]], dtype=float).reshape(1, 8)
+    turned = images.quarter_turn(X, (2, 2, 2)).reshape(2, 2, 2)
+    np.testing.assert_array_equal(turned[..., 0], [[2, 4], [1, 3]])
+    np.testing.assert_array_equal(turned[..., 1], [[20, 40], [10, 30]])
+    again = X
+    for _ in range(4):
+        again = images.quarter_turn(again, (2, 2, 2))
+    np.testing.assert_array_equal(again, X)
+
+
+def test_images_of_other_data_are_averaged_to_size_and_gray():
+    X = np.arange(2 * 4 * 4 * 3, dtype=float).reshape(2, -1)
+    found = images.as_shape(X, (4, 4, 3), (2, 2, 1)).reshape(2, 2, 2)
+    cubes = X.reshape(2, 2, 2, 2, 2, 3)  # image, row, within, column, within, channel
+    np.testing.assert_allclose(found, cubes.mean(axis=(2, 4, 5)), rtol=1e-6)
+    colored = images.as_shape(X, (4, 4, 3), (2, 2, 3)).reshape(2, 2, 2, 3)
+    np.testing.assert_allclose(colored, np.repeat(found[..., None], 3, axis=3), rtol=1e-12)
+
+
+def test_unknown_images_are_in_the_units_of_the_model(monkeypatch):
+    """The darkest and the brightest pixel become the least and the largest of the data set."""
+    dataset, other = make_dataset(), make_dataset((6, 6, 1), 20)
+    pixels = np.tile(np.linspace(0.0, 255.0, 36), (10, 1))
+    other = dataclasses.replace(other, test=(pixels, other.test[1]), standardizer=None)
+    monkeypatch.setattr(images, "load", lambda name: {"there": other}[name])
+    found = images.unknown_images(dataset, {"rotated": [1, 2], "other": "there"})
+    X, Y = dataset.test
+    turned, upright = found["rotated"]
+    np.testing.assert_array_equal(upright, X[Y[:, 0] > 0])
+    np.testing.assert_array_equal(turned, images.quarter_turn(upright, (6, 6, 1)))
+    strange, known = found["other"]
+    np.testing.assert_array_equal(known, X)
+    # of one channel, standardization is monotone
+    np.testing.assert_allclose([strange.min(), strange.max()], [X.min(), X.max()], rtol=1e-6)
+    np.testing.assert_allclose(np.diff(strange[0], 2), 0.0, atol=1e-5)  # resized in float32
+
+    def refuse(name):
+        raise ValueError("unknown data set")
+
+    monkeypatch.setattr(images, "load", refuse)
+    assert set(images.unknown_images(dataset, {"rotated": [1], "other": "x"})) == {"rotated"}
+
+
+def test_the_temperature_has_the_lowest_log_loss(rng):
+    logits, labels = 3.0 * rng.normal(size=(300, 4)), rng.integers(4, size=300)
+    logits[np.arange(300), labels] += 3.0
+
+    def loss(T):
+        return -np.mean(log_softmax(logits / T, axis=1)[np.arange(300), labels])
+
+    T = image_network.fit_temperature(logits, labels)
+    grid = np.exp(np.linspace(0.0, 4.0, 2001))
+    np.testing.assert_allclose(T, grid[np.argmin([loss(t) for t in grid])], rtol=3e-3)
+    assert loss(T) <= min(loss(t) for t in grid) + 1e-9
+    np.testing.assert_allclose(image_network.fit_temperature(3.0 * logits, labels), 3.0 * T, 1e-3)
+    # the loss of rows that are all recognized falls for T to 0
+    certain = 5.0 * np.eye(4)[labels]
+    assert image_network.fit_temperature(certain, labels) == 1.0
+    assert T > 2.0
+
+
+def test_the_network_ends_with_the_weights_of_its_lowest_held_out_loss(monkeypatch):
+    """At a rate so large that later passes are worse."""
+    dataset, losses = make_dataset(count=110), []
+    original = image_network._BestWeights.on_epoch_end
+
+    def watch(self, epoch, logs=None):
+        losses.append(logs["val_loss"])
+        original(self, epoch, logs)
+
+    monkeypatch.setattr(image_network._BestWeights, "on_epoch_end", watch)
+    options = {"learning_rate": 0.1, "batch_size": 10, "patience": 3}
+    logits, temperature, results = image_network.fit_network(options, dataset, None, 2)
+    X, Y = dataset.train
+    held_out = np.random.default_rng(2).permutation(100)[:10]
+    scaled = log_softmax(logits(X[held_out]), axis=1)
+    found = -np.mean(scaled[np.arange(10), Y[held_out, 0].astype(int)])
+    np.testing.assert_allclose(found, min(losses), rtol=1e-4, atol=1e-6)
+    assert np.argmin(losses) == len(losses) - 4
+    assert results["num_held_out"] == 10
+    assert results["steps"] == 9 * len(losses)
+    assert results["temperature"] == temperature
+
+
+def test_bins_of_splits_are_those_of_all_rows(rng):
+    P, labels = rng.dirichlet(np.ones(3), size=60), rng.integers(3, size=60)
+    splits = []
+    for rows in (slice(0, 25), slice(25, 60)):
+        bins = metrics.reliability(labels[rows], P[rows])
+        splits.append([part[bins.num_points > 0].tolist() for part in bins])
+    whole = metrics.reliability(labels, P)
+    for found, expected in zip(rejection.pool(splits), whole, strict=True):
+        np.testing.assert_allclose(found, expected[whole.num_points > 0])
+
+
+def tiny_run(folder, keys, monkeypatch, seconds):
+    """Rows of the table on small images, with small models."""
+    paper, rows = spec.load_paper("images"), []
+    for row in paper.rows["small"]:
+        options = dict(row.options)
+        if isinstance(options["model"], dict):
+            hidden = len(options["model"]["architecture"]) - 1
+            options["model"] = {
+                "architecture": [[3, 1, 2]] * hidden + [[2, 1, None]],
+                "num_inducing": 5,
+                "num_orthogonal": 4,
+            }
+        if row.key in keys:
+            rows.append(dataclasses.replace(row, options=options, splits=1, minutes=seconds / 60.0))
+    read = {"tiny": lambda name, split: make_dataset(count=110)}
+    monkeypatch.setattr(harness, "READERS", {**data_splits.READERS, **read})
+    tiny = dataclasses.replace(paper, rows={"small": rows}, read="tiny")
+    return spec.PaperRun(tiny, "small", folder, datasets=("digits",))
+
+
+@pytest.mark.nightly
+def test_a_row_of_the_network_is_scored_kept_and_shown(tmp_path, monkeypatch):
+    run = tiny_run(tmp_path, ["digits-network"], monkeypatch, 5.0)
+    (record,) = harness.run_paper(run, 10.0)
+    assert record["status"] == "done", record
+    assert record["accuracy"] > 80.0  # of three classes
+    raw = record["also"][0]
+    assert raw["accuracy"] == record["accuracy"]
+    assert (raw["nlpd"] == record["nlpd"]) == (record["temperature"] == 1.0)
+    page = (tmp_path / "images.md").read_text()
+    assert f"| network, temperature fitted | {record['kept'][0]:.2f} |" in page
+    assert "![Rejection curves and reliability](images-digits.png)" in page
+    assert (tmp_path / "images-digits.png").read_bytes().startswith(b"\x89PNG")
+    assert harness.run_paper(run, 10.0) == [record]  # which is not run again
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("key", "seconds"), [("digits-1-max", 6.0), ("digits-1-softmax", 6.0), ("digits-2-max", 20.0)]
+)
+def test_rows_of_gps_are_trained_for_their_time(key, seconds, tmp_path, monkeypatch):
+    (record,) = harness.run_paper(tiny_run(tmp_path, [key], monkeypatch, seconds), 10.0)
+    assert record["status"] == "done", record
+    assert record["training_seconds"] > seconds
+    assert record["accuracy"] > 80.0
+    assert record["nlpd"] < 0.8
+
+
+def test_the_command_runs_the_rows_of_one_data_set(tmp_path, monkeypatch):
+    runs = []
+
+    def run_paper(run, minutes):
+        runs.append((run, minutes))
+        return []
+
+    monkeypatch.setattr(harness, "run_paper", run_paper)
+    options = ["--data", "mnist", "--minutes", "7", "--output", str(tmp_path)]
+    result = CliRunner().invoke(main, ["bench", "images", *options])
+    assert result.exit_code == 0, result.output
+    ((run, minutes),) = runs
+    assert minutes == np.inf
+    tasks = list(run.tasks())
+    assert [task.dataset for task in tasks] == ["mnist"] * 5
+    assert {task.row.minutes for task in tasks} == {7.0}
+    others = {row.key: row.minutes for row in run.all_rows if row.datasets != ("mnist",)}
+    assert others == {
+        row.key: row.minutes
+        for row in spec.load_paper("images").rows["small"]
+        if row.datasets != ("mnist",)
+    }

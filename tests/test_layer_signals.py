@@ -1,0 +1,225 @@
+"""Signal and noise of hidden layers: naive NumPy, limits, advice, and the record of training."""
+
+import json
+
+import gpflow
+import numpy as np
+import pytest
+
+import gpflow_sparse as gs
+from gpflow_sparse.diagnosis import layers as diagnosis
+from gpflow_sparse.diagnosis.advice import LEAST_RATIO, advice
+from gpflow_sparse.models import SOLVEGP, ConvLayer, DeepGP, GPLayer
+from gpflow_sparse.training import FitState, LayerSignals
+from tests.models.test_deep import N, convolutions, frozen, fully_connected, gaussian
+from tests.oracles import deep
+
+S = 3
+
+
+@pytest.mark.parametrize(
+    ("build", "columns", "outputs", "widths"),
+    [(fully_connected, 2, (3, 2), (3, 2)), (convolutions, 20, (24, 8), (2, 2))],
+    ids=["rows", "images"],
+)
+def test_signal_and_noise_are_those_of_naive_numpy(rng, build, columns, outputs, widths):
+    layers, oracles = build(rng)
+    X, model = rng.normal(size=(N, columns)), gaussian(layers, num_prediction_samples=S, seed=1)
+    eps = [draw[:, 0] for draw in frozen(model, S, outputs)]
+    found = diagnosis.layer_signals(model, X)
+    expected = deep.layer_signals(oracles, X, eps, widths)
+    assert [entry["layer"] for entry in found] == [1, 2]
+    for entry, (signal, noise) in zip(found, expected, strict=True):
+        assert min(signal.min(), noise.min()) > 1e-3
+        for name, want in (("signal", signal), ("noise", noise), ("ratio", signal / noise)):
+            got = [channel[name] for channel in entry["channels"]]
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+        np.testing.assert_allclose(entry["signal"], signal.mean(), rtol=1e-6)
+        np.testing.assert_allclose(entry["ratio"], signal.mean() / noise.mean(), rtol=1e-6)
+
+
+def test_a_layer_of_one_point_by_hand():
+    """k(x, z) of one inducing point at 0 with variance 2, q(u) = N(1.5, 0.09) before whitening."""
+    q = {"q_mu": [[[1.5]]], "q_sqrt": [[[[0.3]]]], "whiten": False}
+    kernel = gpflow.kernels.SquaredExponential(2.0, 0.8)
+    last = GPLayer(gpflow.kernels.SquaredExponential(), np.zeros((1, 1)))
+    hidden = GPLayer(kernel, np.zeros((1, 1)), **q)
+    model = DeepGP([hidden, last], gpflow.likelihoods.Gaussian())
+    x = np.array([[-1.0], [0.2], [0.5], [2.0]])
+    a = np.exp(-0.5 * (x / 0.8) ** 2)  # k(x, 0) / k(0, 0)
+    (found,) = diagnosis.layer_signals(model, x)
+    np.testing.assert_allclose(found["signal"], np.var(1.5 * a), rtol=1e-5)
+    np.testing.assert_allclose(found["noise"], np.mean(2.0 - a**2 * (2.0 - 0.09)), rtol=1e-5)
+    assert found["input_fraction"] == 0.0
+
+
+def at_prior(rng, G=2, mean_function=None):
+    kernel = gpflow.kernels.Matern52(1.7)
+    Z = rng.normal(size=(6, 3))
+    hidden = GPLayer(kernel, Z, num_latent_gps=G, mean_function=mean_function)
+    between = GPLayer(gpflow.kernels.Matern52(0.6), Z[:, :G], num_latent_gps=G)
+    last = GPLayer(gpflow.kernels.Matern52(), Z[:, :G])
+    return DeepGP([hidden, between, last], gpflow.likelihoods.Gaussian())
+
+
+def solvegp(Z):
+    sets = gs.inducing_variables.OrthogonalInducingVariables(Z)
+    return SOLVEGP(gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(), sets)
+
+
+def test_the_prior_without_mean_is_noise_alone(rng):
+    found = diagnosis.layer_signals(at_prior(rng), rng.normal(size=(20, 3)))
+    assert [entry["signal"] for entry in found] == [0.0, 0.0]
+    assert [entry["ratio"] for entry in found] == [0.0, 0.0]
+    assert [entry["input_fraction"] for entry in found] == [None, None]
+    np.testing.assert_allclose([entry["noise"] for entry in found], [1.7, 0.6], rtol=1e-5)
+
+
+def test_the_signal_of_a_mean_function_is_that_of_its_values(rng):
+    X = rng.normal(size=(20, 3))
+    function = gs.mean_functions.pca(X, 2)
+    first, second = diagnosis.layer_signals(at_prior(rng, mean_function=function), X)
+    np.testing.assert_allclose(first["signal"], np.var(function(X), axis=0).mean(), rtol=1e-9)
+    np.testing.assert_allclose(first["input_fraction"], 1.0, rtol=1e-9)
+    assert second["signal"] == 0.0
+
+
+def test_the_mean_function_and_q_share_the_signal(rng):
+    """With means of q that undo half of a linear mean at the rows, its share is 2."""
+    X = rng.normal(size=(8, 2))
+    function = gs.mean_functions.pca(X, 2)
+    undo = [-0.5 * function(X).numpy()]
+    kernel = gpflow.kernels.Matern52(lengthscales=1.5)
+    hidden = GPLayer(kernel, X, num_latent_gps=2, mean_function=function, q_mu=undo, whiten=False)
+    last = GPLayer(gpflow.kernels.Matern52(), X)
+    (found,) = diagnosis.layer_signals(DeepGP([hidden, last], gpflow.likelihoods.Gaussian()), X)
+    np.testing.assert_allclose(found["input_fraction"], 2.0, rtol=1e-3)
+
+
+def test_filters_pass_their_responses_on_with_little_noise(rng):
+    """Patches of all images as inducing patches: what is left is jitter and 1e-6 of the prior."""
+    images, filters = rng.normal(size=(4, 16)), rng.normal(size=(4, 3))
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=2.0)
+    empty = ConvLayer(kernel, np.zeros((1, 4)), (4, 4), (2, 2), num_latent_gps=3)
+    patches = np.asarray(empty.grid.patches(images))  # [4, 9, 4]
+    hidden = ConvLayer(kernel, patches.reshape(-1, 4), (4, 4), (2, 2), num_latent_gps=3)
+    last = GPLayer(gpflow.kernels.SquaredExponential(lengthscales=5.0), np.zeros((1, 27)))
+    model = DeepGP([hidden, last], gpflow.likelihoods.Gaussian())
+    (before,) = diagnosis.layer_signals(model, images)
+    assert before["signal"] == 0.0
+    hidden.start_at(filters)
+    (after,) = diagnosis.layer_signals(model, images)
+    responses = np.var(patches @ filters, axis=0).mean(axis=0)  # over images, then patches
+    found = [channel["signal"] for channel in after["channels"]]
+    np.testing.assert_allclose(found, responses, rtol=1e-2)
+    assert after["noise"] < 1e-4 * before["noise"]
+
+
+def test_noise_before_a_layer_is_not_its_signal(rng):
+    """Of a first layer that ignores its input the second has no signal, however it varies."""
+    model = at_prior(rng)
+    model.layers[1].q_mu[0].assign(rng.normal(size=(6, 2)))
+    first, second = diagnosis.layer_signals(model, rng.normal(size=(20, 3)))
+    assert first["signal"] == 0.0
+    assert second["signal"] < 1e-20
+    assert 0.0 < second["noise"] < 0.6
+
+
+def test_rows_of_diagnostics_are_some_of_many(rng, monkeypatch):
+    model, X = (
+        at_prior(rng, mean_function=gs.mean_functions.pca(np.eye(3), 2)),
+        rng.normal(size=(30, 3)),
+    )
+    Y = rng.normal(size=(30, 1))
+    assert gs.diagnostics(model, (X, Y))["layers"] == diagnosis.layer_signals(model, X)
+    monkeypatch.setattr(diagnosis, "MOST_ROWS", 12)
+    rows = np.sort(np.random.default_rng(0).permutation(30)[:12])
+    found = gs.diagnostics(model, (X, Y))["layers"]
+    assert found == diagnosis.layer_signals(model, X[rows])
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_a_model_without_hidden_layers_or_one_row_has_a_note(rng):
+    Z = rng.normal(size=(4, 3))
+    shallow = solvegp(Z)
+    one = DeepGP([GPLayer(gpflow.kernels.Matern52(), Z)], gpflow.likelihoods.Gaussian())
+    data = Z, Z[:, :1]
+    for model, name in ((shallow, "SOLVEGP"), (one, "DeepGP")):
+        found = gs.diagnostics(model, data)
+        assert found["layers"] is None
+        assert found["notes"]["layers"] == f"{name} has no hidden layers."
+    found = gs.diagnostics(at_prior(rng), (Z[:1], Z[:1, :1]))
+    assert found["notes"]["layers"] == "the variance over rows needs two rows at least."
+
+
+@pytest.mark.parametrize(("ratio", "due"), [(0.99 * LEAST_RATIO, True), (LEAST_RATIO, False)])
+def test_advice_is_given_where_there_is_more_noise_than_signal(rng, ratio, due):
+    X = rng.normal(size=(20, 3))
+    found = gs.diagnostics(at_prior(rng), (X, X[:, :1]))
+    assert sum("more noise than signal" in text for text in found["advice"]) == 2
+    found["layers"] = [{"layer": 1, "ratio": ratio}, {"layer": 2, "ratio": None}]
+    texts = [text for text in advice(found) if "more noise than signal" in text]
+    assert len(texts) == due
+    assert not due or texts[0].startswith("Hidden layer 1 passes on more noise than signal")
+
+
+def test_ratios_are_recorded_at_their_steps_and_after_a_resumption(rng, tmp_path):
+    X, model = rng.normal(size=(20, 3)), at_prior(rng)
+    data, options = (X, X[:, :1]), {"seed": 0, "progress": False, "batch_size": 20}
+    record = LayerSignals(X[:9], every=2)
+    gs.training.fit(model, data, num_steps=4, callbacks=[record], **options)
+    ratios = [entry["ratio"] for entry in diagnosis.layer_signals(model, X[:9])]
+    assert [step for step, _ in record.history] == [2, 4]
+    np.testing.assert_allclose(record.history[-1][1], ratios, rtol=1e-12)
+    assert 0.0 < record.history[0][1][0] != ratios[0]
+    options |= {"checkpoint_dir": tmp_path, "resume": True}
+    model, first, second = at_prior(rng), LayerSignals(X, every=2), LayerSignals(X, every=2)
+    gs.training.fit(model, data, num_steps=4, callbacks=[first], **options)
+    gs.training.fit(model, data, num_steps=6, callbacks=[second], **options)
+    assert [step for step, _ in second.history] == [2, 4, 6]
+    assert second.history[:2] == first.history
+
+
+def test_a_state_is_restored_and_any_other_refused():
+    record, other = LayerSignals(np.eye(3)), LayerSignals(np.eye(3))
+    record.history = [(100, [0.5, None]), (200, [0.7, 2.0])]
+    other.set_state(json.loads(json.dumps(record.get_state())))
+    assert other.history == record.history
+    for state in ({}, {"steps": [1], "ratios": [["a"]]}, {"steps": [0.5], "ratios": [[1.0]]}):
+        with pytest.raises(ValueError, match="the state of LayerSignals"):
+            other.set_state(state)
+
+
+def test_wrong_inputs_and_models_are_refused(rng):
+    for X, message in (([[1.0]], "two rows"), ([1.0, 2.0], r"X\[:, None\]"), ([[np.nan]], "X")):
+        with pytest.raises(ValueError, match=message):
+            LayerSignals(X)
+    with pytest.raises(ValueError, match="every must be"):
+        LayerSignals(np.eye(3), every=0)
+    shallow = solvegp(np.eye(3))
+    with pytest.raises(ValueError, match="needs a DeepGP with hidden layers, got SOLVEGP"):
+        LayerSignals(np.eye(3))(FitState(1, 0.0, shallow))
+    with pytest.raises(ValueError, match=r"X must have 3 column\(s\)"):
+        LayerSignals(np.eye(2), every=1)(FitState(1, 0.0, at_prior(rng)))
+
+
+@pytest.mark.nightly
+def test_draws_of_training_do_not_depend_on_a_record(rng):
+    X, found = rng.normal(size=(12, 3)), []
+    for callbacks in ((), [LayerSignals(X, every=1)]):
+        model = at_prior(np.random.default_rng(3))
+        history = gs.training.fit(
+            model, (X, X[:, :1]), num_steps=3, seed=2, progress=False, callbacks=callbacks
+        )
+        found.append(history.elbo)
+    np.testing.assert_array_equal(*found)
+
+
+def test_more_draws_of_the_layers_before_change_the_later_ones_only(rng):
+    layers, _ = fully_connected(rng)
+    X = rng.normal(size=(N, 2))
+    few, many = (
+        diagnosis.layer_signals(gaussian(layers, num_prediction_samples=S), X) for S in (2, 5)
+    )
+    assert few[0] == many[0]
+    assert few[1]["signal"] != many[1]["signal"]
