@@ -56,7 +56,8 @@ def deep(
     :param num_inducing: M of every layer, or one number for each, first to last.
     :param num_orthogonal: M2, likewise; 0 for none, which is SVGP.
     :param num_layers: number of layers.
-    :param num_hidden: G, columns of hidden layers; by default D, at most 30.
+    :param num_hidden: G, columns of hidden layers; by default D, without a kernel at most 30, as in
+        the paper.
     :param num_neighbors: H, inducing points that a row uses in each of two or more layers, with
         independent Gaussians for q, as in SWSGP; None for all.
     :param kernel: of the last layer, used as it is; by default Matern 5/2 with one lengthscale per
@@ -77,9 +78,11 @@ def deep(
     _require_neighbors(num_neighbors, sizes)
     checks.require_seed(seed)
     num_data = len(rows) if num_data is None else num_data
-    hidden, layers = min(_MOST_HIDDEN, rows.shape[1]) if num_hidden is None else num_hidden, []
+    if num_hidden is None:
+        num_hidden = rows.shape[1] if kernel is not None else min(_MOST_HIDDEN, rows.shape[1])
+    layers = []
     for size in sizes[:-1]:
-        layer, rows = _hidden(rows, size, hidden, num_neighbors, kernel, seed)
+        layer, rows = _hidden(rows, size, num_hidden, num_neighbors, kernel, seed)
         layers.append(layer)
     if kernel is None:
         kernel = Matern52(lengthscales=initialization.median_lengthscales(rows, seed=seed))

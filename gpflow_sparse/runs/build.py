@@ -30,6 +30,8 @@ _MIN_NOISE = 0.01
 _NEIGHBORS = 32
 MOST_EXACT_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
+# Inducing points of hidden layers of deep models of tables.
+_HIDDEN_POINTS = 128
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
 _SMALL_WIDTH = 16
 _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
@@ -181,6 +183,8 @@ def make_model(
         return _sampled_model(parts, basis)
     if config.method in BASIS_METHODS:
         return _basis_model(parts, basis)
+    if config.method == "deep":
+        return _deep_model(parts)
     if points is None and config.has_neighbors and config.method == "solvegp":
         among = data[0][watched_rows(len(data[0]))[1]]
         O = random_rows(among, config.num_orthogonal, config.seed)
@@ -248,6 +252,25 @@ def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.mod
         variational["num_columns"] = min(config.num_columns, config.num_orthogonal) or None
         return models.ODVGP(kernel, likelihood, sets, **variational)
     return models.SOLVEGP(kernel, likelihood, sets, **variational)
+
+
+def _deep_model(parts: _Parts) -> gpflow.models.GPModel:
+    """Layers of points; hidden ones, of a function for each column, have fewer."""
+    config, X = parts.config, parts.data[0]
+    hidden = config.num_layers - 1
+    few = min(config.num_inducing, _HIDDEN_POINTS)
+    return models.deep(
+        X,
+        parts.likelihood,
+        num_inducing=[few] * hidden + [config.num_inducing],
+        num_orthogonal=[0] * hidden + [config.num_orthogonal],
+        num_layers=config.num_layers,
+        num_neighbors=config.num_neighbors,
+        kernel=parts.kernel,
+        bound=config.bound,
+        seed=config.seed,
+        **parts.options,
+    )
 
 
 def _basis_model(parts: _Parts, basis: bases.FiniteBasis | None) -> gpflow.models.GPModel:

@@ -107,6 +107,8 @@ class RunConfig:
             if chosen.get("whiten") is False:
                 raise ValueError("whiten must be true for solvegp with num_neighbors.")
             defaults |= METHODS[method]["with_neighbors"]
+        if method == "deep" and chosen.get("num_neighbors") is not None:
+            defaults = dict(METHODS[method]["with_neighbors"])
         if method in IMAGE_METHODS:
             if "kernel" in chosen:
                 raise ValueError(
@@ -158,10 +160,9 @@ class RunConfig:
     def _require_images(self) -> None:
         for name in ("image_shape", "patch_size", "stride", "num_layers", "tick"):
             given = getattr(self, name) != getattr(RunConfig, name)
-            if given and self.method not in IMAGE_METHODS:
-                raise ValueError(
-                    f"{name} is for {' and '.join(IMAGE_METHODS)}, not for {self.method}."
-                )
+            takers = (*IMAGE_METHODS, *(["deep"] if name == "num_layers" else []))
+            if given and self.method not in takers:
+                raise ValueError(f"{name} is for {' and '.join(takers)}, not for {self.method}.")
         _ = self.image
 
     @property
@@ -242,6 +243,8 @@ class RunConfig:
             changed["learning_rate"] = RunConfig.learning_rate
         if self.method == "dual":
             changed["num_steps"] = RunConfig.num_steps
+        if self.method == "deep":
+            changed["num_layers"] = 1
         if self.has_neighbors:
             changed["num_inducing"] = min(self.num_inducing, _MOST_BASELINE)
             changed["initialization"] = "kmeans"
