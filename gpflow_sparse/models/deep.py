@@ -80,6 +80,7 @@ def deep(
     num_data = len(rows) if num_data is None else num_data
     if num_hidden is None:
         num_hidden = rows.shape[1] if kernel is not None else min(_MOST_HIDDEN, rows.shape[1])
+    checks.require_count(num_hidden, "num_hidden")
     layers = []
     for size in sizes[:-1]:
         layer, rows = _hidden(rows, size, num_hidden, num_neighbors, kernel, seed)

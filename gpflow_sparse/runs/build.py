@@ -23,9 +23,10 @@ from gpflow_sparse.runs.rows import Pair, shape_of_images, watched_rows
 from gpflow_sparse.runs.starts import START_NOISE, Starts
 from gpflow_sparse.validation import checks
 
-# Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
-# GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
-_MIN_NOISE = 0.01
+MIN_NOISE = 0.01
+"""Least starting value of the noise variance, as a fraction of the variance of the outputs: an
+exact GP may fit a few rows almost without noise, with which a sparse model starts at minus
+billions."""
 # Neighbors of a row where neither the method nor the user says how many; of GPnn four times that.
 _NEIGHBORS = 32
 MOST_EXACT_ROWS = 10_000
@@ -78,7 +79,7 @@ def build_model(
             kernel, noise_variance, _ = starts.find(config)
         # in double precision the optimum of exact GPs is not only a start
         if config.method not in EXACT_METHODS or gpflow.default_float() != np.float64:
-            noise_variance = max(noise_variance, _MIN_NOISE)
+            noise_variance = max(noise_variance, MIN_NOISE)
         likelihood = make_likelihood(likelihood, dataset.num_classes, noise_variance)
         model = make_model(config, dataset.train, kernel, likelihood)
     if start is not None:

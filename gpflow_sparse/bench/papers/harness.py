@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import training
+from gpflow_sparse.bench import deep_peers
 from gpflow_sparse.bench.papers import bounds, choices, models, neighbor_models
 from gpflow_sparse.bench.papers.data_splits import READERS
 from gpflow_sparse.bench.papers.spec import PaperRun, Record, Task, key_of
@@ -35,6 +36,7 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "softki": models.fit_softki,
     "conv": models.fit_images,
     "choice": choices.fit_choice,
+    "deep": deep_peers.fit_deep,
     "bounds": bounds.fit_bounds,
     "swsgp": neighbor_models.fit_swsgp,
     "swsgp_union": neighbor_models.fit_union,
