@@ -127,7 +127,7 @@ def _train(
     begin: float,
 ) -> int:
     """Train by Keras until the time, or the number of steps, is over; the number of steps."""
-    import gpflux
+    import gpflux  # type: ignore[import-not-found]
 
     monitor = Monitor(budget)
 

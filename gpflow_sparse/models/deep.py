@@ -137,7 +137,7 @@ def _points(
     sets = initialization.split_orthogonal(rows, *size, kernel=kernel, seed=seed)
     if num_neighbors is None:
         return OrthogonalInducingVariables(*sets)
-    return NeighborInducingPoints(*sets, num_neighbors)
+    return NeighborInducingPoints(sets[0], num_neighbors)
 
 
 def _require_neighbors(num_neighbors: int | None, sizes: Sequence[tuple[int, ...]]) -> None:
