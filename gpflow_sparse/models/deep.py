@@ -19,8 +19,8 @@ from gpflow_sparse.validation import checks, component_checks
 
 # Prior variance of hidden functions, and standard deviations of their q relative to the prior.
 _VARIANCE, _SCALE = 0.01, 1e-2
-# Columns of hidden layers of wide tables.
-_MOST_HIDDEN = 30
+# Columns of hidden layers of wide tables, and layers.
+_MOST_HIDDEN, _MOST_LAYERS = 30, 10
 
 
 def deep(
@@ -55,7 +55,7 @@ def deep(
         layer.
     :param num_inducing: M of every layer, or one number for each, first to last.
     :param num_orthogonal: M2, likewise; 0 for none, which is SVGP.
-    :param num_layers: number of layers.
+    :param num_layers: number of layers, 1 to 10.
     :param num_hidden: G, columns of hidden layers; by default D, without a kernel at most 30, as in
         the paper.
     :param num_neighbors: H, inducing points that a row uses in each of two or more layers, with
@@ -71,7 +71,8 @@ def deep(
     :raises ValueError: for inputs, counts or a kernel that do not fit each other.
     """
     rows = np.asarray(checks.require_matrix(X, "X"), dtype=np.float64)
-    checks.require_count(num_layers, "num_layers")
+    if not 1 <= checks.require_whole(num_layers, "num_layers") <= _MOST_LAYERS:
+        raise ValueError(f"num_layers must be from 1 to {_MOST_LAYERS}, got {num_layers}.")
     latents = int(getattr(likelihood, "latent_dim", None) or 1)
     checks.require_likelihood(likelihood, latents)
     sizes = layer_sizes(num_inducing, num_orthogonal, num_layers)

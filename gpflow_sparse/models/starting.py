@@ -148,7 +148,7 @@ def layer_sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tupl
     given = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
     columns = []
     for name, value in given.items():
-        numbers = list(value) if isinstance(value, Sequence | np.ndarray) else [value] * count
+        numbers = list(value) if np.ndim(value) else [value] * count
         least = 1 if name == "num_inducing" else 0
         if len(numbers) != count or min(checks.require_whole(n, name) for n in numbers) < least:
             raise ValueError(

@@ -220,7 +220,7 @@ def test_single_precision(rng):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be a positive integer"),
+        ({"num_layers": 0}, "num_layers must be from 1 to 10, got 0"),
         ({"num_inducing": [3, 4, 5]}, "num_inducing must be a number of at least 1, or one for"),
         ({"num_orthogonal": -1}, "num_orthogonal must be a number of at least 0"),
         ({"num_inducing": 61, "num_orthogonal": 0}, "at most the 60 rows of X, got 61"),
