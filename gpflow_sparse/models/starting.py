@@ -148,7 +148,8 @@ def layer_sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tupl
     given = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
     columns = []
     for name, value in given.items():
-        numbers = list(value) if np.ndim(value) else [value] * count
+        several = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim)
+        numbers = list(value) if several else [value] * count
         least = 1 if name == "num_inducing" else 0
         if len(numbers) != count or min(checks.require_whole(n, name) for n in numbers) < least:
             raise ValueError(

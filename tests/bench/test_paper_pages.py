@@ -36,6 +36,7 @@ TASKS = {
     "bounds": (14, None),
     "choose": (98, 164),
     "conv": (22, 9),
+    "deep": (45, None),
     "equal_time": (48, None),
     "grief": (275, 480),
     "qsgp": (23, None),
