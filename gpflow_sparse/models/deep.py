@@ -17,8 +17,10 @@ from gpflow_sparse.models.solvegp import SOLVEGP
 from gpflow_sparse.models.starting import layer_sizes
 from gpflow_sparse.validation import checks, component_checks
 
-# Prior variance of hidden functions, and standard deviations of their q relative to the prior.
-_VARIANCE, _SCALE = 0.01, 1e-2
+# Prior standard deviation of hidden functions, relative to the geometric mean of the lengthscales,
+# and standard deviations of their q relative to the prior. On kin8nm a scale of 1e-2 in place of 1e-4
+# made NLPD of validation rows 0.080 in place of 0.052, and a variance of 0.1 in place of 0.01 0.072.
+_SHARE, _SCALE = 0.05, 1e-4
 # Columns of hidden layers of wide tables, and layers.
 _MOST_HIDDEN, _MOST_LAYERS = 30, 10
 
@@ -114,7 +116,8 @@ def _hidden(
     scales = initialization.median_lengthscales(rows, seed=seed)
     if last is not None and np.size(getattr(last, "lengthscales", ())) in (1, rows.shape[1]):
         scales = input_scale(last, rows.shape[1])
-    kernel = SquaredExponential(variance=_VARIANCE, lengthscales=scales)
+    variance = (_SHARE * np.exp(np.mean(np.log(scales)))) ** 2
+    kernel = SquaredExponential(variance=variance, lengthscales=scales)
     layer = GPLayer(
         kernel,
         _points(rows, size, num_neighbors, kernel, seed),
