@@ -61,7 +61,7 @@ def test_the_start_is_near_the_model_of_one_layer(rng, num_layers):
     mean, var = shallow.predict_f(Xnew)
     model.num_prediction_samples = 100
     near, _ = model.predict_f(Xnew)
-    # the standard deviation of a hidden value is 0.064 at most, so that the mean of draws is, by curvature, by less
+    # hidden values deviate by 0.064 at most, so that the mean of draws does, by curvature, by less
     assert 1e-6 < np.abs(near - mean).max() < 0.03
     density = model.predict_log_density((X, Y)) - shallow.predict_log_density((X, Y))
     assert np.mean(np.abs(density)) < 0.05
