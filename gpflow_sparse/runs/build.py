@@ -31,8 +31,6 @@ billions."""
 _NEIGHBORS = 32
 MOST_EXACT_ROWS = 10_000
 """Rows of the largest exact GP: its covariance takes 8 N^2 bytes, its factor N^3 / 3 operations."""
-# Inducing points of hidden layers of deep models of tables.
-_HIDDEN_POINTS = 128
 # Sizes and strides of patches by layer; wider images have larger patches and strides.
 _SMALL_WIDTH = 16
 _SMALL, _WIDE = ((3, 1), (3, 1), (3, 1)), ((5, 2), (4, 2), (5, 1))
@@ -259,7 +257,7 @@ def _deep_model(parts: _Parts) -> gpflow.models.GPModel:
     """Layers of points; hidden ones, of a function for each column, have fewer."""
     config, X = parts.config, parts.data[0]
     hidden = config.num_layers - 1
-    few = min(config.num_inducing, _HIDDEN_POINTS)
+    few = config.num_hidden_inducing
     return models.deep(
         X,
         parts.likelihood,

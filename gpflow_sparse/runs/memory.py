@@ -27,8 +27,9 @@ def memory_estimate(
     features of a block of rows. With sampled functions, two values and their optimizer slots for
     each, more with dense columns, and about eight tensors of the size of a step's functions at its
     rows. With neighbors, two values and their slots for each point, and about fifteen tensors H x H
-    for each row. For images, in each layer about ten tensors M' x M', six for each set and output,
-    and eight of the covariances of a chunk of patches with all M'.
+    for each row. Hidden layers of deep models are counted alike. For images, in each layer about
+    ten tensors M' x M', six for each set and output, and eight of the covariances of a chunk of
+    patches with all M'.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
@@ -69,4 +70,8 @@ def memory_estimate(
         columns = config.num_columns or config.num_orthogonal
         step += 4 * config.num_orthogonal * (config.num_inducing + batch + columns)
         parameters -= num_latent_gps * config.num_orthogonal**2 / 2
+    if config.method == "deep":  # hidden layers have a function for each column
+        M, hidden = config.num_hidden_inducing, config.num_layers - 1
+        parameters += hidden * input_dim * (M**2 / 2 + 2 * M)
+        step += hidden * (10 * M**2 + (8 + 2 * input_dim) * M * batch)
     return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))
