@@ -63,6 +63,13 @@ def memory_estimate(
         layer = 10 * total**2 + 6 * num_latent_gps * squares
         table = min(_TABLE, batch * input_dim * total)
         return int(size * (num_data * (input_dim + 1) + config.num_layers * (layer + 8 * table)))
+    return _of_points(config, num_data, input_dim, num_latent_gps)
+
+
+def _of_points(config: RunConfig, num_data: int, input_dim: int, num_latent_gps: int) -> int:
+    """That of minibatches and inducing points which every row sees."""
+    size = 4 if config.float32 else 8
+    total, batch = sum(config.sizes), min(config.batch_size, num_data)
     parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
     factored = config.num_inducing if config.method == "odvgp" else total
     step = 10 * factored**2 + (8 + 2 * num_latent_gps) * factored * batch
