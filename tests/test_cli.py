@@ -305,7 +305,7 @@ def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki", "swsgp", "gpnn", "dual"])
+@pytest.mark.parametrize("method", ["odvgp", "solvegpr", "softki", "swsgp", "deep", "gpnn", "dual"])
 def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, method):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--method", method, "--no-baseline"]
@@ -366,7 +366,33 @@ def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
         np.testing.assert_allclose(again[name], result[name], rtol=1e-9)
     code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
-    assert "a report needs a model of one layer" in err
+    assert "a report on images needs a model of one layer" in err
+
+
+def test_deep_models_of_tables_take_layers_neighbors_and_classes(run, rng, tmp_path):
+    rows = [
+        f"{a:.4f},{b:.4f},{'high' if a * b > 0 else 'low'}" for a, b in rng.normal(size=(90, 2))
+    ]
+    write_csv(tmp_path / "my.csv", rows)
+    options = ["--data", "my.csv", "--method", "deep", "--num-inducing", "12", "--num-steps", "40"]
+    options += ["--batch-size", "64", "--no-plot", "--no-baseline", "--num-neighbors", "5"]
+    code, out, err = run("fit", *options, "--output", "run")
+    assert code == 0, err
+    record = last_json(out)
+    (result,) = record["results"]
+    assert result["title"] == "Deep GP(12), 2 layers"
+    assert result["nlpd"] < 0.75  # of one half for each class 0.69
+    again = last_json(run("evaluate", "--model", "run")[1])
+    for name in ("error_rate", "nlpd"):
+        np.testing.assert_allclose(again[name], result[name], rtol=1e-9)
+    assert run("predict", "--model", "run", "--data", "my.csv", "--output", "p.csv")[0] == 0
+    assert run("evaluate", "--model", "run", "--report", "page")[0] == 0
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "DeepGP is not one stationary kernel" in page
+    assert "Effect of width" in page
+    code, _, err = run("fit", *options, "--num-orthogonal", "3", "--output", "other")
+    assert code == 1
+    assert "num_orthogonal must be 0 with num_neighbors" in err
 
 
 BASIS = ["--num-basis", "12", "--points-per-dimension", "5", "--num-subset", "30"]

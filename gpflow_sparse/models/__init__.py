@@ -4,8 +4,9 @@ from gpflow_sparse._names import offer
 from gpflow_sparse.inference.laplace_sites import laplace_sites
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
-from gpflow_sparse.models.deep import DeepGP
+from gpflow_sparse.models.deep import deep
 from gpflow_sparse.models.deep_convolutional import ConvSpec, deep_convolutional
+from gpflow_sparse.models.deep_gp import DeepGP
 from gpflow_sparse.models.dual import DualGPR, DualOptions
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
@@ -39,6 +40,7 @@ __all__ = [
     "ResidualNeighborGP",
     "SoftKI",
     "VariationalModel",
+    "deep",
     "deep_convolutional",
     "laplace_sites",
 ]

@@ -1,303 +1,156 @@
-"""Deep Gaussian processes with layers of any kind."""
+"""Deep models of tables, which start near the model of one layer."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import gpflow
 import numpy as np
-import tensorflow as tf
-from gpflow import Parameter
-from gpflow.functions import MeanFunction
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, Matern52, SquaredExponential
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse.inference.residual_bounds import ElboTerms
-from gpflow_sparse.models.base import VariationalModel, require_marginals
-from gpflow_sparse.models.layers import ConvLayer, GPLayer
-from gpflow_sparse.posteriors import DeepPosterior
-from gpflow_sparse.posteriors.layer import SAMPLING
+from gpflow_sparse import initialization, mean_functions
+from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
+from gpflow_sparse.initialization.inducing_inputs import input_scale
+from gpflow_sparse.models.deep_gp import DeepGP
+from gpflow_sparse.models.layers import GPLayer
+from gpflow_sparse.models.solvegp import SOLVEGP
+from gpflow_sparse.models.starting import layer_sizes
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.public_methods import public_method
+
+# Prior standard deviation of hidden functions, relative to the geometric mean of the lengthscales,
+# and standard deviations of their q relative to the prior. On validation rows of kin8nm NLPD was
+# 0.052; with a scale of 1e-2 0.080, with a tenfold variance 0.072.
+_SHARE, _SCALE = 0.05, 1e-4
+# Columns of hidden layers of wide tables, and layers.
+_MOST_HIDDEN, _MOST_LAYERS = 30, 10
 
 
-class DeepGP(VariationalModel):
-    r"""
-    Doubly stochastic variational inference for ``f = f_L(... f_1(x))``.
-
-        elbo = (num_data / batch) sum_n mean_s E[log p(y_n | f_ns)] - sum_l KL_l
-
-    where hidden layers are drawn, ``h = mean + sqrt(var) eps``, with independent noise for every
-    row and sample, and the last layer's expectation is taken as in a shallow model. Salimbeni and
-    Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes" (2017,
-    arXiv:1705.08933); with orthogonal sets in the layers, Shi, Titsias and Mnih
-    (2020, arXiv:1910.10596v5), section 4, eq. (39) (``docs/errata.md``, C4 and C5).
-
-    A row of a fully connected layer depends on that row alone, and the objective is a lower bound
-    on the evidence. Patches of one image are correlated: with ``sampling="marginal"``, which the
-    papers take, the objective is not a bound for this model, but for one whose layers add
-    independent noise to each patch. "shared_inducing" keeps the correlation under q, at lower cost;
-    "joint" keeps all correlation, with a factorization of all patches of every image.
-
-    Time per step: the sum over layers, all but the first with ``num_samples`` times as many rows.
+def deep(
+    X: Any,
+    likelihood: Likelihood,
+    *,
+    num_inducing: int | Sequence[int],
+    num_orthogonal: int | Sequence[int] = 0,
+    num_layers: int = 2,
+    num_hidden: int | None = None,
+    num_neighbors: int | None = None,
+    kernel: Kernel | None = None,
+    num_data: int | None = None,
+    num_samples: int = 1,
+    num_prediction_samples: int = 10,
+    bound: str = "standard",
+    seed: int = 0,
+) -> SOLVEGP | DeepGP:
     """
+    A deep Gaussian process for the rows of a table, ready to be trained.
 
-    bounds = ("standard", "log")
+    Hidden layers start near the identity, as those of Salimbeni and Deisenroth (2017,
+    arXiv:1705.08933): their mean function is :func:`gpflow_sparse.mean_functions.pca`, their kernel
+    is squared exponential of small variance, and q has mean zero and small variance. So the
+    predictions start near those of one layer with the same kernel, which may be a trained one.
 
-    def __init__(
-        self,
-        layers: Sequence[GPLayer],
-        likelihood: Likelihood,
-        *,
-        num_data: int | None = None,
-        num_samples: int = 1,
-        sampling: str = "marginal",
-        num_prediction_samples: int = 10,
-        seed: int | None = None,
-        bound: str = "standard",
-    ) -> None:
-        """
-        :param layers: first to last; the last may have a convolutional kernel, but
-            :class:`ConvLayer` is for hidden layers.
-        :param likelihood: any GPflow likelihood.
-        :param num_data: number of training rows N, so that a minibatch counts for all of them.
-        :param num_samples: draws of the hidden layers for each row of a step.
-        :param sampling: "marginal", "shared_inducing" or "joint", see above.
-        :param num_prediction_samples: number of draws that predictions are averaged over.
-        :param seed: None for new draws in every step; with a number the draws are fixed, the same
-            for every row, so that the elbo is deterministic, as L-BFGS needs it.
-        :param bound: "standard", or "log" for the last layer: see :class:`VariationalModel`.
-        :raises ValueError: for layers that do not fit each other, and wrong options.
-        """
-        self.layers = _require_layers(layers)
-        self.num_samples = num_samples
-        self.sampling = sampling
-        self.num_prediction_samples = num_prediction_samples
-        self.seed = seed
-        last = self.layers[-1]
-        super().__init__(
-            last.kernel,
-            likelihood,
-            mean_function=last.mean_function,
-            num_latent_gps=last.num_latent_gps,
-            num_data=num_data,
-            bound=bound,
-        )
-        self._require_parts(self.input_dim)
+    Inducing points are centers by k-means of what a layer sees: X after the mean functions of
+    earlier layers. Time per step: that of a layer of G outputs is G times that of one for q.
 
-    @property
-    def kernel(self) -> Kernel:
-        """Kernel of the last layer."""
-        return self._last.kernel
-
-    @kernel.setter
-    def kernel(self, value: Kernel) -> None:
-        self._last.kernel = value
-
-    @property
-    def mean_function(self) -> MeanFunction:
-        """Mean function of the last layer."""
-        return self._last.mean_function
-
-    @mean_function.setter
-    def mean_function(self, value: MeanFunction) -> None:
-        self._last.mean_function = value
-
-    @property
-    def input_dim(self) -> int | None:
-        return _require_layers(self.layers)[0].input_dim
-
-    @property
-    def dtype(self) -> tf.DType:
-        return self._last.dtype
-
-    @property
-    def variational_parameters(self) -> tuple[tuple[Parameter, Parameter], ...]:
-        """
-        Pairs ``(q_mu, q_sqrt)`` of the last layer, for natural-gradient steps. Its expected
-        log likelihood has the form of a shallow model, unlike those of hidden layers.
-        """
-        return self._last.variational_parameters
-
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> DeepPosterior:
-        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        return DeepPosterior(
-            [
-                *(layer.posterior(self.jitter) for layer in self.layers[:-1]),
-                self._last.posterior(self.jitter, self.calibration),
-            ],
-            sampling=self.sampling,
-            num_samples=self.num_prediction_samples,
-            seed=self.seed or 0,
-            precompute_cache=precompute_cache,
-            calibration=self.calibration,
-        )
-
-    @public_method("the prediction", prediction=True)
-    def predict_y(
-        self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and variance of new observations at ``Xnew [..., N, D]``, noise included.
-
-        Class probabilities are averaged over draws of the hidden layers.
-        """
-        require_marginals("predict_y", full_cov, full_output_cov)
-        return self.posterior(None).predict_y(Xnew, self.likelihood)
-
-    @public_method("the log density", prediction=True)
-    def predict_log_density(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> tf.Tensor:
-        """The logarithm of the mean density ``[N]`` over draws of the hidden layers, in nats."""
-        require_marginals("predict_log_density", full_cov, full_output_cov)
-        return self.posterior(None).predict_log_density(data, self.likelihood)
-
-    @public_method("the elbo")
-    def elbo(
-        self, data: tuple[tf.Tensor, tf.Tensor], eps: Sequence[Any] | None = None
-    ) -> tf.Tensor:
-        """
-        The bound, or its unbiased estimate: from a minibatch if ``num_data`` is set, and from new
-        draws of the hidden layers at every call unless ``seed`` is.
-
-        :param data: ``(X [N, D], Y [N, P])``.
-        :param eps: the draws, see :meth:`propagate`.
-        :return: scalar, in nats.
-        :raises ValueError: for data that do not fit the model, eagerly and when tracing.
-        """
-        X, Y = data
-        terms = self._terms(X, eps)
-        samples = int(np.shape(eps[0])[0]) if eps else self._samples
-        repeated = tf.repeat(X, samples, axis=0), tf.repeat(Y, samples, axis=0)
-        weight = self._weight(X, terms.kl.dtype) / samples
-        return weight * self._sum_over_rows(repeated, terms) - terms.kl
-
-    @public_method()
-    def propagate(self, X: Any, eps: Sequence[Any] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Moments of the last layer given draws of the hidden ones.
-
-        :param X: ``[N, D]``.
-        :param eps: standard normal draws, one ``[S, N, .]`` for each hidden layer: with as many
-            columns as its output; for "shared_inducing" in layers of patches with
-            ``model.posterior().noise_sizes`` columns. None for new draws, or those of ``seed``.
-        :return: mean and variance ``[S, N, P]``.
-        :raises ValueError: for inputs or noise of another shape.
-        """
-        mean, var, *_ = self._terms(X, eps)
-        shape = [tf.shape(X)[0], -1, mean.shape[-1]]
-        mean, var = (tf.transpose(tf.reshape(m, shape), [1, 0, 2]) for m in (mean, var))
-        return mean, var
-
-    @public_method("the draw", prediction=True)
-    def predict_f_samples(
-        self,
-        Xnew: tf.Tensor,
-        num_samples: int | None = None,
-        full_cov: bool = True,
-        full_output_cov: bool = False,
-    ) -> tf.Tensor:
-        """
-        Draws of f through all layers, which are not Gaussian.
-
-        :param Xnew: ``[N, D]``.
-        :param num_samples: S; None for one draw without the leading axis.
-        :param full_cov: draws that are joint over inputs; time O(N^3) in every layer.
-        :return: ``[S, N, P]``, or ``[N, P]``.
-        """
-        if Xnew.shape.rank != 2:
-            raise ValueError(f"Xnew must have shape [N, D], got {tuple(Xnew.shape)}.")
-        if full_output_cov:
-            raise ValueError("full_output_cov must be False: outputs are drawn independently.")
-        posterior = self.posterior(None)
-        drawn = posterior.draw(Xnew, num_samples or 1, full_cov)
-        return drawn[0] if num_samples is None else drawn
-
-    @property
-    def _last(self) -> GPLayer:
-        """The last layer, read at every call because layers can be assigned."""
-        return _require_layers(self.layers)[-1]
-
-    @property
-    def _samples(self) -> int:
-        return self.num_samples if len(self.layers) > 1 else 1
-
-    def _terms(self, X: tf.Tensor, eps: Sequence[Any] | None) -> ElboTerms:
-        posterior = self.posterior(None)
-        if eps is not None:
-            noise = _as_noise(eps, X, posterior.noise_sizes)
-        elif self.seed is None:
-            noise = posterior.noise(X, self._samples)
-        else:
-            noise = posterior.frozen_noise(X, self._samples)
-        return posterior.sampled_elbo_terms(X, noise)
-
-    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
-        layers = _require_layers(self.layers)
-        checks.require_count(self.num_samples, "num_samples")
-        checks.require_count(self.num_prediction_samples, "num_prediction_samples")
-        checks.require_choice(self.sampling, "sampling", SAMPLING)
-        if self.seed is not None:
-            checks.require_seed(self.seed)
-        for layer in layers:
-            layer._require_parts()
-            layer._require_shapes()
-            component_checks.require_dtype(layer, "layers", dtype or gpflow.default_float())
-        if layers[0].grid is None:
-            component_checks.require_kernel(layers[0].kernel, num_columns, "layers[0].kernel")
-        super()._require_parts(num_columns if len(layers) == 1 else layers[-2].output_dim, dtype)
+    :param X: training inputs ``[N, D]``, each column standardized.
+    :param likelihood: any GPflow likelihood; it determines the number of functions of the last
+        layer.
+    :param num_inducing: M of every layer, or one number for each, first to last.
+    :param num_orthogonal: M2, likewise; 0 for none, which is SVGP.
+    :param num_layers: number of layers, 1 to 10.
+    :param num_hidden: G, columns of hidden layers; by default D, without a kernel at most 30, as in
+        the paper.
+    :param num_neighbors: H, inducing points that a row uses in each of two or more layers, with
+        independent Gaussians for q, as in SWSGP; None for all.
+    :param kernel: of the last layer, used as it is; by default Matern 5/2 with one lengthscale per
+        column, the medians of distances. Hidden layers start at its lengthscales.
+    :param num_data: N; None for the rows of X.
+    :param num_samples: draws of the hidden layers in a step,
+    :param num_prediction_samples: and draws in predictions, see :class:`DeepGP`.
+    :param bound: "standard", or "log" for the last layer.
+    :param seed: seed of the choice of inducing points.
+    :return: :class:`DeepGP`; :class:`SOLVEGP` for one layer.
+    :raises ValueError: for inputs, counts or a kernel that do not fit each other.
+    """
+    rows = np.asarray(checks.require_matrix(X, "X"), dtype=np.float64)
+    if not 1 <= checks.require_whole(num_layers, "num_layers") <= _MOST_LAYERS:
+        raise ValueError(f"num_layers must be from 1 to {_MOST_LAYERS}, got {num_layers}.")
+    latents = int(getattr(likelihood, "latent_dim", None) or 1)
+    checks.require_likelihood(likelihood, latents)
+    sizes = layer_sizes(num_inducing, num_orthogonal, num_layers)
+    _require_neighbors(num_neighbors, sizes)
+    checks.require_seed(seed)
+    num_data = len(rows) if num_data is None else num_data
+    if num_hidden is None:
+        num_hidden = rows.shape[1] if kernel is not None else min(_MOST_HIDDEN, rows.shape[1])
+    checks.require_count(num_hidden, "num_hidden")
+    layers = []
+    for size in sizes[:-1]:
+        layer, rows = _hidden(rows, size, num_hidden, num_neighbors, kernel, seed)
+        layers.append(layer)
+    if kernel is None:
+        kernel = Matern52(lengthscales=initialization.median_lengthscales(rows, seed=seed))
+    component_checks.require_kernel(kernel, rows.shape[1])
+    points = _points(rows, sizes[-1], num_neighbors, kernel, seed)
+    options: dict[str, Any] = {"num_data": num_data, "bound": bound}
+    if not layers:
+        return SOLVEGP(kernel, likelihood, points, num_latent_gps=latents, **options)
+    return DeepGP(
+        [*layers, GPLayer(kernel, points, num_latent_gps=latents)],
+        likelihood,
+        num_samples=num_samples,
+        num_prediction_samples=num_prediction_samples,
+        **options,
+    )
 
 
-def _require_layers(layers: Any) -> tuple[GPLayer, ...]:
-    """:raises ValueError: unless they are layers, each of which fits the previous one."""
-    if not isinstance(layers, Sequence) or not layers:
-        raise ValueError("layers must be a list of gs.models.GPLayer or ConvLayer, first to last.")
-    for i, layer in enumerate(layers):
-        if not isinstance(layer, GPLayer):
-            raise ValueError(
-                f"layers[{i}] must be a gs.models.GPLayer or ConvLayer, got {type(layer).__name__}."
-            )
-        before = layers[i - 1].output_dim if i else None
-        if None not in (before, layer.input_dim) and before != layer.input_dim:
-            raise ValueError(
-                f"layers[{i}] takes {layer.input_dim} columns, but layers[{i - 1}] returns "
-                f"{before}."
-            )
-    if isinstance(layers[-1], ConvLayer):
+def _hidden(
+    rows: np.ndarray,
+    size: tuple[int, ...],
+    num_outputs: int,
+    num_neighbors: int | None,
+    last: Kernel | None,
+    seed: int,
+) -> tuple[GPLayer, np.ndarray]:
+    """A hidden layer, and what the next one sees: the values of its mean function."""
+    scales = initialization.median_lengthscales(rows, seed=seed)
+    if last is not None and np.size(getattr(last, "lengthscales", ())) in (1, rows.shape[1]):
+        scales = input_scale(last, rows.shape[1])
+    variance = (_SHARE * np.exp(np.mean(np.log(scales)))) ** 2
+    kernel = SquaredExponential(variance=variance, lengthscales=scales)
+    layer = GPLayer(
+        kernel,
+        _points(rows, size, num_neighbors, kernel, seed),
+        num_latent_gps=num_outputs,
+        mean_function=mean_functions.pca(rows, num_outputs),
+    )
+    for R in layer.q_sqrt:
+        R.assign(_SCALE * R)
+    return layer, layer.mean_function(rows.astype(gpflow.default_float())).numpy()
+
+
+def _points(
+    rows: np.ndarray, size: tuple[int, ...], num_neighbors: int | None, kernel: Kernel, seed: int
+) -> OrthogonalInducingVariables | NeighborInducingPoints:
+    """Inducing variables of a layer with these inputs."""
+    if sum(size) > len(rows):
         raise ValueError(
-            "the last layer must be a GPLayer, whose kernel may be gs.kernels.Convolutional: a "
-            "ConvLayer returns an image."
+            f"num_inducing + num_orthogonal must be at most the {len(rows)} rows of X, got "
+            f"{sum(size)}."
         )
-    return tuple(layers)
+    sets = initialization.split_orthogonal(rows, *size, kernel=kernel, seed=seed)
+    if num_neighbors is None:
+        return OrthogonalInducingVariables(*sets)
+    return NeighborInducingPoints(sets[0], num_neighbors)
 
 
-def _as_noise(eps: Any, X: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
-    """
-    Given draws in the layout ``[N, S, .]``, one for each hidden layer.
-
-    :param eps: ``[S, N, .]`` each.
-    :param X: ``[N, D]``.
-    :param sizes: number of standard normal draws per row for each layer.
-    :raises ValueError: for another number of arrays, or arrays of other shapes.
-    """
-    if not isinstance(eps, Sequence) or len(eps) != len(sizes):
-        found = len(eps) if isinstance(eps, Sequence) else type(eps).__name__
+def _require_neighbors(num_neighbors: int | None, sizes: Sequence[tuple[int, ...]]) -> None:
+    if num_neighbors is None:
+        return
+    if len(sizes) == 1:
         raise ValueError(
-            f"eps must be a list of one array for each of {len(sizes)} hidden layers, got {found}."
+            "num_layers must be at least 2 with num_neighbors; of one layer gs.models.SWSGP is "
+            "such a model."
         )
-    noise = [checks.as_tensor(part, f"eps[{i}]", X.dtype) for i, part in enumerate(eps)]
-    samples = next((part.shape[0] for part in noise if part.shape.rank == 3), None)
-    for i, (part, size) in enumerate(zip(noise, sizes, strict=True)):
-        if not samples or not part.shape.is_compatible_with((samples, X.shape[0], size)):
-            raise ValueError(
-                f"eps[{i}] must have shape [S, N, {size}] with the same S of at least 1 for all "
-                f"layers and N = {X.shape[0]} rows, got {tuple(part.shape)}."
-            )
-    return [tf.transpose(part, [1, 0, 2]) for part in noise]
+    if any(len(size) > 1 for size in sizes):
+        raise ValueError("num_orthogonal must be 0 with num_neighbors, which are of one set.")

@@ -22,9 +22,10 @@ from gpflow_sparse.initialization.image_patches import (
     random_locations,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
-from gpflow_sparse.models.deep import DeepGP
+from gpflow_sparse.models.deep_gp import DeepGP
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
+from gpflow_sparse.models.starting import layer_sizes
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import OrthogonalPosterior
 from gpflow_sparse.validation import checks
@@ -118,7 +119,7 @@ def deep_convolutional(
     specs = _require_architecture(num_layers, architecture)
     checks.require_flag(tick, "tick")
     checks.require_likelihood(likelihood, int(getattr(likelihood, "latent_dim", None) or 1))
-    sizes = _sizes(num_inducing, num_orthogonal, len(specs))
+    sizes = layer_sizes(num_inducing, num_orthogonal, len(specs))
     rng = np.random.default_rng(checks.require_seed(seed))
     num_data = len(images) if num_data is None else num_data
     rows = images[np.sort(rng.permutation(len(images))[:_NUM_IMAGES])]
@@ -250,19 +251,3 @@ def _require_architecture(
             "functions are as many as the likelihood has."
         )
     return specs
-
-
-def _sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tuple[int, ...]]:
-    """Sizes of the inducing sets of every layer."""
-    given = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
-    columns = []
-    for name, value in given.items():
-        numbers = list(value) if isinstance(value, Sequence | np.ndarray) else [value] * count
-        least = 1 if name == "num_inducing" else 0
-        if len(numbers) != count or min(checks.require_whole(n, name) for n in numbers) < least:
-            raise ValueError(
-                f"{name} must be a number of at least {least}, or one for each of {count} "
-                f"layer(s); got {value!r}."
-            )
-        columns.append(numbers)
-    return [(M, M2) if M2 else (M,) for M, M2 in zip(*columns, strict=True)]

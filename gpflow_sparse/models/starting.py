@@ -136,6 +136,30 @@ def _require_pair(value: Any) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
+def layer_sizes(num_inducing: Any, num_orthogonal: Any, count: int) -> list[tuple[int, ...]]:
+    """
+    Sizes of the inducing sets of every layer, first to last.
+
+    :param num_inducing: M of every layer, or one number for each.
+    :param num_orthogonal: M2, likewise; 0 for none.
+    :param count: number of layers.
+    :raises ValueError: for other numbers.
+    """
+    given = {"num_inducing": num_inducing, "num_orthogonal": num_orthogonal}
+    columns = []
+    for name, value in given.items():
+        several = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim)
+        numbers = list(value) if several else [value] * count
+        least = 1 if name == "num_inducing" else 0
+        if len(numbers) != count or min(checks.require_whole(n, name) for n in numbers) < least:
+            raise ValueError(
+                f"{name} must be a number of at least {least}, or one for each of {count} "
+                f"layer(s); got {value!r}."
+            )
+        columns.append(numbers)
+    return [(M, M2) if M2 else (M,) for M, M2 in zip(*columns, strict=True)]
+
+
 def _shaped(value: Any, shape: tuple[int, ...], name: str) -> tf.Tensor:
     tensor = checks.as_tensor(value, name)
     if tuple(tensor.shape) != shape:

@@ -23,9 +23,10 @@ from gpflow_sparse.runs.rows import Pair, shape_of_images, watched_rows
 from gpflow_sparse.runs.starts import START_NOISE, Starts
 from gpflow_sparse.validation import checks
 
-# Least starting value of the noise variance, as a fraction of the variance of the outputs: an exact
-# GP may fit a few rows almost without noise, with which a sparse model starts at minus billions.
-_MIN_NOISE = 0.01
+MIN_NOISE = 0.01
+"""Least starting value of the noise variance, as a fraction of the variance of the outputs: an
+exact GP may fit a few rows almost without noise, with which a sparse model starts at minus
+billions."""
 # Neighbors of a row where neither the method nor the user says how many; of GPnn four times that.
 _NEIGHBORS = 32
 MOST_EXACT_ROWS = 10_000
@@ -76,7 +77,7 @@ def build_model(
             kernel, noise_variance, _ = starts.find(config)
         # in double precision the optimum of exact GPs is not only a start
         if config.method not in EXACT_METHODS or gpflow.default_float() != np.float64:
-            noise_variance = max(noise_variance, _MIN_NOISE)
+            noise_variance = max(noise_variance, MIN_NOISE)
         likelihood = make_likelihood(likelihood, dataset.num_classes, noise_variance)
         model = make_model(config, dataset.train, kernel, likelihood)
     if start is not None:
@@ -181,6 +182,8 @@ def make_model(
         return _sampled_model(parts, basis)
     if config.method in BASIS_METHODS:
         return _basis_model(parts, basis)
+    if config.method == "deep":
+        return _deep_model(parts)
     if points is None and config.has_neighbors and config.method == "solvegp":
         among = data[0][watched_rows(len(data[0]))[1]]
         O = random_rows(among, config.num_orthogonal, config.seed)
@@ -248,6 +251,25 @@ def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.mod
         variational["num_columns"] = min(config.num_columns, config.num_orthogonal) or None
         return models.ODVGP(kernel, likelihood, sets, **variational)
     return models.SOLVEGP(kernel, likelihood, sets, **variational)
+
+
+def _deep_model(parts: _Parts) -> gpflow.models.GPModel:
+    """Layers of points; hidden ones, of a function for each column, have fewer."""
+    config, X = parts.config, parts.data[0]
+    hidden = config.num_layers - 1
+    few = config.num_hidden_inducing
+    return models.deep(
+        X,
+        parts.likelihood,
+        num_inducing=[few] * hidden + [config.num_inducing],
+        num_orthogonal=[0] * hidden + [config.num_orthogonal],
+        num_layers=config.num_layers,
+        num_neighbors=config.num_neighbors,
+        kernel=parts.kernel,
+        bound=config.bound,
+        seed=config.seed,
+        **parts.options,
+    )
 
 
 def _basis_model(parts: _Parts, basis: bases.FiniteBasis | None) -> gpflow.models.GPModel:

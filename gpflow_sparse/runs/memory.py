@@ -27,8 +27,9 @@ def memory_estimate(
     features of a block of rows. With sampled functions, two values and their optimizer slots for
     each, more with dense columns, and about eight tensors of the size of a step's functions at its
     rows. With neighbors, two values and their slots for each point, and about fifteen tensors H x H
-    for each row. For images, in each layer about ten tensors M' x M', six for each set and output,
-    and eight of the covariances of a chunk of patches with all M'.
+    for each row. Hidden layers of deep models are counted alike. For images, in each layer about
+    ten tensors M' x M', six for each set and output, and eight of the covariances of a chunk of
+    patches with all M'.
     """
     size = 4 if config.float32 else 8
     total, batch = sum(config.sizes), min(config.batch_size, num_data)
@@ -62,6 +63,13 @@ def memory_estimate(
         layer = 10 * total**2 + 6 * num_latent_gps * squares
         table = min(_TABLE, batch * input_dim * total)
         return int(size * (num_data * (input_dim + 1) + config.num_layers * (layer + 8 * table)))
+    return _of_points(config, num_data, input_dim, num_latent_gps)
+
+
+def _of_points(config: RunConfig, num_data: int, input_dim: int, num_latent_gps: int) -> int:
+    """That of minibatches and inducing points which every row sees."""
+    size = 4 if config.float32 else 8
+    total, batch = sum(config.sizes), min(config.batch_size, num_data)
     parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in config.sizes)
     factored = config.num_inducing if config.method == "odvgp" else total
     step = 10 * factored**2 + (8 + 2 * num_latent_gps) * factored * batch
@@ -69,4 +77,8 @@ def memory_estimate(
         columns = config.num_columns or config.num_orthogonal
         step += 4 * config.num_orthogonal * (config.num_inducing + batch + columns)
         parameters -= num_latent_gps * config.num_orthogonal**2 / 2
+    if config.method == "deep":  # hidden layers have a function for each column
+        M, hidden = config.num_hidden_inducing, config.num_layers - 1
+        parameters += hidden * input_dim * (M**2 / 2 + 2 * M)
+        step += hidden * (10 * M**2 + (8 + 2 * input_dim) * M * batch)
     return int(size * (num_data * (input_dim + 1) + 4 * parameters + step))

@@ -64,12 +64,12 @@ def require_reportable(directory: Path, stored: StoredModel) -> None:
     """
     Refuse a report that :func:`write_report` cannot write, before rows are scored.
 
-    :raises ValueError: for a deep model, whose last kernel has hidden inputs, without matplotlib,
-        or if a file in the folder that belongs to no report has the name of one of its files.
+    :raises ValueError: for a deep model of images, without matplotlib, or if a file in the folder
+        that belongs to no report has the name of one of its files.
     :raises NotADirectoryError: if the folder or a parent of it is a file.
     """
-    if hasattr(stored.model, "layers"):
-        raise ValueError("a report needs a model of one layer; leave --report out.")
+    if any(layer.grid is not None for layer in getattr(stored.model, "layers", ())):
+        raise ValueError("a report on images needs a model of one layer; leave --report out.")
     plots.new_figure(1.0, 1.0)
     outputs.require_folder(directory)
     outputs.require_own(directory, (_INDEX,), outputs.REPORT)

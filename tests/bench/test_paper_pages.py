@@ -37,6 +37,7 @@ TASKS = {
     "bounds": (14, None),
     "choose": (98, 164),
     "conv": (22, 9),
+    "deep": (45, None),
     "equal_time": (48, None),
     "grief": (275, 480),
     "images": (25, None),

@@ -6,7 +6,7 @@ import tensorflow as tf
 from gpflow import kernels, likelihoods
 from gpflow.inducing_variables import InducingPoints
 
-from gpflow_sparse import mean_functions
+from gpflow_sparse import mean_functions, models
 from gpflow_sparse.inducing_variables import (
     LocatedPatches,
     NeighborInducingPoints,
@@ -108,6 +108,12 @@ def built(images=X, likelihood=None, image_shape=IMAGE, **options):
     )
 
 
+def of_table(inputs=X, likelihood=None, **options):
+    gaussian = likelihoods.Gaussian(0.2)
+    options = {"num_inducing": 2, **options}
+    return models.deep(inputs, gaussian if likelihood is None else likelihood, **options)
+
+
 MODEL = deep()
 CACHED, NOISE = MODEL.posterior(), np.linspace(-1.0, 1.0, 2 * N).reshape(N, 2)
 
@@ -177,6 +183,9 @@ def _parts():
         "deep_convolutional X",
         Door(images, X, "alone", ("X", "num_inducing", "likelihood"), slow=True),
     )
+    rows = lambda v: of_table(v).propagate(two[0], np.zeros((1, N, 2)))  # noqa: E731
+    names = ("X", "num_inducing", "M", "likelihood", "kernel", "eps")
+    yield "deep X", Door(rows, X, "alone", names, slow=True)
 
 
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_parts())}
@@ -259,6 +268,33 @@ ARGUMENTS = {
     "pca num_outputs": Argument(
         lambda v: mean_functions.pca(X, v), "num_outputs", lambda v: count(v) and v < 10**6
     ),
+    "deep likelihood": Argument(
+        lambda v: of_table(likelihood="none" if v is None else v), "likelihood", never
+    ),
+    "deep num_inducing": Argument(
+        lambda v: of_table(num_inducing=v), "num_inducing", lambda v: count(v) and v <= N
+    ),
+    "deep num_orthogonal": Argument(
+        lambda v: of_table(num_orthogonal=v),
+        "num_orthogonal",
+        lambda v: isinstance(v, int | np.integer) and not isinstance(v, bool) and 0 <= v <= N - 2,
+    ),
+    "deep num_layers": Argument(
+        lambda v: of_table(num_layers=v), "num_layers", lambda v: count(v) and v <= 10
+    ),
+    "deep num_hidden": Argument(
+        lambda v: of_table(num_hidden=v),
+        "num_hidden",
+        lambda v: v is None or (count(v) and v < 10**4),
+    ),
+    "deep num_neighbors": Argument(
+        lambda v: of_table(num_neighbors=v),
+        "num_neighbors",
+        lambda v: v is None or (count(v) and v <= 2),
+    ),
+    "deep kernel": Argument(lambda v: of_table(kernel=v), "kernel", lambda v: v is None),
+    "deep num_data": Argument(lambda v: of_table(num_data=v), "num_data", num_data),
+    "deep seed": Argument(lambda v: of_table(seed=v), "seed", seed),
     "deep_convolutional image_shape": Argument(
         lambda v: built(image_shape=v), "image_shape", never
     ),

@@ -82,6 +82,21 @@ def test_the_memory_estimate_grows_as_it_should():
     assert need == 8 * (900_000 + 4 * (8192 + 2 * (131072 + 512)) + 20 * 1024**2)
 
 
+def test_deep_models_of_tables_have_layers_and_fewer_points_in_the_hidden_ones():
+    config = RunConfig.of_method("deep")
+    assert (config.num_layers, config.sizes, config.num_hidden_inducing) == (2, (256, 256), 128)
+    shallow = dataclasses.replace(config, num_layers=1)
+    per_layer = 4 * 8 * (128**2 // 2 + 256) + 10 * 128**2 + 24 * 128 * 512
+    more = memory_estimate(config, 10_000, 8) - memory_estimate(shallow, 10_000, 8)
+    assert more == 8 * per_layer
+    base = RunConfig.of_method("deep", num_layers=3).as_baseline()
+    assert (base.method, base.num_layers) == ("svgp", 1)
+    near = RunConfig.of_method("deep", num_neighbors=5, num_inducing=40)
+    assert (near.sizes, near.num_hidden_inducing, near.natural_gradients) == ((40,), 40, 0.0)
+    with pytest.raises(ValueError, match="num_layers is for conv-solvegp and conv-svgp and deep"):
+        RunConfig(method="swsgp", num_layers=2)
+
+
 def test_the_memory_of_a_basis_does_not_grow_with_the_rows():
     config = RunConfig(method="grief", num_basis=1000)
     small, large = (memory_estimate(config, rows, 8) for rows in (10_000, 1_010_000))

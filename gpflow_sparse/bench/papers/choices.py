@@ -45,18 +45,22 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     left = None if budget.seconds is None else budget.seconds - (time.perf_counter() - begin)
     model = train(task, choice, seconds=left)
     seconds = time.perf_counter() - begin
+    named = {"chosen": choice.config.method, "training_seconds": seconds}
+    return score(model, dataset) | named
+
+
+def score(model: gpflow.models.GPModel, dataset: Dataset) -> Record:
+    """Scores of the test rows; those of regression for standardized outputs."""
     test, scaler = original_units(dataset, dataset.test), scaler_of(dataset)
     found, _ = evaluate(model, scaler, *test, dataset.num_classes)
-    named = {"chosen": choice.config.method, "training_seconds": seconds}
     if dataset.num_classes is not None:
-        return {name: found[name] for name in ("error_rate", "nlpd", "brier")} | named
+        return {name: found[name] for name in ("error_rate", "nlpd", "brier")}
     scale = found["rmse"] / found["rmse_standardized"]
     return {
         "rmse": found["rmse_standardized"],
         "nlpd": found["nlpd_standardized"],
         "crps": found["crps"] / scale,
         "coverage": found["coverage"],
-        **named,
     }
 
 

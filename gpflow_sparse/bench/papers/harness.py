@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import training
+from gpflow_sparse.bench import deep_peers
 from gpflow_sparse.bench.papers import (
     bounds,
     choices,
@@ -42,6 +43,7 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "conv": models.fit_images,
     "image_calibration": image_calibration.fit_calibrated,
     "choice": choices.fit_choice,
+    "deep": deep_peers.fit_deep,
     "bounds": bounds.fit_bounds,
     "swsgp": neighbor_models.fit_swsgp,
     "swsgp_union": neighbor_models.fit_union,

@@ -1,0 +1,253 @@
+"""The builder of deep models of tables: where they start, their bound, what is refused."""
+
+import importlib
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_sparse as gs
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.models import SOLVEGP, DeepGP
+from gpflow_sparse.models.deep import deep
+from tests.oracles import deep as oracle
+from tests.oracles import solvegp
+
+N, D, NOISE = 60, 3, 0.2
+LENGTHSCALES = np.array([0.8, 1.3, 2.0])
+
+
+def inputs(rng, rows=N, columns=D):
+    return rng.normal(size=(rows, columns))
+
+
+def matern(lengthscales=LENGTHSCALES):
+    return gpflow.kernels.Matern52(variance=1.4, lengthscales=lengthscales)
+
+
+def build(X, **options):
+    options = {"num_inducing": 12, "num_orthogonal": 5, "kernel": matern(), **options}
+    return deep(X, gpflow.likelihoods.Gaussian(NOISE), **options)
+
+
+def quiet(model, variance=1e-10):
+    """Hidden layers that add next to nothing to their mean function."""
+    for layer in model.layers[:-1]:
+        layer.kernel.variance.assign(variance)
+        if isinstance(layer.inducing_variable, NeighborInducingPoints):
+            layer.q_sqrt[0].assign(variance * layer.q_sqrt[0])  # which is not relative to it
+
+
+def randomize(rng, layer):
+    for m, R in zip(layer.q_mu, layer.q_sqrt, strict=True):
+        m.assign(rng.normal(size=m.shape))
+        R.assign(0.5 * R)
+
+
+@pytest.mark.parametrize("num_layers", [2, 3])
+def test_the_start_is_near_the_model_of_one_layer(rng, num_layers):
+    """Equal without what hidden layers add; and near it with the variance that they start with."""
+    X, Y, Xnew = inputs(rng), rng.normal(size=(N, 1)), inputs(rng, 20)
+    shallow, model = build(X, num_layers=1), build(X, num_layers=num_layers)
+    assert isinstance(shallow, SOLVEGP)
+    assert len(model.layers) == num_layers
+    randomize(rng, shallow)
+    for name in ("q_mu", "q_sqrt"):
+        for mine, theirs in zip(
+            getattr(model.layers[-1], name), getattr(shallow, name), strict=True
+        ):
+            mine.assign(theirs)
+    mean, var = shallow.predict_f(Xnew)
+    model.num_prediction_samples = 100
+    near, _ = model.predict_f(Xnew)
+    # hidden values deviate by 0.064 at most, so that the mean of draws does, by curvature, by less
+    assert 1e-6 < np.abs(near - mean).max() < 0.03
+    density = model.predict_log_density((X, Y)) - shallow.predict_log_density((X, Y))
+    assert np.mean(np.abs(density)) < 0.05
+    quiet(model)
+    found = model.predict_f(Xnew)
+    np.testing.assert_allclose(found[0], mean, atol=1e-4)
+    np.testing.assert_allclose(found[1], var, atol=1e-4)
+    expected = shallow.elbo((X, Y)) - sum(hidden_kl(layer) for layer in model.layers[:-1])
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-4)
+
+
+def hidden_kl(layer):
+    """Of a layer of q with mean zero and standard deviations s: (s^2 - 1 - log s^2) / 2 each."""
+    scales = np.concatenate([np.diagonal(R, axis1=1, axis2=2).ravel() for R in layer.q_sqrt])
+    return 0.5 * np.sum(scales**2 - 1.0 - 2.0 * np.log(scales))
+
+
+def test_points_are_those_of_what_a_layer_sees(rng):
+    X = inputs(rng)
+    last = build(X).layers[-1].inducing_variable.sets
+    shallow = gs.initialization.split_orthogonal(X, 12, 5, kernel=matern())
+    for mine, theirs in zip(last, shallow, strict=True):
+        np.testing.assert_allclose(mine.Z, theirs, rtol=1e-12)
+    model = build(X, num_hidden=2, kernel=None)
+    seen = model.layers[0].mean_function(X).numpy()  # [N, 2]
+    scales = gs.initialization.median_lengthscales(seen)
+    np.testing.assert_allclose(model.kernel.lengthscales, scales, rtol=1e-12)
+    expected = gs.initialization.split_orthogonal(seen, 12, 5, kernel=model.kernel)
+    for mine, theirs in zip(model.layers[-1].inducing_variable.sets, expected, strict=True):
+        np.testing.assert_allclose(mine.Z, theirs, rtol=1e-12)
+
+
+def test_hidden_layers_take_the_lengthscales_of_the_kernel(rng):
+    X = inputs(rng)
+    given, medians = build(X).layers[0], build(X, kernel=None).layers[0]
+    np.testing.assert_allclose(given.kernel.lengthscales, LENGTHSCALES)
+    expected = gs.initialization.median_lengthscales(X)
+    np.testing.assert_allclose(medians.kernel.lengthscales, expected)
+    np.testing.assert_allclose(given.mean_function(X), X)
+    variance = (0.05 * np.prod(LENGTHSCALES) ** (1 / 3)) ** 2
+    np.testing.assert_allclose(given.kernel.variance, variance, rtol=1e-12)
+    np.testing.assert_allclose(given.q_sqrt[0], np.tile(1e-4 * np.eye(12), (3, 1, 1)))
+    shared = build(X, kernel=matern(1.5)).layers[0]
+    np.testing.assert_allclose(shared.kernel.lengthscales, np.full(D, 1.5))
+
+
+def test_the_width_of_hidden_layers(rng):
+    X = inputs(rng, columns=40)
+    kernel = matern(np.full(40, 6.0))
+    assert [layer.num_outputs for layer in build(X, kernel=kernel).layers] == [40, 1]
+    assert [layer.num_outputs for layer in build(X, kernel=None).layers] == [30, 1]
+    wide = build(inputs(rng), num_hidden=5, num_layers=3, kernel=None)
+    assert [layer.num_outputs for layer in wide.layers] == [5, 5, 1]
+
+
+def test_options_reach_the_model(rng):
+    model = build(
+        inputs(rng), num_layers=3, num_inducing=[4, 5, 6], num_orthogonal=[0, 2, 3], num_data=500,
+        num_samples=3, num_prediction_samples=4, bound="log",
+    )  # fmt: skip
+    sizes = [layer.inducing_variable.sizes for layer in model.layers]
+    assert sizes == [(4,), (5, 2), (6, 3)]
+    assert (model.num_data, model.num_samples, model.bound) == (500, 3, "log")
+    assert model.num_prediction_samples == 4
+    classes = deep(inputs(rng), gpflow.likelihoods.MultiClass(4), num_inducing=5)
+    assert [layer.num_outputs for layer in classes.layers] == [D, 4]
+    assert classes.num_data == N
+
+
+def test_the_elbo_is_that_of_the_oracle(rng):
+    X, Y = inputs(rng), rng.normal(size=(N, 1))
+    model = build(X, num_inducing=6, num_orthogonal=[0, 4], num_data=3 * N)
+    hidden, last = model.layers
+    randomize(rng, last)
+    variance = float(hidden.kernel.variance.numpy())
+    layers = [
+        oracle.Layer(
+            kernel,
+            [s.Z.numpy() for s in layer.inducing_variable.sets],
+            [m.numpy() for m in layer.q_mu],
+            [R.numpy() for R in layer.q_sqrt],
+            1e-6 * float(layer.kernel.variance.numpy()),
+            mean_function=mean,
+        )
+        for layer, kernel, mean in (
+            (
+                hidden,
+                lambda A, B: solvegp.squared_exponential(
+                    A / LENGTHSCALES, B / LENGTHSCALES, variance
+                ),
+                lambda rows: rows,
+            ),
+            (last, lambda A, B: solvegp.matern52(A / LENGTHSCALES, B / LENGTHSCALES, 1.4), None),
+        )
+    ]
+    eps = [rng.normal(size=(2, N, D))]
+    expected = oracle.gaussian_elbo(layers, X, Y, eps, NOISE, scale=3.0)
+    np.testing.assert_allclose(model.elbo((X, Y), eps), expected, rtol=1e-7)
+
+
+def test_neighbors_start_near_the_identity(rng):
+    X = inputs(rng)
+    model = build(X, num_orthogonal=0, num_neighbors=4)
+    assert all(isinstance(each.inducing_variable, NeighborInducingPoints) for each in model.layers)
+    assert [int(each.inducing_variable.num_neighbors) for each in model.layers] == [4, 4]
+    eps = [np.full((1, N, D), 2.0)]
+    one = deep_of_last(model)
+    quiet(model)
+    for found, wanted in zip(model.propagate(X, eps), one.predict_f(X), strict=True):
+        np.testing.assert_allclose(found[0], wanted, atol=1e-4)
+
+
+def deep_of_last(model):
+    return DeepGP(model.layers[-1:], model.likelihood)
+
+
+def test_two_layers_learn_a_step(rng):
+    """Where one layer, started alike, cannot: a stationary kernel has one lengthscale."""
+    X = rng.uniform(-1.0, 1.0, size=(120, 1))
+    Y = np.sign(X) + 0.05 * rng.normal(size=X.shape)
+    found = []
+    for num_layers in (1, 2):
+        model = deep(X, gpflow.likelihoods.Gaussian(0.1), num_inducing=15, num_layers=num_layers)
+        optimizer = gs.training.adam(0.02)
+        options = {"num_steps": 150, "natural_gradients": True, "progress": False}
+        gs.training.fit(model, (X, Y), optimizer=optimizer, **options)
+        found.append(float(np.mean(model.predict_log_density((X, Y)))))
+    assert found[1] > found[0] + 0.1
+
+
+def test_a_saved_model_predicts_the_same(rng, tmp_path):
+    X = inputs(rng)
+    model = build(X)
+    randomize(rng, model.layers[-1])
+    gs.save(model, tmp_path / "deep.safetensors")
+    again = gs.load(tmp_path / "deep.safetensors")
+    for mine, theirs in zip(model.predict_y(X), again.predict_y(X), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_the_module_still_has_the_class_that_it_had():
+    """``models/deep.py`` was the file of `DeepGP` before it was that of the builder."""
+    assert importlib.import_module("gpflow_sparse.models.deep").DeepGP is DeepGP
+    assert gs.models.deep is deep
+
+
+def test_single_precision(rng):
+    X, Y, eps = inputs(rng), rng.normal(size=(N, 1)), [rng.normal(size=(2, N, D))]
+    expected = build(X).elbo((X, Y), eps)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        model = build(X.astype(np.float32), kernel=matern(LENGTHSCALES))
+        X, Y, eps = X.astype(np.float32), Y.astype(np.float32), [eps[0].astype(np.float32)]
+        found = model.elbo((X, Y), eps)
+    assert found.dtype == tf.float32
+    # jitter is larger, and the centers of X in float32 are
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be from 1 to 10, got 0"),
+        ({"num_inducing": [3, 4, 5]}, "num_inducing must be a number of at least 1, or one for"),
+        ({"num_orthogonal": -1}, "num_orthogonal must be a number of at least 0"),
+        ({"num_inducing": 61, "num_orthogonal": 0}, "at most the 60 rows of X, got 61"),
+        ({"num_hidden": 0}, "num_hidden must be a positive integer"),
+        ({"num_hidden": 2}, "kernel"),  # has lengthscales of three columns
+        ({"kernel": "matern"}, "kernel must be a GPflow Kernel"),
+        ({"num_neighbors": 3}, "num_orthogonal must be 0 with num_neighbors"),
+        (
+            {"num_neighbors": 3, "num_orthogonal": 0, "num_layers": 1},
+            "num_layers must be at least 2 with num_neighbors",
+        ),
+        ({"num_neighbors": 13, "num_orthogonal": 0}, "num_neighbors"),
+        ({"num_samples": 0}, "num_samples must be a positive integer"),
+        ({"bound": "none"}, "bound must be"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_what_is_refused(rng, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(inputs(rng), **options)
+
+
+def test_inputs_and_likelihoods_that_are_refused(rng):
+    with pytest.raises(ValueError, match="X must be a matrix"):
+        build(np.zeros(4))
+    with pytest.raises(ValueError, match="likelihood must be a GPflow Likelihood"):
+        deep(inputs(rng), "gaussian", num_inducing=5)
