@@ -1,18 +1,42 @@
-"""Mean functions of the hidden layers of deep models: fixed linear maps."""
+"""Mean functions of the hidden layers of deep models: linear maps, fixed or trained."""
 
 from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow_probability as tfp
 from gpflow.functions import Linear
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.covariances.patch_grids import require_sizes
 from gpflow_sparse.validation import checks
 
-__all__ = ["identity_convolution", "pca"]
+__all__ = ["filters", "identity_convolution", "pca"]
 
 offer(__name__, __all__)
+
+# Weights of trained maps, as a fraction of what the optimizer changes: Adam moves the latter by its
+# rate in each step, and a rate that is right for q is a large part of a weight of a wide patch.
+_STEP = 0.1
+
+
+def filters(weights: Any) -> Linear:
+    """
+    A trained linear map of each row or patch, ``row @ A + b``, as of a convolution.
+
+    A and b are hyperparameters: they are found by the optimizer with the others and have no KL
+    term. In steps of Adam of rate r they move by 0.1 r.
+
+    :param weights: starting values of A, ``[D, G]``, or ``[h w C, G]`` for patches; b starts at 0.
+    :return: a function of ``[..., D]`` that returns ``[..., G]``, trainable.
+    :raises ValueError: for weights that are not a finite matrix.
+    """
+    A = np.asarray(checks.require_matrix(weights, "weights"), dtype=gpflow.default_float())
+    function = Linear(A, np.zeros(A.shape[1], A.dtype))
+    for name in ("A", "b"):
+        step = tfp.bijectors.Scale(A.dtype.type(_STEP))
+        setattr(function, name, gpflow.Parameter(getattr(function, name), transform=step))
+    return function
 
 
 def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) -> Linear:

@@ -22,6 +22,7 @@ from gpflow_sparse.initialization.image_patches import (
     random_locations,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
+from gpflow_sparse.mean_functions import filters
 from gpflow_sparse.models.deep_gp import DeepGP
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
@@ -32,14 +33,12 @@ from gpflow_sparse.validation import checks
 
 # Number of images from which inducing patches are taken.
 _NUM_IMAGES = 1000
-# Variance of patch kernels, and lengthscale relative to the root of the number of values of a patch,
-# of the last layer: the paper's.
+# Variance of patch kernels, and lengthscale relative to the root of the number of values of a
+# patch, of the last layer: the paper's.
 _LAST = 5.0, 1.0
-# Those of hidden layers: the residual of the inducing patches is noise for the next layer, and with
-# the paper's values as large as the signal in the second hidden layer.
-_HIDDEN = 1.0, 2.0
-# Standard deviation of q of a hidden layer at the start, relative to that of the prior.
-_HIDDEN_SCALE = 0.1
+# Those of hidden layers, where the variance of f is noise for the next layer: with the paper's
+# values it was as large as the signal in a second hidden layer.
+_HIDDEN = 0.1, 2.0
 # Standard deviation of the last layer's starting means, relative to that of the prior.
 _DIFFERENCE = 0.01
 # Least residual variance of an orthogonal set, relative to the base set and in units of the jitter.
@@ -87,15 +86,17 @@ def deep_convolutional(
     The models of table 5 in Shi, Titsias and Mnih (2020, arXiv:1910.10596v5) for ``num_layers`` of
     1, 2 or 3; or those of an ``architecture``. Kernels are squared exponential on patches. That of
     the last layer has variance 5 and, since pixels should have mean 0 and variance 1, lengthscale
-    ``sqrt(L)`` for patches of L values: 5 for 5 x 5 pixels, as printed. Those of hidden layers have
-    variance 1 and twice that lengthscale: with the printed values the variance of a hidden layer
-    given its inducing patches, which is noise for the next layer, is as large as its signal.
+    ``sqrt(L)`` for patches of L values: 5 for 5 x 5 pixels, as printed.
+
+    Hidden layers have trained filters for mean function (``gpflow_sparse.mean_functions.filters``),
+    which start at random Glorot filters, scaled to responses of variance 1, and about them a prior
+    of variance 0.1 and lengthscale ``2 sqrt(L)``, at which q starts. The paper has zero means and
+    the variance of the last layer: it does not say what breaks the symmetry of q at the prior,
+    whose outputs do not depend on inputs, and much of what the next layer sees is noise. The last
+    of several layers starts at small random means.
 
     Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
-    layers from these images after random Glorot filters, scaled to variance 1. The paper does not
-    say what breaks the symmetry of a zero mean and q at the prior, whose outputs do not depend on
-    inputs: here hidden layers start at these filters with small variance (``GPLayer.start_at``),
-    and the last of several layers at small random means.
+    layers from these images after the filters.
 
     :param X: training images ``[N, H W C]``, each channel standardized.
     :param image_shape: ``(H, W)`` or ``(H, W, C)``.
@@ -160,7 +161,7 @@ def _hidden(
     """A hidden layer, and the images after the filters that it starts at."""
     grid = make_grid(shape, (spec.patch_size, spec.patch_size), spec.stride)
     centers = patch_centers(rows, grid, sizes, rng)
-    filters = glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
+    weights = glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
     layer = ConvLayer(
         _kernel(grid, *_HIDDEN),
         OrthogonalInducingVariables(*centers),
@@ -168,10 +169,10 @@ def _hidden(
         grid.patch_shape,
         stride=spec.stride,
         num_latent_gps=spec.num_outputs,
+        mean_function=filters(weights),
         whiten=whiten,
     )
-    layer.start_at(filters, _HIDDEN_SCALE)
-    return layer, (rows[:, grid.pixels()] @ filters).reshape(len(rows), -1)
+    return layer, (rows[:, grid.pixels()] @ weights).reshape(len(rows), -1)
 
 
 def _last(
