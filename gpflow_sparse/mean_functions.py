@@ -1,17 +1,20 @@
-"""Mean functions of the hidden layers of deep models: linear maps, fixed or trained."""
+"""Mean functions of the hidden layers of deep models: fixed linear maps, and trained filters."""
 
 from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import inherit_check_shapes
+from gpflow.base import TensorType
 from gpflow.functions import Linear
 
 from gpflow_sparse._names import offer
 from gpflow_sparse.covariances.patch_grids import require_sizes
 from gpflow_sparse.validation import checks
 
-__all__ = ["filters", "identity_convolution", "pca"]
+__all__ = ["RectifiedFilters", "identity_convolution", "pca"]
 
 offer(__name__, __all__)
 
@@ -20,23 +23,28 @@ offer(__name__, __all__)
 _STEP = 0.1
 
 
-def filters(weights: Any) -> Linear:
+class RectifiedFilters(Linear):
     """
-    A trained linear map of each row or patch, ``row @ A + b``, as of a convolution.
+    ``max(0, x A + b)`` of each row or patch x: the filters of a convolution, and a rectifier.
 
-    A and b are hyperparameters: they are found by the optimizer with the others and have no KL
+    A and b are hyperparameters: the optimizer trains them with the others, and they have no KL
     term. In steps of Adam of rate r they move by 0.1 r.
-
-    :param weights: starting values of A, ``[D, G]``, or ``[h w C, G]`` for patches; b starts at 0.
-    :return: a function of ``[..., D]`` that returns ``[..., G]``, trainable.
-    :raises ValueError: for weights that are not a finite matrix.
     """
-    A = np.asarray(checks.require_matrix(weights, "weights"), dtype=gpflow.default_float())
-    function = Linear(A, np.zeros(A.shape[1], A.dtype))
-    for name in ("A", "b"):
+
+    def __init__(self, weights: Any) -> None:
+        """
+        :param weights: starting values of A, ``[D, G]``, or ``[h w C, G]`` for patches of C
+            channels; b starts at 0.
+        :raises ValueError: for weights that are not a finite matrix.
+        """
+        A = np.asarray(checks.require_matrix(weights, "weights"), dtype=gpflow.default_float())
         step = tfp.bijectors.Scale(A.dtype.type(_STEP))
-        setattr(function, name, gpflow.Parameter(getattr(function, name), transform=step))
-    return function
+        values = A, np.zeros(A.shape[1], A.dtype)
+        super().__init__(*(gpflow.Parameter(value, transform=step) for value in values))
+
+    @inherit_check_shapes
+    def __call__(self, X: TensorType) -> tf.Tensor:
+        return tf.nn.relu(super().__call__(X))
 
 
 def identity_convolution(patch_shape: Any, num_channels: int, num_outputs: int) -> Linear:

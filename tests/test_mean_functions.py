@@ -3,8 +3,9 @@
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from gpflow_sparse.mean_functions import identity_convolution, pca
+from gpflow_sparse.mean_functions import RectifiedFilters, identity_convolution, pca
 from tests.oracles import convolutional as oracle
 
 
@@ -57,8 +58,30 @@ def test_fewer_outputs_are_the_directions_of_most_variance(rng, offset):
 
 def test_they_take_the_float_type_of_gpflow(rng, float_type):
     X = rng.normal(size=(9, 4)).astype(float_type)
-    for function in (pca(X, 2), pca(X, 4), identity_convolution((2, 2), 1, 3)):
+    for function in (
+        pca(X, 2),
+        pca(X, 4),
+        RectifiedFilters(X[:4]),
+        identity_convolution((2, 2), 1, 3),
+    ):
         assert function(X).dtype == float_type
+
+
+def test_rectified_filters_move_in_steps_of_a_tenth(rng):
+    """A step of gradient descent of rate 1 changes the weights by 1 / 100 of their gradient."""
+    A, X = rng.normal(size=(4, 2)), rng.normal(size=(9, 4))
+    function = RectifiedFilters(A)
+    np.testing.assert_allclose(function(X), np.maximum(0.0, X @ A), rtol=1e-12)
+    weights, shift = function.A.unconstrained_variable, function.b.unconstrained_variable
+    assert {id(v) for v in function.trainable_variables} == {id(weights), id(shift)}
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(function(X))
+    slopes = tape.gradient(total, [weights, shift])
+    for variable, slope in zip((weights, shift), slopes, strict=True):
+        variable.assign_add(slope)
+    above = (X @ A > 0.0).astype(float)  # [N, G]
+    np.testing.assert_allclose(function.A, A + 0.01 * X.T @ above, rtol=1e-10)
+    np.testing.assert_allclose(function.b, 0.01 * above.sum(axis=0), rtol=1e-10)
 
 
 def test_a_model_adds_them(rng):
@@ -75,6 +98,8 @@ def test_a_model_adds_them(rng):
         (lambda: identity_convolution((3, 3, 3), 1, 1), "patch_shape"),
         (lambda: identity_convolution((3, 3), 0, 1), "num_channels"),
         (lambda: identity_convolution((3, 3), 1, 2.5), "num_outputs"),
+        (lambda: RectifiedFilters(np.ones(3)), "weights"),
+        (lambda: RectifiedFilters(np.full((3, 2), np.nan)), "weights"),
         (lambda: pca(np.ones(3), 1), "X"),
         (lambda: pca(np.full((3, 2), np.nan), 1), "X"),
         (lambda: pca(np.ones((3, 2)), 0), "num_outputs"),

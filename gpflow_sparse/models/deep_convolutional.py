@@ -22,7 +22,7 @@ from gpflow_sparse.initialization.image_patches import (
     random_locations,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
-from gpflow_sparse.mean_functions import filters
+from gpflow_sparse.mean_functions import RectifiedFilters
 from gpflow_sparse.models.deep_gp import DeepGP
 from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.solvegp import SOLVEGP
@@ -88,12 +88,12 @@ def deep_convolutional(
     the last layer has variance 5 and, since pixels should have mean 0 and variance 1, lengthscale
     ``sqrt(L)`` for patches of L values: 5 for 5 x 5 pixels, as printed.
 
-    Hidden layers have trained filters for mean function (``gpflow_sparse.mean_functions.filters``),
-    which start at random Glorot filters, scaled to responses of variance 1, and about them a prior
-    of variance 0.1 and lengthscale ``2 sqrt(L)``, at which q starts. The paper has zero means and
-    the variance of the last layer: it does not say what breaks the symmetry of q at the prior,
-    whose outputs do not depend on inputs, and much of what the next layer sees is noise. The last
-    of several layers starts at small random means.
+    Hidden layers have trained filters with a rectifier for mean function
+    (:class:`gpflow_sparse.mean_functions.RectifiedFilters`), which start at random Glorot filters,
+    and about it a prior of variance 0.1 and lengthscale ``2 sqrt(L)``, at which q starts. The paper
+    has zero means and the variance of the last layer: it does not say what breaks the symmetry of q
+    at the prior, whose outputs do not depend on inputs, and much of what the next layer sees is
+    noise. The last of several layers starts at small random means.
 
     Inducing patches are centers by k-means of 100 patches for each, from 1000 images; for deeper
     layers from these images after the filters.
@@ -161,7 +161,9 @@ def _hidden(
     """A hidden layer, and the images after the filters that it starts at."""
     grid = make_grid(shape, (spec.patch_size, spec.patch_size), spec.stride)
     centers = patch_centers(rows, grid, sizes, rng)
-    weights = glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
+    # half of the second moment of a response remains behind the rectifier
+    weights = np.sqrt(2.0) * glorot_filters(rows, grid, int(spec.num_outputs or 1), rng)
+    mean_function = RectifiedFilters(weights)
     layer = ConvLayer(
         _kernel(grid, *_HIDDEN),
         OrthogonalInducingVariables(*centers),
@@ -169,10 +171,10 @@ def _hidden(
         grid.patch_shape,
         stride=spec.stride,
         num_latent_gps=spec.num_outputs,
-        mean_function=filters(weights),
+        mean_function=mean_function,
         whiten=whiten,
     )
-    return layer, (rows[:, grid.pixels()] @ weights).reshape(len(rows), -1)
+    return layer, mean_function(rows[:, grid.pixels()]).numpy().reshape(len(rows), -1)
 
 
 def _last(
