@@ -18,7 +18,6 @@ from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.training import Budget, Cosine, Monitor, train
 from gpflow_sparse.data import Dataset, load, metrics
 from gpflow_sparse.data.images import ImageShape
-from gpflow_sparse.likelihoods import Softmax
 from gpflow_sparse.runs.evaluation import CachedModel
 from gpflow_sparse.runs.rows import original_units, scaler_of
 
@@ -47,10 +46,7 @@ def fit_calibrated(options: Mapping[str, Any], dataset: Dataset, budget: Budget)
         scaled = image_scores(lambda X: softmax(logits(X) / T, axis=1), dataset, strange)
         return results | scaled | {"also": [{"title": "the same, temperature 1", **raw}]}
     with training_rows(dataset, budget.seed, options["float32"]) as (X, Y):
-        num_classes = int(dataset.num_classes or 0)
-        kinds = {"softmax": Softmax, "robust_max": gpflow.likelihoods.MultiClass}
-        likelihood = kinds[options["likelihood"]](num_classes)
-        model = image_model(options["model"], dataset, X, budget.seed, likelihood)
+        model = image_model(options, dataset, X, budget.seed)
         monitor = Monitor(budget)
         rate = Cosine(options["learning_rate"], monitor, warm_up=20)
         results = train(model, (X, Y), monitor, tf_keras.optimizers.Adam(rate), options)

@@ -21,7 +21,7 @@ from gpflow_sparse.bench.papers.tables import WATCHED
 from gpflow_sparse.bench.papers.training import Budget, Cosine, Monitor, train
 from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import Filled
-from gpflow_sparse.likelihoods import BernoulliLogit
+from gpflow_sparse.likelihoods import BernoulliLogit, Softmax
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.runs.build import make_model
 from gpflow_sparse.runs.config import RunConfig
@@ -199,8 +199,7 @@ def orthogonal_regression(options: Options, data: Pair, seed: int) -> gpflow.mod
 def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
     """A row of the image tables; accuracy is in percent."""
     with training_rows(dataset, budget.seed, options["float32"]) as (X, Y):
-        likelihood = gpflow.likelihoods.MultiClass(int(dataset.num_classes or 0))
-        model = image_model(options["model"], dataset, X, budget.seed, likelihood)
+        model = image_model(options, dataset, X, budget.seed)
         (X_test, Y_test), count = dataset.test, options["num_watched"]
         some = dataclasses.replace(dataset, test=(X_test[:count], Y_test[:count]))
         monitor = Monitor(budget, lambda model: _image_scores(model, some))
@@ -210,18 +209,17 @@ def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
 
 
 def image_model(
-    options: Options,
-    dataset: Dataset,
-    X: np.ndarray,
-    seed: int,
-    likelihood: gpflow.likelihoods.Likelihood,
+    options: Options, dataset: Dataset, X: np.ndarray, seed: int
 ) -> gpflow.models.GPModel:
     """
-    :param options: of :func:`gpflow_sparse.models.deep_convolutional`, as JSON has them.
+    :param options: ``model``, options of :func:`gpflow_sparse.models.deep_convolutional` as JSON
+        has them, and ``likelihood``, "softmax" or, by default, "robust_max".
     :param X: training images, in the precision of the model.
     """
-    specs = [models.ConvSpec(*spec) for spec in options["architecture"]]
-    given = {**options, "architecture": specs, "seed": seed}
+    kinds = {"softmax": Softmax, "robust_max": gpflow.likelihoods.MultiClass}
+    likelihood = kinds[options.get("likelihood", "robust_max")](int(dataset.num_classes or 0))
+    specs = [models.ConvSpec(*spec) for spec in options["model"]["architecture"]]
+    given = {**options["model"], "architecture": specs, "seed": seed}
     return models.deep_convolutional(X, dataset.image_shape, likelihood, **given)
 
 
