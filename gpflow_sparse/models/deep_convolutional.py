@@ -131,9 +131,7 @@ def deep_convolutional(
         shape = layer.output_shape
     kernel, inducing = _last(rows, shape, specs[-1], sizes[-1], tick, rng)
     latents = int(likelihood.latent_dim or 1)
-    priors = [(layer.kernel, layer.inducing_variable) for layer in layers]
-    for prior in [*priors, (kernel, inducing)]:
-        _warn_of_noise(*prior)
+    _warn_of_noise(kernel, inducing)
     if not layers:
         return SOLVEGP(
             kernel, likelihood, inducing, num_latent_gps=latents, whiten=whiten, num_data=num_data
@@ -207,7 +205,10 @@ def _randomize_means(layer: GPLayer, rng: np.random.Generator) -> None:
 
 
 def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> None:
-    """Warn of orthogonal patches whose residual covariance is little more than jitter."""
+    """
+    Warn of orthogonal patches of the last layer whose residual covariance is little more than
+    jitter. In hidden layers it is small on purpose, since it is noise for the next layer.
+    """
     nothing = [None] * len(inducing.sizes)
     factors = OrthogonalPosterior(kernel, inducing, nothing, nothing).prior_factors()
     scales = [float(tf.reduce_mean(tf.reduce_sum(tf.square(L), axis=-1))) for L in factors]

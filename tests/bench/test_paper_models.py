@@ -254,9 +254,7 @@ def test_models_of_swsgp_are_as_their_rows_say():
 def test_models_of_images_are_as_their_rows_say():
     data = make_images()
     for key, kind, sizes in (("digits-solvegp", SOLVEGP, (6, 5)), ("mnist-2", DeepGP, None)):
-        likelihood = gpflow.likelihoods.MultiClass(4)
-        options = options_of("conv", key)["model"]
-        model = models.image_model(options, data, data.train[0], 0, likelihood)
+        model = models.image_model(options_of("conv", key), data, data.train[0], 0)
         assert isinstance(model, kind)
         assert model.num_data == 30
         if sizes:
