@@ -2,8 +2,9 @@
 
 A hidden layer passes on ``mean + sqrt(variance) eps``. Its signal is the variance of the mean over
 images, its noise the variance, both averaged over patches and channels. Three layers are trained on
-scikit-learn's digits, and their ratios are recorded on the way. "prior" is the same model with q of
-the hidden layers at the prior, which starts without any signal (erratum C8).
+scikit-learn's digits, and their ratios are recorded on the way. In "filters" the hidden layers start
+at random filters; "prior" is the same model with the paper's prior of hidden layers, of zero mean
+and variance 5, which starts without any signal (erratum C8).
 
     python examples/layers.py --output layers.png
 """
@@ -41,7 +42,7 @@ class Config:
 
 
 def build(X: np.ndarray, config: Config, at_prior: bool) -> gs.models.DeepGP:
-    """Two hidden layers and one over the patches of their output, whitened."""
+    """Two hidden layers and one over the patches of their output."""
     hidden = ConvSpec(config.patch_size, 1, config.num_channels)
     model = gs.models.deep_convolutional(
         X,
@@ -49,13 +50,11 @@ def build(X: np.ndarray, config: Config, at_prior: bool) -> gs.models.DeepGP:
         gpflow.likelihoods.MultiClass(NUM_CLASSES),
         num_inducing=config.num_inducing,
         architecture=[hidden, hidden, ConvSpec(config.patch_size)],
-        whiten=True,
         seed=config.seed,
     )
     for layer in model.layers[:-1] if at_prior else ():
-        for q_mu, q_sqrt in layer.variational_parameters:
-            q_mu.assign(tf.zeros_like(q_mu))
-            q_sqrt.assign(tf.eye(q_mu.shape[0], batch_shape=[q_mu.shape[1]], dtype=q_mu.dtype))
+        layer.mean_function = gpflow.functions.Zero()
+        layer.kernel.variance.assign(5.0)
     return model
 
 

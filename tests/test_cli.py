@@ -358,7 +358,6 @@ def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
     record = last_json(out)
     (result,) = record["results"]
     assert result["title"] == "Convolutional SOLVE-GP(5+4), 2 layers"
-    assert record["config"]["whiten"] is False  # of deep models, unless asked for
     (line,) = [line for line in err.splitlines() if line.startswith("hidden layer")]
     assert re.fullmatch(r"hidden layer 1: signal \S+, noise \S+, ratio \S+", line)
     again = last_json(run("evaluate", "--model", "run", "--chunk-size", "4")[1])

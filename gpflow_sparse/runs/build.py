@@ -365,8 +365,6 @@ def _image_model(
         architecture=architecture(config, shape),
         tick=config.tick,
         whiten=config.whiten,
-        # on the digits a step takes a third of the time of "marginal", which keeps more covariances
-        sampling="shared_inducing",
         seed=config.seed,
     )
     if config.method == "conv-solvegp" or not isinstance(model, models.SOLVEGP):

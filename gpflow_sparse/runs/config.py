@@ -117,8 +117,6 @@ class RunConfig:
                 raise ValueError(
                     f"--kernel is not for {method}, whose patches have a squared exponential."
                 )
-            if chosen.get("num_layers", 1) > 1:
-                defaults["whiten"] = False  # as published, where whitening was found to hurt
         config = cls(method=method, **defaults | chosen)
         if config.on_grid and "kernel" not in chosen:
             config = dataclasses.replace(config, kernel="squared_exponential")
