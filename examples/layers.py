@@ -2,9 +2,9 @@
 
 A hidden layer passes on ``mean + sqrt(variance) eps``. Its signal is the variance of the mean over
 images, its noise the variance, both averaged over patches and channels. Three layers are trained on
-scikit-learn's digits, and their ratios are recorded on the way. In "filters" the hidden layers start
-at random filters; "prior" is the same model with the paper's prior of hidden layers, of zero mean
-and variance 5, which starts without any signal (erratum C8).
+scikit-learn's digits, and their ratios are recorded on the way. In "filters" the hidden layers
+start at random filters; "prior" is the same model with the paper's prior of hidden layers, of zero
+mean and variance 5, which starts without any signal (erratum C8).
 
     python examples/layers.py --output layers.png
 """

@@ -16,7 +16,7 @@ from gpflow_sparse.inducing_variables import (
 )
 from gpflow_sparse.kernels import TICK, Basis, Convolutional
 from gpflow_sparse.likelihoods import BernoulliLogit
-from gpflow_sparse.mean_functions import pca
+from gpflow_sparse.mean_functions import RectifiedFilters, pca
 from gpflow_sparse.models import (
     GRIEF,
     ODVGP,
@@ -396,6 +396,12 @@ def orthogonal_layer():
     return GPLayer(matern(), sets(), num_latent_gps=2, mean_function=pca(inputs(), 2), whiten=False)
 
 
+def rectified_layer():
+    weights = np.random.default_rng(5).normal(size=(2, 2))
+    mean = RectifiedFilters(weights)
+    return GPLayer(matern(), sets(), num_latent_gps=2, mean_function=mean)
+
+
 def neighbor_layer():
     points = NeighborInducingPoints(inputs(seed=3, rows=7), 4)
     return GPLayer(matern(), points, num_latent_gps=2)
@@ -553,6 +559,9 @@ MEMBERS = {
         xla=None,
         deep=True,
         mixture=True,
+    ),
+    "deep_weighted": Member(
+        deep(rectified_layer, importance_weighted=True), reals(1), xla=None, deep=True, mixture=True
     ),
     "deep_basis": Member(deep(basis_layer), reals(1), xla=None, deep=True, mixture=True),
     "deep_convolution": Member(

@@ -112,11 +112,10 @@ class RunConfig:
             defaults |= METHODS[method]["with_neighbors"]
         if method == "deep" and chosen.get("num_neighbors") is not None:
             defaults = dict(METHODS[method]["with_neighbors"])
-        if method in IMAGE_METHODS:
-            if "kernel" in chosen:
-                raise ValueError(
-                    f"--kernel is not for {method}, whose patches have a squared exponential."
-                )
+        if method in IMAGE_METHODS and "kernel" in chosen:
+            raise ValueError(
+                f"--kernel is not for {method}, whose patches have a squared exponential."
+            )
         config = cls(method=method, **defaults | chosen)
         if config.on_grid and "kernel" not in chosen:
             config = dataclasses.replace(config, kernel="squared_exponential")

@@ -316,9 +316,7 @@ ARGUMENTS = {
         lambda v: built(architecture=v), "architecture", never, ("patch_shape",)
     ),
     "deep_convolutional tick": Argument(lambda v: built(tick=v), "tick", flag),
-    "deep_convolutional whiten": Argument(
-        lambda v: built(whiten=v), "whiten", flag
-    ),
+    "deep_convolutional whiten": Argument(lambda v: built(whiten=v), "whiten", flag),
     "deep_convolutional num_data": Argument(lambda v: built(num_data=v), "num_data", num_data),
     "deep_convolutional seed": Argument(lambda v: built(seed=v), "seed", seed),
 }
