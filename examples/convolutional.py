@@ -34,7 +34,7 @@ class Config:
     num_inducing: int = option(100, "M, patches of the base set of the last layer.")
     num_orthogonal: int = option(100, "M2, patches of its orthogonal set.")
     num_hidden: int = option(50, "Patches of either set of the hidden layer.")
-    num_channels: int = option(4, "Channels of the output of the hidden layer.")
+    num_channels: int = option(16, "Channels of the output of the hidden layer.")
     patch_size: int = option(3, "Pixels of a patch, downward and across.")
     num_steps: int = option(400, "Training steps.")
     batch_size: int = option(100, "Rows per step.")

@@ -37,10 +37,11 @@ class RectifiedFilters(Linear):
             channels; b starts at 0.
         :raises ValueError: for weights that are not a finite matrix.
         """
-        A = np.asarray(checks.require_matrix(weights, "weights"), dtype=gpflow.default_float())
+        values = checks.require_matrix(weights, "weights")
+        A: np.ndarray = np.asarray(values, dtype=gpflow.default_float())
         step = tfp.bijectors.Scale(A.dtype.type(_STEP))
-        values = A, np.zeros(A.shape[1], A.dtype)
-        super().__init__(*(gpflow.Parameter(value, transform=step) for value in values))
+        starts = A, np.zeros(A.shape[1], A.dtype)
+        super().__init__(*(gpflow.Parameter(value, transform=step) for value in starts))
 
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> tf.Tensor:

@@ -36,7 +36,7 @@ TASKS = {
     "ablation": (40, None),
     "bounds": (14, None),
     "choose": (98, 164),
-    "conv": (22, 9),
+    "conv": (23, 9),
     "deep": (45, None),
     "equal_time": (48, None),
     "grief": (275, 480),
@@ -115,10 +115,12 @@ def test_sizes_of_images_are_those_that_the_titles_say():
         "num_orthogonal": [384, 384, 1000],
     }
     assert rows["solvegp-3"].options["learning_rate"] == 0.003
-    sizes = [rows[f"cifar-{key}"].options["model"] for key in ("svgp", "svgp-double", "solvegp")]
-    assert (
-        sizes[1]["num_inducing"] == 2 * sizes[0]["num_inducing"] == 2 * sizes[2]["num_orthogonal"]
-    )
+    for layers, sizes in ((1, 400), (2, [50, 300]), (3, [50, 50, 300])):
+        with_orthogonal, without = (
+            rows[key].options["model"] for key in (f"cifar-{layers}", f"cifar-{layers}-svgp")
+        )
+        assert with_orthogonal["num_inducing"] == with_orthogonal["num_orthogonal"] == sizes
+        assert (without["num_inducing"], without["num_orthogonal"]) == (sizes, 0)
 
 
 @pytest.mark.parametrize(
