@@ -116,7 +116,7 @@ def calls(methods: Sequence[str], listed: bool) -> None:
 @click.argument("name", type=click.Choice(PAPER_NAMES))
 @click.option(
     "--size",
-    type=click.Choice(["small", "full"]),
+    type=click.Choice(["quick", "small", "full"]),
     default="small",
     help="Rows for a small machine, or those of the paper.",
 )
@@ -177,6 +177,36 @@ def choose(context: click.Context, **options: Any) -> None:
     """
     defaults = {"steps": None, "rows": "", "splits": "", "device": None}
     context.invoke(paper, name="choose", **defaults, **options)
+
+
+@bench.command()
+@click.option(
+    "--size",
+    type=click.Choice(["quick", "small", "full"]),
+    default="full",
+    help="quick: 15 seconds each, on five sets; small: 1 minute; full: 5 minutes, three splits.",
+)
+@click.option("--minutes", default=600.0, help="Start no row that would end later.")
+@click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
+@click.option("--rows", default="", show_default="all", help="Which rows, with commas.")
+@click.option(
+    "--output",
+    type=HomePath(file_okay=False),
+    default=Path("benchmarks-evidence"),
+    help="Folder of results.",
+)
+def evidence(size: str, minutes: float, datasets: str, rows: str, output: Path) -> None:
+    """Compare all methods with other libraries, boosted trees and linear models at equal time.
+
+    Before anything is trained, the libraries must agree at fixed hyperparameters. Each task has a
+    process of its own, whose memory is measured; finished ones are kept, and the same command
+    resumes. The page is written anew after each.
+    """
+    with clear_errors(), _same_command_goes_on(), session(False, None):
+        from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
+
+        chosen = (None, _split_list(datasets), _split_list(rows))
+        _run_paper(PaperRun(load_paper("evidence"), size, output, *chosen), minutes)
 
 
 @bench.command()

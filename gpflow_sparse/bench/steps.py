@@ -5,6 +5,7 @@ imported here, so that a new process can import it quietly, in the precision ask
 """
 
 import multiprocessing
+import os
 import pickle
 import sys
 import time
@@ -104,10 +105,19 @@ def measure_memory(
     if not _STATUS.is_file():
         raise ValueError(f"memory is measured where there is {_STATUS}, that is on Linux.")
     work, float32 = pickle.dumps((prepare, build)), gpflow.default_float() == np.float32
+    return {"title": title} | run_alone(grow, work, calls, float32)
+
+
+def run_alone(function: Callable[..., Any], *given: Any) -> Any:
+    """
+    What a function returns in a process of its own, which ends with it.
+
+    :param function: of a module; it and the arguments are pickled.
+    """
     # a forked process would begin with the memory of this one
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return {"title": title} | pool.submit(grow, work, calls, float32).result()
+        return pool.submit(function, *given).result()
 
 
 def grow(work: bytes, calls: int, float32: bool) -> Row:
@@ -115,17 +125,29 @@ def grow(work: bytes, calls: int, float32: bool) -> Row:
     with session(float32, None):
         prepare, build = pickle.loads(work)  # imports TensorFlow
         prepared = prepare()
-        before, start = _megabytes("VmRSS"), time.perf_counter()
+        before, start = megabytes("VmRSS"), time.perf_counter()
         step = build(*prepared)
         for _ in range(calls):
             step()
         seconds = time.perf_counter() - start
-        grown, peak = (_megabytes(field) - before for field in ("VmRSS", "VmHWM"))
+        grown, peak = (megabytes(field) - before for field in ("VmRSS", "VmHWM"))
         return {"grown": grown, "peak": peak, "seconds": seconds}
 
 
-def _megabytes(field: str) -> float:
-    """Resident memory of this process now, "VmRSS", or at its largest, "VmHWM"."""
+def num_threads() -> int:
+    """Number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def megabytes(field: str) -> float:
+    """
+    Resident memory of this process now, "VmRSS", or at its largest, "VmHWM", in units of 2^20
+    bytes; NaN on systems that do not report it.
+    """
+    if not _STATUS.is_file():
+        return float("nan")
     lines = _STATUS.read_text(encoding="ascii").splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
     return int(kilobytes) / 1024.0

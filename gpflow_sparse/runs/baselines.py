@@ -39,13 +39,22 @@ def score_baseline(
             "nlpd": float(-np.mean(np.log(P[np.arange(len(labels)), labels]))),
             "brier": float(metrics.brier(new[1], P)),
         }
-    mean, variance = _MOMENTS[name](rows, new[0], seed)
+    return score_moments(new[1], *baseline_moments(name, rows, new[0], seed))
+
+
+def score_moments(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> dict[str, float]:
+    """RMSE, NLPD, CRPS and coverage of Gaussian predictions."""
     return {
-        "rmse": float(metrics.rmse(new[1], mean)),
-        "nlpd": float(metrics.nlpd(new[1], mean, variance)),
-        "crps": float(metrics.crps(new[1], mean, variance)),
-        "coverage": float(metrics.coverage(new[1], mean, variance)),
+        "rmse": float(metrics.rmse(Y, mean)),
+        "nlpd": float(metrics.nlpd(Y, mean, variance)),
+        "crps": float(metrics.crps(Y, mean, variance)),
+        "coverage": float(metrics.coverage(Y, mean, variance)),
     }
+
+
+def baseline_moments(name: str, rows: Pair, X: np.ndarray, seed: int = 0) -> Pair:
+    """Means and variances ``[N, P]`` by a simple model, see :func:`score_baseline`."""
+    return _MOMENTS[name](rows, X, seed)
 
 
 def _probabilities(name: str, rows: Pair, X: np.ndarray, num_classes: int, seed: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpflow_sparse.bench.papers import harness, tables
+from gpflow_sparse.bench.papers import harness, pages, tables
 from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
 
 PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
@@ -39,6 +39,7 @@ TASKS = {
     "conv": (23, 9),
     "deep": (45, None),
     "equal_time": (48, None),
+    "evidence": (516, 1254),
     "grief": (275, 480),
     "images": (25, None),
     "qsgp": (23, None),
@@ -63,7 +64,7 @@ def open_page(page, folder):
 @pytest.mark.parametrize("page", [*WHOLE, *PARTS])
 def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
     run, records = open_page(page, tmp_path)
-    path = tables.write_page(run, records, tables.expected_times(records))
+    path = pages.write_page(run, records, tables.expected_times(records))
     assert path.read_text(encoding="utf-8") == (PAGES / f"{page}.md").read_text(encoding="utf-8")
 
 
@@ -142,7 +143,7 @@ def test_published_digits_decide_what_is_reached(published, rmse, reached):
 def test_a_row_that_failed_is_shown_as_such(tmp_path):
     run, records = open_page("solvegp", tmp_path)
     records[0] |= {"status": "failed", "message": "Kuu is not positive definite"}
-    text = tables.write_page(run, records, {}).read_text()
+    text = pages.write_page(run, records, {}).read_text()
     assert "| GPflow SVGP 256, whitened | failed | 0.708 |" in text
     failure = "- GPflow SVGP 256, whitened, kin40k, split 0: Kuu is not positive definite"
     assert f"## Failed\n\n{failure}" in text
@@ -150,7 +151,7 @@ def test_a_row_that_failed_is_shown_as_such(tmp_path):
 
 def test_older_and_newer_learning_curves_are_one_table(tmp_path):
     run, (record,) = open_page("qsgp_long", tmp_path)
-    path = tables.write_page(run, [record], {})
+    path = pages.write_page(run, [record], {})
     curve = [{"step": step, "seconds": 1.0, "score": score} for step, score in record["curve"]]
     before, newer = path.read_text(), json.loads(json.dumps({**record, "curve": curve}))
-    assert tables.write_page(run, [newer], {}).read_text() == before
+    assert pages.write_page(run, [newer], {}).read_text() == before

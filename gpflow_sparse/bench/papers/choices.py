@@ -11,10 +11,12 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gpflow_sparse import initialization
+from gpflow_sparse.bench.papers.comparison import LEVELS
 from gpflow_sparse.bench.papers.spec import Record
 from gpflow_sparse.bench.papers.training import Budget
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.runs.baselines import LINEAR, TREES, score_baseline
+from gpflow_sparse.runs import baselines
+from gpflow_sparse.runs.baselines import LINEAR, TREES, baseline_moments, score_baseline
 from gpflow_sparse.runs.choice import Task, choose, train
 from gpflow_sparse.runs.evaluation import evaluate
 from gpflow_sparse.runs.rows import original_units, scaler_of
@@ -50,18 +52,34 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
 
 
 def score(model: gpflow.models.GPModel, dataset: Dataset) -> Record:
-    """Scores of the test rows; those of regression for standardized outputs."""
+    """
+    Scores of the test rows; those of regression for standardized outputs.
+
+    ``covered`` are fractions of the rows inside central intervals of the probabilities ``LEVELS``.
+    """
     test, scaler = original_units(dataset, dataset.test), scaler_of(dataset)
-    found, _ = evaluate(model, scaler, *test, dataset.num_classes)
+    found, predictions = evaluate(model, scaler, *test, dataset.num_classes)
     if dataset.num_classes is not None:
-        return {name: found[name] for name in ("error_rate", "nlpd", "brier")}
+        return {name: found[name] for name in ("error_rate", "nlpd", "brier", "ece")}
     scale = found["rmse"] / found["rmse_standardized"]
     return {
         "rmse": found["rmse_standardized"],
         "nlpd": found["nlpd_standardized"],
         "crps": found["crps"] / scale,
         "coverage": found["coverage"],
+        "covered": _covered(predictions["pit"]),
     }
+
+
+def score_moments(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Record:
+    """The same scores of Gaussian predictions of standardized outputs ``[N, 1]``."""
+    scores = baselines.score_moments(Y, mean, variance)
+    return scores | {"covered": _covered(metrics.pit(Y, mean, variance))}
+
+
+def _covered(pit: np.ndarray) -> list[float]:
+    """Fractions of rows inside central intervals, from probability integral transforms."""
+    return [float(np.mean(np.abs(pit - 0.5) <= 0.5 * level)) for level in LEVELS]
 
 
 def _with_random_start(task: Task, seed: int) -> Task:
@@ -85,8 +103,10 @@ def _echo(line: str) -> None:
 def _score_simple(method: str, dataset: Dataset, seed: int) -> Record:
     """Scores of a baseline; CRPS of boosted trees is that of ten quantiles that they learn."""
     (X, Y), test, classes = dataset.train, dataset.test, dataset.num_classes
-    scores: Record = dict(score_baseline(method, (X, Y), test, classes, seed))
-    if method == TREES and classes is None:
+    if classes is not None:
+        return dict(score_baseline(method, (X, Y), test, classes, seed))
+    scores = score_moments(test[1], *baseline_moments(method, (X, Y), test[0], seed))
+    if method == TREES:
         trees = (
             HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=seed)
             for q in _LEVELS

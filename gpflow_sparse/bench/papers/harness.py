@@ -2,8 +2,11 @@
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,21 +21,25 @@ from gpflow_sparse.bench.papers import (
     image_calibration,
     models,
     neighbor_models,
+    peer_models,
 )
 from gpflow_sparse.bench.papers.data_splits import READERS
+from gpflow_sparse.bench.papers.pages import write_page
 from gpflow_sparse.bench.papers.spec import PaperRun, Record, Task, key_of
-from gpflow_sparse.bench.papers.tables import expected_times, seconds_of, write_page
+from gpflow_sparse.bench.papers.tables import expected_times, seconds_of
 from gpflow_sparse.bench.papers.training import (
     Budget,
     DoesNotFitError,
     remove_checkpoints,
 )
+from gpflow_sparse.bench.steps import megabytes, num_threads, run_alone
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json
 from gpflow_sparse.runs.config import CHECKPOINTS
 from gpflow_sparse.runs.rows import checksum
+from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.training import package_versions
 
 FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
@@ -43,6 +50,7 @@ FITS: dict[str, Callable[[Mapping[str, Any], Dataset, Budget], Record]] = {
     "conv": models.fit_images,
     "image_calibration": image_calibration.fit_calibrated,
     "choice": choices.fit_choice,
+    "evidence": peer_models.fit_evidence,
     "deep": deep_peers.fit_deep,
     "bounds": bounds.fit_bounds,
     "swsgp": neighbor_models.fit_swsgp,
@@ -162,7 +170,10 @@ def _run_task(
     record, start = _description(run, task, dataset), time.perf_counter()
     click.echo(f"{row.title} on {task.dataset}, split {task.split}", err=True)
     try:
-        results = FITS[run.paper.fit](row.options, dataset, budget)
+        if run.paper.isolated:
+            results = _in_new_process(run, task, budget)
+        else:
+            results = FITS[run.paper.fit](row.options, dataset, budget)
         if not np.isfinite([v for v in results.values() if isinstance(v, int | float)]).all():
             raise training.TrainingError(f"the results are not finite: {results}")
         record |= {"status": "done", **results, "task_seconds": time.perf_counter() - start}
@@ -179,6 +190,48 @@ def _run_task(
         click.echo(f"  failed: {record['message']}", err=True)
     remove_checkpoints(folder)
     return record
+
+
+def _in_new_process(run: PaperRun, task: Task, budget: Budget) -> Record:
+    """
+    The results of a task in a process of its own, with ``peak``, the largest resident memory of
+    that process in units of 2^20 bytes.
+
+    :raises TrainingError: if the process ended, as for want of memory.
+    """
+    paper = run.paper
+    try:
+        found: Record = run_alone(
+            fit_alone, paper.fit, paper.read, task.dataset, task.row.options, budget
+        )
+    except BrokenProcessPool as error:
+        raise training.TrainingError("the process ended, perhaps for want of memory") from error
+    return found
+
+
+def fit_alone(
+    fit: str, read: str, dataset: str, options: Mapping[str, Any], budget: Budget
+) -> Record:
+    """The results of a task in this process, which has no other, see :class:`Paper`."""
+    with session(False, None):
+        results = FITS[fit](options, READERS[read](dataset, budget.seed), budget)
+        return results | {"peak": megabytes("VmHWM")}
+
+
+def _commit() -> str:
+    """The commit of the package's source, with "+" if it was changed; empty if not in git."""
+    folder = Path(__file__).parent
+    git = ("git", "-C", str(folder))
+    try:
+        found = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "."], capture_output=True, text=True
+        )
+    except OSError:
+        return ""
+    return found.stdout.strip() + "+" * bool(changed.stdout.strip())
 
 
 def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
@@ -205,6 +258,8 @@ def _description(run: PaperRun, task: Task, dataset: Dataset) -> Record:
             described["epochs"] = steps * min(row.options["batch_size"], num_train) / num_train
     return described | {
         "cores": os.cpu_count(),
+        "threads": num_threads(),
+        "commit": _commit(),
         "devices": [device.device_type for device in tf.config.list_physical_devices()],
         "versions": package_versions(),
     }

@@ -86,7 +86,9 @@ class Paper:
     notes: str = ""
     """More paragraphs: models, training, departures from the paper."""
     layout: str = "by_dataset"
-    """Key of ``tables.LAYOUTS``."""
+    """Key of ``pages.LAYOUTS``."""
+    isolated: bool = False
+    """Whether each task has a process of its own, whose memory is measured."""
     published: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
     """Cells by title, data set and column, with the digits that the paper prints."""
     printed: Sequence[str] = ()
@@ -104,7 +106,7 @@ class Paper:
     kept: Sequence[float] = ()
     """Fractions of the test rows for which records have the accuracy of the kept rows."""
     command: str = ""
-    """Command that writes the page, where it is not ``bench paper``."""
+    """Command that writes the page, where it is not ``bench paper``; ``{size}`` is the size."""
 
 
 @functools.cache
@@ -115,6 +117,9 @@ def load_paper(name: str) -> Paper:
         size: tuple(_row(row, table["options"], table["datasets"]) for row in described)
         for size, described in table["rows"].items()
     }
+    every = rows.pop("every", ())
+    for size, budget in table.get("budgets", {}).items():
+        rows[size] = tuple(_within(row, **budget) for row in every)
     given = {f.name: table[f.name] for f in fields(Paper) if f.name in table}
     return Paper(**given | {"name": name, "datasets": tuple(table["datasets"]), "rows": rows})
 
@@ -128,6 +133,14 @@ def with_minutes(paper: Paper, dataset: str, minutes: float) -> Paper:
         for size, described in paper.rows.items()
     }
     return replace(paper, rows=rows)
+
+
+def _within(
+    row: Row, minutes: float, splits: int | None = None, datasets: Sequence[str] | None = None
+) -> Row:
+    """The row with other minutes, and fewer splits and data sets if they are given."""
+    names = tuple(name for name in row.datasets if datasets is None or name in datasets)
+    return replace(row, minutes=minutes, splits=splits or row.splits, datasets=names)
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""Pages of Markdown made from the JSON lines of a paper: our results beside the published ones."""
+"""Tables of a paper, from its JSON lines: our results beside the published ones."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,38 +8,13 @@ import numpy as np
 
 from gpflow_sparse.bench.papers.rejection import draw_rejection
 from gpflow_sparse.bench.papers.spec import PaperRun, Record, Row, key_of
-from gpflow_sparse.persistence import files
 from gpflow_sparse.runs.plots import new_figure
 
 WATCHED = 1000
 """Test rows of a learning curve that is scored during training."""
 
-_REGRETTED = ("nlpd", "rmse", "crps", "error_rate", "brier")
-
 Expected = Mapping[tuple[str, str], float]
 """Seconds of a task, by key of its row and data set."""
-
-
-def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> Path:
-    """
-    Write the page, and pictures of learning curves where the paper has them.
-
-    :param records: of all tasks run so far.
-    :param expected: of the tasks whose time is known.
-    :return: path of the page, ``NAME.md`` in the folder of the run.
-    """
-    records = [_with_derived(record) for record in records]
-    machines = [_machine(record) for record in records if record["status"] == "done"]
-    sections = [
-        *_heading(run),
-        f"Our results were computed on {machines[-1]}" if machines else "",
-        *LAYOUTS[run.paper.layout](run, records),
-        *_left(run, records, expected),
-        *_failures(records),
-    ]
-    path = run.folder / f"{run.stem}.md"
-    files.write_text(path, "\n\n".join(section for section in sections if section) + "\n")
-    return path
 
 
 def expected_times(records: Iterable[Record]) -> dict[tuple[str, str], float]:
@@ -63,11 +37,11 @@ def duration(seconds: float) -> str:
 def summary(run: PaperRun, records: Sequence[Record]) -> tuple[tuple[str, ...], list[Any]]:
     """Header and rows of what the command line prints: means over splits."""
     paper, rows = run.paper, []
-    records = [_with_derived(record) for record in records]
+    records = [with_derived(record) for record in records]
     titles = tuple(paper.printed or paper.columns)
     for name in paper.datasets:
-        for title, same in _lines(run, records, name):
-            cells = (_mean(same, *paper.columns[column]) for column in titles)
+        for title, same in lines_of(run, records, name):
+            cells = (mean_cell(same, *paper.columns[column]) for column in titles)
             rows.append((name, title, *cells))
     return ("data set", "model", *titles), rows
 
@@ -78,40 +52,23 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _heading(run: PaperRun) -> list[str]:
-    paper = run.paper
-    command = f"gpflow-sparse bench paper {paper.name} --size {run.size}"
-    command += f" --steps {run.steps}" if run.steps else ""
-    command += f" --datasets {','.join(run.datasets)}" if run.datasets else ""
-    command = paper.command or command
-    by = f"Written by `{command}`; not edited by hand. {paper.citation}."
-    paragraphs = re.split(r"\n\s*\n", f"{paper.protocol}\n\n{paper.notes}".strip())
-    return [f"# {paper.title}", by, *(" ".join(text.split()) for text in paragraphs)]
-
-
-def _machine(record: Record) -> str:
-    gpus = record["devices"].count("GPU")
-    cores = f"{record['cores']} CPU cores" + (f", {gpus} GPU" if gpus else ", no GPU")
-    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    return f"{cores}; {versions}."
-
-
-def _with_derived(record: Record) -> Record:
+def with_derived(record: Record) -> Record:
     """The record with derived entries, which columns and cells may name too."""
     which = "Error rate" if "error_rate" in record else "RMSE (standardized)"
     rows = f"{min(WATCHED, record['num_test'])} test rows during training"
     derived: Record = {"splits": record["split"], "curve_of": f"{which} on {rows}"}
     derived["minutes"] = record.get("training_seconds", 0.0) / 60.0
+    derived |= {"peak_gib": record["peak"] / 1024.0} if "peak" in record else {}
     derived["elbo_per_row"] = record.get("elbo", 0.0) / record["num_train"]
     return record | derived
 
 
-def _lines(
+def lines_of(
     run: PaperRun, records: Sequence[Record], dataset: str
 ) -> Iterator[tuple[str, list[Record]]]:
     """Title and records (of all splits) of each row, then of the other scores of its training."""
     for row in run.all_rows:
-        same = _done(records, row.key, dataset)
+        same = records_of(records, row.key, dataset)
         if same:
             yield row.title, same
             for others in zip(*(r.get("also", ()) for r in same), strict=True):
@@ -121,12 +78,12 @@ def _lines(
                 )
 
 
-def _done(records: Sequence[Record], row: str, dataset: str) -> list[Record]:
+def records_of(records: Sequence[Record], row: str, dataset: str) -> list[Record]:
     """The records of a row on a data set, of all splits that ended well."""
     return [r for r in records if (*key_of(r)[:2], r["status"]) == (row, dataset, "done")]
 
 
-def _mean(records: Sequence[Record], key: str, form: str, spread: str = "") -> str:
+def mean_cell(records: Sequence[Record], key: str, form: str, spread: str = "") -> str:
     """Mean over splits, with the standard deviation if asked for; empty where there is none."""
     values = [record[key] for record in records if key in record]
     if key == "splits" or not values:
@@ -137,7 +94,7 @@ def _mean(records: Sequence[Record], key: str, form: str, spread: str = "") -> s
     return f"{mean:{form}}" + (f" ± {np.std(values):{form}}" if spread and len(values) > 1 else "")
 
 
-def _by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """A table for each metric, with a column for each data set."""
     paper, found = run.paper, {key_of(record)[:2]: record for record in records}
     done = {r["dataset"]: r for r in records if r["status"] == "done"}
@@ -167,16 +124,16 @@ def _by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         yield grid(("", *paper.datasets), rows)
 
 
-def _by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+def by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """For each data set a table with a column for each metric, and learning curves."""
     paper = run.paper
     for name in paper.datasets:
-        lines = list(_lines(run, records, name))
+        lines = list(lines_of(run, records, name))
         if not lines:
             continue
         members = [record for _, same in lines for record in same]
         shown = {t: c for t, c in paper.columns.items() if any(c[0] in r for r in members)}
-        rows = [(title, *(_mean(same, *c) for c in shown.values())) for title, same in lines]
+        rows = [(title, *(mean_cell(same, *c) for c in shown.values())) for title, same in lines]
         for title, scores in paper.published.items():
             if name in scores:
                 cells = (scores[name].get(column, "") for column in shown)
@@ -255,11 +212,11 @@ def _draw(run: PaperRun, dataset: str, records: Sequence[Record]) -> Path | None
     return path
 
 
-def _by_row(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+def by_row(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """All rows over all data sets, then a table for each row next to a published one."""
     paper, lines = run.paper, []
     for name in paper.datasets:
-        found = [_done(records, row.key, name) for row in run.all_rows]
+        found = [records_of(records, row.key, name) for row in run.all_rows]
         one = next((same[0] for same in found if same), None)
         sizes = (f"{one['num_train'] + one['num_test']}", f"{one['num_columns']}") if one else "––"
         theirs = (scores[name]["RMSE"] for scores in paper.published.values())
@@ -276,16 +233,16 @@ def _row_tables(run: PaperRun, row: Row, records: Sequence[Record]) -> Iterator[
     paper, first = run.paper, run.all_rows[0]
     lines: list[dict[str, str]] = []
     for name in paper.datasets:
-        same = _done(records, row.key, name)
+        same = records_of(records, row.key, name)
         if not same:
             continue
         theirs, splits = paper.published[row.compared][name], {record["split"] for record in same}
-        like = [r for r in _done(records, first.key, name) if r["split"] in splits]
+        like = [r for r in records_of(records, first.key, name) if r["split"] in splits]
         within = reached(theirs["RMSE"], float(np.mean([r["rmse"] for r in same])))
         line = {"data set": name, "RMSE": _rmse(same)}
         line |= {} if row is first else {f"{first.title}, same splits": _rmse(like)}
         line |= {"paper": theirs["RMSE"], "reached": "yes" if within else "no"}
-        line |= {title: _mean(same, *paper.columns[title]) for title in paper.details}
+        line |= {title: mean_cell(same, *paper.columns[title]) for title in paper.details}
         seconds = f"{3600.0 * float(theirs['hours']):.0f}" if "hours" in theirs else ""
         lines.append(line | {"paper's s per split": seconds})
     if lines:
@@ -314,112 +271,3 @@ def _rmse(records: Sequence[Record]) -> str:
     values = [record["rmse"] for record in records]
     spread = f" ± {np.std(values):.2g}" if len(values) > 1 else ""
     return f"{np.mean(values):.4g}{spread} ({len(values)})"
-
-
-def _by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """The row "auto" beside the best method and beside peers, then all rows by data set."""
-    lines, differences = [], {}
-    for name in run.paper.datasets:
-        scores = {row.key: _done(records, row.key, name) for row in run.all_rows}
-        means = {
-            (key, score): float(np.mean([record[score] for record in same]))
-            for key, same in scores.items()
-            for score in _REGRETTED
-            if same and score in same[0]
-        }
-        methods = [key for key in scores if key not in ("auto", "trees", "linear")]
-        if all((key, "nlpd") in means for key in ("auto", *methods[-1:])):
-            chosen = _mean(scores["auto"], "chosen", "")
-            lines.append((name, chosen, *_regret(means, methods)))
-            own = means["auto", "nlpd"]
-            differences[name] = {k: v - own for (k, score), v in means.items() if score == "nlpd"}
-    header = (
-        *("data set", "chosen", "NLPD - best method", "RMSE or error / best method"),
-        *("NLPD - SVGP(512)", "NLPD - trees", "CRPS or Brier - trees"),
-    )
-    yield "## auto beside the others"
-    yield "Negative numbers are in favor of *auto*; the best method is known only in hindsight."
-    yield grid(header, lines)
-    if differences:
-        picture = _draw_differences(run, differences)
-        yield f"![NLPD of every row less that of auto]({picture.name})" if picture else ""
-    yield from _by_dataset(run, records)
-
-
-def _regret(means: Mapping[tuple[str, str], float], methods: Sequence[str]) -> Iterator[str]:
-    """Scores of "auto" less those of the best method, of SVGP and of boosted trees."""
-    is_regression = ("auto", "rmse") in means
-    error, sharp = ("rmse", "crps") if is_regression else ("error_rate", "brier")
-
-    def best(score: str) -> float:
-        return min(means[key, score] for key in methods if (key, score) in means)
-
-    yield f"{means['auto', 'nlpd'] - best('nlpd'):+.3f}"
-    yield f"{100.0 * (means['auto', error] / best(error) - 1.0):+.1f} %"
-    for key, score in (("svgp", "nlpd"), ("trees", "nlpd"), ("trees", sharp)):
-        known = (key, score) in means
-        yield f"{means['auto', score] - means[key, score]:+.3f}" if known else "–"
-
-
-def _draw_differences(run: PaperRun, differences: Mapping[str, Mapping[str, float]]) -> Path | None:
-    """NLPD of every row less that of "auto", by data set; nothing where it cannot be drawn."""
-    try:
-        figure = new_figure(7.0, 1.2 + 0.35 * len(differences))
-    except ValueError:
-        return None
-    axis: Any = figure.subplots()
-    names = list(differences)
-    for marker, row in zip(
-        "osD^vPX*<>", [r for r in run.all_rows if r.key != "auto"], strict=False
-    ):
-        places = [i for i, name in enumerate(names) if row.key in differences[name]]
-        values = [differences[names[i]][row.key] for i in places]
-        axis.plot(values, places, marker, label=row.title, markersize=5, alpha=0.8)
-    axis.axvline(0.0, color="black", linewidth=1.0)
-    axis.set_xscale("symlog", linthresh=0.05)
-    ticks = (-1.0, -0.1, 0.0, 0.1, 1.0)
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.minorticks_off()
-    axis.set_yticks(range(len(names)), names)
-    axis.invert_yaxis()
-    axis.set_xlabel("NLPD less that of auto (right of the line: auto is better)")
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
-    path = run.folder / f"{run.stem}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
-
-
-def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[str]:
-    """The chosen tasks that were not run, with the time that they would take."""
-    keys = {key_of(record) for record in records}
-    missing: dict[tuple[str, str], list[float]] = {}
-    for row, name, split in run.tasks():
-        if (row.key, name, split) not in keys:
-            seconds = expected.get((row.key, name)) or 60.0 * (row.minutes or 0.0)
-            missing.setdefault((row.key, name), []).append(seconds)
-    titles = {row.key: row.title for row in run.all_rows}
-    lines = [
-        (titles[key], name, f"{len(t)}", duration(sum(t)) if sum(t) else "not measured")
-        for (key, name), t in missing.items()
-    ]
-    intro = "The same command goes on with these, if `--minutes` gives it the time."
-    table = grid(("", "data set", "splits", "expected time"), lines)
-    return ["## Not run yet", intro, table] if lines else []
-
-
-def _failures(records: Sequence[Record]) -> list[str]:
-    lines = [
-        f"- {r['title']}, {r['dataset']}, split {r['split']}: {r['message']}"
-        for r in records
-        if r["status"] == "failed"
-    ]
-    return ["## Failed", "\n".join(lines)] if lines else []
-
-
-LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
-    "by_metric": _by_metric,
-    "by_dataset": _by_dataset,
-    "by_row": _by_row,
-    "by_regret": _by_regret,
-}
