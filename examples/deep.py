@@ -61,39 +61,22 @@ def make_data(config: Config) -> tuple[np.ndarray, np.ndarray]:
     return X, curve(X) + config.noise * rng.standard_normal(X.shape)
 
 
-def sets_of_points(
-    X: np.ndarray, config: Config
-) -> gs.inducing_variables.OrthogonalInducingVariables:
-    """Two orthogonal sets among the inputs of a layer."""
-    sizes = config.num_inducing, config.num_orthogonal
-    points = gs.initialization.split_orthogonal(X, *sizes, seed=config.seed)
-    return gs.inducing_variables.OrthogonalInducingVariables(*points)
-
-
 def build_models(X: np.ndarray, config: Config) -> dict[str, Any]:
     """The last layer alone, and behind a hidden layer that starts near the identity."""
-    shallow = gs.models.SOLVEGP(
-        gpflow.kernels.SquaredExponential(),
-        gpflow.likelihoods.Gaussian(0.1),
-        sets_of_points(X, config),
-        num_data=len(X),
-    )
-    hidden = gs.models.GPLayer(
-        gpflow.kernels.SquaredExponential(variance=0.5),
-        gs.initialization.kmeans(X, config.num_inducing, seed=config.seed),
-        mean_function=gpflow.functions.Identity(),
-    )
-    last = gs.models.GPLayer(gpflow.kernels.SquaredExponential(), sets_of_points(X, config))
-    deep = gs.models.DeepGP(
-        [hidden, last],
-        gpflow.likelihoods.Gaussian(0.1),
-        num_data=len(X),
-        num_samples=config.num_samples,
-        num_prediction_samples=100,
-    )
-    # q of the hidden layer starts with little variance, so that the identity is passed on
-    hidden.q_sqrt[0].assign(0.05 * hidden.q_sqrt[0])
-    return {"shallow": shallow, "deep": deep}
+    return {
+        name: gs.models.deep(
+            X,
+            gpflow.likelihoods.Gaussian(0.1),
+            num_inducing=config.num_inducing,
+            num_orthogonal=[*[0] * (num_layers - 1), config.num_orthogonal],
+            num_layers=num_layers,
+            kernel=gpflow.kernels.SquaredExponential(),
+            num_samples=config.num_samples,
+            num_prediction_samples=100,
+            seed=config.seed,
+        )
+        for num_layers, name in enumerate(TITLES, 1)
+    }
 
 
 def main(config: Config) -> dict[str, dict[str, float]]:

@@ -61,6 +61,12 @@ class NeighborInducingPoints(InducingVariables):
         :raises ValueError: for Z that is no matrix, or counts and indices that do not fit it.
         """
         super().__init__(name=name)
+        if isinstance(Z, InducingVariables):
+            raise ValueError(
+                "Z must be a matrix [M, D] of points, since which patches are nearest depends on "
+                f"the patch of the image and not on the image; got {type(Z).__name__}. Give the "
+                "points as an array, or take OrthogonalInducingVariables for patches."
+            )
         self.Z = Parameter(checks.require_matrix(Z, "Z"), trainable=False)
         self.num_neighbors = checks.require_count(num_neighbors, "num_neighbors")
         self.global_indices = _as_indices(global_indices)

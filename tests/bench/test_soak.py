@@ -1,0 +1,48 @@
+"""Soak runs: slopes of memory and step times, of every method."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gpflow_sparse.bench import soak
+from gpflow_sparse.cli import main
+from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
+
+
+def test_slopes_are_those_of_the_later_half():
+    seconds = np.arange(8.0)
+    values = np.where(seconds < 4.0, 100.0, 5.0 * seconds)
+    np.testing.assert_allclose(soak._slope(seconds, values), 3600.0 * 5.0)
+    assert np.isnan(soak._slope(seconds[:3], values[:3]))
+
+
+def test_every_method_is_in_the_table(monkeypatch):
+    monkeypatch.setattr(soak, "run_alone", lambda _, *given: {"title": given[0]})
+    result = CliRunner().invoke(main, ["bench", "soak", "--minutes", "1", "--num-rows", "50"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout.splitlines()[-1])["rows"]
+    assert [row["title"] for row in rows] == [m for m in METHODS if m not in IMAGE_METHODS]
+
+
+SOME = ("solvegp", "gpnn", "grief", "dual")  # by steps, untrained, by L-BFGS, by blocks
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(method, marks=() if method in SOME else pytest.mark.nightly)
+        for method in METHODS
+        if method not in IMAGE_METHODS
+    ],
+)
+def test_a_method_goes_on_until_the_time_is_over(method, monkeypatch):
+    monkeypatch.setattr(soak, "_ROUND", 0.05)
+    monkeypatch.setattr(soak, "_STEPS", 2)
+    monkeypatch.setattr(soak, "_SIZES", {"num_inducing": 8, "num_orthogonal": 8, "num_basis": 20})
+    monkeypatch.setattr(soak, "_NUM_NEW", 20)
+    found = soak.soak_one(method, 1e-3, 150, 2)
+    assert found["title"] == METHODS[method]["name"]
+    assert found["rounds"] >= 1
+    assert found["end"] >= 0.5 * found["start"] > 50.0  # 2^20 bytes
