@@ -36,7 +36,7 @@ TASKS = {
     "ablation": (40, None),
     "bounds": (14, None),
     "choose": (98, 164),
-    "conv": (23, 9),
+    "conv": (25, 9),
     "deep": (45, None),
     "equal_time": (48, None),
     "evidence": (516, 1254),
