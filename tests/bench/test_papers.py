@@ -366,6 +366,26 @@ def test_rates_fall_with_the_budget(tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_data_sets_that_cannot_be_had_are_left_out_unless_they_were_asked_for(
+    tiny, tmp_path, monkeypatch, capsys
+):
+    def read(name, split):
+        if name == "right":
+            raise ValueError("name must be a known data set, got 'right'. Known names: left")
+        return make_dataset(name, split)
+
+    monkeypatch.setitem(data_splits.READERS, "tiny", read)
+    tiny.run(tmp_path)
+    assert tiny.calls == [task for task in ORDER if task[1] == "left"]
+    text = "left out: right, split 0: name must be a known data set, got 'right'.\n"
+    assert text in capsys.readouterr().err
+    with pytest.raises(ValueError, match="got 'right'"):
+        tiny.run(tmp_path, datasets=("right",))
+    monkeypatch.setitem(data_splits.READERS, "tiny", lambda name, _: read("right", 0))
+    with pytest.raises(ValueError, match="no data set of tiny is available"):
+        tiny.run(tmp_path)
+
+
 def test_every_paper_can_be_read():
     for name in PAPER_NAMES:
         paper = load_paper(name)

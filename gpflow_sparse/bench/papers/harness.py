@@ -76,18 +76,18 @@ def run_paper(run: PaperRun, minutes: float) -> list[Record]:
 
     :param minutes: budget of wall time; a task that was expected to fit is not cut off.
     :return: all records in the file, in order.
-    :raises ValueError: if a data set is not available, or the results belong to another run.
+    :raises ValueError: if no data set is available, or not one that was chosen by name, or the
+        results belong to another run.
     :raises KeyboardInterrupt: after Ctrl-C; the same call resumes.
     """
     if not minutes > 0.0:
         raise ValueError(f"minutes must be positive, got {minutes}.")
     deadline = time.perf_counter() + 60.0 * minutes
     records, tasks = read_records(run), list(run.tasks())
-    read = READERS[run.paper.read]
-    data = {key: read(*key) for key in dict.fromkeys((t.dataset, t.split) for t in tasks)}
+    data = _read_data(run, tasks)
     finished, expected = {key_of(record) for record in records}, expected_times(records)
     for task in tasks:
-        if task.key in finished:
+        if task.key in finished or (task.dataset, task.split) not in data:
             continue
         place = task.key[:2]
         try:
@@ -106,6 +106,22 @@ def run_paper(run: PaperRun, minutes: float) -> list[Record]:
         write_page(run, records, expected)
     write_page(run, records, expected)
     return records
+
+
+def _read_data(run: PaperRun, tasks: list[Task]) -> dict[tuple[str, int], Dataset]:
+    """The data of the tasks; data sets that were not chosen by name may be missing."""
+    data = {}
+    for key in dict.fromkeys((task.dataset, task.split) for task in tasks):
+        try:
+            data[key] = READERS[run.paper.read](*key)
+        except ValueError as error:
+            if run.datasets:
+                raise
+            reason = str(error).split(". ")[0]
+            click.echo(f"left out: {key[0]}, split {key[1]}: {reason}.", err=True)
+    if not data:
+        raise ValueError(f"no data set of {run.paper.name} is available; choose with --datasets.")
+    return data
 
 
 def read_records(run: PaperRun) -> list[Record]:
