@@ -193,7 +193,7 @@ def _points(record: Record) -> list[dict[str, float]]:
 def _draw(run: PaperRun, dataset: str, records: Sequence[Record]) -> Path | None:
     """Scores against minutes; nothing where pictures cannot be drawn."""
     try:
-        figure = new_figure(10.0, 4.2)
+        figure = new_figure(10.0, 4.8)
     except ValueError:  # without matplotlib, which must not end hours of training
         return None
     titles = {row.key: row.title for row in run.all_rows}
@@ -205,7 +205,8 @@ def _draw(run: PaperRun, dataset: str, records: Sequence[Record]) -> Path | None
             axis.plot(minutes, scores, marker=".", label=titles[record["row"]])
         axis.set_xlabel("minutes of training")
         axis.set_ylabel(label)
-    axes[0].legend(fontsize=8, loc="lower right")
+    lines = axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=3, fontsize=8)
     path = run.folder / f"{run.stem}-{dataset}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
