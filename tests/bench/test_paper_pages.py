@@ -24,6 +24,7 @@ PARTS = {
 WHOLE = (
     "bounds",
     "conv",
+    "deep",
     "equal_time",
     "grief",
     "softki",
