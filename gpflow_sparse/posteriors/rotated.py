@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from gpflow_sparse.inference.blocks import Block
+from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import Moments
 
 # Variables of a block up to which its eigenvectors are computed: 0.3 s on two cores.
@@ -28,7 +29,12 @@ def is_rotatable(block: Block) -> bool:
 def rotated(block: Block) -> Block:
     """The block ``V^T A``, ``V^T m``, with standard deviations ``s [M, 1]`` as its ``q_sqrt``."""
     R = tf.cast(tf.convert_to_tensor(block.q_sqrt)[0], tf.float64)
-    variances, V = tf.linalg.eigh(tf.linalg.matmul(R, R, transpose_b=True))
+    # with NaN the eigenvectors are NaN, or an error without a name, depending on the processor
+    S = linalg.require_finite(
+        tf.linalg.matmul(R, R, transpose_b=True),
+        "q_sqrt must be finite, got NaN, infinity or values too large to be squared",
+    )
+    variances, V = tf.linalg.eigh(S)
     scales = tf.sqrt(tf.maximum(variances, 0.0))
     A, q_mu = (tf.linalg.matmul(V, tf.cast(t, V.dtype), transpose_a=True) for t in block[:2])
     return Block(*(tf.cast(t, block.q_mu.dtype) for t in (A, q_mu, scales[:, None])))
