@@ -40,3 +40,11 @@ def test_only_one_output_of_few_variables_is_rotated(rng):
     assert not is_rotatable(block(rng, P=2))
     assert not is_rotatable(block(rng)._replace(q_sqrt=None))
     assert not is_rotatable(Block(tf.zeros([1025, 1]), tf.zeros([1025, 1]), tf.zeros([1, 1, 1])))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_factor_that_is_not_finite_is_named(rng, value):
+    A, q_mu, q_sqrt = block(rng)[:3]
+    spoiled = tf.tensor_scatter_nd_update(q_sqrt, [[0, 2, 1]], [value])
+    with pytest.raises(ValueError, match="q_sqrt must be finite"):
+        rotated(Block(A, q_mu, spoiled))
