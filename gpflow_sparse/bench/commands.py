@@ -112,6 +112,16 @@ def calls(methods: Sequence[str], listed: bool) -> None:
         _print({"calls": [{"method": method} | made.counts for method, made in found.items()]})
 
 
+def _part_of_table(minutes: float) -> Callable[..., Any]:
+    """Options of a command that runs a part of a table within a number of minutes."""
+    options = (
+        click.option("--minutes", default=minutes, help="Start no row that would end later."),
+        click.option("--datasets", default="", show_default="all", help="Which, with commas."),
+        click.option("--rows", default="", show_default="all", help="Which rows, with commas."),
+    )
+    return lambda command: functools.reduce(lambda f, add: add(f), reversed(options), command)
+
+
 @bench.command()
 @click.argument("name", type=click.Choice(PAPER_NAMES))
 @click.option(
@@ -126,9 +136,7 @@ def calls(methods: Sequence[str], listed: bool) -> None:
     show_default="of each row, see its page; 2000 for solvegp, at full size 100 epochs",
     help="Training steps of every row, but for grief, which has no steps.",
 )
-@click.option("--minutes", default=75.0, help="Start no row that would end later.")
-@click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
-@click.option("--rows", default="", show_default="all", help="Which rows, with commas.")
+@_part_of_table(minutes=75.0)
 @click.option("--splits", default="", show_default="all", help="Which splits, with commas.")
 @click.option(
     "--output",
@@ -164,31 +172,12 @@ def paper(
 
 @bench.command()
 @click.option(
-    "--size", type=click.Choice(["small", "full"]), default="full", help="small: 1 minute each."
-)
-@click.option("--minutes", default=600.0, help="Start no row that would end later.")
-@click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
-@click.option("--output", type=HomePath(file_okay=False), help="Folder of results.")
-@click.pass_context
-def choose(context: click.Context, **options: Any) -> None:
-    """Compare the choice of a method by `fit` with every method, SVGP and boosted trees.
-
-    Each has 5 minutes on each data set; finished rows are kept, and the same command resumes.
-    """
-    defaults = {"steps": None, "rows": "", "splits": "", "device": None}
-    context.invoke(paper, name="choose", **defaults, **options)
-
-
-@bench.command()
-@click.option(
     "--size",
     type=click.Choice(["quick", "small", "full"]),
     default="full",
     help="quick: 15 seconds each, on five sets; small: 1 minute; full: 5 minutes, three splits.",
 )
-@click.option("--minutes", default=600.0, help="Start no row that would end later.")
-@click.option("--datasets", default="", show_default="all", help="Which data sets, with commas.")
-@click.option("--rows", default="", show_default="all", help="Which rows, with commas.")
+@_part_of_table(minutes=600.0)
 @click.option(
     "--output",
     type=HomePath(file_okay=False),

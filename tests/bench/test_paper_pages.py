@@ -13,7 +13,6 @@ from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
 PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 # What was last run of the pages that have a part of their table: paper, data sets, steps.
 PARTS = {
-    "choose": ("choose", (), None),
     "images": ("images", ("digits",), None),
     "qsgp": ("qsgp", ("keggdirected",), 2500),
     "qsgp_digits": ("qsgp", ("mnist_parity",), 500),
@@ -36,7 +35,6 @@ WHOLE = (
 TASKS = {
     "ablation": (40, None),
     "bounds": (14, None),
-    "choose": (98, 164),
     "conv": (25, 9),
     "deep": (45, None),
     "equal_time": (48, None),

@@ -35,12 +35,6 @@ def by_rank(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield from by_dataset(run, scored)
 
 
-def by_regret(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
-    """The row "auto" beside the best method and beside peers, then all rows by data set."""
-    yield from _beside_auto(run, records)
-    yield from by_dataset(run, records)
-
-
 def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     """Mean ranks over the regression sets on which all rows of the first group were run."""
     rows, names = _ranked(run, records)

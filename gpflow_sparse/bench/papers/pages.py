@@ -13,7 +13,6 @@ LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
     "by_metric": tables.by_metric,
     "by_dataset": tables.by_dataset,
     "by_row": tables.by_row,
-    "by_regret": comparison.by_regret,
     "by_rank": comparison.by_rank,
 }
 
@@ -27,10 +26,10 @@ def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> 
     :return: path of the page, ``NAME.md`` in the folder of the run.
     """
     records = [tables.with_derived(record) for record in records]
-    machines = [_machine(record) for record in records if record["status"] == "done"]
+    done = [record for record in records if record["status"] == "done"]
     sections = [
         *_heading(run),
-        f"Our results were computed on {machines[-1]}" if machines else "",
+        f"Our results were computed on {_machine(done)}" if done else "",
         *LAYOUTS[run.paper.layout](run, records),
         *_left(run, records, expected),
         *_failures(records),
@@ -51,9 +50,13 @@ def _heading(run: PaperRun) -> list[str]:
     return [f"# {paper.title}", by, *(" ".join(text.split()) for text in paragraphs)]
 
 
-def _machine(record: Record) -> str:
+def _machine(records: Sequence[Record]) -> str:
+    """Of the last record, and the cores that rows had, in older records not known."""
+    record, threads = records[-1], sorted({r["threads"] for r in records if "threads" in r})
     gpus = record["devices"].count("GPU")
-    cores = f"{record['cores']} CPU cores" + (f", {gpus} GPU" if gpus else ", no GPU")
+    cores = f"{record['cores']} CPU cores"
+    cores += f", of which a row had {' or '.join(map(str, threads))}" if threads else ""
+    cores += f", {gpus} GPU" if gpus else ", no GPU"
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     return f"{cores}; {versions}."
 
