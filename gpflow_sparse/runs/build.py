@@ -354,14 +354,18 @@ def architecture(config: RunConfig, shape: ImageShape) -> list[models.ConvSpec]:
 def _image_model(
     config: RunConfig, dataset: Dataset, likelihood: gpflow.likelihoods.Likelihood
 ) -> gpflow.models.GPModel:
-    """A convolutional GP, or a deep GP of convolutional layers."""
+    """
+    A convolutional GP, or a deep GP of convolutional layers, with orthogonal patches in the last
+    layer only, since those of hidden layers gain less than they cost.
+    """
     shape = shape_of_images(config, dataset)
+    num_last = 0 if config.method == "conv-svgp" else config.num_orthogonal
     model = models.deep_convolutional(
         dataset.train[0],
         shape,
         likelihood,
         num_inducing=config.num_inducing,
-        num_orthogonal=0 if config.method == "conv-svgp" else config.num_orthogonal,
+        num_orthogonal=[0] * (config.num_layers - 1) + [num_last],
         architecture=architecture(config, shape),
         tick=config.tick,
         whiten=config.whiten,
