@@ -87,6 +87,10 @@ def fit(
     with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
         chosen = {name: value for name, value in fields.items() if _is_chosen(name)}
         config = RunConfig.of_method(**{"method": fields["method"]} | chosen)
+        if config.method != AUTO and "minutes" in chosen:
+            raise ValueError(
+                f"--minutes is for the automatic choice; give --num-steps for {config.method}."
+            )
         import numpy as np
 
         from gpflow_sparse.runs import outputs, plots, rows, training

@@ -277,6 +277,7 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
         (["--method", "softki", "--num-inducing", "0"], ["num_inducing must be positive"]),
         (["--method", "swsgp", "--num-neighbors", "0"], ["num_neighbors must be positive"]),
         (["--method", "swsgp", "--whiten"], ["--whiten is not for swsgp"]),
+        (["--method", "svgp", "--minutes", "1"], ["--minutes is for the automatic choice"]),
         (
             ["--method", "swsgp", "--covariance", "low_rank", "--kl-weighting", "chain"],
             ["kl_weighting", "low_rank"],

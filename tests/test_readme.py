@@ -1,6 +1,7 @@
 """The code of the README and of the methods' pages runs; the README's error is small."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -35,6 +36,24 @@ def test_the_first_snippet_of_the_readme_prints_a_small_error(capsys):
     """The standard deviation of the standardized outputs is 1."""
     run(snippets(README)[0], {})
     assert 0.0 < float(capsys.readouterr().out.split(":")[-1]) < 0.3
+
+
+def test_the_table_of_the_readme_is_that_of_the_evidence():
+    """Columns are rows of the study; cells are RMSE and NLPD, or an error rate and NLPD."""
+    lines = (ROOT / "docs" / "benchmarks" / "evidence.jsonl").read_text(encoding="utf-8")
+    records = {(r["dataset"], r["row"]): r for r in map(json.loads, lines.splitlines())}
+    rows = ("auto", "svgp", "gpytorch", "trees")
+    table = re.findall(r"^\| (\w+) \(([\d,]+)[^)]*\) \| (.+) \|$", README.read_text("utf-8"), re.M)
+    assert len(table) >= 5
+    for name, count, cells in table:
+        assert int(count.replace(",", "")) == records[name, "auto"]["num_train"]
+        for row, cell in zip(rows, cells.split(" | "), strict=True):
+            if (name, row) in records:
+                found = records[name, row]
+                error = found["rmse"] if "rmse" in found else found["error_rate"]
+                assert cell == f"{error:.3f}, {found['nlpd']:.2f}"
+            else:
+                assert cell == "–"
 
 
 @pytest.mark.nightly
