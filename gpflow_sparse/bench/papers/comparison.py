@@ -133,11 +133,12 @@ def _draw_differences(
 ) -> None:
     """NLPD of every row less that of "auto", by data set."""
     axis, names = figure.subplots(), list(differences)
-    others = [row for row in run.all_rows if row.key != "auto"]
-    for marker, row in zip(_MARKERS, others, strict=False):
+    shown = {key for found in differences.values() for key in found} - {"auto"}
+    for i, row in enumerate(row for row in run.all_rows if row.key in shown):
         places = [i for i, name in enumerate(names) if row.key in differences[name]]
         values = [differences[names[i]][row.key] for i in places]
-        axis.plot(values, places, marker, label=row.title, markersize=5, alpha=0.8)
+        style = _style(i) | {"linestyle": "none"}
+        axis.plot(values, places, label=row.title, markersize=5, alpha=0.8, **style)
     axis.axvline(0.0, color="black", linewidth=1.0)
     axis.set_xscale("symlog", linthresh=0.05)
     ticks = (-1.0, -0.1, 0.0, 0.1, 1.0)
@@ -175,8 +176,7 @@ def _times(run: PaperRun) -> Iterator[str]:
         titles = list(dict.fromkeys(title for name in names for title in points[name]))
         for axis, name in zip(axes, names, strict=True):
             for title, pairs in points[name].items():
-                i = titles.index(title)
-                style = {"color": _COLORS[i % len(_COLORS)], "marker": _MARKERS[i]}
+                style = _style(titles.index(title))
                 axis.plot(*zip(*pairs, strict=True), label=title, markersize=4, lw=1.0, **style)
             axis.set_xscale("log")
             axis.set_title(name, fontsize=9)
@@ -217,8 +217,7 @@ def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
         axis = figure.subplots()
         axis.axhline(0.0, color="0.5", linewidth=0.8)
         for i, (title, found) in enumerate(curves.items()):
-            style = {"color": _COLORS[i % len(_COLORS)], "marker": _MARKERS[i % len(_MARKERS)]}
-            axis.plot(LEVELS, found.mean(axis=0), label=title, markersize=4, lw=1.0, **style)
+            axis.plot(LEVELS, found.mean(axis=0), label=title, markersize=4, lw=1.0, **_style(i))
         axis.set_xlabel("probability of the interval")
         axis.set_ylabel("coverage less probability")
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
@@ -243,6 +242,13 @@ def _agreement(records: Sequence[Record]) -> Iterator[str]:
                 for d in record["differences"]
             ]
             yield grid(("", "library", "difference"), lines)
+
+
+def _style(i: int) -> dict[str, str]:
+    """Color, marker and line of the method number i; dashed where colors begin again."""
+    turn, color = divmod(i, len(_COLORS))
+    marker = _MARKERS[i % len(_MARKERS)]
+    return {"color": _COLORS[color], "marker": marker, "linestyle": "--" if turn % 2 else "-"}
 
 
 def _picture(
