@@ -164,6 +164,7 @@ def choose(
     race = _Race(task, seconds, report)
     try:
         race.run(names)
+        race.refine()
         interrupted = False
     except KeyboardInterrupt:
         if race.best is None:
@@ -372,6 +373,15 @@ class _Race:
                 self._score(built[name])
             names = sorted(names, key=lambda name: self.attempts[name].nlpd)
             names = names[: -(-len(names) // 2)]
+
+    def refine(self) -> None:
+        """Fit GPnn, if it is the best, to more local subsets in half of the time that is left."""
+        best = self.best
+        if best is None or best.method != "gpnn" or self.seconds is None:
+            return
+        until = time.perf_counter() + 0.5 * self.seconds_left
+        start = self._starts.improve(best.config, until)
+        self._score(Candidate(self.rest, best.config, name=best.name, hyperparameters=start[:2]))
 
     def rows_within(self, seconds: float) -> int:
         """Rows to which the hyperparameters of an exact GP can be fitted in some time."""

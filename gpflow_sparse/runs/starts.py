@@ -33,6 +33,7 @@ EXACT_SUBSET = 1000
 # Least number of training rows for a choice of the kernel, and rows by which starts are compared,
 # at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
 _LEAST_FOR_KERNELS, _HELD_OUT = 200, 2000
+_MOST_DRAWS = 20  # of local subsets
 
 
 class Start(NamedTuple):
@@ -54,6 +55,8 @@ class _Trial(NamedTuple):
     seed: int
     num_rows: int | None = None
     """Size of a random subset; None for local subsets."""
+    draw: int = 0
+    """Which subsets; trials of one seed are compared on the same held-out rows."""
 
 
 class Starts:
@@ -87,19 +90,45 @@ class Starts:
 
     def find(self, config: RunConfig) -> Start:
         """The start of a method, not to be changed."""
-        names, key = self._names(config), (config.ard, config.on_grid, config.seed)
         if not self._is_fitted or not config.num_subset:
             return Start(self.untrained_kernel(config), START_NOISE)
+        trial = self._best_trial(config)
+        if trial is not None:
+            return self._fit(trial)
+        warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
+        return Start(self.untrained_kernel(config), START_NOISE)
+
+    def improve(self, config: RunConfig, until: float) -> Start:
+        """
+        The best of the start of a method and of fits of its kernel to other local subsets.
+
+        Sixty-four subsets are few: on kin40k the log densities of held-out rows of three draws
+        were 0.845, 0.881 and 0.991.
+
+        :param until: value of ``time.perf_counter`` before which fits end, as far as is known from
+            the first.
+        """
+        best = self._best_trial(config) if self._is_fitted and config.num_subset else None
+        if best is None:
+            return self.find(config)
+        trials, longest = [best], 0.0
+        for draw in range(1, _MOST_DRAWS):
+            begin = time.perf_counter()
+            if begin + longest > until:
+                break
+            trials = self._ranked([*trials, best._replace(num_rows=None, draw=draw)])
+            longest = max(longest, time.perf_counter() - begin)
+        return self._fit(trials[-1])
+
+    def _best_trial(self, config: RunConfig) -> _Trial | None:
+        """The kernel, and then the rows, with the best score; None if every fit failed."""
+        names, key = self._names(config), (config.ard, config.on_grid, config.seed)
         if len(names) > 1:
             trials = self._ranked([_Trial(name, *key) for name in names])
             names = [trial.kernel for trial in trials[-1:]] or names[:1]
         subsets = _subsets(config, len(self._dataset.train[0]))
-        trials = [_Trial(names[0], *key, num_rows) for num_rows in subsets]
-        trials = self._ranked(trials)
-        if trials:
-            return self._fit(trials[-1])
-        warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
-        return Start(self.untrained_kernel(config), START_NOISE)
+        trials = self._ranked([_Trial(names[0], *key, num_rows) for num_rows in subsets])
+        return trials[-1] if trials else None
 
     def untrained_kernel(self, config: RunConfig) -> gpflow.kernels.Kernel:
         """The kernel that was given, or that of the configuration with median lengthscales."""
@@ -123,7 +152,7 @@ class Starts:
 
     def _fit_once(self, trial: _Trial) -> Start:
         """:raises ValueError: if the fit fails."""
-        kernel, rows, seed = self._kernel(trial), self._dataset.train, trial.seed
+        kernel, rows, seed = self._kernel(trial), self._dataset.train, trial.seed + trial.draw
         begin = time.perf_counter()
         if trial.num_rows is None:
             noise_variance = initialization.local_hyperparameters(*rows, kernel, seed=seed)

@@ -1,6 +1,7 @@
 """Starting hyperparameters on tables with integer, collinear, repeated and heavy-tailed columns."""
 
 import dataclasses
+import time
 import warnings
 
 import gpflow
@@ -214,6 +215,29 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
     functions = dataclasses.replace(functions, num_subset=100)
     for other in (short, functions):
         np.testing.assert_allclose(start(bad, good, other)[1], 0.5)
+
+
+def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
+    """Draws 1 and 2 are tried after the start, the second is the best; then the time is over."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(500, 1))
+    pair = standardized(X, np.sin(20.0 * X) + 0.1 * rng.standard_normal(X.shape))
+    starts = Starts(Dataset("table", pair, pair, ("a",), "y", None))
+    scales, drawn = {0: 3.0, 1: 0.3, 2: 1.0}, []
+
+    def fit(X, Y, kernel, *, seed, **_):
+        drawn.append(seed)
+        kernel.lengthscales.assign([scales.get(seed, 2.0)])
+        return 0.02
+
+    monkeypatch.setattr(initialization, "local_hyperparameters", fit)
+    monkeypatch.setattr(initialization, "subset_hyperparameters", lambda *_, **__: 0.9)
+    config = RunConfig.of_method("gpnn", num_subset=100, kernel="matern52")
+    start = starts.find(config)
+    assert starts.improve(config, 0.0).kernel is start.kernel
+    best = starts.improve(config, time.perf_counter() + 600.0)
+    np.testing.assert_allclose(best.kernel.lengthscales, [0.3])
+    assert drawn == list(range(20))
 
 
 @pytest.mark.parametrize("kind", ["matern12", "smooth"])
