@@ -381,7 +381,9 @@ class _Race:
             return
         until = time.perf_counter() + 0.5 * self.seconds_left
         start = self._starts.improve(best.config, until)
-        self._score(Candidate(self.rest, best.config, name=best.name, hyperparameters=start[:2]))
+        if start is not self._starts.find(best.config):
+            candidate = Candidate(self.rest, best.config, name=best.name, hyperparameters=start[:2])
+            self._score(candidate)
 
     def rows_within(self, seconds: float) -> int:
         """Rows to which the hyperparameters of an exact GP can be fitted in some time."""
