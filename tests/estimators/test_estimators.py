@@ -17,9 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.targets import split_target
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
-from gpflow_sparse.runs import calibration, choice
+from gpflow_sparse.runs import calibration, choice, starts
 from tests.data import messy
 
 FEW_STEPS = {"num_steps": 20, "num_inducing": 20, "num_orthogonal": 10}
@@ -309,3 +310,25 @@ def test_the_best_candidate_on_held_out_rows_is_trained_on_all(monkeypatch, budg
 )
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(("tried", "taken"), [(1.0, 1.0), (30.0, 3.0)])
+def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tried, taken):
+    """From lengthscales of 3 for a function whose best are near 1, others are tried."""
+
+    def start(lengthscale):
+        kernel = gpflow.kernels.Matern52(lengthscales=[lengthscale] * 3)
+        return starts.Start(kernel, 0.05)
+
+    X, y = smooth(400)
+    X, y = (X - X.mean(0)) / X.std(0), ((y - y.mean()) / y.std())[:, None]
+    data = Dataset("table", (X, y), (X[:5], y[:5]), ("a", "b", "c"), "y", None)
+    task = choice.Task(data, options={"num_inducing": 2, "num_orthogonal": 0})
+    first, other = start(3.0), start(tried)
+    monkeypatch.setattr(choice, "_ROUNDS", ((1, 0.1), (1, 0.1)))
+    monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "solvegp"])
+    monkeypatch.setattr(starts.Starts, "find", lambda *_: first)
+    monkeypatch.setattr(starts.Starts, "improve", lambda *_: other)
+    found = choice.choose(task, seconds=20.0)
+    assert found.config.method == "gpnn"
+    np.testing.assert_allclose(found.start.kernel.lengthscales, [taken] * 3)
