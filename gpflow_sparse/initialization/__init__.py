@@ -4,6 +4,7 @@ from gpflow_sparse._names import offer
 from gpflow_sparse.initialization.hyperparameters import (
     local_hyperparameters,
     neighbor_log_density,
+    posterior_mode,
     subset_hyperparameters,
 )
 from gpflow_sparse.initialization.inducing_inputs import (
@@ -22,6 +23,7 @@ __all__ = [
     "local_hyperparameters",
     "median_lengthscales",
     "neighbor_log_density",
+    "posterior_mode",
     "random_subset",
     "split_orthogonal",
     "subset_hyperparameters",

@@ -73,7 +73,39 @@ def subset_hyperparameters(
         for rows in (order[:count], order[count : count + num_rows])
     )
     model = _ExactGPs(data, kernel, mean_function, noise_variance)
-    return _fit(model, max_iterations, noise_variance, lambda tried: _log_density(tried, others))
+    _fit(model, max_iterations, lambda tried: _log_density(tried, others))
+    return float(model.noise_variance.numpy())
+
+
+def posterior_mode(
+    X: Array,
+    Y: Array,
+    kernel: Kernel,
+    *,
+    noise_variance: float = 0.1,
+    max_iterations: int = 100,
+    mean_function: MeanFunction | None = None,
+) -> tuple[float, float]:
+    """
+    Fit an exact GP to all rows by L-BFGS, and assign the result to the kernel.
+
+    Priors, bounds and the failure are those of :func:`subset_hyperparameters`; no row is left for a
+    test of the result. An iteration costs O(N^3).
+
+    :param Y: outputs [N, P].
+    :param kernel: the kernel with the starting values; only trainable parameters change.
+    :param noise_variance: starting value of the noise variance.
+    :param mean_function: a mean function, fitted and changed like the kernel; None for zero.
+    :return: the fitted noise variance, and the logarithm of the joint density of the outputs and of
+        the fitted parameters. The latter compares kernels whose priors are these: of few rows one
+        with a lengthscale for every column is often worse than one with a common lengthscale,
+        although its marginal likelihood is higher.
+    :raises ValueError: as :func:`subset_hyperparameters`.
+    """
+    data = _require_arguments(X, Y, kernel, mean_function, 1, max_iterations, noise_variance)
+    model = _ExactGPs(data, kernel, mean_function, noise_variance)
+    density = _fit(model, max_iterations)
+    return float(model.noise_variance.numpy()), density
 
 
 def local_hyperparameters(
@@ -124,7 +156,8 @@ def local_hyperparameters(
     def score(tried: "_ExactGPs") -> float:
         return _neighbor_log_density((X, Y), tried, _HELD_OUT, _AROUND, seed)
 
-    return _fit(model, max_iterations, noise_variance, score)
+    _fit(model, max_iterations, score)
+    return float(model.noise_variance.numpy())
 
 
 def neighbor_log_density(
@@ -244,23 +277,21 @@ def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:
 def _fit(
     model: _ExactGPs,
     max_iterations: int,
-    noise_variance: float,
-    score: Callable[[_ExactGPs], float],
+    score: Callable[[_ExactGPs], float] = lambda tried: 0.0,
 ) -> float:
     """
     Fit a model, and keep its starting values if those have a higher score.
 
-    :param noise_variance: its starting value.
-    :return: the noise variance.
+    :return: the log posterior density of the fitted values, up to a constant.
     """
     # Fitted on a copy, so that a failed fit does not change the caller's kernel.
     fitted = gpflow.utilities.deepcopy(model)
     _maximize(fitted, max_iterations, _set_priors(fitted))
-    if score(fitted) < score(model):
-        return float(noise_variance)
-    for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
-        variable.assign(value)
-    return float(model.noise_variance.numpy())
+    if score(fitted) >= score(model):
+        pairs = zip(model.trainable_variables, fitted.trainable_variables, strict=True)
+        for variable, value in pairs:
+            variable.assign(value)
+    return float(fitted.log_posterior_density())
 
 
 def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:

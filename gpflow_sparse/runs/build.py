@@ -1,6 +1,7 @@
 """The untrained model of a run, from its configuration and its standardized data."""
 
 import copy
+import dataclasses
 from typing import Any, NamedTuple
 
 import gpflow
@@ -71,10 +72,11 @@ def build_model(
     else:
         kernel = copy.deepcopy(kernel)
         starts = Starts(dataset, likelihood, kernel)
-        if start is not None:  # its values replace those of the kernel and of the noise
+        if start is not None:  # its values replace those of kernel, noise and inducing points
+            config = dataclasses.replace(config, initialization="random")
             kernel, noise_variance = starts.untrained_kernel(config), START_NOISE
         elif kernel is None or noise_variance is None:
-            kernel, noise_variance, _ = starts.find(config)
+            kernel, noise_variance = starts.find(config)[:2]
         # in double precision the optimum of exact GPs is not only a start
         if config.method not in EXACT_METHODS or gpflow.default_float() != np.float64:
             noise_variance = max(noise_variance, MIN_NOISE)

@@ -42,6 +42,13 @@ _MOST_PASSES, _FRACTION = 200, 0.95
 _FRACTION_OF_EXACT = 0.6
 # Columns and rows up to which a grid method is tried: an iteration takes N m^2 operations.
 _MOST_GRID_COLUMNS, _MOST_GRID_ROWS = 5, 20_000
+# Columns up to which neighbors among inducing points are tried: of 60,000 images of 784 pixels the
+# search before the first step took 50 s on a core.
+_MOST_NEIGHBOR_COLUMNS = 100
+# Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
+_MOST_BASELINE_VALUES = 2e6
+# Fraction of a budget that must be left for another candidate when one has been scored.
+_LEAST_LEFT = 0.5
 
 
 class Attempt(NamedTuple):
@@ -65,7 +72,7 @@ class Choice(NamedTuple):
     start: GPModel | None = None
     """The trained candidate; None if there was only one."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the choice; then ``start`` is the best model so far."""
+    """Whether Ctrl-C or the end of the time ended it; ``start`` is then the best model so far."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,18 +120,21 @@ def candidates(task: Task) -> list[str]:
     """
     The methods that "auto" tries for a table.
 
-    For more than two classes robust-max and softmax: the first learns faster, the second has
-    probabilities that are calibrated where classes overlap.
+    For more than two classes softmax and robust-max: the second learns faster, the first has
+    probabilities that are calibrated where classes overlap or few steps were made, and is the only
+    one where there is no time for both.
     """
     N, D = task.dataset.train[0].shape
+    near = ["swsgp"] if N > _FEW_ROWS and D <= _MOST_NEIGHBOR_COLUMNS else []
     if (task.dataset.num_classes or 0) > 2 and task.likelihood is None:
-        return ["solvegp", f"solvegp{_WITH}softmax", *(["swsgp"] if N > _FEW_ROWS else [])]
+        return [f"solvegp{_WITH}softmax", "solvegp", *near]
     if N <= _FEW_ROWS:
         return ["exact" if task.is_gaussian else "solvegp"]
     if not task.is_gaussian:
-        return ["solvegp", "swsgp"]
+        return ["solvegp", *near]
     limits = {
         "exact": N <= MOST_EXACT_ROWS,
+        "swsgp": bool(near),
         "grief": D <= _MOST_GRID_COLUMNS and N <= _MOST_GRID_ROWS,
     }
     # those whose start takes least time first
@@ -159,7 +169,9 @@ def choose(
         return Choice(task.config(_known(method, task)), f"{method} was asked for.")
     names = candidates(task)
     if len(names) == 1:
-        reason = f"{names[0]} is the method for at most {_FEW_ROWS} rows."
+        N, D = task.dataset.train[0].shape
+        table = f"at most {_FEW_ROWS} rows" if N <= _FEW_ROWS else f"{N} rows of {D} columns"
+        reason = f"{names[0]} is the method for {table}."
         return Choice(task.config(names[0]), reason)
     race = _Race(task, seconds, report)
     try:
@@ -172,6 +184,7 @@ def choose(
         interrupted = True
     best = race.best
     assert best is not None  # run has scored at least one
+    interrupted = interrupted or race.seconds_left < best.build_seconds
     num_steps, attempt = best.config.num_steps, race.attempts[best.name]
     start: GPModel | None = best.model
     if seconds is not None:
@@ -353,7 +366,9 @@ class _Race:
 
     def run(self, names: list[str]) -> None:
         """Train and score all candidates; ``best`` is the winner."""
-        rows = self.rest.dataset.train
+        X, Y = self.rest.dataset.train
+        most = max(1, int(_MOST_BASELINE_VALUES / X.shape[1]))
+        rows = X[:most], Y[:most]  # in random order
         for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
             begin = time.perf_counter()
             scores = score_baseline(name, rows, self.held_out, self.task.dataset.num_classes)
@@ -363,6 +378,9 @@ class _Race:
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
             trained = [n for n in names if self.task.config(n).method not in UNTRAINED_METHODS]
             for name in trained if number else names:
+                least = 0.0 if name in built else _LEAST_LEFT
+                if built and self.seconds_left < least * (self.seconds or 0.0):
+                    break
                 if name not in built:  # not all at once, so that the first is trained early
                     built[name] = self._candidate(name)
                 if self.seconds is None:
@@ -371,7 +389,9 @@ class _Race:
                     share = fraction * self.seconds / max(1, len(trained))
                     built[name].train_until(time.perf_counter() + share)
                 self._score(built[name])
-            names = sorted(names, key=lambda name: self.attempts[name].nlpd)
+            names = sorted(
+                (name for name in names if name in built), key=lambda name: self.attempts[name].nlpd
+            )
             names = names[: -(-len(names) // 2)]
 
     def refine(self) -> None:

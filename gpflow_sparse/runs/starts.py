@@ -34,6 +34,7 @@ EXACT_SUBSET = 1000
 # at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
 _LEAST_FOR_KERNELS, _HELD_OUT = 200, 2000
 _MOST_DRAWS = 20  # of local subsets
+_MOST_DISTANCES = 4e8  # of which medians are starting lengthscales; 8 s on a core
 
 
 class Start(NamedTuple):
@@ -43,6 +44,8 @@ class Start(NamedTuple):
     noise_variance: float
     seconds: float = 0.0
     """Time of the fit."""
+    log_posterior: float = float("nan")
+    """Log density of outputs and parameters, of a fit to all rows."""
 
 
 class _Trial(NamedTuple):
@@ -57,6 +60,8 @@ class _Trial(NamedTuple):
     """Size of a random subset; None for local subsets."""
     draw: int = 0
     """Which subsets; trials of one seed are compared on the same held-out rows."""
+    all_rows: bool = False
+    """Whether an exact GP of all rows is fitted, and judged by its posterior density."""
 
 
 class Starts:
@@ -67,6 +72,9 @@ class Starts:
     fitted to local subsets, and those are taken with which the nearest rows predict held-out rows
     better. If a configuration leaves the kernel open, each is fitted to local subsets, and judged
     in this way. No fit is made twice.
+
+    An exact GP of at most 1,000 rows is fitted to all of them, with a lengthscale for every column
+    and with a common one; that with the higher posterior density is the start.
     """
 
     def __init__(
@@ -126,8 +134,12 @@ class Starts:
         if len(names) > 1:
             trials = self._ranked([_Trial(name, *key) for name in names])
             names = [trial.kernel for trial in trials[-1:]] or names[:1]
-        subsets = _subsets(config, len(self._dataset.train[0]))
-        trials = self._ranked([_Trial(names[0], *key, num_rows) for num_rows in subsets])
+        num_rows = len(self._dataset.train[0])
+        trials = [_Trial(names[0], *key, subset) for subset in _subsets(config, num_rows)]
+        if config.method == "exact" and num_rows <= EXACT_SUBSET:
+            kinds = [config.ard] if names[0] is None else {config.ard, False}
+            trials = [trials[0]._replace(ard=ard, all_rows=True) for ard in kinds]
+        trials = self._ranked(trials)
         return trials[-1] if trials else None
 
     def untrained_kernel(self, config: RunConfig) -> gpflow.kernels.Kernel:
@@ -148,23 +160,30 @@ class Starts:
         return _make_kernel(trial, self._lengthscales(trial.seed))
 
     def _median_lengthscales(self, seed: int) -> np.ndarray:
-        return initialization.median_lengthscales(self._dataset.train[0], seed=seed)
+        X = self._dataset.train[0]
+        most = min(2000, int((_MOST_DISTANCES / X.shape[1]) ** 0.5))
+        return initialization.median_lengthscales(X, max_rows=most, seed=seed)
 
     def _fit_once(self, trial: _Trial) -> Start:
         """:raises ValueError: if the fit fails."""
         kernel, rows, seed = self._kernel(trial), self._dataset.train, trial.seed + trial.draw
         begin = time.perf_counter()
-        if trial.num_rows is None:
+        log_posterior = float("nan")
+        if trial.all_rows:
+            noise_variance, log_posterior = initialization.posterior_mode(*rows, kernel)
+        elif trial.num_rows is None:
             noise_variance = initialization.local_hyperparameters(*rows, kernel, seed=seed)
         else:
             noise_variance = initialization.subset_hyperparameters(
                 *rows, kernel, num_rows=trial.num_rows, seed=seed
             )
-        return Start(kernel, noise_variance, time.perf_counter() - begin)
+        return Start(kernel, noise_variance, time.perf_counter() - begin, log_posterior)
 
     def _score_once(self, trial: _Trial) -> float:
-        """Log density of held-out rows given their nearest rows."""
-        kernel, noise_variance, _ = self._fit(trial)
+        """Log density of held-out rows given their nearest rows; of all rows see the trial."""
+        kernel, noise_variance, _, log_posterior = self._fit(trial)
+        if trial.all_rows:
+            return log_posterior
         return initialization.neighbor_log_density(
             *self._dataset.train, kernel, noise_variance, num_held_out=_HELD_OUT, seed=trial.seed
         )
