@@ -50,6 +50,8 @@ _chunk_size = click.option(
     default=4096,
     help="Rows per call; bounds the memory.",
 )
+# Options that are made smaller for few rows unless they are given.
+_SIZES = ("num_inducing", "num_orthogonal")
 _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 
 
@@ -85,18 +87,13 @@ def fit(
     if num_workers > 1 and not workers.is_one():
         sys.exit(workers.run_command(num_workers))
     with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
-        chosen = {name: value for name, value in fields.items() if _is_chosen(name)}
-        config = RunConfig.of_method(**{"method": fields["method"]} | chosen)
-        if config.method != AUTO and "minutes" in chosen:
-            raise ValueError(
-                f"--minutes is for the automatic choice; give --num-steps for {config.method}."
-            )
+        config = _config_of(fields)
         import numpy as np
 
         from gpflow_sparse.runs import outputs, plots, rows, training
 
         dataset = rows.load_data(config)
-        if config.method != AUTO and not {"num_inducing", "num_orthogonal"} & set(chosen):
+        if config.method != AUTO and not any(map(_is_chosen, _SIZES)):
             config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
@@ -212,6 +209,17 @@ def methods() -> None:
 
 
 main.add_command(bench)
+
+
+def _config_of(fields: dict[str, Any]) -> RunConfig:
+    """The defaults of the method, with the options that the user gave."""
+    chosen = {name: value for name, value in fields.items() if _is_chosen(name)}
+    config = RunConfig.of_method(**{"method": fields["method"]} | chosen)
+    if config.method != AUTO and "minutes" in chosen:
+        raise ValueError(
+            f"--minutes is for the automatic choice; give --num-steps for {config.method}."
+        )
+    return config
 
 
 def _is_chosen(name: str) -> bool:

@@ -47,8 +47,9 @@ _MOST_GRID_COLUMNS, _MOST_GRID_ROWS = 5, 20_000
 _MOST_NEIGHBOR_COLUMNS = 100
 # Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
 _MOST_BASELINE_VALUES = 2e6
-# Fraction of a budget that must be left for another candidate when one has been scored.
-_LEAST_LEFT = 0.5
+# Time that must be left for another candidate, in multiples of the longest start of one so far;
+# the winner starts once more.
+_STARTS_LEFT = 2.0
 
 
 class Attempt(NamedTuple):
@@ -375,14 +376,17 @@ class _Race:
             error = scores.get("rmse", scores.get("error_rate", math.nan))
             self._keep(Attempt(name, scores["nlpd"], error, 0, time.perf_counter() - begin))
         built: dict[str, Candidate] = {}
+        longest = 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
             trained = [n for n in names if self.task.config(n).method not in UNTRAINED_METHODS]
             for name in trained if number else names:
-                least = 0.0 if name in built else _LEAST_LEFT
-                if built and self.seconds_left < least * (self.seconds or 0.0):
+                least = 0.0 if name in built else _STARTS_LEFT * longest
+                if built and self.seconds_left < least:
                     break
                 if name not in built:  # not all at once, so that the first is trained early
+                    begin = time.perf_counter()
                     built[name] = self._candidate(name)
+                    longest = max(longest, time.perf_counter() - begin)
                 if self.seconds is None:
                     built[name].train(num_steps)
                 else:

@@ -4,11 +4,13 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow_probability as tfp
+from scipy import stats
 
 from gpflow_sparse.initialization import (
     hyperparameters,
     local_hyperparameters,
     neighbor_log_density,
+    posterior_mode,
     subset_hyperparameters,
 )
 
@@ -121,3 +123,24 @@ def test_a_number_of_subsets_that_is_none_is_refused():
     X, Y = draw(9)
     with pytest.raises(ValueError, match="num_subsets must be a positive integer, got 0"):
         local_hyperparameters(X, Y, gpflow.kernels.Matern52(), num_subsets=0)
+
+
+def test_the_posterior_mode_has_the_density_of_rows_and_parameters():
+    """Log-normal priors are one e-fold wide around the start."""
+    X, Y = draw(40)
+    start = np.array([0.3, 0.5])
+    kernel = gpflow.kernels.Matern52(lengthscales=start)
+    noise, density = posterior_mode(X, Y, kernel)
+    K = kernel(X).numpy() + noise * np.eye(40)
+    expected = stats.multivariate_normal.logpdf(Y[:, 0], cov=K)
+    for value, center in ((kernel.lengthscales, start), (kernel.variance, 1.0), (noise, 0.1)):
+        expected += np.sum(stats.lognorm.logpdf(np.asarray(value), 1.0, scale=center))
+    np.testing.assert_allclose(density, expected, rtol=1e-6)
+    for factor in (0.9, 1.1):
+        other = gpflow.kernels.Matern52(lengthscales=kernel.lengthscales.numpy() * factor)
+        other.variance.assign(kernel.variance)
+        away = stats.multivariate_normal.logpdf(Y[:, 0], cov=other(X).numpy() + noise * np.eye(40))
+        away += np.sum(stats.lognorm.logpdf(other.lengthscales.numpy(), 1.0, scale=start))
+        here = stats.multivariate_normal.logpdf(Y[:, 0], cov=K)
+        here += np.sum(stats.lognorm.logpdf(kernel.lengthscales.numpy(), 1.0, scale=start))
+        assert away < here

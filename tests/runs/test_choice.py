@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from gpflow_sparse import initialization
+from gpflow_sparse.data import Dataset
+from gpflow_sparse.runs import choice
 from gpflow_sparse.runs.baselines import score_baseline
+from gpflow_sparse.runs.build import build_model
 
 
 def rows(count, seed=0):
@@ -38,3 +42,39 @@ def test_classes_without_training_rows_have_a_probability(name):
     scores = score_baseline(name, (X, labels), (X, np.where(labels == 0, 2.0, 1.0)), 3)
     assert np.isfinite(scores["nlpd"])
     assert scores["error_rate"] >= np.mean(labels == 0)
+
+
+def table_of(num_rows, num_columns, num_classes=None):
+    """Standardized inputs, and labels or a sum of columns."""
+    X = np.random.default_rng(0).normal(size=(num_rows, num_columns))
+    Y = X[:, :1] if num_classes is None else np.arange(num_rows)[:, None] % num_classes * 1.0
+    names = tuple(f"x{i}" for i in range(num_columns))
+    return Dataset("table", (X, Y), (X[:5], Y[:5]), names, "y", num_classes)
+
+
+def test_neighbors_are_no_candidate_for_many_columns():
+    for num_classes in (None, 2, 3):
+        narrow, wide = (
+            choice.candidates(choice.Task(table_of(1200, D, num_classes))) for D in (100, 101)
+        )
+        assert set(narrow) - set(wide) == {"swsgp"}
+
+
+def test_a_choice_without_time_ends_with_the_first_candidate():
+    options = {"num_inducing": 8, "num_orthogonal": 4}
+    task = choice.Task(table_of(300, 2, 3), options=options)
+    found = choice.choose(task, seconds=1e-3)
+    assert [attempt.method for attempt in found.attempts] == [
+        *("constant", "linear", "solvegp with softmax")
+    ]
+    assert choice.train(task, found, seconds=0.0) is found.start
+
+
+def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):
+    dataset = table_of(100, 2)
+    config = choice.Task(dataset).config("solvegp")
+    start = build_model(config, dataset)
+    monkeypatch.setattr(initialization.inducing_inputs, "kmeans", None)
+    again = build_model(config, dataset, start=start)
+    for before, after in zip(start.parameters, again.parameters, strict=True):
+        np.testing.assert_array_equal(before.numpy(), after.numpy())

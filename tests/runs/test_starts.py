@@ -261,3 +261,20 @@ def test_the_kernel_with_which_neighbors_predict_best_is_taken(kind):
     assert starts.find(config).kernel is kernel  # no fit is made twice
     asked = dataclasses.replace(config, kernel="matern32")
     assert type(starts.find(asked).kernel) is gpflow.kernels.Matern32
+
+
+@pytest.mark.parametrize("columns", [2, 12])
+def test_an_exact_gp_of_few_rows_has_the_more_probable_lengthscales(columns):
+    """Of two columns one matters; of twelve all do alike, of which 60 rows cannot tell more."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, columns))
+    f = np.sin(3.0 * X[:, :1]) if columns == 2 else np.sin(X.sum(1, keepdims=True) / 2.0)
+    pair = standardized(X, f + 0.1 * rng.standard_normal(f.shape))
+    starts = Starts(Dataset("table", pair, pair, tuple("abcdefghijkl"[:columns]), "y", None))
+    found, one = (
+        starts.find(RunConfig.of_method("exact", kernel="matern52", ard=ard))
+        for ard in (True, False)
+    )
+    assert found.kernel.lengthscales.shape == ((2,) if columns == 2 else ())
+    assert found.log_posterior >= one.log_posterior
+    assert one.kernel.lengthscales.shape == ()
