@@ -30,7 +30,7 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     Train one method, or the one that is chosen, within the time of the budget, and score it.
 
     :param options: ``method``, "trees", "linear", or one of ``runs.choice.choose``, with options
-        of ``RunConfig``; at most half of the rows are inducing points. ``start="random"``:
+        of ``RunConfig``; at most half of the distinct rows are inducing points. ``start="random"``:
         hyperparameters start from a random subset of the rows.
     """
     begin, method = time.perf_counter(), options["method"]
@@ -39,7 +39,7 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
         scores = _score_simple(method, dataset, budget.seed)
         return scores | {"chosen": method, "training_seconds": time.perf_counter() - begin}
     if "num_inducing" in given:
-        given["num_inducing"] = min(given["num_inducing"], len(dataset.train[0]) // 2)
+        given["num_inducing"] = min(given["num_inducing"], most_points(dataset))
     task = Task(dataset, options=given | {"seed": budget.seed})
     if options.get("start") == "random":
         task = _with_random_start(task, budget.seed)
@@ -49,6 +49,11 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     seconds = time.perf_counter() - begin
     named = {"chosen": choice.config.method, "training_seconds": seconds}
     return score(model, dataset) | named
+
+
+def most_points(dataset: Dataset) -> int:
+    """Half of the number of distinct training rows."""
+    return len(np.unique(dataset.train[0], axis=0)) // 2
 
 
 def score(model: gpflow.models.GPModel, dataset: Dataset) -> Record:

@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from gpflow_sparse import initialization
 from gpflow_sparse.bench import peers
 from gpflow_sparse.bench.papers.agreement import compare_libraries
-from gpflow_sparse.bench.papers.choices import fit_choice, score, score_moments
+from gpflow_sparse.bench.papers.choices import fit_choice, most_points, score, score_moments
 from gpflow_sparse.bench.papers.comparison import AGREEMENT
 from gpflow_sparse.bench.papers.models import random_rows
 from gpflow_sparse.bench.papers.spec import Record
@@ -110,7 +110,7 @@ def _start(
     dataset: Dataset, budget: Budget, num_inducing: int
 ) -> tuple[Start, np.ndarray, RunConfig]:
     """Hyperparameters, points by k-means, and the options of the method "svgp"."""
-    num_inducing = min(num_inducing, len(dataset.train[0]) // 2)
+    num_inducing = min(num_inducing, most_points(dataset))
     config = RunConfig.of_method("svgp", num_inducing=num_inducing, seed=budget.seed)
     start = Starts(dataset).find(config)
     start = start._replace(noise_variance=max(start.noise_variance, MIN_NOISE))
