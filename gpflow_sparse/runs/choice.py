@@ -170,10 +170,7 @@ def choose(
         return Choice(task.config(_known(method, task)), f"{method} was asked for.")
     names = candidates(task)
     if len(names) == 1:
-        N, D = task.dataset.train[0].shape
-        table = f"at most {_FEW_ROWS} rows" if N <= _FEW_ROWS else f"{N} rows of {D} columns"
-        reason = f"{names[0]} is the method for {table}."
-        return Choice(task.config(names[0]), reason)
+        return Choice(task.config(names[0]), _only_reason(task, names[0]))
     race = _Race(task, seconds, report)
     try:
         race.run(names)
@@ -206,6 +203,13 @@ def choose(
             config, start = dataclasses.replace(config, num_subset=subset), None
             reason += f" Its hyperparameters are fitted to {subset} rows."
     return Choice(config, reason, tuple(race.attempts.values()), start, interrupted)
+
+
+def _only_reason(task: Task, method: str) -> str:
+    """Why there is no other candidate."""
+    N, D = task.dataset.train[0].shape
+    table = f"at most {_FEW_ROWS} rows" if N <= _FEW_ROWS else f"{N} rows of {D} columns"
+    return f"{method} is the method for {table}."
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
