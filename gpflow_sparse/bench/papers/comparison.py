@@ -179,6 +179,7 @@ def _times(run: PaperRun) -> Iterator[str]:
                 style = _style(titles.index(title))
                 axis.plot(*zip(*pairs, strict=True), label=title, markersize=4, lw=1.0, **style)
             axis.set_xscale("log")
+            _mark_seconds(axis)
             axis.set_title(name, fontsize=9)
             axis.set_xlabel("seconds")
         axes[0].set_ylabel("RMSE")
@@ -186,6 +187,14 @@ def _times(run: PaperRun) -> Iterator[str]:
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=8)
 
     yield _picture(run, "times", "RMSE against seconds", (max(8.0, 2.6 * len(names)), 4.0), draw)
+
+
+def _mark_seconds(axis: Any) -> None:
+    """Few ticks of a logarithmic axis, whose labels do not overlap."""
+    low, high = axis.get_xlim()
+    ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if low <= tick <= high]
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.minorticks_off()
 
 
 def _results(run: PaperRun, size: str) -> list[Record]:
