@@ -73,8 +73,7 @@ def subset_hyperparameters(
         for rows in (order[:count], order[count : count + num_rows])
     )
     model = _ExactGPs(data, kernel, mean_function, noise_variance)
-    _fit(model, max_iterations, lambda tried: _log_density(tried, others))
-    return float(model.noise_variance.numpy())
+    return _fit(model, max_iterations, noise_variance, lambda tried: _log_density(tried, others))[0]
 
 
 def posterior_mode(
@@ -104,8 +103,7 @@ def posterior_mode(
     """
     data = _require_arguments(X, Y, kernel, mean_function, 1, max_iterations, noise_variance)
     model = _ExactGPs(data, kernel, mean_function, noise_variance)
-    density = _fit(model, max_iterations)
-    return float(model.noise_variance.numpy()), density
+    return _fit(model, max_iterations, noise_variance)
 
 
 def local_hyperparameters(
@@ -156,8 +154,7 @@ def local_hyperparameters(
     def score(tried: "_ExactGPs") -> float:
         return _neighbor_log_density((X, Y), tried, _HELD_OUT, _AROUND, seed)
 
-    _fit(model, max_iterations, score)
-    return float(model.noise_variance.numpy())
+    return _fit(model, max_iterations, noise_variance, score)[0]
 
 
 def neighbor_log_density(
@@ -277,21 +274,24 @@ def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:
 def _fit(
     model: _ExactGPs,
     max_iterations: int,
+    noise_variance: float,
     score: Callable[[_ExactGPs], float] = lambda tried: 0.0,
-) -> float:
+) -> tuple[float, float]:
     """
     Fit a model, and keep its starting values if those have a higher score.
 
-    :return: the log posterior density of the fitted values, up to a constant.
+    :param noise_variance: its starting value.
+    :return: the noise variance, and the log posterior density of the fitted values.
     """
     # Fitted on a copy, so that a failed fit does not change the caller's kernel.
     fitted = gpflow.utilities.deepcopy(model)
     _maximize(fitted, max_iterations, _set_priors(fitted))
-    if score(fitted) >= score(model):
-        pairs = zip(model.trainable_variables, fitted.trainable_variables, strict=True)
-        for variable, value in pairs:
-            variable.assign(value)
-    return float(fitted.log_posterior_density())
+    density = float(fitted.log_posterior_density())
+    if score(fitted) < score(model):
+        return float(noise_variance), density
+    for variable, value in zip(model.trainable_variables, fitted.trainable_variables, strict=True):
+        variable.assign(value)
+    return float(model.noise_variance.numpy()), density
 
 
 def _set_priors(model: _ExactGPs) -> list[tuple[float, float]]:

@@ -195,7 +195,8 @@ class TrainingLoop:
         alone = self.replicas.count == 1 and not isinstance(self.model, RowwiseModel)
         if not alone or self.feed.batch_size is None:  # batches may have several shapes
             return None
-        devices = sorted({v.device for v in self._state.variables.values()})
+        # variables of Keras 3 do not tell their device
+        devices = sorted({getattr(v, "device", "") for v in self._state.variables.values()})
         places = [devices, tf.constant(0.0).device]
         settings = [self.gamma, self.progress.scale, steps_are_mixed(), places]
         return key_of(self.model, self.optimizer, settings)
