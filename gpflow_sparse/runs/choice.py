@@ -138,9 +138,10 @@ def candidates(task: Task) -> list[str]:
         "swsgp": bool(near),
         "grief": D <= _MOST_GRID_COLUMNS and N <= _MOST_GRID_ROWS,
     }
-    # those whose start takes least time first
+    # that which needs no steps first, for a budget that ends before others have learned; then those
+    # whose start takes least time
     return [
-        m for m in ("softki", "solvegp", "swsgp", "gpnn", "exact", "grief") if limits.get(m, True)
+        m for m in ("gpnn", "softki", "solvegp", "swsgp", "exact", "grief") if limits.get(m, True)
     ]
 
 
