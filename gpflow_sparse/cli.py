@@ -88,13 +88,11 @@ def fit(
         sys.exit(workers.run_command(num_workers))
     with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
         config = _config_of(fields)
-        import numpy as np
-
         from gpflow_sparse.runs import outputs, plots, rows, training
 
         dataset = rows.load_data(config)
         if config.method != AUTO and not any(map(_is_chosen, _SIZES)):
-            config = config.shrunk_to(len(np.unique(dataset.train[0], axis=0)))
+            config = config.shrunk_to(rows.num_distinct(dataset.train[0]))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
         if strategy is not None:

@@ -20,7 +20,7 @@ from gpflow_sparse.runs.methods import (
     SAMPLED_METHODS,
 )
 from gpflow_sparse.runs.observations import make_likelihood
-from gpflow_sparse.runs.rows import Pair, shape_of_images, watched_rows
+from gpflow_sparse.runs.rows import Pair, num_distinct, shape_of_images, watched_rows
 from gpflow_sparse.runs.starts import START_NOISE, Starts
 from gpflow_sparse.validation import checks
 
@@ -149,7 +149,7 @@ class _Parts(NamedTuple):
 
 def random_rows(X: np.ndarray, most: int, seed: int) -> np.ndarray:
     """At most that many distinct rows, chosen at random; all in their order."""
-    count = min(most, len(np.unique(X, axis=0)))
+    count = min(most, num_distinct(X))
     return X if count == len(X) else initialization.random_subset(X, count, seed=seed)
 
 

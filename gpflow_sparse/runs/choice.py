@@ -22,8 +22,14 @@ from gpflow_sparse.runs.calibration import calibrate, shuffled, split_rows
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
-from gpflow_sparse.runs.methods import FOR_CLASSES, METHODS, ROUND_METHODS, UNTRAINED_METHODS
-from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.runs.methods import (
+    FOR_CLASSES,
+    IMAGE_METHODS,
+    METHODS,
+    ROUND_METHODS,
+    UNTRAINED_METHODS,
+)
+from gpflow_sparse.runs.rows import Pair, num_distinct
 from gpflow_sparse.runs.starts import EXACT_SUBSET, Starts, name_of
 from gpflow_sparse.training.calibration import gain
 
@@ -99,6 +105,12 @@ class Task:
         gaussian = given in (None, "gaussian") or isinstance(given, gpflow.likelihoods.Gaussian)
         return self.dataset.num_classes is None and gaussian
 
+    @property
+    def has_images(self) -> bool:
+        """Whether the rows are images, and no kernel was chosen for them."""
+        has_kernel = self.kernel is not None or "kernel" in self.options
+        return self.dataset.image_shape is not None and not has_kernel
+
     def config(self, name: str) -> RunConfig:
         """
         Options of a candidate; by default at most a quarter of the rows are inducing points.
@@ -106,11 +118,13 @@ class Task:
         :param name: a method, or "METHOD with LIKELIHOOD".
         """
         method, _, likelihood = name.partition(_WITH)
-        given = {"likelihood": likelihood} if likelihood else {}
-        config = RunConfig.of_method(method, **{**self.options, **given})
+        given = dict(self.options) | ({"likelihood": likelihood} if likelihood else {})
+        if method not in IMAGE_METHODS:
+            given.pop("image_shape", None)
+        config = RunConfig.of_method(method, **given)
         if {"num_inducing", "num_orthogonal"} & set(self.options):
             return config
-        return config.shrunk_to(len(np.unique(self.dataset.train[0], axis=0)))
+        return config.shrunk_to(num_distinct(self.dataset.train[0]))
 
     def on(self, rows: Pair) -> "Task":
         """The same task with other training rows."""
@@ -123,16 +137,19 @@ def candidates(task: Task) -> list[str]:
 
     For more than two classes softmax and robust-max: the second learns faster, the first has
     probabilities that are calibrated where classes overlap or few steps were made, and is the only
-    one where there is no time for both.
+    one where there is no time for both. Classes of images have convolutional models.
     """
     N, D = task.dataset.train[0].shape
     near = ["swsgp"] if N > _FEW_ROWS and D <= _MOST_NEIGHBOR_COLUMNS else []
-    if (task.dataset.num_classes or 0) > 2 and task.likelihood is None:
-        return [f"solvegp{_WITH}softmax", "solvegp", *near]
-    if N <= _FEW_ROWS:
-        return ["exact" if task.is_gaussian else "solvegp"]
+    if task.dataset.num_classes is not None:
+        softmax = task.dataset.num_classes > 2 and task.likelihood is None
+        if task.has_images:
+            return ["conv-solvegp", *([f"conv-solvegp{_WITH}softmax"] if softmax else [])]
+        return [*([f"solvegp{_WITH}softmax"] if softmax else []), "solvegp", *near]
     if not task.is_gaussian:
-        return ["solvegp", *near]
+        return ["solvegp", *near] if N > _FEW_ROWS else ["solvegp"]
+    if N <= _FEW_ROWS:
+        return ["exact"]
     limits = {
         "exact": N <= MOST_EXACT_ROWS,
         "swsgp": bool(near),
@@ -210,7 +227,7 @@ def _only_reason(task: Task, method: str) -> str:
     """Why there is no other candidate."""
     N, D = task.dataset.train[0].shape
     table = f"at most {_FEW_ROWS} rows" if N <= _FEW_ROWS else f"{N} rows of {D} columns"
-    return f"{method} is the method for {table}."
+    return f"{method} is the method for {'images' if task.has_images else table}."
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
@@ -425,6 +442,8 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate."""
         task, config = self.rest, self.task.config(name)
+        if config.method in IMAGE_METHODS:
+            return Candidate(task, config, name=name)
         start = self._starts.find(config)
         self._start_seconds = max(self._start_seconds, start.seconds)
         if task.kernel is None:

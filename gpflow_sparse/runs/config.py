@@ -160,7 +160,8 @@ class RunConfig:
     def _require_images(self) -> None:
         for name in ("image_shape", "patch_size", "stride", "num_layers", "tick"):
             given = getattr(self, name) != getattr(RunConfig, name)
-            takers = (*IMAGE_METHODS, *(["deep"] if name == "num_layers" else []))
+            others = {"num_layers": ["deep"], "image_shape": [AUTO]}
+            takers = (*IMAGE_METHODS, *others.get(name, []))
             if given and self.method not in takers:
                 raise ValueError(f"{name} is for {' and '.join(takers)}, not for {self.method}.")
         _ = self.image

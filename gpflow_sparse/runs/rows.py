@@ -16,7 +16,7 @@ from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import read_frame
 from gpflow_sparse.data.targets import Target, split_target
-from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
 from gpflow_sparse.runs.methods import IMAGE_METHODS
 from gpflow_sparse.runs.observations import is_standardized
@@ -31,7 +31,8 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     """
     The standardized data of a run: a named set, or a file or folder split by ``config.split``.
 
-    For methods of images all pixels of a channel share one mean and one scale.
+    For methods of images, and for the automatic choice where the shape of images is known, all
+    pixels of a channel share one mean and one scale.
 
     :param only_numbers: refuse other cells than finite numbers and keep all columns, as for images.
     :raises ValueError: if the file's columns cannot be used, or a value of a training or test row
@@ -41,7 +42,7 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
         return load_folder(config)
     numbers: tuple[np.ndarray, ...]
     if Path(config.data).suffix:
-        raw, numbers = _split_file(config, only_numbers or config.method in IMAGE_METHODS)
+        raw, numbers = _split_file(config, only_numbers or _has_images(config))
         _require_range([config.data] * 2, raw, numbers, np.float64)
         parts = [config.data] * 2
     else:
@@ -146,7 +147,7 @@ def _require_range(
 
 
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
-    if config.method not in IMAGE_METHODS:
+    if not _has_images(config, dataset):
         standard = is_standardized(config.likelihood)
         if config.transform != "none" and not (standard and dataset.num_classes is None):
             raise ValueError(
@@ -162,6 +163,13 @@ def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
             f"{dataset.name} has {columns} input columns."
         )
     return dataclasses.replace(dataset, image_shape=shape).standardized(per_channel=True)
+
+
+def _has_images(config: RunConfig, dataset: Dataset | None = None) -> bool:
+    """Whether rows are images for a run: by its method or, of the automatic choice, by a shape."""
+    is_known = dataset is not None and dataset.image_shape is not None
+    known = config.image is not None or is_known
+    return config.method in IMAGE_METHODS or (config.method == AUTO and known)
 
 
 def shape_of_images(config: RunConfig, dataset: Dataset) -> ImageShape:
@@ -188,6 +196,11 @@ def original_units(dataset: Dataset, pair: Pair) -> Pair:
     scaler = scaler_of(dataset)
     X = pair[0] * scaler.x_scale.numpy() + scaler.x_mean.numpy()
     return X, pair[1] if dataset.num_classes else scaler.inverse_outputs(pair[1])
+
+
+def num_distinct(X: np.ndarray) -> int:
+    """Number of distinct rows, by hashes: to sort 60,000 rows of 784 columns takes 3 s."""
+    return len({hash(row.tobytes()) for row in X + 0.0})  # -0 + 0 is 0
 
 
 def scaler_of(dataset: Dataset) -> Standardizer:

@@ -1,14 +1,18 @@
 """Baselines beside the candidates of a choice, and numbers of steps within a budget of time."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
 
+import gpflow_sparse as gs
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.runs import choice
 from gpflow_sparse.runs.baselines import score_baseline
 from gpflow_sparse.runs.build import build_model
+from gpflow_sparse.runs.evaluation import CachedModel
 
 
 def rows(count, seed=0):
@@ -58,6 +62,34 @@ def test_neighbors_are_no_candidate_for_many_columns():
             choice.candidates(choice.Task(table_of(1200, D, num_classes))) for D in (100, 101)
         )
         assert set(narrow) - set(wide) == {"swsgp"}
+
+
+def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
+    digits = gs.data.load("digits").standardized(per_channel=True)
+    names = choice.candidates(choice.Task(digits, options={"image_shape": "8,8"}))
+    assert names == ["conv-solvegp", "conv-solvegp with softmax"]
+    X, Y = digits.train
+    two = dataclasses.replace(digits, train=(X, Y % 2), num_classes=2)
+    found = choice.choose(choice.Task(two))
+    assert (found.config.method, found.reason) == (
+        *("conv-solvegp", "conv-solvegp is the method for images."),
+    )
+    with_kernel = choice.Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
+    names = choice.candidates(with_kernel)
+    assert names == ["solvegp", "swsgp"]
+    assert [with_kernel.config(name).image_shape for name in names] == [None, None]
+
+
+def test_a_choice_among_models_of_images_is_trained():
+    digits = gs.data.load("digits").standardized(per_channel=True)
+    few = dataclasses.replace(digits, train=tuple(part[:400] for part in digits.train))
+    options = {"num_inducing": 30, "num_orthogonal": 10, "num_steps": 150, "batch_size": 100}
+    task = choice.Task(few, options=options)
+    found = choice.choose(task, seconds=None)
+    model = choice.train(task, found)
+    assert found.config.method == "conv-solvegp"
+    scores = choice.held_out_scores(CachedModel(model), digits.test, 10)
+    assert scores[1] < 0.15  # 0.9 by chance
 
 
 def test_a_choice_without_time_ends_with_the_first_candidate():

@@ -90,6 +90,8 @@ def test_a_run_on_images_standardizes_by_channel_and_any_other_by_column(tmp_pat
     assert len(set(images.standardizer.x_scale.numpy().tolist())) == 3
     columns = load_data(RunConfig(**options))
     assert len(set(columns.standardizer.x_scale.numpy().tolist())) == 27
+    automatic = load_data(RunConfig(**options, method="auto", image_shape="3,3,3"))
+    np.testing.assert_array_equal(automatic.train[0], images.train[0])
     gray = load_data(RunConfig(**options, method="conv-svgp", image_shape="3,9"))
     assert gray.image_shape == (3, 9, 1)
     back, _ = original_units(gray, gray.train)

@@ -19,7 +19,7 @@ from gpflow_sparse.runs import baselines
 from gpflow_sparse.runs.baselines import LINEAR, TREES, baseline_moments, score_baseline
 from gpflow_sparse.runs.choice import Task, choose, train
 from gpflow_sparse.runs.evaluation import evaluate
-from gpflow_sparse.runs.rows import original_units, scaler_of
+from gpflow_sparse.runs.rows import num_distinct, original_units, scaler_of
 
 # Levels of the quantiles that boosted trees learn for their CRPS.
 _LEVELS = np.linspace(0.05, 0.95, 10)
@@ -53,7 +53,7 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
 
 def most_points(dataset: Dataset) -> int:
     """Half of the number of distinct training rows."""
-    return len(np.unique(dataset.train[0], axis=0)) // 2
+    return num_distinct(dataset.train[0]) // 2
 
 
 def score(model: gpflow.models.GPModel, dataset: Dataset) -> Record:
