@@ -1,6 +1,7 @@
 """Layouts of pages that compare methods: mean ranks, the automatic choice beside each, pictures."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,8 @@ AGREEMENT = "agreement"
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Probabilities of the central intervals whose coverage is in records of regression."""
 
+# Rows without a limit of time.
+_UNLIMITED = ("trees", "linear", "sklearn")
 _REGRETTED = ("nlpd", "rmse", "crps", "error_rate", "brier")
 # Colors that are told apart with any color vision (Okabe and Ito), and markers for print.
 _COLORS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
@@ -31,6 +34,8 @@ def by_rank(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield from _beside_auto(run, scored)
     yield from _times(run)
     yield from _calibration(run, scored)
+    yield from _overruns(run, scored)
+    yield from _commits(run, scored)
     yield from _agreement([record for record in records if record["row"] == AGREEMENT])
     yield from by_dataset(run, scored)
 
@@ -49,9 +54,13 @@ def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield (
         f"Mean ranks over {len(names)} regression sets on which all these methods were run: "
         f"{', '.join(names)}. Mean ranks that differ by less than "
-        f"{some.critical_difference:.1f} may do so by chance (Nemenyi test at 5 %). A method that "
-        "failed on a set is the last there."
+        f"{some.critical_difference:.1f} may do so by chance (Nemenyi test at 5 %); those of "
+        "filled circles differ by less from the best. A method that failed on a set is the last "
+        "there."
     )
+    others = sorted({r["dataset"] for r in records if "rmse" in r} - set(names))
+    if others:
+        yield f"Not in the ranks, since some of these rows were not run: {', '.join(others)}."
 
     def draw(figure: Any) -> None:
         axes = figure.subplots(1, 2)
@@ -93,7 +102,7 @@ def _beside_auto(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
             for score in _REGRETTED
             if same and score in same[0]
         }
-        methods = [key for key in scores if key not in ("auto", "trees", "linear")]
+        methods = [key for key in scores if key != "auto"]
         if all((key, "nlpd") in means for key in ("auto", "svgp")):
             chosen = mean_cell(scores["auto"], "chosen", "")
             lines.append((name, chosen, *_regret(means, methods)))
@@ -102,11 +111,14 @@ def _beside_auto(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     if not lines:
         return
     header = (
-        *("data set", "chosen", "NLPD - best method", "RMSE or error / best method"),
+        *("data set", "chosen", "NLPD - best row", "RMSE or error / best row"),
         *("NLPD - SVGP(512)", "NLPD - trees", "CRPS or Brier - trees"),
     )
     yield "## auto beside the others"
-    yield "Negative numbers are in favor of *auto*; the best method is known only in hindsight."
+    yield (
+        "Negative numbers are in favor of *auto*. The best row is that of the lowest score among "
+        "all others, trees and linear models too, and known only in hindsight."
+    )
     yield grid(header, lines)
     height = max(1.2 + 0.35 * len(differences), 0.6 + 0.2 * len(run.all_rows))
     text = "NLPD of every row less that of auto"
@@ -146,7 +158,9 @@ def _draw_differences(
     axis.minorticks_off()
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
-    axis.set_xlabel("NLPD less that of auto (right of the line: auto is better)")
+    axis.set_xlabel(
+        "NLPD less that of auto, symmetric log scale (right of the line: auto is better)"
+    )
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
 
 
@@ -167,8 +181,9 @@ def _times(run: PaperRun) -> Iterator[str]:
         return
     yield "## RMSE against time"
     yield (
-        "Of split 0, standardized, one point for each budget of time; seconds include the choice, "
-        "starting values and compilation."
+        "Of split 0, standardized, one point for each budget of time, and of boosted trees, which "
+        "have none, one point; seconds include the choice, starting values and compilation. Rows "
+        "with one budget are not shown."
     )
 
     def draw(figure: Any) -> None:
@@ -192,7 +207,7 @@ def _times(run: PaperRun) -> Iterator[str]:
 def _mark_seconds(axis: Any) -> None:
     """Few ticks of a logarithmic axis, whose labels do not overlap."""
     low, high = axis.get_xlim()
-    ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000) if low <= tick <= high]
+    ticks = [tick for tick in (1, 3, 7, 15, 30, 60, 120, 300, 1000) if low <= tick <= high]
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.minorticks_off()
 
@@ -234,6 +249,32 @@ def _calibration(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield _picture(run, "calibration", "Coverage less probability", (7.5, 3.8), draw)
     sizes = sorted((float(np.abs(found).mean()), title) for title, found in curves.items())
     yield grid(("", "mean error of coverage"), [(title, f"{size:.3f}") for size, title in sizes])
+
+
+def _overruns(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """Rows that took a tenth more than their time."""
+    minutes = {row.key: row.minutes for row in run.all_rows if row.key not in _UNLIMITED}
+    late = [
+        (r["title"], r["dataset"], f"{r['training_seconds']:.0f}")
+        for r in records
+        if r["status"] == "done" and r["training_seconds"] > 66.0 * (minutes.get(r["row"]) or 1e9)
+    ]
+    if late:
+        yield "## Rows that took more than their time"
+        yield "By a tenth or more."
+        yield grid(("", "data set", "s"), late)
+
+
+def _commits(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """The version of the code with which rows were run."""
+    lines = []
+    for row in run.all_rows:
+        counts = Counter(r["commit"] for r in records if r["row"] == row.key)
+        found = ", ".join(f"{commit} ({count})" for commit, count in counts.items())
+        lines += [(row.title, found)] if found else []
+    yield "## Versions"
+    yield "Commits with which the rows were run, and the numbers of sets and splits."
+    yield grid(("", "commits"), lines)
 
 
 def _agreement(records: Sequence[Record]) -> Iterator[str]:
