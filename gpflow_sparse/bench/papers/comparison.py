@@ -19,6 +19,8 @@ AGREEMENT = "agreement"
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Probabilities of the central intervals whose coverage is in records of regression."""
 
+# Training rows of the largest set for which the automatic choice is an exact GP.
+_FEW = 1000
 # Rows without a limit of time.
 _UNLIMITED = ("trees", "linear", "sklearn")
 _REGRETTED = ("nlpd", "rmse", "crps", "error_rate", "brier")
@@ -49,6 +51,7 @@ def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     for label, score in (("NLPD", "nlpd"), ("RMSE", "rmse")):
         means = [[_mean(records_of(records, r.key, n), score) for r in rows] for n in names]
         ranks[label] = rank(np.array(means))
+    ranks |= dict(_ranks_by_size(records, rows, names))
     titles, some = [row.title for row in rows], ranks["NLPD"]
     yield "## Ranks"
     yield (
@@ -64,13 +67,25 @@ def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
 
     def draw(figure: Any) -> None:
         axes = figure.subplots(1, 2)
-        for axis, (label, found) in zip(axes, ranks.items(), strict=True):
+        for axis, (label, found) in zip(axes, ranks.items(), strict=False):  # all sets
             draw_ranks(axis, titles, found, label)
 
     yield _picture(run, "ranks", "Mean ranks", (9.0, 1.2 + 0.28 * len(rows)), draw)
     order = np.argsort(some.mean, kind="stable")
     cells = [(titles[i], *(f"{found.mean[i]:.2f}" for found in ranks.values())) for i in order]
     yield grid(("", *(f"mean rank, {label}" for label in ranks)), cells)
+
+
+def _ranks_by_size(
+    records: Sequence[Record], rows: Sequence[Row], names: Sequence[str]
+) -> Iterator[tuple[str, Ranks]]:
+    """Ranks by NLPD over the sets of more rows than a number, and of at most so many."""
+    sizes = {record["dataset"]: record["num_train"] for record in records}
+    for text, is_large in ((f"more than {_FEW:,}", True), (f"at most {_FEW:,}", False)):
+        part = [name for name in names if (sizes[name] > _FEW) == is_large]
+        means = [[_mean(records_of(records, r.key, n), "nlpd") for r in rows] for n in part]
+        if part:
+            yield f"NLPD, {len(part)} sets of {text} rows", rank(np.array(means))
 
 
 def _ranked(run: PaperRun, records: Sequence[Record]) -> tuple[list[Row], list[str]]:
