@@ -142,7 +142,7 @@ def invented(row, dataset, run, **changes):
     return {
         "row": row, "title": row, "dataset": dataset, "split": 0, "status": "done",
         "num_train": 90, "num_test": 10, "config": {}, "cores": 2, "devices": ["CPU"],
-        "versions": {"gpflow": "1"}, "chosen": row,
+        "versions": {"gpflow": "1"}, "commit": "0a1b2c3d", "chosen": row,
         "training_seconds": 60.0, "peak": 2048.0, "covered": [level - 0.02 for level in LEVELS],
         **scores, **changes,
     }  # fmt: skip
@@ -153,14 +153,23 @@ def test_the_page_ranks_the_methods_on_the_sets_that_all_have(tmp_path):
     names = ("elevators", "kin40k")
     records = [invented(row, name, run) for name in names for row in NLPD]
     records.append(invented("auto", "protein", run))  # where the others are missing
+    large = [r | {"num_train": 1001} for r in records if r["dataset"] == "kin40k"]
+    records = [r for r in records if r["dataset"] != "kin40k"] + large
+    records[0] |= {"training_seconds": 66.1}  # auto on elevators
     records[1] |= {"status": "failed", "message": "lost"}  # gpnn on elevators
     text = write_page(run, records, {}).read_text(encoding="utf-8")
     assert (
         "Mean ranks over 2 regression sets on which all these methods were run: elevators, kin40k"
         in text
     )
-    assert "| auto | 1.00 | 9.50 |" in text  # best by NLPD; by RMSE behind all but the failed one
-    assert "| GPnn | 6.50 | 9.00 |" in text  # the last of ten, and third; the last, and eighth
+    assert "NLPD, 1 set of more than 1,000 rows | mean rank, NLPD, 1 set of at most 1,000" in text
+    # best by NLPD; by RMSE behind all but the failed one
+    assert "| auto | 1.00 | 9.50 | 1.00 | 1.00 |" in text
+    # the last of ten, and third; the last, and eighth; on the large set it has not failed
+    assert "| GPnn | 6.50 | 9.00 | 3.00 | 10.00 |" in text
+    assert "Not in the ranks, since some of these rows were not run: protein." in text
+    assert "| auto | elevators | 66 |" in text
+    assert "| auto | 0a1b2c3d (3) |" in text
     assert "| auto | auto | 1.0000 | 0.1000 | 0.1000 | 0.950 | 60 | 2.0 |" in text
     assert "- gpnn, elevators, split 0: lost" in text
     assert "| Linear | 0.020 |" in text  # mean error of coverage

@@ -85,7 +85,10 @@ def _ranks_by_size(
         part = [name for name in names if (sizes[name] > _FEW) == is_large]
         means = [[_mean(records_of(records, r.key, n), "nlpd") for r in rows] for n in part]
         if part:
-            yield f"NLPD, {len(part)} sets of {text} rows", rank(np.array(means))
+            yield (
+                f"NLPD, {len(part)} set{'s' * (len(part) > 1)} of {text} rows",
+                rank(np.array(means)),
+            )
 
 
 def _ranked(run: PaperRun, records: Sequence[Record]) -> tuple[list[Row], list[str]]:
