@@ -137,14 +137,15 @@ def candidates(task: Task) -> list[str]:
 
     For more than two classes softmax and robust-max: the second learns faster, the first has
     probabilities that are calibrated where classes overlap or few steps were made, and is the only
-    one where there is no time for both. Classes of images have convolutional models.
+    one where there is no time for both. Images have a convolutional model with softmax alone: with
+    robust-max the held-out density of CIFAR-10 was better after 40 steps and worse at the end.
     """
     N, D = task.dataset.train[0].shape
     near = ["swsgp"] if N > _FEW_ROWS and D <= _MOST_NEIGHBOR_COLUMNS else []
     if task.dataset.num_classes is not None:
         softmax = task.dataset.num_classes > 2 and task.likelihood is None
         if task.has_images:
-            return ["conv-solvegp", *([f"conv-solvegp{_WITH}softmax"] if softmax else [])]
+            return [f"conv-solvegp{_WITH}softmax" if softmax else "conv-solvegp"]
         return [*([f"solvegp{_WITH}softmax"] if softmax else []), "solvegp", *near]
     if not task.is_gaussian:
         return ["solvegp", *near] if N > _FEW_ROWS else ["solvegp"]
