@@ -33,8 +33,8 @@ def block_cholesky(K: BlockMatrix, names: Sequence[str]) -> list[list[tf.Tensor]
             C = row[j] - _sum_products(L[i], L[j])  # K_ij - sum_k<j L_ik L_jk^T
             transposed = linalg.solve_triangular(L[j][j], tf.linalg.matrix_transpose(C))
             L[i].append(tf.linalg.matrix_transpose(transposed))  # C L_jj^-T
-        # K_ii - sum_k<i L_ik L_ik^T, whose lower triangle is enough
-        schur = row[i] - sum(linalg.lower_outer(block, block) for block in L[i])
+        # K_ii - sum_k<i L_ik L_ik^T, with both triangles: the gradient at it is symmetric
+        schur = row[i] - sum(linalg.gram(block) for block in L[i])
         L[i].append(linalg.cholesky(schur, names[i]))
     return L
 

@@ -262,7 +262,8 @@ def lower_matmul(R: tf.Tensor, B: tf.Tensor, *, adjoint: bool = False) -> tf.Ten
 
 def lower_outer(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
-    The lower triangle of ``A B^T``; entries above the diagonal are undefined.
+    The lower triangle of ``A B^T``; entries above the diagonal are undefined. So are gradients of
+    what takes the result for a symmetric matrix, as :func:`cholesky` does.
 
     :param A: ``[..., M, n]``.
     :param B: ``[..., M, n]``.

@@ -36,6 +36,7 @@ def test_block_factor_and_solve_equal_the_dense_ones(rng, sizes):
 def test_projection_gradient_equals_the_one_tensorflow_derives(rng, monkeypatch, sizes, leaf):
     """`project` is differentiated by hand, its two halves by TensorFlow."""
     monkeypatch.setattr(linalg, "_LEAF", leaf)
+    monkeypatch.setattr(linalg, "_STRIP", min(leaf, linalg._STRIP))  # several strips, if halved
     total = sum(sizes)
     K = lower_blocks(positive_definite(rng, total), sizes)
     F = tf.split(tf.constant(rng.normal(size=(total, 9))), sizes, axis=0)
