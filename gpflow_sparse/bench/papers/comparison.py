@@ -47,48 +47,56 @@ def _ranks(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     rows, names = _ranked(run, records)
     if len(rows) < 2 or not names:
         return
-    ranks: dict[str, Ranks] = {}
-    for label, score in (("NLPD", "nlpd"), ("RMSE", "rmse")):
-        means = [[_mean(records_of(records, r.key, n), score) for r in rows] for n in names]
-        ranks[label] = rank(np.array(means))
-    ranks |= dict(_ranks_by_size(records, rows, names))
-    titles, some = [row.title for row in rows], ranks["NLPD"]
+    groups = list(_groups_by_size(records, names))
+    ranks = {
+        (group, label): _ranks_over(records, rows, part, score)
+        for group, part in [("all", names), *groups]
+        for label, score in (("NLPD", "nlpd"), ("RMSE", "rmse"))
+    }
+    titles, some = [row.title for row in rows], ranks["all", "NLPD"]
+    widths = [f"{ranks[group, 'NLPD'].critical_difference:.1f} ({group})" for group, _ in groups]
     yield "## Ranks"
     yield (
         f"Mean ranks over {len(names)} regression sets on which all these methods were run: "
         f"{', '.join(names)}. Mean ranks that differ by less than "
-        f"{some.critical_difference:.1f} may do so by chance (Nemenyi test at 5 %); those of "
-        "filled circles differ by less from the best. A method that failed on a set is the last "
-        "there."
+        f"{some.critical_difference:.1f} may do so by chance (Nemenyi test at 5 %), those of "
+        f"sets by size {', '.join(widths)}. Filled circles differ by less from the best. A method "
+        "that failed on a set is the last there."
     )
     others = sorted({r["dataset"] for r in records if "rmse" in r} - set(names))
     if others:
         yield f"Not in the ranks, since some of these rows were not run: {', '.join(others)}."
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(1, 2)
-        for axis, (label, found) in zip(axes, ranks.items(), strict=False):  # all sets
-            draw_ranks(axis, titles, found, label)
+        axes = figure.subplots(len(groups), 2, squeeze=False)
+        shown = [key for key in ranks if key[0] != "all"]
+        for axis, key in zip(axes.ravel(), shown, strict=True):
+            draw_ranks(axis, titles, ranks[key], ", ".join(reversed(key)))
 
-    yield _picture(run, "ranks", "Mean ranks", (9.0, 1.2 + 0.28 * len(rows)), draw)
+    size = (9.0, len(groups) * (0.9 + 0.24 * len(rows)))
+    yield _picture(run, "ranks", "Mean ranks", size, draw)
     order = np.argsort(some.mean, kind="stable")
     cells = [(titles[i], *(f"{found.mean[i]:.2f}" for found in ranks.values())) for i in order]
-    yield grid(("", *(f"mean rank, {label}" for label in ranks)), cells)
+    yield grid(("mean rank", *(f"{label}, {group}" for group, label in ranks)), cells)
 
 
-def _ranks_by_size(
-    records: Sequence[Record], rows: Sequence[Row], names: Sequence[str]
-) -> Iterator[tuple[str, Ranks]]:
-    """Ranks by NLPD over the sets of more rows than a number, and of at most so many."""
+def _groups_by_size(
+    records: Sequence[Record], names: Sequence[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Title and names of the sets of more rows than a number, and of those of at most so many."""
     sizes = {record["dataset"]: record["num_train"] for record in records}
-    for text, is_large in ((f"more than {_FEW:,}", True), (f"at most {_FEW:,}", False)):
+    for title, is_large in ((f"more than {_FEW:,} rows", True), (f"at most {_FEW:,} rows", False)):
         part = [name for name in names if (sizes[name] > _FEW) == is_large]
-        means = [[_mean(records_of(records, r.key, n), "nlpd") for r in rows] for n in part]
         if part:
-            yield (
-                f"NLPD, {len(part)} set{'s' * (len(part) > 1)} of {text} rows",
-                rank(np.array(means)),
-            )
+            yield title, part
+
+
+def _ranks_over(
+    records: Sequence[Record], rows: Sequence[Row], names: Sequence[str], score: str
+) -> Ranks:
+    """Ranks of rows by a score over data sets."""
+    means = [[_mean(records_of(records, row.key, name), score) for row in rows] for name in names]
+    return rank(np.array(means))
 
 
 def _ranked(run: PaperRun, records: Sequence[Record]) -> tuple[list[Row], list[str]]:
