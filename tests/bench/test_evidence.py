@@ -186,6 +186,7 @@ def test_the_page_has_times_of_all_sizes(tmp_path):
     (tmp_path / "evidence.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
     text = write_page(run, records, {}).read_text(encoding="utf-8")
     assert "## RMSE against time" in text
+    assert "| kin8nm | auto | auto | 15 | 1.1000 | 0.1000 |" in text
     assert (tmp_path / "evidence-times.png").is_file() or "![" not in text
 
 

@@ -1,6 +1,7 @@
 """The pages of docs/benchmarks are views of the JSON lines beside them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,7 @@ PARTS = {
     "softki_validation": ("softki_validation", ("kin40k", "elevators"), None),
     "swsgp_long": ("swsgp", ("flights2013",), 25_000),
 }
+SIZES = ("-quick", "-full")
 WHOLE = (
     "bounds",
     "conv",
@@ -58,8 +60,9 @@ def open_page(page, folder):
     name, datasets, steps = PARTS.get(page, (page, (), None))
     run = PaperRun(load_paper(name), "small", folder, steps, datasets)
     shutil.copy(PAGES / f"{page}.jsonl", folder / f"{run.stem}.jsonl")
-    if (quick := PAGES / f"{page}-quick.jsonl").is_file():  # a page of all sizes
-        shutil.copy(quick, folder)
+    for size in SIZES:  # a page of all sizes
+        if (others := PAGES / f"{page}{size}.jsonl").is_file():
+            shutil.copy(others, folder)
     return run, harness.read_records(run)  # which refuses what cannot be resumed
 
 
@@ -71,7 +74,7 @@ def test_a_committed_page_is_rebuilt_from_its_lines(page, tmp_path):
 
 
 def test_every_file_of_lines_has_a_page_that_is_rebuilt():
-    stems = {path.stem.removesuffix("-quick") for path in PAGES.glob("*.jsonl")}
+    stems = {re.sub(f"({'|'.join(SIZES)})$", "", path.stem) for path in PAGES.glob("*.jsonl")}
     assert stems == {*WHOLE, *PARTS}
 
 

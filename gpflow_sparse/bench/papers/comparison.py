@@ -35,6 +35,7 @@ def by_rank(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
     yield from _ranks(run, scored)
     yield from _beside_auto(run, scored)
     yield from _times(run)
+    yield from _other_budgets(run)
     yield from _calibration(run, scored)
     yield from _overruns(run, scored)
     yield from _commits(run, scored)
@@ -228,6 +229,21 @@ def _times(run: PaperRun) -> Iterator[str]:
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=8)
 
     yield _picture(run, "times", "RMSE against seconds", (max(8.0, 2.6 * len(names)), 4.0), draw)
+
+
+def _other_budgets(run: PaperRun) -> Iterator[str]:
+    """Scores of the rows of other sizes."""
+    lines = []
+    for size in run.paper.rows:
+        for r in _results(run, size) if size != run.size else ():
+            if r["status"] == "done":
+                error = r.get("rmse", r.get("error_rate"))
+                scores = f"{r['training_seconds']:.0f}", f"{error:.4f}", f"{r['nlpd']:.4f}"
+                lines.append((r["dataset"], r["title"], r.get("chosen", ""), *scores))
+    if lines:
+        yield "## Other budgets"
+        yield "Rows of 15 seconds and of five minutes, split 0."
+        yield grid(("data set", "", "chosen", "s", "RMSE or error rate", "NLPD"), lines)
 
 
 def _mark_seconds(axis: Any) -> None:
