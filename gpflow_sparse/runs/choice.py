@@ -78,6 +78,8 @@ class Choice(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
     start: GPModel | None = None
     """The trained candidate; None if there was only one."""
+    is_timed: bool = False
+    """Whether the number of steps is that of the time left."""
     interrupted: bool = False
     """Whether Ctrl-C or the end of the time ended it; ``start`` is then the best model so far."""
 
@@ -189,7 +191,7 @@ def choose(
         return Choice(task.config(_known(method, task)), f"{method} was asked for.")
     names = candidates(task)
     if len(names) == 1:
-        return Choice(task.config(names[0]), _only_reason(task, names[0]))
+        return _only_choice(task, names[0], seconds)
     race = _Race(task, seconds, report)
     try:
         race.run(names)
@@ -221,14 +223,23 @@ def choose(
         if subset > EXACT_SUBSET:
             config, start = dataclasses.replace(config, num_subset=subset), None
             reason += f" Its hyperparameters are fitted to {subset} rows."
-    return Choice(config, reason, tuple(race.attempts.values()), start, interrupted)
+    attempts = tuple(race.attempts.values())
+    return Choice(config, reason, attempts, start, seconds is not None, interrupted)
 
 
-def _only_reason(task: Task, method: str) -> str:
-    """Why there is no other candidate."""
+def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
+    """The choice where there is no other candidate; a few steps tell how many the time allows."""
+    begin = time.perf_counter()
     N, D = task.dataset.train[0].shape
     table = f"at most {_FEW_ROWS} rows" if N <= _FEW_ROWS else f"{N} rows of {D} columns"
-    return f"{method} is the method for {'images' if task.has_images else table}."
+    reason = f"{name} is the method for {'images' if task.has_images else table}."
+    config = task.config(name)
+    if seconds is None or config.method in UNTRAINED_METHODS:
+        return Choice(config, reason)
+    candidate = Candidate(task, config, name=name)
+    candidate.train(_MEASURED)
+    num_steps = candidate.num_steps_within(seconds - (time.perf_counter() - begin))
+    return Choice(dataclasses.replace(config, num_steps=num_steps), reason, is_timed=True)
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
@@ -343,7 +354,7 @@ def train(
     end = math.inf if seconds is None else time.perf_counter() + seconds
     final = Candidate(task.on(rows), choice.config, start=choice.start)
     try:
-        if seconds is None or choice.attempts:  # the number of steps is that of the time left
+        if seconds is None or choice.is_timed:
             final.train(choice.config.num_steps, end)
         else:
             final.train_until(end)

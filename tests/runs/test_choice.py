@@ -74,6 +74,11 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     assert (found.config.method, found.reason) == (
         *("conv-solvegp", "conv-solvegp is the method for images."),
     )
+    few = dataclasses.replace(two, train=tuple(part[:60] for part in two.train))
+    options = {"num_inducing": 5, "num_orthogonal": 5}
+    timed = [choice.choose(choice.Task(few, options=options), seconds=s) for s in (0.0, 1e6)]
+    assert [found.is_timed for found in timed] == [True, True]
+    assert [found.config.num_steps for found in timed] == [10, 1000]  # the least, the most
     with_kernel = choice.Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
     names = choice.candidates(with_kernel)
     assert names == ["solvegp", "swsgp"]
