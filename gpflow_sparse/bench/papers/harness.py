@@ -34,6 +34,7 @@ from gpflow_sparse.bench.papers.training import (
 )
 from gpflow_sparse.bench.steps import megabytes, num_threads, run_alone
 from gpflow_sparse.data import Dataset
+from gpflow_sparse.inference.dual_solver import ConvergenceError
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json
@@ -63,7 +64,12 @@ _SCHEMA = {"row": str, "dataset": str, "split": int, "status": str}
 # Entries of "config" in older records that are not options: data, splits and budget.
 _NOT_OPTIONS = {"dataset", "datasets", "splits", "steps", "epochs"}
 # Errors after which a task is recorded as failed; any other error ends the run.
-_FAILURES = (training.TrainingError, linalg.FactorizationError, tf.errors.InvalidArgumentError)
+_FAILURES = (
+    training.TrainingError,
+    linalg.FactorizationError,
+    ConvergenceError,
+    tf.errors.InvalidArgumentError,
+)
 
 
 def run_paper(run: PaperRun, minutes: float) -> list[Record]:
