@@ -49,6 +49,7 @@ def test_help_does_not_import_tensorflow():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.nightly
 def test_the_default_data_set_trains_and_is_judged_beside_svgp(run, tmp_path):
     code, out, _ = run("fit", *SMALL, "--output", "run")
     assert code == 0

@@ -52,6 +52,7 @@ def test_a_library_that_differs_ends_the_row(rng, monkeypatch):
         agreement.compare_libraries(table(rng), 0)
 
 
+@pytest.mark.nightly
 def test_peers_with_all_rows_find_the_exact_gp(rng, tmp_path):
     """The maximum of the marginal likelihood of GPflow's GPR, from another start."""
     data = table(rng)
@@ -76,6 +77,7 @@ def test_sgpr_ends_with_the_time(rng, tmp_path):
     assert found["steps"] <= 1
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not has_gpytorch, reason="GPyTorch is not installed")
 def test_gpytorch_learns_and_ends_with_the_steps(rng, tmp_path):
     data, options = table(rng, 400), {"method": "gpytorch", "num_inducing": 20}

@@ -3,6 +3,7 @@
 from gpflow_sparse.bench import prediction_speed
 
 
+@pytest.mark.nightly
 def test_every_model_is_timed_beside_svgp(monkeypatch):
     monkeypatch.setattr(prediction_speed, "_IMAGE", (6, 6))
     monkeypatch.setattr(prediction_speed, "_PATHS", {"num_paths": 2, "num_features": 4})

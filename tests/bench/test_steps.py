@@ -293,6 +293,7 @@ def test_what_precedes_a_row(rng):
         np.testing.assert_array_equal(found[j - 4], order[:4])
 
 
+@pytest.mark.nightly
 def test_gpytorch_takes_steps():
     pytest.importorskip("gpytorch")
     data, Z = step_variants.made_rows(20, 3), step_variants.made_rows(10, 3, 1)[0].numpy()

@@ -65,6 +65,7 @@ def test_draws_of_a_row_share_inducing_outputs_only(rng):
     assert np.abs(moved - mean).max() > 0.1
 
 
+@pytest.mark.nightly
 def test_more_draws_give_a_larger_objective(rng):
     """On average; that of one draw is the objective without weights."""
     layers, _ = rows_of(rng, D, 2, 1)

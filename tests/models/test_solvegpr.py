@@ -239,6 +239,7 @@ def test_to_solvegp_starts_at_the_structured_bound_and_cannot_be_improved(rng, P
     np.testing.assert_allclose(at_twin, at_model, rtol=1e-6)  # the envelope theorem
 
 
+@pytest.mark.nightly
 def test_to_solvegp_shares_nothing_and_trains_on_minibatches(rng):
     rows = X, Y = data(rng)
     model = build(rows, sets(rng), mean_function=gpflow.functions.Constant([0.1]))

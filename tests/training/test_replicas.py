@@ -46,6 +46,7 @@ def require_equal(found, names):
     assert max(found.values()) < 1e-10, found
 
 
+@pytest.mark.nightly
 def test_two_devices_take_the_steps_of_one():
     require_equal(on_devices(2, KINDS), KINDS)
 
