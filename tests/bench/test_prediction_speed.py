@@ -1,5 +1,7 @@
 """Cached predictions of every model, timed once at small sizes."""
 
+import pytest
+
 from gpflow_sparse.bench import prediction_speed
 
 
