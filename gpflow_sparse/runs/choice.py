@@ -454,8 +454,6 @@ class _Race:
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate."""
         task, config = self.rest, self.task.config(name)
-        if config.method in IMAGE_METHODS:
-            return Candidate(task, config, name=name)
         start = self._starts.find(config)
         self._start_seconds = max(self._start_seconds, start.seconds)
         if task.kernel is None:
