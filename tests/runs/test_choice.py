@@ -13,6 +13,7 @@ from gpflow_sparse.runs import choice
 from gpflow_sparse.runs.baselines import score_baseline
 from gpflow_sparse.runs.build import build_model
 from gpflow_sparse.runs.evaluation import CachedModel
+from gpflow_sparse.runs.rows import num_distinct
 
 
 def rows(count, seed=0):
@@ -62,6 +63,12 @@ def test_neighbors_are_no_candidate_for_many_columns():
             choice.candidates(choice.Task(table_of(1200, D, num_classes))) for D in (100, 101)
         )
         assert set(narrow) - set(wide) == {"swsgp"}
+    assert choice.candidates(choice.Task(table_of(1200, 2)))[0] == "gpnn"  # needs no steps
+
+
+def test_distinct_rows_are_counted_with_zeros_of_both_signs():
+    X = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    assert num_distinct(X) == len(np.unique(X, axis=0)) == 3
 
 
 def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
