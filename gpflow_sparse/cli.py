@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,6 @@ import click
 from click.core import ParameterSource
 
 from gpflow_sparse._version import __version__
-from gpflow_sparse.bench.commands import bench
 from gpflow_sparse.persistence import read_header
 from gpflow_sparse.runs import workers
 from gpflow_sparse.runs.config import AUTO, MODEL, OPTIONS, RunConfig
@@ -34,7 +34,7 @@ from gpflow_sparse.runs.terminal import (
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="gpflow-sparse")
 def main() -> None:
-    """Gaussian processes that outgrow SVGP: train, evaluate, measure."""
+    """Gaussian processes that outgrow SVGP: train, predict, evaluate."""
 
 
 _model = click.option(
@@ -206,7 +206,12 @@ def methods() -> None:
     )
 
 
-main.add_command(bench)
+@main.command(hidden=True, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> None:
+    """Say where the benchmarks are."""
+    command = shlex.join(("python", "docs/benchmarks/run.py", *arguments))
+    raise click.ClickException(f"benchmarks are not installed; in a checkout: {command}")
 
 
 def _config_of(fields: dict[str, Any]) -> RunConfig:

@@ -7,7 +7,7 @@ Every combination of parts, trained for a few steps on real rows: the page docs/
 import functools
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from sklearn.datasets import load_diabetes, load_digits
 
 import gpflow_sparse as gs
 from gpflow_sparse import bases, inducing_variables, models
-from gpflow_sparse.bench.papers.tables import grid
 from gpflow_sparse.likelihoods import BernoulliLogit, Softmax
 
 PAGE = Path(__file__).parents[1] / "docs" / "matrix.md"
@@ -26,6 +25,12 @@ STEPS, BATCH = 50, 100
 NUM_BASIS, NUM_INDUCING = 60, 30
 
 Cell = tuple[str, ...]
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 @functools.cache

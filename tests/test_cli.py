@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse.bench.papers import data_splits, harness
 from gpflow_sparse.runs import calibration
 from gpflow_sparse.runs.fitting import fit_model
 from gpflow_sparse.training import TrainingInterrupted
@@ -41,12 +40,16 @@ def test_help_does_not_import_tensorflow():
         "import sys\nfrom click.testing import CliRunner\nfrom gpflow_sparse.cli import main\n"
         "result = CliRunner().invoke(main, ['fit', '--help'])\n"
         "assert result.exit_code == 0 and '--num-orthogonal' in result.output\n"
-        "result = CliRunner().invoke(main, ['bench', 'paper', '--help'])\n"
-        "assert result.exit_code == 0 and '--minutes' in result.output\n"
         "heavy = {'tensorflow', 'gpflow', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_benchmarks_are_found_in_a_checkout(run):
+    code, _, err = run("bench", "paper", "solvegp", "--size", "full")
+    assert code == 1
+    assert "python docs/benchmarks/run.py paper solvegp --size full" in err
 
 
 @pytest.mark.nightly
@@ -623,62 +626,6 @@ def test_a_damaged_run_is_refused(run, here, tmp_path):
 def test_data_sets_and_methods_are_listed(run):
     assert "kin40k" in run("datasets")[1]
     assert {"solvegp", "odvgp", "solvegpr", "qsgp", "rvm"} <= set(run("methods")[1].split())
-
-
-@pytest.fixture
-def small_elevators(monkeypatch):
-    """So few rows that only a small model fits."""
-
-    def load(name):
-        X = np.random.default_rng(0).normal(size=(500, 2))
-        return gs.data.Dataset(name, (X[:90], X[:90, :1]), (X[90:], X[90:, :1]), "ab", "y", None)
-
-    monkeypatch.setattr(data_splits, "load", load)
-
-
-def test_a_papers_table_is_written_row_by_row(run, tmp_path, small_elevators):
-    arguments = ["bench", "paper", "solvegp", "--steps", "3", "--datasets", "elevators"]
-    code, out, _ = run(*arguments, "--rows", "svgp-256")
-    assert code == 0
-    assert last_json(out) == {"done": 1, "failed": 0}
-    assert "GPflow SVGP 256, whitened" in out
-    folder = tmp_path / "benchmarks-solvegp"
-    (line,) = (folder / "solvegp.jsonl").read_text().splitlines()
-    assert json.loads(line)["num_train"] == 320
-    table = (folder / "solvegp.md").read_text()
-    assert f"| GPflow SVGP 256, whitened | – | – | – | {json.loads(line)['rmse']:.3f} |" in table
-    code, out, _ = run(*arguments, "--rows", "svgp-256", "--output", "other", "--minutes", "1e-9")
-    assert code == 0
-    assert last_json(out) == {"done": 0, "failed": 0}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--datasets", "kin4k"], ["kin4k", "kin40k, protein"]),
-        (["--rows", "svgp-256,gpr"], ["gpr", "svgp-512"]),
-        (["--minutes", "0"], ["minutes"]),
-        (["--datasets", "elevators"], ["GPFLOW_SPARSE_DATA", "nowhere"]),
-    ],
-)
-def test_a_mistake_about_a_papers_table_is_one_clear_line(run, monkeypatch, arguments, words):
-    monkeypatch.setenv("GPFLOW_SPARSE_DATA", "nowhere")
-    code, _, err = run("bench", "paper", "solvegp", *arguments)
-    assert code == 1
-    assert all(word in err for word in words)
-    assert "Traceback" not in err
-
-
-def test_ctrl_c_in_a_papers_table_prints_the_same_command(run, monkeypatch):
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(harness, "run_paper", interrupt)
-    monkeypatch.setattr(sys, "argv", ["gpflow-sparse", "bench", "paper", "solvegp"])
-    code, _, err = run("bench", "paper", "solvegp")
-    assert code == 130
-    assert "finished rows are kept; go on with\n\n    gpflow-sparse bench paper solvegp" in err
 
 
 def test_predictions_of_new_rows_do_not_depend_on_the_chunks(run, here, rng, tmp_path):

@@ -420,8 +420,6 @@ def test_every_path_option_knows_the_home_folder(run, here, tmp_path, monkeypatc
         ["predict", "--model=run", "--data=my.csv", "--output=~nosuchuser/x"],
         ["evaluate", "--model=run", "--data=~nosuchuser/x.csv"],
         ["evaluate", "--model=run", "--report=~nosuchuser/x"],
-        ["bench", "paper", "solvegp", "--output=~nosuchuser/x"],
-        ["bench", "step", "qsgp", "--output=~nosuchuser/x"],
     ],
 )
 def test_the_home_folder_of_an_unknown_user_is_one_sentence(run, here, command):

@@ -141,11 +141,10 @@ def clear_errors() -> Iterator[None]:
             raise
         arguments = [a for a in sys.argv[1:] if a != "--resume"]
         done = str(error).split(";")[0]
-        stopped(done, [*arguments, "--resume"])
+        stopped(done, ["gpflow-sparse", *arguments, "--resume"])
 
 
-def stopped(what: str, arguments: Sequence[str]) -> NoReturn:
+def stopped(what: str, command: Sequence[str]) -> NoReturn:
     """Print the state after Ctrl-C and the command that resumes the run; exit with status 130."""
-    command = shlex.join(["gpflow-sparse", *arguments])
-    click.echo(f"{what}; go on with\n\n    {command}\n", err=True)
+    click.echo(f"{what}; go on with\n\n    {shlex.join(command)}\n", err=True)
     sys.exit(130)

@@ -7,9 +7,9 @@ import gpflow
 import numpy as np
 import pytest
 
-from gpflow_sparse.bench import deep_peers
-from gpflow_sparse.bench.papers.spec import load_paper
-from gpflow_sparse.bench.papers.training import Budget
+from bench import deep_peers
+from bench.papers.spec import load_paper
+from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
 
 has_gpflux = importlib.util.find_spec("gpflux") is not None

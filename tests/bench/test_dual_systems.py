@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from gpflow_sparse.bench import dual_systems
-from gpflow_sparse.cli import main
+from bench import commands, dual_systems
 from gpflow_sparse.inference.dual_solver import DualOptions
 from tests.oracles.dual import weights
 
@@ -41,8 +40,8 @@ def test_the_preconditioner_is_the_inverse_of_its_approximation():
 def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch):
     monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
     sizes = "--num-rows 300 --num-paths 2 --num-inducing 50 --max-passes 30"
-    command = ["bench", "dual", "solvers", *sizes.split(), "--output", str(tmp_path / "out")]
-    result = CliRunner().invoke(main, command)
+    command = ["dual", "solvers", *sizes.split(), "--output", str(tmp_path / "out")]
+    result = CliRunner().invoke(commands.bench, command)
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout.splitlines()[-1])["solvers"]
     assert [row["solver"].split(",")[0] for row in rows] == [
@@ -54,8 +53,8 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch):
     assert rows[0]["residual"] <= 1e-3
     assert (tmp_path / "out" / "dual.png").stat().st_size > 1000
     assert "300 rows" in (tmp_path / "out" / "dual.md").read_text()
-    command = ["bench", "dual", "scaling", "--num-data", "200,600", "--repeats", "2"]
-    result = CliRunner().invoke(main, command)
+    command = ["dual", "scaling", "--num-data", "200,600", "--repeats", "2"]
+    result = CliRunner().invoke(commands.bench, command)
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout.splitlines()[-1])["scaling"]
     assert [(row["rows"], row["blocks"]) for row in rows] == [(200, 1), (600, 2)]

@@ -9,11 +9,11 @@ import gpflow
 import numpy as np
 import pytest
 
-from gpflow_sparse.bench.papers import agreement, harness, peer_models, tables
-from gpflow_sparse.bench.papers.comparison import LEVELS
-from gpflow_sparse.bench.papers.pages import write_page
-from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
-from gpflow_sparse.bench.papers.training import Budget
+from bench.papers import agreement, harness, peer_models, tables
+from bench.papers.comparison import LEVELS
+from bench.papers.pages import write_page
+from bench.papers.spec import PaperRun, load_paper
+from bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.training import TrainingError
 

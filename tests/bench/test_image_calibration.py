@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from scipy.special import log_softmax, softmax
 
-from gpflow_sparse.bench.papers import data_splits, harness, image_network, rejection, spec
-from gpflow_sparse.bench.papers import image_calibration as images
-from gpflow_sparse.cli import main
+from bench import commands
+from bench.papers import data_splits, harness, image_network, rejection, spec
+from bench.papers import image_calibration as images
 from gpflow_sparse.data import metrics
 from tests.runs.test_conv_images import make_dataset
 
@@ -208,7 +208,7 @@ def test_the_command_runs_the_rows_of_one_data_set(tmp_path, monkeypatch):
 
     monkeypatch.setattr(harness, "run_paper", run_paper)
     options = ["--data", "mnist", "--minutes", "7", "--output", str(tmp_path)]
-    result = CliRunner().invoke(main, ["bench", "images", *options])
+    result = CliRunner().invoke(commands.bench, ["images", *options])
     assert result.exit_code == 0, result.output
     ((run, minutes),) = runs
     assert minutes == np.inf

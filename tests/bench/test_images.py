@@ -10,9 +10,8 @@ import tensorflow as tf
 from click.testing import CliRunner
 from gpflow.covariances import Kuf, Kuu
 
-from gpflow_sparse.bench import image_variants, steps
-from gpflow_sparse.bench.image_variants import GPFLOW, ONE_SHOT, OURS, Images
-from gpflow_sparse.cli import main
+from bench import commands, image_variants, steps
+from bench.image_variants import GPFLOW, ONE_SHOT, OURS, Images
 from gpflow_sparse.models import SOLVEGP
 
 TINY = Images(5, 7, 3, num_classes=4, num_inducing=6, num_orthogonal=5)
@@ -97,9 +96,9 @@ def test_the_benchmarks_on_the_command_line(monkeypatch):
 
     monkeypatch.setattr(image_variants, "time_in_turn", times)
     monkeypatch.setattr(image_variants, "measure_memory", memory)
-    command = ["bench", "step", "conv", "--num-inducing", "4", "--num-orthogonal", "3"]
+    command = ["step", "conv", "--num-inducing", "4", "--num-orthogonal", "3"]
     command += ["--batch-size", "5", "--repeats", "2"]
-    result = CliRunner().invoke(main, command)
+    result = CliRunner().invoke(commands.bench, command)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])
     ways = [f"Kuf and Kdiag, {way}" for way in (OURS, ONE_SHOT, GPFLOW)]
@@ -112,7 +111,7 @@ def test_the_benchmarks_on_the_command_line(monkeypatch):
         "deep": ["SOLVE-GP(128+128, 320+320)", "SVGP(256, 640)", "SVGP(128, 320)"],
     }
     assert [rows[1]["ratio"] for rows in found.values()] == [1.0, 1.0, 1.0]
-    result = CliRunner().invoke(main, [*command, "--memory", "--float32"])
+    result = CliRunner().invoke(commands.bench, [*command, "--memory", "--float32"])
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout.splitlines()[-1])["memory"]
     assert [row["title"] for row in rows] == covariances

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpflow_sparse.bench import large_tables
+from bench import large_tables
 
 
 def test_files_that_are_complete_are_kept(tmp_path, monkeypatch):

@@ -3,9 +3,9 @@
 import gpflow
 import numpy as np
 
+from bench.papers import nearest_rows
+from bench.papers.training import Budget
 from gpflow_sparse import initialization
-from gpflow_sparse.bench.papers import nearest_rows
-from gpflow_sparse.bench.papers.training import Budget
 from gpflow_sparse.data import Dataset
 
 # ratios of lengthscales are rounded in the search for neighbors, which does not change this one

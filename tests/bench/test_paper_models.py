@@ -7,9 +7,9 @@ import gpflow
 import numpy as np
 import pytest
 
+from bench.papers import data_splits, harness, models, neighbor_models, training
+from bench.papers.spec import PaperRun, load_paper
 from gpflow_sparse import initialization
-from gpflow_sparse.bench.papers import data_splits, harness, models, neighbor_models, training
-from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
 from gpflow_sparse.data import Dataset, load, robot_arm
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import SOLVEGP, SWSGP, DeepGP

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpflow_sparse.bench.papers import harness, pages, tables
-from gpflow_sparse.bench.papers.spec import PaperRun, load_paper
+from bench.papers import harness, pages, tables
+from bench.papers.spec import PaperRun, load_paper
 
 PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 # What was last run of the pages that have a part of their table: paper, data sets, steps.

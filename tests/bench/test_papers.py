@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.bench.papers import PAPER_NAMES, data_splits, harness, training
-from gpflow_sparse.bench.papers.spec import Paper, PaperRun, Row, load_paper
-from gpflow_sparse.bench.papers.tables import duration
+from bench.papers import PAPER_NAMES, data_splits, harness, training
+from bench.papers.spec import Paper, PaperRun, Row, load_paper
+from bench.papers.tables import duration
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.inference.dual_solver import ConvergenceError
 from gpflow_sparse.numerics import linalg
@@ -121,7 +121,9 @@ def test_all_rows_of_a_split_come_before_its_next_split(tiny, tmp_path):
     checksums = {(r["dataset"], r["split"]): r["checksum"] for r in records}
     assert len(set(checksums.values())) == 3  # of three splits
     page = (tmp_path / "tiny.md").read_text()
-    assert page.startswith("# A tiny table\n\nWritten by `gpflow-sparse bench paper tiny --size ")
+    assert page.startswith(
+        "# A tiny table\n\nWritten by `python docs/benchmarks/run.py paper tiny --size "
+    )
     assert "9 training and 3 test rows, splits 0, 1, 2." in page
     assert cells(tmp_path, "| Plain GP | 2 ± 0.8165")[1:] == ["2 ± 0.8165", "11.000"]
     assert cells(tmp_path, "| *paper: Theirs* |")[1:] == ["1.5 ± 0.5", ""]

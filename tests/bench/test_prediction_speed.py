@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpflow_sparse.bench import prediction_speed
+from bench import prediction_speed
 
 
 @pytest.mark.nightly

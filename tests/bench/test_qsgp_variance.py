@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 
+from bench import commands, qsgp_variance
 from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.bench import qsgp_variance
-from gpflow_sparse.cli import main
 from gpflow_sparse.models import QSGP
 from tests.oracles import qsgp as oracle
 
@@ -101,8 +100,8 @@ def test_printed_theorem_1_is_the_oracles_at_every_pair_of_draws(problem):
 def test_errors_at_both_places_and_ratios_to_the_printed_theorems(monkeypatch):
     monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
     sizes = "--num-basis 20 --basis-batch-size 5 --batch-size 10 --num-support 20 --num-rows 60"
-    command = ["bench", "variance", "qsgp", *sizes.split(), "--repeats", "3"]
-    result = CliRunner().invoke(main, command)
+    command = ["variance", "qsgp", *sizes.split(), "--repeats", "3"]
+    result = CliRunner().invoke(commands.bench, command)
     assert result.exit_code == 0, result.output
     assert "generated rows, 60 rows" in result.stderr
     rows = json.loads(result.stdout.splitlines()[-1])["rows"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpflow_sparse.bench.papers.ranks import rank
+from bench.papers.ranks import rank
 
 
 def test_ranks_are_averaged_over_sets_and_shared_by_equal_scores():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from gpflow_sparse.bench import soak
-from gpflow_sparse.cli import main
+from bench import commands, soak
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 
 
@@ -20,7 +19,7 @@ def test_slopes_are_those_of_the_later_half():
 
 def test_every_method_is_in_the_table(monkeypatch):
     monkeypatch.setattr(soak, "run_alone", lambda _, *given: {"title": given[0]})
-    result = CliRunner().invoke(main, ["bench", "soak", "--minutes", "1", "--num-rows", "50"])
+    result = CliRunner().invoke(commands.bench, ["soak", "--minutes", "1", "--num-rows", "50"])
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout.splitlines()[-1])["rows"]
     assert [row["title"] for row in rows] == [m for m in METHODS if m not in IMAGE_METHODS]

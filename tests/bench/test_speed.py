@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from gpflow_sparse.bench import batches, first_steps, speed, step_variants
-from gpflow_sparse.bench.speed import Sizes
+from bench import batches, first_steps, speed, step_variants
+from bench.speed import Sizes
 
 SMALL = Sizes(
     num_inducing=8,
@@ -58,7 +58,7 @@ def test_every_part_is_measured(monkeypatch, tmp_path):
 @pytest.mark.nightly
 def test_a_command_that_takes_no_step_has_no_time_of_the_first():
     with pytest.raises(ValueError, match="failed"):
-        first_steps._time_of(["-m", "gpflow_sparse.bench.first_steps", "methods"])
+        first_steps._time_of(["-m", "bench.first_steps", "methods"])
 
 
 @pytest.mark.nightly

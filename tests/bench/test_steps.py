@@ -12,13 +12,12 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 
-from gpflow_sparse.bench import peers, step_variants, steps
-from gpflow_sparse.cli import main
+from bench import commands, peers, step_variants, steps
 
 
 @pytest.fixture
 def bench(monkeypatch):
-    """A command of `gpflow-sparse bench` that succeeds, with small fixed sizes: its tables."""
+    """A command of the benchmarks that succeeds, with small fixed sizes: its tables."""
     for name, value in {
         "_NUM_BASIS": 20,
         "_NUM_DATA": 60,
@@ -35,7 +34,7 @@ def bench(monkeypatch):
     monkeypatch.setattr(step_variants, "measure_memory", in_this_process)
 
     def run(command):
-        result = CliRunner().invoke(main, ["bench", *command.split()])
+        result = CliRunner().invoke(commands.bench, command.split())
         assert result.exit_code == 0, result.output
         run.stderr = result.stderr
         return json.loads(result.stdout.splitlines()[-1])
@@ -280,7 +279,7 @@ def test_rows_near_a_surface():
     ],
 )
 def test_options_of_other_methods_are_refused(options, message):
-    result = CliRunner().invoke(main, ["bench", "step", *options.split()])
+    result = CliRunner().invoke(commands.bench, ["step", *options.split()])
     assert result.exit_code == 1
     assert message in result.output
 

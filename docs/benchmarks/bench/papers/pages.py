@@ -1,0 +1,88 @@
+"""The page of a paper, in Markdown: heading, machine, tables, what was not run, what failed."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench.papers import comparison, tables
+from bench.papers.spec import PaperRun, Record, key_of
+from bench.papers.tables import Expected, duration, grid
+from gpflow_sparse.persistence import files
+
+LAYOUTS: Mapping[str, Callable[[PaperRun, Sequence[Record]], Iterator[str]]] = {
+    "by_metric": tables.by_metric,
+    "by_dataset": tables.by_dataset,
+    "by_row": tables.by_row,
+    "by_rank": comparison.by_rank,
+}
+
+
+def write_page(run: PaperRun, records: Sequence[Record], expected: Expected) -> Path:
+    """
+    Write the page, and pictures of learning curves where the paper has them.
+
+    :param records: of all tasks run so far.
+    :param expected: of the tasks whose time is known.
+    :return: path of the page, ``NAME.md`` in the folder of the run.
+    """
+    records = [tables.with_derived(record) for record in records]
+    done = [record for record in records if record["status"] == "done"]
+    sections = [
+        *_heading(run),
+        f"Our results were computed on {_machine(done)}" if done else "",
+        *LAYOUTS[run.paper.layout](run, records),
+        *_left(run, records, expected),
+        *_failures(records),
+    ]
+    path = run.folder / f"{run.stem}.md"
+    files.write_text(path, "\n\n".join(section for section in sections if section) + "\n")
+    return path
+
+
+def _heading(run: PaperRun) -> list[str]:
+    paper = run.paper
+    command = f"python docs/benchmarks/run.py paper {paper.name} --size {run.size}"
+    command += f" --steps {run.steps}" if run.steps else ""
+    command += f" --datasets {','.join(run.datasets)}" if run.datasets else ""
+    command = paper.command.format(size=run.size) or command
+    by = f"Written by `{command}`; not edited by hand. {paper.citation}."
+    paragraphs = re.split(r"\n\s*\n", f"{paper.protocol}\n\n{paper.notes}".strip())
+    return [f"# {paper.title}", by, *(" ".join(text.split()) for text in paragraphs)]
+
+
+def _machine(records: Sequence[Record]) -> str:
+    """Of the last record, and the cores that rows had, in older records not known."""
+    record, threads = records[-1], sorted({r["threads"] for r in records if "threads" in r})
+    gpus = record["devices"].count("GPU")
+    cores = f"{record['cores']} CPU cores"
+    cores += f", of which a row had {' or '.join(map(str, threads))}" if threads else ""
+    cores += f", {gpus} GPU" if gpus else ", no GPU"
+    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    return f"{cores}; {versions}."
+
+
+def _left(run: PaperRun, records: Sequence[Record], expected: Expected) -> list[str]:
+    """The chosen tasks that were not run, with the time that they would take."""
+    keys = {key_of(record) for record in records}
+    missing: dict[tuple[str, str], list[float]] = {}
+    for row, name, split in run.tasks():
+        if (row.key, name, split) not in keys:
+            seconds = expected.get((row.key, name)) or 60.0 * (row.minutes or 0.0)
+            missing.setdefault((row.key, name), []).append(seconds)
+    titles = {row.key: row.title for row in run.all_rows}
+    lines = [
+        (titles[key], name, f"{len(t)}", duration(sum(t)) if sum(t) else "not measured")
+        for (key, name), t in missing.items()
+    ]
+    intro = "The same command goes on with these, if `--minutes` gives it the time."
+    table = grid(("", "data set", "splits", "expected time"), lines)
+    return ["## Not run yet", intro, table] if lines else []
+
+
+def _failures(records: Sequence[Record]) -> list[str]:
+    lines = [
+        f"- {r['title']}, {r['dataset']}, split {r['split']}: {r['message']}"
+        for r in records
+        if r["status"] == "failed"
+    ]
+    return ["## Failed", "\n".join(lines)] if lines else []

@@ -1,0 +1,274 @@
+"""Tables of a paper, from its JSON lines: our results beside the published ones."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.papers.rejection import draw_rejection
+from bench.papers.spec import PaperRun, Record, Row, key_of
+from gpflow_sparse.runs.plots import new_figure
+
+WATCHED = 1000
+"""Test rows of a learning curve that is scored during training."""
+
+Expected = Mapping[tuple[str, str], float]
+"""Seconds of a task, by key of its row and data set."""
+
+
+def expected_times(records: Iterable[Record]) -> dict[tuple[str, str], float]:
+    """Seconds of the last successful task of each row and data set."""
+    return {key_of(r)[:2]: seconds_of(r) for r in records if r["status"] == "done"}
+
+
+def seconds_of(record: Record) -> float:
+    """Seconds of a task, also of one that was interrupted and resumed."""
+    trained = 1e-3 * record.get("milliseconds_per_step", 0.0) * record.get("steps", 0)
+    return max(trained, record.get("task_seconds", 0.0))
+
+
+def duration(seconds: float) -> str:
+    """A duration as text, in minutes, or in hours if more than two."""
+    minutes = seconds / 60.0
+    return f"{minutes:.0f} min" if minutes <= 120.0 else f"{minutes / 60.0:.1f} h"
+
+
+def summary(run: PaperRun, records: Sequence[Record]) -> tuple[tuple[str, ...], list[Any]]:
+    """Header and rows of what the command line prints: means over splits."""
+    paper, rows = run.paper, []
+    records = [with_derived(record) for record in records]
+    titles = tuple(paper.printed or paper.columns)
+    for name in paper.datasets:
+        for title, same in lines_of(run, records, name):
+            cells = (mean_cell(same, *paper.columns[column]) for column in titles)
+            rows.append((name, title, *cells))
+    return ("data set", "model", *titles), rows
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_derived(record: Record) -> Record:
+    """The record with derived entries, which columns and cells may name too."""
+    which = "Error rate" if "error_rate" in record else "RMSE (standardized)"
+    rows = f"{min(WATCHED, record['num_test'])} test rows during training"
+    derived: Record = {"splits": record["split"], "curve_of": f"{which} on {rows}"}
+    derived["minutes"] = record.get("training_seconds", 0.0) / 60.0
+    derived |= {"peak_gib": record["peak"] / 1024.0} if "peak" in record else {}
+    derived["elbo_per_row"] = record.get("elbo", 0.0) / record["num_train"]
+    return record | derived
+
+
+def lines_of(
+    run: PaperRun, records: Sequence[Record], dataset: str
+) -> Iterator[tuple[str, list[Record]]]:
+    """Title and records (of all splits) of each row, then of the other scores of its training."""
+    for row in run.all_rows:
+        same = records_of(records, row.key, dataset)
+        if same:
+            yield row.title, same
+            for others in zip(*(r.get("also", ()) for r in same), strict=True):
+                yield (
+                    others[0]["title"],
+                    [{"steps": r["steps"], **o} for r, o in zip(same, others, strict=True)],
+                )
+
+
+def records_of(records: Sequence[Record], row: str, dataset: str) -> list[Record]:
+    """The records of a row on a data set, of all splits that ended well."""
+    return [r for r in records if (*key_of(r)[:2], r["status"]) == (row, dataset, "done")]
+
+
+def mean_cell(records: Sequence[Record], key: str, form: str, spread: str = "") -> str:
+    """Mean over splits, with the standard deviation if asked for; empty where there is none."""
+    values = [record[key] for record in records if key in record]
+    if key == "splits" or not values:
+        return f"{len(values)}" if values else ""
+    if isinstance(values[0], str):
+        return ", ".join(dict.fromkeys(values))
+    mean = values[0] if len(values) == 1 else np.mean(values)
+    return f"{mean:{form}}" + (f" ± {np.std(values):{form}}" if spread and len(values) > 1 else "")
+
+
+def by_metric(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """A table for each metric, with a column for each data set."""
+    paper, found = run.paper, {key_of(record)[:2]: record for record in records}
+    done = {r["dataset"]: r for r in records if r["status"] == "done"}
+    sizes = (
+        f"{name}: {r['num_train']} training and {r['num_test']} test rows, {r['steps']} steps "
+        f"({r['epochs']:.0f} epochs)"
+        for name, r in done.items()
+    )
+    yield f"Split {records[-1]['split']}. {'; '.join(sizes)}." if done else ""
+
+    def cell(key: tuple[str, str], form: str) -> str:
+        if key not in found:
+            return "–"
+        return form.format(**found[key]) if found[key]["status"] == "done" else "failed"
+
+    for section in paper.sections:
+        rows = [
+            (row.title, *(cell((row.key, name), section["cell"]) for name in paper.datasets))
+            for row in run.all_rows
+        ]
+        column = section.get("published")
+        for title, scores in paper.published.items() if column else ():
+            theirs = (scores.get(name, {}).get(column or "", "") for name in paper.datasets)
+            rows.append((f"*paper: {title}*", *theirs))
+        yield f"## {section['heading']}" if "heading" in section else ""
+        yield section.get("text", "")
+        yield grid(("", *paper.datasets), rows)
+
+
+def by_dataset(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """For each data set a table with a column for each metric, and learning curves."""
+    paper = run.paper
+    for name in paper.datasets:
+        lines = list(lines_of(run, records, name))
+        if not lines:
+            continue
+        members = [record for _, same in lines for record in same]
+        shown = {t: c for t, c in paper.columns.items() if any(c[0] in r for r in members)}
+        rows = [(title, *(mean_cell(same, *c) for c in shown.values())) for title, same in lines]
+        for title, scores in paper.published.items():
+            if name in scores:
+                cells = (scores[name].get(column, "") for column in shown)
+                rows.append((f"*paper: {title}*", *cells))
+        own = [same for _, same in lines if "num_train" in same[0]]
+        first, splits = own[0][0], sorted({r["split"] for same in own for r in same})
+        yield f"## {name}"
+        yield (
+            f"{first['num_train']} training and {first['num_test']} test rows, "
+            f"split{'s' * (len(splits) > 1)} {', '.join(map(str, splits))}."
+        )
+        yield grid(("", *shown), rows)
+        yield from _curve_tables(run, [same[0] for same in own])
+        picture = _draw(run, name, [same[0] for same in own]) if paper.picture else None
+        yield f"![Learning curves]({picture.name})" if picture else ""
+        yield from _rejection(run, name, [same for same in own if "kept" in same[0]])
+
+
+def _rejection(run: PaperRun, dataset: str, lines: Sequence[list[Record]]) -> Iterator[str]:
+    """Rejection curves, means over splits, and a picture of them beside the reliability."""
+    if not lines:
+        return
+    titles = {row.key: row.title for row in run.all_rows}
+    curves = {titles[same[0]["row"]]: np.mean([r["kept"] for r in same], axis=0) for same in lines}
+    yield "Accuracy, %, of the test rows that are kept, those with the largest probabilities:"
+    header = ("kept", *(f"{100.0 * fraction:g} %" for fraction in run.paper.kept))
+    rows = [(title, *(f"{value:.2f}" for value in kept)) for title, kept in curves.items()]
+    yield grid(header, rows)
+    pooled = {titles[same[0]["row"]]: [r["reliability"] for r in same] for same in lines}
+    path = run.folder / f"{run.stem}-{dataset}.png"
+    if draw_rejection(path, run.paper.kept, curves, pooled):
+        yield f"![Rejection curves and reliability]({path.name})"
+
+
+def _curve_tables(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """The learning curves of one split."""
+    titles = {row.key: row.title for row in run.all_rows}
+    timed = any(row.minutes for row in run.all_rows)
+    header = f"share of the {'time' if timed else 'steps'}"
+    for curve in run.paper.curves:
+        rows = []
+        for record in records:
+            points = [f"{p[curve['key']]:{curve['format']}}" for p in _points(record)][:10]
+            rows.append((titles[record["row"]], *points, *[""] * (10 - len(points))))
+        yield curve["caption"].format(**records[0])
+        yield grid((header, *(f"{k}0 %" for k in range(1, 11))), rows)
+
+
+def _points(record: Record) -> list[dict[str, float]]:
+    """The learning curve; older records have pairs of a step and a score."""
+    return [
+        point if isinstance(point, dict) else {"step": point[0], "score": point[1]}
+        for point in record["curve"]
+    ]
+
+
+def _draw(run: PaperRun, dataset: str, records: Sequence[Record]) -> Path | None:
+    """Scores against minutes; nothing where pictures cannot be drawn."""
+    try:
+        figure = new_figure(10.0, 4.8)
+    except ValueError:  # without matplotlib, which must not end hours of training
+        return None
+    titles = {row.key: row.title for row in run.all_rows}
+    axes: Any = figure.subplots(1, len(run.paper.picture))
+    for axis, (key, label) in zip(axes, run.paper.picture.items(), strict=True):
+        for record in records:
+            minutes = [point["seconds"] / 60.0 for point in _points(record)]
+            scores = [point[key] for point in _points(record)]
+            axis.plot(minutes, scores, marker=".", label=titles[record["row"]])
+        axis.set_xlabel("minutes of training")
+        axis.set_ylabel(label)
+    lines = axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=3, fontsize=8)
+    path = run.folder / f"{run.stem}-{dataset}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    return path
+
+
+def by_row(run: PaperRun, records: Sequence[Record]) -> Iterator[str]:
+    """All rows over all data sets, then a table for each row next to a published one."""
+    paper, lines = run.paper, []
+    for name in paper.datasets:
+        found = [records_of(records, row.key, name) for row in run.all_rows]
+        one = next((same[0] for same in found if same), None)
+        sizes = (f"{one['num_train'] + one['num_test']}", f"{one['num_columns']}") if one else "––"
+        theirs = (scores[name]["RMSE"] for scores in paper.published.values())
+        lines.append((name, *sizes, *map(_rmse, found), *theirs))
+    titles = (*(row.title for row in run.all_rows), *(f"*paper: {t}*" for t in paper.published))
+    yield "## Test RMSE"
+    yield grid(("data set", "N", "D", *titles), lines)
+    for row in run.all_rows:
+        yield from _row_tables(run, row, records)
+
+
+def _row_tables(run: PaperRun, row: Row, records: Sequence[Record]) -> Iterator[str]:
+    """One row next to the published one, to the first row on the same splits, and the rest."""
+    paper, first = run.paper, run.all_rows[0]
+    lines: list[dict[str, str]] = []
+    for name in paper.datasets:
+        same = records_of(records, row.key, name)
+        if not same:
+            continue
+        theirs, splits = paper.published[row.compared][name], {record["split"] for record in same}
+        like = [r for r in records_of(records, first.key, name) if r["split"] in splits]
+        within = reached(theirs["RMSE"], float(np.mean([r["rmse"] for r in same])))
+        line = {"data set": name, "RMSE": _rmse(same)}
+        line |= {} if row is first else {f"{first.title}, same splits": _rmse(like)}
+        line |= {"paper": theirs["RMSE"], "reached": "yes" if within else "no"}
+        line |= {title: mean_cell(same, *paper.columns[title]) for title in paper.details}
+        seconds = f"{3600.0 * float(theirs['hours']):.0f}" if "hours" in theirs else ""
+        lines.append(line | {"paper's s per split": seconds})
+    if lines:
+        yield f"## {row.title}"
+        yield (
+            f"Within one standard deviation of the paper's {row.compared}, or better, on "
+            f"{sum(line['reached'] == 'yes' for line in lines)} of {len(lines)} data sets."
+        )
+        yield grid(tuple(lines[0]), [tuple(line.values()) for line in lines])
+
+
+def reached(published: str, rmse: float) -> bool:
+    """
+    Whether a mean is within one published standard deviation of the published mean, or lower.
+
+    :param published: mean and standard deviation, as in ``0.554 ± 0.277``; its digits are used.
+    """
+    mean, _, deviation = published.partition(" ± ")
+    digits = len(mean.partition(".")[2])
+    return round(rmse, digits) <= round(float(mean) + float(deviation), 9)
+
+
+def _rmse(records: Sequence[Record]) -> str:
+    if not records:
+        return "–"
+    values = [record["rmse"] for record in records]
+    spread = f" ± {np.std(values):.2g}" if len(values) > 1 else ""
+    return f"{np.mean(values):.4g}{spread} ({len(values)})"
