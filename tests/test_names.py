@@ -13,10 +13,6 @@ from gpflow_sparse import _names
 
 API = (Path(__file__).parent.parent / "docs" / "api.md").read_text()
 MODULES = [name for name in gs.__all__ if name.islower() and inspect.ismodule(getattr(gs, name))]
-# Functions that the models import from the package, and that are no part of its interface.
-INTERNAL = {
-    "posteriors": {"latent_kernels", "mixed", "require_latent_kernels"},
-}
 
 
 def order(name):
@@ -68,7 +64,7 @@ def test_every_public_class_and_function_is_listed(name):
         and (inspect.isclass(value) or inspect.isfunction(value))
         and value.__module__.startswith(own)
     }
-    assert found - set(module.__all__) == INTERNAL.get(name, set())
+    assert found - set(module.__all__) == set()
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from gpflow_sparse.diagnosis.inducing import UnavailableError
 from gpflow_sparse.models import DeepGP
-from gpflow_sparse.posteriors.layer import LayerMoments
+from gpflow_sparse.models.deep import LayerMoments
 from gpflow_sparse.validation import checks
 
 # Rows from which signal and noise are computed.

@@ -8,8 +8,8 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 from gpflow_sparse.inducing_variables.patches import LocatedPatches, Patches
 
 # Last, and upward on purpose: stock `gpflow.models.SVGP` finds a posterior only once it is
-# registered, and users of that model import nothing else.
-import gpflow_sparse.posteriors  # isort: skip  # noqa: F401
+# registered, by the models, and users of that model import nothing else.
+import gpflow_sparse.models  # isort: skip  # noqa: F401
 
 __all__ = [
     "BasisFeatures",

@@ -1,23 +1,30 @@
-"""Models, one file per method; their base classes, with the ELBO, are in ``base.py``."""
+"""Models: one folder per method, and what several methods share beside them.
+
+Base classes with the ELBO are in ``base.py``, regression with Gaussian noise in ``regression.py``,
+models of a finite basis in ``basis.py``.
+"""
 
 from gpflow_sparse._names import offer
-from gpflow_sparse.inference.laplace_sites import laplace_sites
+
+# First, since it imports this package last: see the comment there.
+import gpflow_sparse.inducing_variables  # isort: skip  # noqa: F401
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.basis import BasisGPR, BasisSVGP
-from gpflow_sparse.models.deep import deep
-from gpflow_sparse.models.deep_convolutional import ConvSpec, deep_convolutional
-from gpflow_sparse.models.deep_gp import DeepGP
-from gpflow_sparse.models.dual import DualGPR, DualOptions
+from gpflow_sparse.models.deep import (
+    ConvLayer,
+    ConvSpec,
+    DeepGP,
+    GPLayer,
+    deep,
+    deep_convolutional,
+)
+from gpflow_sparse.models.dual import DualGPR, DualOptions, laplace_sites
 from gpflow_sparse.models.grief import GRIEF
-from gpflow_sparse.models.layers import ConvLayer, GPLayer
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
-from gpflow_sparse.models.odvgp import ODVGP
-from gpflow_sparse.models.qsgp import QSGP
+from gpflow_sparse.models.qsgp import QSGP, RVM
 from gpflow_sparse.models.residual_neighbors import ResidualNeighborGP
-from gpflow_sparse.models.rvm import RVM
 from gpflow_sparse.models.softki import SoftKI
-from gpflow_sparse.models.solvegp import SOLVEGP
-from gpflow_sparse.models.solvegpr import SOLVEGPR
+from gpflow_sparse.models.solvegp import ODVGP, SOLVEGP, SOLVEGPR
 from gpflow_sparse.models.swsgp import SWSGP
 
 __all__ = [

@@ -20,7 +20,8 @@ from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.inference.calibration import Calibration, observed
 from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.models.held_data import variable_or
-from gpflow_sparse.posteriors import SparsePosterior, latent_kernels, require_latent_kernels
+from gpflow_sparse.posteriors.base import SparsePosterior
+from gpflow_sparse.posteriors.multioutput import latent_kernels, require_latent_kernels
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 

@@ -22,7 +22,7 @@ from gpflow_sparse.models.base import VariationalModel, require_shape
 from gpflow_sparse.models.held_data import columns, row_sums
 from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.starting import parameter
-from gpflow_sparse.posteriors import BasisPosterior
+from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
 

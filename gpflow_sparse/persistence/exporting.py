@@ -18,7 +18,7 @@ from gpflow_sparse.models import DeepGP
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name
-from gpflow_sparse.posteriors import SparsePosterior
+from gpflow_sparse.posteriors.base import SparsePosterior
 
 # Operations that call back into the Python process that made the graph.
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")

@@ -18,7 +18,7 @@ from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models import QSGP, SWSGP, DeepGP, DualGPR, SoftKI, VariationalModel
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.dual import DualWeights
-from gpflow_sparse.models.qsgp_step import SupportRows
+from gpflow_sparse.models.qsgp import SupportRows
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER

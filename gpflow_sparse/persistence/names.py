@@ -104,7 +104,7 @@ def assembled_classes() -> dict[str, type]:
         found |= _classes(namespace, [importlib.import_module(namespace)])
     for part in (f"gpflow_sparse.{name}" for name in _SUBPACKAGES):
         package = importlib.import_module(part)
-        inside = pkgutil.iter_modules(getattr(package, "__path__", ()), f"{part}.")
+        inside = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{part}.")
         modules = [importlib.import_module(info.name) for info in inside]
         found |= _classes(part, [package, *modules])
     renamed = {}

@@ -1,26 +1,35 @@
-"""Posterior processes. Each is registered with GPflow at the end of its file."""
+"""Posterior processes: the shared contract and its parts. Each method has its own in its folder.
 
-from gpflow_sparse._names import offer
+Every posterior is registered with GPflow at the end of its file.
+"""
+
+from typing import Any
+
+from gpflow_sparse import _names
+
+# First, since it imports the models, which register the posteriors of their methods.
+import gpflow_sparse.inducing_variables  # isort: skip
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.basis import BasisPosterior
-from gpflow_sparse.posteriors.cells import CellPosterior
-from gpflow_sparse.posteriors.chevron import ChevronPosterior
-from gpflow_sparse.posteriors.decoupled import DecoupledPosterior
-from gpflow_sparse.posteriors.deep import DeepPosterior
-from gpflow_sparse.posteriors.dual import DualPosterior
-from gpflow_sparse.posteriors.layer import LayerPosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
-from gpflow_sparse.posteriors.multioutput import latent_kernels as latent_kernels
-from gpflow_sparse.posteriors.multioutput import mixed as mixed
-from gpflow_sparse.posteriors.multioutput import require_latent_kernels as require_latent_kernels
-from gpflow_sparse.posteriors.neighbor import NeighborPosterior
-from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws
-from gpflow_sparse.posteriors.residual_neighbors import ResidualNeighborPosterior
-from gpflow_sparse.posteriors.sites import SitePosterior
 
 # registers what it has for GPflow's wrapper; nothing in it is called by name
 import gpflow_sparse.posteriors.shared  # isort: skip  # noqa: F401
+
+# Found in the folders of the methods on first use: imports go downward.
+_OF_METHODS = {
+    "CellPosterior": "gpflow_sparse.models.swsgp",
+    "ChevronPosterior": "gpflow_sparse.models.qsgp",
+    "DecoupledPosterior": "gpflow_sparse.models.solvegp",
+    "DeepPosterior": "gpflow_sparse.models.deep",
+    "DualPosterior": "gpflow_sparse.models.dual",
+    "LayerPosterior": "gpflow_sparse.models.deep",
+    "NeighborPosterior": "gpflow_sparse.models.swsgp",
+    "OrthogonalPosterior": "gpflow_sparse.models.solvegp",
+    "ResidualNeighborPosterior": "gpflow_sparse.models.residual_neighbors",
+    "SitePosterior": "gpflow_sparse.models.swsgp",
+}
 
 __all__ = [
     "BasisPosterior",
@@ -39,4 +48,10 @@ __all__ = [
     "SparsePosterior",
 ]
 
-offer(__name__, __all__)
+
+def __getattr__(name: str) -> Any:
+    return _names.attribute(__name__, _OF_METHODS, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,9 +11,7 @@ from gpflow.kernels import (
     SeparateIndependent,
     SharedIndependent,
 )
-from gpflow.posteriors import get_posterior_class
 
-from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.posteriors.base import (
     Cache,
@@ -21,7 +19,6 @@ from gpflow_sparse.posteriors.base import (
     SparsePosterior,
     spread_outputs,
 )
-from gpflow_sparse.posteriors.orthogonal import OrthogonalPosterior
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Sampler
 
 
@@ -41,7 +38,7 @@ class MultioutputPosterior(SparsePosterior):
     def __init__(
         self,
         *arguments: Any,
-        part: Callable[..., SparsePosterior] = OrthogonalPosterior,
+        part: Callable[..., SparsePosterior],
         **options: Any,
     ) -> None:
         """
@@ -201,8 +198,3 @@ def _take(value: Any, columns: slice, *, is_mean: bool) -> Any:
     tensor = tf.convert_to_tensor(value)
     # means [M, L] and standard deviations [M, L], or factors [L, M, M]
     return tensor[:, columns] if is_mean or tensor.shape.rank == 2 else tensor[columns]
-
-
-get_posterior_class.register(MultioutputKernel, OrthogonalInducingVariables)(
-    lambda kernel, inducing_variable: MultioutputPosterior
-)

@@ -10,9 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse import training
-from gpflow_sparse.inference.dual_solver import ConvergenceError, DualState
 from gpflow_sparse.models import DualGPR, DualOptions
-from gpflow_sparse.models.dual_steps import HyperparameterStep
+from gpflow_sparse.models.dual import ConvergenceError, DualState, HyperparameterStep
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.state import Progress, Snapshot, describe_model, named_variables

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.likelihoods import Laplace, StudentT
 from gpflow_sparse.models.base import SparseGPModel
-from gpflow_sparse.posteriors.deep import DeepPosterior
+from gpflow_sparse.models.deep import DeepPosterior
 from gpflow_sparse.training import rescaling
 from gpflow_sparse.validation import checks
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import commands, dual_systems
-from gpflow_sparse.inference.dual_solver import DualOptions
+from gpflow_sparse.models.dual.solver import DualOptions
 from tests.oracles.dual import weights
 
 

@@ -14,7 +14,7 @@ from bench.papers import PAPER_NAMES, data_splits, harness, training
 from bench.papers.spec import Paper, PaperRun, Row, load_paper
 from bench.papers.tables import duration
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.inference.dual_solver import ConvergenceError
+from gpflow_sparse.models.dual.solver import ConvergenceError
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.training import FitState, adam
 

@@ -14,14 +14,7 @@ from gpflow_sparse.inducing_variables import (
     Patches,
 )
 from gpflow_sparse.kernels import TICK, Convolutional
-from gpflow_sparse.models import (
-    SOLVEGP,
-    ConvLayer,
-    ConvSpec,
-    DeepGP,
-    GPLayer,
-    deep_convolutional,
-)
+from gpflow_sparse.models import SOLVEGP, ConvLayer, ConvSpec, DeepGP, GPLayer, deep_convolutional
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
     Argument,

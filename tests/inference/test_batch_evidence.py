@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.inference import batch_evidence
+from gpflow_sparse.models.softki import batch_evidence
 from gpflow_sparse.numerics import linalg
 from tests.oracles import softki as oracle
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from gpflow import kernels
 
-from gpflow_sparse.inference import dual_solver
-from gpflow_sparse.inference.dual_solver import ConvergenceError, DualOptions, partition, solve
+from gpflow_sparse.models.dual import solver as dual_solver
+from gpflow_sparse.models.dual.solver import ConvergenceError, DualOptions, partition, solve
 from tests.oracles.dual import weights
 
 N, D = 230, 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.inference import sampling
+from gpflow_sparse.models.grief import sampling
 
 # standard deviations that differ by four orders of magnitude, which only `scales` can bridge
 SD = np.array([1.0, 1e-3, 10.0])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.inference import collapsed, quadrature, rotation, sampling, type_one
+from gpflow_sparse.inference import collapsed, rotation
+from gpflow_sparse.models.grief import quadrature, sampling, type_one
 from tests.inference.test_rotation import problem, rotated, sums_of, tensors, weights_of
 from tests.oracles import grief_type_one as oracle
 

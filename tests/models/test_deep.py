@@ -419,7 +419,7 @@ def test_chunks_change_nothing(rng, monkeypatch, build, widths):
         return [loss, *tape.gradient(loss, model.trainable_variables)]
 
     whole = step()
-    monkeypatch.setattr("gpflow_sparse.posteriors.layer._CHUNK_ENTRIES", 400)
+    monkeypatch.setattr("gpflow_sparse.models.deep.layer_posterior._CHUNK_ENTRIES", 400)
     for got, want in zip(step(), whole, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SOLVEGP, DeepGP
-from gpflow_sparse.models.deep import deep
+from gpflow_sparse.models.deep.tables import deep
 from tests.oracles import deep as oracle
 from tests.oracles import solvegp
 
@@ -203,7 +203,7 @@ def test_a_saved_model_predicts_the_same(rng, tmp_path):
 
 
 def test_the_module_still_has_the_class_that_it_had():
-    """``models/deep.py`` was the file of `DeepGP` before it was that of the builder."""
+    """``models/deep/tables.py`` was the file of `DeepGP` before it was that of the builder."""
     assert importlib.import_module("gpflow_sparse.models.deep").DeepGP is DeepGP
     assert gs.models.deep is deep
 

@@ -7,11 +7,11 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 from tensorflow_probability import distributions
 
-from gpflow_sparse.inference import dual_solver
-from gpflow_sparse.inference.dual_gradients import QuadraticForms
-from gpflow_sparse.inference.dual_solver import ConvergenceError, System
 from gpflow_sparse.models import DualGPR, DualOptions
-from gpflow_sparse.models.dual_steps import subset
+from gpflow_sparse.models.dual import solver as dual_solver
+from gpflow_sparse.models.dual.gradients import QuadraticForms
+from gpflow_sparse.models.dual.solver import ConvergenceError, System
+from gpflow_sparse.models.dual.steps import subset
 
 N, D, P = 150, 2, 2
 EXACT = DualOptions(block_size=75, tolerance=1e-8, max_passes=200)

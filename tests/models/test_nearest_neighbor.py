@@ -7,7 +7,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
-from gpflow_sparse.models import NearestNeighborGP, nearest_neighbor
+from gpflow_sparse.models import NearestNeighborGP
+from gpflow_sparse.models.nearest_neighbor import model as nearest_neighbor
 from gpflow_sparse.posteriors import pathwise
 from tests.oracles import gpnn as oracle
 from tests.oracles.solvegp import matern52

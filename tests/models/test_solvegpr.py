@@ -8,7 +8,8 @@ import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
-from gpflow_sparse.models import SOLVEGP, SOLVEGPR, solvegpr
+from gpflow_sparse.models import SOLVEGP, SOLVEGPR
+from gpflow_sparse.models.solvegp import regression as solvegpr
 from tests.oracles import solvegp as oracle
 from tests.oracles import solvegpr as collapsed_oracle
 

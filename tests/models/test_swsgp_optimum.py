@@ -73,7 +73,7 @@ def test_rows_are_streamed(weighting, known, as_dataset, monkeypatch):
     """In blocks of 5 of 40 rows as all at once, whether or not the model knows their number."""
     model, X, Y = fitted(weighting)
     expected = model.q_mu.numpy(), model.q_sqrt.numpy(), model.elbo((X, Y))
-    monkeypatch.setattr("gpflow_sparse.models.swsgp_closed_form._ENTRIES", 5 * H**2)
+    monkeypatch.setattr("gpflow_sparse.models.swsgp.closed_form._ENTRIES", 5 * H**2)
     model.num_data = 40 if known else None
     batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(7)
     model.update_posterior(*((batches,) if as_dataset else (X, Y)))

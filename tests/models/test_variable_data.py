@@ -183,7 +183,7 @@ def test_a_variable_without_columns_is_refused():
 
 
 def test_bounds_over_pairs_count_the_assigned_rows(monkeypatch):
-    monkeypatch.setattr("gpflow_sparse.models.solvegpr._MAX_PAIRED_ROWS", 20)
+    monkeypatch.setattr("gpflow_sparse.models.solvegp.regression._MAX_PAIRED_ROWS", 20)
     held = variables(OLD)
     model = solvegpr(held, "coupled")
     compiled = model.training_loss_closure()

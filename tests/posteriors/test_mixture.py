@@ -7,9 +7,14 @@ import tensorflow as tf
 from scipy.special import logsumexp
 
 from gpflow_sparse.bases.base import FiniteBasis
-from gpflow_sparse.inference import collapsed, quadrature, rotation, sampling, type_one
+from gpflow_sparse.inference import collapsed, rotation
+from gpflow_sparse.models.grief import quadrature, sampling, type_one
+from gpflow_sparse.models.grief.posterior import (
+    MixturePosterior,
+    RotatedComponents,
+    WeightedComponents,
+)
 from gpflow_sparse.posteriors import pathwise as draws
-from gpflow_sparse.posteriors.mixture import MixturePosterior, RotatedComponents, WeightedComponents
 from tests.oracles import grief_type_one as oracle
 
 N, D, M, S, P = 15, 2, 6, 4, 2

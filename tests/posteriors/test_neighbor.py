@@ -10,7 +10,7 @@ from gpflow.conditionals import conditional
 from gpflow.models import SVGP
 
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.posteriors.neighbor import NeighborPosterior
+from gpflow_sparse.models.swsgp.posterior import NeighborPosterior
 from tests.oracles import swsgp as oracle
 from tests.oracles.solvegp import gaussian_kl, matern52, squared_exponential
 

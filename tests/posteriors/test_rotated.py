@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.inference.blocks import Block, marginals
-from gpflow_sparse.posteriors.rotated import is_rotatable, rotated, rotated_marginals
+from gpflow_sparse.models.solvegp.rotated import is_rotatable, rotated, rotated_marginals
 
 
 def block(rng, M=6, N=5, P=1, dtype=np.float64):

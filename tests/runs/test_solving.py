@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import gpflow_sparse as gs
-from gpflow_sparse.inference.dual_solver import ConvergenceError
-from gpflow_sparse.models import dual_steps
+from gpflow_sparse.models.dual import steps as dual_steps
+from gpflow_sparse.models.dual.solver import ConvergenceError
 from gpflow_sparse.runs import solving
 from gpflow_sparse.runs.build import make_model
 from gpflow_sparse.runs.config import RunConfig

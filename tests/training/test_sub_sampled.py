@@ -7,7 +7,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from gpflow_sparse.bases import RandomFourier
-from gpflow_sparse.models import QSGP, RVM, qsgp_step
+from gpflow_sparse.models import QSGP, RVM
+from gpflow_sparse.models.qsgp import step as qsgp_step
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, SparseSGD, TrainingError, adam, fit
 from gpflow_sparse.training.guard import diagnose
 from gpflow_sparse.training.state import named_variables

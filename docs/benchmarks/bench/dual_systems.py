@@ -18,8 +18,8 @@ from bench.qsgp_variance import benchmark_rows
 from bench.steps import Row, Tables, table_of
 from gpflow_sparse import models
 from gpflow_sparse.covariances.stationary import covariance, jittered_covariance
-from gpflow_sparse.inference.dual_solver import DualOptions, System, partition
 from gpflow_sparse.initialization import local_hyperparameters, median_lengthscales
+from gpflow_sparse.models.dual.solver import DualOptions, System, partition
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.runs import plots

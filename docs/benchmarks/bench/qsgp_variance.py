@@ -17,7 +17,7 @@ from gpflow_sparse.data.datasets import ROOT_VARIABLE
 from gpflow_sparse.initialization import median_lengthscales
 from gpflow_sparse.initialization.hyperparameters import subset_hyperparameters
 from gpflow_sparse.models import QSGP
-from gpflow_sparse.models.qsgp_step import SubsampledStep
+from gpflow_sparse.models.qsgp.step import SubsampledStep
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
 

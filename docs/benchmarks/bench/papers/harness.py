@@ -35,7 +35,7 @@ from bench.papers.training import (
 from bench.steps import megabytes, num_threads, run_alone
 from gpflow_sparse import training
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.inference.dual_solver import ConvergenceError
+from gpflow_sparse.models.dual.solver import ConvergenceError
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.schema import parse_json

@@ -212,7 +212,7 @@ def image_model(
     options: Options, dataset: Dataset, X: np.ndarray, seed: int
 ) -> gpflow.models.GPModel:
     """
-    :param options: ``model``, options of :func:`gpflow_sparse.models.deep_convolutional` as JSON
+    :param options: ``model``, options of :func:`gpflow_sparse.models.deep.convolutional` as JSON
         has them, and ``likelihood``, "softmax" or, by default, "robust_max".
     :param X: training images, in the precision of the model.
     """

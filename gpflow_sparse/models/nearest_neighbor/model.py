@@ -1,0 +1,196 @@
+"""GPnn: an exact Gaussian process on the nearest training rows of each predicted row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
+from gpflow_sparse.models.base import compiled
+from gpflow_sparse.models.held_data import columns
+from gpflow_sparse.models.regression import RegressionModel
+from gpflow_sparse.models.swsgp import SitePosterior
+from gpflow_sparse.numerics.streaming import streamed_sum
+from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.public_methods import public_method
+
+# Entries of the covariances [n, H, H] in one block of rows of the objective: 32 MiB of float64.
+_BLOCK_ENTRIES = 2**22
+
+
+class NearestNeighborGP(RegressionModel):
+    """
+    Gaussian process regression in which every row is predicted by an exact GP on its H nearest
+    training rows: GPnn of Allison, Stephenson, Samuel F and Pyzer-Knapp, "Leveraging Locality and
+    Robustness to Achieve Massively Scalable Gaussian Process Regression" (NeurIPS 2023).
+
+    There is no q and nothing is trained but the hyperparameters, for which
+    :func:`gpflow_sparse.initialization.local_hyperparameters` is the start. With H = N it is
+    the exact GP. Neighbors are nearest in the kernel's own metric, see
+    :class:`~gpflow_sparse.inducing_variables.NeighborInducingPoints`; the authors' program takes
+    them among inputs of unit scale.
+
+    The objective is no bound on the evidence but the leave-one-out log density of Jankowiak and
+    Pleiss, "Scalable Cross Validation Losses for Gaussian Process Models" (arXiv:2105.11535),
+    without their auxiliary variables: see :meth:`leave_one_out_log_density`.
+
+    Rows that are predicted together (``full_cov``) share the union of their neighbors, in O((n
+    H)^3) time, so that their joint covariance is that of one GP; means and variances then depend
+    on the other rows. Functions drawn use the neighbors of each row.
+
+    A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than that of a model
+    with inducing points. Memory is that of a block of rows. All training rows are part of the
+    model and of its file.
+    """
+
+    def __init__(
+        self,
+        data: tuple[Any, Any],
+        kernel: Kernel,
+        *,
+        num_neighbors: int = 128,
+        noise_variance: Any = 1.0,
+        mean_function: MeanFunction | None = None,
+        num_objective_rows: int = 1000,
+    ) -> None:
+        """
+        :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied.
+        :param kernel: one output, shared by all columns of Y.
+        :param num_neighbors: H; of fewer rows all are neighbors.
+        :param noise_variance: start of ``model.likelihood.variance``.
+        :param mean_function: added to the prior mean; zero by default.
+        :param num_objective_rows: rows of which the objective is computed.
+        :raises ValueError: for arguments of a wrong kind or that do not fit each other.
+        """
+        super().__init__(data, kernel, mean_function=mean_function, noise_variance=noise_variance)
+        if not all(isinstance(part, tf.Tensor) for part in self.data):
+            raise ValueError(
+                "data must be arrays (X [N, D], Y [N, P]) for NearestNeighborGP, got variables; "
+                "make a new model where rows change."
+            )
+        count = checks.require_count(num_neighbors, "num_neighbors")
+        self.neighbors = NeighborInducingPoints(self.data[0], min(count, len(self.data[0])))
+        self.neighbors.Z = self.data[0]  # not a second copy of the rows
+        self.num_objective_rows = num_objective_rows
+        self._require_parts(self.input_dim)
+
+    def elbo(self) -> tf.Tensor:
+        """:raises ValueError: always, as there is no lower bound on the evidence."""
+        raise ValueError(
+            "NearestNeighborGP has no elbo: the neighbors of every row have a posterior of their "
+            "own. Its objective is leave_one_out_log_density()."
+        )
+
+    @public_method("the objective")
+    def leave_one_out_log_density(self) -> tf.Tensor:
+        """
+        ``N / n sum_i log p(y_i | the H nearest other rows of row i)`` over n fixed rows, at most
+        ``num_objective_rows``, drawn at random once for each N: a scalar, in nats.
+
+        No lower bound on the log evidence, and no estimate of it. It is deterministic, so that
+        L-BFGS can maximize it, and jumps where parameters change the neighbors of a row. Row i
+        itself is left out by its index: rows equal to it count as neighbors. O(n H^3) time for all
+        P outputs, which share the neighbors.
+
+        :raises ValueError: for data of a single row.
+        """
+        return self._objective(self._left_out())
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """The :meth:`leave_one_out_log_density`."""
+        return self.leave_one_out_log_density()
+
+    def training_loss_closure(self, *, compile: bool = True) -> Callable[[], tf.Tensor]:
+        """
+        A function without arguments that returns the training loss, for GPflow's optimizers.
+
+        The neighbors in it are those under the parameters at the time of this call, so that the
+        loss is smooth, as the line search of L-BFGS needs it. Make another closure after a large
+        change of the lengthscales.
+
+        :param compile: wrap the loss in ``tf.function``.
+        """
+        checks.require_flag(compile, "compile")
+        component_checks.require_sound(self)
+        with component_checks.explain_failures(self):
+            parts = self._left_out()
+        return compiled(lambda: -self._objective(parts) - self.log_prior_density(), compile)
+
+    @public_method()
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> SitePosterior:
+        """See :meth:`gpflow_sparse.models.base.SparseGPModel.posterior`."""
+        return SitePosterior(
+            self.kernel,
+            self.neighbors,
+            self._sites,
+            mean_function=self.mean_function,
+            precompute_cache=precompute_cache,
+            calibration=self.calibration,
+        )
+
+    @property
+    def input_dim(self) -> int | None:
+        return columns(self.data)[0]
+
+    def _left_out(self) -> list[tf.Tensor]:
+        """The rows of the objective ``[n]`` and their neighbors ``[n, H]``, int32."""
+        num_rows = int(self.data[0].shape[0])
+        if num_rows < 2:
+            raise ValueError("data must have at least 2 rows to leave one out, got 1.")
+        order = np.random.default_rng(0).permutation(num_rows)
+        rows = tf.constant(np.sort(order[: self.num_objective_rows]), tf.int32)
+        return [rows, self._others(rows)]
+
+    def _objective(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        """:meth:`leave_one_out_log_density` of rows and their neighbors."""
+        size = max(1, _BLOCK_ENTRIES // self.neighbors.num_neighbors**2)
+        (total,) = streamed_sum(
+            lambda blocks, _: [self._log_densities(*blocks)], parts, block_rows=size
+        )
+        return total * tf.cast(len(self.data[0]) / parts[0].shape[0], total.dtype)
+
+    def _sites(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Errors of the prior mean and precisions of the noise, ``[N, P]`` each."""
+        errors = self._errors(*self.data)
+        return errors, tf.ones_like(errors) / tf.cast(self._noise(), errors.dtype)
+
+    def _errors(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
+        return Y - mean
+
+    def _log_densities(self, rows: tf.Tensor, around: tf.Tensor) -> tf.Tensor:
+        """The sum of the log densities of some rows ``[n]``, each given others ``[n, H]``."""
+        X, Y = self.data
+        errors = self._errors(*(tf.gather(part, tf.reshape(around, [-1])) for part in (X, Y)))
+        values = tf.reshape(errors, [*tf.unstack(tf.shape(around)), Y.shape[1]])  # [n, H, P]
+        own, noise = tf.gather(X, rows), tf.cast(self._noise(), X.dtype)
+        mean, var = nearest_rows_moments(
+            self.kernel, noise, own, tf.gather(X, around), values, jitter=self.jitter
+        )
+        var = tf.tile(var[:, None], [1, Y.shape[1]])
+        error = self._errors(own, tf.gather(Y, rows))
+        return tf.reduce_sum(self.likelihood.predict_log_density(own, mean, var, error))
+
+    def _others(self, rows: tf.Tensor) -> tf.Tensor:
+        """The H nearest other rows of each, int32 ``[n, H]``; N - 1 where H = N."""
+        X = self.data[0]
+        count = min(int(self.neighbors.num_neighbors), int(X.shape[0]) - 1)
+        found = self.neighbors.closest(tf.gather(X, rows), self.kernel, count + 1)
+        # the row itself goes last; among equal rows it may not have been found
+        order = tf.argsort(tf.cast(found == rows[:, None], tf.int32), axis=1, stable=True)
+        return tf.gather(found, order, batch_dims=1)[:, :count]
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        component_checks.require_single(self.kernel, num_columns)
+        checks.require_count(self.num_objective_rows, "num_objective_rows")
+        self.neighbors.require_sound()
+        if self.neighbors.Z is not self.data[0]:
+            raise ValueError("data must stay as they are in NearestNeighborGP; make a new model.")

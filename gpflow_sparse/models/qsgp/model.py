@@ -1,0 +1,456 @@
+"""Quadruply stochastic Gaussian processes: training steps at a cost independent of N and of m."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.functions import MeanFunction
+from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.posteriors import PrecomputeCacheType
+from gpflow.utilities import triangular
+
+from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.inference import chevron, subsampling
+from gpflow_sparse.inference.chevron import Head, Tail
+from gpflow_sparse.inference.subsampling import Batch, Draw, Functions, KnownProjections, Pair
+from gpflow_sparse.kernels import Basis
+from gpflow_sparse.models import rowwise
+from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.qsgp import closed_form, options
+from gpflow_sparse.models.qsgp.posterior import ChevronPosterior
+from gpflow_sparse.models.qsgp.step import SubsampledStep, SupportRows, functions_at
+from gpflow_sparse.validation import checks, component_checks
+from gpflow_sparse.validation.public_methods import public_method
+
+
+class QSGP(VariationalModel):
+    r"""
+    Variational inference over the weights of a finite basis, with steps on a sample of functions.
+
+    ``f(x) = phi(x)^T w``, ``w ~ N(0, S^-1)`` with S the basis's prior precision, and ``q(w) =
+    N(mu, C C^T)``. The objective is a sum over rows and, in its square, over pairs of functions:
+    sampling ``batch_size`` rows and twice ``basis_batch_size`` functions estimates it, and its
+    gradient, without bias for Gaussian noise. Evans and Nair, "Quadruply Stochastic Gaussian
+    Processes" (2020), theorems 1 and 2, in the forms with less variance that
+    ``gpflow_sparse.inference.subsampling`` and ``docs/methods/qsgp.md`` explain; other likelihoods
+    by their theorem 3, corrected.
+
+    The covariance factor is ``C = [[B, 0], [D, diag(c)]]``. The first h functions, the *head*, are
+    taken in every step and have a dense B; the rest, the *tail*, is sampled.
+
+    ========================  =====  ========  ======================================
+    ``covariance``            h      D         elements, per latent function
+    ========================  =====  ========  ======================================
+    "diag"                    0                2 m
+    "block"                   any    zero      2 m + h^2
+    "chevron"                 any    dense     (2 + h) m
+    ========================  =====  ========  ======================================
+
+    Time per step of n rows, k sampled functions, p support rows, and features of cost d each:
+    O((n + p) (h + k) (d + 1 + h)), with "block" O((n + p) (h + k) (d + 1) + n h^2); nothing grows
+    with N or m. Starting, prediction and :meth:`exact_elbo` cost O(m) per row.
+
+    **A step** (:func:`~gpflow_sparse.models.rowwise.sparse_step`, after :meth:`prepare_step`) takes
+    two fresh draws of k functions of the tail each; "tracked" takes the batch that it holds instead
+    of the one given. It reads and writes the rows of the head and of the functions drawn in
+    ``q_mu``, those of the functions drawn in ``q_log_scale`` and ``q_columns``, the rows of both in
+    ``basis.log_precision`` if that is trained, :attr:`small_variables` in full (``q_block`` and the
+    trainable parameters of basis, likelihood and mean function), and the optimizer's slots of all
+    these and its ``iterations``. Of the support rows, ``anchors``, it writes ``values`` and reads
+    ``X``, with "anchored" or a dense prior precision ``factor``, with "tracked" ``Y``, and if
+    hyperparameters are trained the copy of the basis. The draws of functions are the only random
+    ones, by :func:`~gpflow_sparse.inference.subsampling.draw_indices`.
+
+    A mean-field q over many random features has almost the prior's variance, which biases learned
+    hyperparameters: where they are learned, or variances matter, take
+    :class:`~gpflow_sparse.bases.Hybrid` (``docs/sharp-bits.md`` has the figures).
+    """
+
+    default_optimizer = "adagrad"
+    num_data: Any  # always an integer here
+
+    def __init__(
+        self,
+        basis: FiniteBasis,
+        likelihood: Likelihood,
+        *,
+        num_data: int,
+        basis_batch_size: int,
+        covariance: str | None = None,
+        num_dense_columns: int | None = None,
+        variance_reduction: str | None = None,
+        site_estimator: str = "split",
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int = 1,
+        num_support: int = 500,
+        support: Any = None,
+        augmentation: Any = None,
+    ) -> None:
+        """
+        :param basis: m functions. With a dense prior precision
+            (:class:`~gpflow_sparse.bases.KernelDictionary`) its hyperparameters are set not
+            trainable, ``covariance`` is "diag", and :meth:`elbo` lacks ``log |S| / 2``.
+        :param likelihood: any GPflow likelihood.
+        :param num_data: N, the number of training rows.
+        :param basis_batch_size: k, the functions in each of a step's two draws from the tail.
+            ``k = m - h`` takes all of them, so that only the rows are random. The noise
+            of the sampled mean has variance ``|v|^2 (1 / k - 1 / m)`` times the kernel's, v being
+            the whitened mean: take k well above ``|v|^2``.
+        :param covariance: see above; None for "block" with a basis whose leading functions belong
+            in every step, and "diag" with others.
+        :param num_dense_columns: h; None for the number of leading functions of the basis.
+        :param variance_reduction: of the gradients, see ``docs/methods/qsgp.md``. "anchored": each
+            projection is corrected by its known error at the support rows. "eq3": the
+            paper's control variate (Gaussian noise). "tracked": a batch is used for ``m / (2 k)``
+            steps, with exact projections (O(n m) at each change). "none". None for
+            "anchored", and for "none" where "strict" needs it.
+        :param site_estimator: for likelihoods that are not Gaussian. "split": estimated mean and
+            variance, with "none" from different draws; not a bound. "absorbed": the sampling
+            noise of the mean is subtracted from the variance, which removes most of the bias; not a
+            bound. "strict": a lower bound, at a loss that grows with m / k; log-concave likelihoods
+            only.
+        :param mean_function: added to the prior mean; zero by default.
+        :param num_latent_gps: number of latent functions L, each with its own weights.
+        :param num_support: number of rows of the first batch that become support rows.
+        :param support: given support rows ``[p, D]``.
+        :param augmentation: ``X [N, D]``, all training inputs: predictions then have one more
+            function at each test point, which restores the prior's variance far from the data
+            (proposition 4; dense prior precision, Gaussian noise).
+        :raises ValueError: for arguments of a wrong kind, or that exclude each other.
+        """
+        checks.require_count(num_data, "num_data")
+        super().__init__(
+            Basis(basis),
+            likelihood,
+            mean_function=mean_function,
+            num_latent_gps=num_latent_gps,
+            num_data=num_data,
+        )
+        self.covariance, self.num_head = options.require_covariance(
+            basis, covariance, num_dense_columns
+        )
+        self.variance_reduction = options.require_estimators(
+            likelihood, variance_reduction, site_estimator
+        )
+        self.site_estimator = site_estimator
+        self.basis_batch_size = options.require_draw_size(
+            basis_batch_size, self.num_tail, site_estimator
+        )
+        if basis.precision == "dense":
+            gpflow.utilities.set_trainable(basis, False)
+        h, L, dtype = self.num_head, self.num_latent_gps, basis.dtype
+        prior_sd = tf.sqrt(1.0 / basis.precision_diagonal())  # [m]
+        self.q_mu = tf.Variable(tf.zeros([basis.num_basis, L], dtype))
+        self.q_log_scale = tf.Variable(tf.tile(tf.math.log(prior_sd[h:])[:, None], [1, L]))
+        self.q_block, self.q_columns = None, None
+        if h:
+            blocks = np.repeat(np.diag(prior_sd[:h].numpy())[None], L, axis=0)
+            self.q_block = Parameter(blocks, transform=triangular(), dtype=dtype)
+        if self.covariance == "chevron":
+            self.q_columns = tf.Variable(tf.zeros([self.num_tail, L, h], dtype))
+        self.num_support = checks.require_count(num_support, "num_support")
+        self.support = options.require_rows(support, "support", basis)
+        options.require_augmentation(augmentation, basis, likelihood)
+        self.augmentation = options.require_rows(augmentation, "augmentation", basis)
+        self.anchors = None
+        if self.variance_reduction in options.WITH_SUPPORT:
+            num_vectors = L * (1 + h) if self.q_columns is not None else L
+            self.anchors = SupportRows(basis, h, num_vectors)
+        self._require_parts(self.input_dim)
+
+    @property
+    def basis(self) -> FiniteBasis:
+        """The basis that the weights belong to."""
+        if not isinstance(self.kernel, Basis):
+            raise ValueError(
+                "kernel must be the one the model was built with, gs.kernels.Basis(basis); got "
+                f"{type(self.kernel).__name__}. Build a new model for another kernel."
+            )
+        return self.kernel.basis
+
+    @property
+    def input_dim(self) -> int | None:
+        return self.basis.input_dim
+
+    @property
+    def dtype(self) -> tf.DType:
+        return getattr(self.q_mu, "dtype", gpflow.default_float())
+
+    @property
+    def num_tail(self) -> int:
+        """``m - h``, the number of functions that are sampled."""
+        return int(self.basis.num_basis - self.num_head)
+
+    @property
+    def head(self) -> Head:
+        """q of the head."""
+        empty = tf.zeros([self.num_latent_gps, 0, 0], self.dtype)
+        B = empty if self.q_block is None else tf.convert_to_tensor(self.q_block)
+        return Head(self.q_mu[: self.num_head], B)
+
+    @property
+    def tail(self) -> Tail:
+        """q of the whole tail."""
+        D = None if self.q_columns is None else tf.convert_to_tensor(self.q_columns)
+        return Tail(self.q_mu[self.num_head :], tf.convert_to_tensor(self.q_log_scale), D)
+
+    @property
+    def trains_precision(self) -> bool:
+        """Whether the prior precision of the weights is trained by gradients."""
+        return self.basis.precision == "diagonal" and self.basis.log_precision.trainable
+
+    @property
+    def long_variables(self) -> tuple[tf.Variable, ...]:
+        """The variables of which a step updates only some rows."""
+        precision = self.basis.log_precision if self.trains_precision else None
+        found = (self.q_mu, self.q_log_scale, self.q_columns, precision)
+        return tuple(variable for variable in found if variable is not None)
+
+    @property
+    def small_variables(self) -> list[tf.Variable]:
+        """All other trainable variables, without the rows of data that the model keeps."""
+        rows = [value for value in (self.support, self.augmentation) if value is not None]
+        rows += [] if self.anchors is None else self.anchors.variables
+        others = {variable.ref() for variable in (*self.long_variables, *rows)}
+        return [v for v in self.trainable_variables if v.ref() not in others]
+
+    @public_method("the elbo")
+    def elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """
+        Estimate of the evidence lower bound from a batch and two fresh draws of functions.
+
+        Value and gradient are unbiased for Gaussian noise. ``variance_reduction`` is not used: it
+        has to follow every change of the weights, as in :meth:`sparse_step`.
+
+        :param data: ``(X [n, D], Y [n, P])``.
+        :return: scalar, in nats.
+        :raises ValueError: for data that do not fit the model, eagerly and when tracing.
+        """
+        step = SubsampledStep(self, self._draw(), unique=False)
+        values = [tf.gather(variable, indices) for variable, indices in step.row_indices]
+        X, Y = data
+        return self._estimate(X, Y, *step.read(values), None)[0]
+
+    def _draw(self) -> Sequence[tf.Tensor]:
+        """Two independent draws of k functions of the tail, i and j in the paper."""
+        return [subsampling.draw_indices(self.num_tail, self.basis_batch_size) for _ in range(2)]
+
+    def _estimate(
+        self,
+        X: tf.Tensor,
+        Y: tf.Tensor,
+        head: Head,
+        head_precision: tf.Tensor,
+        draws: Sequence[Draw],
+        anchors: SupportRows | None,
+    ) -> tuple[tf.Tensor, Functions]:
+        """
+        Estimate of the elbo from n rows and two draws of k functions; theorems 1 and 2.
+
+            N/n sum_batch E[log p(y | f)]  -  KL of the head  -  (m - h)/k sum_drawn KL,
+            F = Phi_head mu_head + (m - h)/k Phi_drawn mu_drawn
+
+        with F, and the projections of the dense columns of C, from each draw, so that a product of
+        both estimates a square.
+
+        :return: the estimate, and the functions that it was computed from.
+        """
+        tracked = anchors is not None and self.variance_reduction == "tracked"
+        if anchors is not None and tracked:
+            X, Y = anchors.batch(X.shape[1], Y.shape[1])
+        Phi = functions_at(self.basis, self.num_head, X, draws, anchors, tracked=tracked)
+        tail_scale = tf.constant(self.num_tail / self.basis_batch_size, X.dtype)  # (m - h) / k
+        V = tuple(chevron.tail_vectors(draw.tail) for draw in draws)  # [mu, D]  [k, L (1 + h)]
+        known = None
+        if anchors is not None:
+            W = anchors.regression(X) if self.variance_reduction == "anchored" else None
+            known = anchors.projections(Phi.support, V, tail_scale, W)  # type: ignore[arg-type]
+        terms = self._expectations(X, Y, Phi, head, draws, V, tail_scale, known)  # [n]
+        elbo = self.num_data / tf.cast(tf.shape(X)[0], X.dtype) * tf.reduce_sum(terms)
+        if known is not None and self.variance_reduction == "eq3":
+            control = subsampling.printed_control_variate(known)  # [p, Q]
+            control = tf.reduce_mean(tf.reduce_sum(control, axis=1))
+            elbo -= 0.5 * self.num_data / self.likelihood.variance * control
+        dense = self.basis.precision == "dense"
+        elbo -= subsampling.prior_kl(head, head_precision, draws, tail_scale, dense=dense)
+        if dense:
+            elbo -= 0.5 * self._dense_quadratic(draws, tail_scale, anchors, Phi)
+        return elbo, Phi
+
+    def _expectations(
+        self,
+        X: tf.Tensor,
+        Y: tf.Tensor,
+        Phi: Functions,
+        head: Head,
+        draws: Sequence[Draw],
+        V: Pair,
+        tail_scale: tf.Tensor,
+        known: KnownProjections | None,
+    ) -> tf.Tensor:
+        """``E_q[log p(y | f)]`` of each row; for non-Gaussian noise by theorem 3, corrected."""
+        latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
+        mean = component_checks.require_mean(self.mean_function(X), latent, self.mean_function)
+        batch = Batch(X, Y, latent + mean)
+        corrector = None if self.variance_reduction == "eq3" else known
+        raw, F = subsampling.projections(Phi, head, V, tail_scale, corrector)
+        spread = subsampling.spreads(Phi, draws, tail_scale)  # Phi^2 c^2
+        if isinstance(self.likelihood, Gaussian):
+            return subsampling.gaussian_expectations(self.likelihood, batch, raw, F, spread)
+        if self.site_estimator == "strict":
+            spread = (tail_scale * spread[0], tail_scale * spread[1])
+            return subsampling.site_expectations(self.likelihood, batch, raw, spread)
+        excess = None
+        if self.site_estimator == "absorbed":
+            W = None
+            if known is not None and known.weights is not None:
+                W = known.weights(tf.eye(tf.shape(known.exact)[0], dtype=X.dtype))  # [n, p]
+            excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
+        if corrector is None:
+            # Mean and variance of a row from different draws, so that the gradient of their
+            # product is unbiased. A corrected mean has its gradient from the other draw already.
+            spread = (spread[1], spread[0])
+        return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
+
+    def _dense_quadratic(
+        self,
+        draws: Sequence[Draw],
+        tail_scale: tf.Tensor,
+        anchors: SupportRows | None,
+        Phi: Functions,
+    ) -> tf.Tensor:
+        """``mu^T S mu`` for a prior precision that is not diagonal."""
+        # places in the tail are indices of the basis here: a dense precision goes with h = 0
+        it, jt = (draw.indices for draw in draws)
+        means = draws[0].tail.mu, draws[1].tail.mu
+        pair = None
+        if anchors is not None:
+            # S[i, :] mu is the tail at center i
+            centers = (tf.gather(self.basis.centers, indices) for indices in (jt, it))
+            pair = tuple(
+                anchors.projections(Phi.support, means, tail_scale, anchors.regression(Z))  # type: ignore[arg-type]
+                for Z in centers
+            )
+        S = self.basis.prior_precision(jt, it)
+        return subsampling.dense_quadratic(S, means, tail_scale, pair)  # type: ignore[arg-type]
+
+    sparse_step = rowwise.sparse_step
+    step_gradients = rowwise.step_gradients
+    variational_parameters = property(rowwise.variational_parameters)
+    update_covariance = closed_form.update_covariance
+    update_mean = closed_form.update_mean
+    has_function_at_every_row = closed_form.has_function_at_every_row
+
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
+        step, computed = SubsampledStep(self, self._draw()), []
+
+        def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
+            elbo, Phi = self._estimate(X, Y, *step.read(values), self.anchors)
+            computed.append(Phi)
+            return -(elbo + self.log_prior_density())
+
+        def after(changes: Sequence[tf.Tensor], averages: Sequence[tf.Tensor]) -> None:
+            self._after_step(step, changes, computed[0], averages)
+
+        def averages() -> Sequence[tf.Tensor]:
+            return self._averages(computed[0])
+
+        return rowwise.RowUpdate(step.row_indices, loss, after, averages)
+
+    def _averages(self, Phi: Functions) -> Sequence[tf.Tensor]:
+        """Means over the rows of the batch that :meth:`_after_step` needs."""
+        return []
+
+    def _after_step(
+        self,
+        step: SubsampledStep,
+        changes: Sequence[tf.Tensor],
+        Phi: Functions,
+        averages: Sequence[tf.Tensor],
+    ) -> None:
+        """Update the projections at the support rows after a change of the weights."""
+        if self.anchors is not None and Phi.support is not None:
+            self.anchors.follow(Phi.support, step.tail_changes(changes))
+
+    def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
+        """
+        Take support rows before step 0, and compute their projections anew, O(p m): once the
+        hyperparameters have changed by a twentieth (or at all, if they are not trained), every
+        10,000 steps against rounding, and for "tracked" with each new batch.
+
+        `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
+
+        :param data: returns the batch of this step.
+        :raises ValueError: for a step that is not a number of at least 0, or data that do not fit
+            the model.
+        """
+        options.require_call(step, data)
+        if self.anchors is None:
+            return
+        tracked = self.variance_reduction == "tracked"
+        hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
+        if step == 0 or (tracked and step % hold == 0):
+            self._require_parts(self.input_dim, self.dtype)
+            X, Y = self._require_data(data())
+            self._require_parts(int(X.shape[1]), self.dtype)
+            if not tracked:
+                options.require_support(self.support, X)
+                X = X[: self.num_support] if self.support is None else self.support
+            self.anchors.refresh(self.basis, self.tail, (X, Y))
+        elif self.anchors.is_due(step, self.basis):
+            self.anchors.refresh(self.basis, self.tail)
+
+    def exact_elbo(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """
+        The elbo from all functions, O(n m (1 + h)) for n rows, which may be a minibatch.
+        With a dense prior precision it includes ``log |S| / 2``, unlike :meth:`elbo`.
+
+        :raises ValueError: for a dense prior precision of more than 4,096 functions.
+        """
+        return super().elbo(data)
+
+    def training_loss_closure(
+        self, data: tuple[tf.Tensor, tf.Tensor] | Iterator, *, compile: bool = True
+    ) -> Callable[[], tf.Tensor]:
+        """
+        As :meth:`gpflow_sparse.models.VariationalModel.training_loss_closure`, for models that take
+        all functions: otherwise the loss is random in every call.
+
+        :raises ValueError: if ``basis_batch_size`` is less than the number of functions that can be
+            drawn.
+        """
+        if self.basis_batch_size < self.num_tail:
+            raise ValueError(
+                "training_loss_closure needs a loss that is the same in every call; with "
+                f"basis_batch_size={self.basis_batch_size} each call draws functions, and its "
+                "gradient would reach all rows. Train with gs.training.fit, or build the model "
+                f"with basis_batch_size={self.num_tail}."
+            )
+        return super().training_loss_closure(data, compile=compile)
+
+    @public_method()
+    def posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    ) -> ChevronPosterior:
+        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
+        augmentation = None
+        if self.augmentation is not None:
+            augmentation = (self.augmentation, self.likelihood.variance)
+        return ChevronPosterior(
+            self.kernel,
+            self.q_mu,
+            self.q_block,
+            self.q_log_scale,
+            self.q_columns,
+            mean_function=self.mean_function,
+            augmentation=augmentation,
+            precompute_cache=precompute_cache,
+            calibration=self.calibration,
+        )
+
+    def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
+        super()._require_parts(num_columns, dtype)
+        options.require_parts(self)

@@ -1,0 +1,22 @@
+"""SOLVE-GP: q(f) with a base set of inducing points and orthogonal sets for the residual.
+
+Start with ``model.py``, the ELBO of :class:`SOLVEGP`; ``posterior.py`` has the equations of the
+paper, ``regression.py`` the collapsed bounds of :class:`SOLVEGPR`, ``odvgp.py`` the special case
+whose orthogonal set has the covariance of the prior.
+"""
+
+from gpflow_sparse.models.solvegp.model import SOLVEGP, OrthogonalModel, prior_factors
+from gpflow_sparse.models.solvegp.odvgp import ODVGP
+from gpflow_sparse.models.solvegp.odvgp_posterior import DecoupledPosterior
+from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
+from gpflow_sparse.models.solvegp.regression import SOLVEGPR
+
+__all__ = [
+    "ODVGP",
+    "SOLVEGP",
+    "SOLVEGPR",
+    "DecoupledPosterior",
+    "OrthogonalModel",
+    "OrthogonalPosterior",
+    "prior_factors",
+]

@@ -1,0 +1,174 @@
+"""The posterior process of ODVGP: a Gaussian on the base set, and a mean on the other set."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel
+
+from gpflow_sparse.covariances.stationary import covariance
+from gpflow_sparse.inducing_variables.covariances import (
+    Kuv,
+    cross_covariance,
+    set_covariance,
+)
+from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
+from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
+from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
+from gpflow_sparse.numerics import linalg, random_draws
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
+from gpflow_sparse.posteriors.pathwise import Paths, PosteriorPaths, Sampler, require_points
+
+
+class DecoupledPosterior(SparsePosterior):
+    r"""
+    The posterior process of orthogonally decoupled variational GPs (ODVGP).
+
+    SOLVE-GP whose orthogonal set O has its prior covariance, ``Sv = Cvv``, and a mean with weights
+    ``alpha = Cvv^-1 mv``:
+
+        mean = Kfu Kuu^-1 mu + Cfv alpha        var = that of SVGP on Z
+        KLv  = (alpha^T Cvv alpha) / 2          Cvv = Kvv - Kvu Kuu^-1 Kuv + eps I
+
+    ``Cvv`` is neither factored nor formed. With ``b = Luu^-1 Kuv alpha`` and the projection
+    ``A = Luu^-1 Kuf``,
+
+        Kfu Kuu^-1 mu + Cfv alpha = A^T (Luu^-1 mu - b) + Kfv alpha
+        alpha^T Cvv alpha         = alpha^T Kvv alpha - |b|^2 + eps |alpha|^2,
+
+    and only ``alpha^T Kvv alpha`` costs M2^2. From s columns j drawn without replacement,
+
+        (M2 / s) sum_j alpha_j (Cvv alpha)_j
+
+    is an unbiased estimate of the whole at cost s M2. Salimbeni, Cheng, Boots and Deisenroth,
+    "Orthogonally decoupled variational Gaussian processes" (2018); as a case of SOLVE-GP: Shi,
+    Titsias and Mnih (2020, arXiv:1910.10596v5), section 5. ``docs/errata.md``, S12: the cost is
+    linear in M2 in these weights only.
+
+    Time O(n M (M + M2) + M^3 + M2 s), memory O((n + M + s) (M + M2)).
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: OrthogonalInducingVariables,
+        q_mu: Sequence[Any],
+        q_sqrt: Sequence[Any],
+        whiten: bool = True,
+        mean_function: MeanFunction | None = None,
+        *,
+        num_columns: int | None = None,
+        jitter: float | None = None,
+        **options: Any,
+    ) -> None:
+        """
+        :param inducing_variable: a base set and one orthogonal set.
+        :param q_mu: ``mu [M, P]`` and ``alpha [M2, P]``.
+        :param q_sqrt: ``q_sqrt [P, M, M]`` of the base set, lower triangular; the only entry.
+        :param whiten: ``mu`` and ``q_sqrt`` are relative to ``Luu``; ``alpha`` is as above.
+        :param num_columns: columns drawn for the KL of each ``elbo_terms``; None for all.
+        """
+        mu, self._alpha = q_mu
+        self.num_columns = num_columns
+        self._base_set, self._orthogonal_set = inducing_variable.sets
+        base = OrthogonalInducingVariables(self._base_set)
+        self._base = OrthogonalPosterior(kernel, base, (mu,), q_sqrt, whiten, jitter=jitter)
+        parts = (kernel, inducing_variable, q_mu, q_sqrt, whiten, mean_function)
+        super().__init__(*parts, jitter=jitter, **options)
+
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """The KL with all columns; X is not used."""
+        return self._block_and_kl(self._no_columns(), None)[1]
+
+    def elbo_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+        F = cross_covariance(self._base_set, self.kernel, X)
+        block, kl = self._block_and_kl(F, self.num_columns)
+        mean, var, residual = marginals(self.kernel(X, full_cov=False), [block])
+        mean += self._extra_mean(X, self._alpha)
+        terms = ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
+        return self._with_covariance(terms, X, [block], groups)
+
+    def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
+        """The block of the base set, whose mean is shifted by ``-b``."""
+        F = cross_covariance(self._base_set, self.kernel, X)  # [M, n]
+        if cache is None:
+            return [self._block(F)]
+        inverse_factor, q_mu, q_sqrt, _ = cache
+        return [Block(linalg.lower_matmul(inverse_factor, F), q_mu, q_sqrt)]
+
+    def _conditional_with_precompute(
+        self, cache: Cache | None, Xnew: tf.Tensor, *flags: Any, **options: Any
+    ) -> Moments:
+        mean, cov = super()._conditional_with_precompute(cache, Xnew, *flags, **options)
+        alpha = self._alpha if cache is None else cache[-1]
+        extra = self._extra_mean(tf.reshape(Xnew, [-1, Xnew.shape[-1]]), alpha)
+        return mean + tf.reshape(extra, tf.shape(mean)), cov
+
+    def _tensors(self) -> list[tf.Tensor]:
+        """``Luu^-1``, the shifted whitened mean, its factor, and ``alpha``."""
+        alpha = tf.convert_to_tensor(self._alpha)
+        return [*self._block(tf.eye(self.X_data.sizes[0], dtype=alpha.dtype)), alpha]
+
+    def _draw_paths(self, sampler: Sampler) -> Paths:
+        require_points([self._orthogonal_set])
+        _, q_mu, q_sqrt = self._block(self._no_columns())
+        base = OrthogonalPosterior(
+            self.kernel, self._base.X_data, (q_mu,), (q_sqrt,), jitter=self.jitter
+        )
+        paths = base._draw_paths(sampler)
+        return PosteriorPaths(
+            paths, [self._orthogonal_set], [tf.convert_to_tensor(self._alpha)[None]]
+        )
+
+    def _no_columns(self) -> tf.Tensor:
+        return tf.zeros([self.X_data.sizes[0], 0], self._alpha.dtype)
+
+    def _extra_mean(self, X: tf.Tensor, alpha: Any) -> tf.Tensor:
+        """``Kfv alpha [n, P]`` at ``X [n, D]``."""
+        Kvf = cross_covariance(self._orthogonal_set, self.kernel, X)  # [M2, n]
+        return tf.linalg.matmul(Kvf, tf.convert_to_tensor(alpha), transpose_a=True)
+
+    def _block(self, F: tf.Tensor) -> Block:
+        """The block of the base set for ``F [M, n]``, its mean shifted by ``-b``."""
+        alpha = tf.convert_to_tensor(self._alpha)
+        b, block = self._project([tf.linalg.matmul(self._cross_sets(), alpha), F])
+        return block._replace(q_mu=block.q_mu - b)
+
+    def _block_and_kl(self, F: tf.Tensor, num_columns: int | None) -> tuple[Block, tf.Tensor]:
+        """The base set's block, and the KL from some columns of ``Cvv``, by one factorization."""
+        alpha, K = tf.convert_to_tensor(self._alpha), self._cross_sets()
+        columns = tf.range(self.X_data.sizes[1])
+        if num_columns is not None:
+            columns = random_draws.different(self.X_data.sizes[1], num_columns)
+        chosen = tf.gather(alpha, columns)  # alpha_J  [s, P]
+        Kuj = tf.gather(K, columns, axis=1)  # [M, s]
+        *bs, block = self._project([tf.linalg.matmul(K, alpha), tf.linalg.matmul(Kuj, chosen), F])
+        b, b_chosen = bs
+        Kvj_chosen = tf.linalg.matmul(self._Kvv_columns(columns), chosen)  # [M2, P]
+        Kuu_diag = tf.linalg.diag_part(set_covariance(self._base_set, self.kernel))
+        jitter = linalg.jitter(Kuu_diag, self.jitter)
+        # sum_j alpha_j (Cvv alpha)_j, with Cvv alpha = Kvv alpha - B^T b + eps alpha
+        quadratic = tf.reduce_sum(Kvj_chosen * alpha) - tf.reduce_sum(b_chosen * b)
+        quadratic += jitter * tf.reduce_sum(tf.square(chosen))
+        share = self.X_data.sizes[1] / tf.cast(tf.size(columns), alpha.dtype)
+        kl = kl_from_standard_normal(block.q_mu, block.q_sqrt) + 0.5 * share * quadratic
+        return block._replace(q_mu=block.q_mu - b), kl
+
+    def _project(self, columns: list[tf.Tensor]) -> list[Any]:
+        """``Luu^-1`` times all but the last group of columns, and the block for the last group."""
+        (block,) = self._base.project([tf.concat(columns, axis=1)])
+        *parts, A = tf.split(block.A, [c.shape[1] for c in columns[:-1]] + [-1], axis=1)
+        return [*parts, block._replace(A=A)]
+
+    def _cross_sets(self) -> tf.Tensor:
+        return Kuv(self._base_set, self._orthogonal_set, self.kernel)
+
+    def _Kvv_columns(self, columns: tf.Tensor) -> tf.Tensor:
+        """Columns of Kvv, ``[M2, s]``; only these are computed where O are inputs of f."""
+        orthogonal = self._orthogonal_set
+        if type(orthogonal) is InducingPoints:
+            return covariance(self.kernel, orthogonal.Z, tf.gather(orthogonal.Z, columns))
+        return tf.gather(set_covariance(orthogonal, self.kernel), columns, axis=1)

@@ -1,0 +1,28 @@
+"""SWSGP: each row uses its nearest of very many inducing points.
+
+Start with ``model.py``, the objective; ``posterior.py`` has the marginals and the KL of the paper,
+``closed_form.py`` the best q for Gaussian noise, ``counts.py`` the weights of the KL,
+``site_posterior.py`` and ``cell_posterior.py`` predictions from q in closed form and joint draws.
+"""
+
+from gpflow_sparse.models.swsgp.cell_posterior import CellPosterior
+from gpflow_sparse.models.swsgp.closed_form import data_blocks, observations, observations_at
+from gpflow_sparse.models.swsgp.model import SWSGP, IndexSets, LiveSqrt
+from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, as_rows, draw_inducing
+from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
+from gpflow_sparse.models.swsgp.starting import closest_scales
+
+__all__ = [
+    "SWSGP",
+    "CellPosterior",
+    "IndexSets",
+    "LiveSqrt",
+    "NeighborPosterior",
+    "SitePosterior",
+    "as_rows",
+    "closest_scales",
+    "data_blocks",
+    "draw_inducing",
+    "observations",
+    "observations_at",
+]

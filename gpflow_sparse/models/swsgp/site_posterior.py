@@ -1,0 +1,206 @@
+"""Posterior given one Gaussian site for each inducing variable, for each row those nearby."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel
+from gpflow.posteriors import PrecomputeCacheType
+
+from gpflow_sparse.covariances.stationary import covariance, local_covariances
+from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
+from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.inference.neighborhoods import NeighborPrior
+from gpflow_sparse.models.swsgp.posterior import moments_in_blocks
+from gpflow_sparse.numerics import linalg
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
+from gpflow_sparse.posteriors.pathwise import LocalPaths, Paths, PriorPaths, Sampler
+from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.public_methods import public_method
+
+
+class SitePosterior(SparsePosterior):
+    """
+    ``q(u_I)`` proportional to ``p(u_I) prod_{j in I} N(t_j; u_j, 1 / tau_j)`` for the neighbors I
+    of each row, with one Gaussian *site* for every inducing variable. Ours; not in the paper.
+
+    No inverse of a covariance, no jitter: with ``B = I + T^1/2 K_I T^1/2``, ``T = diag(tau_I)``,
+
+        mean = k^T T^1/2 B^-1 T^1/2 t,      var = k(x, x) - |L^-1 T^1/2 k|^2,     L L^T = B,
+
+    so that points may coincide and float32 is safe. ``tau = 0`` is the prior. Time O(n P H^3).
+
+    Do not learn hyperparameters on an objective of these: the local distributions of different rows
+    share no q(u), and lengthscales may diverge (``docs/sharp-bits.md``).
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: NeighborInducingPoints,
+        targets: Any,
+        precisions: Any = None,
+        mean_function: MeanFunction | None = None,
+        *,
+        precompute_cache: PrecomputeCacheType | str | None = None,
+        calibration: Calibration | None = None,
+        prior: NeighborPrior | None = None,
+    ) -> None:
+        """
+        :param targets: ``t [M, P]``, prior mean excluded; or, without ``precisions``, a function
+            that returns valid targets and precisions, which is called whenever they are needed.
+        :param precisions: ``tau [M, P]``, at least zero.
+        :param calibration: factors of predictive variances.
+        :param prior: of another process than f, for marginals of that process.
+        :raises ValueError: for shapes that do not fit the points, or negative precisions.
+        """
+        options: dict[str, Any] = {"mean_function": mean_function, "calibration": calibration}
+        super().__init__(kernel, inducing_variable, targets, precisions, **options)
+        if not isinstance(inducing_variable, NeighborInducingPoints):
+            raise ValueError(
+                "inducing_variable must be gs.inducing_variables.NeighborInducingPoints(Z, "
+                f"num_neighbors), got {type(inducing_variable).__name__}."
+            )
+        self._given_prior = prior
+        if not (callable(targets) and precisions is None):
+            self._q_mu = checks.require_matrix(targets, "targets")
+            self._q_sqrt = checks.require_matrix(precisions, "precisions")
+            shape = (inducing_variable.Z.shape[0], self._q_mu.shape[1])
+            for name, part in (("targets", self._q_mu), ("precisions", self._q_sqrt)):
+                if tuple(part.shape) != shape:
+                    raise ValueError(f"{name} must have shape {shape}, got {tuple(part.shape)}.")
+            if bool(tf.reduce_any(self._q_sqrt < 0.0)):
+                raise ValueError("precisions must be at least 0.")
+        if precompute_cache is not None:
+            self.update_cache(precompute_cache)
+
+    @property
+    def _prior(self) -> NeighborPrior:
+        default = NeighborPrior(self.kernel, self.X_data.Z, None)
+        return default if self._given_prior is None else self._given_prior
+
+    @property
+    def targets(self) -> tf.Tensor:
+        """``t [M, P]``, as given or as the function returns them now."""
+        return self._current_q()[0]
+
+    @property
+    def precisions(self) -> tf.Tensor:
+        """``tau [M, P]``, as given or as the function returns them now."""
+        return self._current_q()[1]
+
+    @public_method()
+    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+        """
+        The sum over rows of the KL of their neighbors.
+
+        :raises ValueError: without X.
+        """
+        if X is None:
+            raise ValueError("prior_kl needs X: every row has neighbors of its own.")
+        return self.marginals_and_kl(X)[2]
+
+    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+        neighbors = self.X_data.neighbors(X, self.kernel)
+        K, k, diagonal = self._prior.local(X, neighbors)
+        roots, L, alpha = _solve(K, neighbors, self._current_q())
+        mean, var = _moments(k, diagonal, roots, L, alpha)
+        eye = tf.eye(K.shape[-1], batch_shape=tf.shape(L)[:2], dtype=K.dtype)
+        inverse = linalg.solve_triangular(L, eye)
+        fits = tf.reduce_sum(alpha * tf.einsum("nhg,npg->nph", K, alpha), axis=2)  # [n, P]
+        trace = tf.reduce_sum(tf.square(inverse), axis=[2, 3])
+        log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=2)
+        size = tf.cast(tf.shape(K)[-1], K.dtype)
+        kl = tf.reduce_sum(log_det + 0.5 * (trace - size + fits))
+        return self._add_mean_function(X, mean), var, kl
+
+    def _draw_paths(self, sampler: Sampler) -> Paths:
+        """
+        ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
+        of the noise of every site for each function. Moments are those of ``predict_f`` without
+        ``full_cov``, see :class:`NeighborPosterior`.
+        """
+        targets, precisions = self._current_q()
+        points, (M, P) = gpflow.utilities.freeze(self.X_data), targets.shape
+        zeta = sampler.normal((sampler.num_samples, M, P), targets.dtype)
+        prior = PriorPaths(self.kernel, P, points.Z.shape[1], sampler)
+        all_roots = tf.sqrt(precisions)  # [M, P]
+        values = all_roots * (targets - prior(points.Z)) - zeta  # [S, M, P]
+
+        def weights(X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """``B^-1 T^1/2 k_I``, for each output."""
+            neighbors = points.neighbors(X, prior.kernel)
+            K, k, _ = local_covariances(prior.kernel, X, tf.gather(points.Z, neighbors))
+            roots = tf.transpose(tf.gather(all_roots, neighbors), [0, 2, 1])  # [n, P, H]
+            right = (roots * k[:, None])[..., None]
+            solved = tf.linalg.cholesky_solve(_factor(K, roots), right)[..., 0]
+            return neighbors, tf.linalg.matrix_transpose(solved)
+
+        return LocalPaths(prior, values, weights, points.num_neighbors)
+
+    def _tensors(self) -> list[tf.Tensor]:
+        """The current sites; everything else depends on the row."""
+        return list(self._current_q())
+
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        sites = self._current_q() if cache is None else cache
+
+        def moments(X: tf.Tensor) -> Moments:
+            neighbors = self.X_data.neighbors(X, self.kernel)
+            K, k, diagonal = self._prior.local(X, neighbors)
+            return _moments(k, diagonal, *_solve(K, neighbors, sites))
+
+        H, P = self.X_data.num_neighbors, sites[0].shape[1]
+        size = max(H**2 * P, self._prior.row_size(H))
+        return moments_in_blocks(moments, X, size)
+
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        """One joint distribution for each batch of rows, over the union of their neighbors."""
+        sites = self._current_q() if cache is None else cache
+
+        def moments(X: tf.Tensor) -> Moments:
+            active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
+            Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), active)
+            roots, L, alpha = _solve(covariance(self.kernel, Z)[None], active[None], sites)
+            cross = covariance(self.kernel, Z, X)  # [m, n]
+            half = linalg.solve_triangular(L[0], roots[0][:, :, None] * cross)  # [P, m, n]
+            cov = self.kernel(X) - tf.linalg.matmul(half, half, transpose_a=True)
+            return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
+
+        return by_batches(moments, X)
+
+
+def _solve(
+    K: tf.Tensor, neighbors: tf.Tensor, sites: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """
+    ``T^1/2 [n, P, H]``, ``L [n, P, H, H]`` and ``alpha = T^1/2 B^-1 T^1/2 t [n, P, H]``.
+
+    :param sites: targets and precisions, ``[M, P]`` each.
+    """
+    targets, precisions = sites
+    roots, targets = (
+        tf.transpose(tf.gather(part, neighbors), [0, 2, 1])
+        for part in (tf.sqrt(precisions), targets)
+    )
+    L = _factor(K, roots)
+    solved = tf.linalg.cholesky_solve(L, (roots * targets)[..., None])[..., 0]
+    return roots, L, roots * solved
+
+
+def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
+    """Cholesky factor of ``B = I + T^1/2 K_I T^1/2  [n, P, H, H]``, ``roots`` being ``T^1/2``."""
+    B = roots[..., :, None] * K[:, None] * roots[..., None, :]
+    B = tf.linalg.set_diag(B, tf.linalg.diag_part(B) + 1.0)
+    return linalg.cholesky(B, "I + T^1/2 K_I T^1/2 (sites of the neighbors of a row)")
+
+
+def _moments(
+    k: tf.Tensor, diagonal: tf.Tensor, roots: tf.Tensor, L: tf.Tensor, alpha: tf.Tensor
+) -> Moments:
+    """Mean and variance of f, ``[n, P]`` each."""
+    mean = tf.linalg.matvec(alpha, k)
+    half = linalg.solve_triangular(L, (roots * k[:, None])[..., None])
+    return mean, diagonal[:, None] - tf.reduce_sum(tf.square(half), axis=[2, 3])
