@@ -19,7 +19,7 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.models.held_data import count_rows, hold, takes_data
-from gpflow_sparse.models.swsgp import counts
+from gpflow_sparse.models.swsgp.counts import require_counted
 from gpflow_sparse.models.swsgp.posterior import point_blocks
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
 from gpflow_sparse.models.swsgp.starting import closest_scales
@@ -73,7 +73,7 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
             "update_posterior needs covariance='diag' and union=None, got "
             f"{model.covariance!r} and {model.union}."
         )
-    counts.require_counted(model)
+    require_counted(model)
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
     for place, (prior, columns) in enumerate(model.priors_of_passes):
         blocks = _row_blocks(model, X, Y, prior, place, columns)
@@ -214,7 +214,7 @@ def natural_step(model: Any, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0
         )
     if not (checks.is_number(gamma) and 0.0 < gamma <= 1.0):
         raise ValueError(f"gamma must be above 0 and at most 1, got {gamma!r}.")
-    counts.require_counted(model)
+    require_counted(model)
     update = model._row_update(*data)
     loss, (by_mean, by_log_scale), _ = update.gradients([])
     taken = update.row_indices[0][1]

@@ -468,7 +468,7 @@ class SWSGP(VariationalModel):
     prepare_data = counts.prepare_data
     # q without an optimizer
     update_posterior = closed_form.update_posterior
-    natural_step: Callable[..., tf.Tensor] = closed_form.natural_step
+    natural_step = closed_form.natural_step  # type: ignore[has-type]
     start_from_sites = closed_form.start_from_sites
     start_training = closed_form.start_training
     fit_sites = closed_form.fit_sites
