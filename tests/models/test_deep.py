@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patches
 from gpflow_sparse.models import SOLVEGP, ConvLayer, DeepGP, GPLayer
+from gpflow_sparse.models.deep import layer_posterior
 from tests.oracles import convolutional, deep, solvegp
 
 N, D, NOISE = 5, 2, 0.2
@@ -419,7 +420,7 @@ def test_chunks_change_nothing(rng, monkeypatch, build, widths):
         return [loss, *tape.gradient(loss, model.trainable_variables)]
 
     whole = step()
-    monkeypatch.setattr("gpflow_sparse.models.deep.layer_posterior._CHUNK_ENTRIES", 400)
+    monkeypatch.setattr(layer_posterior, "_CHUNK_ENTRIES", 400)
     for got, want in zip(step(), whole, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
