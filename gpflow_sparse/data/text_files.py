@@ -193,14 +193,14 @@ def _separator_of(path: Path, encoding: str) -> tuple[str, int]:
         lines = [first, *(file.readline(_LINE) for _ in range(_FIRST_LINES))]
     # names and cells in quotes may hold separators
     plain = re.sub(r'"[^"]*("|\Z)', "", "".join(lines)).split("\n")
-    counts = {mark: [row.count(mark) for row in plain if row] for mark in "\t;|,"}
-    # commas last: they are also decimal marks
-    steady = [mark for mark, of_rows in counts.items() if len({*of_rows}) == 1 and of_rows[0]]
-    separator = steady[0] if steady else max(",;\t|", key=plain[0].count)
+    for mark in "\t;|,":  # commas last: they are also decimal marks
+        counts = [row.count(mark) for row in plain if row]
+        usual, num_rows = Counter(counts).most_common(1)[0] if counts else (0, 0)
+        if usual and counts[0] and 2 * num_rows > len(counts):  # a few rows may be incomplete
+            return mark, num_blank
     name = path.name.lower()
-    if name.endswith(".tsv") and separator not in plain[0]:
-        separator = "\t"
-    if name.endswith(".txt") and separator not in plain[0]:
+    separator = "\t" if name.endswith(".tsv") else max(",;\t|", key=plain[0].count)
+    if name.endswith(".txt") and separator not in first:
         separator = _SPACES
     return separator, num_blank
 

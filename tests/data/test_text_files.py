@@ -146,6 +146,18 @@ def test_decimal_commas_are_no_separators(tmp_path: Path, mark: str, header: str
     assert frame.iloc[1, 2] == f"a,b{mark}"
 
 
+@pytest.mark.parametrize("line", ["1,5{0}2{0}3{0}4", "1,5{0}2"])
+@pytest.mark.parametrize("mark", ["\t", ";", "|"])
+def test_a_row_of_other_length_does_not_change_the_separator(
+    tmp_path: Path, mark: str, line: str
+) -> None:
+    rows = ["1,5{0}2{0}3", "1,5{0}2{0}3", "1,5{0}2{0}3"]
+    for i in range(len(rows) + 1):
+        text = "\n".join([*rows[:i], line, *rows[i:]]).format(mark)
+        with pytest.raises(ValueError, match=r"row . has . cells, expected .* as in row 1"):
+            read_frame(write(tmp_path / "a.csv", text))
+
+
 @pytest.mark.parametrize("first", ["2020,2021,2022", "1.5,2,3"])
 def test_a_first_row_of_numbers_is_data_and_this_is_said(tmp_path: Path, first: str) -> None:
     table = read_table(write(tmp_path / "a.csv", f"{first}\n4,5,6\n"))
