@@ -181,30 +181,32 @@ def _is_number(cell: str) -> bool:
 
 
 def _open_csv(path: Path) -> ShardFile:
-    with open(path, "rb") as start:
-        encoding = encoding_of(path, [start.read(_PIECE)])
+    with open(path, "rb") as file:
+        start = file.read(_PIECE)
+    encoding = encoding_of(path, [start])
     if encoding == "utf-16":
         raise ValueError(f"{path}: UTF-16 is not read in parts; save the file as UTF-8")
     layout = layout_of(path, encoding)
-    if not layout.has_header or any("\n" in name for name in layout.names):
-        raise ValueError(
-            f"{path}: the first line must be a header, with a letter in one of the names and no "
-            f"line break; {' '.join(layout.notes)}"
-        )
     num_above = 1 + layout.num_blank
     offsets, num_rows = _line_offsets(path, num_above)
+    above = start[: offsets[0]].replace(b"\r\n", b"")
+    if not layout.has_header or b"\r" in above or any("\n" in name for name in layout.names):
+        raise ValueError(
+            f"{path}: the first line must be a header of names without line breaks, with a letter "
+            f"in one of them; {' '.join(layout.notes) or 'there are line breaks'}"
+        )
     names = layout.names[layout.has_index :]
     types, sizes = dict.fromkeys(names, "number"), _in_pieces(num_rows)
-    file = _Csv(path, types, sizes, offsets, layout, notes=layout.notes)
+    shard = _Csv(path, types, sizes, offsets, layout, notes=layout.notes)
     with open(path, encoding=encoding, errors="replace", newline="") as text:
         head = [bounded_line(path, text) for _ in range(num_above + _FIRST_LINES)]
     first = "".join(head[num_above:]).encode()
     if not first.strip():
-        return file
-    _require_cells(file, first, 0)
-    frame = _parsed(file, first, names)
+        return shard
+    _require_cells(shard, first, 0)
+    frame = _parsed(shard, first, names)
     texts = {name: _first_text(frame[name]) for name in names}
-    return replace(file, types={n: f"text: {t}" if t else "number" for n, t in texts.items()})
+    return replace(shard, types={n: f"text: {t}" if t else "number" for n, t in texts.items()})
 
 
 def _require_cells(file: _Csv, data: bytes, num_before: int) -> None:

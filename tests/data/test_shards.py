@@ -180,7 +180,7 @@ def opened_paths(opened):
 def write_csv(folder, *texts):
     folder.mkdir()
     for i, text in enumerate(texts):
-        (folder / f"part-{i}.csv").write_text(text)
+        (folder / f"part-{i}.csv").write_text(text, newline="")
     return folder
 
 
@@ -192,6 +192,8 @@ def write_csv(folder, *texts):
         (["a,y\n1,2\n", "a,y,z\n1,2,3\n"], r"part-0.csv: all files .* 'z' of .*part-1.csv is"),
         (["1,2\n3,4\n"], "part-0.csv: the first line must be a header"),
         (['"a\nb",y\n3,4\n'], "part-0.csv: the first line must be a header"),
+        (["a,y\r1,2\n3,4\n"], "part-0.csv: the first line must be a header .* without line breaks"),
+        (["a,y\r1,2\r3,4\r"], "part-0.csv: the first line must be a header .* without line breaks"),
         (["a,y\n1,2,3\n"], "part-0.csv: row 2 has 3 cells, expected 2 as in row 1"),
         (
             ["a,y\n1,2\n", "\na,y\n1,2\n3\n"],
