@@ -111,7 +111,7 @@ def fit(
         outputs.prepare_folder(folder, config, resume=resume, plot=plot)
         _announce(config, dataset)
         trained, record = training.run(config, dataset, folder, resume=resume, strategy=strategy)
-        print_results(record["results"], dataset.num_classes)
+        print_results(record["results"], len(dataset.test[0]))
         _print_layers(trained[0].model, dataset)
         click.echo(f"results in {folder}", err=True)
         click.echo(json.dumps(record))
@@ -182,7 +182,7 @@ def evaluate(
             page = reports.write_report(report, model, scored)
             click.echo(f"report in {page}", err=True)
         result = {"title": model.title, **metrics}
-        print_results([result], classes)
+        print_results([result], len(Y))
         click.echo(json.dumps(result))
 
 
@@ -277,7 +277,7 @@ def _announce(config: RunConfig, dataset: Any) -> None:
         f"{input_dim} inputs{memory}",
         err=True,
     )
-    for note in dataset.table.notes if dataset.table else ():
+    for note in (*dataset.notes, *(dataset.table.notes if dataset.table else ())):
         click.echo(f"  {note}", err=True)
 
 

@@ -88,6 +88,23 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, here, rng, tmp_path):
     assert last_json(run("evaluate", "--model", "run", "--data", "turned.csv")[1])["rmse"] == first
 
 
+def test_tables_of_pandas_and_spreadsheets_are_predicted_alike_and_this_is_said(
+    run, here, rng, tmp_path
+):
+    write_csv(tmp_path / "new.csv", numbers(rng, 20))
+    _, plain, err = run("predict", "--model", "run", "--data", "new.csv")
+    assert "first column" not in err
+    frame = pd.read_csv(tmp_path / "new.csv").assign(größe=1.0)
+    (tmp_path / "new.csv").write_bytes(frame.to_csv(sep="|").encode("cp1252"))
+    _, out, err = run("predict", "--model", "run", "--data", "new.csv")
+    assert out == plain
+    assert "the first column has no name: it is taken as a saved row index and not used." in err
+    assert "the text is read as cp1252, as it is not UTF-8" in err
+    _, _, err = run("evaluate", "--model", "run", "--data", "new.csv")
+    assert "a saved row index" in err
+    assert "scores on 20 rows mean little" in err
+
+
 @pytest.mark.nightly
 def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "LEAST_ROWS", 2000)

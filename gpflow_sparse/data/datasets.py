@@ -58,6 +58,7 @@ class Dataset:
     :param shards: the training rows of a folder of files, likewise standardized; `train` is then a
         sample of them.
     :param held_out: rows of such a folder that are in no other part, X and Y.
+    :param notes: sentences on what was inferred when the file or the folder was read.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Dataset:
     test_rows: np.ndarray | None = None
     shards: "Shards | None" = None
     held_out: Pair | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def num_train(self) -> int:

@@ -33,11 +33,11 @@ from gpflow_sparse.runs.effects import (
 from gpflow_sparse.runs.methods import read_toml
 from gpflow_sparse.runs.rows import original_units
 from gpflow_sparse.runs.stored import StoredModel, load_run_data, open_model, predict_table
+from gpflow_sparse.runs.terminal import FEW_ROWS
 from gpflow_sparse.runs.training import Trained
 
 _INDEX, _DIAGNOSTICS = "index.html", "diagnostics.json"
 _TEXTS = read_toml(Path(__file__).with_suffix(".toml"))
-_FEW = 30  # rows below which pictures of calibration are not informative
 _RESULTS = ("title", "rmse", "error_rate", "nlpd", "crps", "brier", "seconds", "error")
 _MOST_EFFECTS, _MOST_BARS = 4, 12  # columns with a picture, and with a bar
 _MOST_FACTORS = 64  # columns that are compared by partial dependence
@@ -173,7 +173,7 @@ def _page(
         tried=_tried(stored),
         num_rows=num_rows,
         source=html.escape(source),
-        few=": too few to judge calibration by" if num_rows < _FEW else "",
+        few=": too few to judge calibration by" if num_rows < FEW_ROWS else "",
         scores=_scores(scored.scores),
         calibration=_figures(_calibration(stored, scored, found, target)),
         columns=_figures(columns),

@@ -14,7 +14,7 @@ from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.tables import read_frame
+from gpflow_sparse.data.tables import notes_of, read_frame
 from gpflow_sparse.data.targets import Target, split_target
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
@@ -25,6 +25,8 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 # Least rows of which some are watched in training, and most rows that are.
 _LEAST_WATCHED, _MOST_WATCHED = 500, 2000
+# Two rows for training, in which a column may vary, and one for testing.
+_LEAST_ROWS = 3
 
 
 def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
@@ -59,10 +61,13 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
     """The rows of a file, a tenth of them for testing, and the numbers of both parts' rows."""
     table: TableFormat | None = None
     if only_numbers:
-        inputs, target = _read_numbers(config)
+        inputs, target, notes = _read_numbers(config)
     else:
-        frame = as_frame(read_frame(config.data)).reset_index(drop=True)
+        cells = read_frame(config.data)
+        frame, notes = as_frame(cells).reset_index(drop=True), notes_of(cells)
+        _require_rows(config, len(frame))
         inputs, target = split_target(frame, _target_of(config, frame.columns), config.task)
+    _require_rows(config, len(inputs))
     rows = np.random.default_rng(config.split).permutation(len(inputs))
     num_test = max(1, len(rows) // 10)
     train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
@@ -83,6 +88,7 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
         num_classes=target.num_classes,
         table=table,
         test_rows=numbers[test],
+        notes=notes,
     )
     return dataset, (numbers[train], numbers[test])
 
@@ -96,8 +102,16 @@ def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:
     return names[-1]
 
 
-def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target]:
-    """The inputs and the target of a file of finite numbers, whose labels are 0 to C - 1."""
+def _require_rows(config: RunConfig, num_rows: int) -> None:
+    if num_rows < _LEAST_ROWS:
+        raise ValueError(
+            f"{config.data} has too few rows: {num_rows} with a target, but at least {_LEAST_ROWS} "
+            "are needed, one of them for testing. Add rows."
+        )
+
+
+def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target, tuple[str, ...]]:
+    """The inputs, the target and the notes of a file of numbers, whose labels are 0 to C - 1."""
     if config.target is None and Path(config.data).suffix != ".npz":
         raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
     table = read_table(config.data, target=config.target)
@@ -107,7 +121,7 @@ def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target]:
     kind, levels = ("category" if count else "number"), tuple(map(str, range(count)))
     column = Column(table.target_name or "y", kind, levels=levels)
     inputs = pd.DataFrame(table.X, columns=list(table.feature_names))
-    return inputs, Target(column, table.Y[:, 0])
+    return inputs, Target(column, table.Y[:, 0]), table.notes
 
 
 def _count_classes(Y: np.ndarray) -> int:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gpflow_sparse import persistence
 from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.tables import column_named, read_frame
+from gpflow_sparse.data.tables import column_named, notes_of, read_frame
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.runs.evaluation import (
@@ -157,20 +157,23 @@ def read_table_of(
     names = stored.feature_names
     if stored.table is not None:
         frame = read_frame(data)
+        _print_notes(notes_of(frame))
         encoder = stored.table.encoder
         try:
             X = encoder.transform(frame)
         except ValueError as error:
             raise ValueError(f"{data}: {error}") from error
-        for note in encoder.gaps(frame):
-            click.echo(note, err=True)
+        _print_notes(encoder.gaps(frame))
         if target is not None:
             target = column_named(target, list(frame.columns), data)
         return X, None if target is None else stored.table.outputs(frame, target)
-    if names is None or data.endswith(".npz"):
-        table = read_table(data, target=target)
+    if data.endswith(".npz"):
+        names = None
+    needed = None if names is None else [*names, target] if target else names
+    table = read_table(data, target=target, columns=needed)
+    _print_notes(table.notes)
+    if names is None:
         return table.X, table.Y
-    table = read_table(data, target=target, columns=[*names, target] if target else names)
     missing = [name for name in names if name not in table.feature_names]
     if missing:
         raise ValueError(
@@ -178,6 +181,11 @@ def read_table_of(
             f"{listed(table.feature_names)}."
         )
     return table.X[:, [table.feature_names.index(name) for name in names]], table.Y
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        click.echo(note, err=True)
 
 
 def predict_table(stored: StoredModel, X: np.ndarray, chunk_size: int) -> pd.DataFrame:
