@@ -22,6 +22,7 @@ import numpy as np
 
 from gpflow_sparse.data import limits
 from gpflow_sparse.data.limits import listed, quoted, read_npz
+from gpflow_sparse.data.plain_numbers import has_plain_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,16 +81,17 @@ def read_table(
     return _split_target(path, values, list(frame.columns), target)
 
 
-def read_frame(path: str | os.PathLike[str]) -> "pd.DataFrame":
+def read_frame(path: str | os.PathLike[str], *, as_texts: bool = False) -> "pd.DataFrame":
     """Read the cells of a table as the file has them: numbers, texts, dates, and missing cells.
 
     Text files (.csv, .tsv, .txt, .csv.gz; UTF-8) have columns separated by commas, semicolons, or
     tabs - in .txt also by spaces - and a header row if a cell of the first row is text and none has
-    decimals; without one the columns are called c0, c1, and so on. Unless all cells are numbers,
-    all are texts. A .npz file holds x [N,D] and y [N,1] (or X and Y). Files .parquet and .feather
-    need pyarrow.
+    decimals; without one the columns are called c0, c1, and so on. Unless all cells are numbers
+    that are the same as texts and as floats, all are texts: True, 01 and 1,5 are none. A .npz file
+    holds x [N,D] and y [N,1] (or X and Y). Files .parquet and .feather need pyarrow.
 
     :param path: the file.
+    :param as_texts: whether cells of a text file are texts even if all are numbers.
     :return: the cells, columns in the order of the file.
     :raises FileNotFoundError: if there is no such file.
     :raises ValueError: for an unknown suffix, or a file that is not a complete table with distinct
@@ -104,7 +106,7 @@ def read_frame(path: str | os.PathLike[str]) -> "pd.DataFrame":
     if name.endswith(_ARROW_SUFFIXES):
         return _read_arrow(path)
     if name.endswith(_TEXT_SUFFIXES):
-        return _read_text(path)
+        return _read_text(path, as_texts)
     expected = ", ".join((*_TEXT_SUFFIXES, ".npz", *_ARROW_SUFFIXES))
     raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
 
@@ -163,7 +165,7 @@ def _read_arrow(path: Path) -> "pd.DataFrame":
     return frame.set_index(pd.RangeIndex(1, len(frame) + 1))
 
 
-def _read_text(path: Path) -> "pd.DataFrame":
+def _read_text(path: Path, as_texts: bool) -> "pd.DataFrame":
     import pandas as pd
 
     try:
@@ -177,12 +179,13 @@ def _read_text(path: Path) -> "pd.DataFrame":
         is_header = _is_header(first)
         names = [c.strip() for c in first] if is_header else [f"c{i}" for i in range(len(first))]
         _require_distinct(path, names)
-        with contextlib.suppress(ValueError):  # a cell is not a number, or a row is incomplete
-            # a third of the time and of the memory of reading texts
-            skip = num_blank + is_header
-            frame = read(dtype=float, float_precision="round_trip", skiprows=skip)
-            if frame.shape[1] == len(names) and np.isfinite(frame.to_numpy()).all():
-                return frame.set_axis(names, axis=1)
+        skip = num_blank + is_header
+        if not as_texts and has_plain_numbers(path, skip):
+            with contextlib.suppress(ValueError):  # a cell is not a number, or a row is incomplete
+                # a third of the time and of the memory of reading texts
+                frame = read(dtype=float, float_precision="round_trip", skiprows=skip)
+                if frame.shape[1] == len(names) and np.isfinite(frame.to_numpy()).all():
+                    return frame.set_axis(names, axis=1)
         frame = _read_cells(path, read, num_blank).set_axis(names, axis=1).iloc[int(is_header) :]
     except limits.TooLargeError:
         raise

@@ -16,7 +16,7 @@ from gpflow_sparse import persistence
 from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.tables import column_named, read_frame
+from gpflow_sparse.data.tables import column_named
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.runs.evaluation import (
@@ -156,16 +156,15 @@ def read_table_of(
     """
     names = stored.feature_names
     if stored.table is not None:
-        frame = read_frame(data)
-        encoder = stored.table.encoder
+        frame = stored.table.read(data)
         try:
-            X = encoder.transform(frame)
+            X = stored.table.encoder.transform(frame)
         except ValueError as error:
             raise ValueError(f"{data}: {error}") from error
-        for note in encoder.gaps(frame):
-            click.echo(note, err=True)
         if target is not None:
             target = column_named(target, list(frame.columns), data)
+        for note in stored.table.gaps(frame, target):
+            click.echo(note, err=True)
         return X, None if target is None else stored.table.outputs(frame, target)
     if names is None or data.endswith(".npz"):
         table = read_table(data, target=target)
