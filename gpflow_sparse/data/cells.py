@@ -162,13 +162,13 @@ class _Number(NamedTuple):
     unit: str
     marks: str
     """The possible characters before decimals: ".", ",", ".," for both, or none for no number."""
-    count: int
+    num_cells: int
 
 
-def _number(text: str, count: int) -> _Number:
+def _number(text: str, num_cells: int) -> _Number:
     number, unit = _without_unit(text)
     marks = (m for m in _PLAIN if _PLAIN[m].fullmatch(number) or _GROUPED[m].fullmatch(number))
-    return _Number(text, number, unit, "".join(marks), count)
+    return _Number(text, number, unit, "".join(marks), num_cells)
 
 
 def evidence_of(cells: pd.Series) -> Evidence:
@@ -203,14 +203,14 @@ def _unit_of(found: list[_Number]) -> str:
     """The sign of a column in which most of these cells are numbers; of the most frequent ones."""
     counts: Counter[str] = Counter()
     for cell in found:
-        counts[cell.unit] += cell.count
+        counts[cell.unit] += cell.num_cells
     units = ["", *sorted(counts)]
     return max(units, key=lambda unit: sum(counts[u] for u in counts if _fits(u, unit)))
 
 
 def _decimal_of(found: list[_Number]) -> tuple[str, bool]:
     """The character before decimals, and whether cells show what commas mean, if there are any."""
-    votes = {mark: sum(c.count for c in found if c.marks == mark) for mark in _PLAIN}
+    votes = {mark: sum(c.num_cells for c in found if c.marks == mark) for mark in _PLAIN}
     if any(votes.values()):
         return max(_PLAIN, key=lambda mark: votes[mark]), True
     has = {mark: any(mark in c.number for c in found) for mark in _PLAIN}

@@ -140,10 +140,11 @@ def _number(
 ) -> Column:
     name, finite = str(cells.name), np.isfinite(values)
     known = values[finite]
-    strange = cells[~finite & ~missing] if not finite.all() else []
+    strange = ~finite & ~missing
     fill, parts = float(np.median(known)), read_as(evidence)
-    if len(strange):
-        parts.append(f"has {len(strange)} cells that are no numbers, such as {strange.iloc[0]!r}")
+    if strange.any():
+        example = cells[strange].iloc[0]
+        parts.append(f"has {int(strange.sum())} cells that are no numbers, such as {example!r}")
     if len(known) < len(values):
         count = len(values) - len(known)
         parts.append(f"misses {count} of {len(cells)} values, which are set to the median {fill:g}")
