@@ -115,7 +115,7 @@ def _plain_numbers(texts: list[str]) -> np.ndarray | None:
     Values of texts that are all numbers with decimal points, empty, or too large (NaN) [N]; None
     for others. It takes a tenth of the time of reading each text alone.
     """
-    if "".join(texts).encode().translate(None, b"0123456789.+-eE"):
+    if "".join(texts).encode(errors="replace").translate(None, b"0123456789.+-eE"):
         return None
     try:
         values = np.array([float(text or "nan") for text in texts])

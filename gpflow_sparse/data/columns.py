@@ -201,7 +201,7 @@ def _is_same(frame: pd.DataFrame, first: Column, second: Column) -> bool:
 def _meaning(column: Column, cells: pd.Series) -> bytes:
     """The values of the cells of a column, equal for cells that mean the same."""
     if column.kind == "category":
-        return "\0".join(_levels(cells)).encode()
+        return "\0".join(_levels(cells)).encode(errors="surrogatepass")
     return (_values(column, cells) + 0.0).tobytes()  # -0 + 0 is 0
 
 

@@ -234,6 +234,11 @@ def test_a_column_without_a_readable_cell_is_refused():
     encoder.gaps(frame.assign(a=[None, None, None]))  # a file of few rows may have gaps alone
 
 
+def test_texts_that_are_no_valid_unicode_are_levels():
+    encoder, _ = encoded(a=["\ud800", "\ud801", "x"], z=[1, 2, 4])
+    assert encoder.columns_[0].levels == ("x", "\ud800", "\ud801")
+
+
 def test_levels_that_differ_by_leading_zeros_differ():
     cells = ["01", "1", "02", "2", "x", "1.0", "2.50", "2.5"]
     encoder, values = encoded(a=cells, z=range(8))
