@@ -34,7 +34,10 @@ class Target(NamedTuple):
 
 
 def split_target(
-    frame: pd.DataFrame, name: str | None = None, task: str | None = None
+    frame: pd.DataFrame,
+    name: str | None = None,
+    task: str | None = None,
+    known: Column | None = None,
 ) -> tuple[pd.DataFrame, Target]:
     """
     The input columns and the target of a table, without the rows where the target is missing.
@@ -42,6 +45,7 @@ def split_target(
     :param name: the column to predict; None for the last.
     :param task: "regression", "classification", or None: numbers are predicted by regression, text
         and booleans by classification.
+    :param known: the column as it was read in training; None to learn it from the cells.
     :raises ValueError: for an unknown column, a table of one column, a target without two different
         values, text where ``task`` is regression, dates unless it is classification, or labels that
         nearly all differ.
@@ -59,7 +63,7 @@ def split_target(
         notes.append(f"{int(missing.sum())} rows without {name!r} are not used.")
     if not len(cells):
         raise ValueError(f"target {name!r} is empty.")
-    column, parts = _kind_of(name, cells, task)
+    column, parts = _kind_of(name, cells, task) if known is None else (known, [])
     notes += parts
     values = read_target(cells, column)
     usable = np.isfinite(values)

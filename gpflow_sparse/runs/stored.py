@@ -108,7 +108,7 @@ def load_run_data(stored: StoredModel) -> Dataset:
     if stored.config is None or stored.record is None:
         raise ValueError("data is missing: a model file has no test rows; give --data.")
     try:
-        dataset = load_data(stored.config, only_numbers=stored.table is None)
+        dataset = load_data(stored.config, only_numbers=stored.table is None, known=stored.table)
     except FileNotFoundError as error:
         raise ValueError(
             f"the data file of the run, {stored.config.data}, is missing: give rows with --data."
