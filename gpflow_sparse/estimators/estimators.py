@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Sequence
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.cells import numbers
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.runs.choice import Task, choose, train
 from gpflow_sparse.runs.evaluation import (
@@ -196,9 +199,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
-        if _holds_text(y):
+        if found := _no_numbers(y):
             raise ValueError(
-                "y must hold numbers, got text; SparseGPClassifier takes labels of any kind."
+                f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
             )
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
@@ -295,8 +298,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         :param y: labels [N] of any type, at least two different ones.
         :param unsupported: none; ``sample_weight`` is refused, since not all methods can weigh rows
             exactly.
-        :raises ValueError: for wrong shapes, weights of rows, a single class, an unknown method, or
-            a likelihood that does not fit.
+        :raises ValueError: for wrong shapes, weights of rows, a single class, labels that nearly
+            all differ or are of several types, an unknown method, or an unsuitable likelihood.
         """
         _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
@@ -307,7 +310,9 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 f"y must hold a label in every row, got NaN in {int(pd.isna(labels).sum())}; drop "
                 "these rows."
             )
+        _require_one_type(labels)
         check_classification_targets(labels)
+        require_groups(labels, "y", "predict another column, or take SparseGPRegressor for numbers")
         self._labels = LabelEncoder().fit(labels)
         self.classes_ = self._labels.classes_
         if len(self.classes_) < 2:
@@ -352,13 +357,30 @@ def _refuse(options: dict[str, Any]) -> None:
         )
 
 
-def _holds_text(y: Any) -> bool:
-    """Whether outputs are texts, none of which is a number."""
+def _no_numbers(y: Any) -> str:
+    """What outputs are that are no numbers: text, dates or other objects; or nothing."""
     values = np.asarray(y)
+    if values.dtype.kind in "Mm":
+        return "dates" if values.dtype.kind == "M" else "durations"
     if values.dtype.kind not in "OUS" or not values.size:
-        return False
+        return ""
     first = values.reshape(-1)[0]
-    return isinstance(first, str) and not np.isfinite(numbers(pd.Series([first]))).all()
+    if isinstance(first, str):
+        return "" if np.isfinite(numbers(pd.Series([first]))).all() else "text"
+    return "" if first is None or hasattr(first, "__float__") else type(first).__name__
+
+
+def _require_one_type(labels: np.ndarray) -> None:
+    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
+    if labels.dtype != object:
+        return
+    kinds = (str, bool | np.bool_, Number)
+    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
+        names = sorted({type(label).__name__ for label in labels})
+        raise ValueError(
+            "y must hold labels of one type, texts, numbers or booleans, got "
+            f"{listed(names)}; make them texts."
+        )
 
 
 def _require_target(X: Any, y: Any, estimator: SparseGPEstimator) -> None:

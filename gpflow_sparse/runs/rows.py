@@ -29,7 +29,9 @@ _LEAST_WATCHED, _MOST_WATCHED = 500, 2000
 _LEAST_ROWS = 3
 
 
-def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
+def load_data(
+    config: RunConfig, *, only_numbers: bool = False, known: TableFormat | None = None
+) -> Dataset:
     """
     The standardized data of a run: a named set, or a file or folder split by ``config.split``.
 
@@ -37,6 +39,7 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     pixels of a channel share one mean and one scale.
 
     :param only_numbers: refuse other cells than finite numbers and keep all columns, as for images.
+    :param known: how the cells of the file were read in training; None to learn it from them.
     :raises ValueError: if the file's columns cannot be used, or a value of a training or test row
         is too large to compute with.
     """
@@ -44,7 +47,7 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
         return load_folder(config)
     numbers: tuple[np.ndarray, ...]
     if Path(config.data).suffix:
-        raw, numbers = _split_file(config, only_numbers or _has_images(config))
+        raw, numbers = _split_file(config, only_numbers or _has_images(config), known)
         _require_range([config.data] * 2, raw, numbers, np.float64)
         parts = [config.data] * 2
     else:
@@ -57,16 +60,19 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     return dataset
 
 
-def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[np.ndarray, ...]]:
+def _split_file(
+    config: RunConfig, only_numbers: bool, known: TableFormat | None
+) -> tuple[Dataset, tuple[np.ndarray, ...]]:
     """The rows of a file, a tenth of them for testing, and the numbers of both parts' rows."""
     table: TableFormat | None = None
     if only_numbers:
         inputs, target, notes = _read_numbers(config)
     else:
-        cells = read_frame(config.data)
+        cells = read_frame(config.data) if known is None else known.read(config.data)
         frame, notes = as_frame(cells).reset_index(drop=True), notes_of(cells)
         _require_rows(config, len(frame))
-        inputs, target = split_target(frame, _target_of(config, frame.columns), config.task)
+        column = known.target if known else None
+        inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
     _require_rows(config, len(inputs))
     rows = np.random.default_rng(config.split).permutation(len(inputs))
     num_test = max(1, len(rows) // 10)
@@ -75,7 +81,7 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
     if only_numbers:
         X = inputs.to_numpy()
     else:
-        encoder = TableEncoder().fit(inputs.iloc[train])
+        encoder = known.encoder if known else TableEncoder().fit(inputs.iloc[train])
         X, names = encoder.transform(inputs), tuple(encoder.get_feature_names_out())
         table = TableFormat(encoder.columns_, target.column)
     Y, numbers = target.values[:, None], inputs.index.to_numpy()

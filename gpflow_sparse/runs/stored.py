@@ -16,7 +16,7 @@ from gpflow_sparse import persistence
 from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.tables import column_named, notes_of, read_frame
+from gpflow_sparse.data.tables import column_named, notes_of
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.runs.evaluation import (
@@ -108,7 +108,7 @@ def load_run_data(stored: StoredModel) -> Dataset:
     if stored.config is None or stored.record is None:
         raise ValueError("data is missing: a model file has no test rows; give --data.")
     try:
-        dataset = load_data(stored.config, only_numbers=stored.table is None)
+        dataset = load_data(stored.config, only_numbers=stored.table is None, known=stored.table)
     except FileNotFoundError as error:
         raise ValueError(
             f"the data file of the run, {stored.config.data}, is missing: give rows with --data."
@@ -156,16 +156,15 @@ def read_table_of(
     """
     names = stored.feature_names
     if stored.table is not None:
-        frame = read_frame(data)
+        frame = stored.table.read(data)
         _print_notes(notes_of(frame))
-        encoder = stored.table.encoder
         try:
-            X = encoder.transform(frame)
+            X = stored.table.encoder.transform(frame)
         except ValueError as error:
             raise ValueError(f"{data}: {error}") from error
-        _print_notes(encoder.gaps(frame))
         if target is not None:
             target = column_named(target, list(frame.columns), data)
+        _print_notes(stored.table.gaps(frame, target))
         return X, None if target is None else stored.table.outputs(frame, target)
     if data.endswith(".npz"):
         names = None

@@ -241,6 +241,23 @@ def test_outputs_of_the_wrong_kind_are_refused():
         SparseGPClassifier().fit(X, np.where(np.arange(30) == 3, None, "a"))
     with pytest.raises(ValueError, match="Y must hold counts"):
         SparseGPRegressor(likelihood="poisson").fit(X, y)
+    months = pd.Series(pd.period_range("2020-01", periods=30, freq="M"))
+    for outputs, found in ((months, "Period"), (months.dt.to_timestamp(), "dates")):
+        with pytest.raises(ValueError, match=f"y must hold numbers, got {found}"):
+            SparseGPRegressor().fit(X, outputs)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([1, "b"] * 15, dtype=object), "labels of one type, .* got int, str; make them"),
+        ([f"id{i}" for i in range(30)], "30 rows have 30 different ones, such as 'id0'"),
+        (pd.period_range("2020-01", periods=30, freq="M"), "of one type, .* got Period; make"),
+    ],
+)
+def test_labels_of_the_wrong_kind_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        SparseGPClassifier().fit(smooth(30)[0], labels)
 
 
 def test_pipeline_search_and_folds():
