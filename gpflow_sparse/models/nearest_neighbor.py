@@ -197,7 +197,8 @@ class NearestNeighborGP(RegressionModel):
             errors = self._errors(*(tf.gather(part, tf.reshape(around, [-1])) for part in (X, Y)))
             values = tf.reshape(errors, [*tf.unstack(tf.shape(around)), Y.shape[1]])  # [n, H, P]
         else:
-            values, counts = self._without(rows, around, error)
+            own_place = tf.gather(self.groups[1], rows)
+            values, counts = self._without(own_place, around, error)
             noise = noise / counts
         places = tf.gather(tf.convert_to_tensor(self.neighbors.Z), around)
         mean, var = nearest_rows_moments(
@@ -207,15 +208,15 @@ class NearestNeighborGP(RegressionModel):
         return tf.reduce_sum(self.likelihood.predict_log_density(own, mean, var, error))
 
     def _without(
-        self, rows: tf.Tensor, around: tf.Tensor, error: tf.Tensor
+        self, places: tf.Tensor, around: tf.Tensor, error: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Mean errors ``[n, ., P]`` at distinct rows, and how many outputs there have them ``[n, .]``,
-        without the outputs of some rows, which have these errors.
+        without one output at each of some places ``[n]``, which has this error ``[n, P]``.
         """
         means, counts = self._means()
         means, counts = tf.gather(means, around), tf.gather(counts[:, 0], around)
-        own = tf.cast(around == tf.gather(self.groups[1], rows)[:, None], means.dtype)
+        own = tf.cast(around == places[:, None], means.dtype)
         sums = counts[:, :, None] * means - own[:, :, None] * error[:, None]
         counts -= own
         means = sums / tf.maximum(counts, 1.0)[:, :, None]
