@@ -92,7 +92,8 @@ def fit(
 
         dataset = rows.load_data(config)
         if config.method != AUTO and not any(map(_is_chosen, _SIZES)):
-            config = config.shrunk_to(rows.num_distinct(dataset.train[0]))
+            X = dataset.train[0]
+            config = config.shrunk_to(rows.num_distinct(X), len(X))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
         if strategy is not None:

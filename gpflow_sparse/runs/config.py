@@ -221,13 +221,21 @@ class RunConfig:
         on_residual = self.method == "solvegp" and self.num_neighbors is not None
         return self.method == "swsgp" or (on_residual and self.num_orthogonal > 0)
 
-    def shrunk_to(self, num_distinct: int) -> "RunConfig":
+    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "RunConfig":
         """
-        The same run with at most a quarter of the distinct training rows in each inducing set. Runs
-        on images are not changed, since images have many patches.
+        The same run with at most a quarter of the distinct training rows in each inducing set.
+        Where rows repeat and the sets have room for all that are distinct, all are points, in the
+        base set first: the approximation is then exact at all rows. Runs on images are not changed,
+        since images have many patches.
+
+        :param num_rows: of all training rows; None if none is repeated.
         """
         if self.method in IMAGE_METHODS:
             return self
+        if num_rows is not None and num_distinct < num_rows:
+            room = self.num_inducing + (self.num_orthogonal if len(self.sizes) == 2 else 0)
+            if num_distinct <= room:
+                return self._with_all_rows(num_distinct)
         most = max(1, num_distinct // 4)
         num_inducing = min(self.num_inducing, most)
         if self.method in BASIS_METHODS and self.basis == "hybrid":
@@ -236,6 +244,19 @@ class RunConfig:
             self,
             num_inducing=max(1, num_inducing),
             num_orthogonal=min(self.num_orthogonal, most),
+        )
+
+    def _with_all_rows(self, num_distinct: int) -> "RunConfig":
+        """The run with points at so many distinct rows, all that there are."""
+        base = min(self.num_inducing, num_distinct)
+        rest = max(num_distinct - base, int(self.method == "odvgp"))  # which has no single set
+        if self.has_neighbors and len(self.sizes) == 2:  # those of the residual of few points
+            base, rest = min(base, max(1, num_distinct // 4)), num_distinct
+        num_basis = self.num_basis
+        if self.method in BASIS_METHODS and self.basis == "hybrid":
+            num_basis -= (num_basis - base) % 2  # features come in pairs
+        return dataclasses.replace(
+            self, num_inducing=base, num_orthogonal=rest, num_basis=num_basis
         )
 
     def as_baseline(self) -> "RunConfig":

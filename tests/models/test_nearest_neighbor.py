@@ -115,20 +115,65 @@ def test_the_gradient_of_the_objective_is_that_of_the_oracle():
     np.testing.assert_allclose(found * values, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_row_that_occurs_twice_is_a_neighbor_of_itself():
-    """The objective leaves out an index, not a place: three equal rows, one neighbor."""
-    X, Y = rows(30)
-    X, Y = np.concatenate([X, X[:5], X[:5]]), np.concatenate([Y, Y[:5], Y[:5] + 0.1])
-    model = build((X, Y), num_neighbors=1)
-    around = model._others(tf.range(40))[:, 0].numpy()
-    assert (around != np.arange(40)).all()
-    places = np.concatenate([np.arange(30), np.arange(5), np.arange(5)])
-    repeated = np.isin(places, np.arange(5))
-    np.testing.assert_array_equal(places[around][repeated], places[repeated])
-    assert np.isfinite(model.leave_one_out_log_density())
-    exact = gpflow.models.GPR((X, Y), kernel(), noise_variance=NOISE)
-    for a, b in zip(build((X, Y), 40).predict_f(X), exact.predict_f(X), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+def repeated_rows(num_places=20, seed=0):
+    """Rows that occur one to five times, in random order, and the place of each."""
+    rng = np.random.default_rng(seed)
+    of_row = rng.permutation(np.repeat(np.arange(num_places), rng.integers(1, 6, num_places)))
+    places, f = rows(num_places, seed)
+    return (places[of_row], f[of_row] + 0.3 * rng.normal(size=(len(of_row), 2))), places, of_row
+
+
+@pytest.mark.parametrize("count", [1, 3, 20, 100])
+def test_neighbors_are_distinct_rows_with_all_their_outputs(count):
+    (X, Y), places, of_row = repeated_rows()
+    model = build((X, Y), count, mean_function=gpflow.functions.Constant([0.4]))
+    expected = []
+    for x in NEW[0]:
+        near = oracle.nearest(places, x, count, SCALES)
+        around = np.flatnonzero(np.isin(of_row, near))
+        expected.append(oracle.moments(k, X, Y - 0.4, x, around, NOISE))
+    mean, var = model.predict_f(NEW[0])
+    np.testing.assert_allclose(mean, 0.4 + np.array([part[0] for part in expected]), rtol=1e-9)
+    np.testing.assert_allclose(var[:, 0], [part[1] for part in expected], rtol=1e-9)
+    if count >= 20:
+        exact = gpflow.models.GPR((X, Y), kernel(), model.mean_function, NOISE)
+        for full_cov in (False, True):
+            pairs = zip(model.predict_f(X, full_cov), exact.predict_f(X, full_cov), strict=True)
+            for found, wanted in pairs:
+                np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 3, 19, 20, 100])
+def test_the_objective_leaves_one_output_out_where_rows_repeat(count):
+    """The others at its place are one of the neighbors."""
+    (X, Y), places, of_row = repeated_rows()
+    model = build((X, Y), count, mean_function=gpflow.functions.Constant([0.4]))
+    expected = 0.0
+    for i, x in enumerate(X):
+        others = np.delete(np.arange(len(X)), i)
+        left = np.unique(of_row[others])
+        near = left[oracle.nearest(places[left], x, count, SCALES)]
+        around = others[np.isin(of_row[others], near)]
+        mean, var = oracle.moments(k, X, Y - 0.4, x, around, NOISE)
+        error = Y[i] - 0.4 - mean
+        expected -= 0.5 * np.sum(np.log(2 * np.pi * (var + NOISE)) + error**2 / (var + NOISE))
+    # the model adds a jitter of 1.4e-6 to the covariance of the neighbors
+    np.testing.assert_allclose(model.leave_one_out_log_density(), expected, rtol=2e-5)
+    np.testing.assert_allclose(model.training_loss_closure()(), -expected, rtol=2e-5)
+
+
+def test_a_model_of_repeated_rows_is_saved_and_keeps_its_data(tmp_path):
+    model = build(repeated_rows()[0], num_neighbors=3)
+    gs.save(model, tmp_path / "model")
+    for other in (gs.load(tmp_path / "model"), gpflow.utilities.deepcopy(model)):
+        for a, b in zip(other.predict_f(NEW[0]), model.predict_f(NEW[0]), strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(other.training_loss(), model.training_loss())
+        for a, b in zip(gradients(other), gradients(model), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+    model.data = tuple(part[:5] for part in model.data)
+    with pytest.raises(ValueError, match="data must stay"):
+        model.predict_f(NEW[0])
 
 
 def test_blocks_of_rows_do_not_change_results(monkeypatch):
