@@ -291,10 +291,11 @@ def test_a_kernel_of_matrices_alone_is_refused_in_one_sentence():
     ):
         with pytest.raises(ValueError, match="kernel must take") as raised:
             call()
+        came = (shape[0], shape[0], 2)
         assert str(raised.value) == (
             "kernel must take [..., N, D] and return [..., N, N], or [..., N, ..., N2] for two "
-            f"inputs; ForMatrices got shape {shape}: its K returned shape {(shape[0], shape[0], 2)}. "
-            "Write its K for the last two axes, with axis=-1 and tf.linalg.matmul, and with no "
+            f"inputs; ForMatrices got shape {shape}: its K returned shape {came}. Write its "
+            "K for the last two axes, with axis=-1 and tf.linalg.matmul, and with no "
             "fixed number of rows."
         )
 
