@@ -95,16 +95,17 @@ def _by_gpflow(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.
     """``kernel(X, X2)``, with the inputs of each stationary part centered."""
     if type(kernel) in (Sum, Product):
         return kernel._reduce([_by_gpflow(part, X, X2) for part in kernel.kernels])
-    if is_stationary(kernel) and None not in (X.shape.rank, X2 is not None and X2.shape.rank):
-        # distances do not depend on a common shift, so it needs no gradient
-        if X2 is None:
-            X -= tf.stop_gradient(tf.reduce_mean(X, axis=-2, keepdims=True))
-        else:
-            center = tf.stop_gradient(tf.reduce_mean(X2, axis=range(X2.shape.rank - 1)))
-            X, X2 = X - center, X2 - center
-    return (
-        kernel(X, X2) if type(kernel).__module__.startswith("gpflow") else _of_user(kernel, X, X2)
-    )
+    ranks = X.shape.rank, X2 is not None and X2.shape.rank
+    if not is_stationary(kernel) or None in ranks:
+        ours = type(kernel).__module__.startswith("gpflow")
+        return kernel(X, X2) if ours else _of_user(kernel, X, X2)
+    # distances do not depend on a common shift, so it needs no gradient
+    if X2 is not None:
+        center = tf.stop_gradient(tf.reduce_mean(X2, axis=range(X2.shape.rank - 1)))
+        return kernel(X - center, X2 - center)
+    K = kernel(X - tf.stop_gradient(tf.reduce_mean(X, axis=-2, keepdims=True)))
+    # of a rough kernel a root magnifies the rounding of distances of zero
+    return tf.linalg.set_diag(K, kernel(X, full_cov=False))
 
 
 def _of_user(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
