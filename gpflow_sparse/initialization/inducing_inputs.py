@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
+from gpflow_sparse.covariances.stationary import centered
 from gpflow_sparse.initialization.repeated_rows import distinct_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
@@ -172,11 +173,11 @@ def _pivoted_cholesky(
     count = _count_from(name, count, len(X), repeated, "candidate rows (at most max_candidates)")
     component_checks.require_kernel(kernel, X.shape[1])
     points, dtype = np.concatenate([Z, X]), gpflow.default_float()
-    inputs: Array = points.astype(dtype)
+    inputs: Array = centered(kernel, points).numpy().astype(dtype)
     residual = np.array(kernel(inputs, full_cov=False), dtype=np.float64)
     _require_finite(residual, kernel)
-    # GPflow's squared distances lose about |x|^2 rounding errors for x in lengthscales from the
-    # origin: 1e4 of them covers inputs up to 100 lengthscales from it.
+    # GPflow's squared distances lose about |x|^2 rounding errors for x in lengthscales from their
+    # mean: 1e4 of them covers inputs up to 100 lengthscales from it.
     tolerance = 1e4 * float(np.finfo(dtype).eps) * float(residual.max())
     factor, rank = np.empty((len(Z) + count, len(points))), 0
     given = np.arange(len(points)) < len(Z)

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
-from gpflow_sparse.models import NearestNeighborGP, nearest_neighbor
+from gpflow_sparse.models import SWSGP, NearestNeighborGP, nearest_neighbor
 from gpflow_sparse.posteriors import pathwise
 from tests.oracles import gpnn as oracle
 from tests.oracles.solvegp import matern52
@@ -307,3 +307,60 @@ def test_a_closure_keeps_its_neighbors_and_counts_priors():
     assert abs(float(closure() - model.training_loss())) > 0.1
     again = model.training_loss_closure(compile=False)
     np.testing.assert_allclose(again(), model.training_loss(), rtol=1e-12)
+
+
+class ForMatrices(gpflow.kernels.Kernel):
+    """Takes ``[N, D]`` only."""
+
+    def K(self, X, X2=None):
+        X2 = X if X2 is None else X2
+        return tf.exp(-tf.reduce_sum((X[:, None] - X2[None]) ** 2, axis=2))
+
+    def K_diag(self, X):
+        return tf.ones(tf.shape(X)[:-1], X.dtype)
+
+
+def test_a_kernel_of_matrices_alone_is_refused_in_one_sentence():
+    """By models whose rows have neighbors of their own: what came, and what to do."""
+    X, Y = rows()
+    nearest = NearestNeighborGP((X, Y), ForMatrices(), num_neighbors=H, noise_variance=NOISE)
+    points = gs.inducing_variables.NeighborInducingPoints(X[:9], 4)
+    options = {"kl_weighting": "paper", "q_mu": np.zeros((9, 1)), "q_sqrt": np.ones((9, 1))}
+    sparse = SWSGP(ForMatrices(), gpflow.likelihoods.Gaussian(), points, num_data=N, **options)
+    for call, shape in (
+        (lambda: nearest.predict_f(NEW[0]), (9, H + 1, 2)),
+        (nearest.leave_one_out_log_density, (N, H + 1, 2)),
+        (lambda: sparse.elbo((X, Y[:, :1])), (N, 5, 2)),
+        (lambda: sparse.update_posterior((X, Y[:, :1])), (N, 5, 2)),
+        (lambda: gs.training.fit(sparse, (X, Y[:, :1]), num_steps=1, progress=False), (N, 5, 2)),
+    ):
+        with pytest.raises(ValueError, match="kernel must take") as raised:
+            call()
+        came = (shape[0], shape[0], 2)
+        assert str(raised.value) == (
+            "kernel must take [..., N, D] and return [..., N, N], or [..., N, ..., N2] for two "
+            f"inputs; ForMatrices got shape {shape}: its K returned shape {came}. Write its "
+            "K for the last two axes, with axis=-1 and tf.linalg.matmul, and with no "
+            "fixed number of rows."
+        )
+
+
+@pytest.mark.parametrize("kind", [gpflow.kernels.Matern12, gpflow.kernels.RationalQuadratic])
+def test_float32_predicts_alike_100_lengthscales_from_zero(kind):
+    """Inputs have no rounding; a product, so that no one distance is centered for all."""
+    X, Y = rows()
+    X, new = (np.round(64.0 * part) / 64.0 for part in (X, NEW[0]))
+
+    def predictions(shift):
+        kernel = kind(VARIANCE, SCALES) * gpflow.kernels.Matern52(lengthscales=2.0)
+        model = NearestNeighborGP(
+            (X + shift, Y), kernel, num_neighbors=H, noise_variance=np.float64(NOISE)
+        )
+        return model.predict_f(new + shift)
+
+    expected = predictions(0.0)
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        X, Y, new = (part.astype(np.float32) for part in (X, Y, new))
+        found = predictions(np.float32(128.0))
+    for part, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(part, exact, atol=5e-3)
