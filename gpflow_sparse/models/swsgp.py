@@ -18,6 +18,7 @@ from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.models import rowwise, swsgp_closed_form, swsgp_usage
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.starting import neighbor_q
+from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.models.swsgp_checks import require_components, require_objective
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors import (
@@ -93,6 +94,7 @@ class SWSGP(VariationalModel):
     """
 
     bounds = ("standard", "log")
+    q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
 
     def __init__(
         self,
