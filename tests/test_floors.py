@@ -40,3 +40,11 @@ def test_every_floor_of_the_package_is_installed_by_the_oldest_environment():
         assert (pin.operator, [pin.version]) == ("==", floors), name
         assert pinned[name].marker == each.marker
     assert set(pinned) == set(asked) - {"setuptools"}
+
+
+def test_a_page_names_the_extra_of_gpflows_monitors():
+    extra = configured("setup.cfg")["options.extras_require"]["monitor"]
+    assert list(requirements(extra)) == ["tensorboard"]
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    assert "`ToTensorBoard`" in page
+    assert '".[monitor]"' in page
