@@ -53,7 +53,8 @@ class LongRows(Stored):
 
     def _marked(self, value: Any) -> Any:
         if isinstance(value, tf.Variable):
-            value.__class__ = _long(type(value))
+            kind: Any = type(value)
+            value.__class__ = _long(kind)
         return value
 
 
@@ -64,7 +65,7 @@ class _Parameters(tuple[Any, ...]):
     def unconstrained_variable(self) -> Any:
         """Where GPflow reads the variable of a parameter, inside ``tf.function``."""
         raise ValueError(
-            f"gpflow.optimizers.NaturalGradient takes pairs of parameters, and q_mu and q_sqrt of "
+            "gpflow.optimizers.NaturalGradient takes pairs of parameters, and q_mu and q_sqrt of "
             f"this model are tuples, of {len(self)} set(s): call "
             "gs.training.NaturalGradients(gamma).minimize(loss, model), which updates all sets "
             "from one evaluation of the loss."
