@@ -167,7 +167,7 @@ def profile_of(kernel: Kernel) -> Profile | None:
         e = tf.exp(-s)
         return value(s) * e, slope(s) * e
 
-    return Profile(rate, evaluate)
+    return Profile(rate, tf.autograph.experimental.do_not_convert(evaluate))
 
 
 def local_covariances(

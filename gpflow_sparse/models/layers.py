@@ -20,6 +20,7 @@ from gpflow_sparse.inducing_variables.basis_features import require_own_kernel
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models.base import require_num_latents
 from gpflow_sparse.models.starting import parameters, prior_factors
+from gpflow_sparse.models.stored_q import PerSet
 from gpflow_sparse.posteriors import (
     BasisPosterior,
     MultioutputPosterior,
@@ -42,6 +43,8 @@ class GPLayer(tf.Module):
     neighbors have independent Gaussians and the "chain" KL of :class:`SWSGP`, which does not depend
     on the random inputs of the layer.
     """
+
+    q_mu, q_sqrt = PerSet(), PerSet()
 
     def __init__(
         self,

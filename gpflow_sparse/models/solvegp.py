@@ -18,6 +18,7 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.starting import parameters, prior_factors
+from gpflow_sparse.models.stored_q import PerSet
 from gpflow_sparse.posteriors import (
     MultioutputPosterior,
     OrthogonalPosterior,
@@ -36,6 +37,8 @@ class OrthogonalModel(VariationalModel):
     ``num_latent_gps`` is then the kernel's. :class:`SOLVEGP` has a covariance for every set,
     :class:`~gpflow_sparse.models.ODVGP` for the base set alone.
     """
+
+    q_mu, q_sqrt = PerSet(), PerSet()
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from gpflow.quadrature.base import GaussianQuadrature
 
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.models.stored_q import Stored
 
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
 RENAMED_CLASSES: dict[str, str] = {
@@ -204,7 +205,8 @@ def require_attribute(kind: type, name: Any) -> None:
     if not own or is_bookkeeping(name):
         raise ValueError(f"{str(name)[:200]!r} cannot be an attribute of {kind.__name__}")
     of_class = inspect.getattr_static(kind, name, None)
-    if callable(of_class) or hasattr(type(of_class), "__get__"):
+    computed = callable(of_class) or hasattr(type(of_class), "__get__")
+    if computed and not isinstance(of_class, Stored):
         raise ValueError(f"{name!r} would replace a method or property of {kind.__name__}")
 
 
