@@ -108,15 +108,17 @@ def fit(
                 click.echo(
                     f"there will be no report, and no pictures will be drawn: {error}", err=True
                 )
-        outputs.prepare_folder(folder, config, resume=resume, plot=plot)
-        _announce(config, dataset)
-        trained, record = training.run(config, dataset, folder, resume=resume, strategy=strategy)
-        print_results(record["results"], dataset.num_classes)
-        _print_layers(trained[0].model, dataset)
-        click.echo(f"results in {folder}", err=True)
-        click.echo(json.dumps(record))
-        if plot:
-            _draw(folder, config, dataset, trained)
+        with outputs.locked(folder):
+            outputs.prepare_folder(folder, config, resume=resume, plot=plot)
+            _announce(config, dataset)
+            options = {"resume": resume, "strategy": strategy}
+            trained, record = training.run(config, dataset, folder, **options)
+            print_results(record["results"], dataset.num_classes)
+            _print_layers(trained[0].model, dataset)
+            click.echo(f"results in {folder}", err=True)
+            click.echo(json.dumps(record))
+            if plot:
+                _draw(folder, config, dataset, trained)
         if workers.is_one():
             training.end_together(strategy)
             workers.leave()

@@ -1,5 +1,6 @@
 """What commands write: only their own files are replaced, and no result is lost."""
 
+import errno
 import json
 import os
 import shutil
@@ -12,13 +13,16 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse import training
+from gpflow_sparse.persistence import files
 from gpflow_sparse.runs import outputs, plots, stored
 from gpflow_sparse.runs import training as runs
+from gpflow_sparse.runs.config import RunConfig
 from tests.command_line import (
     ALONE,
     FIT,
     SMALL,
     last_json,
+    numbers,
     read_csv,
     save_poisson,
     write_csv,
@@ -141,6 +145,84 @@ def test_files_that_are_put_among_the_checkpoints_meanwhile_stay(run, here, monk
         *("checkpoints/checkpoint-000000001.safetensors", "checkpoints/solvegp/notes.txt"),
         *("model.safetensors", "result.json"),
     ]
+
+
+def test_a_second_run_into_the_folder_of_one_that_is_running_is_refused(run, here, monkeypatch):
+    """Of a method without checkpoints too, and while the first writes its report."""
+    write_csv(here / "other.csv", numbers(np.random.default_rng(1)))
+    real, refused = runs.evaluate, []
+
+    def evaluate(*arguments):
+        options = ["--method", "exact", "--output", "new", "--no-plot"]
+        refused.append(run("fit", "--data", "other.csv", "--target", "price", *options))
+        return real(*arguments)
+
+    monkeypatch.setattr(runs, "evaluate", evaluate)
+    options = ["--method", "exact", "--num-subset", "40", "--output", "new", *ALONE]
+    code, out, err = run("fit", "--data", "my.csv", "--target", "price", *options)
+    assert code == 0, err
+    assert [code for code, _, _ in refused] == [1]
+    assert "another run is writing into new: wait until it has ended, or choose" in refused[0][2]
+    scored = last_json(run("evaluate", "--model", "new")[1])
+    np.testing.assert_allclose(scored["rmse"], last_json(out)["results"][0]["rmse"])
+    assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]
+
+
+def test_the_lock_of_a_killed_run_does_not_keep_out_the_next(tmp_path):
+    (tmp_path / ".gpflow-sparse.lock").write_text("")
+    with (
+        outputs.locked(tmp_path),
+        pytest.raises(ValueError, match="another run is writing"),
+        outputs.locked(tmp_path),
+    ):
+        pass
+    with outputs.locked(tmp_path):
+        assert contents(tmp_path) == {".gpflow-sparse.lock": b""}
+    assert contents(tmp_path) == {}
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_not_taken(tmp_path, monkeypatch):
+    """Between opening and locking it, by the run that had it: a third would lock a new file."""
+    real, path, calls = outputs.locks.take, tmp_path / ".gpflow-sparse.lock", []
+
+    def take(file, *arguments, **options):
+        calls.append(file)
+        if len(calls) == 1:
+            path.unlink()
+        return real(file, *arguments, **options)
+
+    monkeypatch.setattr(outputs.locks, "take", take)
+    with outputs.locked(tmp_path):
+        assert len(calls) == 2
+        assert os.path.samestat(path.stat(), os.fstat(calls[1].fileno()))
+
+
+def test_a_folder_that_cannot_be_locked_is_warned_of_and_used(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSYS, "not implemented")
+
+    monkeypatch.setattr(outputs.locks.fcntl, "flock", fail)
+    with (
+        pytest.warns(match=r"cannot be locked \(.*\): do not start a second run in it"),
+        outputs.locked(tmp_path / "new"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kept", ["model.safetensors", "checkpoints/choice.json"])
+def test_what_a_killed_run_has_kept_is_not_replaced_by_another(tmp_path, kept):
+    """A run without checkpoints: its model without a record, and its choice of a method."""
+    first, second = (RunConfig.of_method("auto", data=name) for name in ("a.csv", "b.csv"))
+    outputs.prepare_folder(tmp_path, first, resume=False)
+    files.write(tmp_path / kept, {}, {"kind": outputs.FIT})
+    for config, resume, words in (
+        (first, False, "an unfinished run is in .*: add --resume"),
+        (second, False, "an unfinished run is in .*: add --resume"),
+        (second, True, "has data='a.csv', this one 'b.csv'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            outputs.prepare_folder(tmp_path, config, resume=resume)
+    outputs.prepare_folder(tmp_path, first, resume=True)
 
 
 def failing_baseline(monkeypatch, error):
