@@ -174,13 +174,13 @@ def evaluate(
         model = stored.open_model(path)
         if report is not None:
             reports.require_reportable(report, model)
-        X, Y = stored.read_pairs(model, data, target)
+        X, Y, empty = stored.read_pairs(model, data, target)
         classes = model.num_classes
         metrics, predictions = score(
             model.predictor, model.standardizer, X, Y, classes, chunk_size=chunk_size
         )
         if report is not None:
-            scored = reports.Scored(X, Y, metrics, predictions, data)
+            scored = reports.Scored(X, Y, metrics, predictions, data, empty)
             page = reports.write_report(report, model, scored)
             click.echo(f"report in {page}", err=True)
         result = {"title": model.title, **metrics}

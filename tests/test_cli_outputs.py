@@ -153,6 +153,7 @@ def test_a_second_run_into_the_folder_of_one_that_is_running_is_refused(run, her
     real, refused = runs.evaluate, []
 
     def evaluate(*arguments):
+        monkeypatch.setattr(runs, "evaluate", real)
         options = ["--method", "exact", "--output", "new", "--no-plot"]
         refused.append(run("fit", "--data", "other.csv", "--target", "price", *options))
         return real(*arguments)

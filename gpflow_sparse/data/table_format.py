@@ -13,6 +13,9 @@ from gpflow_sparse.persistence.schema import parse_json
 
 __all__ = ["TableFormat"]
 
+# Kinds of columns whose missing cells are replaced by a value.
+_FILLED = ("date", "number")
+
 
 @dataclass(frozen=True)
 class TableFormat:
@@ -64,6 +67,26 @@ class TableFormat:
             )
         return values[:, None]
 
+    def empty(self, frame: pd.DataFrame) -> np.ndarray:
+        """
+        Which entries of the inputs [N, D] stand for cells that are missing or cannot be read.
+
+        Missing cells of a category are a level of their own.
+        """
+        flagged = [
+            dataclasses.replace(column, missing=True) if column.kind in _FILLED else column
+            for column in self.columns
+        ]
+        X, parts, start = TableEncoder.from_columns(flagged).transform(frame), [], 0
+        for column, with_flag in zip(self.columns, flagged, strict=True):
+            empty = np.zeros((len(X), _width(column)), dtype=bool)
+            if column.kind in _FILLED:
+                empty |= X[:, start + 1 : start + 2] > 0.5
+                empty[:, 1 : 1 + column.missing] = False  # the indicator itself is known
+            parts.append(empty)
+            start += _width(with_flag)
+        return np.concatenate(parts, axis=1)
+
     def to_json(self) -> str:
         """The format as text, for files."""
         return json.dumps(dataclasses.asdict(self))
@@ -83,3 +106,10 @@ class TableFormat:
             return cls(columns, Column(**target))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{source} is damaged: {error}; {remedy}.") from error
+
+
+def _width(column: Column) -> int:
+    """The number of encoded columns of a column."""
+    if column.kind == "dropped":
+        return 0
+    return len(column.levels) or 1 + column.missing + 2 * len(column.periods)

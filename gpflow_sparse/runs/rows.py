@@ -83,6 +83,7 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
         num_classes=target.num_classes,
         table=table,
         test_rows=numbers[test],
+        test_empty=None if table is None else table.empty(inputs.iloc[test]),
     )
     return dataset, (numbers[train], numbers[test])
 
