@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -224,6 +225,22 @@ def test_what_a_killed_run_has_kept_is_not_replaced_by_another(tmp_path, kept):
         with pytest.raises(ValueError, match=words):
             outputs.prepare_folder(tmp_path, config, resume=resume)
     outputs.prepare_folder(tmp_path, first, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "message"),
+    [
+        ([["exact", 1.0]], "attempts[0].error must be present"),
+        ([["exact", "1", 1.0, 0, 1.0]], "attempts[0].nlpd must be a number, got '1'"),
+        ([{"method": "exact"}], "attempts[0] must be a list"),
+    ],
+)
+def test_a_damaged_choice_of_an_unfinished_run_is_one_sentence(tmp_path, attempts, message):
+    path = tmp_path / "checkpoints" / "choice.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"config": {}, "reason": "", "attempts": attempts}))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        runs._choose(RunConfig.of_method("auto"), None, tmp_path, resume=True)
 
 
 def failing_baseline(monkeypatch, error):

@@ -269,7 +269,8 @@ def _time(stored: StoredModel) -> str:
         "whole run, seconds": record.get("seconds"),
     }
     versions = ", ".join(f"{name} {v}" for name, v in record.get("versions", {}).items())
-    return f"{_cell(seconds)}<p>{html.escape(versions)}; seed {record.get('seed')}.</p>"
+    end = html.escape(f"{versions}; seed {record.get('seed')}.")
+    return f"{_cell(seconds)}<p>{end}</p>"
 
 
 def _calibration(
