@@ -243,6 +243,20 @@ def test_a_damaged_choice_of_an_unfinished_run_is_one_sentence(tmp_path, attempt
         runs._choose(RunConfig.of_method("auto"), None, tmp_path, resume=True)
 
 
+def test_a_model_file_whose_table_is_no_text_is_damaged(run, here):
+    path = here / "run" / "model.safetensors"
+    header, arrays = files.read(path)
+    tree = json.loads(header["tree"])
+    (model,) = (
+        part["attributes"] for part in tree["objects"] if "table" in part.get("attributes", ())
+    )
+    model["table"] = 5
+    files.write(path, arrays, header | {"tree": json.dumps(tree)})
+    code, _, err = run("predict", "--model", "run", "--data", "my.csv")
+    assert code == 1
+    assert "model.safetensors is damaged: its table must be text, got int" in err
+
+
 def failing_baseline(monkeypatch, error):
     real = runs.build_model
 

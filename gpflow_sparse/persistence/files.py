@@ -211,7 +211,8 @@ def _unreadable(path: str | os.PathLike, error: BaseException) -> str:
         return f"{path} cannot be read: {error}."
     with open(path, "rb") as file:
         ours = FORMAT.encode() in file.read(_MAX_HEADER)
-    return _damaged(path, f"it cannot be read ({error})") if ours else _foreign(path)
+    reason = str(error).removeprefix("Error while deserializing header: ")
+    return _damaged(path, f"it cannot be read ({reason})") if ours else _foreign(path)
 
 
 def _foreign(path: str | os.PathLike) -> str:

@@ -82,6 +82,11 @@ def open_model(path: Path) -> StoredModel:
             "gpflow_sparse.Standardizer) before saving, or use gpflow_sparse.load in Python."
         )
     num_classes, text = _count_classes(model.likelihood), getattr(model, "table", None)
+    if not isinstance(text, str | None):
+        raise ValueError(
+            f"{file} is damaged: its table must be text, got {type(text).__name__}; restore the "
+            "file or train again."
+        )
     table = None if text is None else TableFormat.from_json(text, str(file))
     _require_fit(file, table, scaler, num_classes)
     names = target = None
