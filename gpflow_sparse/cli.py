@@ -23,10 +23,13 @@ from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import (
     HomePath,
     HomeText,
+    cell,
     clear_errors,
     print_results,
     print_table,
     progress_of_rows,
+    resumed,
+    stopped,
     write_csv,
 )
 
@@ -108,7 +111,7 @@ def fit(
                 click.echo(
                     f"there will be no report, and no pictures will be drawn: {error}", err=True
                 )
-        with outputs.locked(folder):
+        with outputs.locked(folder), _kept_after_ctrl_c(folder):
             outputs.prepare_folder(folder, config, resume=resume, plot=plot)
             _announce(config, dataset)
             options = {"resume": resume, "strategy": strategy}
@@ -146,6 +149,12 @@ def predict(
         shown = output is not None or not sys.stdout.isatty()
         with progress_of_rows(len(X), enabled=shown) as advance:
             write_csv(output, stored.predict_parts(model, X, chunk_size, advance))
+        if any(cell(label) != label for label in model.labels):
+            click.echo(
+                "labels that begin with =, +, - or @ have an apostrophe in front, so that "
+                "spreadsheets do not take them for formulas",
+                err=True,
+            )
         if output is not None:
             click.echo(f"{len(X)} predictions in {output}", err=True)
 
@@ -234,6 +243,24 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
     header = read_header(path / MODEL if os.path.isdir(path) else path)
     with session(header["float"] == "float32", device, header["jitter"]):
         yield
+
+
+@contextlib.contextmanager
+def _kept_after_ctrl_c(folder: Path) -> Iterator[None]:
+    """After Ctrl-C outside of the training loop: print what is kept, and how to go on."""
+    from gpflow_sparse.runs import outputs
+    from gpflow_sparse.training import TrainingInterrupted
+
+    try:
+        yield
+    except TrainingInterrupted:
+        raise
+    except KeyboardInterrupt:
+        what, is_complete = outputs.left_in(folder)
+        if is_complete:
+            report = ["evaluate", "--model", str(folder), "--report", str(folder / "report")]
+            stopped(what, report)
+        resumed(what)
 
 
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:

@@ -229,6 +229,19 @@ def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):
     assert "target 'way' must be one of down, up, or so in every row" in err
 
 
+def test_labels_that_are_formulas_are_quoted_and_said(run, rng, tmp_path):
+    rows = [f"{a},{b},{'=1+1' if a > 0 else '-1'}" for a, b in rng.normal(size=(80, 2))]
+    write_csv(tmp_path / "my.csv", rows)
+    code, _, err = run(
+        "fit", "--data", "my.csv", "--target", "price", *SMALL, *ALONE, "--output", "run"
+    )
+    assert code == 0, err
+    code, out, err = run("predict", "--model", "run", "--data", "my.csv")
+    assert code == 0, err
+    assert {row.split(",")[-1] for row in out.split()[1:]} == {"'=1+1", "-1"}
+    assert "labels that begin with =, +, - or @ have an apostrophe in front" in err
+
+
 def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypatch):
     """The few rows of a small table go to the exact GP, more rows to the best candidate."""
     write_csv(tmp_path / "my.csv", numbers(rng))

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -255,6 +256,56 @@ def test_a_model_file_whose_table_is_no_text_is_damaged(run, here):
     code, _, err = run("predict", "--model", "run", "--data", "my.csv")
     assert code == 1
     assert "model.safetensors is damaged: its table must be text, got int" in err
+
+
+@pytest.mark.parametrize(
+    ("place", "words", "resumes"),
+    [
+        ("runs.training.calibration.calibrate", "the training steps so far are kept in new", True),
+        ("runs.training.evaluate", "the trained model is kept in new, without scores", True),
+        ("runs.report.diagnostics", "the run in new is complete, but for its report", False),
+    ],
+)
+def test_ctrl_c_after_the_last_step_says_what_is_kept(
+    run, here, monkeypatch, place, words, resumes
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    command = [*FIT, "--no-baseline", "--output", "new"]
+    monkeypatch.setattr(sys, "argv", ["gpflow-sparse", *command])
+    with monkeypatch.context() as patch:
+        patch.setattr(f"gpflow_sparse.{place}", interrupt)
+        code, _, err = run(*command)
+    assert code == 130
+    assert "Aborted" not in err
+    assert f"stopped; {words}; go on with" in err
+    (line,) = [line.strip() for line in err.splitlines() if line.startswith("    ")]
+    again = shlex.split(line)[1:]
+    assert again == (
+        [*command, "--resume"]
+        if resumes
+        else ["evaluate", "--model", "new", "--report", "new/report"]
+    )
+    code, _, err = run(*again)
+    assert code == 0, err
+    assert "complete" not in err
+
+
+def test_ctrl_c_in_predict_says_that_nothing_was_written(run, here, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    command = ["predict", "--model", "run", "--data", "my.csv", "--output", "p.csv"]
+    monkeypatch.setattr(sys, "argv", ["gpflow-sparse", *command])
+    monkeypatch.setattr(stored, "_predict_part", interrupt)
+    code, _, err = run(*command)
+    assert code == 130
+    assert (
+        f"stopped, and nothing was written; go on with\n\n    gpflow-sparse {' '.join(command)}"
+        in err
+    )
+    assert not list(here.glob("*.tmp")) + list(here.glob(".saving*")) + list(here.glob("p.csv"))
 
 
 def failing_baseline(monkeypatch, error):

@@ -1,7 +1,9 @@
 """Locks on open files, which end with their process; without TensorFlow."""
 
+import contextlib
 import errno
 import warnings
+from pathlib import Path
 from typing import IO, Any
 
 try:
@@ -34,3 +36,29 @@ def take(file: IO[Any], what: str, stacklevel: int = 1) -> bool:
             stacklevel=stacklevel + 1,
         )
     return True
+
+
+def mark(file: IO[Any], path: Path) -> bool:
+    """
+    Lock a new file until it is closed, where the file system has locks.
+
+    :return: false if :func:`remove_if_free` of another process was faster.
+    """
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno not in _HELD
+    return path.exists()
+
+
+def remove_if_free(path: Path) -> None:
+    """
+    Remove a file that :func:`mark` has locked in a process which no longer runs.
+
+    On a file system without locks the file stays.
+    """
+    if fcntl is not None:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()

@@ -169,6 +169,19 @@ def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> No
             )
 
 
+def left_in(folder: Path) -> tuple[str, bool]:
+    """What a run that was stopped has left, in words, and whether all but its report is there."""
+    if (folder / RECORD).is_file():
+        if not (folder / CHECKPOINTS / CONFIG).is_file():
+            return f"stopped; the run in {folder} is complete, but for its report", True
+        return f"stopped; the model and its scores are kept in {folder}", False
+    if (folder / MODEL).is_file():
+        return f"stopped; the trained model is kept in {folder}, without scores", False
+    if any((folder / CHECKPOINTS).glob("*/checkpoint-*")):
+        return f"stopped; the training steps so far are kept in {folder}", False
+    return "stopped before anything was kept", False
+
+
 def write_record(folder: Path, record: dict[str, Any]) -> None:
     """Write the record of a run, in place of an earlier one."""
     files.write_text(folder / RECORD, json.dumps(record) + "\n")

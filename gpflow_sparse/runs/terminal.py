@@ -1,6 +1,7 @@
 """Paths, tables, csv files and error messages of the command line."""
 
 import contextlib
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,6 +11,10 @@ from typing import Any, NoReturn
 import click
 
 from gpflow_sparse.persistence import files
+
+# First characters of formulas in spreadsheets, and texts that are numbers all the same.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class HomePath(click.Path):
@@ -99,6 +104,8 @@ def write_csv(output: Path | None, tables: Iterable[Any]) -> None:
     """
     Write data frames with the same columns one below the other, with floats as their shortest
     exact text, to a file or the terminal.
+
+    Texts that a spreadsheet would take for formulas begin with an apostrophe, see :func:`cell`.
     """
     texts = (_csv_text(table, header=i == 0) for i, table in enumerate(tables))
     if output is None:
@@ -108,8 +115,21 @@ def write_csv(output: Path | None, tables: Iterable[Any]) -> None:
         files.write_parts(output, (text.encode() for text in texts))
 
 
+def cell(text: Any) -> Any:
+    """
+    A text as a cell of a csv file: after an apostrophe if a spreadsheet would take it for a
+    formula; numbers stay numbers.
+    """
+    if not isinstance(text, str) or not text.startswith(_FORMULA) or _NUMBER.fullmatch(text):
+        return text
+    return f"'{text}"
+
+
 def _csv_text(table: Any, *, header: bool) -> str:
     """As ``to_csv`` of pandas, of finite floats in half of the time."""
+    table = table.rename(columns=cell)
+    texts = {name: table[name].map(cell) for name in table if table[name].dtype.kind not in "fiub"}
+    table = table.assign(**texts) if texts else table
     values = table.to_numpy()
     if values.dtype.kind != "f" or values.dtype.itemsize != 8 or not (values == values).all():
         return table.to_csv(index=False, header=header, lineterminator="\n")
@@ -138,10 +158,13 @@ def clear_errors() -> Iterator[None]:
         raise click.ClickException(printable(str(error))) from error
     except KeyboardInterrupt as error:
         if type(error).__name__ != "TrainingInterrupted":
-            raise
-        arguments = [a for a in sys.argv[1:] if a != "--resume"]
-        done = str(error).split(";")[0]
-        stopped(done, [*arguments, "--resume"])
+            stopped("stopped, and nothing was written", sys.argv[1:])
+        resumed(str(error).split(";")[0])
+
+
+def resumed(what: str) -> NoReturn:
+    """:func:`stopped` with the command of this process and ``--resume``."""
+    stopped(what, [*(a for a in sys.argv[1:] if a != "--resume"), "--resume"])
 
 
 def stopped(what: str, arguments: Sequence[str]) -> NoReturn:

@@ -41,3 +41,15 @@ def test_no_bar_is_drawn_outside_of_a_terminal(capsys):
     with progress_of_rows(10, enabled=True) as advance:
         advance(10)
     assert "".join(capsys.readouterr()) == ""
+
+
+def test_texts_that_spreadsheets_take_for_formulas_get_an_apostrophe(tmp_path):
+    """Numbers stay numbers, also labels with a sign; column names are texts too."""
+    labels = ["=1+1", "+A1", "-x", "@SUM(A1)", "\tx", "a=1", "-1", "+2.5e3", "'=1"]
+    table = pd.DataFrame({"=p": np.arange(9.0) - 4.0, "class": labels})
+    write_csv(tmp_path / "p.csv", [table])
+    read = pd.read_csv(tmp_path / "p.csv", dtype={"class": str}, sep=",")
+    assert list(read.columns) == ["'=p", "class"]
+    quoted = ["'=1+1", "'+A1", "'-x", "'@SUM(A1)", "'\tx", "a=1", "-1", "+2.5e3", "'=1"]
+    assert read["class"].tolist() == quoted
+    np.testing.assert_array_equal(read["'=p"], table["=p"])
