@@ -4,6 +4,7 @@ import contextlib
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -146,10 +147,43 @@ def printable(text: str) -> str:
 
 
 @contextlib.contextmanager
-def clear_errors() -> Iterator[None]:
-    """Print expected errors in one line and exit with status 1; others keep their traceback."""
-    try:
+def plain_warnings() -> Iterator[None]:
+    """
+    Print warnings of this package as sentences without a path, and none of other packages.
+
+    All are as usual where Python was started with options for warnings.
+    """
+    if sys.warnoptions:
         yield
+        return
+
+    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        if _is_ours() and not issubclass(category, DeprecationWarning):
+            click.echo(printable(f"warning: {message}"), err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show
+        yield
+
+
+def _is_ours() -> bool:
+    """Whether the code that warns is in this package, whatever place it names."""
+    frame = sys._getframe(2)  # of the function that is called by `warnings`
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "warnings":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).startswith("gpflow_sparse.")
+
+
+@contextlib.contextmanager
+def clear_errors() -> Iterator[None]:
+    """
+    Print expected errors in one line and exit with status 1; others keep their traceback. Warnings
+    are those of :func:`plain_warnings`.
+    """
+    try:
+        with plain_warnings():
+            yield
     except (ValueError, OSError) as error:
         raise click.ClickException(printable(str(error))) from error
     except RuntimeError as error:
