@@ -181,7 +181,8 @@ class FixedStatistics(tf.Module):
         self._fingerprint = tf.Variable(fingerprint(data), trainable=False, shape=[None])
         if not hasattr(self, "_snapshot"):
             self._snapshot = Snapshot(_OTHER_BASIS)
-            variables = [v for module in self._fixed for v in module.variables]
+            modules: Sequence[tf.Module] = vars(self)["_fixed"]
+            variables = [v for module in modules for v in module.variables]
             now = [np.ravel(v.numpy()) for v in variables]
             if np.allclose(np.concatenate([[], *now]), self._values.numpy(), rtol=_ROUNDING):
                 self._snapshot.take(fixed)

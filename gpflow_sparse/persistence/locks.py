@@ -23,10 +23,9 @@ def take(file: IO[Any], what: str, stacklevel: int = 1) -> bool:
     :param stacklevel: of the warning, as seen by the caller.
     :return: false if the file is locked already.
     """
-    if fcntl is None:
-        return True
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _HELD:
             return False

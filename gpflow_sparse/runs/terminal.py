@@ -157,13 +157,13 @@ def plain_warnings() -> Iterator[None]:
         yield
         return
 
-    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if _is_ours() and not issubclass(category, DeprecationWarning):
             click.echo(printable(f"warning: {message}"), err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        warnings.showwarning = show
+        warnings.showwarning = show  # type: ignore[assignment]
         yield
 
 
