@@ -106,6 +106,25 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         used = [c for c in self.columns_ if c.kind != "dropped" and c.name in frame.columns]
         return tuple(note for column in used for note in _gaps(column, frame[column.name]))
 
+    def empty(self, X: Any) -> np.ndarray:
+        """
+        Which entries of the encoded table [N, D] stand for cells that are missing or cannot be
+        read: values of numbers and dates. Missing cells of a category are a level of their own.
+
+        :param X: a table with the columns that are used.
+        """
+        frame = as_frame(X, list(self.feature_names_in_))
+        parts = [np.zeros((len(frame), 0), bool)]
+        for column in self.columns_:
+            if column.kind == "dropped":
+                continue
+            part = np.zeros((len(frame), _width(column)), bool)
+            if column.kind != "category":
+                part |= np.isnan(_values(column, frame[column.name]))[:, None]
+                part[:, 1 : 1 + column.missing] = False  # the indicator itself is known
+            parts.append(part)
+        return np.concatenate(parts, axis=1)
+
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the D encoded columns, which differ: a name that repeats gets a number."""
         own = {c.name for c in self.columns_ if c.kind in ("number", "date")}

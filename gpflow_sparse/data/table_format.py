@@ -97,6 +97,14 @@ class TableFormat:
             )
         return values[:, None]
 
+    def empty(self, frame: pd.DataFrame) -> np.ndarray:
+        """
+        Which entries of the inputs [N, D] stand for cells that are missing or cannot be read.
+
+        Missing cells of a category are a level of their own.
+        """
+        return self.encoder.empty(frame)
+
     def to_json(self) -> str:
         """The format as text, for files."""
         return json.dumps(dataclasses.asdict(self))

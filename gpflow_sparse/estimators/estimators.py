@@ -1,9 +1,10 @@
 """Estimators with scikit-learn's interface."""
 
+import dataclasses
 import tempfile
 import time
-from collections.abc import Sequence
-from numbers import Number
+from collections.abc import Mapping, Sequence
+from numbers import Number, Real
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import tensorflow as tf
+from gpflow.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import check_array, check_consistent_length, check_random_state
@@ -25,6 +27,7 @@ from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.runs.choice import Task, choose, train
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import (
     CachedModel,
     central_interval,
@@ -73,6 +76,7 @@ class SparseGPEstimator(BaseEstimator):
         :param Y: outputs [N, P], or positions among the labels [N, 1].
         :param labels: names of the classes; none for regression.
         """
+        _require_parameters(self)
         num_classes = len(labels) or None
         target = Column("y", "category" if labels else "number", levels=tuple(labels))
         self.encoder_ = TableEncoder().fit(X)
@@ -380,6 +384,37 @@ def _require_one_type(labels: np.ndarray) -> None:
         raise ValueError(
             "y must hold labels of one type, texts, numbers or booleans, got "
             f"{listed(names)}; make them texts."
+        )
+
+
+def _require_parameters(estimator: SparseGPEstimator) -> None:
+    """:raises ValueError: naming the first parameter of a wrong type."""
+    budget: Any = estimator.time_budget
+    options: Any = estimator.method_options
+    likelihoods = str | gpflow.likelihoods.Likelihood | None
+    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
+    named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
+    for name, sound, expected in (
+        ("method", isinstance(estimator.method, str), "the name of a method, such as 'auto'"),
+        ("kernel", isinstance(estimator.kernel, Kernel | None), "a kernel of GPflow or None"),
+        (
+            "likelihood",
+            isinstance(estimator.likelihood, likelihoods),
+            "a likelihood of GPflow, the name of one, or None",
+        ),
+        (
+            "time_budget",
+            budget is None or (is_number and 0.0 < float(budget) < np.inf),
+            "a positive number of seconds or None",
+        ),
+        ("method_options", options is None or named, "a dict from names of options to values"),
+    ):
+        if not sound:
+            raise ValueError(f"{name} must be {expected}, got {getattr(estimator, name)!r}.")
+    known = {field.name for field in dataclasses.fields(RunConfig)} - {"method", "data"}
+    if unknown := sorted(set(options or ()) - known):
+        raise ValueError(
+            f"method_options must hold options of gpflow-sparse fit, got {', '.join(unknown)}."
         )
 
 

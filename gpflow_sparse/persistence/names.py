@@ -22,6 +22,7 @@ from gpflow.quadrature.base import GaussianQuadrature
 
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.models.snapshot import FixedStatistics
 from gpflow_sparse.models.stored_q import Stored
 
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
@@ -33,7 +34,9 @@ RENAMED_CLASSES: dict[str, str] = {
 RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}
 # For other changes than renames, by the name of the class today: functions from the attributes of
 # an older file, by their names today, to the attributes of today.
-UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "GRIEF": lambda attributes: _with_rows(attributes),
+}
 
 _NAMESPACES = (
     "gpflow.functions",
@@ -168,6 +171,14 @@ def attributes_today(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
         attributes = {today: attributes[name] for name, today in names.items() if today is not None}
     for upgrade in _tables_of(kind, UPGRADES):
         attributes = upgrade(attributes)
+    return attributes
+
+
+def _with_rows(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Statistics of a GRIEF in its first files do not hold the rows that were summed."""
+    statistics, data = attributes.get("_statistics"), attributes.get("data")
+    if isinstance(statistics, FixedStatistics) and not hasattr(statistics, "_data"):
+        statistics.adopt((attributes["basis"], attributes["mean_function"]), data)
     return attributes
 
 

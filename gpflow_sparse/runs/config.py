@@ -4,9 +4,10 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
-from gpflow_sparse.persistence.schema import read_json, require_type
+from gpflow_sparse.persistence.schema import Given, read_json, require_type
 from gpflow_sparse.runs.methods import (
     BASELINES,
     BASIS_METHODS,
@@ -279,6 +280,7 @@ class RunConfig:
 
 
 _REMEDY = "restore the file or train again into another folder"
+_SCORES = ("rmse", "error_rate", "nlpd", "crps", "brier", "seconds")
 # Types of the fields of result.json that are read again; it has other fields too.
 _RECORD_SCHEMA = {
     "config": RunConfig,
@@ -290,7 +292,20 @@ _RECORD_SCHEMA = {
     },
     "results": [{"title": str}],
 }
-_OPTIONAL_SCHEMA = {"choice": {"reason": str, "attempts": list[dict]}, "versions": dict}
+_ATTEMPT = {"method": str, "nlpd": float, "error": float, "num_steps": int, "seconds": float}
+ATTEMPTS = GenericAlias(list, (_ATTEMPT,))
+"""The type of the attempts of a choice of a method."""
+# Fields that are missing in records of some runs.
+_OPTIONAL_SCHEMA = Given(
+    {
+        "choice": {"reason": str, "attempts": ATTEMPTS},
+        "dataset": Given({"num_train": int, "num_test": int}),
+        "results": [Given(dict.fromkeys(_SCORES, float) | {"error": str})],
+        "versions": dict[str, str],
+        "seconds": float,
+        "seed": int,
+    }
+)
 
 
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
@@ -304,8 +319,8 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
     record = read_json(path, _RECORD_SCHEMA, _REMEDY)
-    given = {name: kind for name, kind in _OPTIONAL_SCHEMA.items() if name in record}
-    require_type(record, given, str(path), _REMEDY)
+    require_type(record, _OPTIONAL_SCHEMA, str(path), _REMEDY)
+    require_type(record, Given({"choice": Given({"seconds": float})}), str(path), _REMEDY)
     try:
         # the absolute path of the data file, whatever the working folder is now
         return RunConfig(**{**record["config"], "data": record["dataset"]["source"]}), record

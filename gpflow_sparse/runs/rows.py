@@ -96,6 +96,7 @@ def _split_file(
         table=table,
         test_rows=numbers[test],
         notes=notes,
+        test_empty=None if table is None else table.empty(inputs.iloc[test]),
     )
     return dataset, (numbers[train], numbers[test])
 
