@@ -98,6 +98,8 @@ _NEW_PLACES = {
         "type_one": "models.grief.type_one",
     }.items()
 }
+# Modules of GPflow; the package has one of the same name beside each.
+_GPFLOWS = ("models", "kernels", "likelihoods", "inducing_variables")
 # Classes that have another name today, found under the old one in modules that moved.
 _RENAMED = {"GuardedModel": "SparseGPModel", "MinibatchModel": "VariationalModel"}
 
@@ -176,10 +178,21 @@ def keep_old(module: str, replaced: Mapping[str, tuple[str, Any]]) -> None:
 
 
 def _closest(module: str, name: str) -> str | None:
-    """The public name closest to ``name``, ignoring case and underscores; own names first."""
+    """
+    The public name closest to ``name``, ignoring case and underscores; own names first. A name of
+    GPflow's module of the same name is that one, unless the package has it too.
+    """
     spelled: dict[str, str] = {}
     for owner, names in sorted(_public_names().items(), key=lambda item: item[0] == module):
         spelled |= {_plain(known): f"{owner}.{known}" for known in names}
+    if _plain(name) not in spelled:
+        spelled |= {
+            _plain(known): f"gpflow.{each}.{known}"
+            for each in _GPFLOWS
+            if module in (_PACKAGE, f"{_PACKAGE}.{each}")
+            for known in _gpflow_classes(each)
+            if _plain(known) == _plain(name)
+        }
     found = difflib.get_close_matches(_plain(name), spelled, n=1, cutoff=0.75)
     return spelled[found[0]] if found else None
 
@@ -196,10 +209,25 @@ def _public_names() -> dict[str, list[str]]:
     for name in sorted(own, key="models".__eq__):
         for path in (_ROOT / name / "__init__.py", _ROOT / f"{name}.py"):
             if path.is_file():
-                found[f"{_PACKAGE}.{name}"] = [
-                    listed
-                    for node in ast.parse(path.read_text(encoding="utf-8")).body
-                    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-                    for listed in ast.literal_eval(node.value)
-                ]
+                found[f"{_PACKAGE}.{name}"] = _listed(path)
     return found
+
+
+@functools.cache
+def _gpflow_classes(module: str) -> list[str]:
+    """Public names of a module of GPflow, without its files and functions."""
+    spec = importlib.util.find_spec("gpflow")
+    if spec is None or spec.origin is None:
+        return []
+    names = _listed(Path(spec.origin).parent / module / "__init__.py")
+    return [name for name in names if not name.islower()]
+
+
+def _listed(path: Path) -> list[str]:
+    """``__all__`` of a module, from its source."""
+    return [
+        listed
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        for listed in ast.literal_eval(node.value)
+    ]

@@ -23,10 +23,13 @@ from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import (
     HomePath,
     HomeText,
+    cell,
     clear_errors,
     print_results,
     print_table,
     progress_of_rows,
+    resumed,
+    stopped,
     write_csv,
 )
 
@@ -92,7 +95,8 @@ def fit(
 
         dataset = rows.load_data(config)
         if config.method != AUTO and not any(map(_is_chosen, _SIZES)):
-            config = config.shrunk_to(rows.num_distinct(dataset.train[0]))
+            X = dataset.train[0]
+            config = config.shrunk_to(rows.num_distinct(X), len(X))
         stem = f"{dataset.name}-{config.method}-{config.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
         if strategy is not None:
@@ -108,15 +112,17 @@ def fit(
                 click.echo(
                     f"there will be no report, and no pictures will be drawn: {error}", err=True
                 )
-        outputs.prepare_folder(folder, config, resume=resume, plot=plot)
-        _announce(config, dataset)
-        trained, record = training.run(config, dataset, folder, resume=resume, strategy=strategy)
-        print_results(record["results"], dataset.num_classes)
-        _print_layers(trained[0].model, dataset)
-        click.echo(f"results in {folder}", err=True)
-        click.echo(json.dumps(record))
-        if plot:
-            _draw(folder, config, dataset, trained)
+        with outputs.locked(folder), _kept_after_ctrl_c(folder):
+            outputs.prepare_folder(folder, config, resume=resume, plot=plot)
+            _announce(config, dataset)
+            options = {"resume": resume, "strategy": strategy}
+            trained, record = training.run(config, dataset, folder, **options)
+            print_results(record["results"], len(dataset.test[0]))
+            _print_layers(trained[0].model, dataset)
+            click.echo(f"results in {folder}", err=True)
+            click.echo(json.dumps(record))
+            if plot:
+                _draw(folder, config, dataset, trained)
         if workers.is_one():
             training.end_together(strategy)
             workers.leave()
@@ -144,6 +150,12 @@ def predict(
         shown = output is not None or not sys.stdout.isatty()
         with progress_of_rows(len(X), enabled=shown) as advance:
             write_csv(output, stored.predict_parts(model, X, chunk_size, advance))
+        if any(cell(label) != label for label in model.labels):
+            click.echo(
+                "labels that begin with =, +, - or @ have an apostrophe in front, so that "
+                "spreadsheets do not take them for formulas",
+                err=True,
+            )
         if output is not None:
             click.echo(f"{len(X)} predictions in {output}", err=True)
 
@@ -172,17 +184,17 @@ def evaluate(
         model = stored.open_model(path)
         if report is not None:
             reports.require_reportable(report, model)
-        X, Y = stored.read_pairs(model, data, target)
+        X, Y, empty = stored.read_pairs(model, data, target)
         classes = model.num_classes
         metrics, predictions = score(
             model.predictor, model.standardizer, X, Y, classes, chunk_size=chunk_size
         )
         if report is not None:
-            scored = reports.Scored(X, Y, metrics, predictions, data)
+            scored = reports.Scored(X, Y, metrics, predictions, data, empty)
             page = reports.write_report(report, model, scored)
             click.echo(f"report in {page}", err=True)
         result = {"title": model.title, **metrics}
-        print_results([result], classes)
+        print_results([result], len(Y))
         click.echo(json.dumps(result))
 
 
@@ -239,6 +251,31 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _kept_after_ctrl_c(folder: Path) -> Iterator[None]:
+    """After Ctrl-C outside of the training loop: print what is kept, and how to go on."""
+    from gpflow_sparse.runs import outputs
+    from gpflow_sparse.training import TrainingInterrupted
+
+    try:
+        yield
+    except TrainingInterrupted:
+        raise
+    except KeyboardInterrupt:
+        what, is_complete = outputs.left_in(folder)
+        if is_complete:
+            report = [
+                "gpflow-sparse",
+                "evaluate",
+                "--model",
+                str(folder),
+                "--report",
+                str(folder / "report"),
+            ]
+            stopped(what, report)
+        resumed(what)
+
+
 def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> None:
     """
     Draw predictions of the test rows, of images also patches and the least certain images, and
@@ -277,7 +314,7 @@ def _announce(config: RunConfig, dataset: Any) -> None:
         f"{input_dim} inputs{memory}",
         err=True,
     )
-    for note in dataset.table.notes if dataset.table else ():
+    for note in (*dataset.notes, *(dataset.table.notes if dataset.table else ())):
         click.echo(f"  {note}", err=True)
 
 

@@ -88,6 +88,23 @@ def test_a_users_csv_trains_and_new_rows_are_scored(run, here, rng, tmp_path):
     assert last_json(run("evaluate", "--model", "run", "--data", "turned.csv")[1])["rmse"] == first
 
 
+def test_tables_of_pandas_and_spreadsheets_are_predicted_alike_and_this_is_said(
+    run, here, rng, tmp_path
+):
+    write_csv(tmp_path / "new.csv", numbers(rng, 20))
+    _, plain, err = run("predict", "--model", "run", "--data", "new.csv")
+    assert "first column" not in err
+    frame = pd.read_csv(tmp_path / "new.csv").assign(größe=1.0)
+    (tmp_path / "new.csv").write_bytes(frame.to_csv(sep="|").encode("cp1252"))
+    _, out, err = run("predict", "--model", "run", "--data", "new.csv")
+    assert out == plain
+    assert "the first column has no name: it is taken as a saved row index and not used." in err
+    assert "the text is read as cp1252, as it is not UTF-8" in err
+    _, _, err = run("evaluate", "--model", "run", "--data", "new.csv")
+    assert "a saved row index" in err
+    assert "scores on 20 rows mean little" in err
+
+
 @pytest.mark.nightly
 def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "LEAST_ROWS", 2000)
@@ -230,6 +247,19 @@ def test_labels_of_any_kind_keep_their_names(run, rng, tmp_path):
     code, _, err = run("evaluate", "--model", "run", "--data", "other.csv")
     assert code == 1
     assert "target 'way' must be one of down, up, or so in every row" in err
+
+
+def test_labels_that_are_formulas_are_quoted_and_said(run, rng, tmp_path):
+    rows = [f"{a},{b},{'=1+1' if a > 0 else '-1'}" for a, b in rng.normal(size=(80, 2))]
+    write_csv(tmp_path / "my.csv", rows)
+    code, _, err = run(
+        "fit", "--data", "my.csv", "--target", "price", *SMALL, *ALONE, "--output", "run"
+    )
+    assert code == 0, err
+    code, out, err = run("predict", "--model", "run", "--data", "my.csv")
+    assert code == 0, err
+    assert {row.split(",")[-1] for row in out.split()[1:]} == {"'=1+1", "-1"}
+    assert "labels that begin with =, +, - or @ have an apostrophe in front" in err
 
 
 def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypatch):
@@ -716,6 +746,36 @@ def test_rows_of_a_report_have_their_numbers_in_the_file(run, rng, tmp_path):
     surprising = page.split("<h2>Most surprising rows</h2>")[1]
     assert re.findall(r"<td>([^<]*)</td>", surprising)[:2] == [str(far + 1), "900"]
     assert "1 rows without 'price' are not used." in html.unescape(page)
+
+
+def test_surprising_rows_show_empty_cells_as_empty(run, rng, tmp_path):
+    """Not the median and the median date, which the model takes in their place."""
+    rows = [f"{row},2020-01-{1 + i % 28:02}" for i, row in enumerate(numbers(rng, 90))]
+    far = np.sort(np.random.default_rng(0).permutation(90)[-9:])[4]
+    for i in (far, 7):
+        rows[i] = ",0.2,900,"
+    write_csv(tmp_path / "my.csv", rows, "width,height,price,day")
+    options = ["--data", "my.csv", "--target", "price", *SMALL, "--no-baseline", "--output", "run"]
+    code, _, err = run("fit", *options)
+    assert code == 0, err
+    assert run("evaluate", "--model", "run", "--report", "tests")[0] == 0
+    assert run("evaluate", "--model", "run", "--data", "my.csv", "--report", "all")[0] == 0
+    for page in ("run/report.html", "tests/index.html", "all/index.html"):
+        text = (tmp_path / page).read_text().split("<h2>Most surprising rows</h2>")[1]
+        names = re.findall(r"<th>([^<]*)</th>", text.split("</thead>")[0])
+        found = [re.findall(r"<td>([^<]*)</td>", row) for row in text.split("<tr>")]
+        first = next(row for row in found if row[:2] == [str(far + 1), "900"])
+        cells = dict(zip(names, first, strict=True))
+        assert {cells[name] for name in ("width", "day") if name in cells} == {"\u2013"}
+        assert {"width", "day"} & set(cells)
+
+
+def test_a_target_whose_squares_vanish_is_refused_with_a_reason(run, rng, tmp_path):
+    rows = [f"{a},{b},{1e-200 * a}" for a, b in rng.normal(size=(60, 2))]
+    write_csv(tmp_path / "my.csv", rows)
+    code, _, err = run("fit", "--data", "my.csv", "--target", "price", *SMALL)
+    assert code == 1
+    assert "Y must have standard deviations above 1e-148" in err
 
 
 def start(tmp_path, *arguments):

@@ -1,7 +1,10 @@
 """What commands write: only their own files are replaced, and no result is lost."""
 
+import errno
 import json
 import os
+import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -12,13 +15,16 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse import training
+from gpflow_sparse.persistence import files
 from gpflow_sparse.runs import outputs, plots, stored
 from gpflow_sparse.runs import training as runs
+from gpflow_sparse.runs.config import RunConfig
 from tests.command_line import (
     ALONE,
     FIT,
     SMALL,
     last_json,
+    numbers,
     read_csv,
     save_poisson,
     write_csv,
@@ -141,6 +147,165 @@ def test_files_that_are_put_among_the_checkpoints_meanwhile_stay(run, here, monk
         *("checkpoints/checkpoint-000000001.safetensors", "checkpoints/solvegp/notes.txt"),
         *("model.safetensors", "result.json"),
     ]
+
+
+def test_a_second_run_into_the_folder_of_one_that_is_running_is_refused(run, here, monkeypatch):
+    """Of a method without checkpoints too, and while the first writes its report."""
+    write_csv(here / "other.csv", numbers(np.random.default_rng(1)))
+    real, refused = runs.evaluate, []
+
+    def evaluate(*arguments):
+        monkeypatch.setattr(runs, "evaluate", real)
+        options = ["--method", "exact", "--output", "new", "--no-plot"]
+        refused.append(run("fit", "--data", "other.csv", "--target", "price", *options))
+        return real(*arguments)
+
+    monkeypatch.setattr(runs, "evaluate", evaluate)
+    options = ["--method", "exact", "--num-subset", "40", "--output", "new", *ALONE]
+    code, out, err = run("fit", "--data", "my.csv", "--target", "price", *options)
+    assert code == 0, err
+    assert [code for code, _, _ in refused] == [1]
+    assert "another run is writing into new: wait until it has ended, or choose" in refused[0][2]
+    scored = last_json(run("evaluate", "--model", "new")[1])
+    np.testing.assert_allclose(scored["rmse"], last_json(out)["results"][0]["rmse"])
+    assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]
+
+
+def test_the_lock_of_a_killed_run_does_not_keep_out_the_next(tmp_path):
+    (tmp_path / ".gpflow-sparse.lock").write_text("")
+    with (
+        outputs.locked(tmp_path),
+        pytest.raises(ValueError, match="another run is writing"),
+        outputs.locked(tmp_path),
+    ):
+        pass
+    with outputs.locked(tmp_path):
+        assert contents(tmp_path) == {".gpflow-sparse.lock": b""}
+    assert contents(tmp_path) == {}
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_not_taken(tmp_path, monkeypatch):
+    """Between opening and locking it, by the run that had it: a third would lock a new file."""
+    real, path, calls = outputs.locks.take, tmp_path / ".gpflow-sparse.lock", []
+
+    def take(file, *arguments, **options):
+        calls.append(file)
+        if len(calls) == 1:
+            path.unlink()
+        return real(file, *arguments, **options)
+
+    monkeypatch.setattr(outputs.locks, "take", take)
+    with outputs.locked(tmp_path):
+        assert len(calls) == 2
+        assert os.path.samestat(path.stat(), os.fstat(calls[1].fileno()))
+
+
+def test_a_folder_that_cannot_be_locked_is_warned_of_and_used(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSYS, "not implemented")
+
+    monkeypatch.setattr(outputs.locks.fcntl, "flock", fail)
+    with (
+        pytest.warns(match=r"cannot be locked \(.*\): do not start a second run in it"),
+        outputs.locked(tmp_path / "new"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kept", ["model.safetensors", "checkpoints/choice.json"])
+def test_what_a_killed_run_has_kept_is_not_replaced_by_another(tmp_path, kept):
+    """A run without checkpoints: its model without a record, and its choice of a method."""
+    first, second = (RunConfig.of_method("auto", data=name) for name in ("a.csv", "b.csv"))
+    outputs.prepare_folder(tmp_path, first, resume=False)
+    files.write(tmp_path / kept, {}, {"kind": outputs.FIT})
+    for config, resume, words in (
+        (first, False, "an unfinished run is in .*: add --resume"),
+        (second, False, "an unfinished run is in .*: add --resume"),
+        (second, True, "has data='a.csv', this one 'b.csv'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            outputs.prepare_folder(tmp_path, config, resume=resume)
+    outputs.prepare_folder(tmp_path, first, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "message"),
+    [
+        ([["exact", 1.0]], "attempts[0].error must be present"),
+        ([["exact", "1", 1.0, 0, 1.0]], "attempts[0].nlpd must be a number, got '1'"),
+        ([{"method": "exact"}], "attempts[0] must be a list"),
+    ],
+)
+def test_a_damaged_choice_of_an_unfinished_run_is_one_sentence(tmp_path, attempts, message):
+    path = tmp_path / "checkpoints" / "choice.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"config": {}, "reason": "", "attempts": attempts}))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        runs._choose(RunConfig.of_method("auto"), None, tmp_path, resume=True)
+
+
+def test_a_model_file_whose_table_is_no_text_is_damaged(run, here):
+    path = here / "run" / "model.safetensors"
+    header, arrays = files.read(path)
+    tree = json.loads(header["tree"])
+    (model,) = (
+        part["attributes"] for part in tree["objects"] if "table" in part.get("attributes", ())
+    )
+    model["table"] = 5
+    files.write(path, arrays, header | {"tree": json.dumps(tree)})
+    code, _, err = run("predict", "--model", "run", "--data", "my.csv")
+    assert code == 1
+    assert "model.safetensors is damaged: its table must be text, got int" in err
+
+
+@pytest.mark.parametrize(
+    ("place", "words", "resumes"),
+    [
+        ("runs.training.calibration.calibrate", "the training steps so far are kept in new", True),
+        ("runs.training.evaluate", "the trained model is kept in new, without scores", True),
+        ("runs.report.diagnostics", "the run in new is complete, but for its report", False),
+    ],
+)
+def test_ctrl_c_after_the_last_step_says_what_is_kept(
+    run, here, monkeypatch, place, words, resumes
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    command = [*FIT, "--no-baseline", "--output", "new"]
+    monkeypatch.setattr(sys, "argv", ["gpflow-sparse", *command])
+    with monkeypatch.context() as patch:
+        patch.setattr(f"gpflow_sparse.{place}", interrupt)
+        code, _, err = run(*command)
+    assert code == 130
+    assert "Aborted" not in err
+    assert f"stopped; {words}; go on with" in err
+    (line,) = [line.strip() for line in err.splitlines() if line.startswith("    ")]
+    again = shlex.split(line)[1:]
+    assert again == (
+        [*command, "--resume"]
+        if resumes
+        else ["evaluate", "--model", "new", "--report", "new/report"]
+    )
+    code, _, err = run(*again)
+    assert code == 0, err
+    assert "complete" not in err
+
+
+def test_ctrl_c_in_predict_says_that_nothing_was_written(run, here, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    command = ["predict", "--model", "run", "--data", "my.csv", "--output", "p.csv"]
+    monkeypatch.setattr(sys, "argv", ["gpflow-sparse", *command])
+    monkeypatch.setattr(stored, "_predict_part", interrupt)
+    code, _, err = run(*command)
+    assert code == 130
+    assert (
+        f"stopped, and nothing was written; go on with\n\n    gpflow-sparse {' '.join(command)}"
+        in err
+    )
+    assert not list(here.glob("*.tmp")) + list(here.glob(".saving*")) + list(here.glob("p.csv"))
 
 
 def failing_baseline(monkeypatch, error):

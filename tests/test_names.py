@@ -106,6 +106,16 @@ def test_the_package_lists_its_names():
         ("persistence", "laod", "gpflow_sparse.persistence.load"),
         ("training", "NaturalGradient", "gpflow_sparse.training.NaturalGradients"),
         ("mean_functions", "PCA", "gpflow_sparse.mean_functions.pca"),
+        ("models", "SVGP", "gpflow.models.SVGP"),
+        ("models", "svgp", "gpflow.models.SVGP"),
+        ("models", "GPR", "gpflow.models.GPR"),
+        ("models", "SGPR", "gpflow.models.SGPR"),
+        ("models", "VGP", "gpflow.models.VGP"),
+        ("models", "CGLB", "gpflow.models.CGLB"),
+        ("", "SVGP", "gpflow.models.SVGP"),
+        ("kernels", "Matern52", "gpflow.kernels.Matern52"),
+        ("likelihoods", "Gaussian", "gpflow.likelihoods.Gaussian"),
+        ("inducing_variables", "InducingPoints", "gpflow.inducing_variables.InducingPoints"),
         ("models", "_solvegp", None),
         ("", "__wrapped__", None),
     ],
@@ -128,12 +138,16 @@ def test_imports_of_files_and_of_unknown_names_are_pythons():
 def test_a_hint_needs_no_tensorflow():
     code = (
         "import sys, gpflow_sparse as gs\n"
-        "try:\n    gs.SOLVEGP\n"
-        "except AttributeError as error:\n    print(error)\n"
+        "for name in ('SVGP', 'SOLVEGP'):\n"
+        "    try:\n        getattr(gs, name)\n"
+        "    except AttributeError as error:\n        print(error)\n"
         "assert 'tensorflow' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().endswith("did you mean gpflow_sparse.models.SOLVEGP?")
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == [
+        "gpflow.models.SVGP?",
+        "gpflow_sparse.models.SOLVEGP?",
+    ]
 
 
 def test_modules_that_moved_are_found_under_their_old_names():

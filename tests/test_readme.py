@@ -32,10 +32,25 @@ def reduced(code: str) -> str:
     return re.sub(r"(?<![\w.])\d[\d_]{2,}(?![\w.])", lambda m: str(max(8, int(m[0]) // 50)), code)
 
 
-def test_the_first_snippet_of_the_readme_prints_a_small_error(capsys):
-    """The standard deviation of the standardized outputs is 1."""
-    run(snippets(README)[0], {})
-    assert 0.0 < float(capsys.readouterr().out.split(":")[-1]) < 0.3
+def statements(code: str) -> list[str]:
+    """Lines that are neither empty, nor a comment, nor an import."""
+    return [line for line in code.splitlines() if line and not line.startswith(("#", "import"))]
+
+
+def test_the_model_of_the_readme_is_good_by_its_own_diagnostics(capsys):
+    """Ten lines, an error near that of the noise, intervals that hold, and no advice but praise."""
+    code = snippets(README)[0]
+    assert "A model in ten lines" in README.read_text(encoding="utf-8")
+    assert len(statements(code)) <= 10
+    names = run(code, {})
+    X, Y, Xnew, Ynew = (names[name] for name in ("X", "Y", "Xnew", "Ynew"))
+    printed = float(capsys.readouterr().out.split(":")[-1])
+    mean, variance = names["model"].predict_y(Xnew)
+    assert printed == pytest.approx(gs.data.metrics.rmse(Ynew, mean))
+    assert 0.0095 < printed < 0.012  # the noise has the standard deviation 0.01
+    assert 0.93 < gs.data.metrics.coverage(Ynew, mean, variance) < 0.975
+    (advice,) = gs.diagnostics(names["model"], (X, Y))["advice"]
+    assert advice.startswith("More inducing points would not help")
 
 
 def test_the_table_of_the_readme_is_that_of_the_evidence():
@@ -60,7 +75,7 @@ def test_the_table_of_the_readme_is_that_of_the_evidence():
 def test_the_model_of_the_first_snippet_is_kept_by_the_second(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run(snippets(README)[1], run(snippets(README)[0], {}))
-    Xnew = names["data"].test[0][:5]
+    Xnew = names["Xnew"][:5]
     np.testing.assert_array_equal(
         names["again"].predict_f(Xnew)[0], names["model"].predict_f(Xnew)[0]
     )

@@ -11,7 +11,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from gpflow.kernels import Kernel, Matern32, Matern52, SquaredExponential, Stationary
+from check_shapes.exceptions import CheckShapesError
+from gpflow.kernels import (
+    AnisotropicStationary,
+    IsotropicStationary,
+    Kernel,
+    Matern32,
+    Matern52,
+    Product,
+    SquaredExponential,
+    Static,
+    Stationary,
+    Sum,
+)
 
 from gpflow_sparse.numerics import linalg
 
@@ -31,21 +43,23 @@ def covariance(
     """
     ``k(X, X2)``, or ``k(X, X)`` with the diagonal exact; faster for some kernels.
 
-    Those are SquaredExponential, Matern32 and Matern52; others are evaluated as usual. As in
-    GPflow, ``r^2`` is a difference of squares: its error is the rounding of the largest squared
-    distance from the mean of the inputs, in lengthscales. Columns with a large offset do no harm.
+    Those are SquaredExponential, Matern32 and Matern52; others are evaluated by GPflow. As there,
+    ``r^2`` is a difference of squares: its error is the rounding of the largest squared distance
+    from the mean of the inputs, in lengthscales. Columns with a large offset do no harm to
+    stationary kernels, alone or in sums and products.
 
     :param X: ``[N, D]``; or ``[..., N, D]`` without X2.
     :param X2: ``[N2, D]``; None for X itself.
     :param dtype: float type of the result, and of all operations but those on ``[N, D]`` inputs;
         None for that of X.
     :return: ``[N, N2]``; or ``[..., N, N]``.
+    :raises ValueError: for a kernel of a user's class that cannot take these shapes.
     """
     X = tf.convert_to_tensor(X)
     other = X if X2 is None else tf.convert_to_tensor(X2)
     batches = X2 is not None and (X.shape.rank != 2 or other.shape.rank != 2)
     if type(kernel) not in _FAST or X.shape.rank is None or batches:
-        K = kernel(X) if X2 is None else kernel(X, other)
+        K = _by_gpflow(kernel, X, None if X2 is None else other)
         return tf.cast(K, dtype or K.dtype)
     scaled, scaled2 = (kernel.scale(part) for part in kernel.slice(X, other))  # lengthscales now 1
     # distances do not depend on a common shift, so it needs no gradient
@@ -55,6 +69,68 @@ def covariance(
     if X2 is None:
         return tf.linalg.set_diag(K, tf.cast(kernel(X, full_cov=False), dtype))
     return K
+
+
+def is_stationary(kernel: Kernel) -> bool:
+    """Whether a kernel is one of GPflow's that a common shift of both inputs leaves as it is."""
+    if type(kernel) in (Sum, Product):
+        return all(is_stationary(part) for part in kernel.kernels)
+    # a user's class that has another K need not depend on differences
+    return isinstance(kernel, Static) or (
+        isinstance(kernel, Stationary)
+        and type(kernel).K in (IsotropicStationary.K, AnisotropicStationary.K)
+    )
+
+
+def centered(kernel: Kernel, X: Any) -> tf.Tensor:
+    """
+    ``X [N, D]`` in float64; for a stationary kernel minus its mean, before float32 rounds columns
+    with a large offset.
+    """
+    X = tf.cast(X, tf.float64)
+    return X - tf.reduce_mean(X, axis=0) if is_stationary(kernel) else X
+
+
+def _by_gpflow(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+    """``kernel(X, X2)``, with the inputs of each stationary part centered."""
+    if type(kernel) in (Sum, Product):
+        return kernel._reduce([_by_gpflow(part, X, X2) for part in kernel.kernels])
+    ranks = X.shape.rank, X2 is not None and X2.shape.rank
+    if not is_stationary(kernel) or None in ranks:
+        ours = type(kernel).__module__.startswith("gpflow")
+        return kernel(X, X2) if ours else _of_user(kernel, X, X2)
+    # distances do not depend on a common shift, so it needs no gradient
+    if X2 is not None:
+        center = tf.stop_gradient(tf.reduce_mean(X2, axis=range(X2.shape.rank - 1)))
+        return kernel(X - center, X2 - center)
+    K = kernel(X - tf.stop_gradient(tf.reduce_mean(X, axis=-2, keepdims=True)))
+    # of a rough kernel a root magnifies the rounding of distances of zero
+    return tf.linalg.set_diag(K, kernel(X, full_cov=False))
+
+
+def _of_user(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor | None) -> tf.Tensor:
+    """``kernel(X, X2)`` of a user's class, whose shapes GPflow checks only eagerly."""
+    wanted = X.shape[:-1].concatenate(X.shape[-2:-1] if X2 is None else X2.shape[:-1])
+    failures = CheckShapesError, tf.errors.OpError, ValueError, TypeError, IndexError
+    cause: Exception | None = None
+    try:
+        K = kernel(X, X2)
+        if K.shape.is_compatible_with(wanted):
+            return K
+    except CheckShapesError:
+        pass  # it has many lines, which say no more
+    except failures as error:
+        cause = error
+    try:
+        found = f"its K returned shape {tuple(kernel.K(*kernel.slice(X, X2)).shape)}"
+    except failures as error:
+        found = str(error).strip().split("\n", maxsplit=1)[0]
+    shapes = " and ".join(str(tuple(part.shape)) for part in (X, X2) if part is not None)
+    raise ValueError(
+        "kernel must take [..., N, D] and return [..., N, N], or [..., N, ..., N2] for two inputs; "
+        f"{type(kernel).__name__} got shape {shapes}: {found}. Write its K for the last two axes, "
+        "with axis=-1 and tf.linalg.matmul, and with no fixed number of rows."
+    ) from cause
 
 
 def in_lengthscales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
@@ -91,7 +167,7 @@ def profile_of(kernel: Kernel) -> Profile | None:
         e = tf.exp(-s)
         return value(s) * e, slope(s) * e
 
-    return Profile(rate, evaluate)
+    return Profile(rate, tf.autograph.experimental.do_not_convert(evaluate))
 
 
 def local_covariances(
@@ -101,15 +177,16 @@ def local_covariances(
     Covariances of each row with its own points: ``k(Z_i, Z_i) [n, H, H]``, diagonal exact,
     ``k(Z_i, x_i) [n, H]`` and ``k(x_i, x_i) [n]``.
 
-    For the kernels of :func:`covariance` inputs are centered at the row, and for ``k(Z_i, Z_i)`` at
-    the mean of the points, which keeps float32 accurate far from the origin. Time O(n H^2 D).
+    For the fast kernels of :func:`covariance` inputs are centered at the row, and for ``k(Z_i,
+    Z_i)`` at the mean of the points; for other stationary kernels at the mean of both. That keeps
+    float32 accurate far from the origin. Time O(n H^2 D).
 
     :param X: ``[n, D]``.
     :param places: ``[n, H, D]``.
     """
     diagonal = kernel(X, full_cov=False)
     if type(kernel) not in _FAST:
-        both = kernel(tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
+        both = _by_gpflow(kernel, tf.concat([places, X[:, None, :]], axis=1))  # [n, H + 1, H + 1]
         return both[:, :-1, :-1], both[:, :-1, -1], diagonal
     k = local_cross_covariances(kernel, X, places)
     # centered at the mean of the points, which may be far from the row
@@ -123,7 +200,7 @@ def local_cross_covariances(kernel: Kernel, X: tf.Tensor, places: tf.Tensor) -> 
     """``k(Z_i, x_i) [n, H]`` of :func:`local_covariances` alone, O(n H D)."""
     if type(kernel) not in _FAST:
         return tf.map_fn(
-            lambda pair: kernel(pair[0], pair[1][None])[:, 0],
+            lambda pair: _by_gpflow(kernel, pair[0], pair[1][None])[:, 0],
             (places, X),
             fn_output_signature=X.dtype,
         )

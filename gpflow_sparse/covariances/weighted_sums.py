@@ -59,7 +59,7 @@ def own_sums(kernel: Kernel, X: tf.Tensor, strips: Sequence[tf.Tensor]) -> tf.Te
     """
     profile, sums, start = profile_of(kernel), [], 0
     if profile is None:
-        K = kernel(X)
+        K = covariance(kernel, X)
     else:
         left, right = _features(kernel, X, X, profile.scale)
         parts = tf.split(right, [strip.shape[1] for strip in strips], axis=1)

@@ -4,7 +4,7 @@ import gzip
 import math
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,13 +42,19 @@ def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
         )
 
 
-def require_plausible_text(path: Path) -> None:
-    """Refuse a .gz text file that is much larger in memory than on disk, before it is parsed."""
-    size = 0
-    with gzip.open(path, "rb") as file:
+def text_pieces(path: Path) -> Iterator[bytes]:
+    """
+    The bytes of a text file in pieces, decompressed.
+
+    :raises TooLargeError: for a .gz file that is much larger in memory than on disk.
+    """
+    is_packed, size = path.name.lower().endswith(".gz"), 0
+    with (gzip.open if is_packed else open)(path, "rb") as file:
         while piece := file.read(2**20):
             size += len(piece)
-            require_plausible_growth(path, size, "decompress it first")
+            if is_packed:
+                require_plausible_growth(path, size, "decompress it first")
+            yield piece
 
 
 def bounded_line(path: Path, file: TextIO) -> str:

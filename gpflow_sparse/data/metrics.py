@@ -43,7 +43,10 @@ def rmse(Y: np.ndarray, mean: np.ndarray) -> float:
     :return: the error in the units of `Y`; 0 is perfect.
     """
     Y, mean = _checked(Y=Y, mean=mean)
-    return float(np.sqrt(np.mean((Y - mean) ** 2)))
+    errors = Y - mean
+    # in units of a power of 2, which is exact: squares of 1e-200 and of 1e200 are no numbers
+    _, exponent = np.frexp(np.abs(errors).max())
+    return float(np.ldexp(np.sqrt(np.mean(np.ldexp(errors, -exponent) ** 2)), exponent))
 
 
 def nlpd(Y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:

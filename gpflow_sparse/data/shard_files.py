@@ -5,18 +5,25 @@ rows of .npy and .csv, a whole .npz.
 """
 
 import contextlib
-import csv
 import io
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpflow_sparse.data.limits import bounded_line, listed, quoted
-from gpflow_sparse.data.tables import read_table, separator_of
+from gpflow_sparse.data.tables import read_table, without_index
+from gpflow_sparse.data.text_files import (
+    WRONG_CELLS,
+    Layout,
+    encoding_of,
+    layout_of,
+    require_text,
+)
 
 SUFFIXES = (".parquet", ".feather", ".csv", ".npy", ".npz")
 _BLOCK_ROWS = 2**13
@@ -33,6 +40,15 @@ class ShardFile(ABC):
     """Type of each column by name, in the order of the file; "text: ..." if it has no numbers."""
     sizes: Sequence[int]
     """Number of rows of each block."""
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+    """Sentences on what was inferred when it was opened."""
+    state: tuple[int, ...] = field(default=(), kw_only=True)
+    """Size and time of the last change when it was opened."""
+
+    def require_unchanged(self) -> None:
+        """:raises ValueError: if the file is no longer the one that was opened."""
+        if _state_of(self.path) != self.state:
+            raise ValueError(f"{self.path} has changed since it was opened; open the files again")
 
     @abstractmethod
     def read(self, block: int, names: Sequence[str]) -> np.ndarray:
@@ -50,7 +66,17 @@ def open_file(path: Path) -> ShardFile:
     if suffix not in SUFFIXES:
         expected = ", ".join(SUFFIXES)
         raise ValueError(f"{path}: the name of a shard must end in one of {expected}")
-    return {".npy": _open_npy, ".npz": _open_npz, ".csv": _open_csv}.get(suffix, _open_arrow)(path)
+    readers = {".npy": _open_npy, ".npz": _open_npz, ".csv": _open_csv}
+    state = _state_of(path)
+    return replace(readers.get(suffix, _open_arrow)(path), state=state)
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """Size and time of the last change; empty for a file that is gone."""
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns
+    return ()
 
 
 def not_numeric(path: Path, name: str, kind: str) -> ValueError:
@@ -113,22 +139,17 @@ def _arrays(path: Path) -> tuple[list[str], np.ndarray]:
 class _Csv(ShardFile):
     offsets: Sequence[int]
     """First bytes of the blocks, and the end of the file."""
-    sep: str
+    layout: Layout
 
     def read(self, block: int, names: Sequence[str]) -> np.ndarray:
         with open(self.path, "rb") as file:
             file.seek(self.offsets[block])
             data = file.read(self.offsets[block + 1] - self.offsets[block])
+        _require_cells(self, data, block * _BLOCK_ROWS)
         frame = _parsed(self, data, names)
         for name in names:
             if text := _first_text(frame[name]):
                 raise not_numeric(self.path, name, text)
-        if len(frame) != self.sizes[block]:
-            raise ValueError(
-                f"{self.path}: blank lines, or line breaks within quotes, in rows "
-                f"{block * _BLOCK_ROWS + 1} to {block * _BLOCK_ROWS + self.sizes[block]}; every "
-                "line must be a row"
-            )
         return frame[list(names)].to_numpy(np.float64)
 
 
@@ -140,14 +161,15 @@ def _parsed(file: _Csv, data: bytes, names: Sequence[str]) -> Any:
         return pd.read_csv(
             io.BytesIO(data),
             header=None,
-            names=list(file.types),
+            names=list(file.layout.names),
             index_col=False,
             usecols=list(names),
-            sep=file.sep,
+            sep=file.layout.separator,
+            encoding_errors="replace",  # of texts that are not used
             float_precision="round_trip",
             low_memory=False,
         )
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except pd.errors.ParserError as error:
         raise ValueError(f"{file.path}: not a readable .csv file: {error}") from error
 
 
@@ -159,20 +181,63 @@ def _is_number(cell: str) -> bool:
 
 
 def _open_csv(path: Path) -> ShardFile:
-    sep, num_blank = separator_of(path)
-    with open(path, encoding="utf-8-sig", newline="") as text:
-        head = [bounded_line(path, text) for _ in range(num_blank + 1 + _FIRST_LINES)]
-    names = [cell.strip() for cell in next(csv.reader([head[num_blank]], delimiter=sep), [""])]
-    if all(map(_is_number, names)) or len(set(names)) < len(names) or "" in names:
-        raise ValueError(f"{path}: the first line must be a header of distinct names, not {names}")
-    offsets, num_rows = _line_offsets(path, 1 + num_blank)
-    file = _Csv(path, dict.fromkeys(names, "number"), _in_pieces(num_rows), offsets, sep)
-    first = "".join(head[num_blank + 1 :]).encode()
+    with open(path, "rb") as file:
+        start = file.read(_PIECE)
+    encoding = encoding_of(path, [start])
+    if encoding == "utf-16":
+        raise ValueError(f"{path}: UTF-16 is not read in parts; save the file as UTF-8")
+    layout = layout_of(path, encoding)
+    num_above = 1 + layout.num_blank
+    offsets, num_rows = _line_offsets(path, num_above)
+    above = start[: offsets[0]].replace(b"\r\n", b"")
+    if not layout.has_header or b"\r" in above or any("\n" in name for name in layout.names):
+        raise ValueError(
+            f"{path}: the first line must be a header of names without line breaks, with a letter "
+            f"in one of them; {' '.join(layout.notes) or 'there are line breaks'}"
+        )
+    names = layout.names[layout.has_index :]
+    types, sizes = dict.fromkeys(names, "number"), _in_pieces(num_rows)
+    shard = _Csv(path, types, sizes, offsets, layout, notes=layout.notes)
+    with open(path, encoding=encoding, errors="replace", newline="") as text:
+        head = [bounded_line(path, text) for _ in range(num_above + _FIRST_LINES)]
+    first = "".join(head[num_above:]).encode()
     if not first.strip():
-        return file
-    frame = _parsed(file, first, names)
+        return shard
+    _require_cells(shard, first, 0)
+    frame = _parsed(shard, first, names)
     texts = {name: _first_text(frame[name]) for name in names}
-    return replace(file, types={n: f"text: {t}" if t else "number" for n, t in texts.items()})
+    return replace(shard, types={n: f"text: {t}" if t else "number" for n, t in texts.items()})
+
+
+def _require_cells(file: _Csv, data: bytes, num_before: int) -> None:
+    """
+    Require lines with a cell for each column: pandas fills short rows and cuts long ones.
+
+    :param num_before: rows before the data.
+    """
+    names, sep, header = (
+        file.layout.names,
+        file.layout.separator.encode(),
+        1 + file.layout.num_blank,
+    )
+    row = header + 1 + num_before
+    require_text(file.path, data, row)
+    if b'"' in data or data.count(b"\r") > data.count(b"\r\n"):
+        begin = b"(?<![^\n" + sep + b'])"'  # within other cells quotes are characters
+        data = re.sub(begin + rb'[^"\n]*(?:""[^"\n]*)*"', b"", data)
+        if found := re.search(begin + rb"|\r(?!\n)", data):
+            row += data.count(b"\n", 0, found.start())
+            raise ValueError(
+                f"{file.path}: row {row} has a quote that is not closed, or a carriage return, "
+                "within its line; every line of a file that is read in parts must be a row"
+            )
+    codes = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(codes == ord("\n"))
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(codes))
+    counts = np.diff(np.searchsorted(np.flatnonzero(codes == ord(sep)), ends), prepend=0) + 1
+    for i in np.flatnonzero(counts != len(names))[:1]:
+        raise ValueError(WRONG_CELLS.format(file.path, row + i, counts[i], len(names), header))
 
 
 def _first_text(column: Any) -> str:
@@ -223,13 +288,14 @@ def _open_arrow(path: Path) -> ShardFile:
             pa.types.is_decimal,
         )
         kinds = {
-            field.name: ("" if any(of(field.type) for of in is_number) else "text: ")
-            + str(field.type)
-            for field in schema
+            column.name: ("" if any(of(column.type) for of in is_number) else "text: ")
+            + str(column.type)
+            for column in schema
         }
         if len(kinds) < len(schema):
             raise ValueError(f"{path}: column names must differ, got {listed(schema.names)}")
-    return _Arrow(path, kinds, sizes)
+    names, notes = without_index(list(kinds))
+    return _Arrow(path, {name: kinds[name] for name in names}, sizes, notes=notes)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ Pair = tuple[np.ndarray, np.ndarray]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # Numbers in the buffer whose rows are permuted, 16 MiB.
 _BUFFER_ENTRIES = 2**21
+# Squares of numbers of this size and their sums do not overflow.
+_LIMIT = float(np.finfo(np.float64).max) ** 0.5 / 1e3
 
 
 class _Block(NamedTuple):
@@ -48,7 +50,8 @@ def open(paths: Paths, target: str | None = None, columns: Sequence[str] | None 
     :param paths: a folder, a pattern such as ``"data/part-*.parquet"``, or files; all of one kind:
         .parquet and .feather (needs pyarrow), .csv with a header, .npy matrices, whose columns are
         called c0, c1, and so on, or .npz, see :func:`read_table`. Files of a folder or a pattern
-        are taken in the order of their names; folders in a folder are left out.
+        are taken in the order of their names; folders in a folder are left out, and so is a row
+        index that pandas saved, as ``notes`` says.
     :param target: the column to predict, of .npy files also its number; None for the last.
     :param columns: the inputs; None for all other columns, which must be numbers.
     :raises FileNotFoundError: if there are no such files.
@@ -84,7 +87,12 @@ def open(paths: Paths, target: str | None = None, columns: Sequence[str] | None 
 
 def _files(paths: Paths) -> list[Path]:
     if not isinstance(paths, str | os.PathLike):
-        found = [Path(path) for path in paths]
+        try:
+            found = [Path(path) for path in paths]
+        except TypeError as error:
+            raise ValueError(
+                f"paths must be a folder, a pattern, or a list of files, got {paths!r}"
+            ) from error
     elif Path(paths).is_dir():
         inside = sorted(Path(paths).iterdir())
         found = [p for p in inside if p.suffix.lower() in SUFFIXES and p.name[0] not in "._"]
@@ -158,6 +166,11 @@ class Shards:
         return sum(block.num_rows for block in self.blocks)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what was inferred when the files were opened, each once."""
+        return tuple(dict.fromkeys(note for file in self.files for note in file.notes))
+
+    @property
     def num_columns(self) -> int:
         """D, the number of inputs."""
         return len(self.column_names)
@@ -184,7 +197,7 @@ class Shards:
         bad: dict[int, np.ndarray] = {}  # counts by file and column
         for block in self.blocks:
             values = self._raw(block)
-            counts = (~np.isfinite(values)).sum(axis=0)
+            counts = _num_unusable(values)
             if counts.any() or block.file in bad:
                 bad[block.file] = bad.get(block.file, np.zeros_like(counts)) + counts
             elif len(values):
@@ -295,24 +308,26 @@ class Shards:
     def _raw(self, block: _Block) -> np.ndarray:
         """Inputs and output of a block in the units of its file, ``[n, D + 1]``."""
         file = self.files[block.file]
+        file.require_unchanged()
         values = file.read(block.part, (*self.column_names, self.target_name))
-        if len(values) != block.size:
-            raise ValueError(f"{file.path} has changed since it was opened; open the files again")
+        file.require_unchanged()
         return np.delete(values, block.dropped, axis=0) if block.dropped else values
 
     def _read(self, block: _Block) -> np.ndarray:
         """:meth:`_raw`, standardized; all values are finite."""
         values = self._raw(block)
-        if not np.isfinite(values).all():
-            raise ValueError(self._missing(block.file, (~np.isfinite(values)).sum(axis=0)))
+        counts = _num_unusable(values)
+        if counts.any():
+            raise ValueError(self._missing(block.file, counts))
         return values if self._units is None else (values - self._units[0]) / self._units[1]
 
     def _missing(self, file: int, counts: np.ndarray) -> str:
         names = (*self.column_names, self.target_name)
         found = [f"{n} in column {name!r}" for name, n in zip(names, counts, strict=True) if n]
         return (
-            f"{self.files[file].path}: every cell must be a finite number, but there are missing or"
-            f" infinite ones, {listed(found)}; drop or fill those rows"
+            f"{self.files[file].path}: every cell must be a finite number below {_LIMIT:.0e} in "
+            f"size, but there are missing, infinite or larger ones, {listed(found)}; drop or fill "
+            "those rows"
         )
 
 
@@ -352,6 +367,11 @@ class _ShuffledBatches:
         # a seed that ends in 0 would give the numbers of the order of the blocks
         rng = np.random.default_rng([self._seed, epoch, number + 1])
         return values[rng.permutation(len(values))]
+
+
+def _num_unusable(values: np.ndarray) -> np.ndarray:
+    """Number of cells in each column that are missing, infinite, or too large to be squared."""
+    return (~(np.abs(values) < _LIMIT)).sum(axis=0)
 
 
 def _split(values: np.ndarray) -> Pair:

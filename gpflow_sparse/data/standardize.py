@@ -13,6 +13,8 @@ from gpflow_sparse.validation import checks
 TRANSFORMS = ("none", "log", "yeo-johnson")
 # Powers of Yeo and Johnson for which their function has an inverse on the whole line.
 _POWERS = (0.0, 2.0)
+# Least standard deviation of outputs: its square, times variances down to 1e-12, is above 0.
+_LEAST_SCALE = 1e-148
 _NUM_NODES = 64  # of Gauss-Hermite quadrature, for moments of transformed outputs
 
 
@@ -96,8 +98,8 @@ class Standardizer(tf.Module):
             equal; None for a mean and a scale of each column.
         :param transform: of the outputs, see the class; the powers of "yeo-johnson" maximize the
             likelihood of a Gaussian.
-        :raises ValueError: for wrong shapes, no rows, NaN, or infinity, or outputs that have no
-            logarithm.
+        :raises ValueError: for wrong shapes, no rows, NaN, or infinity, outputs that have no
+            logarithm, or outputs so small that their variance is not a number above 0.
         """
         X = _matrix(X, "X", "D")
         checks.require_range(tf.constant(X), "X")
@@ -117,6 +119,7 @@ class Standardizer(tf.Module):
         Y = _matrix(Y, "Y", "P")
         checks.require_range(tf.constant(Y), "Y")
         _check_same_rows(X, Y)
+        _require_spread(Y)
         if transform == "log":
             Y = _logarithm(Y)
         y_mean, y_scale = _mean_and_scale(Y)
@@ -322,7 +325,23 @@ def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Rounding can give a constant column a tiny standard deviation, which would blow it up.
     constant = values.min(axis=0) == values.max(axis=0)
     mean, scale = values.mean(axis=0), values.std(axis=0)
+    lost = ~constant & ~((scale > _LEAST_SCALE) & (scale < np.inf))  # squares are 0 or infinite
+    if lost.any():
+        size = np.abs(values[:, lost] - mean[lost]).max(axis=0)
+        scale[lost] = size * ((values[:, lost] - mean[lost]) / size).std(axis=0)
     return np.where(constant, values[0], mean), np.where(constant | (scale == 0), 1.0, scale)
+
+
+def _require_spread(Y: np.ndarray) -> None:
+    """Refuse outputs that vary by so little that predicted variances would be 0."""
+    scale = _mean_and_scale(Y)[1]
+    small = np.flatnonzero(scale < _LEAST_SCALE)
+    if small.size:
+        raise ValueError(
+            f"Y must have standard deviations above {_LEAST_SCALE:.0e}, or its squares are 0 in "
+            f"float64; that of column {small[0]} is {scale[small[0]]:.3g}. Take another unit: "
+            "multiply it."
+        )
 
 
 def _matrix(values: np.ndarray, name: str, columns: str, width: int | None = None) -> np.ndarray:

@@ -2,12 +2,20 @@
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
+from gpflow_sparse.data.columns import (
+    Column,
+    TableEncoder,
+    as_frame,
+    other_marks,
+    require_one_mark,
+)
+from gpflow_sparse.data.tables import read_frame
 from gpflow_sparse.data.targets import read_target
 from gpflow_sparse.persistence.schema import parse_json
 
@@ -41,16 +49,41 @@ class TableFormat:
         """Sentences that say what is done with the columns."""
         return tuple(column.note for column in (self.target, *self.columns) if column.note)
 
+    def read(self, path: str | os.PathLike[str]) -> pd.DataFrame:
+        """
+        The cells of a file, see :func:`read_frame`; as texts where 1.234 may be a thousand.
+
+        :raises FileNotFoundError: if there is no such file.
+        :raises ValueError: if it is no complete table.
+        """
+        columns = (self.target, *self.columns)
+        return read_frame(path, as_texts=any(column.decimal == "," for column in columns))
+
+    def gaps(self, frame: pd.DataFrame, target: str | None = None) -> tuple[str, ...]:
+        """
+        Sentences on cells of another table that are missing, unknown, or written otherwise than in
+        training.
+
+        :param target: the column with the target, if it is read too.
+        """
+        notes = self.encoder.gaps(frame)
+        if target is None or self.labels is not None:
+            return notes
+        return *notes, *other_marks(self.target, as_frame(frame)[target])
+
     def outputs(self, frame: pd.DataFrame, target: str | None = None) -> np.ndarray:
         """
         The target of rows of another table [N, 1]: numbers, or positions among ``labels``.
 
         :param target: its column; None for that of training.
-        :raises ValueError: if there is no such column, or a cell is no number or no known label.
+        :raises ValueError: if there is no such column, or a cell is no number or no known label, or
+            numbers contradict each other when read as in training.
         """
         frame, name = as_frame(frame), self.target.name if target is None else target
         if name not in frame.columns:
             raise ValueError(f"target must be a column of the table, got {name!r}.")
+        if self.labels is None:
+            require_one_mark(self.target, frame[name])
         values = read_target(frame[name], self.target)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
@@ -63,6 +96,14 @@ class TableFormat:
                 "counted); drop these rows."
             )
         return values[:, None]
+
+    def empty(self, frame: pd.DataFrame) -> np.ndarray:
+        """
+        Which entries of the inputs [N, D] stand for cells that are missing or cannot be read.
+
+        Missing cells of a category are a level of their own.
+        """
+        return self.encoder.empty(frame)
 
     def to_json(self) -> str:
         """The format as text, for files."""

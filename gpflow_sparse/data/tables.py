@@ -8,13 +8,11 @@ error that lists all other cells.
 import contextlib
 import difflib
 import functools
-import gzip
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +20,24 @@ import numpy as np
 
 from gpflow_sparse.data import limits
 from gpflow_sparse.data.limits import listed, quoted, read_npz
+from gpflow_sparse.data.plain_numbers import has_plain_numbers
+from gpflow_sparse.data.text_files import (
+    SUFFIXES,
+    WRONG_CELLS,
+    Layout,
+    broken,
+    encoding_of,
+    is_missing,
+    layout_of,
+    number,
+    require_distinct,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
 _ARROW_SUFFIXES = (".parquet", ".feather")
 _MOST_LISTED = 5
-_MISSING = frozenset({"", "na", "nan", "null", "?"})
 _REMEDIES = {
     "infinite": "drop or fix the rows",
     "missing": "drop or fill the rows",
@@ -45,12 +53,14 @@ class Table:
     :param Y: the target [N,1], float64, or None when no target was named.
     :param feature_names: D names of the columns of X.
     :param target_name: the name of the column of Y, or None.
+    :param notes: sentences on what was inferred, such as a first column that is a row index.
     """
 
     X: np.ndarray
     Y: np.ndarray | None
     feature_names: tuple[str, ...]
     target_name: str | None
+    notes: tuple[str, ...] = ()
 
 
 def read_table(
@@ -71,30 +81,35 @@ def read_table(
         names every offending column, with rows counted from 1, in text files the header
         included - or for an unknown target.
     """
-    path = Path(path)
-    frame = read_frame(path)
+    frame, path = read_frame(path), Path(path)
     if path.name.lower().endswith(".npz"):
         target = next((name for name in frame.columns if name in ("y", "Y")), None)
         columns = None
     values = _finite_numbers(path, frame, columns)
-    return _split_target(path, values, list(frame.columns), target)
+    table = _split_target(path, values, list(frame.columns), target)
+    return replace(table, notes=notes_of(frame))
 
 
-def read_frame(path: str | os.PathLike[str]) -> "pd.DataFrame":
+def read_frame(path: str | os.PathLike[str], *, as_texts: bool = False) -> "pd.DataFrame":
     """Read the cells of a table as the file has them: numbers, texts, dates, and missing cells.
 
-    Text files (.csv, .tsv, .txt, .csv.gz; UTF-8) have columns separated by commas, semicolons, or
-    tabs - in .txt also by spaces - and a header row if a cell of the first row is text and none has
-    decimals; without one the columns are called c0, c1, and so on. Unless all cells are numbers,
-    all are texts. A .npz file holds x [N,D] and y [N,1] (or X and Y). Files .parquet and .feather
-    need pyarrow.
+    Text files (.csv, .tsv, .txt, .csv.gz) are UTF-8, UTF-16 with a byte order mark, or else cp1252.
+    Their columns are separated by tabs, semicolons, vertical bars, or commas - in .txt also by
+    spaces. They have a header row if a cell of the first row is text and none has decimals; without
+    one the columns are called c0, c1, and so on. Unless all cells are numbers that are the same as
+    texts and as floats, all are texts: True, 01 and 1,5 are none. A .npz file holds x [N,D] and y
+    [N,1] (or X and Y). Files .parquet and .feather need pyarrow. A row index that pandas saved (a
+    first column without a name, ``__index_level_0__``) is left out.
 
     :param path: the file.
-    :return: the cells, columns in the order of the file.
+    :param as_texts: whether cells of a text file are texts even if all are numbers.
+    :return: the cells, columns in the order of the file; see also :func:`notes_of`.
     :raises FileNotFoundError: if there is no such file.
     :raises ValueError: for an unknown suffix, or a file that is not a complete table with distinct
         column names.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path must be the path of a file, got {path!r}")
     path = Path(path)
     if not os.path.isfile(path):  # False, not an error, for a circle of links or a long name
         raise FileNotFoundError(f"path must be a file, found none at {path}")
@@ -103,10 +118,15 @@ def read_frame(path: str | os.PathLike[str]) -> "pd.DataFrame":
         return _read_arrays(path)
     if name.endswith(_ARROW_SUFFIXES):
         return _read_arrow(path)
-    if name.endswith(_TEXT_SUFFIXES):
-        return _read_text(path)
-    expected = ", ".join((*_TEXT_SUFFIXES, ".npz", *_ARROW_SUFFIXES))
+    if name.endswith(SUFFIXES):
+        return _read_text(path, as_texts)
+    expected = ", ".join((*SUFFIXES, ".npz", *_ARROW_SUFFIXES))
     raise ValueError(f"path must end in one of {expected}, got {path.name!r}; convert the file")
+
+
+def notes_of(frame: "pd.DataFrame") -> tuple[str, ...]:
+    """Sentences on what :func:`read_frame` inferred."""
+    return tuple(frame.attrs.get("notes", ()))
 
 
 def _read_arrays(path: Path) -> "pd.DataFrame":
@@ -152,81 +172,69 @@ def _read_arrow(path: Path) -> "pd.DataFrame":
             file = ipc.open_file(path)
             names, read = file.schema.names, file.read_all
             num_rows = sum(file.get_batch(i).num_rows for i in range(file.num_record_batches))
-        _require_distinct(path, list(names))
+        require_distinct(path, list(names))
+        kept, notes = without_index(names)
         size = 8 * num_rows * len(names)
         limits.require_plausible_growth(path, size, "make it a .csv file")
-        frame = read().to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+        frame = read().to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)[kept]
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from error
     if 0 in frame.shape:
         raise ValueError(f"{path}: no data; a table needs at least one row and one column")
-    return frame.set_index(pd.RangeIndex(1, len(frame) + 1))
-
-
-def _read_text(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        if path.name.lower().endswith(".gz"):
-            limits.require_plausible_text(path)
-        separator, num_blank = separator_of(path)
-        options = {"sep": separator, "header": None, "skipinitialspace": True}
-        options |= {"encoding": "utf-8-sig", "keep_default_na": False}
-        read = functools.partial(pd.read_csv, path, **options)
-        first = read(dtype=str, engine="python", nrows=1, skiprows=num_blank).iloc[0].to_list()
-        is_header = _is_header(first)
-        names = [c.strip() for c in first] if is_header else [f"c{i}" for i in range(len(first))]
-        _require_distinct(path, names)
-        with contextlib.suppress(ValueError):  # a cell is not a number, or a row is incomplete
-            # a third of the time and of the memory of reading texts
-            skip = num_blank + is_header
-            frame = read(dtype=float, float_precision="round_trip", skiprows=skip)
-            if frame.shape[1] == len(names) and np.isfinite(frame.to_numpy()).all():
-                return frame.set_axis(names, axis=1)
-        frame = _read_cells(path, read, num_blank).set_axis(names, axis=1).iloc[int(is_header) :]
-    except limits.TooLargeError:
-        raise
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(
-            f"{path}: the file is empty; a table needs at least one row of numbers"
-        ) from error
-    except (UnicodeError, pd.errors.ParserError, EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{path}: not a readable text table: {error}; save it as UTF-8") from error
-    if not len(frame):
-        raise ValueError(f"{path}: no data rows after the header; a table needs at least one")
+    frame = frame.set_index(pd.RangeIndex(1, len(frame) + 1))
+    frame.attrs["notes"] = notes
     return frame
 
 
-def _is_header(cells: Sequence[str]) -> bool:
-    """Whether the first row has names: texts, and no numbers but whole ones, such as years."""
-    values = np.array([_number(cell.replace(",", ".")) for cell in cells])
-    texts = np.isnan(values) & ~np.array([_is_missing(cell) for cell in cells])
-    others = values[np.isfinite(values)]
-    return bool(texts.any() and (others == np.round(others)).all())
+def without_index(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The columns of an Arrow file but those in which pandas keeps an index; sentences on these."""
+    kept = [name for name in names if not re.fullmatch(r"__index_level_\d+__", name)]
+    left_out = [name for name in names if name not in kept]
+    notes = [f"{name!r} is a row index that pandas saved and is not used." for name in left_out]
+    return kept, tuple(notes)
 
 
-def separator_of(path: Path) -> tuple[str, int]:
-    """The separator of the cells of the first row, and the number of blank lines above it."""
-    name = path.name.lower()
-    # utf-8-sig also drops the byte order mark that spreadsheets write.
-    with (gzip.open if name.endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
-        num_blank, first = 0, limits.bounded_line(path, file)
-        while first == "\n":
-            num_blank, first = num_blank + 1, limits.bounded_line(path, file)
-    plain = re.sub(r'"[^"]*"', "", first)  # names in quotes may hold separators
-    separator = "\t" if name.endswith(".tsv") else max(",;\t", key=plain.count)
-    if ";" in plain and re.search(r"(^|;)\s*[+-]?\d+,\d+\s*(;|$)", plain):  # decimal commas
-        separator = ";"
-    if name.endswith(".txt") and separator not in first:
-        separator = r"\s+"
-    return separator, num_blank
+def _read_text(path: Path, as_texts: bool) -> "pd.DataFrame":
+    import pandas as pd
+
+    encoding, separator = "utf-8-sig", ","
+    try:
+        encoding = encoding_of(path, limits.text_pieces(path))
+        layout = layout_of(path, encoding)
+        separator, num_blank, is_header = layout.separator, layout.num_blank, layout.has_header
+        options = {"sep": separator, "header": None, "skipinitialspace": True}
+        options |= {"encoding": encoding, "keep_default_na": False}
+        read = functools.partial(pd.read_csv, path, **options)
+        names = list(layout.names)
+        skip = num_blank + is_header
+        if not as_texts and has_plain_numbers(path, skip):
+            with contextlib.suppress(ValueError):  # a cell is not a number, or a row is incomplete
+                # six tenths of the time and a sixth of the memory of reading texts
+                frame = read(dtype=float, float_precision="round_trip", skiprows=skip)
+                if frame.shape[1] == len(names) and np.isfinite(frame.to_numpy()).all():
+                    return _without_index(frame.set_axis(names, axis=1), layout)
+        frame = _read_cells(path, read, num_blank).set_axis(names, axis=1).iloc[int(is_header) :]
+    except pd.errors.ParserError as error:
+        raise broken(path, encoding, separator, error) from error
+    except UnicodeError as error:
+        raise ValueError(f"{path}: not a readable text table: {error}; save it as UTF-8") from error
+    except (EOFError, zlib.error, OSError) as error:
+        raise ValueError(f"{path}: not a readable text table: {error}; copy it again") from error
+    if not len(frame):
+        raise ValueError(f"{path}: no data rows after the header; a table needs at least one")
+    return _without_index(frame, layout)
+
+
+def _without_index(frame: "pd.DataFrame", layout: Layout) -> "pd.DataFrame":
+    frame = frame.iloc[:, int(layout.has_index) :]
+    frame.attrs["notes"] = layout.notes
+    return frame
 
 
 def _read_cells(path: Path, read: Callable[..., "pd.DataFrame"], num_blank: int) -> "pd.DataFrame":
     """All cells as texts; the index holds row numbers, blank lines counted as spreadsheets do."""
     import pandas as pd
 
-    wrong = "{}: row {} has {} cells, expected {} as in row {}; fix the row or its separators"
     first = num_blank + 1
     try:
         # of the two engines only this one distinguishes missing cells from empty ones
@@ -236,28 +244,17 @@ def _read_cells(path: Path, read: Callable[..., "pd.DataFrame"], num_blank: int)
         if found is None:
             raise
         expected, row, num_cells = found.groups()
-        raise ValueError(wrong.format(path, row, num_cells, expected, first)) from error
+        raise ValueError(WRONG_CELLS.format(path, row, num_cells, expected, first)) from error
     frame = frame.set_axis(range(first, first + len(frame)), axis=0)
     absent = frame.isna().to_numpy()
     blank = absent[:, 1:].all(axis=1) & (frame[0].fillna("") == "").to_numpy()
     short = np.flatnonzero(absent.any(axis=1) & ~blank)
     if len(short):
         num_cells, expected = int((~absent[short[0]]).sum()), frame.shape[1]
-        raise ValueError(wrong.format(path, frame.index[short[0]], num_cells, expected, first))
+        raise ValueError(
+            WRONG_CELLS.format(path, frame.index[short[0]], num_cells, expected, first)
+        )
     return frame[~blank]
-
-
-def _number(cell: str) -> float:
-    """The value of a cell to the last digit; NaN for text."""
-    try:
-        # Python reads 1_000 as a number; in a table it is more likely a code.
-        return np.nan if "_" in cell else float(cell)
-    except ValueError:
-        return np.nan
-
-
-def _is_missing(cell: str) -> bool:
-    return cell.strip().lower() in _MISSING
 
 
 def _finite_numbers(path: Path, frame: "pd.DataFrame", columns: Sequence[str] | None) -> np.ndarray:
@@ -295,8 +292,8 @@ def _parse(cells: "pd.Series") -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
     missing = cells.isna().to_numpy()
     if types.is_object_dtype(cells):
-        values = np.array([_number(cell) for cell in cells])
-        missing |= np.array([_is_missing(cell) for cell in cells])
+        values = np.array([number(cell) for cell in cells])
+        missing |= np.array([is_missing(cell) for cell in cells])
         text = np.isnan(values) & ~missing
     elif types.is_numeric_dtype(cells) or types.is_bool_dtype(cells):
         values = cells.to_numpy(np.float64, na_value=np.nan)
@@ -305,18 +302,6 @@ def _parse(cells: "pd.Series") -> tuple[np.ndarray, dict[str, np.ndarray]]:
     else:  # dates, lists and other types of Parquet
         values, text = np.full(len(cells), np.nan), ~missing
     return values, {"infinite": np.isinf(values), "missing": missing, "text": text}
-
-
-def _require_distinct(path: Path, names: Sequence[str]) -> None:
-    unnamed = [i + 1 for i, name in enumerate(names) if not name][:_MOST_LISTED]
-    if unnamed:
-        raise ValueError(
-            f"{path}: every column needs a name in the header, column {unnamed} (from 1) "
-            "has none; name it, or drop it if it is a saved row index"
-        )
-    repeated = sorted(name[:40] for name, count in Counter(names).items() if count > 1)
-    if repeated := repeated[:_MOST_LISTED]:
-        raise ValueError(f"{path}: column names must differ, {repeated} repeated; rename them")
 
 
 def _split_target(path: Path, values: np.ndarray, names: list[str], target: str | None) -> Table:
@@ -336,10 +321,13 @@ def column_named(target: str, names: Sequence[str], source: str) -> str:
     :param source: the table, in errors.
     :raises ValueError: if there is no such column.
     """
+    if not isinstance(target, str):
+        raise ValueError(f"target must be the name of a column as text, got {target!r}")
     if target.isdecimal() and list(names) == [f"c{i}" for i in range(len(names))]:
         target = f"c{int(target)}"
     if target not in names:
-        close = difflib.get_close_matches(target, names, n=1)
+        other_case = [name for name in names if name.casefold() == target.strip().casefold()]
+        close = other_case or difflib.get_close_matches(target, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(
             f"target must be a column of {source}, got {target!r}{hint} Columns: {listed(names)}"

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from gpflow_sparse.data.cells import is_missing, labels_of, numbers
-from gpflow_sparse.data.columns import Column, learn_column
+from gpflow_sparse.data.cells import evidence_of, is_missing, labels_of, numbers
+from gpflow_sparse.data.column_kinds import MOST_CELLS, Column, is_logical, learn_column, read_as
 from gpflow_sparse.data.tables import column_named
 
 __all__ = ["Target", "read_target", "split_target"]
@@ -34,7 +34,10 @@ class Target(NamedTuple):
 
 
 def split_target(
-    frame: pd.DataFrame, name: str | None = None, task: str | None = None
+    frame: pd.DataFrame,
+    name: str | None = None,
+    task: str | None = None,
+    known: Column | None = None,
 ) -> tuple[pd.DataFrame, Target]:
     """
     The input columns and the target of a table, without the rows where the target is missing.
@@ -42,8 +45,10 @@ def split_target(
     :param name: the column to predict; None for the last.
     :param task: "regression", "classification", or None: numbers are predicted by regression, text
         and booleans by classification.
+    :param known: the column as it was read in training; None to learn it from the cells.
     :raises ValueError: for an unknown column, a table of one column, a target without two different
-        values, or text where ``task`` is regression.
+        values, text where ``task`` is regression, dates unless it is classification, or labels that
+        nearly all differ.
     """
     notes = []
     if name is None:
@@ -58,16 +63,8 @@ def split_target(
         notes.append(f"{int(missing.sum())} rows without {name!r} are not used.")
     if not len(cells):
         raise ValueError(f"target {name!r} is empty.")
-    learned = learn_column(cells)
-    is_number = learned.kind == "number" or _is_number(cells)
-    if task == "regression" and not is_number:
-        raise ValueError(
-            f"target {name!r} must hold numbers for regression, got such as {cells.iloc[0]!r}; "
-            "take classification."
-        )
-    column = Column(name, "number", decimal=learned.decimal)
-    if task == "classification" or not is_number:
-        column = Column(name, "category", levels=_distinct(labels_of(cells)))
+    column, parts = _kind_of(name, cells, task) if known is None else (known, [])
+    notes += parts
     values = read_target(cells, column)
     usable = np.isfinite(values)
     if not usable.all():
@@ -86,13 +83,56 @@ def read_target(cells: pd.Series, column: Column) -> np.ndarray:
     Numbers, or positions of labels among the levels of ``column`` [N]; NaN for what is neither.
     """
     if column.kind == "number":
-        return numbers(cells, column.decimal)
+        # true and false are labels, in whatever way they are stored
+        return np.full(len(cells), np.nan) if is_logical(cells) else numbers(cells, column.reading)
     places = pd.Index(column.levels).get_indexer(labels_of(cells)).astype(np.float64)
     return np.where((places < 0) | is_missing(cells), np.nan, places)
 
 
-def _is_number(cells: pd.Series) -> bool:
-    return bool(np.isfinite(numbers(cells)).all()) and not pd.api.types.is_bool_dtype(cells)
+def _kind_of(name: str, cells: pd.Series, task: str | None) -> tuple[Column, list[str]]:
+    """The column of a target, without its note, and sentences on how its numbers are read."""
+    evidence = evidence_of(cells)
+    finite = np.isfinite(numbers(cells, evidence.reading))
+    is_number = bool(finite.mean() >= MOST_CELLS) and not is_logical(cells)
+    if task != "classification" and not is_number and learn_column(cells).kind == "date":
+        raise ValueError(
+            f"target {name!r} must hold numbers or labels, got dates such as {str(cells.iloc[0])!r}"
+            "; make it a number, such as the days since some date, or take classification if the "
+            "dates are labels."
+        )
+    if task == "regression" and not is_number:
+        found = f"got such as {cells[~finite].iloc[0]!r}" if (~finite).any() else "got booleans"
+        raise ValueError(
+            f"target {name!r} must hold numbers for regression, {found}; take classification."
+        )
+    if is_number and task != "classification":
+        parts = read_as(evidence)
+        notes = [f"{name!r} {', and '.join(parts)}."] if parts else []
+        return Column(name, "number", **evidence.reading._asdict()), notes
+    labels = labels_of(cells)
+    reason = "take regression" if is_number else "predict another column"
+    if 0.5 <= finite.mean() < MOST_CELLS:
+        cell = cells[~finite].iloc[0]
+        reason = (
+            f"for regression, drop the {int((~finite).sum())} rows without number such as {cell!r}"
+        )
+    require_groups(labels, f"target {name!r}", reason)
+    return Column(name, "category", levels=_distinct(labels)), []
+
+
+def require_groups(labels: np.ndarray, source: str, remedy: str) -> None:
+    """
+    Refuse labels [N] that nearly all differ, so that there is nothing to learn of a class.
+
+    :param source: what they are, in the message.
+    :raises ValueError: if more than ten and half as many as the rows are different.
+    """
+    distinct = len(set(labels))
+    if distinct > max(_FEW_VALUES, 0.5 * len(labels)):
+        raise ValueError(
+            f"{source} must hold labels that groups of rows share, but {len(labels)} rows have "
+            f"{distinct} different ones, such as {str(labels[0])!r}; {remedy}."
+        )
 
 
 def _distinct(labels: np.ndarray) -> tuple[str, ...]:

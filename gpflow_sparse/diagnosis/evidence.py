@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 
+from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.diagnosis.inducing import Notes, Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise, input_kernel
 from gpflow_sparse.inference import collapsed
@@ -182,7 +183,7 @@ def exact_evidence(kernel: Kernel, X: tf.Tensor, errors: tf.Tensor, noise: float
     patches = num_rows * (kernel.grid.num_patches if isinstance(kernel, Convolutional) else 0)
     if patches > MAX_EXACT_PATCHES:
         raise UnavailableError(f"{patches} patches are more than {MAX_EXACT_PATCHES}.")
-    K = tf.cast(kernel(X), tf.float64)
+    K = covariance(kernel, X, dtype=tf.float64)
     L = linalg.cholesky(linalg.add_jitter(K, tf.constant(noise, tf.float64)), "Kff + noise I")
     squares = tf.reduce_sum(tf.square(linalg.solve_triangular(L, errors)))
     log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))

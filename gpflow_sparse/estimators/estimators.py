@@ -1,8 +1,10 @@
 """Estimators with scikit-learn's interface."""
 
+import dataclasses
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Number, Real
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import tensorflow as tf
+from gpflow.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import check_array, check_consistent_length, check_random_state
@@ -19,9 +22,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from gpflow_sparse.data import Dataset, Standardizer
 from gpflow_sparse.data.cells import numbers
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
+from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.runs.choice import Task, choose, train
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import (
     CachedModel,
     central_interval,
@@ -70,6 +76,7 @@ class SparseGPEstimator(BaseEstimator):
         :param Y: outputs [N, P], or positions among the labels [N, 1].
         :param labels: names of the classes; none for regression.
         """
+        _require_parameters(self)
         num_classes = len(labels) or None
         target = Column("y", "category" if labels else "number", levels=tuple(labels))
         self.encoder_ = TableEncoder().fit(X)
@@ -196,9 +203,9 @@ class SparseGPRegressor(RegressorMixin, SparseGPEstimator):
         _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
         _require_target(frame, y, self)
-        if _holds_text(y):
+        if found := _no_numbers(y):
             raise ValueError(
-                "y must hold numbers, got text; SparseGPClassifier takes labels of any kind."
+                f"y must hold numbers, got {found}; SparseGPClassifier takes labels of any kind."
             )
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._one_dimensional = y.ndim == 1
@@ -295,8 +302,8 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
         :param y: labels [N] of any type, at least two different ones.
         :param unsupported: none; ``sample_weight`` is refused, since not all methods can weigh rows
             exactly.
-        :raises ValueError: for wrong shapes, weights of rows, a single class, an unknown method, or
-            a likelihood that does not fit.
+        :raises ValueError: for wrong shapes, weights of rows, a single class, labels that nearly
+            all differ or are of several types, an unknown method, or an unsuitable likelihood.
         """
         _refuse(unsupported)
         frame = self._checked(X, ensure_min_samples=2)
@@ -307,7 +314,9 @@ class SparseGPClassifier(ClassifierMixin, SparseGPEstimator):
                 f"y must hold a label in every row, got NaN in {int(pd.isna(labels).sum())}; drop "
                 "these rows."
             )
+        _require_one_type(labels)
         check_classification_targets(labels)
+        require_groups(labels, "y", "predict another column, or take SparseGPRegressor for numbers")
         self._labels = LabelEncoder().fit(labels)
         self.classes_ = self._labels.classes_
         if len(self.classes_) < 2:
@@ -352,13 +361,61 @@ def _refuse(options: dict[str, Any]) -> None:
         )
 
 
-def _holds_text(y: Any) -> bool:
-    """Whether outputs are texts, none of which is a number."""
+def _no_numbers(y: Any) -> str:
+    """What outputs are that are no numbers: text, dates or other objects; or nothing."""
     values = np.asarray(y)
+    if values.dtype.kind in "Mm":
+        return "dates" if values.dtype.kind == "M" else "durations"
     if values.dtype.kind not in "OUS" or not values.size:
-        return False
+        return ""
     first = values.reshape(-1)[0]
-    return isinstance(first, str) and not np.isfinite(numbers(pd.Series([first]))).all()
+    if isinstance(first, str):
+        return "" if np.isfinite(numbers(pd.Series([first]))).all() else "text"
+    return "" if first is None or hasattr(first, "__float__") else type(first).__name__
+
+
+def _require_one_type(labels: np.ndarray) -> None:
+    """:raises ValueError: for labels that are not all texts, all numbers, or all booleans."""
+    if labels.dtype != object:
+        return
+    kinds = (str, bool | np.bool_, Number)
+    if not any(all(isinstance(label, kind) for label in labels) for kind in kinds):
+        names = sorted({type(label).__name__ for label in labels})
+        raise ValueError(
+            "y must hold labels of one type, texts, numbers or booleans, got "
+            f"{listed(names)}; make them texts."
+        )
+
+
+def _require_parameters(estimator: SparseGPEstimator) -> None:
+    """:raises ValueError: naming the first parameter of a wrong type."""
+    budget: Any = estimator.time_budget
+    options: Any = estimator.method_options
+    likelihoods = str | gpflow.likelihoods.Likelihood | None
+    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
+    named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
+    for name, sound, expected in (
+        ("method", isinstance(estimator.method, str), "the name of a method, such as 'auto'"),
+        ("kernel", isinstance(estimator.kernel, Kernel | None), "a kernel of GPflow or None"),
+        (
+            "likelihood",
+            isinstance(estimator.likelihood, likelihoods),
+            "a likelihood of GPflow, the name of one, or None",
+        ),
+        (
+            "time_budget",
+            budget is None or (is_number and 0.0 < float(budget) < np.inf),
+            "a positive number of seconds or None",
+        ),
+        ("method_options", options is None or named, "a dict from names of options to values"),
+    ):
+        if not sound:
+            raise ValueError(f"{name} must be {expected}, got {getattr(estimator, name)!r}.")
+    known = {field.name for field in dataclasses.fields(RunConfig)} - {"method", "data"}
+    if unknown := sorted(set(options or ()) - known):
+        raise ValueError(
+            f"method_options must hold options of gpflow-sparse fit, got {', '.join(unknown)}."
+        )
 
 
 def _require_target(X: Any, y: Any, estimator: SparseGPEstimator) -> None:

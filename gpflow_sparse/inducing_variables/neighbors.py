@@ -11,9 +11,9 @@ from gpflow import Parameter
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import IsotropicStationary, Kernel
 
-from gpflow_sparse.covariances.stationary import local_covariances
+from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.covariances import refuse_joint_covariances
-from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest
+from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest, rounded
 from gpflow_sparse.validation import checks
 
 # Number of points up to which distances to all, in the graph, are as fast as a tree outside of it.
@@ -214,8 +214,8 @@ class NeighborInducingPoints(InducingVariables):
         if metric is None:
             own = kernel(Z, full_cov=False)
             # a point where f is known explains nothing
-            scores = tf.math.divide_no_nan(tf.square(kernel(X, Z)), own)
-            return largest(scores, count, before)
+            scores = tf.math.divide_no_nan(tf.square(covariance(kernel, X, Z)), own)
+            return largest(rounded(tf.cast(scores, tf.float64)), count, before)
         X = _scaled(X, kernel, metric)
         if self._in_graph or before is not None:
             return nearest(X, _scaled(Z, kernel, metric), count, before)

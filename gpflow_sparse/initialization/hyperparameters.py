@@ -1,4 +1,9 @@
-"""Hyperparameters of a kernel, fitted with exact Gaussian processes on a few rows."""
+"""
+Hyperparameters of a kernel, fitted with exact Gaussian processes on a few rows.
+
+Where inputs repeat, every number of rows is one of distinct rows, each with all of its outputs: see
+:mod:`gpflow_sparse.initialization.repeated_rows`. No likelihood and no density is approximated.
+"""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,6 +18,7 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
 from gpflow_sparse.initialization.inducing_inputs import input_scale
+from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
 from gpflow_sparse.validation import checks, component_checks
@@ -65,13 +71,10 @@ def subset_hyperparameters(
     :raises ValueError: X or Y is not a finite matrix, their rows differ, or the fit does not end in
         a finite optimum; then the kernel is not changed.
     """
-    X, Y = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
-    order = np.random.default_rng(checks.require_seed(seed)).permutation(len(X))
-    count = min(num_rows, len(X) - len(X) // 5)
-    data, others = (
-        tuple(tf.gather(values, rows) for values in (X, Y))
-        for rows in (order[:count], order[count : count + num_rows])
-    )
+    rows = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
+    order = np.random.default_rng(checks.require_seed(seed)).permutation(len(rows.X))
+    count = min(num_rows, len(order) - len(order) // 5)
+    data, others = rows.take(order[:count]), rows.take(order[count : count + num_rows])
     model = _ExactGPs(data, kernel, mean_function, noise_variance)
     return _fit(model, max_iterations, noise_variance, lambda tried: _log_density(tried, others))[0]
 
@@ -101,8 +104,8 @@ def posterior_mode(
         although its marginal likelihood is higher.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    data = _require_arguments(X, Y, kernel, mean_function, 1, max_iterations, noise_variance)
-    model = _ExactGPs(data, kernel, mean_function, noise_variance)
+    rows = _require_arguments(X, Y, kernel, mean_function, 1, max_iterations, noise_variance)
+    model = _ExactGPs(rows, kernel, mean_function, noise_variance)
     return _fit(model, max_iterations, noise_variance)
 
 
@@ -142,17 +145,16 @@ def local_hyperparameters(
     :return: the fitted noise variance, or ``noise_variance`` if the starting values are kept.
     :raises ValueError: as :func:`subset_hyperparameters`.
     """
-    X, Y = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
+    rows = _require_arguments(X, Y, kernel, mean_function, num_rows, max_iterations, noise_variance)
     checks.require_count(num_subsets, "num_subsets")
-    rest, _ = _held_out(len(X), _HELD_OUT, seed)
-    scaled = np.asarray(X)[rest] / input_scale(kernel, X.shape[1])
+    rest, _ = _held_out(len(rows.X), _HELD_OUT, seed)
+    scaled = np.asarray(rows.X)[rest] / input_scale(kernel, rows.X.shape[1])
     centers = scaled[: max(1, min(num_subsets, len(rest) // num_rows))]
     found = rest[NeighborIndex(scaled).query(centers, min(num_rows, len(rest)))]  # [B, n]
-    data = tf.gather(X, found), tf.gather(Y, found)
-    model = _ExactGPs(data, kernel, mean_function, noise_variance)
+    model = _ExactGPs(rows.take(found), kernel, mean_function, noise_variance)
 
     def score(tried: "_ExactGPs") -> float:
-        return _neighbor_log_density((X, Y), tried, _HELD_OUT, _AROUND, seed)
+        return _neighbor_log_density(rows, tried, _HELD_OUT, _AROUND, seed)
 
     return _fit(model, max_iterations, noise_variance, score)[0]
 
@@ -184,9 +186,9 @@ def neighbor_log_density(
     :raises ValueError: for arguments of a wrong kind.
     """
     counts = num_held_out, num_neighbors
-    X, Y = _require_arguments(X, Y, kernel, mean_function, *counts, noise_variance)
-    model = _ExactGPs((X, Y), kernel, mean_function, noise_variance)
-    return _neighbor_log_density((X, Y), model, *counts, seed)
+    rows = _require_arguments(X, Y, kernel, mean_function, *counts, noise_variance)
+    model = _ExactGPs(rows, kernel, mean_function, noise_variance)
+    return _neighbor_log_density(rows, model, *counts, seed)
 
 
 class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingLossMixin):
@@ -194,12 +196,12 @@ class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingL
 
     def __init__(
         self,
-        data: tuple[tf.Tensor, tf.Tensor],
+        data: Rows,
         kernel: Kernel,
         mean_function: MeanFunction | None,
         noise_variance: float,
     ) -> None:
-        """:param data: ``(X [..., n, D], Y [..., n, P])`` with at most one leading axis."""
+        """:param data: with at most one leading axis."""
         super().__init__()
         self.data, self.kernel = data, kernel
         self.mean_function = mean_function or gpflow.functions.Zero()
@@ -212,10 +214,10 @@ class _ExactGPs(gpflow.models.BayesianModel, gpflow.models.InternalDataTrainingL
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """The sum of the log marginal likelihoods."""
-        X, Y = self.data
-        noise = tf.convert_to_tensor(self.noise_variance)
-        K = linalg.add_jitter(covariance(self.kernel, X), noise)
-        return _log_density_of(K, Y - self.mean_function(X))
+        rows, noise = self.data, tf.convert_to_tensor(self.noise_variance)
+        K = linalg.add_jitter(covariance(self.kernel, rows.X), rows.noises(noise))
+        value = _log_density_of(K, rows.Y - self.mean_function(rows.X))
+        return value + tf.reduce_sum(rows.within(noise))
 
 
 @tf.custom_gradient
@@ -251,8 +253,8 @@ def _require_arguments(
     num_rows: int,
     max_iterations: int,
     noise_variance: float,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """X and Y as tensors."""
+) -> Rows:
+    """X and Y as tensors, repeated rows merged."""
     checks.require_count(num_rows, "num_rows")
     checks.require_count(max_iterations, "max_iterations")
     if not (checks.is_number(noise_variance) and 0.0 < noise_variance < np.inf):
@@ -261,7 +263,7 @@ def _require_arguments(
     component_checks.require_kernel(kernel, X.shape[1])
     if mean_function is not None:
         component_checks.require_mean_function(mean_function, X.shape[1], Y.shape[1])
-    return X, Y
+    return merge_rows(X, Y)
 
 
 def _held_out(num_rows: int, most: int, seed: int) -> tuple[Array, Array]:
@@ -344,45 +346,62 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
         )
 
 
-def _log_density(model: _ExactGPs, rows: tuple[tf.Tensor, tf.Tensor]) -> float:
+def _log_density(model: _ExactGPs, rows: Rows) -> float:
     """
     Mean log density of rows outside of the model's data; minus infinity on failure, and zero of no
     rows.
     """
-    if not len(rows[0]):
+    if not len(rows.X):
         return 0.0
-    parts = {"mean_function": model.mean_function, "likelihood": model.likelihood}
+    data, noise = model.data, tf.convert_to_tensor(model.noise_variance)
     try:
-        exact = gpflow.models.GPR(model.data, model.kernel, **parts)
-        value = float(tf.reduce_mean(exact.predict_log_density(rows)))
+        K = linalg.add_jitter(covariance(model.kernel, data.X), data.noises(noise))
+        L = tf.linalg.cholesky(K)
+        A = linalg.solve_triangular(L, covariance(model.kernel, data.X, rows.X))
+        white = linalg.solve_triangular(L, _errors(model, data).Y)
+        var = model.kernel(rows.X, full_cov=False) - tf.reduce_sum(tf.square(A), axis=0)
+        mean = tf.linalg.matmul(A, white, transpose_a=True)
+        return _mean_density(_errors(model, rows), noise, mean, var)
     except _FAILURES:
         return -np.inf
+
+
+def _errors(model: _ExactGPs, rows: Rows) -> Rows:
+    """The rows, with outputs less the prior mean."""
+    return rows._replace(Y=rows.Y - model.mean_function(rows.X))
+
+
+def _mean_density(rows: Rows, noise: tf.Tensor, mean: tf.Tensor, var: tf.Tensor) -> float:
+    """
+    Log density of the outputs of an average row; minus infinity where it is not finite.
+
+    :param rows: with outputs less the prior mean.
+    :param mean: of f ``[n, P]``, prior mean excluded.
+    :param var: of f ``[n]``.
+    """
+    var = (var + rows.noises(noise))[:, None]
+    densities = tf.reduce_sum(gpflow.logdensities.gaussian(rows.Y, mean, var), axis=1)
+    densities += rows.within(noise)
+    count = len(rows.X) if rows.counts is None else tf.reduce_sum(rows.counts)
+    value = float(tf.reduce_sum(densities) / count)
     return value if np.isfinite(value) else -np.inf
 
 
 def _neighbor_log_density(
-    data: tuple[tf.Tensor, tf.Tensor],
-    model: _ExactGPs,
-    num_held_out: int,
-    num_neighbors: int,
-    seed: int,
+    rows: Rows, model: _ExactGPs, num_held_out: int, num_neighbors: int, seed: int
 ) -> float:
     """See :func:`neighbor_log_density`."""
-    (X, Y), kernel = data, model.kernel
-    rest, held_out = _held_out(len(X), num_held_out, seed)
+    kernel, noise = model.kernel, tf.convert_to_tensor(model.noise_variance)
+    rest, held_out = _held_out(len(rows.X), num_held_out, seed)
     if not len(held_out):
         return 0.0
-    scaled = X.numpy() / input_scale(kernel, X.shape[1])
+    scaled = rows.X.numpy() / input_scale(kernel, rows.X.shape[1])
     count = min(num_neighbors, len(rest))
     around = rest[NeighborIndex(scaled[rest]).query(scaled[held_out], count)]  # [n, H]
-    error, rows = Y - model.mean_function(X), tf.gather(X, held_out)
-    places, values = tf.gather(X, around), tf.gather(error, around)
-    noise = tf.convert_to_tensor(model.noise_variance)
+    errors = _errors(model, rows)
+    near, wanted = errors.take(around), errors.take(held_out)
     try:
-        mean, var = nearest_rows_moments(kernel, noise, rows, places, values)
+        mean, var = nearest_rows_moments(kernel, near.noises(noise), wanted.X, near.X, near.Y)
     except (*_FAILURES, linalg.FactorizationError):
         return -np.inf
-    var = tf.repeat(var[:, None], mean.shape[1], axis=1)
-    errors = tf.gather(error, held_out)
-    value = tf.reduce_mean(model.likelihood.predict_log_density(rows, mean, var, errors))
-    return float(value) if np.isfinite(value) else -np.inf
+    return _mean_density(wanted, noise, mean, var)

@@ -1,6 +1,8 @@
 """Starting values of inducing inputs and lengthscales, from arrays and a GPflow kernel.
 
 Inputs X are [N, D]; inducing inputs are distinct rows, since two equal ones make Kuu singular.
+Where inputs repeat and their distinct rows are at most as many as inducing inputs are asked for,
+every choice consists of all of them, with which a sparse model of these rows is exact.
 Arrays are returned as float64; kernels are evaluated in `gpflow.default_float()`, the type the
 kernel must have been built in.
 """
@@ -12,6 +14,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
+from gpflow_sparse.covariances.stationary import centered
+from gpflow_sparse.initialization.repeated_rows import distinct_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
 
@@ -38,6 +42,16 @@ def _check_count(name: str, count: int, available: int, what: str) -> None:
             f"{name}: expected between 1 and {available}, the number of {what}, got {count}. "
             "Ask for fewer inducing inputs or pass more rows."
         )
+
+
+def _count_from(name: str, count: int, available: int, repeated: bool, what: str) -> int:
+    """
+    How many of the distinct rows can be had: all, where rows repeat and more are asked for.
+
+    :param name: name of ``count`` in the caller, for errors.
+    """
+    _check_count(name, count, count if repeated else available, what)
+    return min(count, available)
 
 
 def input_scale(kernel: Kernel | None, num_columns: int) -> Array:
@@ -77,12 +91,13 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     mini-batches above. N=36000, D=8, M=1024 takes 2 s on two cores.
 
     :param X: inputs [N, D]; a repeated row counts as often as it occurs.
-    :param M: number of centers, at most the number of distinct rows of X.
+    :param M: number of centers, at most the number of rows of X. Where rows repeat and at most M
+        are distinct, all of these are returned.
     :param kernel: its `lengthscales` (one, or one per column) scale the columns; without a kernel,
         or when it reads only some of the columns, distances are those of X.
     :param seed: equal seeds give equal centers.
     :return: distinct centers Z [M, D].
-    :raises ValueError: X is not a finite matrix, or has fewer than M distinct rows.
+    :raises ValueError: X is not a finite matrix, or has fewer than M rows, none of them twice.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
@@ -90,7 +105,9 @@ def kmeans(X: Array, M: int, kernel: Kernel | None = None, *, seed: int = 0) -> 
     scale, seed = input_scale(kernel, X.shape[1]), checks.require_seed(seed)
     # Distinct rows with weights, so that a start never draws the same point twice.
     rows, weights = np.unique(X, axis=0, return_counts=True)
-    _check_count("M", M, len(rows), "distinct rows of X")
+    repeated = len(rows) < len(X)
+    if _count_from("M", M, len(rows), repeated, "rows of X") == len(rows) and repeated:
+        return rows
     rows = rows / scale
     if rows.size * M <= _LLOYD_LIMIT:
         model = KMeans(M, n_init=1, max_iter=_LLOYD_ITERATIONS, random_state=seed)
@@ -119,17 +136,23 @@ def random_subset(X: Array, M: int, kernel: Kernel | None = None, *, seed: int =
     """
     Distinct rows of X drawn at random without replacement.
 
-    :param M: number of rows, at most the number of distinct rows of X.
+    :param M: as of :func:`kmeans`.
     :param kernel: not used; for the same signature as the other choices of Z.
     :param seed: equal seeds give equal rows.
     :return: Z [M, D], in random order.
-    :raises ValueError: X is not a finite matrix, or has fewer than M distinct rows.
+    :raises ValueError: X is not a finite matrix, or has fewer than M rows, none of them twice.
     """
     X = _matrix(X, "X")
-    shuffled = _shuffled(seed, X)
-    _, first = np.unique(shuffled, axis=0, return_index=True)
-    _check_count("M", M, len(first), "distinct rows of X")
-    return shuffled[np.sort(first)[:M]]
+    rows = distinct_rows(_shuffled(seed, X))
+    return rows[: _count_from("M", M, len(rows), len(rows) < len(X), "rows of X")]
+
+
+def _distinct_beside(X: Array, Z: Array) -> tuple[Array, bool]:
+    """Where rows of X repeat, those that are not in Z, once each, else X; and whether they do."""
+    rows = distinct_rows(X)
+    if len(rows) == len(X):
+        return X, False
+    return distinct_rows(np.concatenate([Z, rows]))[len(distinct_rows(Z)) :], True
 
 
 def _pivoted_cholesky(
@@ -141,18 +164,20 @@ def _pivoted_cholesky(
     :param name: name of `count` in the caller, for errors.
     :param Z: inputs to condition on [M, D]; may have no rows. Rows without remaining variance are
         skipped, so that no jitter is needed.
-    :return: the pivots among the rows of X, in the order of choice.
+    :return: the pivots among the distinct rows of X, in the order of choice; then, where rows
+        repeat and all that are not in Z are asked for, those without remaining variance.
     """
-    max_candidates = checks.require_count(max_candidates, "max_candidates")
-    X = _shuffled(seed, X)[:max_candidates]
-    _check_count(name, count, len(X), "candidate rows (at most max_candidates)")
+    most = checks.require_count(max_candidates, "max_candidates")
+    rows, repeated = _distinct_beside(X, Z)
+    X, repeated = _shuffled(seed, rows)[:most], repeated and len(rows) <= most
+    count = _count_from(name, count, len(X), repeated, "candidate rows (at most max_candidates)")
     component_checks.require_kernel(kernel, X.shape[1])
     points, dtype = np.concatenate([Z, X]), gpflow.default_float()
-    inputs: Array = points.astype(dtype)
+    inputs: Array = centered(kernel, points).numpy().astype(dtype)
     residual = np.array(kernel(inputs, full_cov=False), dtype=np.float64)
     _require_finite(residual, kernel)
-    # GPflow's squared distances lose about |x|^2 rounding errors for x in lengthscales from the
-    # origin: 1e4 of them covers inputs up to 100 lengthscales from it.
+    # GPflow's squared distances lose about |x|^2 rounding errors for x in lengthscales from their
+    # mean: 1e4 of them covers inputs up to 100 lengthscales from it.
     tolerance = 1e4 * float(np.finfo(dtype).eps) * float(residual.max())
     factor, rank = np.empty((len(Z) + count, len(points))), 0
     given = np.arange(len(points)) < len(Z)
@@ -171,6 +196,8 @@ def _pivoted_cholesky(
             residual[np.all(points == points[pivot], axis=1)] = 0.0
             pivots.append(pivot)
             rank += 1
+    if repeated and count == len(X):
+        pivots += sorted({*range(len(Z), len(points))} - {*pivots})
     if len(pivots) < count:
         raise ValueError(
             f"{name}: expected at most {len(pivots)}, after which no candidate has variance left, "
@@ -193,7 +220,8 @@ def greedy_variance(
 
     This pivoted Cholesky of k(X, X), which is not formed, costs O(N M^2) time and O(N M) memory.
 
-    :param M: number of rows to choose.
+    :param M: number of rows to choose. Where rows repeat and at most M are distinct, all of these
+        are returned, those without remaining variance last.
     :param kernel: the kernel k, with its hyperparameters.
     :param seed: seed of the choice and order of candidates; ties, such as the first choice of a
         stationary kernel, are broken by that order.
@@ -212,7 +240,8 @@ def greedy_orthogonal(
     Rows of X chosen as by :func:`greedy_variance`, at the cost of M + M2, after a given Z.
 
     :param Z: the inducing inputs already chosen [M, D], not necessarily rows of X.
-    :param M2: number of rows to choose.
+    :param M2: number of rows to choose. Where rows repeat and at most M2 distinct ones are not in
+        Z, all of these are returned; there may be none.
     :return: O [M2, D], distinct rows in the order of choice, none of them a row of Z.
     :raises ValueError: as :func:`greedy_variance`, or the columns of Z are not those of X.
     """
@@ -238,6 +267,10 @@ def split_orthogonal(
     One joint choice keeps the sets apart: an O within 1e-3 lengthscales of a Z has almost no
     variance left given Z, so C_vv is nearly singular and the pair adds noise instead of resolution.
 
+    Where rows repeat and the sizes add up to no less than the distinct rows, these are split: Z has
+    up to M of them, and the last sets have fewer than asked for, or none, which
+    ``OrthogonalInducingVariables`` ignores. Z alone is exact for these rows if it has them all.
+
     :param M: size of Z.
     :param num_orthogonal: sizes of the orthogonal sets.
     :param kernel: the kernel, for its lengthscales ("kmeans") or covariances ("greedy").
@@ -248,7 +281,8 @@ def split_orthogonal(
     """
     X = _matrix(X, "X")
     sizes = tuple(checks.require_whole(size, "M, num_orthogonal") for size in (M, *num_orthogonal))
-    if min(sizes) < 1 or sum(sizes) > len(X):
+    few = sum(sizes) > len(X) and len(distinct_rows(X)) == len(X)
+    if min(sizes) < 1 or few:
         expected = f"sizes of at least 1 that add up to at most the {len(X)} rows of X"
         raise ValueError(f"M, num_orthogonal: expected {expected}, got {sizes}. Ask for fewer.")
     choices: dict[str, Any] = {"kmeans": kmeans, "random": random_subset, "greedy": greedy_variance}

@@ -12,6 +12,7 @@ from gpflow_sparse.bases import (
     SoftInterpolation,
 )
 from gpflow_sparse.bases.base import require_basis
+from gpflow_sparse.covariances.stationary import covariance
 
 
 class _BasisKernel(Kernel):
@@ -123,7 +124,7 @@ class Corrected(Kernel):
     def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
         """As :meth:`Basis.K`."""
         gain = _inner_products(self.basis, X, X2) - _inner_products(self.basis.basis, X, X2)
-        return self.basis.kernel(X, X2) + gain
+        return covariance(self.basis.kernel, X, X2) + gain
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         """``[..., N]``; the residual of k is clipped at 0, because of rounding."""

@@ -1,5 +1,6 @@
 """The base classes of the models: public methods with validated arguments, and the ELBO."""
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,10 +24,12 @@ from gpflow_sparse.models.held_data import variable_or
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.multioutput import latent_kernels, require_latent_kernels
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.public_methods import public_method
+from gpflow_sparse.validation.public_methods import explain_arguments, public_method
 
 # Starting value of the residual scale, near 1, where the bound is the standard one.
 _SCALE = 0.9
+# Arguments of GPflow's models, by those that models without them have.
+_INSTEAD = {"noise_variance": "likelihood", "Z": "inducing_variable"}
 
 
 class SparseGPModel(GPModel):
@@ -39,6 +42,16 @@ class SparseGPModel(GPModel):
     calibration: Calibration | None = None
     """Factors of predictive variances, see :func:`gpflow_sparse.calibrate`; saved with the model.
     Predictions and draws have them, objectives do not."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the constructor of a subclass say which arguments it has."""
+        super().__init_subclass__(**options)
+        if "__init__" not in vars(cls):
+            return
+        own = inspect.signature(cls.__init__).parameters
+        instead = {theirs: ours for ours, theirs in _INSTEAD.items() if ours in own}
+        explain = explain_arguments(instead=instead)
+        cls.__init__ = explain(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ over rows of a fixed basis, SoftKI the posterior of its weights.
 from collections.abc import Sequence
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.inference.collapsed import RowSums
@@ -168,6 +169,25 @@ class FixedStatistics(tf.Module):
             return [tf.convert_to_tensor(variable) for variable in variables]
         tf.debugging.assert_equal(self._is_unassigned(), True, message=_OTHER_DATA)
         return self._snapshot.read(variables, self._fixed)
+
+    def adopt(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
+        """
+        Complete an object from a file that does not say which rows were summed.
+
+        The first files do not have a snapshot either, but the variables of the modules when the
+        rows were summed.
+        """
+        self._data = data
+        self._fingerprint = tf.Variable(fingerprint(data), trainable=False, shape=[None])
+        if not hasattr(self, "_snapshot"):
+            self._snapshot = Snapshot(_OTHER_BASIS)
+            modules: Sequence[tf.Module] = vars(self)["_fixed"]
+            variables = [v for module in modules for v in module.variables]
+            now = [np.ravel(v.numpy()) for v in variables]
+            if np.allclose(np.concatenate([[], *now]), self._values.numpy(), rtol=_ROUNDING):
+                self._snapshot.take(fixed)
+            self._fixed = tuple(fixed)
+            del self._values
 
     def _fix(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
         for module in fixed:

@@ -95,12 +95,13 @@ def jitter(diagonal: tf.Tensor, at_least: float | None = None) -> tf.Tensor:
 
 
 def add_jitter(matrix: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """``matrix + amount * I`` for ``matrix [..., M, M]`` and a scalar ``amount``."""
+    """``matrix + diag(amount)`` for ``matrix [..., M, M]``, ``amount`` a scalar or ``[..., M]``."""
 
     @tf.custom_gradient
     def add(matrix: tf.Tensor, amount: tf.Tensor) -> Any:
         def gradient(dK: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return dK, tf.reduce_sum(tf.linalg.diag_part(dK))  # TensorFlow's copies the matrix
+            own = tf.linalg.diag_part(dK)  # TensorFlow's gradient copies the matrix
+            return dK, own if amount.shape.rank else tf.reduce_sum(own)
 
         return tf.linalg.set_diag(matrix, tf.linalg.diag_part(matrix) + amount), gradient
 

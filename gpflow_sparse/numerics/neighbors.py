@@ -1,4 +1,4 @@
-"""Exact nearest neighbors, by a tree or by all distances, whichever is faster.
+"""Exact nearest neighbors, by a tree or by all distances; equal distances in order of the index.
 
 Measured in ms for 64 queries among M normal points, 16 neighbors, two cores otherwise idle:
 
@@ -11,15 +11,17 @@ columns  tree, M = 1e4 | 1e5 | 1e6   all distances, by scikit-learn
 32       6 | 134                     1 | 10
 =======  ==========================  ==============================
 
-Where the points lie near a surface of 3 dimensions the tree takes at most 1 ms in 16 columns. So it
-is always built, in 50 ms for 1e5 points, and always used up to 8 columns; above, both are timed on
-a few of the points. An inverted file is not faster: the triangle inequality leaves cells with a
+So the tree is always built, in 50 ms for 1e5 points, and searched up to 12 columns, where both take
+as long for 1e5 points. An inverted file is not faster: the triangle inequality leaves cells with a
 third of 1e5 normal points in 8 columns, and with almost all in 16.
+
+Every search orders points by :func:`_squares` and then by their index, so that all of them return
+the same where distances are equal, as among whole numbers. Rows whose nearest points are farther
+apart than the rounding of any search are left as they were found.
 """
 
 import functools
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -30,14 +32,20 @@ from gpflow_sparse.numerics.row_table import RowTable
 
 # Points in a leaf: of 8 to 128 the fastest from 64 on, by up to 2.6 against 8 (normal points).
 _LEAF = 64
-# Columns up to which the tree is used without timing, and number of points that are timed.
-_MAX_TREE_COLUMNS, _NUM_TIMED = 8, 32
+# Columns up to which the tree is searched. By sizes alone: a race would depend on other work.
+_MAX_TREE_COLUMNS = 12
 # Rows from which the tree is searched by all cores: starting threads takes as long as a few rows.
 _PARALLEL = 256
 # Bytes of the neighbors that are stored if their number is not given.
 _MEMORY = 2**29
 # Points in a block of a search by all distances, and points whose distances are formed at once.
 _BLOCK, _MOST_AT_ONCE = 64, 65_536
+# Points beyond the nearest that show where equal distances end.
+_SPARE = 8
+# Significant bits of distances that are compared.
+_BITS = 40
+# Pairs of rows and points whose distances are compared at once where some are equal.
+_PAIRS = 2**18
 
 
 class NeighborIndex:
@@ -47,51 +55,126 @@ class NeighborIndex:
         """
         :param Z: ``[M, D]``, finite, in units in which distances are to be measured.
         """
-        self._center = np.mean(Z, axis=0, dtype=np.float64)  # distances come from squares
-        Z = np.ascontiguousarray(Z - self._center, np.float64)
+        Z = np.ascontiguousarray(Z, np.float64)
         # points near in space are stored near in memory: 10 to 25 per cent faster without caches
         self._order = cKDTree(Z, leafsize=_LEAF).indices.astype(np.int32)
         self._tree = cKDTree(Z[self._order], leafsize=_LEAF)
-        self._by_tree: dict[int, bool] = {}
+        self._center = np.mean(Z, axis=0)
+        self._largest = np.max(np.sum(np.square(Z - self._center), axis=1))
 
     def query(self, X: np.ndarray, count: int) -> np.ndarray:
         """
-        The ``count`` points nearest to each row, nearest first.
+        The ``count`` points nearest to each row, nearest first; of equally near ones the lower
+        index first.
 
         :param X: ``[N, D]``, finite, in the units of Z.
         :param count: H, at most M.
         :return: int32 ``[N, H]``.
         """
-        if count not in self._by_tree:
-            self._by_tree[count] = self._tree_is_faster(count)
-        search = self._from_tree if self._by_tree[count] else self._by_distances
-        return search(np.asarray(X, np.float64) - self._center, count)
+        X, num_points = np.asarray(X, np.float64), len(self._order)
+        if X.shape[1] <= _MAX_TREE_COLUMNS:
+            search, within = self._by_tree, self._within_by_tree
+        else:
+            search, within = self._by_distances, self._within_by_distances
+        found, squares = search(X, min(count + 1, num_points))  # one more shows a tie at the end
+        sizes = np.sum(np.square(X - self._center), axis=1, keepdims=True) + self._largest
+        margins = _rounding(sizes, squares, X.shape[1])
+        reach = (squares + margins)[:, count - 1]
+        tied = np.flatnonzero((np.diff(squares, axis=1) <= margins[:, :-1]).any(axis=1))
+        found = self._order[found[:, :count]]
+        for some in np.array_split(tied, -(-len(tied) * num_points // _PAIRS) or 1):
+            if len(some):
+                found[some] = self._first(X[some], *within(X[some], reach[some]), count)
+        return found
 
-    def _from_tree(self, X: np.ndarray, count: int) -> np.ndarray:
-        found = self._tree.query(X, count, workers=1 if len(X) < _PARALLEL else -1)[1]
-        return self._order[found.reshape(len(X), count)]
+    def _first(self, X: np.ndarray, rows: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
+        """
+        The ``count`` nearest points of each row by :func:`_squares` and index.
 
-    def _by_distances(self, X: np.ndarray, count: int) -> np.ndarray:
-        found = self._exhaustive.kneighbors(X, count, return_distance=False)
-        return self._order[found]
+        :param rows: ascending, with ``places`` in the tree: ``count`` pairs or more for each row.
+        """
+        squares = _squares(X[rows] - self._tree.data[places])
+        points = self._order[places]
+        ordered = points[np.lexsort((points, squares, rows))]
+        first = np.searchsorted(rows, np.arange(len(X)))
+        return ordered[first[:, None] + np.arange(count)]
+
+    def _by_tree(self, X: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Places in the tree ``[N, count]`` and their squared distances, nearest first."""
+        distances, found = self._tree.query(X, count, workers=_workers(X))
+        return found.reshape(len(X), count), np.square(distances).reshape(len(X), count)
+
+    def _by_distances(self, X: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        distances, found = self._exhaustive.kneighbors(X - self._center, count)
+        return found, np.square(distances)
+
+    def _within_by_tree(self, X: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, ascending, and places in the tree of all pairs with squared distances in reach."""
+        found = self._tree.query_ball_point(X, np.sqrt(reach), workers=_workers(X))
+        return np.repeat(np.arange(len(X)), [len(places) for places in found]), np.hstack(found)
+
+    def _within_by_distances(
+        self, X: np.ndarray, reach: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        X, Z = X - self._center, self._centered
+        scores = X @ (2.0 * Z.T)
+        scores -= self._norms  # |x|^2 - |x - z|^2
+        least = np.sum(np.square(X), axis=1) - reach
+        return divmod(np.flatnonzero(scores >= least[:, None]), len(Z))
+
+    @functools.cached_property
+    def _centered(self) -> np.ndarray:
+        return self._tree.data - self._center  # where distances come from squares
+
+    @functools.cached_property
+    def _norms(self) -> np.ndarray:
+        return np.sum(np.square(self._centered), axis=1)
 
     @functools.cached_property
     def _exhaustive(self) -> Any:
         from sklearn.neighbors import NearestNeighbors  # slow to import, and rarely needed
 
-        return NearestNeighbors(algorithm="brute").fit(self._tree.data)
+        return NearestNeighbors(algorithm="brute").fit(self._centered)
 
-    def _tree_is_faster(self, count: int) -> bool:
-        Z = self._tree.data
-        if Z.shape[1] <= _MAX_TREE_COLUMNS:
-            return True
-        rows = Z[:: max(1, len(Z) // _NUM_TIMED)][:_NUM_TIMED]
-        seconds = []
-        for search in (self._from_tree, self._by_distances):
-            start = time.perf_counter()
-            search(rows, count)
-            seconds.append(time.perf_counter() - start)
-        return seconds[0] < seconds[1]
+
+def _workers(X: np.ndarray) -> int:
+    return 1 if len(X) < _PARALLEL else -1
+
+
+def _rounding(sizes: Any, squares: Any, num_columns: int) -> Any:
+    """
+    Differences of squared distances that may be rounding in some search.
+
+    :param sizes: largest ``|x|^2 + |z|^2``, from the center of the points.
+    """
+    of_products = 8.0 * np.finfo(np.float64).eps * (num_columns + 8) * sizes
+    return of_products + 2.0 ** (2 - _BITS) * squares
+
+
+def _squares(differences: Any) -> Any:
+    """
+    Sums of squares ``[...]`` over the last axis, :func:`rounded`: halves are added until one number
+    is left, which gives the same bits in NumPy and in a graph, for any number of rows.
+    """
+    total, size = differences * differences, differences.shape[-1]
+    concat = tf.concat if tf.is_tensor(total) else np.concatenate
+    while size > 1:
+        few, half = size // 2, size - size // 2  # of an odd number the middle one is left
+        pairs = total[..., :few] + total[..., half:]
+        total, size = concat([pairs, total[..., few:half]], axis=-1), half
+    return rounded(total[..., 0])
+
+
+def rounded(values: Any) -> Any:
+    """
+    float64 values to 40 significant bits, so that equal ones stay equal when they come from
+    operations in another order, as in columns that are standardized or under XLA.
+    """
+    half, mask = 1 << (52 - _BITS), -1 << (53 - _BITS)
+    if tf.is_tensor(values):
+        bits = tf.bitcast(values, tf.int64) + half
+        return tf.bitcast(tf.bitwise.bitwise_and(bits, tf.constant(mask, tf.int64)), tf.float64)
+    return ((values.view(np.int64) + half) & mask).view(np.float64)
 
 
 class HostSearch:
@@ -213,17 +296,63 @@ def nearest(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None = N
     :return: int32 ``[N, count]``; -1 where there are no more.
     """
     X, Z = (tf.stop_gradient(tf.cast(part, tf.float64)) for part in (X, Z))
-    center = tf.reduce_mean(Z, axis=0)  # distances come from squares
-    X, Z = X - center, Z - center
     if Z.shape[0] is None or Z.shape[0] <= max(_MOST_AT_ONCE, count):
-        return largest(_closeness(X, Z), count, before)
-    found = _nearest_in_parts(X, Z, count, Z.shape[0] if before is None else before[:, None])
+        found = _nearest_at_once(X, Z, count, before)
+    else:
+        found = _nearest_in_parts(X, Z, count, Z.shape[0] if before is None else before)
     return found if before is None else tf.where(tf.range(count) < before[:, None], found, -1)
 
 
-def _closeness(X: tf.Tensor, Z: tf.Tensor) -> tf.Tensor:
-    """``|x|^2 - |x - z|^2 [N, M]``: larger for points closer to a row."""
-    return tf.linalg.matmul(X, 2.0 * Z, transpose_b=True) - tf.reduce_sum(tf.square(Z), axis=1)
+def _nearest_at_once(X: tf.Tensor, Z: tf.Tensor, count: int, before: tf.Tensor | None) -> tf.Tensor:
+    """:func:`nearest`; anything where there are no more."""
+    center = tf.reduce_mean(Z, axis=0)  # distances come from squares
+    norms, norms2 = (tf.reduce_sum(tf.square(part - center), axis=1) for part in (X, Z))
+    # |x|^2 - |x - z|^2: larger for points closer to a row
+    scores = tf.linalg.matmul(X - center, 2.0 * (Z - center), transpose_b=True) - norms2
+    scores = _masked(scores, tf.range(tf.shape(Z)[0]), before)
+    least_of = tf.minimum if Z.shape[0] is None else min
+    found = largest(scores, least_of(count + _SPARE, Z.shape[0] or tf.shape(Z)[0]))
+    values = tf.gather(scores, found, batch_dims=1)
+    sizes = (norms + tf.reduce_max(norms2))[:, None]
+    margins = _rounding(sizes, norms[:, None] - values[:, :-1], X.shape[1])
+    apart = (values[:, :-1] - values[:, 1:] > margins) | (values[:, 1:] <= scores.dtype.min)
+    return tf.cond(
+        tf.reduce_all(apart[:, :count]),
+        lambda: found[:, :count],
+        lambda: _ranked(X, Z, found, tf.reduce_any(apart[:, count - 1 :], axis=1), count, before),
+    )
+
+
+def _ranked(
+    X: tf.Tensor,
+    Z: tf.Tensor,
+    found: tf.Tensor,
+    complete: tf.Tensor,
+    count: int,
+    before: tf.Tensor | None,
+) -> tf.Tensor:
+    """
+    :func:`nearest` by :func:`_squares` and index.
+
+    :param found: some nearest points, ``[N, K]``; K is M or more than ``count``.
+    :param complete: rows of which these are sure to have the ``count`` nearest, ``[N]``.
+    """
+
+    def best(x: tf.Tensor, places: tf.Tensor, limit: tf.Tensor | None) -> tf.Tensor:
+        scores = -_squares(x[:, None] - tf.gather(Z, places))
+        return tf.gather(places, largest(_masked(scores, places, limit), count), batch_dims=1)
+
+    def of_row(row: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        complete, ranked, x, *limit = row
+        all_places = tf.range(tf.shape(Z)[0])[None]
+        rank = functools.partial(best, x[None], all_places, limit[0] if limit else None)
+        return tf.cond(complete, lambda: ranked, lambda: rank()[0])
+
+    ranked = best(X, tf.sort(found, axis=1), before)
+    rows = [complete, ranked, X, *([] if before is None else [before[:, None]])]
+    every = functools.partial(tf.map_fn, of_row, rows, parallel_iterations=1)
+    done = tf.reduce_all(complete) | (tf.shape(found)[1] == tf.shape(Z)[0])
+    return tf.cond(done, lambda: ranked, lambda: every(fn_output_signature=tf.int32))
 
 
 def _nearest_in_parts(X: tf.Tensor, Z: tf.Tensor, count: int, before: Any) -> tf.Tensor:
@@ -235,21 +364,28 @@ def _nearest_in_parts(X: tf.Tensor, Z: tf.Tensor, count: int, before: Any) -> tf
     """
     size = max(_MOST_AT_ONCE, count)
     num_parts = -(-Z.shape[0] // size)
-    padded = tf.pad(Z, [[0, num_parts * size - Z.shape[0]], [0, 0]])
+    # by a point again: zeros may be far from all, and would be counted as rounding
+    padded = tf.concat([Z, tf.repeat(Z[-1:], num_parts * size - Z.shape[0], axis=0)], axis=0)
+    limits = tf.broadcast_to(before, tf.shape(X)[:1])
 
-    def best(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        scores = _closeness(X, padded[start : start + size])
-        least = tf.constant(scores.dtype.min, scores.dtype)
-        scores = tf.where(start + tf.range(size) < before, scores, least)
-        found = largest(tf.ensure_shape(scores, [X.shape[0], size]), count)
-        return tf.gather(scores, found, batch_dims=1), start + found
+    def best(start: tf.Tensor) -> tf.Tensor:
+        part = tf.ensure_shape(padded[start : start + size], [size, Z.shape[1]])
+        return start + _nearest_at_once(X, part, count, limits - start)
 
-    kinds = tf.float64, tf.int32
     starts = size * tf.range(num_parts)
-    parts = tf.map_fn(best, starts, fn_output_signature=kinds, parallel_iterations=1)
-    shape = [tf.shape(X)[0], num_parts * count]  # of [num_parts, N, count]
-    scores, found = (tf.reshape(tf.transpose(part, [1, 0, 2]), shape) for part in parts)
+    parts = tf.map_fn(best, starts, fn_output_signature=tf.int32, parallel_iterations=1)
+    # of [num_parts, N, count]; in order of the parts, so that lower indices come first
+    found = tf.reshape(tf.transpose(parts, [1, 0, 2]), [tf.shape(X)[0], num_parts * count])
+    scores = -_squares(X[:, None] - tf.gather(padded, found))
+    scores = _masked(scores, found, limits)
     return tf.gather(found, largest(scores, count), batch_dims=1)
+
+
+def _masked(scores: tf.Tensor, places: tf.Tensor, before: tf.Tensor | None) -> tf.Tensor:
+    """``scores [N, K]``, the least possible for places ``[K]`` or ``[N, K]`` from ``before`` on."""
+    if before is None:
+        return scores
+    return tf.where(places < before[:, None], scores, scores.dtype.min)
 
 
 def largest(scores: tf.Tensor, count: int, before: tf.Tensor | None = None) -> tf.Tensor:
@@ -260,24 +396,23 @@ def largest(scores: tf.Tensor, count: int, before: tf.Tensor | None = None) -> t
     :param before: int32 ``[N]``: only columns ``0 ... before - 1`` count for a row.
     :return: int32 ``[N, count]``; -1 where there are no more.
     """
-    scores = tf.stop_gradient(scores)
-    least = tf.constant(scores.dtype.min, scores.dtype)
-    if before is not None:
-        scores = tf.where(tf.range(tf.shape(scores)[1]) < before[:, None], scores, least)
+    scores = _masked(tf.stop_gradient(scores), tf.range(tf.shape(scores)[1]), before)
     num_columns = scores.shape[1]
     if num_columns is None or num_columns < _BLOCK * count:
         found = tf.math.top_k(scores, count).indices
     else:
-        found = _largest_in_blocks(scores, count, least)
+        found = _largest_in_blocks(scores, count)
     return found if before is None else tf.where(tf.range(count) < before[:, None], found, -1)
 
 
-def _largest_in_blocks(scores: tf.Tensor, count: int, least: tf.Tensor) -> tf.Tensor:
+def _largest_in_blocks(scores: tf.Tensor, count: int) -> tf.Tensor:
     """
     :func:`largest` of many columns: all results lie in the ``count`` blocks with the largest
     maxima, since each of these has a column that is larger than any in another block.
     """
-    padded = tf.pad(scores, [[0, 0], [0, -scores.shape[1] % _BLOCK]], constant_values=least)
+    padded = tf.pad(
+        scores, [[0, 0], [0, -scores.shape[1] % _BLOCK]], constant_values=scores.dtype.min
+    )
     blocks = tf.reshape(padded, [tf.shape(scores)[0], -1, _BLOCK])
     # in order, so that lower indices come first where scores are equal
     best = tf.sort(tf.math.top_k(tf.reduce_max(blocks, axis=2), count).indices, axis=1)

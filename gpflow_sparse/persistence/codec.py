@@ -8,7 +8,7 @@ kept in a list and referred to by their positions. Everything that is read is ch
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import gpflow
@@ -27,6 +27,18 @@ ARRAY_TYPES = frozenset(
 )
 
 _FLOATS = ("nan", "inf", "-inf")
+# Fields of the description of an object of each kind, and the types of those that are no nodes.
+_ARRAY: dict[str, Any] = {"data": str}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "scalar": _ARRAY,
+    "array": _ARRAY,
+    "tensor": _ARRAY,
+    "variable": {"data": str, "trainable": bool, "name": str, "shape": object},
+    "parameter": {"variable": object, "transform": object, "prior": object, "shape": object}
+    | {"prior_on": str, "name": str},
+    "constructed": {"class": object, "arguments": dict},
+    "assembled": {"class": object, "name": str | None, "attributes": dict},
+}
 _CONSTRUCTED = (tfp.bijectors.Bijector, tfp.distributions.Distribution)
 _LOC_SCALE = gpflow.likelihoods.HeteroskedasticTFPConditional
 
@@ -186,7 +198,7 @@ class Encoder:
 
 
 class Decoder:
-    """The inverse of :class:`Encoder`; other errors than ValueError may come from constructors."""
+    """The inverse of :class:`Encoder`; other errors than ValueError may come from classes."""
 
     def __init__(
         self, objects: list[Any], arrays: dict[str, np.ndarray], classes: Iterable[type]
@@ -204,10 +216,10 @@ class Decoder:
             "float": _infinite,
             "list": self._items,
             "tuple": lambda nodes: tuple(self._items(nodes)),
-            "dict": lambda pairs: dict(self._items(pair) for pair in _require(pairs, list)),
-            "slice": lambda nodes: slice(*self._items(nodes)),
-            "shape": tf.TensorShape,
-            "dtype": lambda content: _dtype(*content),
+            "dict": lambda pairs: _dict(self._items(pair, 2) for pair in _require(pairs, list)),
+            "slice": lambda nodes: slice(*self._items(nodes, 3)),
+            "shape": _shape,
+            "dtype": lambda content: _dtype(*self._items(content, 2)),
             "function": lambda name: _look_up(name, names.FUNCTIONS),
             "ref": self._object,
         }
@@ -242,7 +254,10 @@ class Decoder:
         if unused := sorted(set(self._arrays) - self._used):
             raise ValueError(f"its arrays {unused[:3]} belong to nothing")
 
-    def _items(self, nodes: Any) -> list[Any]:
+    def _items(self, nodes: Any, count: int | None = None) -> list[Any]:
+        """:param count: how many there must be; None for any number."""
+        if count is not None and len(_require(nodes, list)) != count:
+            raise ValueError(f"its description has a list of another length than {count}")
         return [self.decode(node) for node in _require(nodes, list)]
 
     def _object(self, index: Any) -> Any:
@@ -255,8 +270,12 @@ class Decoder:
         if index in self._started:
             raise ValueError("its description has an object that is part of itself")
         self._started.add(index)
-        before, node = self._nodes, self._objects[index]
-        self._made[index] = made = _look_up(node["kind"], self._kinds)(node)
+        before, node = self._nodes, _require(self._objects[index], dict)
+        make = _look_up(node.get("kind"), self._kinds)
+        for name, allowed in _FIELDS[node["kind"]].items():
+            if name not in node or not isinstance(node[name], allowed):
+                raise ValueError(f"its {node['kind']} has no sound {name!r}")
+        self._made[index] = made = make(node)
         if node["kind"] == "assembled":
             self._fill(made, node)
         self._sizes[index] = self._nodes - before
@@ -277,8 +296,8 @@ class Decoder:
     def _variable(self, node: dict[str, Any]) -> tf.Variable:
         return tf.Variable(
             self._array(node["data"]),
-            trainable=_require(node["trainable"], bool),
-            name=_require(node["name"], str),
+            trainable=node["trainable"],
+            name=node["name"],
             shape=_require(self.decode(node["shape"]), tf.TensorShape),
         )
 
@@ -288,11 +307,11 @@ class Decoder:
         transform = _require(self.decode(node["transform"]), tfp.bijectors.Bijector)
         prior = self.decode(node["prior"])
         shape = _require(self.decode(node["shape"]), tf.TensorShape)
-        parameter, name = gpflow.Parameter.__new__(gpflow.Parameter), _require(node["name"], str)
+        parameter = gpflow.Parameter.__new__(gpflow.Parameter)
         tfp.util.TransformedVariable.__init__(
-            parameter, None, transform, pretransformed_input=variable, name=name
+            parameter, None, transform, pretransformed_input=variable, name=node["name"]
         )
-        if not parameter.shape.is_compatible_with(shape):
+        if not tf.convert_to_tensor(parameter).shape.is_compatible_with(shape):
             raise ValueError("it has a parameter of another shape than its value's")
         parameter._shape = shape  # may have unknown axes, as GPflow's constructor allows
         parameter.prior = None if prior is None else _require(prior, tfp.distributions.Distribution)
@@ -301,8 +320,11 @@ class Decoder:
 
     def _constructed(self, node: dict[str, Any]) -> Any:
         kind = _look_up(node["class"], names.constructed_classes())
-        arguments = _require(node["arguments"], dict)
-        return kind(**{name: self.decode(part) for name, part in arguments.items()})
+        arguments = {name: self.decode(part) for name, part in node["arguments"].items()}
+        try:
+            return kind(**arguments)
+        except Exception as error:  # of any kind, from TensorFlow Probability
+            raise ValueError(f"its arguments of {node['class']} do not fit that class") from error
 
     def _empty(self, node: dict[str, Any]) -> Any:
         kind = names.assembled_class(node["class"], self._classes)
@@ -310,10 +332,10 @@ class Decoder:
 
     def _fill(self, made: Any, node: dict[str, Any]) -> None:
         """Set the attributes of an empty object, which may refer to the object itself."""
-        attributes = _require(node["attributes"], dict)
+        attributes = node["attributes"]
         closure = _loc_scale_closure(made, attributes.get("conditional_distribution"))
         if isinstance(made, tf.Module) and node["name"] is not None:
-            tf.Module.__init__(made, name=_require(node["name"], str))
+            tf.Module.__init__(made, name=node["name"])
         decoded: dict[str, Any] = {}
         for name, part in attributes.items():
             own = name == "conditional_distribution" and closure is not None
@@ -354,6 +376,22 @@ def _infinite(text: Any) -> float:
     if text not in _FLOATS:
         raise ValueError("its description has a float other than nan, inf and -inf")
     return float(text)
+
+
+def _dict(pairs: Iterable[list[Any]]) -> dict[Any, Any]:
+    found = list(pairs)
+    if not all(isinstance(key, Hashable) for key, _ in found):
+        raise ValueError("its description has a list in place of a key")
+    return dict(found)
+
+
+def _shape(sizes: Any) -> tf.TensorShape:
+    known = sizes is None or all(
+        size is None or (type(size) is int and 0 <= size < 2**63) for size in _require(sizes, list)
+    )
+    if not known:
+        raise ValueError("its description has a shape of other things than sizes")
+    return tf.TensorShape(sizes)
 
 
 def _dtype(spelling: Any, name: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from gpflow_sparse.persistence import locks
 from gpflow_sparse.persistence.schema import Between, parse_json
 
 FORMAT = "gpflow_sparse model"
@@ -76,15 +77,24 @@ def write_parts(path: str | os.PathLike, parts: Iterable[bytes]) -> None:
 def _replace(target: Path, parts: Iterable[bytes]) -> None:
     """Write a temporary file with the permissions of the old one, and rename it to ``target``."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(TEMPORARY.replace("*", secrets.token_hex(6)))
+    name = hashlib.sha256(target.name.encode(errors="surrogateescape")).hexdigest()[:12]
+    own = TEMPORARY.replace("*", f"{name}-*")
+    for piece in target.parent.glob(own):
+        locks.remove_if_free(piece)  # left by a process that was killed
+    temporary = target.with_name(own.replace("*", secrets.token_hex(6)))
     try:
         with open(temporary, "xb") as file:
+            if not locks.mark(file, temporary):
+                return _replace(target, parts)
             if target.exists():
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+            if os.name == "posix":  # while it is locked; Windows does not rename open files
+                os.replace(temporary, target)
+        if os.name != "posix":
+            os.replace(temporary, target)
     except OSError as error:  # name the requested file, not the temporary one
         raise type(error)(error.errno, error.strerror, str(target)) from error
     finally:
@@ -211,7 +221,8 @@ def _unreadable(path: str | os.PathLike, error: BaseException) -> str:
         return f"{path} cannot be read: {error}."
     with open(path, "rb") as file:
         ours = FORMAT.encode() in file.read(_MAX_HEADER)
-    return _damaged(path, f"it cannot be read ({error})") if ours else _foreign(path)
+    reason = str(error).removeprefix("Error while deserializing header: ")
+    return _damaged(path, f"it cannot be read ({reason})") if ours else _foreign(path)
 
 
 def _foreign(path: str | os.PathLike) -> str:

@@ -68,6 +68,9 @@ def require_sound(model: Any) -> None:
         if isinstance(model, kind) and (name not in _OPTIONAL or hasattr(model, name)):
             value = getattr(model, name, None)
             _require(isinstance(value, allowed), f"model.{name} must be {expected}", value)
+    dtypes = {p.dtype for p in model.parameters if p.dtype.is_floating}
+    if len(dtypes) > 1:
+        raise ValueError("the parameters of model must have one float type, got several")
     if isinstance(model, GPModel):
         latents = getattr(model, "num_latent_gps", None)
         _require(_is_count(latents), "model.num_latent_gps must be a positive count", latents)

@@ -22,6 +22,8 @@ from gpflow.quadrature.base import GaussianQuadrature
 
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.models.snapshot import FixedStatistics
+from gpflow_sparse.models.stored_q import Stored
 
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
 RENAMED_CLASSES: dict[str, str] = {
@@ -32,7 +34,9 @@ RENAMED_CLASSES: dict[str, str] = {
 RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}
 # For other changes than renames, by the name of the class today: functions from the attributes of
 # an older file, by their names today, to the attributes of today.
-UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "GRIEF": lambda attributes: _with_rows(attributes),
+}
 
 _NAMESPACES = (
     "gpflow.functions",
@@ -170,6 +174,14 @@ def attributes_today(kind: type, attributes: dict[str, Any]) -> dict[str, Any]:
     return attributes
 
 
+def _with_rows(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Statistics of a GRIEF in its first files do not hold the rows that were summed."""
+    statistics, data = attributes.get("_statistics"), attributes.get("data")
+    if isinstance(statistics, FixedStatistics) and not hasattr(statistics, "_data"):
+        statistics.adopt((attributes["basis"], attributes["mean_function"]), data)
+    return attributes
+
+
 def _tables_of(kind: type, tables: dict[str, Any]) -> list[Any]:
     own = [base for base in kind.__mro__ if base.__module__.startswith("gpflow_sparse.")]
     return [tables[base.__name__] for base in own if base.__name__ in tables]
@@ -204,7 +216,8 @@ def require_attribute(kind: type, name: Any) -> None:
     if not own or is_bookkeeping(name):
         raise ValueError(f"{str(name)[:200]!r} cannot be an attribute of {kind.__name__}")
     of_class = inspect.getattr_static(kind, name, None)
-    if callable(of_class) or hasattr(type(of_class), "__get__"):
+    computed = callable(of_class) or hasattr(type(of_class), "__get__")
+    if computed and not isinstance(of_class, Stored):
         raise ValueError(f"{name!r} would replace a method or property of {kind.__name__}")
 
 

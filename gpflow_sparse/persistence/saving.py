@@ -102,10 +102,9 @@ def load(path: str | os.PathLike, *, classes: Iterable[type] = ()) -> gpflow.mod
             f"gpflow.config.set_default_float(np.{needed['float']}) before gs.load, and keep it."
         )
     try:
-        model = _model_from_tree(header["tree"], arrays, own)
+        model = _model_from_tree(header.get("tree", "null"), arrays, own)
     except Exception as error:  # TensorFlow's constructors raise many kinds of errors
-        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        raise ValueError(f"cannot load {path}: {reason[:2000].rstrip('.')}.") from error
+        raise ValueError(f"cannot load {path}: {_reason(error)[:2000].rstrip('.')}.") from error
     jitter, now = needed["jitter"], gpflow.default_jitter()
     if getattr(model, "jitter", None) is None and jitter != now:
         warnings.warn(
@@ -121,12 +120,30 @@ def _model_from_tree(
     text: str, arrays: dict[str, np.ndarray], classes: Iterable[type]
 ) -> gpflow.models.BayesianModel:
     """The model described by JSON; raises any kind of error if no encoder wrote it."""
-    tree = json.loads(text, parse_constant=_refuse_constant)
+    try:
+        tree = json.loads(text, parse_constant=_refuse_constant)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("its description is no JSON, or is nested too deeply") from error
+    if not (isinstance(tree, dict) and "root" in tree and isinstance(tree.get("objects"), list)):
+        raise ValueError("its description has no root or no list of objects")
     decoder = Decoder(tree["objects"], arrays, classes)
     model = decoder.decode(tree["root"])
     require_sound(model)
     decoder.require_all_used()
     return model
+
+
+def _reason(error: Exception) -> str:
+    """Our own words on what is wrong with a file; those of other packages are in the traceback."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    own = trace is not None and trace.tb_frame.f_globals["__name__"].startswith("gpflow_sparse.")
+    if own and type(error) is ValueError:
+        return str(error)
+    if isinstance(error, AttributeError) and error.name is not None:
+        return f"its {type(error.obj).__name__} has no {error.name!r}"
+    return "one of its parts does not fit the class that the file names"
 
 
 def _refuse_constant(name: str) -> Any:

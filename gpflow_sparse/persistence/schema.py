@@ -31,6 +31,13 @@ class Between(NamedTuple):
     or_null: bool = False
 
 
+class Given(NamedTuple):
+    """The type of an object of which some fields may be missing, and others are allowed."""
+
+    fields: dict[str, Any]
+    """From field to type."""
+
+
 def read_json(path: Path, schema: Any, remedy: str) -> Any:
     """
     The record in a JSON file, see :func:`parse_json`.
@@ -51,8 +58,8 @@ def parse_json(text: str, schema: Any, source: str, remedy: str) -> Any:
     :param schema: a dict from field to type, all fields required and others allowed; or a
         dataclass, no field required and others refused. A type is ``bool``, ``int``,
         ``float``, ``str``, ``dict``, ``list``, :class:`Between`, a union such as ``int | None``,
-        ``list[str]``, ``tuple[str, ...]``, ``[type]`` for a list with at least one entry, or a
-        nested schema.
+        ``list[str]``, ``dict[str, str]``, ``tuple[str, ...]``, ``[type]`` for a list with at least
+        one entry, :class:`Given`, or a nested schema.
     :param source: origin of the text, for errors.
     :param remedy: advice on a damaged record, for errors.
     :raises ValueError: in one sentence, naming ``source`` and the field.
@@ -90,6 +97,10 @@ def _mismatch(value: Any, kind: Any, field: str) -> tuple[str, str, Any] | None:
         if unknown is not None:
             return field, "known options only", unknown
         kind = {name: hints[name] for name in value}
+    if isinstance(kind, Given):
+        kind = {n: k for n, k in kind.fields.items() if not isinstance(value, dict) or n in value}
+    elif typing.get_origin(kind) is dict:
+        kind = dict.fromkeys(value if isinstance(value, dict) else (), typing.get_args(kind)[1])
     if isinstance(kind, dict):
         if not isinstance(value, dict):
             return field, "an object", value

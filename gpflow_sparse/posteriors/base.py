@@ -306,7 +306,9 @@ class SparsePosterior(AbstractPosterior):
         """Mean ``[..., N, P]`` and covariance ``[..., P, N, N]`` at ``X [..., N, D]``."""
         blocks = self.blocks(cache, tf.reshape(X, [-1, X.shape[-1]]))
         shape = tf.shape(X)[:-1]
-        return joint(self.kernel(X), [b._replace(A=group_columns(b.A, shape)) for b in blocks])
+        return joint(
+            covariance(self.kernel, X), [b._replace(A=group_columns(b.A, shape)) for b in blocks]
+        )
 
     def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
         """``k(x, x) [n]`` at ``X [n, D]``, whose blocks are given."""

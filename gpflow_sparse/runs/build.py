@@ -189,15 +189,22 @@ def make_model(
     if points is None and config.has_neighbors and config.method == "solvegp":
         among = data[0][watched_rows(len(data[0]))[1]]
         O = random_rows(among, config.num_orthogonal, config.seed)
-        points = *parts.choose_points(config.num_inducing), O
+        points = *parts.choose_points(_num_base(config, data[0])), O
     if points is None:
-        if sum(config.sizes) > len(data[0]):
+        if sum(config.sizes) > len(data[0]) == num_distinct(data[0]):
             raise ValueError(
                 f"num_inducing + num_orthogonal = {sum(config.sizes)} exceeds the "
                 f"{len(data[0])} training rows; take fewer inducing points."
             )
         points = parts.choose_points(*config.sizes)
     return _inducing_model(parts, points)
+
+
+def _num_base(config: RunConfig, X: np.ndarray) -> int:
+    """Points of the base set beside neighbors on its residual, which is zero if it has all rows."""
+    count = num_distinct(X)
+    few = count <= config.num_inducing and count < len(X)
+    return max(1, count // 4) if few else config.num_inducing
 
 
 def _exact_model(parts: _Parts) -> gpflow.models.GPModel:
@@ -244,13 +251,17 @@ def _inducing_model(parts: _Parts, points: tuple[np.ndarray, ...]) -> gpflow.mod
             "bound": config.bound,
         }
         return models.ResidualNeighborGP(kernel, likelihood, sets, **variational)
+    if config.method == "odvgp" and not len(points[1]):
+        # All distinct rows are in the base set. ODVGP needs another point, and one far from them
+        # changes nothing there.
+        points = Z, Z.max(axis=0, keepdims=True) + 1.0
     sets = OrthogonalInducingVariables(*points)
     if config.method == "solvegpr":
         options = {"noise_variance": parts.noise_variance, "bound": config.bound, **options}
         return models.SOLVEGPR(data, kernel, sets, **options)
     variational |= {"whiten": config.whiten, "bound": config.bound}
     if config.method == "odvgp":
-        variational["num_columns"] = min(config.num_columns, config.num_orthogonal) or None
+        variational["num_columns"] = min(config.num_columns, sum(sets.sizes[1:])) or None
         return models.ODVGP(kernel, likelihood, sets, **variational)
     return models.SOLVEGP(kernel, likelihood, sets, **variational)
 
@@ -325,7 +336,7 @@ def _make_basis(parts: _Parts) -> bases.FiniteBasis:
     (Z,) = parts.choose_points(config.num_inducing)
     if config.basis == "soft":
         return bases.SoftInterpolation(kernel, Z, temperature=config.temperature, tied=True)
-    return bases.Hybrid(kernel, Z, size - config.num_inducing, seed=config.seed)
+    return bases.Hybrid(kernel, Z, (size - len(Z)) // 2 * 2, seed=config.seed)
 
 
 def with_weights(config: RunConfig, model: models.GRIEF, dataset: Dataset) -> models.GRIEF:

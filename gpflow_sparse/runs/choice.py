@@ -115,7 +115,8 @@ class Task:
 
     def config(self, name: str) -> RunConfig:
         """
-        Options of a candidate; by default at most a quarter of the rows are inducing points.
+        Options of a candidate; by default at most a quarter of the rows are inducing points, or all
+        distinct rows where rows repeat.
 
         :param name: a method, or "METHOD with LIKELIHOOD".
         """
@@ -126,7 +127,8 @@ class Task:
         config = RunConfig.of_method(method, **given)
         if {"num_inducing", "num_orthogonal"} & set(self.options):
             return config
-        return config.shrunk_to(num_distinct(self.dataset.train[0]))
+        X = self.dataset.train[0]
+        return config.shrunk_to(num_distinct(X), len(X))
 
     def on(self, rows: Pair) -> "Task":
         """The same task with other training rows."""

@@ -4,9 +4,10 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
-from gpflow_sparse.persistence.schema import read_json, require_type
+from gpflow_sparse.persistence.schema import Given, read_json, require_type
 from gpflow_sparse.runs.methods import (
     BASELINES,
     BASIS_METHODS,
@@ -221,13 +222,21 @@ class RunConfig:
         on_residual = self.method == "solvegp" and self.num_neighbors is not None
         return self.method == "swsgp" or (on_residual and self.num_orthogonal > 0)
 
-    def shrunk_to(self, num_distinct: int) -> "RunConfig":
+    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "RunConfig":
         """
-        The same run with at most a quarter of the distinct training rows in each inducing set. Runs
-        on images are not changed, since images have many patches.
+        The same run with at most a quarter of the distinct training rows in each inducing set.
+        Where rows repeat and the sets have room for all that are distinct, all are points, in the
+        base set first: the approximation is then exact at all rows. Runs on images are not changed,
+        since images have many patches.
+
+        :param num_rows: of all training rows; None if none is repeated.
         """
         if self.method in IMAGE_METHODS:
             return self
+        if num_rows is not None and num_distinct < num_rows:
+            room = self.num_inducing + (self.num_orthogonal if len(self.sizes) == 2 else 0)
+            if num_distinct <= room:
+                return self._with_all_rows(num_distinct)
         most = max(1, num_distinct // 4)
         num_inducing = min(self.num_inducing, most)
         if self.method in BASIS_METHODS and self.basis == "hybrid":
@@ -236,6 +245,19 @@ class RunConfig:
             self,
             num_inducing=max(1, num_inducing),
             num_orthogonal=min(self.num_orthogonal, most),
+        )
+
+    def _with_all_rows(self, num_distinct: int) -> "RunConfig":
+        """The run with points at so many distinct rows, all that there are."""
+        base = min(self.num_inducing, num_distinct)
+        rest = max(num_distinct - base, int(self.method == "odvgp"))  # which has no single set
+        if self.has_neighbors and len(self.sizes) == 2:  # those of the residual of few points
+            base, rest = min(base, max(1, num_distinct // 4)), num_distinct
+        num_basis = self.num_basis
+        if self.method in BASIS_METHODS and self.basis == "hybrid":
+            num_basis -= (num_basis - base) % 2  # features come in pairs
+        return dataclasses.replace(
+            self, num_inducing=base, num_orthogonal=rest, num_basis=num_basis
         )
 
     def as_baseline(self) -> "RunConfig":
@@ -258,6 +280,7 @@ class RunConfig:
 
 
 _REMEDY = "restore the file or train again into another folder"
+_SCORES = ("rmse", "error_rate", "nlpd", "crps", "brier", "seconds")
 # Types of the fields of result.json that are read again; it has other fields too.
 _RECORD_SCHEMA = {
     "config": RunConfig,
@@ -269,7 +292,20 @@ _RECORD_SCHEMA = {
     },
     "results": [{"title": str}],
 }
-_OPTIONAL_SCHEMA = {"choice": {"reason": str, "attempts": list[dict]}, "versions": dict}
+_ATTEMPT = {"method": str, "nlpd": float, "error": float, "num_steps": int, "seconds": float}
+ATTEMPTS = GenericAlias(list, (_ATTEMPT,))
+"""The type of the attempts of a choice of a method."""
+# Fields that are missing in records of some runs.
+_OPTIONAL_SCHEMA = Given(
+    {
+        "choice": {"reason": str, "attempts": ATTEMPTS},
+        "dataset": Given({"num_train": int, "num_test": int}),
+        "results": [Given(dict.fromkeys(_SCORES, float) | {"error": str})],
+        "versions": dict[str, str],
+        "seconds": float,
+        "seed": int,
+    }
+)
 
 
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
@@ -283,8 +319,8 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
     record = read_json(path, _RECORD_SCHEMA, _REMEDY)
-    given = {name: kind for name, kind in _OPTIONAL_SCHEMA.items() if name in record}
-    require_type(record, given, str(path), _REMEDY)
+    require_type(record, _OPTIONAL_SCHEMA, str(path), _REMEDY)
+    require_type(record, Given({"choice": Given({"seconds": float})}), str(path), _REMEDY)
     try:
         # the absolute path of the data file, whatever the working folder is now
         return RunConfig(**{**record["config"], "data": record["dataset"]["source"]}), record

@@ -70,14 +70,17 @@ class Factor(NamedTuple):
         return part[:, 0]
 
     def cells(self, X: np.ndarray) -> list[Any]:
-        """The value of each row for a table."""
+        """The value of each row for a table; None or NaN for a NaN."""
         places = self.places(X)
         if self.kind == "category":
             return ["other" if np.isnan(place) else self.levels[int(place)] for place in places]
         if self.kind == "date":
-            times = (str(np.datetime64(round(86400 * place), "s"))[:16] for place in places)
-            return [time.removesuffix("T00:00") for time in times]
+            return [None if np.isnan(place) else _date_of(place) for place in places]
         return list(places)
+
+
+def _date_of(days: float) -> str:
+    return str(np.datetime64(round(86400 * days), "s"))[:16].removesuffix("T00:00")
 
 
 class Effect(NamedTuple):

@@ -56,4 +56,5 @@ def load_folder(config: RunConfig) -> Dataset:
         standardizer=scaler,
         shards=rest,
         held_out=scaler.transform(*held_out),
+        notes=rest.notes,
     )

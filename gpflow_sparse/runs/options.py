@@ -1,6 +1,8 @@
 """Options of a command from the fields of a dataclass."""
 
 import dataclasses
+import numbers
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,10 +27,14 @@ def require_valid(config: Any, limits: Mapping[str, Mapping[str, Any]]) -> None:
         ``positive``; or ``between``, the smallest and the largest value.
     :raises ValueError: naming the first field that is out of its limits.
     """
+    kinds = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         name, value = field.name, getattr(config, field.name)
         if value is None and field.default is None:
             continue
+        if not _has_type(value, kinds[name]):
+            words = str(getattr(kinds[name], "__name__", kinds[name])).replace(" | None", "")
+            raise ValueError(f"{name} must be of type {words}, got {value!r}.")
         given, expected = limits[name], ""
         if value not in given.get("choices", [value]):
             raise ValueError(f"{name} must be one of {', '.join(given['choices'])}; got {value!r}.")
@@ -40,6 +46,16 @@ def require_valid(config: Any, limits: Mapping[str, Mapping[str, Any]]) -> None:
             expected = "from {} to {}".format(*given["between"])
         if expected:
             raise ValueError(f"{name} must be {expected}, got {value}.")
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    """Whether a value has a plain type, or one of a union; numbers of NumPy are numbers."""
+    if isinstance(kind, types.UnionType):
+        return any(_has_type(value, choice) for choice in typing.get_args(kind))
+    is_flag = type(value).__name__ in ("bool", "bool_")
+    if kind is bool or is_flag:
+        return is_flag and kind is bool
+    return isinstance(value, {int: numbers.Integral, float: numbers.Real}.get(kind, kind))
 
 
 def command_options(

@@ -1,5 +1,6 @@
 """Output files of commands, which replace and remove only their own; without TensorFlow."""
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -8,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence import files, locks
 from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs.config import (
     CHECKPOINTS,
+    CHOICE,
     CONFIG,
     MODEL,
     PAGE,
@@ -25,6 +27,7 @@ from gpflow_sparse.runs.config import (
 FIT = "gpflow-sparse fit"
 REPORT = "gpflow-sparse evaluate --report"
 _START = 4096  # bytes at the start of a file in which its writer is named
+_LOCK = ".gpflow-sparse.lock"
 
 
 def require_own(folder: Path, names: Iterable[str], writer: str) -> None:
@@ -57,6 +60,45 @@ def is_by(path: Path, writer: str) -> bool:
         return writer.encode() in file.read(_START)
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """
+    Keep other runs, whatever their methods, out of a folder until this one has ended.
+
+    A run that is killed leaves an empty file, which the next run locks again. A file system without
+    locks is warned of.
+
+    :raises ValueError: if another run is writing into the folder.
+    :raises OSError: if the folder cannot be written to.
+    """
+    require_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _LOCK
+    while True:
+        with open(path, "a") as file:
+            if not locks.take(file, str(folder), stacklevel=3):
+                raise ValueError(
+                    f"another run is writing into {folder}: wait until it has ended, or choose "
+                    "another --output."
+                )
+            if not _is_at(path, file.fileno()):
+                continue  # removed by the run that had it
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # Windows keeps files that are open
+                    path.unlink()
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool = True) -> None:
     """
     Make sure that a run replaces and removes only files of a run, does not replace an
@@ -71,13 +113,13 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
     require_own(folder, (MODEL, *((PAGE, *config.pictures) if plot else ())), FIT)
     if unfinished is not None:  # a baseline may be dropped or added when a run is resumed
         unfinished["baseline"] = config.baseline
-    if any(note.parent.glob("*/checkpoint-*")):
+    if unfinished is not None and _has_results(folder):
         if not resume:
             raise ValueError(
                 f"an unfinished run is in {folder}: add --resume to go on with it, choose another "
                 f"--output, or delete {folder / CHECKPOINTS}."
             )
-        _require_same(unfinished or {}, mine, f"the unfinished run in {folder}")
+        _require_same(unfinished, mine, f"the unfinished run in {folder}")
     elif finished is not None:
         if unfinished is not None:
             finished["baseline"] = config.baseline
@@ -85,6 +127,14 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
             raise ValueError(f"the run in {folder} is complete: nothing to resume.")
         _require_same(finished, mine, f"the finished run in {folder}")
     files.write_text(note, json.dumps({"written_by": FIT, "config": mine}))
+
+
+def _has_results(folder: Path) -> bool:
+    """Whether an unfinished run has kept a choice of a method, checkpoints, or a first model."""
+    checkpoints = folder / CHECKPOINTS
+    only_model = (folder / MODEL).is_file() and not os.path.lexists(folder / RECORD)
+    chosen = only_model or (checkpoints / CHOICE).is_file()
+    return chosen or any(checkpoints.glob("*/checkpoint-*"))
 
 
 def _unfinished(folder: Path) -> dict[str, Any] | None:
@@ -117,6 +167,19 @@ def _require_same(theirs: dict[str, Any], mine: dict[str, Any], what: str) -> No
                 f"{what} has {name}={theirs.get(name)!r}, this one {mine[name]!r}: take the same "
                 "options, or choose another --output."
             )
+
+
+def left_in(folder: Path) -> tuple[str, bool]:
+    """What a run that was stopped has left, in words, and whether all but its report is there."""
+    if (folder / RECORD).is_file():
+        if not (folder / CHECKPOINTS / CONFIG).is_file():
+            return f"stopped; the run in {folder} is complete, but for its report", True
+        return f"stopped; the model and its scores are kept in {folder}", False
+    if (folder / MODEL).is_file():
+        return f"stopped; the trained model is kept in {folder}, without scores", False
+    if any((folder / CHECKPOINTS).glob("*/checkpoint-*")):
+        return f"stopped; the training steps so far are kept in {folder}", False
+    return "stopped before anything was kept", False
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:

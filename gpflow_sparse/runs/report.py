@@ -13,7 +13,7 @@ import click
 import numpy as np
 import pandas as pd
 
-from gpflow_sparse.data import Dataset
+from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.diagnosis.summary import training_diagnostics
 from gpflow_sparse.kernels import Convolutional
@@ -33,11 +33,11 @@ from gpflow_sparse.runs.effects import (
 from gpflow_sparse.runs.methods import read_toml
 from gpflow_sparse.runs.rows import original_units
 from gpflow_sparse.runs.stored import StoredModel, load_run_data, open_model, predict_table
+from gpflow_sparse.runs.terminal import FEW_ROWS
 from gpflow_sparse.runs.training import Trained
 
 _INDEX, _DIAGNOSTICS = "index.html", "diagnostics.json"
 _TEXTS = read_toml(Path(__file__).with_suffix(".toml"))
-_FEW = 30  # rows below which pictures of calibration are not informative
 _RESULTS = ("title", "rmse", "error_rate", "nlpd", "crps", "brier", "seconds", "error")
 _MOST_EFFECTS, _MOST_BARS = 4, 12  # columns with a picture, and with a bar
 _MOST_FACTORS = 64  # columns that are compared by partial dependence
@@ -58,6 +58,13 @@ class Scored(NamedTuple):
     predictions: dict[str, np.ndarray]
     data: str | None = None
     """The file of the rows; None for the test rows of a run."""
+    empty: np.ndarray | None = None
+    """Which entries of ``X`` the file does not have, see :meth:`TableFormat.empty`."""
+
+    @property
+    def shown(self) -> np.ndarray:
+        """``X`` with NaN for what the file does not have."""
+        return self.X if self.empty is None else np.where(self.empty, np.nan, self.X)
 
 
 def require_reportable(directory: Path, stored: StoredModel) -> None:
@@ -113,7 +120,7 @@ def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
     try:
         stored = open_model(folder)
         pair = original_units(dataset, dataset.test)
-        scored = Scored(*pair, trained.metrics, trained.predictions)
+        scored = Scored(*pair, trained.metrics, trained.predictions, empty=dataset.test_empty)
         few = dataset.num_train <= _MOST_DIAGNOSED or dataset.shards is not None
         many = ValueError("evaluate --report diagnoses so many rows.")
         data = _in_memory(dataset) if few else many
@@ -173,7 +180,7 @@ def _page(
         tried=_tried(stored),
         num_rows=num_rows,
         source=html.escape(source),
-        few=": too few to judge calibration by" if num_rows < _FEW else "",
+        few=": too few to judge calibration by" if num_rows < FEW_ROWS else "",
         scores=_scores(scored.scores),
         calibration=_figures(_calibration(stored, scored, found, target)),
         columns=_figures(columns),
@@ -191,7 +198,7 @@ def _page(
 def _summary(scored: Scored) -> str:
     """The main scores in a sentence, beside those of a constant."""
     Y, kind = scored.Y, "regression"
-    constant = np.sqrt(np.mean(Y.var(axis=0)))
+    constant = metrics.rmse(Y, np.broadcast_to(Y.mean(axis=0), Y.shape))
     if "probabilities" in scored.predictions:
         kind, constant = "classification", 1.0 - np.bincount(Y[:, 0].astype(int)).max() / len(Y)
     return str(_TEXTS["summary"][kind].format(constant=constant, **scored.scores))
@@ -262,7 +269,8 @@ def _time(stored: StoredModel) -> str:
         "whole run, seconds": record.get("seconds"),
     }
     versions = ", ".join(f"{name} {v}" for name, v in record.get("versions", {}).items())
-    return f"{_cell(seconds)}<p>{html.escape(versions)}; seed {record.get('seed')}.</p>"
+    end = html.escape(f"{versions}; seed {record.get('seed')}.")
+    return f"{_cell(seconds)}<p>{end}</p>"
 
 
 def _calibration(
@@ -319,7 +327,7 @@ def _columns(
     figures = {caption: pictures.relevance([effect.factor.name for effect in shown], sizes)}
     z = residuals(scored.Y, scored.predictions)
     for effect in effects[:_MOST_EFFECTS]:
-        figure = pictures.effect_of_column(effect, scored.X, z, target)
+        figure = pictures.effect_of_column(effect, scored.shown, z, target)
         figures[f"Effect of {effect.factor.name}."] = figure
     return figures, [effect.factor for effect in effects]
 
@@ -346,7 +354,7 @@ def _surprising(
                 columns[f"{words}{end}"] = predicted[f"{name}{end}"]
             columns[f"residual{end}"] = z[:, p]
     for factor in [factor for factor in factors if factor.kind != "period"][:_SHOWN_INPUTS]:
-        columns.setdefault(factor.name, factor.cells(X))
+        columns.setdefault(factor.name, factor.cells(scored.shown[rows]))
     return _records(pd.DataFrame(columns))
 
 

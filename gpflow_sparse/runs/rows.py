@@ -14,8 +14,9 @@ from gpflow_sparse.data import Dataset, Standardizer, load, read_table
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.tables import read_frame
+from gpflow_sparse.data.tables import notes_of, read_frame
 from gpflow_sparse.data.targets import Target, split_target
+from gpflow_sparse.numerics.row_table import group_rows
 from gpflow_sparse.runs.config import AUTO, RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
 from gpflow_sparse.runs.methods import IMAGE_METHODS
@@ -25,9 +26,13 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 # Least rows of which some are watched in training, and most rows that are.
 _LEAST_WATCHED, _MOST_WATCHED = 500, 2000
+# Two rows for training, in which a column may vary, and one for testing.
+_LEAST_ROWS = 3
 
 
-def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
+def load_data(
+    config: RunConfig, *, only_numbers: bool = False, known: TableFormat | None = None
+) -> Dataset:
     """
     The standardized data of a run: a named set, or a file or folder split by ``config.split``.
 
@@ -35,6 +40,7 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     pixels of a channel share one mean and one scale.
 
     :param only_numbers: refuse other cells than finite numbers and keep all columns, as for images.
+    :param known: how the cells of the file were read in training; None to learn it from them.
     :raises ValueError: if the file's columns cannot be used, or a value of a training or test row
         is too large to compute with.
     """
@@ -42,7 +48,7 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
         return load_folder(config)
     numbers: tuple[np.ndarray, ...]
     if Path(config.data).suffix:
-        raw, numbers = _split_file(config, only_numbers or _has_images(config))
+        raw, numbers = _split_file(config, only_numbers or _has_images(config), known)
         _require_range([config.data] * 2, raw, numbers, np.float64)
         parts = [config.data] * 2
     else:
@@ -55,14 +61,20 @@ def load_data(config: RunConfig, *, only_numbers: bool = False) -> Dataset:
     return dataset
 
 
-def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[np.ndarray, ...]]:
+def _split_file(
+    config: RunConfig, only_numbers: bool, known: TableFormat | None
+) -> tuple[Dataset, tuple[np.ndarray, ...]]:
     """The rows of a file, a tenth of them for testing, and the numbers of both parts' rows."""
     table: TableFormat | None = None
     if only_numbers:
-        inputs, target = _read_numbers(config)
+        inputs, target, notes = _read_numbers(config)
     else:
-        frame = as_frame(read_frame(config.data)).reset_index(drop=True)
-        inputs, target = split_target(frame, _target_of(config, frame.columns), config.task)
+        cells = read_frame(config.data) if known is None else known.read(config.data)
+        frame, notes = as_frame(cells).reset_index(drop=True), notes_of(cells)
+        _require_rows(config, len(frame))
+        column = known.target if known else None
+        inputs, target = split_target(frame, _target_of(config, frame.columns), config.task, column)
+    _require_rows(config, len(inputs))
     rows = np.random.default_rng(config.split).permutation(len(inputs))
     num_test = max(1, len(rows) // 10)
     train, test = np.sort(rows[:-num_test]), np.sort(rows[-num_test:])
@@ -70,7 +82,7 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
     if only_numbers:
         X = inputs.to_numpy()
     else:
-        encoder = TableEncoder().fit(inputs.iloc[train])
+        encoder = known.encoder if known else TableEncoder().fit(inputs.iloc[train])
         X, names = encoder.transform(inputs), tuple(encoder.get_feature_names_out())
         table = TableFormat(encoder.columns_, target.column)
     Y, numbers = target.values[:, None], inputs.index.to_numpy()
@@ -83,6 +95,8 @@ def _split_file(config: RunConfig, only_numbers: bool) -> tuple[Dataset, tuple[n
         num_classes=target.num_classes,
         table=table,
         test_rows=numbers[test],
+        notes=notes,
+        test_empty=None if table is None else table.empty(inputs.iloc[test]),
     )
     return dataset, (numbers[train], numbers[test])
 
@@ -96,8 +110,16 @@ def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:
     return names[-1]
 
 
-def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target]:
-    """The inputs and the target of a file of finite numbers, whose labels are 0 to C - 1."""
+def _require_rows(config: RunConfig, num_rows: int) -> None:
+    if num_rows < _LEAST_ROWS:
+        raise ValueError(
+            f"{config.data} has too few rows: {num_rows} with a target, but at least {_LEAST_ROWS} "
+            "are needed, one of them for testing. Add rows."
+        )
+
+
+def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target, tuple[str, ...]]:
+    """The inputs, the target and the notes of a file of numbers, whose labels are 0 to C - 1."""
     if config.target is None and Path(config.data).suffix != ".npz":
         raise ValueError(f"target is missing: which column of {config.data} should be predicted?")
     table = read_table(config.data, target=config.target)
@@ -107,7 +129,7 @@ def _read_numbers(config: RunConfig) -> tuple[pd.DataFrame, Target]:
     kind, levels = ("category" if count else "number"), tuple(map(str, range(count)))
     column = Column(table.target_name or "y", kind, levels=levels)
     inputs = pd.DataFrame(table.X, columns=list(table.feature_names))
-    return inputs, Target(column, table.Y[:, 0])
+    return inputs, Target(column, table.Y[:, 0]), table.notes
 
 
 def _count_classes(Y: np.ndarray) -> int:
@@ -199,8 +221,8 @@ def original_units(dataset: Dataset, pair: Pair) -> Pair:
 
 
 def num_distinct(X: np.ndarray) -> int:
-    """Number of distinct rows, by hashes: to sort 60,000 rows of 784 columns takes 3 s."""
-    return len({hash(row.tobytes()) for row in X + 0.0})  # -0 + 0 is 0
+    """Number of distinct rows."""
+    return len(group_rows(X).first)
 
 
 def scaler_of(dataset: Dataset) -> Standardizer:

@@ -16,6 +16,7 @@ from gpflow_sparse.kernels import product_of
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import METHODS
 from gpflow_sparse.runs.observations import is_standardized
+from gpflow_sparse.runs.rows import num_distinct
 
 KERNELS = {
     "matern52": gpflow.kernels.Matern52,
@@ -75,6 +76,11 @@ class Starts:
 
     An exact GP of at most 1,000 rows is fitted to all of them, with a lengthscale for every column
     and with a common one; that with the higher posterior density is the start.
+
+    Where inputs repeat, all of this is done with distinct rows, each of which has all of its
+    outputs. If each occurs twice or more on average, and they are no more than a random subset may
+    have, the start is fitted to all of them, and kernels are compared by their posterior density:
+    so few places, held out, cannot tell kernels apart.
     """
 
     def __init__(
@@ -117,7 +123,7 @@ class Starts:
             the first.
         """
         best = self._best_trial(config) if self._is_fitted and config.num_subset else None
-        if best is None:
+        if best is None or best.all_rows:
             return self.find(config)
         trials, longest = [best], 0.0
         for draw in range(1, _MOST_DRAWS):
@@ -131,16 +137,22 @@ class Starts:
     def _best_trial(self, config: RunConfig) -> _Trial | None:
         """The kernel, and then the rows, with the best score; None if every fit failed."""
         names, key = self._names(config), (config.ard, config.on_grid, config.seed)
-        if len(names) > 1:
+        num_rows, subsets = len(self._dataset.train[0]), _subsets(config, self._num_distinct)
+        repeated = 2 * self._num_distinct <= num_rows and subsets[0] == self._num_distinct
+        if len(names) > 1 and not repeated:
             trials = self._ranked([_Trial(name, *key) for name in names])
             names = [trial.kernel for trial in trials[-1:]] or names[:1]
-        num_rows = len(self._dataset.train[0])
-        trials = [_Trial(names[0], *key, subset) for subset in _subsets(config, num_rows)]
-        if config.method == "exact" and num_rows <= EXACT_SUBSET:
-            kinds = [config.ard] if names[0] is None else {config.ard, False}
-            trials = [trials[0]._replace(ard=ard, all_rows=True) for ard in kinds]
+        trials = [_Trial(names[0], *key, subset) for subset in subsets]
+        if repeated or (config.method == "exact" and num_rows <= EXACT_SUBSET):
+            with_one = {False} if config.method == "exact" and names[0] is not None else set()
+            kinds = [(name, ard) for name in names for ard in {config.ard} | with_one]
+            trials = [trials[0]._replace(kernel=n, ard=a, all_rows=True) for n, a in kinds]
         trials = self._ranked(trials)
         return trials[-1] if trials else None
+
+    @functools.cached_property
+    def _num_distinct(self) -> int:
+        return num_distinct(self._dataset.train[0])
 
     def untrained_kernel(self, config: RunConfig) -> gpflow.kernels.Kernel:
         """The kernel that was given, or that of the configuration with median lengthscales."""

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gpflow_sparse import persistence
 from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
-from gpflow_sparse.data.tables import column_named, read_frame
+from gpflow_sparse.data.tables import column_named, notes_of
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.runs.evaluation import (
@@ -82,6 +82,11 @@ def open_model(path: Path) -> StoredModel:
             "gpflow_sparse.Standardizer) before saving, or use gpflow_sparse.load in Python."
         )
     num_classes, text = _count_classes(model.likelihood), getattr(model, "table", None)
+    if not isinstance(text, str | None):
+        raise ValueError(
+            f"{file} is damaged: its table must be text, got {type(text).__name__}; restore the "
+            "file or train again."
+        )
     table = None if text is None else TableFormat.from_json(text, str(file))
     _require_fit(file, table, scaler, num_classes)
     names = target = None
@@ -108,7 +113,7 @@ def load_run_data(stored: StoredModel) -> Dataset:
     if stored.config is None or stored.record is None:
         raise ValueError("data is missing: a model file has no test rows; give --data.")
     try:
-        dataset = load_data(stored.config, only_numbers=stored.table is None)
+        dataset = load_data(stored.config, only_numbers=stored.table is None, known=stored.table)
     except FileNotFoundError as error:
         raise ValueError(
             f"the data file of the run, {stored.config.data}, is missing: give rows with --data."
@@ -123,23 +128,26 @@ def load_run_data(stored: StoredModel) -> Dataset:
 
 def read_pairs(
     stored: StoredModel, data: str | None, target: str | None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """
     Inputs and outputs to score, in original units: rows of a file, or the test rows of the run.
 
     :param target: column to predict; None for that of training.
+    :return: with them, which inputs the file does not have, see :meth:`TableFormat.empty`; None for
+        a model that was not trained on a table.
     :raises ValueError: if a column is missing, or the test rows of the run are not known.
     """
     if data is None:
         dataset = load_run_data(stored)
-        return original_units(dataset, dataset.test)
+        return *original_units(dataset, dataset.test), dataset.test_empty
     target = target or stored.target_name
     if target is None and not data.endswith(".npz"):
         raise ValueError(f"target is missing: which column of {data} should be compared?")
-    X, Y = read_table_of(stored, data, target)
+    X, Y, frame = _read(stored, data, target)
     if Y is None:
         raise ValueError(f"{data} has no array y to compare with.")
-    return X, Y
+    empty = None if stored.table is None or frame is None else stored.table.empty(frame)
+    return X, Y, empty
 
 
 def read_table_of(
@@ -154,30 +162,44 @@ def read_table_of(
     :raises ValueError: if columns are missing or, for a model that was not trained on a table, hold
         other values than finite numbers.
     """
+    return _read(stored, data, target)[:2]
+
+
+def _read(
+    stored: StoredModel, data: str, target: str | None
+) -> tuple[np.ndarray, np.ndarray | None, pd.DataFrame | None]:
+    """:func:`read_table_of`, and the table itself for a model that was trained on one."""
     names = stored.feature_names
     if stored.table is not None:
-        frame = read_frame(data)
-        encoder = stored.table.encoder
+        frame = stored.table.read(data)
+        _print_notes(notes_of(frame))
         try:
-            X = encoder.transform(frame)
+            X = stored.table.encoder.transform(frame)
         except ValueError as error:
             raise ValueError(f"{data}: {error}") from error
-        for note in encoder.gaps(frame):
-            click.echo(note, err=True)
         if target is not None:
             target = column_named(target, list(frame.columns), data)
-        return X, None if target is None else stored.table.outputs(frame, target)
-    if names is None or data.endswith(".npz"):
-        table = read_table(data, target=target)
-        return table.X, table.Y
-    table = read_table(data, target=target, columns=[*names, target] if target else names)
+        _print_notes(stored.table.gaps(frame, target))
+        return X, None if target is None else stored.table.outputs(frame, target), frame
+    if data.endswith(".npz"):
+        names = None
+    needed = None if names is None else [*names, target] if target else names
+    table = read_table(data, target=target, columns=needed)
+    _print_notes(table.notes)
+    if names is None:
+        return table.X, table.Y, None
     missing = [name for name in names if name not in table.feature_names]
     if missing:
         raise ValueError(
             f"{data} lacks columns of the training data: {listed(missing)}; it has "
             f"{listed(table.feature_names)}."
         )
-    return table.X[:, [table.feature_names.index(name) for name in names]], table.Y
+    return table.X[:, [table.feature_names.index(name) for name in names]], table.Y, None
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        click.echo(note, err=True)
 
 
 def predict_table(stored: StoredModel, X: np.ndarray, chunk_size: int) -> pd.DataFrame:

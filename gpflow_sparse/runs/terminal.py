@@ -1,8 +1,10 @@
 """Paths, tables, csv files and error messages of the command line."""
 
 import contextlib
+import re
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,6 +12,13 @@ from typing import Any, NoReturn
 import click
 
 from gpflow_sparse.persistence import files
+
+# Scores on fewer rows mean little: with so many the root mean squared error is known to 13 %.
+FEW_ROWS = 30
+_PROGRAM = ("gpflow-sparse",)
+# First characters of formulas in spreadsheets, and texts that are numbers all the same.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class HomePath(click.Path):
@@ -36,8 +45,12 @@ class HomeText(HomePath):
         return str(super().convert(value, param, ctx)) if value.startswith("~") else value
 
 
-def print_results(results: list[dict[str, Any]], num_classes: int | None) -> None:
-    """Print a table of models and their metrics; a failed baseline has no metrics."""
+def print_results(results: list[dict[str, Any]], num_rows: int) -> None:
+    """
+    Print a table of models and their metrics; a failed baseline has no metrics.
+
+    :param num_rows: number of rows that were scored; few are pointed out on standard error.
+    """
     names = {
         "rmse": "RMSE",
         "error_rate": "error rate",
@@ -55,6 +68,12 @@ def print_results(results: list[dict[str, Any]], num_classes: int | None) -> Non
         for r in results
     ]
     print_table(("model", *(names[name] for name in shown)), rows)
+    if num_rows < FEW_ROWS:
+        click.echo(
+            f"scores on {num_rows} row{'s' * (num_rows > 1)} mean little: those of other rows may "
+            "differ much. Score more rows, or repeat with other values of --split.",
+            err=True,
+        )
 
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -99,6 +118,8 @@ def write_csv(output: Path | None, tables: Iterable[Any]) -> None:
     """
     Write data frames with the same columns one below the other, with floats as their shortest
     exact text, to a file or the terminal.
+
+    Texts that a spreadsheet would take for formulas begin with an apostrophe, see :func:`cell`.
     """
     texts = (_csv_text(table, header=i == 0) for i, table in enumerate(tables))
     if output is None:
@@ -108,8 +129,21 @@ def write_csv(output: Path | None, tables: Iterable[Any]) -> None:
         files.write_parts(output, (text.encode() for text in texts))
 
 
+def cell(text: Any) -> Any:
+    """
+    A text as a cell of a csv file: after an apostrophe if a spreadsheet would take it for a
+    formula; numbers stay numbers.
+    """
+    if not isinstance(text, str) or not text.startswith(_FORMULA) or _NUMBER.fullmatch(text):
+        return text
+    return f"'{text}"
+
+
 def _csv_text(table: Any, *, header: bool) -> str:
     """As ``to_csv`` of pandas, of finite floats in half of the time."""
+    table = table.rename(columns=cell)
+    texts = {name: table[name].map(cell) for name in table if table[name].dtype.kind not in "fiub"}
+    table = table.assign(**texts) if texts else table
     values = table.to_numpy()
     if values.dtype.kind != "f" or values.dtype.itemsize != 8 or not (values == values).all():
         return table.to_csv(index=False, header=header, lineterminator="\n")
@@ -126,10 +160,45 @@ def printable(text: str) -> str:
 
 
 @contextlib.contextmanager
-def clear_errors() -> Iterator[None]:
-    """Print expected errors in one line and exit with status 1; others keep their traceback."""
-    try:
+def plain_warnings() -> Iterator[None]:
+    """
+    Print warnings of this package as sentences without a path, and none of other packages.
+
+    All are as usual where Python was started with options for warnings.
+    """
+    if sys.warnoptions:
         yield
+        return
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if _is_ours() and not issubclass(category, DeprecationWarning):
+            click.echo(printable(f"warning: {message}"), err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def _is_ours() -> bool:
+    """Whether the code that warns is in this package, whatever place it names."""
+    frame = sys._getframe(2)  # of the function that is called by `warnings`
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "warnings":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).startswith("gpflow_sparse.")
+
+
+@contextlib.contextmanager
+def clear_errors(program: Sequence[str] = _PROGRAM) -> Iterator[None]:
+    """
+    Print expected errors in one line and exit with status 1; others keep their traceback. Warnings
+    are those of :func:`plain_warnings`.
+
+    :param program: the words before the arguments of a command.
+    """
+    try:
+        with plain_warnings():
+            yield
     except (ValueError, OSError) as error:
         raise click.ClickException(printable(str(error))) from error
     except RuntimeError as error:
@@ -138,10 +207,14 @@ def clear_errors() -> Iterator[None]:
         raise click.ClickException(printable(str(error))) from error
     except KeyboardInterrupt as error:
         if type(error).__name__ != "TrainingInterrupted":
-            raise
-        arguments = [a for a in sys.argv[1:] if a != "--resume"]
-        done = str(error).split(";")[0]
-        stopped(done, ["gpflow-sparse", *arguments, "--resume"])
+            stopped("stopped, and nothing was written", [*program, *sys.argv[1:]])
+        resumed(str(error).split(";")[0])
+
+
+def resumed(what: str) -> NoReturn:
+    """:func:`stopped` with the command of this process and ``--resume``."""
+    arguments = (a for a in sys.argv[1:] if a != "--resume")
+    stopped(what, [*_PROGRAM, *arguments, "--resume"])
 
 
 def stopped(what: str, command: Sequence[str]) -> NoReturn:

@@ -20,11 +20,20 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import load, save_as
-from gpflow_sparse.persistence.schema import read_json
+from gpflow_sparse.persistence.schema import read_json, require_type
 from gpflow_sparse.runs import calibration, outputs, workers
 from gpflow_sparse.runs.build import build_model, require_outputs, with_units, with_weights
 from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
-from gpflow_sparse.runs.config import AUTO, CHECKPOINTS, CHOICE, CONFIG, MODEL, START, RunConfig
+from gpflow_sparse.runs.config import (
+    ATTEMPTS,
+    AUTO,
+    CHECKPOINTS,
+    CHOICE,
+    CONFIG,
+    MODEL,
+    START,
+    RunConfig,
+)
 from gpflow_sparse.runs.evaluation import evaluate, predictor
 from gpflow_sparse.runs.fitting import fit_model
 from gpflow_sparse.runs.methods import BASELINES, METHODS, ROUND_METHODS, UNTRAINED_METHODS
@@ -146,9 +155,12 @@ def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) 
         return Choice(config, "")
     kept, start = folder / CHECKPOINTS / CHOICE, folder / CHECKPOINTS / START
     if resume and kept.is_file():
-        schema = {"config": RunConfig, "reason": str, "attempts": list}
-        found = read_json(kept, schema, "choose another --output")
-        attempts = tuple(Attempt(*attempt) for attempt in found["attempts"])
+        remedy = "choose another --output"
+        schema = {"config": RunConfig, "reason": str, "attempts": list[list]}
+        found = read_json(kept, schema, remedy)
+        named = [dict(zip(Attempt._fields, values, strict=False)) for values in found["attempts"]]
+        require_type({"attempts": named}, {"attempts": ATTEMPTS}, str(kept), remedy)
+        attempts = tuple(Attempt(**attempt) for attempt in named)
         model = load(start) if start.is_file() else None
         return Choice(RunConfig(**found["config"]), found["reason"], attempts, model)
     seconds = None if "num_steps" in config.chosen else 60 * config.minutes

@@ -1,7 +1,6 @@
 """Checkpoints of a run on disk: each is one file, written aside and renamed into place."""
 
 import contextlib
-import errno
 import json
 import re
 import reprlib
@@ -12,19 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence import files, locks
 from gpflow_sparse.persistence.schema import Between, parse_json
 from gpflow_sparse.training.state import STRUCTURE_VERSION, Progress, Snapshot
 
-try:
-    import fcntl
-except ImportError:  # Windows, where a second run in the same folder is not detected
-    fcntl = None  # type: ignore[assignment]
-
 _NAME = re.compile(r"checkpoint-\d{9,}\.safetensors")
 _LOCK = ".lock"
-# Error numbers of a lock that is held; any other means that this file system has no locks.
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 # Number of checkpoints kept: the second newest, in case the newest is damaged.
 _KEPT = 2
 
@@ -62,8 +54,10 @@ class CheckpointFolder:
             ) from error
         self._settings, self._writes = settings, write
         try:
-            if fcntl is not None and write:
-                self._take_lock()
+            if write and not locks.take(self._lock, f"checkpoint_dir {self.path}", stacklevel=3):
+                raise ValueError(
+                    f"another run is writing to checkpoint_dir {self.path}: choose another folder."
+                )
             present = _newest_first(self.path)
             if present and not resume:
                 raise ValueError(
@@ -76,20 +70,6 @@ class CheckpointFolder:
         # left by a run that was killed
         for piece in self.path.glob(files.TEMPORARY) if write else ():
             piece.unlink(missing_ok=True)
-
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _HELD:
-                raise ValueError(
-                    f"another run is writing to checkpoint_dir {self.path}: choose another folder."
-                ) from error
-            warnings.warn(
-                f"checkpoint_dir {self.path} cannot be locked ({error}): do not start a second "
-                "run in it before this one has ended.",
-                stacklevel=4,
-            )
 
     def __enter__(self) -> "CheckpointFolder":
         return self

@@ -24,8 +24,15 @@ from gpflow_sparse.training.sparse import SparseAdagrad, SparseAdam
 from gpflow_sparse.training.state import describe_run
 from gpflow_sparse.training.step import steps_in
 from gpflow_sparse.validation import checks
+from gpflow_sparse.validation.public_methods import explain_arguments
 
 _DEFAULT_GAMMA = 0.1
+_INSTEAD = {
+    **dict.fromkeys(("X", "Y", "x", "y"), "(X, Y)"),
+    **dict.fromkeys(("steps", "maxiter", "max_iter", "iterations"), "num_steps"),
+    "epochs": "num_epochs",
+    "learning_rate": "optimizer=gs.training.adam(learning_rate)",
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class History:
         return len(self.elbo)
 
 
+@explain_arguments("fit(model, (X, Y), num_steps=100)", _INSTEAD)
 def fit(
     model: gpflow.models.GPModel,
     data: Any = None,

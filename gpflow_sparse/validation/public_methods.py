@@ -10,7 +10,8 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
@@ -52,6 +53,9 @@ def public_method(
         names = tuple(parameters)[1:]
         optional = {name for name in names if parameters[name].default is None}
 
+        # AutoGraph would convert all that a method calls, which nothing here needs, and say so
+        # where it cannot
+        @tf.autograph.experimental.do_not_convert
         @functools.wraps(method)
         def validated(self: Any, *args: Any, **kwargs: Any) -> Any:
             if getattr(_THREAD, "inside", False) or len(args) > len(names):
@@ -73,6 +77,40 @@ def public_method(
                     _THREAD.inside = False
 
         return cast(Method, validated)
+
+    return decorate
+
+
+def explain_arguments(
+    usage: str | None = None, instead: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Method], Method]:
+    """
+    Decorator of a public function or constructor, which answers other arguments than it has.
+
+    :param usage: a call to it; None, for a constructor, for the names of its arguments.
+    :param instead: for names of arguments that users may expect, those to be written instead.
+    :raises ValueError: from the decorated function, for arguments that it does not have, and for
+        missing ones.
+    """
+
+    def decorate(function: Method) -> Method:
+        signature = inspect.signature(function)
+        by_name = [key for key, one in signature.parameters.items() if one.kind is one.KEYWORD_ONLY]
+        others = [key for key in signature.parameters if key not in {*by_name, "self"}]
+        names = f"({', '.join(others)}) and, by name, {', '.join(by_name)}"
+
+        @functools.wraps(function)
+        def explained(*args: Any, **kwargs: Any) -> Any:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                hints = [f"{instead[key]} in place of {key}" for key in kwargs if key in instead]
+                told = ", with ".join([usage or type(args[0]).__name__ + names, *hints])
+                name = told.partition("(")[0]
+                raise ValueError(f"{name}: {error}; write {told}.") from None
+            return function(*args, **kwargs)
+
+        return cast(Method, explained)
 
     return decorate
 

@@ -61,6 +61,17 @@ def _decimal_commas(frame, rng):
     frame["b"] = [f"{value:.3f}".replace(".", ",") for value in frame["b"]]
 
 
+def _money(frame, rng):
+    frame["b"] = [f"${value:,.2f}" for value in 1000 * frame["b"]]
+
+
+def _names_alike(frame, rng):
+    frame["a missing"] = frame["a"]
+    frame["kind"] = rng.choice(["x", "z"], len(frame))
+    frame["kind=x"] = rng.random(len(frame))
+    _gaps(frame, rng)
+
+
 def _constant(frame, rng):
     frame["one"] = 1
 

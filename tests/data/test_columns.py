@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from gpflow_sparse.data import cells as cells_module
-from gpflow_sparse.data.columns import learn_column
+from gpflow_sparse.data.column_kinds import learn_column
 from gpflow_sparse.estimators import Column, TableEncoder
 from tests.data import messy
 
@@ -87,7 +87,7 @@ def test_columns_that_tell_nothing_are_dropped(cells, word):
     encoder, values = encoded(a=list(range(30)), b=cells)
     assert values.shape == (30, 1)
     assert encoder.columns_[1].kind == "dropped"
-    assert word in encoder.notes_[0]
+    assert word in encoder.notes_[-1]
 
 
 def test_integers_are_categories_if_asked():
@@ -144,15 +144,17 @@ def test_plain_values_make_the_same_encoder(name):
 )
 def test_decimal_marks_and_separators_of_thousands(cells, expected):
     column = learn_column(pd.Series(cells, name="x"))
-    np.testing.assert_allclose(cells_module.numbers(pd.Series(cells), column.decimal), expected)
+    np.testing.assert_allclose(cells_module.numbers(pd.Series(cells), column.reading), expected)
 
 
 def test_another_decimal_mark_than_in_training_is_seen():
-    values = np.random.default_rng(0).normal(size=20).round(4)
-    point = pd.DataFrame({"x": [f"{v}" for v in values], "z": values})
+    values = np.random.default_rng(0).normal(size=20).round(4) + 1e-5
+    point = pd.DataFrame({"x": [f"{v:.5f}" for v in values], "z": values})
     comma = point.assign(x=point["x"].str.replace(".", ","))
     for train, new in ((point, comma), (comma, point)):
-        np.testing.assert_array_equal(TableEncoder().fit(train).transform(new)[:, 0], values)
+        encoder = TableEncoder().fit(train)
+        np.testing.assert_array_equal(encoder.transform(new)[:, 0], values.round(5))
+        assert "20 of 20 cells of 'x' have another decimal mark" in encoder.gaps(new)[0]
 
 
 def test_dates_of_one_column_have_one_order():
@@ -198,7 +200,7 @@ def test_an_undecidable_order_of_day_and_month_is_said():
 def test_types_of_arrow_are_dates_and_durations():
     pa = pytest.importorskip("pyarrow", reason="Arrow types need pyarrow, which is optional")
     dates = pd.date_range("2024-01-01", periods=30, freq="D")
-    frame = pd.DataFrame({"z": range(30)})
+    frame = pd.DataFrame({"z": np.arange(30) % 7})
     frame["stamp"] = pd.Series(dates).astype(pd.ArrowDtype(pa.timestamp("ns", tz="UTC")))
     frame["day"] = pd.Series(dates.date).astype(pd.ArrowDtype(pa.date32()))
     frame["span"] = pd.Series(dates - dates[0]).astype(pd.ArrowDtype(pa.duration("s")))
@@ -229,3 +231,76 @@ def test_a_column_without_a_readable_cell_is_refused():
     encoder = TableEncoder().fit(frame)
     with pytest.raises(ValueError, match="'a' must hold numbers as in training"):
         encoder.gaps(frame.assign(a=["x", "y", "w"]))
+    encoder.gaps(frame.assign(a=[None, None, None]))  # a file of few rows may have gaps alone
+
+
+def test_texts_that_are_no_valid_unicode_are_levels():
+    encoder, _ = encoded(a=["\ud800", "\ud801", "x"], z=[1, 2, 4])
+    assert encoder.columns_[0].levels == ("x", "\ud800", "\ud801")
+
+
+def test_levels_that_differ_by_leading_zeros_differ():
+    cells = ["01", "1", "02", "2", "x", "1.0", "2.50", "2.5"]
+    encoder, values = encoded(a=cells, z=range(8))
+    assert encoder.columns_[0].levels == ("01", "02", "1", "2", "2.5", "x")
+    np.testing.assert_array_equal(values[:, :6].argmax(axis=1), [0, 2, 1, 3, 5, 2, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (
+            {"a": [1.0, None, 3.0], "a missing": [0.5, 1.0, 0.1]},
+            ["a", "a missing (2)", "a missing"],
+        ),
+        ({"a": ["x", "y", "x"], "a=x": [3, 1, 2]}, ["a=x (2)", "a=y", "a=x"]),
+        ({"a": ["b=c", "d", "d"], "a=b": ["c", "c", "e"]}, ["a=b=c", "a=d", "a=b=c (2)", "a=b=e"]),
+    ],
+)
+def test_names_of_encoded_columns_differ(columns, names):
+    encoder, values = encoded(**columns)
+    assert list(encoder.get_feature_names_out()) == names
+    assert values.shape[1] == len(names)
+    again = TableEncoder.from_columns(encoder.columns_)
+    assert list(again.get_feature_names_out()) == names
+
+
+def test_a_column_that_counts_the_rows_is_said():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"id": range(1, 41), "b": rng.normal(size=40), "c": rng.permutation(40)})
+    note = "'id' counts the rows: drop it if it says nothing beyond their order."
+    part = frame.iloc[np.sort(rng.permutation(40)[:35])]  # rows for training keep their numbers
+    for table in (frame, frame.astype(str), part, frame.assign(id=frame["id"] - 1)):
+        assert TableEncoder().fit(table).notes_ == (note,)
+    assert TableEncoder().fit(frame.assign(id=frame["id"] * 2)).notes_ == ()
+
+
+def test_amounts_and_percentages_are_numbers_and_mixtures_are_named():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=40).round(2)
+    encoder, encoded_values = encoded(
+        price=[f"${v:.2f}" for v in values],
+        share=[f"{v} %" for v in values[::-1]],
+        both=[f"{'$€'[i % 3 == 0]}{v}" for i, v in enumerate(rng.normal(size=40))],
+    )
+    np.testing.assert_array_equal(encoded_values, np.stack([values, values[::-1]], axis=1))
+    assert encoder.notes_[:2] == ("'price' is an amount of $.", "'share' is in percent.")
+    assert "has 14 cells of 40 that are no numbers of one form, such as '€" in encoder.notes_[2]
+
+
+def test_types_of_pandas_that_are_no_plain_numbers():
+    months = pd.Series(pd.period_range("2020-01", periods=30, freq="M"))
+    frame = pd.DataFrame({"month": months, "few": pd.arrays.SparseArray([0.0, 1.0, 0.0] * 10)})
+    encoder = TableEncoder().fit(frame)
+    days = (months.dt.to_timestamp() - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    np.testing.assert_array_equal(encoder.transform(frame)[:, 0], days)
+    np.testing.assert_array_equal(encoder.transform(frame)[:, -1], [0.0, 1.0, 0.0] * 10)
+    with pytest.raises(ValueError, match="column 'c' must hold real numbers, got complex128"):
+        TableEncoder().fit(frame.assign(c=1j * np.arange(30)))
+
+
+def test_thousands_of_columns_are_encoded_without_a_transformer_each():
+    values = np.random.default_rng(0).normal(size=(30, 3_000))
+    encoder = TableEncoder().fit(values)
+    np.testing.assert_array_equal(encoder.transform(values), values)
+    assert not hasattr(encoder, "encoder_")

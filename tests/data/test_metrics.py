@@ -27,6 +27,17 @@ def test_rmse_takes_vectors_and_several_outputs() -> None:
     assert_allclose(metrics.rmse(np.zeros((2, 2)), np.array([[2.0, 0], [0, 0]])), 1.0)
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e-155, 1e150, 1e200, 1e300])
+def test_scores_agree_in_every_unit(unit: float) -> None:
+    """Squares of such errors are 0 or infinite."""
+    Y, mean = np.array([3.0, -4.0, 1.0]), np.zeros(3)
+    np.testing.assert_allclose(metrics.rmse(unit * Y, mean), unit * metrics.rmse(Y, mean))
+
+
+def test_rmse_of_equal_values_is_zero() -> None:
+    assert metrics.rmse(np.ones(3), np.ones(3)) == 0.0
+
+
 def test_nlpd_is_the_mean_logarithmic_score_of_a_normal(gaussian: tuple) -> None:
     Y, mean, variance = gaussian
     oracle = scoringrules.logs_normal(Y, mean, np.sqrt(variance)).mean()

@@ -3,6 +3,7 @@
 import builtins
 import gzip
 import itertools
+import os
 
 import gpflow
 import numpy as np
@@ -30,19 +31,23 @@ def write(folder, values, kind, num_files=3):
     folder.mkdir(exist_ok=True)
     cuts = np.linspace(0, len(values), num_files + 1).astype(int) + np.arange(num_files + 1)
     for i, (start, stop) in enumerate(itertools.pairwise(cuts)):
-        part, path = values[start:stop], folder / f"part-{i}.{kind}"
-        frame = pd.DataFrame(part, columns=NAMES)
-        if kind == "npy":
-            np.save(path, part)
-        elif kind == "npz":
-            np.savez(path, x=part[:, :-1], y=part[:, -1:])
-        elif kind == "csv":
-            frame.to_csv(path, index=False)
-        elif kind == "parquet":
-            frame.to_parquet(path, row_group_size=7)
-        else:
-            frame.to_feather(path, chunksize=7)
+        write_part(folder / f"part-{i}.{kind}", values[start:stop])
     return {"npy": "c2", "npz": "y"}.get(kind, "y")
+
+
+def write_part(path, rows, names=NAMES):
+    """Rows in a file; its output is the last column."""
+    frame, kind = pd.DataFrame(rows, columns=names), path.suffix[1:]
+    if kind == "npy":
+        np.save(path, rows)
+    elif kind == "npz":
+        np.savez(path, x=rows[:, :-1], y=rows[:, -1:])
+    elif kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path, row_group_size=7)
+    else:
+        frame.to_feather(path, chunksize=7)
 
 
 @pytest.fixture
@@ -175,7 +180,7 @@ def opened_paths(opened):
 def write_csv(folder, *texts):
     folder.mkdir()
     for i, text in enumerate(texts):
-        (folder / f"part-{i}.csv").write_text(text)
+        (folder / f"part-{i}.csv").write_text(text, newline="")
     return folder
 
 
@@ -186,6 +191,18 @@ def write_csv(folder, *texts):
         (["a,y\n1,2\n", "a,z\n1,2\n"], r"part-1.csv: all files must have the same .* 'y' of"),
         (["a,y\n1,2\n", "a,y,z\n1,2,3\n"], r"part-0.csv: all files .* 'z' of .*part-1.csv is"),
         (["1,2\n3,4\n"], "part-0.csv: the first line must be a header"),
+        (['"a\nb",y\n3,4\n'], "part-0.csv: the first line must be a header"),
+        (["a,y\r1,2\n3,4\n"], "part-0.csv: the first line must be a header .* without line breaks"),
+        (["a,y\r1,2\r3,4\r"], "part-0.csv: the first line must be a header .* without line breaks"),
+        (["a,y\n1,2,3\n"], "part-0.csv: row 2 has 3 cells, expected 2 as in row 1"),
+        (
+            ["a,y\n1,2\n", "\na,y\n1,2\n3\n"],
+            "part-1.csv: row 4 has 1 cells, expected 2 as in row 2",
+        ),
+        (["a,y\n1,2\n\n3,4\n"], "part-0.csv: row 3 has 1 cells, expected 2"),
+        (['a,y\n1,"2\n'], "part-0.csv: row 2 has a quote that is not closed"),
+        (["a,y\n1,2\n1\x002,2\n"], "part-0.csv: row 3 has a NUL character"),
+        (["a,a,y\n1,2,3\n"], r"part-0.csv: column names must differ, \['a'\] repeated"),
         (["a,z\n1,2\n"], "target must be a column of"),
         (["a,y\n"], "paths must hold at least one row"),
     ],
@@ -205,6 +222,131 @@ def test_types_must_agree(tmp_path):
         gs.data.open(tmp_path, "c1")
     with pytest.raises(FileNotFoundError, match="found none at"):
         gs.data.open(tmp_path / "nothing", "c1")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("a,y\n1,2\n".encode("utf-16"), "part.csv: UTF-16 is not read in parts; save .* as UTF-8"),
+        (b"a,y\n1,2\n3,\x81\n", "part.csv: row 3 is not UTF-8, and row 3 not cp1252"),
+        (b"a,y\n1,2\n3,\xe4\n", "part.csv: column 'y' must hold numbers, but holds"),
+        (b"", "part.csv: the file is empty"),
+    ],
+)
+def test_bytes_that_are_no_table_are_refused_with_the_file(tmp_path, data, message):
+    (tmp_path / "part.csv").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        gs.data.open(tmp_path, "y")
+
+
+@pytest.mark.parametrize("paths", [None, 3, [None], b"rows"])
+def test_paths_of_another_kind_are_refused(paths):
+    with pytest.raises(ValueError, match=r"paths must be a folder, a pattern, or a list of files"):
+        gs.data.open(paths)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1,2,3,4", "row 32 has 4 cells, expected 3 as in row 1"),
+        ("1,2", "row 32 has 2 cells, expected 3 as in row 1"),
+        ("", "row 32 has 1 cells, expected 3 as in row 1"),
+        ('1,"2,3', "row 32 has a quote that is not closed"),
+        ("1,2\r,3", "row 32 has a quote .* or a carriage return"),
+        ("1,2,3\x00", "row 32 has a NUL character"),
+    ],
+)
+def test_a_row_with_other_cells_is_refused_when_it_is_read(
+    tmp_path, small_blocks, monkeypatch, line, message
+):
+    monkeypatch.setattr(shard_files, "_FIRST_LINES", 5)
+    monkeypatch.setattr(shard_files, "_PIECE", 50)
+    lines = ["a,b,y", *(["1,2,3"] * 30), line, *(["1,2,3"] * 9)]
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    (folder / "part.csv").write_bytes("\n".join(lines).encode())
+    opened = gs.data.open(folder, "y")
+    assert opened.num_rows == 40
+    for read in (opened.moments, lambda: opened.hold_out(39)):
+        with pytest.raises(ValueError, match=f"part.csv: {message}"):
+            read()
+
+
+@pytest.mark.parametrize("mark", [",", "|"])
+def test_quotes_of_columns_that_are_left_out_are_no_cells(tmp_path, small_blocks, mark):
+    cells = [f'"x{mark}""{mark}y"', '5" or 6', '""', '"a"']
+    rows = [mark.join([repr(float(i)), cells[i % 4], "2.5"]) for i in range(20)]
+    write_csv(tmp_path / "rows", "\r\n".join([mark.join(["a", "text", "y"]), *rows]))
+    opened = gs.data.open(tmp_path / "rows", "y", columns=["a"])
+    found = rows_of(opened.batches().as_numpy_iterator())
+    assert_array_equal(found, np.stack([np.arange(20.0), np.full(20, 2.5)], 1))
+
+
+def test_a_saved_index_and_the_encoding_of_the_files_are_said(tmp_path, small_blocks):
+    values = made_rows(30)
+    frame = pd.DataFrame(values, columns=["größe", "b", "y"])
+    (tmp_path / "0.csv").write_bytes(frame[:10].to_csv().encode("cp1252"))
+    (tmp_path / "1.csv").write_text(frame[10:].to_csv(sep="|"), encoding="utf-8")
+    opened = gs.data.open(tmp_path, "y")
+    assert opened.column_names == ("größe", "b")
+    assert_array_equal(rows_of(opened.batches().as_numpy_iterator()), values)
+    starts = [note.split(",")[0].split(":")[0] for note in opened.notes]
+    assert starts == ["the text is read as cp1252", "the first column has no name"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_an_index_in_arrow_files_is_no_input(tmp_path, kind):
+    pa = pytest.importorskip("pyarrow")
+    feather = pytest.importorskip("pyarrow.feather")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    values = made_rows(30)
+    table = pa.Table.from_pandas(pd.DataFrame(values, columns=NAMES)[::-1])
+    table = table.append_column("__index_level_1__", pa.array(range(30)))
+    {"parquet": parquet.write_table, "feather": feather.write_feather}[kind](
+        table, tmp_path / f"a.{kind}"
+    )
+    opened = gs.data.open(tmp_path, "y")
+    assert opened.column_names == ("a", "b")
+    assert_array_equal(rows_of(opened.batches().as_numpy_iterator()), values[::-1])
+    assert "'__index_level_1__' is a row index" in opened.notes[-1]
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv", "parquet", "feather"])
+@pytest.mark.parametrize("change", ["columns", "order", "rows", "empty", "gone"])
+def test_a_file_that_was_replaced_is_no_longer_read(tmp_path, small_blocks, kind, change):
+    if kind in ("parquet", "feather"):
+        pytest.importorskip("pyarrow")
+    values, folder = made_rows(60), tmp_path / "rows"
+    opened = gs.data.open(folder, write(folder, values, kind)).standardized()
+    path = opened_paths(opened)[1]
+    if change == "gone":
+        path.unlink()
+    elif change == "empty":
+        path.write_bytes(b"")
+    else:
+        other = {
+            "columns": np.hstack([values, values])[:, :4],
+            "order": values[:, ::-1],
+            "rows": values[:-2],
+        }[change]
+        write_part(path, other[20:41], list("abcdy")[: other.shape[1]])
+        os.utime(path, ns=(0, 10**18))  # the clock of a file system may be coarse
+    for read in (opened.moments, lambda: list(opened.batches().as_numpy_iterator())):
+        with pytest.raises(
+            (ValueError, tf.errors.InvalidArgumentError), match=f"{path}.* has changed since"
+        ):
+            read()
+
+
+def test_a_number_too_large_to_be_squared_is_named(tmp_path, small_blocks):
+    values = made_rows(60)
+    values[30, 0] = 1e300
+    for kind in ("npy", "csv"):
+        opened = gs.data.open(tmp_path / kind, write(tmp_path / kind, values, kind))
+        name = opened.column_names[0]
+        for read in (opened.standardized, lambda opened=opened: opened.hold_out(59)):
+            with pytest.raises(ValueError, match=rf"part-1.*below 1e\+151 .* 1 in column '{name}'"):
+                read()
 
 
 def test_text_in_a_later_block_is_an_error_when_it_is_read(tmp_path):

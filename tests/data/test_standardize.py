@@ -39,6 +39,25 @@ def test_a_constant_column_with_rounding_error_is_not_blown_up() -> None:
     assert_allclose(scaler.transform_inputs(np.array([[0.1], [0.2]])), [[0.0], [0.1]])
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e-160, 1e150])
+def test_inputs_of_every_unit_get_unit_variance(unit: float) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    expected = Standardizer.fit(X).transform_inputs(X)
+    scaled = Standardizer.fit(X * [unit, 1.0])
+    np.testing.assert_allclose(scaled.transform_inputs(X * [unit, 1.0]), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("transform", ["none", "log", "yeo-johnson"])
+def test_outputs_whose_variance_is_zero_in_float64_are_refused(transform: str) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 1))
+    message = r"Y must have standard deviations above 1e-148.*column 1 is 1.02e-200.*multiply it"
+    with pytest.raises(ValueError, match=message):
+        Standardizer.fit(X, np.exp(X) * [1.0, 1e-200], transform=transform)
+    fitted = Standardizer.fit(X, np.exp(X) * 1e-140)
+    _, variance = fitted.inverse_mean_variance(np.zeros((1, 1)), np.full((1, 1), 1e-12))
+    np.testing.assert_allclose(variance, 1e-12 * np.exp(X).var() * 1e-280)
+
+
 def test_outputs_come_back_in_original_units() -> None:
     scaler = Standardizer.fit(X, Y)
     assert_allclose(scaler.inverse_outputs(scaler.transform_outputs(Y)), Y, atol=1e-13)

@@ -137,8 +137,8 @@ def test_a_missing_value_in_the_first_row_does_not_make_it_a_header(tmp_path: Pa
         ("a,b\n1,2\n3\n", "row 3 has 1 cells, expected 2"),
         ("a,b\n1,2,3\n", "row 2 has 3 cells, expected 2"),
         ("a,b,a\n1,2,3\n", r"\['a'\] repeated"),
-        (",b\n0,2\n", r"column \[1\] \(from 1\) has none"),
-        ('a,b\n1,"2\n', "not a readable text table"),
+        (",b,\n0,2,3\n", r"column \[3\] \(from 1\) has none"),
+        ("a,,b\n0,2,3\n", r"column \[2\] \(from 1\) has none"),
     ],
 )
 def test_malformed_text_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
@@ -147,11 +147,8 @@ def test_malformed_text_is_refused_with_its_place(tmp_path: Path, text: str, mes
 
 
 def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"a,b\n1,\xff\xfe\n")
-    with pytest.raises(ValueError, match="save it as UTF-8"):
-        read_table(tmp_path / "a.csv")
     (tmp_path / "a.csv.gz").write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(ValueError, match="not a readable text table"):
+    with pytest.raises(ValueError, match=r"not a readable text table: .*; copy it again"):
         read_table(tmp_path / "a.csv.gz")
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n" * 999)[:-12])
     with pytest.raises(ValueError, match="not a readable text table"):

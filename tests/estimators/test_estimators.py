@@ -241,6 +241,23 @@ def test_outputs_of_the_wrong_kind_are_refused():
         SparseGPClassifier().fit(X, np.where(np.arange(30) == 3, None, "a"))
     with pytest.raises(ValueError, match="Y must hold counts"):
         SparseGPRegressor(likelihood="poisson").fit(X, y)
+    months = pd.Series(pd.period_range("2020-01", periods=30, freq="M"))
+    for outputs, found in ((months, "Period"), (months.dt.to_timestamp(), "dates")):
+        with pytest.raises(ValueError, match=f"y must hold numbers, got {found}"):
+            SparseGPRegressor().fit(X, outputs)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([1, "b"] * 15, dtype=object), "labels of one type, .* got int, str; make them"),
+        ([f"id{i}" for i in range(30)], "30 rows have 30 different ones, such as 'id0'"),
+        (pd.period_range("2020-01", periods=30, freq="M"), "of one type, .* got Period; make"),
+    ],
+)
+def test_labels_of_the_wrong_kind_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        SparseGPClassifier().fit(smooth(30)[0], labels)
 
 
 def test_pipeline_search_and_folds():
@@ -332,3 +349,36 @@ def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tr
     found = choice.choose(task, seconds=20.0)
     assert found.config.method == "gpnn"
     np.testing.assert_allclose(found.start.kernel.lengthscales, [taken] * 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": ["exact"]}, r"method must be the name of a method.*got \['exact'\]"),
+        ({"method": None}, "method must be the name of a method"),
+        ({"kernel": "matern52"}, "kernel must be a kernel of GPflow or None, got 'matern52'"),
+        (
+            {"likelihood": ["gaussian"]},
+            "likelihood must be a likelihood of GPflow, the name",
+        ),
+        ({"time_budget": "5"}, "time_budget must be a positive number of seconds or None, got '5'"),
+        ({"time_budget": -1}, "time_budget must be a positive number of seconds or None, got -1"),
+        ({"time_budget": float("nan")}, "time_budget must be a positive number"),
+        ({"method_options": ["a"]}, "method_options must be a dict from names of options"),
+        ({"method_options": {5: 1}}, "method_options must be a dict from names of options"),
+        ({"method_options": {"nope": 1}}, "method_options must hold options .* got nope"),
+        ({"method_options": {"num_steps": "5"}}, "num_steps must be of type int, got '5'"),
+        ({"method_options": {"num_steps": True}}, "num_steps must be of type int, got True"),
+        ({"method_options": {"num_inducing": None}}, "num_inducing must be of type int, got None"),
+        (
+            {"method_options": {"learning_rate": "x"}},
+            "learning_rate must be of type float",
+        ),
+        ({"method_options": {"calibrate": "no"}}, "calibrate must be of type bool, got 'no'"),
+        ({"method_options": {"num_neighbors": 1.5}}, "num_neighbors must be of type int, got 1.5"),
+    ],
+)
+def test_parameters_of_a_wrong_type_are_one_sentence(options, message):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(ValueError, match=message):
+        SparseGPRegressor(**{"method": "exact"} | options).fit(X, X[:, 0])

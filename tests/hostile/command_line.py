@@ -188,6 +188,32 @@ RECORDS: dict[str, tuple[Callable[[dict], None] | str, str]] = {
         set_field("choice", value={"reason": "", "attempts": [1]}),
         "choice.attempts[0] must be an object, got 1",
     ),
+    "text as seconds of an attempt": (
+        set_field(
+            "choice",
+            value={
+                "reason": "",
+                "attempts": [
+                    {"method": "a", "nlpd": 0, "error": 0, "num_steps": 0, "seconds": "<b>"}
+                ],
+            },
+        ),
+        "choice.attempts[0].seconds must be a number, got '<b>'",
+    ),
+    "markup as seed": (set_field("seed", value="<script>"), "seed must be an integer of"),
+    "markup as seconds": (set_field("seconds", value="<b>"), "seconds must be a number, got '<b>'"),
+    "markup as version": (
+        set_field("versions", "gpflow", value=["<b>"]),
+        "versions.gpflow must be text, got ['<b>']",
+    ),
+    "markup as score": (
+        set_field("results", 0, "rmse", value="<b>"),
+        "results[0].rmse must be a number, got '<b>'",
+    ),
+    "markup as count": (
+        set_field("dataset", "num_train", value="<b>"),
+        "dataset.num_train must be an integer of",
+    ),
     "no dataset": (set_field("dataset", value=...), "dataset must be present"),
     "no checksum": (set_field("dataset", "checksum", value=...), "dataset.checksum must be"),
     "number as source": (set_field("dataset", "source", value=7), "dataset.source must be text"),

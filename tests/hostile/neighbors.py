@@ -322,9 +322,9 @@ TOGETHER = {
         lambda: swsgp(k=kernels.Matern52(lengthscales=np.ones(3))),
         "kernel",
     ),
-    "users that were not counted": (lambda: swsgp().elbo(two), "update_neighbors"),
+    "users that were not counted": (lambda: swsgp(num_data=N + 1).elbo(two), "update_neighbors"),
     "users that were not counted, compiled": (
-        lambda: captured(swsgp().elbo)(two),
+        lambda: captured(swsgp(num_data=N + 1).elbo)(two),
         "update_neighbors",
     ),
     "a KL without rows": (MODEL.prior_kl, "X"),

@@ -71,10 +71,15 @@ def test_the_same_seed_gives_the_same_choice_and_another_seed_another(choose):
 
 
 @pytest.mark.parametrize("choose", CHOICES)
-def test_fewer_distinct_rows_than_asked_for_is_an_error_that_counts_them(choose):
-    X = np.repeat(make_inputs(7), 5, axis=0)
-    with pytest.raises(ValueError, match=r"M: expected .*\b7\b.* got 8"):
-        choose(X, 8, make_stationary())
+@pytest.mark.parametrize("M", [7, 8, 99])
+def test_all_distinct_rows_are_the_points_where_rows_repeat_and_more_are_asked_for(choose, M):
+    rows = make_inputs(7)
+    X = np.random.default_rng(1).permutation(np.repeat(rows, 5, axis=0))
+    for kernel in (make_stationary(), gpflow.kernels.Linear()):  # the second has rank 2
+        Z = choose(X, M, kernel)
+        np.testing.assert_array_equal(sort_rows(Z), sort_rows(rows))
+    with pytest.raises(ValueError, match=r"M: expected between 1 and .* got 0"):
+        choose(X, 0, make_stationary())
 
 
 @pytest.mark.parametrize("choose", CHOICES)
@@ -246,8 +251,19 @@ def test_orthogonal_picks_repeat_no_row_of_z(kernel):
 
 def test_rounding_of_a_rough_kernel_does_not_let_a_row_be_picked_twice():
     X = np.repeat(make_inputs(31, num_columns=8), 2, axis=0)
-    with pytest.raises(ValueError, match=r"M: expected at most 31, .* got 32"):
-        greedy_variance(X, 32, gpflow.kernels.Matern12(lengthscales=0.5))
+    Z = greedy_variance(X, 32, gpflow.kernels.Matern12(lengthscales=0.5))
+    np.testing.assert_array_equal(sort_rows(Z), sort_rows(X[::2]))
+    # rows of X are the same as those of Z but for rounding in their covariance
+    O = greedy_orthogonal(X, X[:30], 20, gpflow.kernels.Matern12(lengthscales=0.5))
+    np.testing.assert_array_equal(sort_rows(O), sort_rows(X[30::2]))
+
+
+def test_orthogonal_picks_are_all_other_distinct_rows_where_rows_repeat():
+    X = np.repeat(make_inputs(9), 3, axis=0)
+    for kernel in (make_stationary(), gpflow.kernels.Linear()):
+        O = greedy_orthogonal(X, X[:18], 20, kernel)
+        np.testing.assert_array_equal(sort_rows(O), sort_rows(X[18::3]))
+        assert greedy_orthogonal(X, X, 20, kernel).shape == (0, 2)
 
 
 def test_rows_of_z_that_add_nothing_are_passed_over():
@@ -323,6 +339,29 @@ def test_splits_that_cannot_be_made_are_errors():
         split_orthogonal(X, 2, 2, method="best")
     with pytest.raises(ValueError, match=r'method: expected .* "greedy" with a kernel'):
         split_orthogonal(X, 2, 2, method="greedy")
+
+
+@pytest.mark.parametrize("method", ["kmeans", "random", "greedy"])
+def test_distinct_rows_are_split_where_rows_repeat_and_they_are_too_few(method):
+    rows, kernel = make_inputs(9), make_stationary()
+    X = np.random.default_rng(1).permutation(np.repeat(rows, 4, axis=0))
+    for sizes, expected in (
+        ((6, 6), (6, 3)),
+        ((5, 4), (5, 4)),
+        ((9, 2), (9, 0)),
+        ((40, 40), (9, 0)),
+        ((3, 4, 5), (3, 4, 2)),
+        ((4, 4), (4, 4)),
+    ):
+        sets = split_orthogonal(X, *sizes, kernel=kernel, method=method)
+        assert tuple(map(len, sets)) == expected
+        joint = np.concatenate(sets)
+        assert len(np.unique(joint, axis=0)) == len(joint)
+        if len(joint) == 9:
+            np.testing.assert_array_equal(sort_rows(joint), sort_rows(rows))
+    if method == "greedy":  # in order of choice
+        Z = split_orthogonal(X, 4, 9, kernel=kernel, method=method)[0]
+        np.testing.assert_array_equal(Z, greedy_variance(X, 4, kernel))
 
 
 # --- lengthscales

@@ -3,6 +3,7 @@
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_probability as tfp
 from scipy import stats
 
@@ -144,3 +145,105 @@ def test_the_posterior_mode_has_the_density_of_rows_and_parameters():
         here = stats.multivariate_normal.logpdf(Y[:, 0], cov=K)
         here += np.sum(stats.lognorm.logpdf(kernel.lengthscales.numpy(), 1.0, scale=start))
         assert away < here
+
+
+def draw_repeated(num_places=30, seed=0):
+    """Rows whose inputs occur one to six times, with two outputs, in random order."""
+    rng = np.random.default_rng(seed)
+    places, f = draw(num_places, noise_variance=1e-6, seed=seed)
+    of_row = rng.permutation(np.repeat(np.arange(num_places), rng.integers(1, 7, num_places)))
+    Y = np.column_stack([f[of_row], 100.0 - 2.0 * f[of_row]])
+    return places[of_row], Y + 0.3 * rng.standard_normal(Y.shape)
+
+
+def firsts(X):
+    """Distinct rows in the order in which they occur first."""
+    return X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
+
+
+def all_of(X, places):
+    """Indices of all rows that are equal to one of some places."""
+    return np.flatnonzero((X[:, None] == places).all(axis=2).any(axis=1))
+
+
+def log_density(kernel, noise, X, errors):
+    """Of all columns together, from the dense covariance of all rows."""
+    K = kernel(X).numpy() + noise * np.eye(len(X))
+    return stats.multivariate_normal.logpdf(errors.T, cov=K).sum()
+
+
+def test_the_density_of_repeated_rows_is_that_of_all_their_outputs():
+    X, Y = draw_repeated()
+    start = np.array([0.3, 0.5])
+    kernel = gpflow.kernels.Matern52(lengthscales=start)
+    mean_function = gpflow.functions.Constant([50.0])
+    gpflow.set_trainable(mean_function, False)
+    noise, density = posterior_mode(X, Y, kernel, mean_function=mean_function, max_iterations=5)
+    expected = log_density(kernel, noise, X, Y - mean_function.c.numpy())
+    for value, center in ((kernel.lengthscales, start), (kernel.variance, 1.0), (noise, 0.1)):
+        expected += np.sum(stats.lognorm.logpdf(np.asarray(value), 1.0, scale=center))
+    np.testing.assert_allclose(density, expected, rtol=1e-8)
+
+
+def test_held_out_rows_are_predicted_from_distinct_neighbors_with_all_their_outputs():
+    X, Y = draw_repeated()
+    kernel = gpflow.kernels.Matern52(lengthscales=[0.1, 0.3], variance=1.7)
+    options = {"num_held_out": 4, "num_neighbors": 5, "seed": 2}
+    options["mean_function"] = gpflow.functions.Constant(0.3)
+    found = neighbor_log_density(X, Y, kernel, 0.05, **options)
+    places, errors = firsts(X), Y - 0.3
+    order = np.random.default_rng(2).permutation(len(places))
+    rest, held_out = order[:-4], order[-4:]
+    total = 0.0
+    for row, around in zip(held_out, nearest(places, held_out, rest, 5, [0.1, 0.3]), strict=True):
+        near, both = (all_of(X, places[rows]) for rows in (around, [*around, row]))
+        given, joint = (log_density(kernel, 0.05, X[i], errors[i]) for i in (near, both))
+        total += joint - given
+    # 1.7e-6 is the jitter of the neighbors
+    np.testing.assert_allclose(found, total / len(all_of(X, places[held_out])), rtol=2e-4)
+
+
+def test_local_subsets_and_random_ones_are_of_distinct_rows_with_all_their_outputs(monkeypatch):
+    X, Y = draw_repeated()
+    models, densities = [], []
+    monkeypatch.setattr(hyperparameters, "_maximize", lambda model, *_: models.append(model))
+    monkeypatch.setattr(
+        hyperparameters,
+        "_log_density",
+        lambda *given, of=hyperparameters._log_density: densities.append(of(*given)) or 0.0,
+    )
+    kernel, places = gpflow.kernels.Matern52(lengthscales=[0.2, 0.4]), firsts(X)
+    options = {"noise_variance": 0.05, "seed": 1}
+    local_hyperparameters(X, Y, kernel, num_subsets=3, num_rows=6, **options)
+    subset_hyperparameters(X, Y, kernel, num_rows=12, **options)
+    order = np.random.default_rng(1).permutation(30)
+    near = nearest(places, order[:3], order[:24], 6, [0.2, 0.4])
+    for model, subsets in zip(models, (near, [order[:12]]), strict=True):
+        rows = [all_of(X, places[subset]) for subset in subsets]
+        expected = sum(log_density(kernel, 0.05, X[i], Y[i]) for i in rows)
+        found = model.maximum_log_likelihood_objective()
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    given = all_of(X, places[order[:12]])
+    total = 0.0
+    for place in places[order[12:24]]:  # each alone
+        both = np.concatenate([given, all_of(X, place[None])])
+        parts = (log_density(kernel, 0.05, X[i], Y[i]) for i in (both, given))
+        total += next(parts) - next(parts)
+    count = len(all_of(X, places[order[12:24]]))
+    np.testing.assert_allclose(densities, [total / count] * 2, rtol=1e-9)
+
+
+def test_the_gradient_of_the_density_of_repeated_rows_is_exact():
+    X, Y = draw_repeated()
+    rows = hyperparameters.merge_rows(tf.constant(X), tf.constant(Y))
+    kernel = gpflow.kernels.Matern52(lengthscales=[0.2, 0.4])
+    ours = hyperparameters._ExactGPs(rows, kernel, None, 0.05)
+    theirs = gpflow.models.GPR((X, Y), kernel, noise_variance=0.05)
+    found = []
+    for model in (ours, theirs):
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        variables = [*kernel.trainable_variables, *model.likelihood.trainable_variables]
+        found.append([loss, *tape.gradient(loss, variables)])
+    for own, other in zip(*found, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-8)

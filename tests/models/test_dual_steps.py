@@ -7,6 +7,7 @@ import tensorflow as tf
 from gpflow.keras import tf_keras
 from tensorflow_probability import distributions
 
+from gpflow_sparse.kernels import TICK
 from gpflow_sparse.models import DualGPR, DualOptions
 from gpflow_sparse.models.dual import solver as dual_solver
 from gpflow_sparse.models.dual.gradients import QuadraticForms
@@ -80,6 +81,25 @@ def test_unit_vectors_give_the_exact_trace(height, monkeypatch):
     np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-7)
     rough = QuadraticForms(kernel, X, P + N, "float32").gradients(A, factors)
     np.testing.assert_allclose(flat(rough), flat(expected), rtol=1e-3)
+
+
+def test_quadratic_forms_of_a_kernel_that_recomputes_its_parts(monkeypatch):
+    """Sums over patches, a few images at a time: all parameters have their gradients."""
+    monkeypatch.setattr("gpflow_sparse.kernels.convolutional._CHUNK_SIZE", 100)
+    rng = np.random.default_rng(0)
+    X, A = rng.normal(size=(8, 12)), rng.normal(size=(8, 3))
+    base = gpflow.kernels.Matern32(1.3, [0.8, 1.2, 1.0, 2.0])
+    kernel = TICK(base, (3, 4), (2, 2), weights=rng.normal(size=6))
+    factors = np.array([0.5, -1.0, 2.0])
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum((factors * A) @ A.T * kernel(X))
+    expected = tape.gradient(total, kernel.trainable_variables)
+    found = QuadraticForms(kernel, X, 3, "float64").gradients(A, factors)
+    with tf.GradientTape() as tape:  # of a function that has the gradients found
+        parts = zip(kernel.parameters, found, strict=True)
+        total = tf.add_n([tf.reduce_sum(slope * parameter) for parameter, slope in parts])
+    found = tape.gradient(total, kernel.trainable_variables)
+    np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-9)
 
 
 def test_gradients_are_unbiased_with_few_features():

@@ -90,13 +90,37 @@ def test_users_are_counted():
     assert expected.sum() == 40 * H
 
 
-def test_usage_must_be_counted_first():
+@pytest.mark.parametrize("num_rows", [None, N])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_batch_of_all_rows_counts_itself(num_rows, compiled):
+    """The objective before `fit` and `update_neighbors` is that after them."""
     X, Y = rows()
-    model = SWSGP(
-        gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian(), points(), num_latent_gps=L
-    )
-    for use in (model.elbo, model.training_loss, model.training_loss_closure):
-        with pytest.raises(ValueError, match="update_neighbors"):
+
+    def built():
+        kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian()
+        return SWSGP(kernel, likelihood, points(), num_latent_gps=L, num_data=num_rows)
+
+    fresh, counted = built(), built()
+    counted.update_neighbors(X)
+    data = tf.constant(X), tf.constant(Y)
+    for name in ("elbo", "training_loss"):
+        use = getattr(fresh, name)
+        value = tf.function(use, autograph=False)(data) if compiled else use(data)
+        np.testing.assert_allclose(value, getattr(counted, name)(data), rtol=1e-12)
+    loss = fresh.training_loss_closure((X, Y), compile=compiled)
+    np.testing.assert_allclose(loss(), counted.training_loss((X, Y)), rtol=1e-12)
+    np.testing.assert_allclose(fresh.prior_kl(X), counted.prior_kl(X), rtol=1e-12)
+    assert not np.any(fresh.usage)
+
+
+def test_usage_must_be_counted_before_a_minibatch():
+    X, Y = rows()
+    kernel, likelihood = gpflow.kernels.Matern52(), gpflow.likelihoods.Gaussian()
+    model = SWSGP(kernel, likelihood, points(), num_latent_gps=L, num_data=len(X) + 1)
+    optimizer = gs.training.SparseAdam(0.1)
+    uses = (model.elbo, model.training_loss, model.training_loss_closure)
+    for use in (*uses, lambda data: model.sparse_step(data, optimizer)):
+        with pytest.raises(ValueError, match=r"have not been counted.*update_neighbors\(X\)"):
             use((X, Y))
     with pytest.raises(ValueError, match="update_neighbors"):
         model.prior_kl(X)

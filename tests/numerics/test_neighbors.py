@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse.numerics.neighbors import HostSearch, NeighborIndex, largest, nearest
+from gpflow_sparse.numerics.neighbors import HostSearch, NeighborIndex, _squares, largest, nearest
 from tests.oracles import swsgp as oracle
 
-BY_TREE = {"tree": True, "all distances": False}
+MOST_COLUMNS = {"tree": 1000, "all distances": 0}
+module = "gpflow_sparse.numerics.neighbors"
 
 
-@pytest.fixture(params=BY_TREE.values(), ids=list(BY_TREE))
+@pytest.fixture(params=MOST_COLUMNS.values(), ids=list(MOST_COLUMNS))
 def route(request, monkeypatch):
     """Both ways to search, whichever would be chosen."""
-    monkeypatch.setattr(NeighborIndex, "_tree_is_faster", lambda *_: request.param)
-    return request.param
+    monkeypatch.setattr(f"{module}._MAX_TREE_COLUMNS", request.param)
 
 
 def points(rng, M=300, D=2, N=40):
@@ -54,29 +54,88 @@ def test_one_index_answers_for_several_counts(rng):
         np.testing.assert_array_equal(index.query(X, H), oracle.nearest(X, Z, H))
 
 
-def test_the_faster_route_is_measured_in_many_columns_only(rng, monkeypatch):
-    clock = iter([0.0, 1.0, 1.0, 3.0])  # the tree takes 1 s, all distances 2 s
-    monkeypatch.setattr("gpflow_sparse.numerics.neighbors.time.perf_counter", lambda: next(clock))
-    index = NeighborIndex(rng.normal(size=(50, 13)))
-    assert index._tree_is_faster(3)
-    assert NeighborIndex(rng.normal(size=(50, 8)))._tree_is_faster(3)  # asks no clock
-    clock = iter([0.0, 2.0, 2.0, 3.0])
-    assert not index._tree_is_faster(3)
+@pytest.mark.parametrize(("D", "tree"), [(1, True), (12, True), (13, False), (40, False)])
+def test_the_route_depends_on_the_number_of_columns_alone(rng, monkeypatch, D, tree):
+    taken = []
+    for name in ("_by_tree", "_by_distances"):
+        plain = getattr(NeighborIndex, name)
+
+        def counted(self, *args, name=name, plain=plain):
+            taken.append(name)
+            return plain(self, *args)
+
+        monkeypatch.setattr(NeighborIndex, name, counted)
+    for M in (30, 3000):
+        NeighborIndex(rng.normal(size=(M, D))).query(rng.normal(size=(4, D)), 3)
+    assert taken == 2 * ["_by_tree" if tree else "_by_distances"]
 
 
-def test_coinciding_places_come_before_others(rng, route):
-    """The order among equals is free, the sets are not."""
-    Z, X = points(rng, M=30)
-    twice = np.concatenate([Z, Z])
-    found = NeighborIndex(twice).query(X, 6)
-    np.testing.assert_array_equal(np.sort(found % 30)[:, ::2], np.sort(oracle.nearest(X, Z, 3)))
-    assert all(len(set(row)) == 6 for row in found)
+def tied_points(rng, kind):
+    """Rows, points and units in which many distances are equal."""
+    if kind == "coinciding":
+        Z = np.tile(rng.normal(size=(20, 3)), [35, 1])
+        return rng.normal(size=(20, 3)), Z, np.ones(3)
+    if kind == "binary":
+        Z = rng.integers(0, 2, (700, 1)).astype(float)
+        return Z[:20], Z, np.ones(1)
+    if kind == "one-hot":  # standardized: no whole numbers
+        Z = (rng.integers(0, 5, (700, 13)) == 0).astype(float)
+        Z = (Z - Z.mean(0)) / Z.std(0)
+        return Z[:20], Z, np.exp(0.1 * rng.integers(-9, 9, 13))
+    Z = rng.integers(0, 6, (700, 14)) + (1e9 if kind == "seconds since 1970" else 0.0)
+    return Z[:20], Z, np.full(14, 1.0 if kind == "seconds since 1970" else 2.7)
+
+
+@pytest.mark.parametrize(
+    "kind", ["coinciding", "binary", "one-hot", "seconds since 1970", "scaled whole numbers"]
+)
+def test_every_search_takes_the_lower_index_of_equally_near_points(rng, monkeypatch, kind):
+    """Tree, all distances, graph, and parts of the points in a graph; many rows as one."""
+    X, Z, units = tied_points(rng, kind)
+    X, Z = X / units, Z / units
+    squares = np.square(X[:, None] - Z).sum(axis=2)
+    order = np.argsort(np.round(squares, 9), axis=1, kind="stable")
+    for most in MOST_COLUMNS.values():
+        monkeypatch.setattr(f"{module}._MAX_TREE_COLUMNS", most)
+        index = NeighborIndex(Z)
+        for H in (1, 16, 700):
+            np.testing.assert_array_equal(index.query(X, H), order[:, :H])
+            np.testing.assert_array_equal(index.query(X[3:4], H), order[3:4, :H])
+    for most in (700, 256):
+        monkeypatch.setattr(f"{module}._MOST_AT_ONCE", most)
+        compiled = tf.function(lambda X: nearest(X, Z, 16), autograph=False)
+        np.testing.assert_array_equal(compiled(X), order[:, :16])
+
+
+def test_xla_takes_the_lower_index_of_equally_near_points(rng):
+    X, Z, units = tied_points(rng, "scaled whole numbers")
+    expected = oracle.nearest(X, Z, 8)  # of whole numbers
+    X, Z = X / units, Z / units
+    np.testing.assert_array_equal(tf.function(nearest, jit_compile=True)(X, Z, 8), expected)
+
+
+def test_equally_near_points_before_a_row_come_in_order(rng):
+    Z = rng.integers(0, 3, (700, 3)).astype(float)
+    before = np.array([0, 1, 5, 40, 300, 699], np.int32)
+    found = tf.function(lambda: nearest(Z[before], Z, 6, before), autograph=False)()
+    for j, row in zip(before, found.numpy(), strict=True):
+        expected = oracle.nearest(Z[j : j + 1], Z[:j], min(6, j))[0] if j else []
+        np.testing.assert_array_equal(row, [*expected, *[-1] * (6 - min(6, j))])
+
+
+def test_sums_of_squares_have_the_same_bits_in_a_graph(rng):
+    for D in range(1, 20):
+        differences = rng.normal(size=(50, 7, D))
+        total = _squares(differences)
+        np.testing.assert_allclose(total, (differences**2).sum(axis=2), rtol=1e-12)
+        np.testing.assert_array_equal(_squares(tf.constant(differences)), total)
+        np.testing.assert_array_equal(_squares(differences[:1, :1]), total[:1, :1])
 
 
 def test_parts_of_the_points_are_searched_as_all_of_them(rng, monkeypatch):
     X, Z, before = rng.normal(size=(9, 2)), rng.normal(size=(70, 2)), tf.range(0, 72, 8)
     expected = nearest(X, Z, 4), nearest(X, Z, 4, before)
-    monkeypatch.setattr("gpflow_sparse.numerics.neighbors._MOST_AT_ONCE", 16)  # the last part has 6
+    monkeypatch.setattr(f"{module}._MOST_AT_ONCE", 16)  # the last part has 6
     compiled = tf.function(lambda: (nearest(X, Z, 4), nearest(X, Z, 4, before)), autograph=False)
     np.testing.assert_array_equal(compiled(), expected)
 
@@ -202,7 +261,7 @@ def test_a_row_is_searched_once_while_places_and_units_stay(rng, monkeypatch):
     monkeypatch.setattr(
         NeighborIndex, "query", lambda self, X, n: asked.append(len(X)) or query(self, X, n)
     )
-    monkeypatch.setattr("gpflow_sparse.numerics.neighbors._MEMORY", 30 * (8 * 2 + 4 * 5 + 16))
+    monkeypatch.setattr(f"{module}._MEMORY", 30 * (8 * 2 + 4 * 5 + 16))
     search, units = HostSearch(), np.ones(2)
     for rows, expected in [(X[:20], 20), (X[10:25], 5), (X, 15), (X, 10), (X[:30], 0)]:
         del asked[:]

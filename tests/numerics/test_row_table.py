@@ -53,3 +53,19 @@ def test_few_rows_have_the_same_hash():
     places = 2**18
     expected = places * (1.0 - np.exp(-len(grid) / places))
     assert abs(len(np.unique(hashes % np.uint64(places))) - expected) < 4.0 * np.sqrt(places) / 2.0
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_groups_of_equal_rows_are_those_of_a_dictionary(rng, monkeypatch, collide):
+    if collide:
+        monkeypatch.setattr(row_table, "_hash", lambda words: words[:, 0] & np.uint64(0))
+    monkeypatch.setattr(row_table, "_AT_ONCE", 100)
+    X = rng.integers(-1, 2, size=(300, 4)) * rng.choice([-1.0, 1.0], size=(300, 4))  # -0 too
+    groups, numbers = row_table.group_rows(X), {}
+    expected = [numbers.setdefault(tuple(row), len(numbers)) for row in X]
+    np.testing.assert_array_equal(groups.of_row, expected)
+    np.testing.assert_array_equal(groups.first, [expected.index(i) for i in range(len(numbers))])
+    np.testing.assert_array_equal(groups.counts, np.bincount(expected))
+    assert groups.any_repeats
+    assert not row_table.group_rows(X[groups.first]).any_repeats
+    assert len(row_table.group_rows(X[:0]).first) == 0

@@ -5,6 +5,10 @@ Files written by version 0.1 (commit 0f1fed1), which every later version must lo
 models of the zoo, checkpoints of short runs and an export, packed into one archive, and beside it
 what they must predict. The files in ``fixtures`` are never written again; a change of the format
 adds a second folder.
+
+``fixtures/first`` has files of commits before it, of early forms of a class: SOLVEGP of 1ce97ad,
+GRIEF and BasisSVGP of 207924b, GRIEF of af1dcdf and 849669e, SoftKI of 849669e, others of 74236f4;
+their predictions are those of ``predict_f`` and ``predict_y``.
 """
 
 import json
@@ -25,6 +29,7 @@ from tests import battery
 from tests.persistence import zoo
 
 FIXTURES = Path(__file__).with_name("fixtures")
+FIRST = FIXTURES / "first"
 ARCHIVE, EXPECTED = "files.tar.xz", "expected.json"
 ROWS = 3
 # Runs of two steps, of which a checkpoint is kept: member of the battery, options of `fit`.

@@ -119,6 +119,19 @@ def test_random_damage_is_refused_or_harmless(tmp_path):
     assert ("forge", "equal") in outcomes
 
 
+@pytest.mark.parametrize("name", ["battery.softki", "battery.swsgp", "model.standardized"])
+def test_a_forged_description_is_refused_in_one_plain_sentence(tmp_path, name):
+    """With a valid checksum; without a KeyError or words of other packages in the sentence."""
+    trial = corruptions.Trial(tmp_path, zoo.BUILDERS[name])
+    content, outcomes = trial.path.read_bytes(), []
+    for seed in range(60):
+        trial.path.write_bytes(content)
+        corruptions.forge(trial.path, np.random.default_rng(seed))
+        outcomes.append(("forge", trial.load()))
+    assert [result for result in outcomes if not corruptions.acceptable(*result)] == []
+    assert ("forge", "refused") in outcomes
+
+
 def set_class(name):
     def change(tree, arrays):
         for described in tree["objects"]:

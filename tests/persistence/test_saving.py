@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 
 import gpflow
 import numpy as np
@@ -257,3 +259,29 @@ def test_a_model_that_reads_its_rows_in_passes_is_saved_as_what_it_has_learned(
         for twin in (gs.load(tmp_path / "small"), exported):
             for a, b in zip(twin.predict_y(battery.inputs(seed=5)), expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_the_next_write_removes_what_a_killed_process_has_left(tmp_path):
+    """Of the same file, and not while its process runs."""
+    code = (
+        "import os, sys\n"
+        "from gpflow_sparse.persistence import files\n"
+        "def parts():\n"
+        "    yield b'half'\n"
+        "    print('begun', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    os._exit(9)\n"
+        "files.write_parts(sys.argv[1], parts())\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "p.csv")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n"
+        files.write_text(tmp_path / "p.csv", "first")
+        (piece,) = tmp_path.glob(files.TEMPORARY)
+        process.communicate()
+    files.write_text(tmp_path / "other.csv", "other")
+    assert piece.exists()
+    (tmp_path / ".saving-mine.tmp").write_text("of a person")
+    files.write_text(tmp_path / "p.csv", "second")
+    assert {path.name for path in tmp_path.iterdir()} == {"p.csv", "other.csv", ".saving-mine.tmp"}
+    assert (tmp_path / "p.csv").read_text() == "second"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpflow_sparse.persistence.schema import Between, parse_json, read_json
+from gpflow_sparse.persistence.schema import Between, Given, parse_json, read_json
 
 
 @dataclass
@@ -24,6 +24,8 @@ SCHEMA = {
     "rows": [{"title": str}],
     "options": Options,
     "rest": dict,
+    "versions": dict[str, str],
+    "scores": Given({"rmse": float}),
 }
 GOOD = {
     "flag": True,
@@ -35,6 +37,8 @@ GOOD = {
     "rows": [{"title": "a", "more": 1}],
     "options": {"name": None},
     "rest": {"any": [1]},
+    "versions": {"numpy": "2"},
+    "scores": {"more": "1"},
     "extra": 1,
 }
 
@@ -51,6 +55,10 @@ def test_a_record_of_the_declared_types_comes_back_as_it_is():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"versions": []}, "versions must be an object, got []"),
+        ({"versions": {"numpy": 2}}, "versions.numpy must be text, got 2"),
+        ({"scores": 1}, "scores must be an object, got 1"),
+        ({"scores": {"rmse": "1"}}, "scores.rmse must be a number, got '1'"),
         ({"flag": 1}, "flag must be true or false, got 1"),
         ({"count": True}, "count must be an integer of at most 63 bits, got True"),
         ({"count": 3.0}, "count must be an integer of at most 63 bits, got 3.0"),

@@ -33,6 +33,20 @@ def of_kind(kind):
     return [name for name in EXPECTED if name.startswith(kind)]
 
 
+def test_files_of_the_first_code_of_a_class_predict_what_they_did(tmp_path):
+    """Before version 0.1: SoftKI without held-out rows, three forms of the statistics of GRIEF."""
+    with tarfile.open(stored.FIRST / stored.ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    expected = json.loads((stored.FIRST / stored.EXPECTED).read_text())
+    assert len(expected) >= 10
+    for name, known in expected.items():
+        model, X = gs.load(tmp_path / name), np.array(known["X"])
+        for part, old in zip(zoo.predictions(model, X), known["values"], strict=False):
+            np.testing.assert_allclose(part, old, rtol=1e-10, atol=1e-10, err_msg=name)
+        gs.save(model, tmp_path / "again")
+        assert type(gs.load(tmp_path / "again")) is type(model)
+
+
 def test_every_model_of_the_archive_loads(files):
     for name in of_kind("models/"):
         assert isinstance(gs.load(files / name), gpflow.models.BayesianModel)

@@ -53,6 +53,29 @@ def test_encoded_columns_that_vary_together_are_one_factor(table):
     assert factors[2].cells(X)[0] == "other"
 
 
+def test_cells_that_the_file_does_not_have_are_empty(table):
+    """With an indicator of training, and of a column that had no gaps then."""
+    frame, _, factors = table
+    encoder = TableEncoder().fit(frame)
+    known = TableFormat(encoder.columns_, Column("y", "number"))
+    new = frame.iloc[:6].astype({"width": object})
+    new.loc[1, "width"] = "unknown"
+    new.loc[2, "day"] = None
+    new.loc[4, "color"] = None
+    empty = known.empty(new)
+    expected = np.zeros((6, 10), dtype=bool)
+    expected[[1, 3], 0] = True
+    expected[2, 5:] = True
+    np.testing.assert_array_equal(empty, expected)
+    shown = np.where(empty, np.nan, encoder.transform(new))
+    width, missing, color, day = (factor.cells(shown) for factor in factors[:4])
+    assert np.flatnonzero(np.isnan(width)).tolist() == [1, 3]
+    assert width[0] == pytest.approx(frame["width"][0])
+    assert missing == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]
+    assert color == [*frame["color"][:4], "other", frame["color"][5]]
+    assert day == ["2020-01-01", "2020-01-03", None, "2020-01-07", "2020-01-09", "2020-01-11"]
+
+
 def test_the_partial_dependence_of_an_additive_function_is_its_parts(table):
     frame, X, factors = table
     phase = 2 * np.pi * X[:, 5] / 365.2425

@@ -6,6 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpflow_sparse.data.columns import Column
+from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.rows import load_data, original_units
 from tests.command_line import last_json
 from tests.command_line import run as run
 from tests.data import messy
@@ -59,3 +63,18 @@ def test_other_formats_give_the_same_predictions(run, tmp_path, suffix):
         text = run("predict", "--model", f"run{kind}", "--data", "my.csv")[1]
         predicted.append(pd.read_csv(io.StringIO(text)))
     np.testing.assert_allclose(*predicted, rtol=1e-9)
+
+
+def test_rows_of_a_run_are_read_as_in_its_training(tmp_path):
+    cells = ["1,234", "987", "2,500", "450"] * 5
+    table = pd.DataFrame({"a": cells, "b": np.arange(20) % 7, "y": cells[::-1]})
+    write(table, tmp_path / "my.csv")
+    config = RunConfig(data=str(tmp_path / "my.csv"), target="y")
+    columns = (Column("a", "number", decimal=","), Column("b", "number"))
+    known = TableFormat(columns, Column("y", "number", decimal=","))
+    largest = []
+    for format in (None, known):
+        dataset = load_data(config, known=format)
+        X, Y = original_units(dataset, dataset.train)
+        largest.append((X[:, 0].max(), Y.max()))
+    np.testing.assert_allclose(largest, [(2500.0, 2500.0), (987.0, 987.0)])

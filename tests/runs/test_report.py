@@ -1,6 +1,7 @@
 """The report: one page that opens anywhere, pictures of what they claim, nothing unescaped."""
 
 import base64
+import copy
 import io
 import json
 import re
@@ -197,24 +198,29 @@ def test_classes_have_their_names(tmp_path):
     np.testing.assert_allclose(np.trace(counts) / 120, 1 - error)
 
 
+RECORD = {
+    "dataset": {"source": "/far/my.csv", "num_train": 180, "num_test": 20},
+    "choice": {
+        "reason": "softki is best.",
+        "seconds": 61.25,
+        "attempts": [
+            {"method": "constant", "nlpd": 1.5, "error": 1.0, "num_steps": 0, "seconds": 0.01},
+            {"method": "softki", "nlpd": 0.25, "error": 0.5, "num_steps": 40, "seconds": 3.0},
+        ],
+    },
+    "results": [
+        {"title": "SoftKI(9)", "rmse": 2.5, "seconds": 12.5, "elbo": 3.0},
+        {"title": "SVGP(9)", "error": "it failed"},
+    ],
+    "seconds": 80.0,
+    "versions": {"gpflow": "2.11.2"},
+    "seed": 3,
+}
+
+
 def test_the_record_of_a_run_is_on_its_page(tmp_path):
     known, rows = regression()
-    attempts = [
-        {"method": "constant", "nlpd": 1.5, "error": 1.0, "num_steps": 0, "seconds": 0.01},
-        {"method": "softki", "nlpd": 0.25, "error": 0.5, "num_steps": 40, "seconds": 3.0},
-    ]
-    record = {
-        "dataset": {"source": "/far/my.csv", "num_train": 180, "num_test": 20},
-        "choice": {"reason": "softki is best.", "seconds": 61.25, "attempts": attempts},
-        "results": [
-            {"title": "SoftKI(9)", "rmse": 2.5, "seconds": 12.5, "elbo": 3.0},
-            {"title": "SVGP(9)", "error": "it failed"},
-        ],
-        "seconds": 80.0,
-        "versions": {"gpflow": "2.11.2"},
-        "seed": 3,
-    }
-    known = stored(known.model, known.standardizer, None, known.table, record=record)
+    known = stored(known.model, known.standardizer, None, known.table, record=RECORD)
     path = write_report(tmp_path, known, rows)
     text = read(path).text
     assert "my.csv: 180 rows for training, 20 for testing." in text
@@ -229,6 +235,29 @@ def test_the_record_of_a_run_is_on_its_page(tmp_path):
     assert "training of SoftKI(9), seconds12.5" in text
     assert "whole run, seconds80" in text
     assert "gpflow 2.11.2; seed 3." in text
+
+
+def leaves(node):
+    for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        if isinstance(value, dict | list):
+            yield from leaves(value)
+        else:
+            yield node, key
+
+
+def test_markup_in_any_field_of_a_record_is_not_on_its_page(tmp_path):
+    """Where it is not refused as being of a wrong type, it is shown."""
+    known, rows = regression()
+    record = copy.deepcopy(RECORD)
+    for holder, key in leaves(record):
+        if not isinstance(holder[key], float):  # which are formatted as numbers
+            holder[key] = HOSTILE
+    for holder in (record["versions"], record["results"][0], record["choice"]["attempts"][0]):
+        holder[HOSTILE] = HOSTILE
+    known = stored(known.model, known.standardizer, None, known.table, record=record)
+    page = write_report(tmp_path, known, rows).read_text()
+    assert "<script" not in page
+    assert page.count("seed &lt;script&gt;alert") == 1
 
 
 def test_hostile_strings_are_shown_not_run(tmp_path):

@@ -1,10 +1,14 @@
 """Tables of predictions as csv, in parts."""
 
+import sys
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from gpflow_sparse.runs.terminal import progress_of_rows, write_csv
+from gpflow_sparse.persistence import locks
+from gpflow_sparse.runs.terminal import clear_errors, progress_of_rows, write_csv
 
 FRAMES = {
     "floats": lambda v: pd.DataFrame(v, columns=["mean", 'a "quoted", name', "c"]),
@@ -41,3 +45,42 @@ def test_no_bar_is_drawn_outside_of_a_terminal(capsys):
     with progress_of_rows(10, enabled=True) as advance:
         advance(10)
     assert "".join(capsys.readouterr()) == ""
+
+
+def test_texts_that_spreadsheets_take_for_formulas_get_an_apostrophe(tmp_path):
+    """Numbers stay numbers, also labels with a sign; column names are texts too."""
+    labels = ["=1+1", "+A1", "-x", "@SUM(A1)", "\tx", "a=1", "-1", "+2.5e3", "'=1"]
+    table = pd.DataFrame({"=p": np.arange(9.0) - 4.0, "class": labels})
+    write_csv(tmp_path / "p.csv", [table])
+    read = pd.read_csv(tmp_path / "p.csv", dtype={"class": str}, sep=",")
+    assert list(read.columns) == ["'=p", "class"]
+    quoted = ["'=1+1", "'+A1", "'-x", "'@SUM(A1)", "'\tx", "a=1", "-1", "+2.5e3", "'=1"]
+    assert read["class"].tolist() == quoted
+    np.testing.assert_array_equal(read["'=p"], table["=p"])
+
+
+def test_warnings_of_this_package_are_sentences_and_others_are_silent(capsys, tmp_path):
+    """Whatever place a warning names."""
+    (tmp_path / "x.bin").write_bytes(b"")
+    with clear_errors():
+        warnings.warn("of another package", RuntimeWarning, stacklevel=1)
+        np.log(np.zeros(1))
+        locks.take(Closed(), "the folder", stacklevel=1)
+        locks.take(Closed(), "the folder", stacklevel=3)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("warning: the folder cannot be locked (")
+        assert ".py" not in line
+        assert "UserWarning" not in line
+
+
+def test_warnings_are_as_usual_where_the_user_asked_for_them(monkeypatch):
+    monkeypatch.setattr(sys, "warnoptions", ["error"])
+    with clear_errors(), pytest.warns(UserWarning, match="of another package"):
+        warnings.warn("of another package", stacklevel=1)
+
+
+class Closed:
+    def fileno(self):
+        raise OSError("no descriptor")

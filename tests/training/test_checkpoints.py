@@ -18,12 +18,11 @@ from gpflow.keras import tf_keras
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.persistence import files
+from gpflow_sparse.persistence import files, locks
 from gpflow_sparse.training import (
     EarlyStopping,
     TrainingInterrupted,
     adam,
-    checkpoints,
     fit,
 )
 from gpflow_sparse.training.checkpoints import CheckpointFolder, remove_checkpoints
@@ -353,7 +352,7 @@ def test_a_file_system_without_locks_is_warned_of_and_training_goes_on(code, tmp
     def fail(*_):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(checkpoints.fcntl, "flock", fail)
+    monkeypatch.setattr(locks.fcntl, "flock", fail)
     with (
         pytest.warns(match=r"cannot be locked \(.*\): do not start a second run in it"),
         CheckpointFolder(tmp_path, {}, resume=False),
@@ -366,7 +365,7 @@ def test_a_lock_that_is_held_means_another_run(code, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(checkpoints.fcntl, "flock", fail)
+    monkeypatch.setattr(locks.fcntl, "flock", fail)
     with pytest.raises(ValueError, match="another run is writing"):
         CheckpointFolder(tmp_path, {}, resume=False)
 

@@ -18,7 +18,8 @@ from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS, read_toml
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
 
-# Methods for which `bench calls` has a small model; an exact GP is GPflow's alone.
+_PROGRAM = ("python", "docs/benchmarks/run.py")
+# Methods for which `calls` has a small model; an exact GP is GPflow's alone.
 _TRACED = tuple(method for method in METHODS if method not in (*IMAGE_METHODS, "exact"))
 _Methods = Mapping[str, Mapping[str, Any]]
 """By method: ``function``, and the options of a benchmark with their defaults."""
@@ -43,7 +44,7 @@ def _benchmark(text: str, methods: _Methods, option_texts: Mapping[str, str]) ->
 
     def run(float32: bool, device: str | None, method: str = "none", **options: Any) -> None:
         given = {name: value for name, value in options.items() if value not in (None, False)}
-        with clear_errors(), session(float32, device):
+        with clear_errors(_PROGRAM), session(float32, device):
             for name, value in given.items():
                 if name not in methods[method]:
                     takers = ", ".join(m for m in methods if name in methods[m])
@@ -103,7 +104,7 @@ def calls(methods: Sequence[str], listed: bool) -> None:
     The second eager predict_f of a small model; all methods where none is given. Functions are
     those of this package, for svgp those of GPflow, without comprehensions and lambdas.
     """
-    with clear_errors(), session(False, None):
+    with clear_errors(_PROGRAM), session(False, None):
         from bench.calls import prediction_calls
 
         found = {method: prediction_calls(method) for method in methods or _TRACED}
@@ -162,7 +163,7 @@ def paper(
     if it is expected to end after --minutes, by its time on another split or, for rows that are
     trained by steps, that of its first steps.
     """
-    with clear_errors(), _same_command_goes_on(), session(False, device):
+    with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, device):
         from bench.papers.spec import PaperRun, load_paper
 
         folder = Path(f"benchmarks-{name}") if output is None else output
@@ -191,7 +192,7 @@ def evidence(size: str, minutes: float, datasets: str, rows: str, output: Path) 
     process of its own, whose memory is measured; finished ones are kept, and the same command
     resumes. The page is written anew after each.
     """
-    with clear_errors(), _same_command_goes_on(), session(False, None):
+    with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, None):
         from bench.papers.spec import PaperRun, load_paper
 
         chosen = (None, _split_list(datasets), _split_list(rows))
@@ -226,7 +227,7 @@ def images(data: str, minutes: float | None, splits: str, output: Path, device: 
     entropies of rotated images and of images of other data. Finished rows are kept, and the same
     command resumes after the last one; all data sets have one page.
     """
-    with clear_errors(), _same_command_goes_on(), session(False, device):
+    with clear_errors(_PROGRAM), _same_command_goes_on(), session(False, device):
         from bench.papers.spec import PaperRun, load_paper, with_minutes
 
         paper = load_paper("images")
@@ -257,8 +258,7 @@ def _same_command_goes_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        command = ("python", *sys.argv)
-        stopped("stopped; finished rows are kept", command)
+        stopped("stopped; finished rows are kept", [*_PROGRAM, *sys.argv[1:]])
 
 
 def _print(tables: Tables) -> None:

@@ -11,6 +11,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow_sparse import initialization, mean_functions
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
 from gpflow_sparse.initialization.inducing_inputs import input_scale
+from gpflow_sparse.initialization.repeated_rows import distinct_rows
 from gpflow_sparse.models.deep.layers import GPLayer, layer_sizes
 from gpflow_sparse.models.deep.model import DeepGP
 from gpflow_sparse.models.solvegp import SOLVEGP
@@ -132,7 +133,7 @@ def _points(
     rows: np.ndarray, size: tuple[int, ...], num_neighbors: int | None, kernel: Kernel, seed: int
 ) -> OrthogonalInducingVariables | NeighborInducingPoints:
     """Inducing variables of a layer with these inputs."""
-    if sum(size) > len(rows):
+    if sum(size) > len(rows) == len(distinct_rows(rows)):
         raise ValueError(
             f"num_inducing + num_orthogonal must be at most the {len(rows)} rows of X, got "
             f"{sum(size)}."
@@ -140,6 +141,8 @@ def _points(
     sets = initialization.split_orthogonal(rows, *size, kernel=kernel, seed=seed)
     if num_neighbors is None:
         return OrthogonalInducingVariables(*sets)
+    if len(sets[0]) < size[0]:  # all distinct rows
+        num_neighbors = min(num_neighbors, len(sets[0]))
     return NeighborInducingPoints(sets[0], num_neighbors)
 
 

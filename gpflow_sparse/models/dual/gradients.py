@@ -20,8 +20,8 @@ from typing import Any
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from gpflow_sparse.covariances.stationary import covariance
-from gpflow_sparse.models.dual.solver import centered, tile_height, with_values
+from gpflow_sparse.covariances.stationary import centered, covariance
+from gpflow_sparse.models.dual.solver import tile_height, with_values
 
 
 class QuadraticForms:
@@ -40,9 +40,11 @@ class QuadraticForms:
         self.kernel, self.dtype = kernel, tf.as_dtype(precision)
         self.X = tf.cast(centered(kernel, X), self.dtype)
         columns = self.X.shape[1]
+        # variables: kernels that recompute parts for the gradient pass none on to other tensors
+        self.values = [tf.Variable(tf.cast(p, self.dtype)) for p in kernel.parameters]
+        self.copy = with_values(kernel, self.values)
         parts = [tf.TensorSpec([None, c], self.dtype) for c in (columns, num_columns)]
-        values = [tf.TensorSpec(p.shape, self.dtype) for p in kernel.parameters]
-        signature = [parts[0], parts[0], parts[1], parts[1], values]
+        signature = [parts[0], parts[0], parts[1], parts[1]]
         self._compiled = tf.function(self._of_tile, input_signature=signature, autograph=False)
 
     def gradients(self, weights: Any, factors: Any) -> list[tf.Tensor]:
@@ -56,24 +58,20 @@ class QuadraticForms:
         :param factors: ``[c]``.
         :return: a float64 tensor for each of ``kernel.parameters``, of its shape.
         """
-        values = [tf.cast(parameter, self.dtype) for parameter in self.kernel.parameters]
+        for value, parameter in zip(self.values, self.kernel.parameters, strict=True):
+            value.assign(tf.cast(parameter, self.dtype))
         A = tf.cast(weights, self.dtype)  # [N, c]
         left, N = tf.cast(factors, self.dtype) * A, int(A.shape[0])
         height = tile_height(N)
-        sums = [tf.zeros(value.shape, tf.float64) for value in values]
+        sums = [tf.zeros(value.shape, tf.float64) for value in self.values]
         for start in range(0, N, height):
             own = slice(start, start + height)
-            parts = self._compiled(self.X[own], self.X[start:], left[own], A[start:], values)
+            parts = self._compiled(self.X[own], self.X[start:], left[own], A[start:])
             sums = [total + part for total, part in zip(sums, parts, strict=True)]
         return sums
 
     def _of_tile(
-        self,
-        rows: tf.Tensor,
-        others: tf.Tensor,
-        left: tf.Tensor,
-        right: tf.Tensor,
-        values: list[tf.Tensor],
+        self, rows: tf.Tensor, others: tf.Tensor, left: tf.Tensor, right: tf.Tensor
     ) -> list[tf.Tensor]:
         """
         The share of some rows ``[n, D]`` and of all pairs of them with rows below them.
@@ -87,10 +85,8 @@ class QuadraticForms:
         # entries right of the tile's own square stand for those below it too
         G = tf.concat([G[:, :size], 2.0 * G[:, size:]], axis=1)
         with tf.GradientTape() as tape:
-            tape.watch(values)
-            kernel = with_values(self.kernel, values)
-            K = covariance(kernel, rows, others)
-            K = tf.linalg.set_diag(K, kernel(rows, full_cov=False))
+            K = covariance(self.copy, rows, others)
+            K = tf.linalg.set_diag(K, self.copy(rows, full_cov=False))
             total = tf.reduce_sum(K * G)
-        found = tape.gradient(total, values, unconnected_gradients="zero")
+        found = tape.gradient(total, self.values, unconnected_gradients="zero")
         return [tf.cast(gradient, tf.float64) for gradient in found]

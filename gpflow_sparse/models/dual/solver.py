@@ -42,9 +42,9 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.kernels import Kernel, Stationary
+from gpflow.kernels import Kernel
 
-from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
+from gpflow_sparse.covariances.stationary import centered, covariance, in_lengthscales
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.validation import checks, component_checks
 
@@ -397,15 +397,6 @@ class System:
 def tile_height(num_columns: int) -> int:
     """Rows of a tile of K with this number of columns."""
     return max(1, _TILE_ENTRIES // num_columns)
-
-
-def centered(kernel: Kernel, X: Any) -> tf.Tensor:
-    """
-    ``X [N, D]`` in float64; for a stationary kernel minus its mean, before float32 rounds columns
-    with a large offset.
-    """
-    X = tf.cast(X, tf.float64)
-    return X - tf.reduce_mean(X, axis=0) if isinstance(kernel, Stationary) else X
 
 
 def in_type(kernel: Kernel, dtype: tf.DType) -> Kernel:

@@ -15,10 +15,13 @@ from gpflow_sparse.models.base import compiled
 from gpflow_sparse.models.held_data import columns
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.swsgp import SitePosterior
+from gpflow_sparse.numerics.row_table import group_rows
 from gpflow_sparse.numerics.streaming import streamed_sum
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
+# Outputs in place of none, whose noise variance would be infinite.
+_NONE = 1e-12
 # Entries of the covariances [n, H, H] in one block of rows of the objective: 32 MiB of float64.
 _BLOCK_ENTRIES = 2**22
 
@@ -43,10 +46,17 @@ class NearestNeighborGP(RegressionModel):
     H)^3) time, so that their joint covariance is that of one GP; means and variances then depend
     on the other rows. Functions drawn use the neighbors of each row.
 
+    Where inputs repeat, neighbors are distinct rows, each with all of its c outputs: their mean,
+    with the noise variance divided by c, tells as much of f. Else the neighbors of a row might be
+    copies of one.
+
     A prediction takes O(P H^3) time a row, and a search: at H = 128 far more than that of a model
     with inducing points. Memory is that of a block of rows. All training rows are part of the
     model and of its file.
     """
+
+    groups: tuple[tf.Tensor, tf.Tensor] | None = None
+    """X, and for each of its rows the neighbor that it is equal to; None where no row repeats."""
 
     def __init__(
         self,
@@ -61,7 +71,7 @@ class NearestNeighborGP(RegressionModel):
         """
         :param data: ``(X [N, D], Y [N, P])``, arrays, which are copied.
         :param kernel: one output, shared by all columns of Y.
-        :param num_neighbors: H; of fewer rows all are neighbors.
+        :param num_neighbors: H; of fewer distinct rows all are neighbors.
         :param noise_variance: start of ``model.likelihood.variance``.
         :param mean_function: added to the prior mean; zero by default.
         :param num_objective_rows: rows of which the objective is computed.
@@ -73,9 +83,13 @@ class NearestNeighborGP(RegressionModel):
                 "data must be arrays (X [N, D], Y [N, P]) for NearestNeighborGP, got variables; "
                 "make a new model where rows change."
             )
-        count = checks.require_count(num_neighbors, "num_neighbors")
-        self.neighbors = NeighborInducingPoints(self.data[0], min(count, len(self.data[0])))
-        self.neighbors.Z = self.data[0]  # not a second copy of the rows
+        count, places = checks.require_count(num_neighbors, "num_neighbors"), self.data[0]
+        found = group_rows(places.numpy())
+        if found.any_repeats:
+            self.groups = places, tf.constant(found.of_row, tf.int32)
+            places = tf.gather(places, found.first)
+        self.neighbors = NeighborInducingPoints(places, min(count, len(places)))
+        self.neighbors.Z = places  # not a second copy of the rows
         self.num_objective_rows = num_objective_rows
         self._require_parts(self.input_dim)
 
@@ -94,8 +108,8 @@ class NearestNeighborGP(RegressionModel):
 
         No lower bound on the log evidence, and no estimate of it. It is deterministic, so that
         L-BFGS can maximize it, and jumps where parameters change the neighbors of a row. Row i
-        itself is left out by its index: rows equal to it count as neighbors. O(n H^3) time for all
-        P outputs, which share the neighbors.
+        itself is left out by its index: rows equal to it are one of the neighbors. O(n H^3) time
+        for all P outputs, which share the neighbors.
 
         :raises ValueError: for data of a single row.
         """
@@ -140,7 +154,7 @@ class NearestNeighborGP(RegressionModel):
         return columns(self.data)[0]
 
     def _left_out(self) -> list[tf.Tensor]:
-        """The rows of the objective ``[n]`` and their neighbors ``[n, H]``, int32."""
+        """The rows of the objective ``[n]`` and rows of Z ``[n, .]`` near them, int32."""
         num_rows = int(self.data[0].shape[0])
         if num_rows < 2:
             raise ValueError("data must have at least 2 rows to leave one out, got 1.")
@@ -157,9 +171,18 @@ class NearestNeighborGP(RegressionModel):
         return total * tf.cast(len(self.data[0]) / parts[0].shape[0], total.dtype)
 
     def _sites(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Errors of the prior mean and precisions of the noise, ``[N, P]`` each."""
+        """Errors of the prior mean and precisions of their noise at Z, ``[., P]`` each."""
+        errors, counts = self._means()
+        return errors, counts * tf.ones_like(errors) / tf.cast(self._noise(), errors.dtype)
+
+    def _means(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean errors of the prior mean at Z ``[., P]`` and numbers of outputs there ``[., 1]``."""
         errors = self._errors(*self.data)
-        return errors, tf.ones_like(errors) / tf.cast(self._noise(), errors.dtype)
+        if self.groups is None:
+            return errors, tf.ones([1, 1], errors.dtype)
+        (_, of_row), size = self.groups, self.neighbors.Z.shape[0]
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(errors[:, :1]), of_row, size)
+        return tf.math.unsorted_segment_sum(errors, of_row, size) / counts, counts
 
     def _errors(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         mean = component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
@@ -168,21 +191,51 @@ class NearestNeighborGP(RegressionModel):
     def _log_densities(self, rows: tf.Tensor, around: tf.Tensor) -> tf.Tensor:
         """The sum of the log densities of some rows ``[n]``, each given others ``[n, H]``."""
         X, Y = self.data
-        errors = self._errors(*(tf.gather(part, tf.reshape(around, [-1])) for part in (X, Y)))
-        values = tf.reshape(errors, [*tf.unstack(tf.shape(around)), Y.shape[1]])  # [n, H, P]
         own, noise = tf.gather(X, rows), tf.cast(self._noise(), X.dtype)
+        error = self._errors(own, tf.gather(Y, rows))
+        if self.groups is None:
+            errors = self._errors(*(tf.gather(part, tf.reshape(around, [-1])) for part in (X, Y)))
+            values = tf.reshape(errors, [*tf.unstack(tf.shape(around)), Y.shape[1]])  # [n, H, P]
+        else:
+            own_place = tf.gather(self.groups[1], rows)
+            values, counts = self._without(own_place, around, error)
+            noise = noise / counts
+        places = tf.gather(tf.convert_to_tensor(self.neighbors.Z), around)
         mean, var = nearest_rows_moments(
-            self.kernel, noise, own, tf.gather(X, around), values, jitter=self.jitter
+            self.kernel, noise, own, places, values, jitter=self.jitter
         )
         var = tf.tile(var[:, None], [1, Y.shape[1]])
-        error = self._errors(own, tf.gather(Y, rows))
         return tf.reduce_sum(self.likelihood.predict_log_density(own, mean, var, error))
 
+    def _without(
+        self, places: tf.Tensor, around: tf.Tensor, error: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Mean errors ``[n, ., P]`` at distinct rows, and how many outputs there have them ``[n, .]``,
+        without one output at each of some places ``[n]``, which has this error ``[n, P]``.
+        """
+        means, counts = self._means()
+        means, counts = tf.gather(means, around), tf.gather(counts[:, 0], around)
+        own = tf.cast(around == places[:, None], means.dtype)
+        sums = counts[:, :, None] * means - own[:, :, None] * error[:, None]
+        counts -= own
+        means = sums / tf.maximum(counts, 1.0)[:, :, None]
+        # one more than H are given: the last takes the place of a row that occurs once
+        repeated = tf.reduce_any((own > 0.0) & (counts > 0.5), axis=1, keepdims=True)
+        last = tf.range(tf.shape(around)[1]) == self.neighbors.num_neighbors
+        counts = tf.where((counts < 0.5) | (repeated & last), tf.cast(_NONE, counts.dtype), counts)
+        return means, counts
+
     def _others(self, rows: tf.Tensor) -> tf.Tensor:
-        """The H nearest other rows of each, int32 ``[n, H]``; N - 1 where H = N."""
-        X = self.data[0]
-        count = min(int(self.neighbors.num_neighbors), int(X.shape[0]) - 1)
+        """
+        The H nearest other rows of each, int32 ``[n, H]``; N - 1 where H = N. Of distinct rows one
+        more, see :meth:`_without`.
+        """
+        X, Z = self.data[0], self.neighbors.Z
+        count = min(int(self.neighbors.num_neighbors), int(Z.shape[0]) - 1)
         found = self.neighbors.closest(tf.gather(X, rows), self.kernel, count + 1)
+        if self.groups is not None:
+            return found
         # the row itself goes last; among equal rows it may not have been found
         order = tf.argsort(tf.cast(found == rows[:, None], tf.int32), axis=1, stable=True)
         return tf.gather(found, order, batch_dims=1)[:, :count]
@@ -192,5 +245,5 @@ class NearestNeighborGP(RegressionModel):
         component_checks.require_single(self.kernel, num_columns)
         checks.require_count(self.num_objective_rows, "num_objective_rows")
         self.neighbors.require_sound()
-        if self.neighbors.Z is not self.data[0]:
+        if (self.neighbors.Z if self.groups is None else self.groups[0]) is not self.data[0]:
             raise ValueError("data must stay as they are in NearestNeighborGP; make a new model.")

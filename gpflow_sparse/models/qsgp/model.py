@@ -22,6 +22,7 @@ from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp import closed_form, options
 from gpflow_sparse.models.qsgp.posterior import ChevronPosterior
 from gpflow_sparse.models.qsgp.step import SubsampledStep, SupportRows, functions_at
+from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -70,6 +71,7 @@ class QSGP(VariationalModel):
     """
 
     default_optimizer = "adagrad"
+    q_mu, q_log_scale, q_columns = LongRows(), LongRows(), LongRows()
     num_data: Any  # always an integer here
 
     def __init__(
@@ -425,9 +427,9 @@ class QSGP(VariationalModel):
         if self.basis_batch_size < self.num_tail:
             raise ValueError(
                 "training_loss_closure needs a loss that is the same in every call; with "
-                f"basis_batch_size={self.basis_batch_size} each call draws functions, and its "
-                "gradient would reach all rows. Train with gs.training.fit, or build the model "
-                f"with basis_batch_size={self.num_tail}."
+                f"basis_batch_size={self.basis_batch_size} each call draws other functions, and an "
+                f"optimizer would update q of all {self.num_tail}, not of those alone. Train with "
+                f"gs.training.fit, or build the model with basis_batch_size={self.num_tail}."
             )
         return super().training_loss_closure(data, compile=compile)
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.posteriors import PrecomputeCacheType
 
+from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.calibration import Calibration
@@ -119,7 +120,7 @@ class ChevronPosterior(SparsePosterior):
         kernel = self.basis.kernel
 
         def squares(blocks: Any, tensors: Any) -> list[tf.Tensor]:
-            return [tf.reduce_sum(tf.square(kernel(blocks[0], tensors[0])), axis=0)]
+            return [tf.reduce_sum(tf.square(covariance(kernel, blocks[0], tensors[0])), axis=0)]
 
         (sums,) = streaming.streamed_sum(
             squares, [tf.convert_to_tensor(inputs)], [X], block_rows=_BLOCK_ROWS

@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.bases import FiniteBasis
+from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.subsampling import (
@@ -255,7 +256,7 @@ class SupportRows(tf.Module):
         Prior covariance of the tail: that of the kernel, without the part of the head if the head
         is a projection of the kernel; see ``FiniteBasis.num_leading``.
         """
-        K = self.basis.kernel(X, X2)
+        K = covariance(self.basis.kernel, X, X2)
         h = self.num_head
         if h == 0 or not (self.basis.is_projection or self.basis.num_leading == h):
             return K

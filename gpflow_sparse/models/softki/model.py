@@ -54,6 +54,8 @@ class SoftKI(VariationalModel):
     Time O(b m (D + m) + m^3) for a step on b rows; predictions O(m (D + m)) per row.
     """
 
+    held_out = 0.0
+    """The fraction of the rows that ``training.fit`` holds out; none in the first files."""
     # Rows held out by `training.fit`; missing in files of version 0.1.
     _kept_back: tuple[np.ndarray, int] | None = None
     sums_over_rows = False

@@ -20,6 +20,7 @@ from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
 from gpflow_sparse.models.starting import parameters
+from gpflow_sparse.models.stored_q import PerSet
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior, latent_kernels
 from gpflow_sparse.validation import checks, component_checks
@@ -34,6 +35,8 @@ class OrthogonalModel(VariationalModel):
     ``num_latent_gps`` is then the kernel's. :class:`SOLVEGP` has a covariance for every set,
     :class:`~gpflow_sparse.models.ODVGP` for the base set alone.
     """
+
+    q_mu, q_sqrt = PerSet(), PerSet()
 
     def __init__(
         self,

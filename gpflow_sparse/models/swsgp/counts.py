@@ -107,18 +107,47 @@ def _count(model: Any, X: Any, most: int | None = None) -> None:
     model.usage.assign(counts)
 
 
-def require_counted(model: Any) -> None:
-    """:raises ValueError: if the model needs counts and has none."""
-    if model.kl_weighting != "usage" or model.union is not None:
-        return
-    with tf.init_scope():  # when a compiled elbo is traced: it cannot check values
-        counted = bool(tf.reduce_any(model.usage > 0.0))
-    if not counted:
+def counts_at(model: Any, neighbors: tf.Tensor, latent: int) -> tf.Tensor:
+    """
+    For every neighbor of the rows of a batch the number of training rows that have it, ``[n, H]``.
+
+    Before they have been counted, the batch itself is counted, if it is all the data.
+
+    :param neighbors: ``[n, H]``, indices of inducing points.
+    :param latent: index of the latent kernel.
+    :raises ValueError: for a minibatch before they have been counted.
+    """
+    if _is_counted(model):
+        return tf.gather(model.usage, neighbors)[:, :, latent]
+    require_counted(model, is_all(model, neighbors.shape[0]))
+    flat, dtype = tf.reshape(neighbors, [-1]), model.usage.dtype
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(flat, dtype), flat, model.usage.shape[0])
+    return tf.gather(counts, neighbors)
+
+
+def is_all(model: Any, num_rows: int | None) -> bool:
+    """Whether a batch of this number of rows, None if it is not known, is all the data."""
+    total = model.num_data
+    return total is None or (not tf.is_tensor(total) and num_rows == total)
+
+
+def require_counted(model: Any, all_rows: bool = False) -> None:
+    """
+    :param all_rows: whether all rows are there, to be counted.
+    :raises ValueError: if the model needs counts and has none, unless all rows are there.
+    """
+    needed = model.kl_weighting == "usage" and model.union is None
+    if needed and not all_rows and not _is_counted(model):
         raise ValueError(
-            "the rows that use each inducing point have not been counted: call "
-            "model.update_neighbors(X) with all training inputs, as training.fit does, or "
-            "choose another kl_weighting."
+            "the rows that use each inducing point have not been counted, and a batch of some rows "
+            "does not tell: call model.update_neighbors(X) with all training inputs, as "
+            "training.fit does, or choose another kl_weighting."
         )
+
+
+def _is_counted(model: Any) -> bool:
+    with tf.init_scope():  # when a compiled elbo is traced: it cannot check values
+        return bool(tf.reduce_any(model.usage > 0.0))
 
 
 def _blocks(X: Any, input_dim: int, dtype: tf.DType) -> Iterator[tf.Tensor]:

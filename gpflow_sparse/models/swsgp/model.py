@@ -17,6 +17,7 @@ from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.models import rowwise
 from gpflow_sparse.models.base import VariationalModel
+from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.models.swsgp import closed_form, counts
 from gpflow_sparse.models.swsgp.checks import require_components, require_objective
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, chain_kl, require_not_whitened
@@ -54,9 +55,9 @@ class SWSGP(VariationalModel):
     and that of all rows on average over batches, but with ``union``. By ``kl_weighting``:
 
     - "usage": c_j is the number of training rows of which j is a neighbor, from
-      :meth:`update_neighbors`: the KL terms of each u_j then have a total weight of about one. Not
-      a bound; the default, since variances of f are far too small with "paper" and "chain" takes
-      longer.
+      :meth:`update_neighbors`, before it from a batch of all rows: the KL terms of each u_j then
+      have a total weight of about one. Not a bound; the default, since variances of f are far too
+      small with "paper" and "chain" takes longer.
     - "paper": as in eq. (11). The paper says that this is a lower bound; it is not
       (``docs/errata.md``, W1). It learns too little noise and far too small variances of f
       (``docs/sharp-bits.md``); its means were a little better on most data sets tried
@@ -89,6 +90,7 @@ class SWSGP(VariationalModel):
     """
 
     bounds = ("standard", "log")
+    q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
 
     def __init__(
         self,
@@ -213,9 +215,8 @@ class SWSGP(VariationalModel):
         :param data: ``(X [N, D], Y [N, P])``.
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing; with
-            "usage" before :meth:`update_neighbors`.
+            "usage" for a minibatch before :meth:`update_neighbors`.
         """
-        counts.require_counted(self)
         X, Y = data
         sets = self._index_sets(X)
         # in q of all points the position of a point is its index
@@ -238,7 +239,6 @@ class SWSGP(VariationalModel):
         q = self._whole_q
         if X is None:
             return tf.add_n([chain_kl(self.points, prior, q, of) for prior, of in self.priors])
-        counts.require_counted(self)
         X = checks.require_matrix(X, "X", self.dtype)
         sets = self._index_sets(X)
         return self._terms(X, sets, q, sets).kl
@@ -320,7 +320,7 @@ class SWSGP(VariationalModel):
         if self.kl_weighting == "paper":
             num_data = num_rows if self.num_data is None else self.num_data
             return tf.fill(tf.shape(neighbors)[:1], 1.0 / tf.cast(num_data, self.dtype))
-        usage = tf.gather(self.usage, neighbors)[:, :, latent]  # [n, H]
+        usage = counts.counts_at(self, neighbors, latent)  # [n, H]
         return tf.reduce_mean(1.0 / tf.maximum(tf.cast(usage, self.dtype), 1.0), axis=1)
 
     @property
@@ -359,16 +359,17 @@ class SWSGP(VariationalModel):
         :raises ValueError: with "chain" unless ``data`` are M rows or more: otherwise every call
             would return an estimate from other terms of the KL.
         """
+        is_batch = isinstance(data, Iterator)
+        num_rows = None if is_batch else self._require_data(data)[0].shape[0]
         if self.kl_weighting == "chain" and self.union is None:
-            M, is_batch = self.q_mu.shape[0], isinstance(data, Iterator)
-            num_rows = None if is_batch else self._require_data(data)[0].shape[0]
+            M = self.q_mu.shape[0]
             if num_rows is None or num_rows < M:
                 raise ValueError(
                     f"kl_weighting='chain' draws its terms in every call from fewer than {M} rows, "
                     "one for each inducing point, which an optimizer that compares values cannot "
                     "use: take gs.training.fit, or all rows at once."
                 )
-        counts.require_counted(self)
+        counts.require_counted(self, counts.is_all(self, num_rows))
         return super().training_loss_closure(data, compile=compile)
 
     @public_method()

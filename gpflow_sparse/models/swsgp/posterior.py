@@ -11,6 +11,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType, get_posterior_class
 
+from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.calibration import Calibration
@@ -181,7 +182,7 @@ class NeighborPosterior(SparsePosterior):
         def moments(X: tf.Tensor) -> Moments:
             active, _ = tf.unique(tf.reshape(self._points.neighbors(X, self.kernel), [-1]))
             joint = prior.joint(X, active, q.take(active))
-            return joint.mean(), joint.covariance(self.kernel(X))
+            return joint.mean(), joint.covariance(covariance(self.kernel, X))
 
         return by_batches(moments, X)
 

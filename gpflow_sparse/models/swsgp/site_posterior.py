@@ -166,7 +166,7 @@ class SitePosterior(SparsePosterior):
             roots, L, alpha = _solve(covariance(self.kernel, Z)[None], active[None], sites)
             cross = covariance(self.kernel, Z, X)  # [m, n]
             half = linalg.solve_triangular(L[0], roots[0][:, :, None] * cross)  # [P, m, n]
-            cov = self.kernel(X) - tf.linalg.matmul(half, half, transpose_a=True)
+            cov = covariance(self.kernel, X) - tf.linalg.matmul(half, half, transpose_a=True)
             return tf.linalg.matmul(cross, alpha[0], transpose_a=True, transpose_b=True), cov
 
         return by_batches(moments, X)

@@ -1,0 +1,78 @@
+"""Tables whose inputs repeat: distinct rows, how often each occurs, and the mean of its outputs.
+
+Given Gaussian noise of variance s2, the c outputs of one row of inputs depend on f there through
+their mean, which is an observation of f with noise s2 / c. With their squared deviations from it,
+``d``, their joint density is exactly
+
+    N(mean; f, s2 / c)  (2 pi s2)^(-(c - 1) / 2)  c^(-1/2)  exp(-d / (2 s2)),
+
+whose later factors are evidence for the noise alone.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from gpflow_sparse.numerics.row_table import group_rows
+
+Array = np.ndarray
+
+
+def distinct_rows(X: Array) -> Array:
+    """The distinct rows of ``X [N, D]`` in the order in which they occur first."""
+    groups = group_rows(X)
+    return X[groups.first] if groups.any_repeats else X
+
+
+class Rows(NamedTuple):
+    """Rows ``[..., n, .]`` with their outputs, or distinct rows with what their repeats tell."""
+
+    X: tf.Tensor
+    """``[..., n, D]``"""
+    Y: tf.Tensor
+    """Outputs, or their means, ``[..., n, P]``."""
+    counts: tf.Tensor | None = None
+    """How often each row occurs ``[..., n]``; None where none is repeated."""
+    deviations: tf.Tensor | None = None
+    """Squared deviations from the means, summed over repeats and outputs, ``[..., n]``; or None."""
+
+    def take(self, indices: Any) -> "Rows":
+        """Some of the rows, of indices of any shape."""
+        return Rows(*(None if part is None else tf.gather(part, indices) for part in self))
+
+    def noises(self, noise_variance: tf.Tensor) -> tf.Tensor:
+        """The noise variance of the outputs: one, or that of each mean ``[..., n]``."""
+        return noise_variance if self.counts is None else noise_variance / self.counts
+
+    def within(self, noise_variance: tf.Tensor) -> tf.Tensor:
+        """What the log density of all outputs has beside that of the means, ``[..., n]``, or 0."""
+        if self.counts is None:
+            return tf.zeros([], self.Y.dtype)
+        num_outputs = tf.cast(tf.shape(self.Y)[-1], self.Y.dtype)
+        logs = (self.counts - 1.0) * tf.math.log(2.0 * math.pi * noise_variance)
+        logs += tf.math.log(self.counts)
+        return -0.5 * (num_outputs * logs + self.deviations / noise_variance)
+
+
+def merge_rows(X: tf.Tensor, Y: tf.Tensor) -> Rows:
+    """
+    The distinct rows of a table, in the order in which they occur first; the tensors themselves
+    where none is repeated.
+
+    :param X: ``[N, D]``.
+    :param Y: ``[N, P]``.
+    """
+    groups = group_rows(X.numpy())
+    if not groups.any_repeats:
+        return Rows(X, Y)
+    counts = tf.constant(groups.counts, Y.dtype)
+    of_row, num_groups = tf.constant(groups.of_row), len(groups.counts)
+    # from the first output of each, since sums of large outputs lose digits
+    first = tf.gather(Y, groups.first)
+    rest = tf.math.unsorted_segment_sum(Y - tf.gather(first, of_row), of_row, num_groups)
+    means = first + rest / counts[:, None]
+    squares = tf.reduce_sum(tf.square(Y - tf.gather(means, of_row)), axis=1)
+    deviations = tf.math.unsorted_segment_sum(squares, of_row, num_groups)
+    return Rows(tf.gather(X, groups.first), means, counts, deviations)

@@ -1,0 +1,181 @@
+"""What users of GPflow write: it works here too, or one sentence says what to write instead."""
+
+import logging
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.keras import tf_keras
+
+import gpflow_sparse as gs
+
+rng = np.random.default_rng(0)
+X = rng.uniform(size=(60, 2))
+Y = np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(60, 1))
+
+
+def noise():
+    return gpflow.likelihoods.Gaussian(0.1)
+
+
+def orthogonal(kind=gs.models.SOLVEGP, sizes=(8, 6)):
+    sets = gs.inducing_variables.OrthogonalInducingVariables(X[: sizes[0]], X[-sizes[1] :])
+    return kind(gpflow.kernels.Matern52(), noise(), sets, num_data=len(X))
+
+
+def neighbors(covariance="diag"):
+    points = gs.inducing_variables.NeighborInducingPoints(X[:20], 5)
+    return gs.models.SWSGP(
+        gpflow.kernels.Matern52(), noise(), points, covariance=covariance, num_data=len(X)
+    )
+
+
+def sampled(**options):
+    basis = gs.bases.RandomFourier(gpflow.kernels.Matern52(), 40)
+    return gs.models.QSGP(basis, noise(), num_data=len(X), basis_batch_size=40, **options)
+
+
+def interpolation():
+    return gs.models.SoftKI(gpflow.kernels.Matern52(), X[:9], num_data=len(X))
+
+
+def loaded(model, tmp_path):
+    gs.save(model, tmp_path / "model.safetensors")
+    return gs.load(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", [gs.models.SOLVEGP, gs.models.ODVGP])
+@pytest.mark.parametrize("sizes", [(8, 6), (7, 7)])
+def test_gpflows_natural_gradient_of_a_tuple_names_ours(kind, sizes, compiled, tmp_path):
+    model = orthogonal(kind, sizes)
+    theirs = gpflow.optimizers.NaturalGradient(gamma=0.1)
+    for each in (model, gpflow.utilities.deepcopy(model), loaded(model, tmp_path)):
+        loss = each.training_loss_closure((X, Y))
+
+        def step(each=each, loss=loss):
+            theirs.minimize(loss, [(each.q_mu, each.q_sqrt)])
+
+        with pytest.raises(ValueError, match=r"gs\.training\.NaturalGradients\(gamma\)\.minimize"):
+            (tf.function(step, autograph=False) if compiled else step)()
+    before = float(model.elbo((X, Y)))
+    gs.training.NaturalGradients(0.5).minimize(model.training_loss_closure((X, Y)), model)
+    assert float(model.elbo((X, Y))) > before + 1.0
+
+
+def test_gpflows_natural_gradient_of_one_set_is_ours():
+    theirs, ours = orthogonal(), orthogonal()
+    gpflow.optimizers.NaturalGradient(0.5).minimize(
+        theirs.training_loss_closure((X, Y)), [(theirs.q_mu[0], theirs.q_sqrt[0])]
+    )
+    loss = ours.training_loss_closure((X, Y))
+    gs.training.NaturalGradients(0.5).minimize(loss, [(ours.q_mu[0], ours.q_sqrt[0])])
+    np.testing.assert_allclose(theirs.q_mu[0], ours.q_mu[0], rtol=1e-8)
+    np.testing.assert_allclose(theirs.q_sqrt[0], ours.q_sqrt[0], atol=1e-8)
+
+
+def test_parameters_of_several_sets_can_be_set_trainable():
+    model = orthogonal()
+    gpflow.set_trainable(model.q_mu, False)
+    assert len(model.trainable_variables) == 7  # q_sqrt, Z and O, kernel, noise
+    gpflow.set_trainable(model.q_sqrt, False)
+    assert len(model.trainable_variables) == 5
+
+
+@pytest.mark.parametrize("build", [neighbors, sampled], ids=["SWSGP", "QSGP"])
+def test_set_trainable_of_a_long_variable_names_the_way(build, tmp_path):
+    model = build()
+    for each in (model, gpflow.utilities.deepcopy(model), loaded(model, tmp_path)):
+        for variable in (each.q_mu, each.q_log_scale):
+            with pytest.raises(ValueError, match=r"gradients of model\.small_variables"):
+                gpflow.set_trainable(variable, False)
+    assert model.q_mu.numpy().shape == np.asarray(model.q_mu).shape
+    # the way
+    q = model.q_mu.numpy(), model.q_log_scale.numpy()
+    noise_before, before = model.likelihood.variance.numpy(), -float(model.training_loss((X, Y)))
+    adam = tf_keras.optimizers.Adam(0.01)
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            loss = model.training_loss((X, Y))
+        gradients = tape.gradient(loss, model.small_variables)
+        adam.apply_gradients(zip(gradients, model.small_variables, strict=True))
+    assert -float(model.training_loss((X, Y))) > before
+    assert model.likelihood.variance.numpy() != noise_before
+    np.testing.assert_array_equal(model.q_mu, q[0])
+    np.testing.assert_array_equal(model.q_log_scale, q[1])
+
+
+def test_a_closure_of_drawn_functions_says_what_an_optimizer_would_do():
+    basis = gs.bases.RandomFourier(gpflow.kernels.Matern52(), 40)
+    model = gs.models.QSGP(basis, noise(), num_data=len(X), basis_batch_size=10)
+    with pytest.raises(ValueError, match=r"would update q of all 40.*basis_batch_size=40"):
+        model.training_loss_closure((X, Y))
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), noise(), X[:5]),
+            r"too many positional arguments; write SoftKI\(kernel, Z\) and, by name, noise_var",
+        ),
+        (
+            lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), X[:5], likelihood=noise()),
+            r"write SoftKI\(kernel, Z\).*with noise_variance in place of likelihood\.",
+        ),
+        (
+            lambda: gs.models.SoftKI(gpflow.kernels.Matern52(), inducing_variable=X[:5]),
+            r"write SoftKI\(kernel, Z\).*with Z in place of inducing_variable\.",
+        ),
+        (
+            lambda: gs.models.GRIEF((X, Y), gpflow.kernels.Matern52(), noise()),
+            r"write GRIEF\(data, kernel\)",
+        ),
+        (
+            lambda: gs.models.SOLVEGP(gpflow.kernels.Matern52(), noise()),
+            r"write SOLVEGP\(kernel, likelihood, inducing_variable\)",
+        ),
+        (lambda: fit(learning_rate=0.1), r"optimizer=gs\.training\.adam\(learning_rate\) in place"),
+        (lambda: fit(epochs=2), "with num_epochs in place of epochs"),
+        (lambda: fit(steps=2), "with num_steps in place of steps"),
+        (lambda: gs.training.fit(orthogonal(), X, Y), r"write fit\(model, \(X, Y\), num_steps=100"),
+        (lambda: gs.training.fit(orthogonal(), X=X, Y=Y), r"\(X, Y\) in place of X"),
+    ],
+)
+def test_arguments_of_another_package_are_answered_with_ours(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()
+
+
+def fit(**options):
+    return gs.training.fit(orthogonal(), (X, Y), **options)
+
+
+MODELS = {
+    "SOLVEGP": orthogonal,
+    "SWSGP": neighbors,
+    "QSGP": sampled,
+    "SoftKI": interpolation,
+    "SVGP on our sets": lambda: gpflow.models.SVGP(
+        gpflow.kernels.Matern52(), noise(), orthogonal().inducing_variable, num_data=len(X)
+    ),
+}
+
+
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS.keys())
+def test_a_users_function_compiles_without_warnings_of_autograph(build):
+    """`tf.function` converts the functions it meets, and warns where it cannot."""
+    model, heard = build(), []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    try:
+        value = tf.function(lambda X, Y: model.elbo((X, Y)))(tf.constant(X), tf.constant(Y))
+        if not isinstance(model, gs.models.SoftKI):  # predicts after fit_posterior
+            mean, _ = tf.function(lambda x: model.predict_f(x))(tf.constant(X))
+            np.testing.assert_allclose(mean, model.predict_f(X)[0], atol=1e-10)
+    finally:
+        tf.get_logger().removeHandler(handler)
+    assert np.isfinite(value)
+    assert [message for message in heard if "AutoGraph" in message] == []
