@@ -22,6 +22,7 @@ from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inference.dual_solver import centered, tile_height, with_values
+from gpflow_sparse.numerics.tracing import compiled
 
 
 class QuadraticForms:
@@ -43,7 +44,7 @@ class QuadraticForms:
         parts = [tf.TensorSpec([None, c], self.dtype) for c in (columns, num_columns)]
         values = [tf.TensorSpec(p.shape, self.dtype) for p in kernel.parameters]
         signature = [parts[0], parts[0], parts[1], parts[1], values]
-        self._compiled = tf.function(self._of_tile, input_signature=signature, autograph=False)
+        self._compiled = compiled(self._of_tile, input_signature=signature)
 
     def gradients(self, weights: Any, factors: Any) -> list[tf.Tensor]:
         """
