@@ -19,10 +19,14 @@ from gpflow_sparse.training.step import calls_python, draws_statefully
 _MOST_KEPT = 8
 # Classes of both Keras packages whose objects have all they depend on in their attributes.
 _KERAS = ("tf_keras", "keras")
-_OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adamax", "Nadam")
-_OPTIMIZERS += ("Adagrad", "Adadelta", "RMSprop", "Ftrl", "Lion")
-_SCHEDULES = ("CosineDecay", "CosineDecayRestarts", "ExponentialDecay", "InverseTimeDecay")
-_SCHEDULES += ("PiecewiseConstantDecay", "PolynomialDecay")
+_OPTIMIZERS = (
+    *("SGD", "Adam", "AdamW", "Adamax", "Nadam"),
+    *("Adagrad", "Adadelta", "RMSprop", "Ftrl", "Lion"),
+)
+_SCHEDULES = (
+    *("CosineDecay", "CosineDecayRestarts", "ExponentialDecay"),
+    *("InverseTimeDecay", "PiecewiseConstantDecay", "PolynomialDecay"),
+)
 # Their attributes that depend on the order of the variables alone, or are in no step.
 _BOOKKEEPING = (
     *("name", "_distribution_strategy", "_index_dict", "_sharded_variable_builders"),
@@ -170,7 +174,7 @@ def _frozen(value: Any) -> Any:
     return [kind.__module__, kind.__name__, found]
 
 
-def _known(package: Any) -> list[type]:
+def _known(package: Any) -> list[Any]:
     """The optimizers and learning-rate schedules of a Keras package that can be compared."""
     optimizers = package.optimizers
     found = [getattr(optimizers, name, None) for name in _OPTIMIZERS]

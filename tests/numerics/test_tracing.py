@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from pathlib import Path
 
 import gpflow
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow_probability import bijectors
 
+import gpflow_sparse
 from gpflow_sparse.numerics.tracing import compiled, with_gradients
 
 X = tf.constant([1.0, 2.0], tf.float64)
@@ -184,3 +186,12 @@ def test_new_functions_of_the_same_code_are_no_retraces(caplog):
     for _ in range(12):
         compiled(lambda x: cube(x))(X)
     assert "retracing" not in caplog.text
+
+
+def test_the_package_compiles_in_no_other_way():
+    package = Path(gpflow_sparse.__file__).parent
+    files = {path.relative_to(package) for path in package.rglob("*.py")}
+    found = {str(path) for path in files if "tf.function(" in (package / path).read_text()}
+    # one function of the whole process, and a model of GPflow's that needs AutoGraph
+    apart = {"numerics/tracing.py", "numerics/waves.py", "persistence/exporting.py"}
+    assert {path for path in found if not path.startswith("bench")} == apart
