@@ -6,9 +6,10 @@ its own leaves an entry, and TensorFlow Probability's cache of bijectors, where 
 parameter that is read does.
 """
 
+import contextlib
 import inspect
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +22,8 @@ _GRADIENTS: dict[str, dict[str, Any]] = ops.gradient_registry._registry
 _FUNCTION = "type"
 # Attribute of a graph with the gradients that were registered while it was traced, by names.
 _HELD = "_gpflow_sparse_gradients"
+# Names of the graphs that tapes make of the gradients of a function begin so.
+_BACKWARD = "__backward_"
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -79,13 +82,21 @@ class _Traced:
         self.__signature__ = inspect.signature(function)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        graph, before = tf.compat.v1.get_default_graph(), set(_GRADIENTS)
-        try:
+        graph = tf.compat.v1.get_default_graph()
+        with _owned(graph) if graph is _outermost(graph) else contextlib.nullcontext():
             return self._function(*arguments, **named)
-        finally:  # a trace that fails has entries too
-            if isinstance(graph, _FuncGraph) and not isinstance(graph.outer_graph, _FuncGraph):
-                _hold_gradients(graph, _GRADIENTS.keys() - before)
-                _forget_bijectors(graph)
+
+
+@contextlib.contextmanager
+def _owned(graph: Any) -> Iterator[None]:
+    """What this block of a trace leaves in the tables of the process lasts as long as its graph."""
+    before = set(_GRADIENTS)
+    try:
+        yield
+    finally:  # a trace that fails has entries too
+        if isinstance(graph, _FuncGraph):
+            _hold_gradients(graph, _GRADIENTS.keys() - before)
+            _forget_bijectors(graph)
 
 
 def _hold_gradients(graph: Any, names: Iterable[str]) -> None:
@@ -98,7 +109,7 @@ def _hold_gradients(graph: Any, names: Iterable[str]) -> None:
     """
     found = {name: _GRADIENTS[name][_FUNCTION] for name in names}
     held = {name: f for name, f in found.items() if _is_within(_graph_of(f), graph)}
-    setattr(graph, _HELD, held)
+    setattr(graph, _HELD, getattr(graph, _HELD, {}) | held)
     reference = weakref.ref(graph)
     for name in held:
         _GRADIENTS[name] = {**_GRADIENTS[name], _FUNCTION: _looked_up(reference, name)}
@@ -107,7 +118,15 @@ def _hold_gradients(graph: Any, names: Iterable[str]) -> None:
 
 def _looked_up(graph: Callable[[], Any], name: str) -> Callable[..., Any]:
     """A function for the registry that calls the gradient which a graph holds."""
-    return lambda op, *upstream: getattr(graph(), _HELD)[name](op, *upstream)
+
+    def gradient(op: Any, *upstream: Any) -> Any:
+        # a tape outside of our trace makes a graph of its gradient, which leaves entries too
+        outermost = _outermost(tf.compat.v1.get_default_graph())
+        is_ours = getattr(outermost, "name", "").startswith(_BACKWARD)
+        with _owned(outermost) if is_ours else contextlib.nullcontext():
+            return getattr(graph(), _HELD)[name](op, *upstream)
+
+    return gradient
 
 
 def _forget_gradients(names: Iterable[str]) -> None:
@@ -139,8 +158,15 @@ def _forget_bijectors(graph: Any) -> None:
                     storage.pop(end, None)
 
 
+def _outermost(graph: Any) -> Any:
+    """The graph that a graph is nested in, as the bodies of loops are, and in no other."""
+    while isinstance(graph, _FuncGraph) and isinstance(graph.outer_graph, _FuncGraph):
+        graph = graph.outer_graph
+    return graph
+
+
 def _is_within(graph: Any, outer: Any) -> bool:
-    """Whether a graph is another one or nested in it, as the bodies of loops are."""
+    """Whether a graph is another one or nested in it."""
     while isinstance(graph, _FuncGraph) and graph is not outer:
         graph = graph.outer_graph
     return graph is outer

@@ -87,6 +87,21 @@ def test_rounds_leave_no_graphs():
     assert left() == before
 
 
+def test_gradients_of_a_compiled_closure_leave_no_graphs():
+    before = left()
+    model = MODELS["basis_gpr"](40, 8)
+    closure = model.training_loss_closure()
+    with tf.GradientTape() as tape:
+        loss = closure()
+    compiled = tape.gradient(loss, model.trainable_variables)
+    with tf.GradientTape() as tape:
+        loss = model.training_loss()
+    for found, wanted in zip(compiled, tape.gradient(loss, model.trainable_variables), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    del model, closure, tape, loss, compiled, found
+    assert left() == before
+
+
 @pytest.mark.nightly
 def test_starting_values_leave_no_graphs():
     before = left()
