@@ -36,6 +36,7 @@ THINNED = {
     "test_hybrid.py": 7,
     "test_likelihoods.py": 3,
     "test_matrix.py": 3,
+    "test_memory.py": 4,
     "test_multioutput.py": 5,
     "test_nearest_neighbor.py": 5,
     "test_optimizers.py": 3,

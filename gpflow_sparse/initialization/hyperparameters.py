@@ -21,6 +21,7 @@ from gpflow_sparse.initialization.inducing_inputs import input_scale
 from gpflow_sparse.initialization.repeated_rows import Rows, merge_rows
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.neighbors import NeighborIndex
+from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.validation import checks, component_checks
 
 Array = np.ndarray
@@ -329,11 +330,11 @@ def _maximize(model: _ExactGPs, max_iterations: int, bounds: list[tuple[float, f
     options = {"maxiter": max_iterations, "ftol": _TOLERANCE}
     try:
         found = minimize(
-            model.training_loss,
+            with_gradients(model.training_loss, model.trainable_variables),
             model.trainable_variables,
             bounds=bounds,
             options=options,
-            tf_fun_args={"autograph": False},  # the conversion takes longer than many iterations
+            compile=False,  # the loss is compiled already
         )
         finite = np.isfinite(found.fun) and np.all(np.isfinite(found.x))
     except _FAILURES:

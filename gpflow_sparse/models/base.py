@@ -21,6 +21,7 @@ from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.inference.calibration import Calibration, observed
 from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
 from gpflow_sparse.models.held_data import variable_or
+from gpflow_sparse.numerics import tracing
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.multioutput import latent_kernels, require_latent_kernels
 from gpflow_sparse.validation import checks, component_checks
@@ -324,7 +325,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
             loss: Callable[..., tf.Tensor] = self.training_loss
             if compile:
                 signature = [data.element_spec]
-                loss = tf.function(loss, input_signature=signature, autograph=False)
+                loss = tracing.compiled(loss, input_signature=signature)
             return lambda: loss(next(data))
         self._require_parts(self.input_dim, self.dtype)
         X, Y = self._require_data(data)
@@ -407,7 +408,7 @@ def compiled(loss: Callable[[], tf.Tensor], compile: bool) -> Callable[[], tf.Te
     A training loss in ``tf.function`` if wanted, without AutoGraph, which nothing here needs and
     which makes the first call of SOLVEGP's loss fifteen times as long.
     """
-    return tf.function(loss, autograph=False) if compile else loss
+    return tracing.compiled(loss) if compile else loss
 
 
 def require_marginals(method: str, full_cov: bool, full_output_cov: bool) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg, random_draws
+from gpflow_sparse.numerics.tracing import compiled
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
@@ -57,7 +58,7 @@ class Replicas:
         self.num_workers = self.count // len(self._devices)
         self._first = self._first_replica()
         self.is_chief = self._first == 0
-        self._total = tf.function(self._sum_over_workers, autograph=False)
+        self._total = compiled(self._sum_over_workers)
 
     def mean(
         self, compute: Callable[[Data | None], Sequence[Any]], data: Data | None
@@ -129,7 +130,7 @@ class Replicas:
         def number() -> tf.Tensor:
             return tf.distribute.get_replica_context().replica_id_in_sync_group
 
-        numbers = tf.function(lambda: self._strategy.run(number), autograph=False)()
+        numbers = compiled(lambda: self._strategy.run(number))()
         return int(self._strategy.experimental_local_results(numbers)[0])
 
     def _sum(self, results: Sequence[Sequence[Any]]) -> list[Any]:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gpflow_sparse.numerics.tracing import compiled
+
 Tensors = Sequence[tf.Tensor]
 OfRows = Callable[[Tensors, Tensors], tf.Tensor]
 # AutoGraph would convert all functions that a loop calls, at every call.
@@ -133,9 +135,7 @@ def _sum_over_slices(
     if not tf.executing_eagerly():
         # its own function, not inlined: in a loop, TensorFlow turns sums of large tensors into
         # temporary variables that outlive the loop and fail the next call (TensorFlow issue 23780)
-        function = tf.function(
-            function, autograph=False, experimental_attributes={"_noinline": True}
-        )
+        function = compiled(function, experimental_attributes={"_noinline": True})
     known = data[0].shape[0]
     num_rows = tf.shape(data[0])[0] if known is None else known
     first = (num_rows - 1) % block_rows + 1
@@ -156,7 +156,7 @@ def _sum_over_slices(
 def _sum_over_batches(
     function: Callable[[Tensors], Tensors], batches: tf.data.Dataset
 ) -> list[tf.Tensor]:
-    traced = tf.function(lambda *blocks: list(function(blocks)), autograph=False)
+    traced = compiled(lambda *blocks: list(function(blocks)))
     concrete = traced.get_concrete_function(*batches.element_spec)
     zeros = [tf.zeros(spec.shape, spec.dtype) for spec in concrete.structured_outputs]
     return list(

@@ -16,6 +16,7 @@ from gpflow.posteriors import AbstractPosterior, FullyCorrelatedPosterior, Preco
 
 from gpflow_sparse.models import DeepGP
 from gpflow_sparse.models.base import SparseGPModel
+from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.inspection import float_name
 from gpflow_sparse.posteriors.base import SparsePosterior
@@ -82,12 +83,11 @@ def _exported(model: GPModel) -> tuple[tf.Module, dict[str, Any]]:
         functions["predict"] = (_in_original_units(predict_y, standardizer, dtype), original)
     named = {}
     for name, (function, spec) in functions.items():
-        traced = tf.function(function, input_signature=[spec], autograph=False)
+        traced = compiled(function, input_signature=[spec])
         setattr(module, name, traced)
-        named[name] = tf.function(
+        named[name] = compiled(
             lambda X, traced=traced: dict(zip(("mean", "variance"), traced(X), strict=True)),
             input_signature=[spec],
-            autograph=False,
         )
     _require_graph(module.predict_f)
     return module, named

@@ -11,6 +11,7 @@ from scipy import stats
 
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inference.calibration import Calibration
+from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.runs.observations import blocks, can_sample, quantiles, sample_marginals
 from gpflow_sparse.validation import checks
 
@@ -42,7 +43,7 @@ class CachedModel:
         if hasattr(self._model, "layers"):
             return getattr(self, method)
         if method not in self._compiled:
-            self._compiled[method] = tf.function(getattr(self, method), autograph=False)
+            self._compiled[method] = compiled(getattr(self, method))
         return self._compiled[method]
 
     @property

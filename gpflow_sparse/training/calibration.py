@@ -15,6 +15,7 @@ from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.likelihoods import Laplace, StudentT
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.deep import DeepPosterior
+from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.training import rescaling
 from gpflow_sparse.validation import checks
 
@@ -169,8 +170,8 @@ class _Marginals:
     def other(self, likelihood: Likelihood) -> "_Densities":
         """Densities as a function of the logarithm of the factor of f."""
 
-        @tf.function(autograph=False)
-        def compiled(log_factor: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        @compiled
+        def weighted(log_factor: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch(log_factor)
                 var = tf.exp(log_factor) * self.var
@@ -181,7 +182,7 @@ class _Marginals:
 
         def evaluate(logs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             dtype = self.var.dtype
-            rows, slope = compiled(tf.constant(logs[0], dtype), tf.constant(weights, dtype))
+            rows, slope = weighted(tf.constant(logs[0], dtype), tf.constant(weights, dtype))
             return rows.numpy().astype(np.float64), np.array([float(slope)])
 
         return evaluate

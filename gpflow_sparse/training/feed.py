@@ -12,6 +12,7 @@ import tensorflow as tf
 from gpflow.kernels import LinearCoregionalization
 
 from gpflow_sparse.data.shards import Shards
+from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.validation import checks
 
 Data = tuple[tf.Tensor, tf.Tensor]
@@ -234,7 +235,7 @@ class Prefetch:
 
     def __init__(self, model: Any, feed: Feed) -> None:
         self._feed, self._model = feed, model
-        self._look = tf.function(lambda *at: model.look_ahead(feed.lookup(*at)[0]), autograph=False)
+        self._look = compiled(lambda *at: model.look_ahead(feed.lookup(*at)[0]))
         self._thread = ThreadPoolExecutor(1, "gpflow_sparse-prefetch")
         self._running: Future[Any] | None = None
 

@@ -185,16 +185,13 @@ class TrainingLoop:
         scale = self.progress.scale
         options = scale, int(seed), self.replicas
         step = compile_step(self.model, self.feed, self.optimizer, self.gamma, *options)
-        key = self._key_of_trace()
-        if key is None:
+        alone = self.replicas.count == 1 and not isinstance(self.model, RowwiseModel)
+        if not alone or self.feed.batch_size is None:  # batches may have several shapes
             return step
-        return SharedStep(step, self._state.variables, self.optimizer, key)
+        return SharedStep(step, self._state.variables, self.optimizer, self._key_of_trace)
 
     def _key_of_trace(self) -> str | None:
         """The key of the step's trace if other models may use it, see :class:`SharedStep`."""
-        alone = self.replicas.count == 1 and not isinstance(self.model, RowwiseModel)
-        if not alone or self.feed.batch_size is None:  # batches may have several shapes
-            return None
         # variables of Keras 3 do not tell their device
         devices = sorted({getattr(v, "device", "") for v in self._state.variables.values()})
         places = [devices, tf.constant(0.0).device]

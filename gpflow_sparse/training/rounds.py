@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.numerics.streaming import totals_by
+from gpflow_sparse.numerics.tracing import with_gradients
 from gpflow_sparse.training.fit import History, progress_bar
 from gpflow_sparse.training.guard import TrainingError
 from gpflow_sparse.validation import checks, component_checks
@@ -91,8 +92,7 @@ class _Loss:
 
     def __init__(self, model: Any) -> None:
         self._variables = model.trainable_variables
-        self._compiled = tf.function(self._loss_and_gradients, autograph=False)
-        self._loss = model.training_loss
+        self._loss = with_gradients(model.training_loss, self._variables)
         self.best = np.inf
 
     def minimize(self, num_iterations: int) -> bool:
@@ -115,21 +115,8 @@ class _Loss:
         return converged
 
     def __call__(self) -> tf.Tensor:
-        loss, gradients = self._compiled()
+        loss = self._loss()
         value = float(loss)
         if value < self.best:
             self.best, self._values = value, [v.numpy() for v in self._variables]
-
-        @tf.custom_gradient
-        def known(*_: tf.Tensor) -> Any:
-            return loss, lambda upstream: [upstream * gradient for gradient in gradients]
-
-        return known(*self._variables)
-
-    def _loss_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self._variables)
-            loss = self._loss()
-        found = tape.gradient(loss, self._variables, unconnected_gradients="zero")
-        # sums over workers cannot be differentiated by a tape outside of this function
-        return tf.stop_gradient(loss), [tf.stop_gradient(gradient) for gradient in found]
+        return loss

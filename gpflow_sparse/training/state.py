@@ -178,8 +178,13 @@ class Structure(NamedTuple):
     """Whether classes that are not those of this package or of GPflow are in it."""
 
 
-def structure_of(model: gpflow.models.GPModel) -> Structure | None:
-    """The structure of a model; None if a part of it, such as a lambda, cannot be in a file."""
+def structure_of(model: gpflow.models.GPModel, *, compare_jitter: bool = False) -> Structure | None:
+    """
+    The structure of a model; None if a part of it, such as a lambda, cannot be in a file.
+
+    :param compare_jitter: with the jitter of all parts, which a run may change.
+    """
+    ignored = [name for name in _NOT_COMPARED if name != "jitter" or not compare_jitter]
     encoder = Encoder()
     try:
         tree = json.loads(encoder.encode_model(model))
@@ -201,7 +206,7 @@ def structure_of(model: gpflow.models.GPModel) -> Structure | None:
             moves = node["kind"] == "variable"
             data = "" if moves else hashlib.sha256(array.tobytes()).hexdigest()
             node = {**node, "data": [str(array.dtype), list(array.shape), data]}
-        return {key: canonical(node[key]) for key in sorted(node) if key not in _NOT_COMPARED}
+        return {key: canonical(node[key]) for key in sorted(node) if key not in ignored}
 
     text = json.dumps(canonical(tree["root"]))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]

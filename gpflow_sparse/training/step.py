@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.numerics.replicas import ONE, Replicas
+from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.training.contract import RowwiseModel
 from gpflow_sparse.training.feed import Data, Feed
 from gpflow_sparse.training.optimizers import (
@@ -75,7 +76,6 @@ def compile_step(
     build = _rowwise_step if isinstance(model, RowwiseModel) else _dense_step
     body = build(model, optimizer, gamma, scale, replicas if is_divisible(model) else ONE)
 
-    @tf.function(reduce_retracing=True, autograph=False)
     def step(
         move: tf.Tensor, seed: tf.Tensor, *arguments: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -83,7 +83,7 @@ def compile_step(
         with random_draws.seeded(seed):
             return body(move, feed.lookup(*arguments))
 
-    return step
+    return compiled(step, reduce_retracing=True)
 
 
 def is_divisible(model: Any) -> bool:
@@ -190,9 +190,19 @@ def has_stateful_draws(step: Step, arguments: Sequence[Any]) -> bool:
 
 def draws_statefully(concrete: Any) -> bool:
     """Whether a traced function draws by TensorFlow's stateful operations."""
+    return any(name.startswith(_STATEFUL_DRAWS) for name in _operations(concrete))
+
+
+def calls_python(concrete: Any) -> bool:
+    """Whether a traced function calls a Python function each time that it is called."""
+    return any("PyFunc" in name for name in _operations(concrete))
+
+
+def _operations(concrete: Any) -> set[str]:
+    """Names of the operations of a traced function and of those that it calls."""
     definition = concrete.graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
-    return any(node.op.startswith(_STATEFUL_DRAWS) for node in nodes)
+    return {node.op for node in nodes}
 
 
 def _all_finite(tensors: Sequence[Any]) -> tf.Tensor:

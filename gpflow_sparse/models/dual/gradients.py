@@ -22,6 +22,7 @@ from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.stationary import centered, covariance
 from gpflow_sparse.models.dual.solver import tile_height, with_values
+from gpflow_sparse.numerics.tracing import compiled
 
 
 class QuadraticForms:
@@ -45,7 +46,7 @@ class QuadraticForms:
         self.copy = with_values(kernel, self.values)
         parts = [tf.TensorSpec([None, c], self.dtype) for c in (columns, num_columns)]
         signature = [parts[0], parts[0], parts[1], parts[1]]
-        self._compiled = tf.function(self._of_tile, input_signature=signature, autograph=False)
+        self._compiled = compiled(self._of_tile, input_signature=signature)
 
     def gradients(self, weights: Any, factors: Any) -> list[tf.Tensor]:
         """

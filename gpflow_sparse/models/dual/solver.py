@@ -46,6 +46,7 @@ from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.stationary import centered, covariance, in_lengthscales
 from gpflow_sparse.numerics import linalg
+from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.validation import checks, component_checks
 
 PARTITIONS = ("neighbors", "random")
@@ -252,8 +253,8 @@ class System:
         self.A, self.R = tf.Variable(zeros, trainable=False), tf.Variable(zeros, trainable=False)
         self.tiles = self._tiled(tf.cast(self.X, self.dtype))  # [T, t, D]
         # compiled for each of the two sizes of blocks and of tiles, once
-        self.step = tf.function(self._step, autograph=False, reduce_retracing=False)
-        self._times_weights = tf.function(self._rows_times_weights, autograph=False)
+        self.step = compiled(self._step)
+        self._times_weights = compiled(self._rows_times_weights)
 
     def solve(
         self,

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from gpflow_sparse._names import keep_old
+from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.validation import checks
 
 LogDensity = Callable[[tf.Tensor], tf.Tensor]
@@ -126,7 +127,7 @@ def sample(
             seed=tf.constant([seed % 2**31, seed // 2**31], tf.int32),  # TFP takes no int64
         )
 
-    positions, (probability, step_size) = tf.function(run, autograph=False)()
+    positions, (probability, step_size) = compiled(run)()
     return Samples(start + scales * positions, tf.reduce_mean(probability, axis=0), step_size[-1])
 
 

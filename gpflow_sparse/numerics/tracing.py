@@ -1,0 +1,172 @@
+"""Compiled functions whose traces are freed together with the last reference to them.
+
+Two tables of the process would keep every graph that is traced, with the arrays in it, until the
+process ends: TensorFlow's registry of gradients, where each call of a function with a gradient of
+its own leaves an entry, and TensorFlow Probability's cache of bijectors, where each constrained
+parameter that is read does.
+"""
+
+import contextlib
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops  # the registry has no public name
+from tensorflow_probability import bijectors
+
+_FuncGraph = tf.__internal__.FuncGraph
+# From the name of a gradient to a dictionary with its function.
+_GRADIENTS: dict[str, dict[str, Any]] = ops.gradient_registry._registry
+_FUNCTION = "type"
+# Attribute of a graph with the gradients that were registered while it was traced, by names.
+_HELD = "_gpflow_sparse_gradients"
+# Names of the graphs that tapes make of the gradients of a function begin so.
+_BACKWARD = "__backward_"
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
+    """
+    ``tf.function`` without AutoGraph, which nothing in this package needs.
+
+    A trace lasts as long as anything refers to it, such as this function or a tape; gradients
+    through it, of any order, can be computed until then. A function that is called within another
+    trace belongs to that one, whatever compiled it.
+
+    :param options: of ``tf.function``.
+    """
+    return tf.function(_Traced(function), autograph=False, **options)
+
+
+def with_gradients(
+    loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]
+) -> Callable[[], tf.Tensor]:
+    """
+    A loss that one compiled function evaluates together with its gradients, for optimizers that
+    call it within a tape and outside of compiled functions. First derivatives only.
+    """
+
+    @compiled
+    def evaluate() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            value = loss()
+        found = tape.gradient(value, variables, unconnected_gradients="zero")
+        # sums over workers cannot be differentiated by a tape outside of this function
+        return tf.stop_gradient(value), [tf.stop_gradient(gradient) for gradient in found]
+
+    def closure() -> tf.Tensor:
+        value, gradients = evaluate()
+
+        @tf.custom_gradient
+        def known(*_: tf.Tensor) -> Any:
+            return value, lambda upstream: [upstream * gradient for gradient in gradients]
+
+        return known(*variables)
+
+    return closure
+
+
+class _Traced:
+    """
+    A function that frees its traces from the tables of the process.
+
+    An object, since TensorFlow counts the traces of all functions with the same code together, and
+    warns of retracing where each is a new function, of another model, that is traced once.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__signature__ = inspect.signature(function)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        with _owned(graph) if graph is _outermost(graph) else contextlib.nullcontext():
+            return self._function(*arguments, **named)
+
+
+@contextlib.contextmanager
+def _owned(graph: Any) -> Iterator[None]:
+    """What this block of a trace leaves in the tables of the process lasts as long as its graph."""
+    before = set(_GRADIENTS)
+    try:
+        yield
+    finally:  # a trace that fails has entries too
+        if isinstance(graph, _FuncGraph):
+            _hold_gradients(graph, _GRADIENTS.keys() - before)
+            _forget_bijectors(graph)
+
+
+def _hold_gradients(graph: Any, names: Iterable[str]) -> None:
+    """
+    Let a graph hold the gradients that were registered while it was traced.
+
+    The registry, which must find them as long as the graph lives, then refers to the graph weakly.
+
+    :param names: of these, and perhaps of gradients that other threads have registered.
+    """
+    found = {name: _GRADIENTS[name][_FUNCTION] for name in names}
+    held = {name: f for name, f in found.items() if _is_within(_graph_of(f), graph)}
+    setattr(graph, _HELD, getattr(graph, _HELD, {}) | held)
+    reference = weakref.ref(graph)
+    for name in held:
+        _GRADIENTS[name] = {**_GRADIENTS[name], _FUNCTION: _looked_up(reference, name)}
+    weakref.finalize(graph, _forget_gradients, tuple(held)).atexit = False
+
+
+def _looked_up(graph: Callable[[], Any], name: str) -> Callable[..., Any]:
+    """A function for the registry that calls the gradient which a graph holds."""
+
+    def gradient(op: Any, *upstream: Any) -> Any:
+        # a tape outside of our trace makes a graph of its gradient, which leaves entries too
+        outermost = _outermost(tf.compat.v1.get_default_graph())
+        is_ours = getattr(outermost, "name", "").startswith(_BACKWARD)
+        with _owned(outermost) if is_ours else contextlib.nullcontext():
+            return getattr(graph(), _HELD)[name](op, *upstream)
+
+    return gradient
+
+
+def _forget_gradients(names: Iterable[str]) -> None:
+    for name in names:
+        _GRADIENTS.pop(name, None)
+
+
+def _graph_of(gradient: Any) -> Any:
+    """The graph that ``tf.custom_gradient`` registered a gradient for; None if another did."""
+    for name in ("tape_grad_fn", "result"):
+        code = getattr(gradient, "__code__", None)
+        if code is None or name not in code.co_freevars:
+            return None
+        gradient = gradient.__closure__[code.co_freevars.index(name)].cell_contents
+    tensors = filter(tf.is_symbolic_tensor, tf.nest.flatten(gradient))
+    return next((tensor.graph for tensor in tensors), None)
+
+
+def _forget_bijectors(graph: Any) -> None:
+    """Delete what bijectors have cached in a graph; no later trace can use it."""
+    storage = bijectors.Bijector._cache.storage
+    for key in list(storage):
+        symbolic = filter(tf.is_symbolic_tensor, tf.nest.flatten(key()))
+        if any(_is_within(tensor.graph, graph) for tensor in symbolic):
+            edge = storage.pop(key, None)
+            for end in (key, getattr(edge, "output_ref", None)):
+                if end is not None:
+                    end.cancel()  # else it would be deleted again at the end of its tensor
+                    storage.pop(end, None)
+
+
+def _outermost(graph: Any) -> Any:
+    """The graph that a graph is nested in, as the bodies of loops are, and in no other."""
+    while isinstance(graph, _FuncGraph) and isinstance(graph.outer_graph, _FuncGraph):
+        graph = graph.outer_graph
+    return graph
+
+
+def _is_within(graph: Any, outer: Any) -> bool:
+    """Whether a graph is another one or nested in it."""
+    while isinstance(graph, _FuncGraph) and graph is not outer:
+        graph = graph.outer_graph
+    return graph is outer

@@ -1,0 +1,197 @@
+"""Compiled functions: what a trace leaves in the tables of the process, and for how long."""
+
+import gc
+import threading
+import weakref
+from pathlib import Path
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow_probability import bijectors
+
+import gpflow_sparse
+from gpflow_sparse.numerics.tracing import compiled, with_gradients
+
+X = tf.constant([1.0, 2.0], tf.float64)
+
+
+@tf.custom_gradient
+def cube(x):
+    return x**3, lambda upstream: 3.0 * upstream * x**2
+
+
+def entries():
+    """Names of the gradients of custom functions, and the number of cached values in graphs."""
+    gc.collect()
+    names = {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
+    keys = [key() for key in list(bijectors.Bijector._cache.storage)]
+    return names, sum(tf.is_symbolic_tensor(key) for key in keys)
+
+
+def with_parameter():
+    parameter = gpflow.Parameter(2.0, transform=gpflow.utilities.positive())
+    return parameter, compiled(lambda x: tf.reduce_sum(cube(x) * parameter))
+
+
+def test_a_trace_ends_with_its_function():
+    before = entries()
+    _parameter, function = with_parameter()
+    assert function(X).numpy() == pytest.approx(18.0)
+    graph = weakref.ref(function.get_concrete_function(X).graph)
+    names, cached = entries()
+    assert names - before[0]
+    assert cached == before[1]
+    del function
+    assert entries() == before
+    assert graph() is None
+
+
+def test_a_trace_that_fails_leaves_nothing():
+    before = entries()
+    parameter = gpflow.Parameter(2.0, transform=gpflow.utilities.positive())
+
+    def fail(x):
+        tf.reduce_sum(cube(x) * parameter)
+        raise ValueError("not today")
+
+    with pytest.raises(ValueError, match="not today"):
+        compiled(fail)(X)
+    assert entries() == before
+
+
+def test_loops_branches_and_inner_functions_end_with_the_trace():
+    before = entries()
+
+    def nested(x):
+        inner = compiled(lambda x: cube(x), experimental_attributes={"_noinline": True})
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            mapped = tf.map_fn(cube, x)
+            either = tf.cond(x[0] > 0.0, lambda: cube(x), lambda: x)
+            value = tf.reduce_sum(mapped + either + inner(x))
+        return tape.gradient(value, x)
+
+    function = compiled(nested)
+    np.testing.assert_allclose(function(X), 9.0 * X**2)
+    assert len(entries()[0]) > len(before[0])
+    del function
+    assert entries() == before
+
+
+def test_gradients_of_both_orders_and_of_other_shapes_after_all_else_is_freed():
+    _parameter, function = with_parameter()
+    function(X)
+    entries()
+    for x in (X, tf.constant([1.0, 2.0, 3.0], tf.float64)):  # the second is traced anew
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                value = function(x)
+            slope = inner.gradient(value, x)
+        np.testing.assert_allclose(slope, 6.0 * x**2)
+        np.testing.assert_allclose(outer.gradient(slope, x), 12.0 * x)
+
+
+def test_a_tape_may_outlive_the_function():
+    _parameter, function = with_parameter()
+    with tf.GradientTape() as outer:
+        outer.watch(X)
+        with tf.GradientTape() as inner:
+            inner.watch(X)
+            value = function(X)
+        del function
+        entries()
+        slope = inner.gradient(value, X)
+    np.testing.assert_allclose(slope, 6.0 * X**2)
+    np.testing.assert_allclose(outer.gradient(slope, X), 12.0 * X)
+
+
+def test_a_function_within_a_trace_of_the_user_belongs_to_that_trace():
+    _parameter, function = with_parameter()
+    users = tf.function(lambda x, ours=function: ours(x) + tf.reduce_sum(cube(x)))
+    concrete = users.get_concrete_function(tf.TensorSpec([2], tf.float64))
+    found = entries()[0]
+    del function, users
+    assert entries()[0] == found
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        value = concrete(X)
+    np.testing.assert_allclose(tape.gradient(value, X), 9.0 * X**2)
+
+
+def test_traces_of_other_threads_keep_their_gradients():
+    started, ended, others = threading.Event(), threading.Event(), []
+
+    def trace(x):
+        value = cube(x)
+        started.set()
+        ended.wait(60.0)
+        return value
+
+    thread = threading.Thread(
+        target=lambda: others.append(
+            tf.function(trace, autograph=False).get_concrete_function(
+                tf.TensorSpec([2], tf.float64)
+            )
+        )
+    )
+
+    def during(x):
+        thread.start()
+        started.wait(60.0)
+        return cube(x)
+
+    function = compiled(during)
+    function(X)
+    del function
+    gc.collect()
+    ended.set()
+    thread.join()
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        value = tf.reduce_sum(others[0](X))
+    np.testing.assert_allclose(tape.gradient(value, X), 3.0 * X**2)
+
+
+def test_a_saved_function_has_its_gradient(tmp_path):
+    module = tf.Module()
+    module.f = compiled(lambda x: cube(x), input_signature=[tf.TensorSpec([2], tf.float64, "x")])
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+    tf.saved_model.save(module, str(tmp_path), options=options)
+    del module
+    gc.collect()
+    loaded = tf.saved_model.load(str(tmp_path))
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        value = tf.reduce_sum(loaded.f(X))
+    np.testing.assert_allclose(tape.gradient(value, X), 3.0 * X**2)
+
+
+def test_a_loss_with_its_gradients():
+    variables = [tf.Variable(X), tf.Variable(X)]  # the second has no part in the loss
+    loss = with_gradients(lambda: tf.reduce_sum(cube(variables[0])), variables)
+    with tf.GradientTape() as tape:
+        value = 2.0 * loss()
+    assert value.numpy() == 18.0
+    found = tape.gradient(value, variables)
+    np.testing.assert_allclose(found[0], 6.0 * X**2)
+    np.testing.assert_array_equal(found[1], [0.0, 0.0])
+
+
+def test_new_functions_of_the_same_code_are_no_retraces(caplog):
+    for _ in range(12):
+        compiled(lambda x: cube(x))(X)
+    assert "retracing" not in caplog.text
+
+
+def test_the_package_compiles_in_no_other_way():
+    package = Path(gpflow_sparse.__file__).parent
+    files = {path.relative_to(package) for path in package.rglob("*.py")}
+    found = {str(path) for path in files if "tf.function(" in (package / path).read_text()}
+    # one function of the whole process, and a model of GPflow's that needs AutoGraph
+    apart = {"numerics/tracing.py", "numerics/waves.py", "persistence/exporting.py"}
+    assert {path for path in found if not path.startswith("bench")} == apart
