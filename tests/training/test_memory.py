@@ -10,7 +10,7 @@ from tensorflow.python.framework import ops
 from tensorflow_probability import bijectors
 
 import gpflow_sparse as gs
-from gpflow_sparse.bench.steps import megabytes
+from bench.steps import megabytes
 from gpflow_sparse.training import traces
 
 RNG = np.random.default_rng(0)
