@@ -18,7 +18,7 @@ from gpflow_sparse.runs import workers
 from gpflow_sparse.runs.config import AUTO, MODEL, OPTIONS, RunConfig
 from gpflow_sparse.runs.memory import memory_estimate
 from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
-from gpflow_sparse.runs.options import command_options
+from gpflow_sparse.runs.options import MethodCommand, command_options
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import (
     HomePath,
@@ -58,7 +58,7 @@ _SIZES = ("num_inducing", "num_orthogonal")
 _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
 
 
-@main.command()
+@main.command(cls=MethodCommand, context_settings={"max_content_width": 100})
 @command_options(RunConfig, OPTIONS, data=HomeText())
 @click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")

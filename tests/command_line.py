@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import gpflow_sparse as gs
 from gpflow_sparse.cli import main
+from gpflow_sparse.runs.methods import takers
 
 SMALL = [
     *("--method", "solvegp", "--num-inducing", "12", "--num-orthogonal", "8"),
@@ -17,6 +18,17 @@ SMALL = [
 ]
 FIT = ["fit", "--data", "my.csv", "--target", "price", *SMALL]
 ALONE = ["--no-baseline", "--no-plot"]
+
+
+def read_by(method, options):
+    """Those of some options, with their values, that a method reads; without ``--method``."""
+    kept, is_read = [], False
+    for word in options:
+        if word.startswith("--"):
+            name = word[2:].replace("-", "_")
+            is_read = method in takers(name) and name != "method"
+        kept += [word] if is_read else []
+    return kept
 
 
 @pytest.fixture

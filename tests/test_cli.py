@@ -2,6 +2,7 @@
 
 import html
 import io
+import itertools
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ import pytest
 import gpflow_sparse as gs
 from gpflow_sparse.runs import calibration
 from gpflow_sparse.runs.fitting import fit_model
+from gpflow_sparse.runs.methods import METHODS, options_of
 from gpflow_sparse.training import TrainingInterrupted
 from tests.command_line import (
     ALONE,
@@ -25,6 +27,7 @@ from tests.command_line import (
     SMALL,
     last_json,
     numbers,
+    read_by,
     read_csv,
     save_poisson,
     write_csv,
@@ -38,12 +41,49 @@ from tests.command_line import run as run
 def test_help_does_not_import_tensorflow():
     code = (
         "import sys\nfrom click.testing import CliRunner\nfrom gpflow_sparse.cli import main\n"
-        "result = CliRunner().invoke(main, ['fit', '--help'])\n"
+        "result = CliRunner().invoke(main, ['fit', 'solvegp', '--help'])\n"
         "assert result.exit_code == 0 and '--num-orthogonal' in result.output\n"
         "heavy = {'tensorflow', 'gpflow', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("solvegp", ["--kl-weighting", "paper"], "kl_weighting is for solvegp with num_neighbors"),
+        ("swsgp", ["--variance-reduction", "none"], "not for swsgp, but for qsgp and rvm"),
+        ("softki", ["--covariance", "dense"], "covariance is not for softki"),
+        ("exact", ["--num-inducing", "9"], "num_inducing is not for exact"),
+        ("gpnn", ["--num-steps", "9"], "num_steps is not for gpnn"),
+        ("grief", ["--learning-rate", "0.1"], "learning_rate is not for grief"),
+        ("odvgp", ["--num-neighbors", "9"], "num_neighbors is not for odvgp"),
+        ("svgp", ["--bound", "log"], "bound is not for svgp"),
+        ("dual", ["--batch-size", "9"], "batch_size is not for dual"),
+        ("solvegpr", ["--no-whiten"], "whiten is not for solvegpr"),
+        ("basis_gpr", ["--temperature", "0.2"], "with another basis than grid"),
+    ],
+)
+def test_an_option_that_the_method_does_not_read_is_refused(run, method, options, words):
+    code, _, err = run("fit", method, *options)
+    assert code == 1
+    assert words in err
+
+
+def test_the_help_of_fit_is_that_of_a_method(run):
+    lines = run("fit", "--help")[1].splitlines()
+    assert sum(line.startswith("  -") for line in lines) <= 25
+    for method in METHODS:
+        code, out, _ = run("fit", method, "--help")
+        assert code == 0
+        assert len(out.splitlines()) <= 75  # of 80 columns
+        own = {line.split()[0] for line in out.splitlines() if line.startswith("  --")}
+        assert own == {f"--{name.replace('_', '-')}" for name in options_of(method)}
+    assert run("fit", "swsgp", "--help")[1] == run("fit", "--method", "swsgp", "--help")[1]
+    code, _, err = run("fit", "swspg")
+    assert code == 2
+    assert "did you mean swsgp?" in err
 
 
 def test_benchmarks_are_found_in_a_checkout(run):
@@ -301,9 +341,14 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
         (["--method", "solvegpr", "--data", "digits"], ["solvegpr", "regression"]),
         (["--method", "grief", "--data", "digits"], ["grief", "regression", "basis_svgp"]),
         (["--method", "basis_gpr", "--data", "digits"], ["basis_gpr", "regression"]),
-        (["--method", "grief", "--basis", "fourier"], ["basis must be grid for grief"]),
-        (["--method", "basis_gpr", "--inference", "type1"], ["inference", "grief has type1"]),
-        (["--method", "grief", "--basis", "soft"], ["basis must be grid for grief"]),
+        (
+            ["--method", "grief", "--basis", "fourier"],
+            ["basis is not for grief"],
+        ),
+        (
+            ["--method", "basis_gpr", "--inference", "type1"],
+            ["inference", "but for grief"],
+        ),
         (["--method", "softki", "--task", "classification"], ["softki", "basis_svgp --basis soft"]),
         (["--method", "softki", "--data", "digits"], ["softki", "regression", "basis_svgp"]),
         (["--method", "softki", "--likelihood", "laplace"], ["likelihood must be gaussian"]),
@@ -322,7 +367,7 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
         (["--method", "conv-svgp", "--image-shape", "a"], ["image_shape must be height and width"]),
         (
             ["--method", "conv-solvegp", "--kernel", "matern32"],
-            ["--kernel is not for conv-solvegp"],
+            ["kernel is not for conv-solvegp"],
         ),
         (
             ["--method", "conv-solvegp", "--data", "digits", "--patch-size", "9"],
@@ -334,7 +379,8 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
 )
 def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
     write_csv(tmp_path / "my.csv", numbers(rng))
-    code, _, err = run("fit", *SMALL, *arguments)
+    method = (["solvegp"] + [m for f, m in itertools.pairwise(arguments) if f == "--method"])[-1]
+    code, _, err = run("fit", "--method", method, *read_by(method, SMALL), *arguments)
     assert code == 1
     assert all(word in err for word in words)
     assert "Traceback" not in err
@@ -344,8 +390,10 @@ def test_a_mistake_becomes_one_clear_line(run, rng, tmp_path, arguments, words):
 def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, method):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--method", method, "--no-baseline"]
-    code, out, _ = run("fit", *options, *SMALL, "--no-plot", "--output", "run")
-    assert code == 0
+    options += read_by(method, SMALL)
+    code, out, err = run("fit", *options, "--no-plot", "--output", "run")
+    assert code == 0, err
+    assert last_json(out)["config"]["method"] == method
     (result,) = last_json(out)["results"]
     assert result["rmse"] < 40.0
     again = last_json(run("evaluate", "--model", "run")[1])
@@ -430,6 +478,13 @@ def test_deep_models_of_tables_take_layers_neighbors_and_classes(run, rng, tmp_p
 
 
 BASIS = ["--num-basis", "12", "--points-per-dimension", "5", "--num-subset", "30"]
+
+
+def basis_sizes(options):
+    """Sizes for a run on a basis, which has nodes in each column only on a grid."""
+    return BASIS if "--basis" not in options else [*BASIS[:2], *BASIS[4:]]
+
+
 ON_A_BASIS = {
     "grief": [],
     "grief type1": ["--inference", "type1", "--kernel", "matern32"],
@@ -448,8 +503,9 @@ ON_A_BASIS = {
 )
 def test_methods_with_a_basis_train_and_their_runs_are_scored_again(run, rng, tmp_path, name):
     write_csv(tmp_path / "my.csv", numbers(rng))
-    options = ["--data", "my.csv", "--target", "price", "--method", name.split()[0], *BASIS]
-    options += ["--num-steps", "15", "--no-baseline", "--no-plot", *ON_A_BASIS[name]]
+    method = name.split()[0]
+    options = ["--data", "my.csv", "--target", "price", "--method", method, *ON_A_BASIS[name]]
+    options += [*read_by(method, basis_sizes(options)), "--num-steps", "15", *ALONE]
     code, out, err = run("fit", *options, "--output", "run")
     assert code == 0, err
     (result,) = last_json(out)["results"]
@@ -493,8 +549,8 @@ def test_an_interrupted_run_of_rounds_starts_again_and_one_of_steps_goes_on(
     run, rng, tmp_path, monkeypatch, method
 ):
     write_csv(tmp_path / "my.csv", numbers(rng))
-    options = ["--data", "my.csv", "--target", "price", *BASIS, "--num-steps", "15"]
-    options += [*ALONE, "--method", method]
+    options = ["--data", "my.csv", "--target", "price", *read_by(method, BASIS), "--num-steps"]
+    options += ["15", *ALONE, "--method", method]
     whole = last_json(run("fit", *options, "--output", "whole")[1])
 
     def interrupt(*_, **__):
@@ -551,12 +607,14 @@ def test_sampled_functions_are_trained_and_kept(run, rng, tmp_path, method, opti
     write_csv(tmp_path / "my.csv", numbers(rng, 120))
     if "chevron" in options:
         options = [*options, "--num-dense-columns", "3"]
-    arguments = ["--data", "my.csv", "--target", "price", "--method", method, *SAMPLED, *options]
+    sizes = read_by(method, SAMPLED)
+    arguments = ["--data", "my.csv", "--target", "price", "--method", method, *sizes, *options]
     arguments += ["--no-baseline"] if options else []
     code, out, err = run("fit", *arguments, "--output", "run", "--no-plot")
     assert code == 0, err
     record = last_json(out)
-    titles = [title] if options else [title, "SVGP(10)"]
+    baseline = "SVGP(10)" if method == "qsgp" else "SVGP(27)"  # a quarter of the rows
+    titles = [title] if options else [title, baseline]
     assert [r["title"] for r in record["results"]] == titles
     basis, rate = ("dictionary", 0.01) if method == "rvm" else ("hybrid", 0.1)
     expected = options[1] if "--basis" in options else basis
@@ -592,7 +650,7 @@ def test_sampled_functions_and_classes(run, rng, tmp_path):
             "an even number",
         ),
         (["--method", "qsgp", "--num-basis", "9", "--num-inducing", "10"], "got 9 and 10"),
-        (["--method", "rvm", "--basis", "fourier"], "basis must be dictionary for rvm"),
+        (["--method", "rvm", "--basis", "fourier"], "basis is not for rvm, but for basis_gpr"),
         (
             ["--method", "qsgp", "--likelihood", "bernoulli"],
             "likelihood must be gaussian, student_t",

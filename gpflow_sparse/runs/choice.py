@@ -19,15 +19,17 @@ from gpflow_sparse.runs.build import (
     require_outputs,
 )
 from gpflow_sparse.runs.calibration import calibrate, shuffled, split_rows
-from gpflow_sparse.runs.config import AUTO, RunConfig
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.runs.fitting import ROUND, fit_model
 from gpflow_sparse.runs.methods import (
+    AUTO,
     FOR_CLASSES,
-    IMAGE_METHODS,
     METHODS,
     ROUND_METHODS,
     UNTRAINED_METHODS,
+    read_options,
+    require_options,
 )
 from gpflow_sparse.runs.rows import Pair, num_distinct
 from gpflow_sparse.runs.starts import EXACT_SUBSET, Starts, name_of
@@ -122,9 +124,7 @@ class Task:
         """
         method, _, likelihood = name.partition(_WITH)
         given = dict(self.options) | ({"likelihood": likelihood} if likelihood else {})
-        if method not in IMAGE_METHODS:
-            given.pop("image_shape", None)
-        config = RunConfig.of_method(method, **given)
+        config = RunConfig.of_method(method, **read_options(method, given))
         if {"num_inducing", "num_orthogonal"} & set(self.options):
             return config
         X = self.dataset.train[0]
@@ -371,6 +371,7 @@ def train(
 def _known(method: str, task: Task) -> str:
     if method not in METHODS:
         raise ValueError(f"method must be {AUTO}, or one of {', '.join(METHODS)}; got {method!r}.")
+    require_options(method, task.options)
     if method in FOR_CLASSES and not task.is_gaussian:
         raise ValueError(f"method {method} is for Gaussian noise; take auto, or solvegp.")
     return method

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import GenericAlias
@@ -9,6 +10,7 @@ from typing import Any
 
 from gpflow_sparse.persistence.schema import Given, read_json, require_type
 from gpflow_sparse.runs.methods import (
+    AUTO,
     BASELINES,
     BASIS_METHODS,
     EXACT_METHODS,
@@ -17,6 +19,7 @@ from gpflow_sparse.runs.methods import (
     METHODS,
     SAMPLED_METHODS,
     read_toml,
+    require_options,
 )
 from gpflow_sparse.runs.options import require_valid
 
@@ -31,7 +34,6 @@ PAGE = "report.html"
 PICTURES = ("predictions.png", "patches.png", "confusion.png", "uncertain.png")
 OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
 """Help and limits of the options, by field."""
-AUTO = "auto"
 OPTIONS["method"]["choices"] = [AUTO, *METHODS]
 # Largest number of inducing points of the SVGP that is the baseline of SWSGP.
 _MOST_BASELINE = 512
@@ -100,12 +102,14 @@ class RunConfig:
         """
         A run with the defaults of its method for all options that are not chosen.
 
-        :raises ValueError: for a choice that the method does not have.
+        :raises ValueError: for an option, or a choice, that the method does not have.
         """
         if method == "swsgp" and chosen.get("whiten"):
             raise ValueError(
                 "--whiten is not for swsgp, whose neighborhoods overlap; leave it out."
             )
+        if method in (AUTO, *METHODS):
+            require_options(method, chosen)
         defaults = dict(METHODS[method].get("defaults", {})) if method in METHODS else {}
         if method == "solvegp" and chosen.get("num_neighbors") is not None:
             if chosen.get("whiten") is False:
@@ -113,14 +117,25 @@ class RunConfig:
             defaults |= METHODS[method]["with_neighbors"]
         if method == "deep" and chosen.get("num_neighbors") is not None:
             defaults = dict(METHODS[method]["with_neighbors"])
-        if method in IMAGE_METHODS and "kernel" in chosen:
-            raise ValueError(
-                f"--kernel is not for {method}, whose patches have a squared exponential."
-            )
         config = cls(method=method, **defaults | chosen)
+        if method != AUTO:
+            config._require_read(chosen)
         if config.on_grid and "kernel" not in chosen:
             config = dataclasses.replace(config, kernel="squared_exponential")
         return config
+
+    def _require_read(self, chosen: Iterable[str]) -> None:
+        """Refuse options that the method reads only with another basis."""
+        is_read = {
+            "temperature": self.method == "softki" or self.basis == "soft",
+            "points_per_dimension": self.on_grid,
+        }
+        for name in chosen:
+            if not is_read.get(name, True):
+                raise ValueError(
+                    f"{name} is for {self.method} with another basis than {self.basis} alone; "
+                    "leave it out."
+                )
 
     def __post_init__(self) -> None:
         require_valid(self, OPTIONS)

@@ -1,13 +1,17 @@
 """Options of a command from the fields of a dataclass."""
 
 import dataclasses
+import itertools
 import numbers
 import types
 import typing
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import click
+
+from gpflow_sparse.runs.methods import AUTO, METHODS, OF_METHODS, options_of
 
 
 def option(default: Any, help: str) -> Any:
@@ -91,3 +95,63 @@ def command_options(
         return command
 
     return decorate
+
+
+class MethodCommand(click.Command):
+    """
+    A command that may begin with a method: ``fit swsgp`` is ``fit --method swsgp``.
+
+    Its help lists the options that all methods have, or with a method those of that method.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """:raises click.UsageError: for an unknown method."""
+        if args and not args[0].startswith("-"):
+            if args[0] not in (AUTO, *METHODS):
+                near = get_close_matches(args[0], METHODS, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"got {args[0]!r}."
+                known = ", ".join((AUTO, *METHODS))
+                raise click.UsageError(f"METHOD must be one of {known}; {hint}")
+            args = ["--method", *args]
+        given = [second for first, second in itertools.pairwise(args) if first == "--method"]
+        ctx.meta["method"] = given[-1] if given else AUTO
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The words after the name of the command."""
+        return ["[METHOD]", *super().collect_usage_pieces(ctx)]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the command does, or the idea of a method."""
+        method = METHODS.get(ctx.meta.get("method", AUTO))
+        if method is None:
+            super().format_help_text(ctx, formatter)
+            return
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"Train {method['name']}: {method['idea']}.")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of a method, or those of all methods."""
+        method, params = ctx.meta.get("method", AUTO), self.get_params(ctx)
+        common = [p for p in params if p.name not in OF_METHODS]
+        if method not in METHODS:
+            self._write(ctx, formatter, "Options", common)
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"`{ctx.command_path} METHOD --help` lists the options of a method; METHOD is one "
+                f"of {', '.join(METHODS)}."
+            )
+            return
+        ctx.default_map = METHODS[method].get("defaults", {})
+        own = [p for p in params if p.name in options_of(method)]
+        self._write(ctx, formatter, f"Options of {METHODS[method]['name']}", own)
+        formatter.write_paragraph()
+        names = ", ".join(p.opts[0] for p in common if p.name not in (*options_of(AUTO), "method"))
+        formatter.write_text(f"Common options, see `{ctx.command_path} --help`: {names}.")
+
+    def _write(
+        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, params: Any
+    ) -> None:
+        with formatter.section(title):
+            formatter.write_dl([record for p in params if (record := p.get_help_record(ctx))])

@@ -120,8 +120,8 @@ DOORS = {
         *(
             "fit",
             "--method",
-            "solvegp",
-            *SMALL,
+            "swsgp",
+            *("--num-inducing", "6", "--num-steps", "3", "--num-subset", "30"),
             "--no-plot",
             "--no-baseline",
             "--target",
@@ -129,7 +129,7 @@ DOORS = {
             "--output",
             "{run}",
         ),
-        *("--method", "swsgp", "--num-neighbors", "4"),
+        *("--num-neighbors", "4"),
     ],
     "fit M > N": [
         *(

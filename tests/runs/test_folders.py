@@ -10,7 +10,7 @@ from gpflow_sparse.data import shard_files
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.folders import load_folder
 from gpflow_sparse.runs.rows import checksum, load_data
-from tests.command_line import ALONE, last_json, run  # noqa: F401
+from tests.command_line import ALONE, last_json, read_by, run  # noqa: F401
 
 
 @pytest.fixture
@@ -76,6 +76,7 @@ def test_what_needs_all_rows_in_memory_is_refused(folder, options, message):
 @pytest.mark.parametrize("method", ["solvegp", "softki", "swsgp"])
 def test_methods_are_trained_on_a_folder(folder, run, method):  # noqa: F811
     sizes = ["--num-inducing", "20", "--num-orthogonal", "10", "--num-steps", "60"]
+    sizes = read_by(method, sizes)
     arguments = ["fit", "--data", "rows", "--method", method, *sizes, *ALONE, "--output", "out"]
     code, out, err = run(*arguments)
     assert code == 0, err

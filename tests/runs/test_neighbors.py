@@ -13,6 +13,7 @@ from gpflow_sparse.models import SOLVEGP, SWSGP, ResidualNeighborGP
 from gpflow_sparse.runs.build import build_model
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.fitting import fit_model
+from gpflow_sparse.runs.methods import read_options
 from gpflow_sparse.runs.rows import watched_rows
 
 
@@ -29,7 +30,7 @@ def test_a_number_of_neighbors_puts_them_on_the_residual(method, options, kind):
     rows = X, np.sin(X[:, :1])
     dataset = Dataset("small", rows, rows, ("a", "b"), "y", None).standardized()
     options = {"num_inducing": 6, "num_orthogonal": 20, "num_subset": 0, **options}
-    config = RunConfig.of_method(method, **options)
+    config = RunConfig.of_method(method, **read_options(method, options))
     model = build_model(config, dataset)
     assert type(model) is kind
     if kind is not SOLVEGP:

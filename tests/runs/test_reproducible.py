@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 from gpflow_sparse import training
 from gpflow_sparse.cli import main
 from gpflow_sparse.runs.methods import METHODS, ROUND_METHODS, UNTRAINED_METHODS
+from tests.command_line import read_by
 from tests.training.test_checkpoints import KilledError, killer
 
 SMALL = ["--num-inducing", "12", "--num-orthogonal", "8", "--num-steps", "9", "--batch-size", "16"]
@@ -46,7 +47,7 @@ def fit(method, output, *more):
     images = method.startswith("conv")
     data = ["--data", "images.npz"] if images else ["--data", "table.csv", "--target", "y"]
     data += ["--task", "classification"] if images else []
-    options = [*SMALL, *COMMANDS.get(method, [])]
+    options = [*read_by(method, SMALL), *COMMANDS.get(method, [])]
     arguments = ["fit", "--method", method, *data, *options, "--output", output, *more]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output

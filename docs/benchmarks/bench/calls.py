@@ -1,5 +1,6 @@
 """Files and functions of a package that one call runs, recorded by Python's profiling hook."""
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -101,7 +102,9 @@ def prediction_calls(method: str) -> Calls:
     fixed: dict[str, Any] = {"basis": basis, "kernel": kernel, "num_subset": 0}
     if method in ("swsgp", "gpnn"):
         fixed["num_neighbors"] = 4
-    model = build_model(RunConfig.of_method(method, basis_batch_size=5, **fixed, **_SIZES), dataset)
+    sizes: dict[str, Any] = {"basis_batch_size": 5, **_SIZES}
+    config = dataclasses.replace(RunConfig.of_method(method), **fixed, **sizes)
+    model = build_model(config, dataset)
     if method == "swsgp":
         model.update_neighbors(dataset.train[0])
     if method == "softki":

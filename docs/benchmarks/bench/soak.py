@@ -21,7 +21,7 @@ _ROUND, _NUM_NEW = 20.0, 1000
 # Steps of a round that ends with its time, and of one of L-BFGS or dual blocks, which does not.
 _MOST_STEPS, _STEPS = 1_000_000, 20
 # Rows and sizes that differ from the defaults, so that the largest model starts in seconds.
-_SIZES = {"num_inducing": 512, "num_orthogonal": 512, "num_basis": 2000}
+_SIZES: dict[str, Any] = {"num_inducing": 512, "num_orthogonal": 512, "num_basis": 2000}
 _FEW_ROWS = ("exact",)
 
 
@@ -54,7 +54,7 @@ def soak_one(method: str, minutes: float, num_rows: int, input_dim: int) -> Row:
         train, new = (X[:count], Y[:count]), (X[num_rows:], Y[num_rows:])
         names = tuple(f"x{i}" for i in range(input_dim))
         dataset = Dataset("robot_arm", train, new, names, "y", None).standardized()
-        config = RunConfig.of_method(method, **_SIZES).shrunk_to(count)
+        config = dataclasses.replace(RunConfig.of_method(method), **_SIZES).shrunk_to(count)
         model = build_model(config, dataset)
         rounds = _rounds(model, config, dataset, 60.0 * minutes)
     seconds, memory, step = (np.array(part) for part in zip(*rounds, strict=True))
