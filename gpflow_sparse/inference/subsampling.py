@@ -74,9 +74,9 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
 class KnownProjections(NamedTuple):
     """Projections of the tail at the support rows: exact values and estimates of the draws."""
 
-    weights: Regression | None
+    weights: Regression
     """``W [n, p]``, as a function of what it multiplies: regression coefficients of the sampling
-    error at batch rows on that at support rows; None for the identity."""
+    error at batch rows on that at support rows."""
     estimates: Pair
     """Estimates ``G [p, Q]`` by each draw."""
     exact: tf.Tensor
@@ -97,8 +97,7 @@ def corrected(estimates: Pair, known: KnownProjections | None) -> Pair:
     W, (G_i, G_j), a = known.weights, known.estimates, tf.stop_gradient(known.exact)
 
     def correct(F: tf.Tensor, own: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        error = own - (a + (other - tf.stop_gradient(other)))
-        return F - (error if W is None else W(error))
+        return F - W(own - (a + (other - tf.stop_gradient(other))))
 
     F_i, F_j = estimates
     return correct(F_i, G_i, G_j), correct(F_j, G_j, G_i)
@@ -115,20 +114,6 @@ def product(raw: Pair, value: Pair) -> tf.Tensor:
     fixed_i, fixed_j = (tf.stop_gradient(part) for part in value)
     slope = raw[0] * fixed_j + raw[1] * fixed_i
     return fixed_i * fixed_j + (slope - tf.stop_gradient(slope))
-
-
-def printed_control_variate(known: KnownProjections) -> tf.Tensor:
-    """
-    ``a^2 - G_i G_j [p, Q]``, zero on average: eq. (3) of the paper without its factor.
-
-    The gradient of ``a^2`` is ``2 a^T Phi_p``, for the drawn functions alone, divided by the
-    probability of being drawn. Appendix F.1 divides by the size of their union; twice the size of a
-    draw, with repetitions counted, is correct too.
-    """
-    (G_i, G_j), a = known.estimates, tf.stop_gradient(known.exact)
-    fixed_i, fixed_j = tf.stop_gradient(G_i), tf.stop_gradient(G_j)
-    slope = (a - fixed_j) * G_i + (a - fixed_i) * G_j
-    return tf.square(a) - fixed_i * fixed_j + (slope - tf.stop_gradient(slope))
 
 
 def projections(

@@ -308,6 +308,18 @@ _OPTIONAL_SCHEMA = Given(
 )
 
 
+def read_with_config(path: Path, schema: Any, remedy: str) -> Any:
+    """
+    As :func:`~gpflow_sparse.persistence.schema.read_json`, for a record whose ``config`` may be of
+    an older version: values of options that no longer exist are replaced.
+    """
+    record = read_json(path, {"config": dict}, remedy)
+    if record["config"].get("variance_reduction") in ("eq3", "tracked"):
+        record["config"]["variance_reduction"] = "anchored"
+    require_type(record, schema, str(path), remedy)
+    return record
+
+
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     """
     The configuration and the record of an earlier run in ``directory``.
@@ -318,7 +330,7 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     path = directory / RECORD
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
-    record = read_json(path, _RECORD_SCHEMA, _REMEDY)
+    record = read_with_config(path, _RECORD_SCHEMA, _REMEDY)
     require_type(record, _OPTIONAL_SCHEMA, str(path), _REMEDY)
     require_type(record, Given({"choice": Given({"seconds": float})}), str(path), _REMEDY)
     try:

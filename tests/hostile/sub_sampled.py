@@ -318,10 +318,6 @@ TOGETHER = {
         lambda: qsgp(dictionary(), covariance="block", num_dense_columns=2),
         "covariance",
     ),
-    "eq3 with a site": (
-        lambda: qsgp(likelihood=BernoulliLogit(), variance_reduction="eq3"),
-        "variance_reduction",
-    ),
     "strict with a likelihood that is not log-concave": (
         lambda: qsgp(likelihood=STUDENT(), site_estimator="strict"),
         "site_estimator",

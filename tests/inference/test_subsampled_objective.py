@@ -97,7 +97,7 @@ class Terms(NamedTuple):
 
 
 def assemble(problem, values, draws, anchors):
-    """``values`` as tensors; ``anchors`` is None, "support" or "printed"."""
+    """``values`` as tensors; ``anchors`` is None or "support"."""
     h, scale = problem.h, (M - problem.h) / MT
     tails, drawn = [], []
     for indices in draws:
@@ -142,18 +142,13 @@ def kl_of(parts):
 def gaussian_elbo(problem, values, draws, anchors=None):
     parts = assemble(problem, values, draws, anchors)
     likelihood = SimpleNamespace(variance_at=lambda X: tf.reshape(values.noise, [1, 1]))
-    used = parts.anchor if anchors == "support" else None
     raw, value = subsampling.projections(
-        parts.Phi, head_of(values), parts.vectors, parts.scale, used
+        parts.Phi, head_of(values), parts.vectors, parts.scale, parts.anchor
     )
     batch = Batch(tf.zeros([N, 1], tf.float64), tf.constant(problem.Y), tf.constant(problem.mean))
     spread = subsampling.spreads(parts.Phi, parts.drawn, parts.scale)
     terms = subsampling.gaussian_expectations(likelihood, batch, raw, value, spread)
-    elbo = NUM_DATA / N * tf.reduce_sum(terms) - kl_of(parts)
-    if anchors == "printed":
-        variate = tf.reduce_sum(subsampling.printed_control_variate(parts.anchor))
-        elbo -= 0.5 * NUM_DATA / (P * values.noise) * variate
-    return elbo
+    return NUM_DATA / N * tf.reduce_sum(terms) - kl_of(parts)
 
 
 SITES = {
@@ -258,15 +253,11 @@ def oracle_at(problem, it, jt, anchors=None):
                 )
                 L_sigma += n / N / NOISE * (better[0] @ better[1] - raw[0] @ raw[1])
         L_const = np.mean([qsgp.l_const_estimate(y, s, NOISE, i, h, n) for i in (it, jt)])
-        if anchors == "printed":
-            for w in [mu, *(C[:, :h].T if problem.chevron else [])]:
-                tail = np.concatenate([np.zeros(h), w[h:]])
-                L_mu += qsgp.eq3(problem.Phi_p, tail, NOISE, it, jt, n, h)
         total -= 0.5 * (L_mu + L_sigma + L_const)
     return total
 
 
-@pytest.mark.parametrize("anchors", [None, "support", "printed"])
+@pytest.mark.parametrize("anchors", [None, "support"])
 def test_gaussian_estimates_are_the_oracles_and_unbiased(problem, rng, anchors):
     value, gradients, found = averages(problem, gaussian_elbo, anchors=anchors)
     expected = [oracle_at(problem, *pair, anchors) for pair in problem.pairs()]

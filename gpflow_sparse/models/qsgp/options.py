@@ -10,10 +10,8 @@ from gpflow_sparse import likelihoods
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.validation import checks, component_checks
 
-# Variance reductions that keep support rows.
-WITH_SUPPORT = ("anchored", "eq3", "tracked")
 _COVARIANCES = ("diag", "block", "chevron")
-_REDUCTIONS = (*WITH_SUPPORT, "none")
+_REDUCTIONS = ("anchored", "none")
 _SITES = ("split", "absorbed", "strict")
 
 
@@ -67,8 +65,6 @@ def require_estimators(
     if variance_reduction is None:
         variance_reduction = "none" if strict else "anchored"
     checks.require_choice(variance_reduction, "variance_reduction", _REDUCTIONS)
-    if variance_reduction == "eq3":
-        require_conjugate(likelihood, "variance_reduction='eq3'")
     if strict and variance_reduction != "none":
         raise ValueError(
             "site_estimator='strict' needs variance_reduction='none': anchored projections are no "
@@ -167,7 +163,7 @@ def require_parts(model: Any) -> None:
     require_augmentation(model.augmentation, basis, model.likelihood)
     if model.num_data is None:
         raise ValueError("num_data must be the number of training rows, got None.")
-    if (model.anchors is not None) != (model.variance_reduction in WITH_SUPPORT):
+    if (model.anchors is not None) != (model.variance_reduction == "anchored"):
         raise ValueError(
             "variance_reduction must be chosen when the model is built; it was assigned "
             f"{model.variance_reduction!r}: build a new model."
