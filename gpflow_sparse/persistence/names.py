@@ -31,7 +31,10 @@ RENAMED_CLASSES: dict[str, str] = {
 }
 # Renamed attributes by the name of their class today, which also holds for its subclasses: the name
 # in files, and the name today; None for an attribute that no longer exists.
-RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {"SupportRows": {"Y": None}}
+RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {
+    "QSGP": {"site_estimator": None},
+    "SupportRows": {"Y": None},
+}
 # Names in checkpoints of variables that no longer exist.
 REMOVED_VARIABLES = {"model.anchors.Y"}
 # For other changes than renames, by the name of the class today: functions from the attributes of

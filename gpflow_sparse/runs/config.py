@@ -69,8 +69,7 @@ class RunConfig:
     basis_batch_size: int = 1000
     covariance: str | None = None
     num_dense_columns: int | None = None
-    variance_reduction: str | None = None
-    site_estimator: str = "split"
+    variance_reduction: str = "anchored"
     num_support: int = 500
     likelihood: str | None = None
     transform: str = "none"
@@ -311,10 +310,11 @@ _OPTIONAL_SCHEMA = Given(
 def read_with_config(path: Path, schema: Any, remedy: str) -> Any:
     """
     As :func:`~gpflow_sparse.persistence.schema.read_json`, for a record whose ``config`` may be of
-    an older version: values of options that no longer exist are replaced.
+    an older version: options that no longer exist are left out, values that do not are replaced.
     """
     record = read_json(path, {"config": dict}, remedy)
-    if record["config"].get("variance_reduction") in ("eq3", "tracked"):
+    record["config"].pop("site_estimator", None)
+    if record["config"].get("variance_reduction", "") in (None, "eq3", "tracked"):
         record["config"]["variance_reduction"] = "anchored"
     require_type(record, schema, str(path), remedy)
     return record

@@ -201,24 +201,6 @@ def test_gaussian_expectations_sum_over_outputs(rng):
 # Sites
 
 
-def test_sampling_variance_is_unbiased(problem, rng):
-    vectors = rng.normal(size=(M, 2))
-    found = []
-    for it in qsgp.all_sets(M, MT):
-        found.append(
-            subsampling.sampling_variance(
-                tf.constant(problem.Phi[:, it]), tf.constant(vectors[it]), M
-            )
-        )
-        for r in range(2):
-            close(found[-1][:, r], qsgp_sites.variance_of_sum(problem.Phi, vectors[:, r], it))
-    for r in range(2):
-        expected = [qsgp.subsampled_mean_variance(phi, vectors[:, r], MT) for phi in problem.Phi]
-        close(np.mean(found, axis=0)[:, r], expected)
-    every = subsampling.sampling_variance(tf.constant(problem.Phi), tf.constant(vectors), M)
-    close(every, 0.0, atol=1e-13)
-
-
 def logit_batch(y):
     """Rows with labels ``y [n]``, for a smooth site that is no quadratic."""
     labels = tf.constant(y)[:, None]

@@ -418,29 +418,13 @@ SITES = {
 }
 
 
-@pytest.mark.parametrize("name", ["fourier-diag", "fourier-chevron", "hybrid-block"])
 @pytest.mark.parametrize("site", SITES)
-def test_the_strict_bound_is_below_the_exact_elbo_and_grows(name, site):
-    X, Y = data()
-    Y = (Y > 0).astype(float) if site == "logit" else Y
-    found = []
-    for batch in (1, 2, 4):
-        model = MODELS[name](likelihood=SITES[site](), site_estimator="strict", batch=batch)
-        found.append(elbo_average(model, (X, Y)))
-    truth = float(model.exact_elbo((X, Y)))
-    assert found[0] < found[1] < found[2]
-    assert found[1] < truth
-    assert found[2] <= truth + 1e-9  # a tail of 4 has been taken whole
-
-
-@pytest.mark.parametrize("estimator", ["split", "absorbed", "strict"])
-@pytest.mark.parametrize("site", SITES)
-def test_sites_at_full_draws_are_exact(site, estimator):
+def test_sites_at_full_draws_are_exact(site):
     X, Y = data()
     Y = (Y > 0).astype(float) if site == "logit" else Y
     for name in ("fourier-diag", "fourier-chevron", "hybrid-block"):
         tail = MODELS[name]().num_tail
-        model = MODELS[name](likelihood=SITES[site](), site_estimator=estimator, batch=tail)
+        model = MODELS[name](likelihood=SITES[site](), batch=tail)
         close(model.elbo((X, Y)), model.exact_elbo((X, Y)), rtol=1e-9)
 
 

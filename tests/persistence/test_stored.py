@@ -107,6 +107,7 @@ def test_a_stored_model_with_a_removed_option_predicts_what_it_did_and_trains_on
     for part, old in zip(zoo.predictions(model, X), REMOVED[name]["values"], strict=True):
         np.testing.assert_allclose(part, old, rtol=1e-10, atol=1e-10)
     assert model.variance_reduction == ("none" if name == "qsgp_strict" else "anchored")
+    assert not hasattr(model, "site_estimator")
     before = model.q_mu.numpy()
     stepped(model, 2, first=3)
     assert np.all(np.isfinite(model.q_mu))

@@ -131,10 +131,10 @@ def test_the_memory_of_sampled_functions():
     assert memory_estimate(wide, 500, 3) == 8 * (2000 + 14 * 1000 + 100 + 8 * 80 * 205)
 
 
-@pytest.mark.parametrize("value", ["eq3", "tracked", "anchored", "none"])
+@pytest.mark.parametrize("value", [None, "eq3", "tracked", "anchored", "none"])
 def test_a_record_of_an_older_version_has_the_options_of_today(value, tmp_path):
     dataset = {"source": "a.csv", "checksum": "0", "feature_names": ["x"], "target_name": "y"}
-    config = {"method": "qsgp", "variance_reduction": value}
+    config = {"method": "qsgp", "variance_reduction": value, "site_estimator": "absorbed"}
     record = {"config": config, "dataset": dataset, "results": [{"title": "QSGP"}]}
     (tmp_path / "result.json").write_text(json.dumps(record))
     found, read = read_record(tmp_path)

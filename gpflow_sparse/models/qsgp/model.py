@@ -82,8 +82,7 @@ class QSGP(VariationalModel):
         basis_batch_size: int,
         covariance: str | None = None,
         num_dense_columns: int | None = None,
-        variance_reduction: str | None = None,
-        site_estimator: str = "split",
+        variance_reduction: str = "anchored",
         mean_function: MeanFunction | None = None,
         num_latent_gps: int = 1,
         num_support: int = 500,
@@ -104,13 +103,7 @@ class QSGP(VariationalModel):
             in every step, and "diag" with others.
         :param num_dense_columns: h; None for the number of leading functions of the basis.
         :param variance_reduction: of the gradients, see ``docs/methods/qsgp.md``. "anchored": each
-            projection is corrected by its known error at the support rows. "none". None for
-            "anchored", and for "none" where "strict" needs it.
-        :param site_estimator: for likelihoods that are not Gaussian. "split": estimated mean and
-            variance, with "none" from different draws; not a bound. "absorbed": the sampling
-            noise of the mean is subtracted from the variance, which removes most of the bias; not a
-            bound. "strict": a lower bound, at a loss that grows with m / k; log-concave likelihoods
-            only.
+            projection is corrected by its known error at the support rows. "none".
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: number of latent functions L, each with its own weights.
         :param num_support: number of rows of the first batch that become support rows.
@@ -131,13 +124,8 @@ class QSGP(VariationalModel):
         self.covariance, self.num_head = options.require_covariance(
             basis, covariance, num_dense_columns
         )
-        self.variance_reduction = options.require_estimators(
-            likelihood, variance_reduction, site_estimator
-        )
-        self.site_estimator = site_estimator
-        self.basis_batch_size = options.require_draw_size(
-            basis_batch_size, self.num_tail, site_estimator
-        )
+        self.variance_reduction = options.require_variance_reduction(variance_reduction)
+        self.basis_batch_size = options.require_draw_size(basis_batch_size, self.num_tail)
         if basis.precision == "dense":
             gpflow.utilities.set_trainable(basis, False)
         h, L, dtype = self.num_head, self.num_latent_gps, basis.dtype
@@ -291,20 +279,11 @@ class QSGP(VariationalModel):
         spread = subsampling.spreads(Phi, draws, tail_scale)  # Phi^2 c^2
         if isinstance(self.likelihood, Gaussian):
             return subsampling.gaussian_expectations(self.likelihood, batch, raw, F, spread)
-        if self.site_estimator == "strict":
-            spread = (tail_scale * spread[0], tail_scale * spread[1])
-            return subsampling.site_expectations(self.likelihood, batch, raw, spread)
-        excess = None
-        if self.site_estimator == "absorbed":
-            W = None
-            if known is not None:
-                W = known.weights(tf.eye(tf.shape(known.exact)[0], dtype=X.dtype))  # [n, p]
-            excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
         if known is None:
             # Mean and variance of a row from different draws, so that the gradient of their
             # product is unbiased. A corrected mean has its gradient from the other draw already.
             spread = (spread[1], spread[0])
-        return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
+        return subsampling.site_expectations(self.likelihood, batch, F, spread)
 
     def _dense_quadratic(
         self,

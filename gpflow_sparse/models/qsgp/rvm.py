@@ -109,7 +109,7 @@ class RVM(QSGP):
             )
         parts = (self.basis.kernel, self.likelihood, self.mean_function)
         kernel, likelihood, mean_function = map(gpflow.utilities.deepcopy, parts)
-        options = ["num_data", "covariance", "variance_reduction", "site_estimator"]
+        options = ["num_data", "covariance", "variance_reduction"]
         options += ["num_latent_gps", "num_support", "support"]
         small = RVM(
             self.basis.centers.numpy()[centers],

@@ -339,7 +339,7 @@ def qsgp_model(
         Z = initialization.kmeans(X, k, kernel, seed=seed).astype(X.dtype)
         given["basis"] = bases.Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
     names = ("num_basis", "basis_batch_size", "num_support", "num_dense_columns", "covariance")
-    config = {name: options[name] for name in (*names, "site_estimator") if name in options}
+    config = {name: options[name] for name in names if name in options}
     model = make(RunConfig(method="qsgp", basis="fourier", seed=seed, **config), **given)
     for part in (model.basis, likelihood):
         gpflow.utilities.set_trainable(part, bool(options["dense_rate"]))
