@@ -225,25 +225,6 @@ def test_the_updated_mean_is_that_of_the_exact_posterior(name):
         build(fourier(), "diag", 0, likelihood=gs.likelihoods.Laplace()).update_mean(data())
 
 
-def test_functions_at_all_rows_are_solved_in_the_dual_and_predict_as_the_exact_gp():
-    rng = np.random.default_rng(4)
-    X, Xnew = rng.uniform(-2.0, 2.0, size=(2, 120, D))
-    Y = np.sin(2.0 * X) + 0.3 * rng.normal(size=(120, 2))
-    k, m = kernel(), gpflow.functions.Constant([0.3, -0.2])
-    basis = gs.bases.KernelDictionary(k, X)
-    model = build(basis, L=2, num_data=120, mean_function=m)
-    few = gs.models.DualOptions(block_size=40, tolerance=1e-8, precision="float64")
-    assert model.has_function_at_every_row(X)
-    assert not model.has_function_at_every_row(X[::-1])
-    model.update_mean((X, Y), few)
-    exact = gpflow.models.GPR((X, Y), k, mean_function=m, noise_variance=NOISE)
-    close(model.predict_f(Xnew)[0], exact.predict_f(Xnew)[0], rtol=0, atol=1e-6)
-    before = model.q_mu.numpy()
-    with pytest.warns(UserWarning, match=r"call update_mean\(\) again"):
-        model.update_mean((X, Y + 1.0), gs.models.DualOptions(block_size=40, max_passes=1))
-    assert np.max(np.abs(model.q_mu.numpy() - before)) > 0.01
-
-
 def test_the_hybrid_is_better_than_sgpr_with_its_points_and_below_the_evidence():
     """At the true hyperparameters, in closed form; the sheet's order at every number of points."""
     rng = np.random.default_rng(0)

@@ -11,9 +11,6 @@ from gpflow_sparse.models.dual.solver import (
     ConvergenceError,
     DualOptions,
     DualState,
-    require_options,
-    solve,
-    warn_unless_converged,
 )
 from gpflow_sparse.models.dual.steps import HyperparameterStep
 
@@ -26,7 +23,4 @@ __all__ = [
     "DualWeights",
     "HyperparameterStep",
     "laplace_sites",
-    "require_options",
-    "solve",
-    "warn_unless_converged",
 ]

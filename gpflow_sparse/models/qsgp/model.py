@@ -312,7 +312,6 @@ class QSGP(VariationalModel):
     variational_parameters = property(rowwise.variational_parameters)
     update_covariance = closed_form.update_covariance
     update_mean = closed_form.update_mean
-    has_function_at_every_row = closed_form.has_function_at_every_row
 
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         step, computed = SubsampledStep(self, self._draw()), []
