@@ -211,6 +211,12 @@ def test_closed_forms_reach_the_collapsed_bound(name):
     close(tape.gradient(elbo, model.q_mu), 0.0, atol=1e-8)
 
 
+@pytest.mark.parametrize("value", ["eq3", "tracked", None])
+def test_a_removed_variance_reduction_is_refused_with_those_that_there_are(value):
+    with pytest.raises(ValueError, match="variance_reduction must be one of 'anchored', 'none'"):
+        build(fourier(), variance_reduction=value)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_updated_mean_is_that_of_the_exact_posterior(name):
     X, Y = data(2)
