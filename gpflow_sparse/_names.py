@@ -64,7 +64,6 @@ _NEW_PLACES = {
         "inference.batch_evidence": "models.softki.batch_evidence",
         "inference.dual_gradients": "models.dual.gradients",
         "inference.dual_solver": "models.dual.solver",
-        "inference.laplace_sites": "models.dual.laplace",
         "inference.quadrature": "models.grief.quadrature",
         "inference.sampling": "models.grief.sampling",
         "inference.type_one": "models.grief.type_one",

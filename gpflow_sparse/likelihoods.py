@@ -34,7 +34,6 @@ __all__ = [
     "Softmax",
     "StudentT",
     "TrapezoidQuadrature",
-    "is_log_concave",
 ]
 
 offer(__name__, __all__)
@@ -322,24 +321,6 @@ class Ordinal(likelihoods.Ordinal):
         limit = tf.fill([tf.shape(below)[0], 1], tf.constant(1e-3, below.dtype))  # inv_probit(-inf)
         below = tf.concat([limit, below, 1.0 - limit], axis=1)
         return below[:, 1:] - below[:, :-1]
-
-
-def is_log_concave(likelihood: likelihoods.Likelihood) -> bool:
-    """
-    Whether ``log p(y | f)`` is known to be concave in ``f``, for every ``y``.
-
-    True for Gaussian, :class:`Laplace` and :class:`BernoulliLogit`, for GPflow's Bernoulli with
-    ``invlink=tf.sigmoid``, and for its Poisson and Exponential with their default ``tf.exp``. False
-    for all others. GPflow's Bernoulli with its default link is not log-concave: it keeps all
-    probabilities above 1e-3, so that the logarithm is bounded from below.
-    """
-    if isinstance(likelihood, likelihoods.Gaussian | Laplace | BernoulliLogit):
-        return True
-    if isinstance(likelihood, likelihoods.Bernoulli):
-        return likelihood.invlink is tf.sigmoid
-    if isinstance(likelihood, likelihoods.Poisson | likelihoods.Exponential):
-        return likelihood.invlink is tf.exp
-    return False
 
 
 def _require_positive(value: Any, name: str) -> float:

@@ -481,12 +481,6 @@ MEMBERS = {
     "qsgp_chevron": Member(qsgp(fourier, P=2, covariance="chevron", num_dense_columns=3), reals(2)),
     "qsgp_grid": Member(qsgp(grid()), reals(1), degenerate=True, xla=1e-4),
     "qsgp_bernoulli": Member(qsgp(fourier, likelihood=BernoulliLogit), labels),
-    "qsgp_absorbed": Member(
-        qsgp(fourier, likelihood=BernoulliLogit, site_estimator="absorbed"), labels
-    ),
-    "qsgp_strict": Member(
-        qsgp(fourier, likelihood=BernoulliLogit, site_estimator="strict"), labels
-    ),
     "rvm": Member(rvm, reals(1)),
     "swsgp": Member(swsgp(P=2), reals(2), prior=False, one_kl=False),
     "swsgp_dense": Member(

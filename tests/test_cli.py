@@ -634,7 +634,7 @@ def test_sampled_functions_and_classes(run, rng, tmp_path):
     write_csv(tmp_path / "my.csv", rows)
     options = ["--data", "my.csv", "--target", "price", "--task", "classification", *SAMPLED]
     options += ["--method", "qsgp", "--likelihood", "bernoulli_logit", "--no-baseline", "--no-plot"]
-    code, out, err = run("fit", *options, "--site-estimator", "absorbed", "--output", "run")
+    code, out, err = run("fit", *options, "--output", "run")
     assert code == 0, err
     result = last_json(out)["results"][0]
     assert result["error_rate"] < 0.3  # guessing errs in a half

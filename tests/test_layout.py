@@ -41,7 +41,6 @@ UPWARD_ON_PURPOSE = {(f"{NAME}.inducing_variables", f"{NAME}.models")}
 MADE_OF = {
     "deep": {"solvegp", "swsgp"},
     "nearest_neighbor": {"swsgp"},
-    "qsgp": {"dual"},
     "residual_neighbors": {"solvegp", "swsgp"},
 }
 # The benchmarks, which are not installed, have the same limits of lines.

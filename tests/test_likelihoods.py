@@ -17,7 +17,6 @@ from gpflow_sparse.likelihoods import (
     Softmax,
     StudentT,
     TrapezoidQuadrature,
-    is_log_concave,
 )
 from gpflow_sparse.models import SOLVEGP
 from tests.oracles import likelihoods as oracle
@@ -411,41 +410,6 @@ def test_a_rule_that_cannot_be_is_refused(options, message):
         TrapezoidQuadrature(**options)
 
 
-SITES = {
-    "gaussian": (likelihoods.Gaussian, True),
-    "gaussian of x": (lambda: likelihoods.Gaussian(gpflow.functions.Linear()), True),
-    "laplace": (Laplace, True),
-    "logit": (BernoulliLogit, True),
-    "sigmoid": (lambda: likelihoods.Bernoulli(invlink=tf.sigmoid), True),
-    "nn.sigmoid": (lambda: likelihoods.Bernoulli(invlink=tf.nn.sigmoid), True),
-    "math.sigmoid": (lambda: likelihoods.Bernoulli(invlink=tf.math.sigmoid), True),
-    "probit": (likelihoods.Bernoulli, False),
-    "poisson": (likelihoods.Poisson, True),
-    "poisson softplus": (lambda: likelihoods.Poisson(invlink=tf.nn.softplus), False),
-    "exponential": (likelihoods.Exponential, True),
-    "exponential softplus": (lambda: likelihoods.Exponential(invlink=tf.nn.softplus), False),
-    "student": (likelihoods.StudentT, False),
-    "our student": (StudentT, False),
-    "softmax": (lambda: likelihoods.Softmax(3), False),
-    "multiclass": (lambda: likelihoods.MultiClass(3), False),
-    "switched": (lambda: likelihoods.SwitchedLikelihood([likelihoods.Gaussian()]), False),
-}
-
-
-@pytest.mark.parametrize("name", SITES)
-def test_sites_are_known_to_be_log_concave_or_not(name):
-    make, expected = SITES[name]
-    assert is_log_concave(make()) is expected
-
-
-@pytest.mark.parametrize("name", ["laplace", "logit", "sigmoid", "poisson", "exponential"])
-def test_second_differences_of_log_concave_sites_are_negative(name):
-    f = np.linspace(-4.0, 4.0, 401)[:, None]
-    for y in (0.0, 1.0):
-        values = SITES[name][0]().log_prob(None, f, np.full_like(f, y))
-        assert np.diff(values, n=2).max() < 1e-12
-
-
 @pytest.mark.parametrize("make", [likelihoods.Bernoulli, likelihoods.StudentT])
 def test_those_with_a_floor_or_heavy_tails_are_not(make):
     f = np.linspace(-8.0, 8.0, 401)[:, None]
@@ -485,7 +449,6 @@ def test_models_with_these_sites_train_and_are_saved(rng, make, tmp_path):
     gs.save(built, tmp_path / "model.gps")
     loaded = gs.load(tmp_path / "model.gps")
     assert type(loaded.likelihood) is make
-    assert is_log_concave(loaded.likelihood) == is_log_concave(make())
     for mine, other in zip(built.predict_y(X), loaded.predict_y(X), strict=True):
         np.testing.assert_array_equal(mine, other)
     np.testing.assert_array_equal(built.elbo((X, Y)), loaded.elbo((X, Y)))

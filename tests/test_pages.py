@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "gpflow_sparse"
 FILE_COLUMNS = ("model", "test", "oracle", "example")
-NO_MODELS = {"ConvSpec", "DualOptions", "VariationalModel", "laplace_sites"}
+NO_MODELS = {"ConvSpec", "DualOptions", "VariationalModel"}
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 METHODS = DOCS / "methods" / "index.md"
 

@@ -6,7 +6,6 @@ from gpflow_sparse.bases.fourier import RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions, ReweightedBasis
 from gpflow_sparse.bases.hybrid import Hybrid
 from gpflow_sparse.bases.kernel_dictionary import KernelDictionary
-from gpflow_sparse.bases.preconditioner import conjugate_gradients, grief_preconditioner
 from gpflow_sparse.bases.product import (
     interpolated_covariance,
     is_product_kernel,
@@ -22,8 +21,6 @@ __all__ = [
     "RandomFourier",
     "ReweightedBasis",
     "SoftInterpolation",
-    "conjugate_gradients",
-    "grief_preconditioner",
     "interpolated_covariance",
     "is_product_kernel",
     "percentile_grid",

@@ -74,9 +74,9 @@ def draw_indices(size: int, num_drawn: int | tf.Tensor) -> tf.Tensor:
 class KnownProjections(NamedTuple):
     """Projections of the tail at the support rows: exact values and estimates of the draws."""
 
-    weights: Regression | None
+    weights: Regression
     """``W [n, p]``, as a function of what it multiplies: regression coefficients of the sampling
-    error at batch rows on that at support rows; None for the identity."""
+    error at batch rows on that at support rows."""
     estimates: Pair
     """Estimates ``G [p, Q]`` by each draw."""
     exact: tf.Tensor
@@ -97,8 +97,7 @@ def corrected(estimates: Pair, known: KnownProjections | None) -> Pair:
     W, (G_i, G_j), a = known.weights, known.estimates, tf.stop_gradient(known.exact)
 
     def correct(F: tf.Tensor, own: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        error = own - (a + (other - tf.stop_gradient(other)))
-        return F - (error if W is None else W(error))
+        return F - W(own - (a + (other - tf.stop_gradient(other))))
 
     F_i, F_j = estimates
     return correct(F_i, G_i, G_j), correct(F_j, G_j, G_i)
@@ -115,20 +114,6 @@ def product(raw: Pair, value: Pair) -> tf.Tensor:
     fixed_i, fixed_j = (tf.stop_gradient(part) for part in value)
     slope = raw[0] * fixed_j + raw[1] * fixed_i
     return fixed_i * fixed_j + (slope - tf.stop_gradient(slope))
-
-
-def printed_control_variate(known: KnownProjections) -> tf.Tensor:
-    """
-    ``a^2 - G_i G_j [p, Q]``, zero on average: eq. (3) of the paper without its factor.
-
-    The gradient of ``a^2`` is ``2 a^T Phi_p``, for the drawn functions alone, divided by the
-    probability of being drawn. Appendix F.1 divides by the size of their union; twice the size of a
-    draw, with repetitions counted, is correct too.
-    """
-    (G_i, G_j), a = known.estimates, tf.stop_gradient(known.exact)
-    fixed_i, fixed_j = tf.stop_gradient(G_i), tf.stop_gradient(G_j)
-    slope = (a - fixed_j) * G_i + (a - fixed_i) * G_j
-    return tf.square(a) - fixed_i * fixed_j + (slope - tf.stop_gradient(slope))
 
 
 def projections(
@@ -191,11 +176,7 @@ def gaussian_expectations(
 
 
 def site_expectations(
-    likelihood: Likelihood,
-    batch: Batch,
-    projections: Pair,
-    spread: Pair,
-    excess: Pair | None = None,
+    likelihood: Likelihood, batch: Batch, projections: Pair, spread: Pair
 ) -> tf.Tensor:
     """
     ``E_q[log p(y | f)]`` of each row for any likelihood, ``[n]``, averaged over both draws.
@@ -205,58 +186,15 @@ def site_expectations(
 
     :param projections: projections of both draws, ``[n, L (1 + h)]``.
     :param spread: variance of the diagonal part for each draw, ``[n, L]``.
-    :param excess: estimated sampling variance of the projections, ``[n, L]``, which is
-        subtracted from the variance; None for zero.
     """
     terms = []
     for draw in range(2):
         mean, dense = chevron.split_projections(projections[draw], batch.mean.shape[1])
         variance = spread[draw] + tf.reduce_sum(tf.square(dense), axis=-1)
-        if excess is not None:
-            variance = variance - excess[draw]
         variance = tf.maximum(variance, tf.cast(_LEAST_VARIANCE, variance.dtype))
         mean = mean + batch.mean
         terms.append(likelihood.variational_expectations(batch.X, mean, variance, batch.Y))
     return 0.5 * (terms[0] + terms[1])
-
-
-def excesses(
-    Phi: Functions, vectors: Pair, size: int, num_latent: int, W: tf.Tensor | None
-) -> Pair:
-    """
-    Sampling variance of the mean and the dense columns of each draw, summed, ``[n, L]``.
-
-    :param size: functions in the tail.
-    :param W: those of :class:`KnownProjections`, where ``Phi`` has the support rows.
-    """
-    found = []
-    for draw in range(2):
-        part = Phi.tails[draw]
-        if Phi.support is not None:
-            shared = Phi.support[draw]
-            part = part - (shared if W is None else tf.linalg.matmul(W, shared))
-        variances = sampling_variance(part, vectors[draw], size)  # [n, Q]
-        mean, dense = chevron.split_projections(variances, num_latent)
-        found.append(mean + tf.reduce_sum(dense, axis=-1))
-    return found[0], found[1]
-
-
-def sampling_variance(Phi: tf.Tensor, vectors: tf.Tensor, size: int) -> tf.Tensor:
-    """
-    Unbiased estimate of the variance of ``(size / k) Phi v`` over draws of k functions, ``[n, Q]``.
-
-    Var[size * mean] of a draw without replacement: ``size^2 / k (1 - k / size)`` times the
-    variance of one summand, estimated from the k that were drawn (k >= 2).
-
-    :param Phi: ``[n, k]``.
-    :param vectors: v, ``[k, Q]``.
-    :param size: number of functions in the tail.
-    """
-    k = tf.cast(tf.shape(vectors)[0], Phi.dtype)
-    sums = tf.linalg.matmul(Phi, vectors)
-    squares = tf.linalg.matmul(tf.square(Phi), tf.square(vectors))
-    scatter = (squares - tf.square(sums) / k) / (k - 1.0)
-    return size * (size / k - 1.0) * scatter
 
 
 def prior_kl(

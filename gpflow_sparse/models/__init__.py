@@ -18,7 +18,7 @@ from gpflow_sparse.models.deep import (
     deep,
     deep_convolutional,
 )
-from gpflow_sparse.models.dual import DualGPR, DualOptions, laplace_sites
+from gpflow_sparse.models.dual import DualGPR, DualOptions
 from gpflow_sparse.models.grief import GRIEF
 from gpflow_sparse.models.nearest_neighbor import NearestNeighborGP
 from gpflow_sparse.models.qsgp import QSGP, RVM
@@ -49,7 +49,6 @@ __all__ = [
     "VariationalModel",
     "deep",
     "deep_convolutional",
-    "laplace_sites",
 ]
 
 offer(__name__, __all__)

@@ -31,11 +31,17 @@ RENAMED_CLASSES: dict[str, str] = {
 }
 # Renamed attributes by the name of their class today, which also holds for its subclasses: the name
 # in files, and the name today; None for an attribute that no longer exists.
-RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}
+RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {
+    "QSGP": {"site_estimator": None},
+    "SupportRows": {"Y": None},
+}
+# Names in checkpoints of variables that no longer exist.
+REMOVED_VARIABLES = {"model.anchors.Y"}
 # For other changes than renames, by the name of the class today: functions from the attributes of
 # an older file, by their names today, to the attributes of today.
 UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "GRIEF": lambda attributes: _with_rows(attributes),
+    "QSGP": lambda attributes: _with_variance_reduction(attributes),
 }
 
 _NAMESPACES = (
@@ -179,6 +185,13 @@ def _with_rows(attributes: dict[str, Any]) -> dict[str, Any]:
     statistics, data = attributes.get("_statistics"), attributes.get("data")
     if isinstance(statistics, FixedStatistics) and not hasattr(statistics, "_data"):
         statistics.adopt((attributes["basis"], attributes["mean_function"]), data)
+    return attributes
+
+
+def _with_variance_reduction(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The ways of version 0.1 to use support rows that no longer exist are one that does."""
+    if attributes.get("variance_reduction") in ("eq3", "tracked"):
+        attributes["variance_reduction"] = "anchored"
     return attributes
 
 

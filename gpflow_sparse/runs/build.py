@@ -306,8 +306,8 @@ def _basis_model(parts: _Parts, basis: bases.FiniteBasis | None) -> gpflow.model
 def _sampled_model(parts: _Parts, basis: bases.FiniteBasis | None) -> models.QSGP:
     """A model whose steps sample functions of a basis."""
     config, kernel, likelihood = parts.config, parts.kernel, parts.likelihood
-    names = ("covariance", "num_dense_columns", "variance_reduction", "site_estimator")
-    options = {name: getattr(config, name) for name in (*names, "num_support")} | parts.variational
+    names = ("covariance", "num_dense_columns", "variance_reduction", "num_support")
+    options = {name: getattr(config, name) for name in names} | parts.variational
     if config.method == "rvm":
         kernel.variance.assign(1.0)  # precisions are relative to the functions' size
         gpflow.utilities.set_trainable(kernel.variance, False)

@@ -71,8 +71,7 @@ class RunConfig:
     basis_batch_size: int = 1000
     covariance: str | None = None
     num_dense_columns: int | None = None
-    variance_reduction: str | None = None
-    site_estimator: str = "split"
+    variance_reduction: str = "anchored"
     num_support: int = 500
     likelihood: str | None = None
     transform: str = "none"
@@ -323,6 +322,19 @@ _OPTIONAL_SCHEMA = Given(
 )
 
 
+def read_with_config(path: Path, schema: Any, remedy: str) -> Any:
+    """
+    As :func:`~gpflow_sparse.persistence.schema.read_json`, for a record whose ``config`` may be of
+    an older version: options that no longer exist are left out, values that do not are replaced.
+    """
+    record = read_json(path, {"config": dict}, remedy)
+    record["config"].pop("site_estimator", None)
+    if record["config"].get("variance_reduction", "") in (None, "eq3", "tracked"):
+        record["config"]["variance_reduction"] = "anchored"
+    require_type(record, schema, str(path), remedy)
+    return record
+
+
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     """
     The configuration and the record of an earlier run in ``directory``.
@@ -333,7 +345,7 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     path = directory / RECORD
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{directory} holds no run: {RECORD} is missing.")
-    record = read_json(path, _RECORD_SCHEMA, _REMEDY)
+    record = read_with_config(path, _RECORD_SCHEMA, _REMEDY)
     require_type(record, _OPTIONAL_SCHEMA, str(path), _REMEDY)
     require_type(record, Given({"choice": Given({"seconds": float})}), str(path), _REMEDY)
     try:

@@ -15,7 +15,7 @@ from gpflow.models import InternalDataTrainingLossMixin
 from gpflow_sparse import training
 from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.inference.chevron import MOST_DENSE
-from gpflow_sparse.models import QSGP, RVM, ResidualNeighborGP, SoftKI
+from gpflow_sparse.models import RVM, ResidualNeighborGP, SoftKI
 from gpflow_sparse.runs.calibration import LEAST_ROWS
 from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.methods import ROUND_METHODS, SAMPLED_METHODS, UNTRAINED_METHODS
@@ -59,8 +59,7 @@ def fit_model(
     """
     Train a model as its method is trained: by steps; grief and basis_gpr by L-BFGS, ten iterations
     a step of the history; exact GPs and gpnn not at all, since their start is the optimum; by dual
-    blocks, see :func:`gpflow_sparse.runs.solving.solve`, a pass a step of the history; QSGP with a
-    function at every row by the closed forms of its q, whose mean those blocks find.
+    blocks, see :func:`gpflow_sparse.runs.solving.solve`, a pass a step of the history.
 
     :param rows: standardized training rows ``(X, Y)``; or those of files, with which the methods of
         :data:`gpflow_sparse.runs.folders.METHODS` are trained by steps alone.
@@ -86,12 +85,6 @@ def fit_model(
             num_iterations=ROUND,
             progress=options.get("progress", True),
         )
-    if _is_solved(model, rows[0]):
-        start = time.perf_counter()
-        model.update_mean(rows)
-        model.update_covariance(rows[0])
-        seconds = time.perf_counter() - start
-        return training.History(np.array([np.nan]), np.array([seconds]), False)
     return _fit_steps(model, config, rows, until, options)
 
 
@@ -282,12 +275,6 @@ def _can_keep_best(model: gpflow.models.GPModel, config: RunConfig, rows: Pair) 
     """Whether the model starts in closed form and may predict worse when it is trained."""
     enough = len(watched_rows(len(rows[0]))[0]) > 0 and config.num_steps >= _LEAST_BETWEEN
     return enough and isinstance(model, ResidualNeighborGP) and model.start == "sites"
-
-
-def _is_solved(model: gpflow.models.GPModel, X: np.ndarray) -> bool:
-    if not (isinstance(model, QSGP) and isinstance(model.likelihood, gpflow.likelihoods.Gaussian)):
-        return False
-    return model.has_function_at_every_row(X)
 
 
 def _has_best_mean(model: gpflow.models.GPModel) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from gpflow_sparse.persistence import files, locks
-from gpflow_sparse.persistence.schema import read_json
 from gpflow_sparse.runs.config import (
     CHECKPOINTS,
     CHOICE,
@@ -21,6 +20,7 @@ from gpflow_sparse.runs.config import (
     RECORD,
     RunConfig,
     read_record,
+    read_with_config,
 )
 
 # Names of writers, stored in model headers, in text blocks of PNG files and in HTML heads.
@@ -142,7 +142,8 @@ def _unfinished(folder: Path) -> dict[str, Any] | None:
     checkpoints = folder / CHECKPOINTS
     if is_by(checkpoints / CONFIG, FIT):
         schema = {"written_by": str, "config": RunConfig}
-        return dict(read_json(checkpoints / CONFIG, schema, "choose another --output")["config"])
+        remedy = "choose another --output"
+        return dict(read_with_config(checkpoints / CONFIG, schema, remedy)["config"])
     left = set(checkpoints.glob(files.TEMPORARY))  # left by a run killed before its first step
     for path in sorted(checkpoints.rglob("*")):
         if not path.is_dir() and path not in left:

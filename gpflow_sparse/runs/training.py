@@ -20,7 +20,7 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import load, save_as
-from gpflow_sparse.persistence.schema import read_json, require_type
+from gpflow_sparse.persistence.schema import require_type
 from gpflow_sparse.runs import calibration, outputs, workers
 from gpflow_sparse.runs.build import build_model, require_outputs, with_units, with_weights
 from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
@@ -33,6 +33,7 @@ from gpflow_sparse.runs.config import (
     MODEL,
     START,
     RunConfig,
+    read_with_config,
 )
 from gpflow_sparse.runs.evaluation import evaluate, predictor
 from gpflow_sparse.runs.fitting import fit_model
@@ -157,7 +158,7 @@ def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) 
     if resume and kept.is_file():
         remedy = "choose another --output"
         schema = {"config": RunConfig, "reason": str, "attempts": list[list]}
-        found = read_json(kept, schema, remedy)
+        found = read_with_config(kept, schema, remedy)
         named = [dict(zip(Attempt._fields, values, strict=False)) for values in found["attempts"]]
         require_type({"attempts": named}, {"attempts": ATTEMPTS}, str(kept), remedy)
         attempts = tuple(Attempt(**attempt) for attempt in named)

@@ -18,9 +18,10 @@ from gpflow_sparse.persistence.codec import Encoder
 from gpflow_sparse.training.feed import Feed
 from gpflow_sparse.training.optimizers import settings_of
 
-STRUCTURE_VERSION = 2
+STRUCTURE_VERSION = 3
 """Version of the description of a model in a checkpoint; version 1, which is not marked in files,
-depended on the order in which a model sets its attributes."""
+depended on the order in which a model sets its attributes, and those of version 2 contain
+attributes of QSGP that no longer exist."""
 # Attributes of a model that a run may set, and names, to which TensorFlow appends counts.
 _NOT_COMPARED = ("jitter", "_kept_back", "name")
 
@@ -90,7 +91,11 @@ class RunState:
         :raises ValueError: if the snapshot belongs to another model, optimizer or callbacks.
         """
         variables = self.variables
-        found = {name: value.shape for name, value in snapshot.variables.items()}
+        found = {
+            name: value.shape
+            for name, value in snapshot.variables.items()
+            if name not in names.REMOVED_VARIABLES
+        }
         # the legacy optimizers make their slots in the first step, so an early snapshot lacks them
         wanted = {
             name: tf.TensorShape(variable.shape)

@@ -44,7 +44,7 @@ TASKS = {
     "evidence": (516, 1254),
     "grief": (275, 480),
     "images": (25, None),
-    "qsgp": (23, None),
+    "qsgp": (21, None),
     "softki": (24, None),
     "softki_arms": (12, None),
     "softki_md22": (21, None),

@@ -63,8 +63,7 @@ def test_no_error_is_left_when_everything_is_drawn(problem, name):
         literal=literal,
     )
     assert error(made_model(basis, mu, basis_batch_size=8, **options)) < 1e-8
-    left = error(made_model(basis, mu, basis_batch_size=4, **options))
-    assert (left < 1e-8) == (name == "tracked")  # which knows all rows of its batch exactly
+    assert error(made_model(basis, mu, basis_batch_size=4, **options)) > 1e-8
 
 
 def test_scaled_gradients_are_exact_on_average(problem):
@@ -105,9 +104,9 @@ def test_errors_at_both_places_and_ratios_to_the_printed_theorems(monkeypatch):
     assert result.exit_code == 0, result.output
     assert "generated rows, 60 rows" in result.stderr
     rows = json.loads(result.stdout.splitlines()[-1])["rows"]
-    assert [row["estimator"] for row in rows] == ["literal", "none", "eq3", "anchored", "tracked"]
+    assert [row["estimator"] for row in rows] == ["literal", "none", "anchored"]
     assert {row["data"] for row in rows} == {"generated rows"}
-    literal, anchored = rows[0], rows[3]
+    literal, _, anchored = rows
     for place in ("at_prior_draw", "at_optimum"):
         assert anchored[place] < literal[place]
         assert literal[f"{place}_to_literal"] == 1.0

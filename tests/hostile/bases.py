@@ -125,7 +125,6 @@ MIXTURES = {
 }
 CACHED = SVGP.posterior()
 STOCK = gpflow.models.SVGP(BASIS.kernel, likelihoods.Gaussian(0.2), BasisFeatures(BASIS))
-OPERATOR = bases.grief_preconditioner(BASIS, X, 0.3)
 
 
 def factors(lengthscales):
@@ -136,16 +135,6 @@ def factors(lengthscales):
 def given(call):
     """Where None is the default, so that text stands for it."""
     return lambda v: call("none" if v is None else v)
-
-
-def solved(**options):
-    options = {"X": X, "B": Y, "noise_variance": 0.3, **options}
-    return bases.conjugate_gradients(options.pop("kernel", kernel()), **options)[0]
-
-
-def preconditioned(rows):
-    operator = bases.grief_preconditioner(BASIS, rows, 0.3)
-    return operator.matmat(np.ones((operator.shape[0], 1)))
 
 
 def interpolated(grid=GRID, **options):
@@ -220,14 +209,11 @@ def _inputs():
     yield "GridEigenfunctions X of weights", Door(shares, X, "alone", ("X", "grid"))
     grief_kernel = quietly(lambda v: own.GRIEF(kernel(), v, M, 3)(X))
     yield "kernels.GRIEF X", Door(grief_kernel, X, "alone", ("X", "kernel.lengthscales"))
-    yield "grief_preconditioner X", Door(preconditioned, X, "alone", ("X", "basis"))
     yield "interpolated_covariance X", Door(lambda v: interpolated(X=v), X, "alone", ("X",))
     yield (
         "interpolated_covariance X2",
         Door(given(lambda v: interpolated(X2=v)), X, "alone", ("X2",)),
     )
-    yield "conjugate_gradients X", Door(lambda v: solved(X=v), X, "x", ("X", "B"))
-    yield "conjugate_gradients B", Door(lambda v: solved(B=v), Y, "wide", ("B",))
 
 
 def _vectors():
@@ -369,23 +355,6 @@ ARGUMENTS = {
     ),
     "interpolated_covariance kernel": Argument(lambda v: interpolated(kernel=v), "kernel", never),
     "interpolated_covariance grid": Argument(interpolated, "grid", never, ("X", "grid[0]")),
-    "grief_preconditioner basis": Argument(
-        lambda v: bases.grief_preconditioner(v, X, 0.3), "basis", never
-    ),
-    "grief_preconditioner noise_variance": Argument(
-        lambda v: bases.grief_preconditioner(BASIS, X, v), "noise_variance", noise
-    ),
-    "conjugate_gradients kernel": Argument(lambda v: solved(kernel=v), "kernel", never),
-    "conjugate_gradients noise_variance": Argument(
-        lambda v: solved(noise_variance=v), "noise_variance", noise
-    ),
-    "conjugate_gradients preconditioner": Argument(
-        lambda v: solved(preconditioner=v), "preconditioner", none
-    ),
-    "conjugate_gradients tolerance": Argument(lambda v: solved(tolerance=v), "tolerance", never),
-    "conjugate_gradients max_iterations": Argument(
-        lambda v: solved(max_iterations=v), "max_iterations", count_or_none
-    ),
     "GRIEF data": Argument(grief, "data", never),
     "GRIEF kernel": Argument(lambda v: GRIEF(two, v), "kernel", never),
     "GRIEF num_eigenfunctions": Argument(
@@ -699,7 +668,7 @@ CORE = (
     *("GRIEF | Y", "BasisSVGP.elbo | X", "GridEigenfunctions()", "ReweightedBasis.features"),
     *("MixturePosterior quadrature.predict_f", "percentile_grid", "GridEigenfunctions grid[0]"),
     *("ReweightedBasis weights", "product_of lengthscales", "interpolated_covariance X"),
-    *("conjugate_gradients B", "BasisSVGP q_mu"),
+    "BasisSVGP q_mu",
 )
 COMPILED = (
     *("traced: BasisSVGP.predict_f", "traced: MixturePosterior.predict_log_density | Y"),

@@ -211,9 +211,8 @@ ARGUMENTS = {
         lambda v: v is None or (type(v) is int and v == 0),
     ),
     "QSGP variance_reduction": Argument(
-        lambda v: qsgp(variance_reduction=v), "variance_reduction", none
+        lambda v: qsgp(variance_reduction=v), "variance_reduction", never
     ),
-    "QSGP site_estimator": Argument(lambda v: qsgp(site_estimator=v), "site_estimator", never),
     "QSGP mean_function": Argument(lambda v: qsgp(mean_function=v), "mean_function", none),
     "QSGP num_latent_gps": Argument(
         lambda v: qsgp(num_latent_gps=v), "num_latent_gps", lambda v: v is None or few(v)
@@ -317,24 +316,6 @@ TOGETHER = {
     "a block under a dense precision": (
         lambda: qsgp(dictionary(), covariance="block", num_dense_columns=2),
         "covariance",
-    ),
-    "eq3 with a site": (
-        lambda: qsgp(likelihood=BernoulliLogit(), variance_reduction="eq3"),
-        "variance_reduction",
-    ),
-    "strict with a likelihood that is not log-concave": (
-        lambda: qsgp(likelihood=STUDENT(), site_estimator="strict"),
-        "site_estimator",
-    ),
-    "strict with anchors": (
-        lambda: qsgp(
-            likelihood=BernoulliLogit(), site_estimator="strict", variance_reduction="anchored"
-        ),
-        "site_estimator",
-    ),
-    "absorbed with one function": (
-        lambda: qsgp(likelihood=BernoulliLogit(), site_estimator="absorbed", basis_batch_size=1),
-        "basis_batch_size",
     ),
     "augmentation of random features": (lambda: qsgp(augmentation=X), "augmentation"),
     "augmentation with a site": (
@@ -488,7 +469,6 @@ SPOILS = {
         Spoil(put("variance_reduction", value="none"), ("variance_reduction",)),
         EVERY,
     ),
-    "site_estimator None": (Spoil(put("site_estimator", value=None), ("site_estimator",)), EVERY),
 }
 SPOILED_DOORS = {
     # several draws, of which some contain the weight that is not finite

@@ -97,7 +97,7 @@ class Terms(NamedTuple):
 
 
 def assemble(problem, values, draws, anchors):
-    """``values`` as tensors; ``anchors`` is None, "support" or "printed"."""
+    """``values`` as tensors; ``anchors`` is None or "support"."""
     h, scale = problem.h, (M - problem.h) / MT
     tails, drawn = [], []
     for indices in draws:
@@ -142,18 +142,13 @@ def kl_of(parts):
 def gaussian_elbo(problem, values, draws, anchors=None):
     parts = assemble(problem, values, draws, anchors)
     likelihood = SimpleNamespace(variance_at=lambda X: tf.reshape(values.noise, [1, 1]))
-    used = parts.anchor if anchors == "support" else None
     raw, value = subsampling.projections(
-        parts.Phi, head_of(values), parts.vectors, parts.scale, used
+        parts.Phi, head_of(values), parts.vectors, parts.scale, parts.anchor
     )
     batch = Batch(tf.zeros([N, 1], tf.float64), tf.constant(problem.Y), tf.constant(problem.mean))
     spread = subsampling.spreads(parts.Phi, parts.drawn, parts.scale)
     terms = subsampling.gaussian_expectations(likelihood, batch, raw, value, spread)
-    elbo = NUM_DATA / N * tf.reduce_sum(terms) - kl_of(parts)
-    if anchors == "printed":
-        variate = tf.reduce_sum(subsampling.printed_control_variate(parts.anchor))
-        elbo -= 0.5 * NUM_DATA / (P * values.noise) * variate
-    return elbo
+    return NUM_DATA / N * tf.reduce_sum(terms) - kl_of(parts)
 
 
 SITES = {
@@ -163,8 +158,8 @@ SITES = {
 }
 
 
-def site_elbo(problem, values, draws, anchors=None, *, site, estimator, likelihood):
-    """Sites as models put them together, by each kind of estimator."""
+def site_elbo(problem, values, draws, anchors=None, *, site, likelihood):
+    """Sites as models put them together."""
     parts = assemble(problem, values, draws, anchors)
     _, value = subsampling.projections(
         parts.Phi, head_of(values), parts.vectors, parts.scale, parts.anchor
@@ -172,14 +167,8 @@ def site_elbo(problem, values, draws, anchors=None, *, site, estimator, likeliho
     Y = problem.labels if site == "logit" else problem.Y
     batch = Batch(tf.zeros([N, 1], tf.float64), tf.constant(Y), tf.constant(problem.mean))
     first, second = subsampling.spreads(parts.Phi, parts.drawn, parts.scale)
-    strict, excess = estimator == "strict", None
     spread = (second, first) if anchors is None else (first, second)
-    if strict:
-        spread = (parts.scale * first, parts.scale * second)
-    if estimator == "absorbed":
-        W = None if anchors is None else tf.constant(problem.W)
-        excess = subsampling.excesses(parts.Phi, parts.vectors, M - problem.h, L, W)
-    terms = subsampling.site_expectations(likelihood, batch, value, spread, excess)
+    terms = subsampling.site_expectations(likelihood, batch, value, spread)
     return NUM_DATA / N * tf.reduce_sum(terms) - kl_of(parts)
 
 
@@ -258,15 +247,11 @@ def oracle_at(problem, it, jt, anchors=None):
                 )
                 L_sigma += n / N / NOISE * (better[0] @ better[1] - raw[0] @ raw[1])
         L_const = np.mean([qsgp.l_const_estimate(y, s, NOISE, i, h, n) for i in (it, jt)])
-        if anchors == "printed":
-            for w in [mu, *(C[:, :h].T if problem.chevron else [])]:
-                tail = np.concatenate([np.zeros(h), w[h:]])
-                L_mu += qsgp.eq3(problem.Phi_p, tail, NOISE, it, jt, n, h)
         total -= 0.5 * (L_mu + L_sigma + L_const)
     return total
 
 
-@pytest.mark.parametrize("anchors", [None, "support", "printed"])
+@pytest.mark.parametrize("anchors", [None, "support"])
 def test_gaussian_estimates_are_the_oracles_and_unbiased(problem, rng, anchors):
     value, gradients, found = averages(problem, gaussian_elbo, anchors=anchors)
     expected = [oracle_at(problem, *pair, anchors) for pair in problem.pairs()]
@@ -276,28 +261,23 @@ def test_gaussian_estimates_are_the_oracles_and_unbiased(problem, rng, anchors):
     check_gradients(problem, gradients, lambda v: exact_gaussian(problem, v), rng)
 
 
-def oracle_site(problem, values, it, jt, *, site, estimator, anchors=None):
+def oracle_site(problem, values, it, jt, *, site, anchors=None):
     """One pair's estimate of the sites, each draw's moments in turn."""
     h, total = problem.h, 0.0
     for own, other in ((it, jt), (jt, it)):
         for p in range(L):
             mu, C = values.mu[:, p], values.C(p)
-            moments = (values.Phi, mu, C, own)
             if anchors:
-                mean, var = anchored_moments(problem, values, p, own, estimator)
-            elif estimator == "strict":
-                mean, var = qsgp_sites.site_moments_jensen(*moments, h)
-            elif estimator == "split":
-                mean, var = qsgp_sites.site_moments_split(*moments, other, h)
+                mean, var = anchored_moments(problem, values, p, own)
             else:
-                mean, var = qsgp_sites.site_moments_absorbed(*moments, other, h)
+                mean, var = qsgp_sites.site_moments_split(values.Phi, mu, C, own, other, h)
             y = problem.Y[:, p] if site != "logit" else 2.0 * problem.labels[:, p] - 1.0
             var = np.maximum(var, 1e-10)
             total += 0.5 * np.sum(SITES[site][1](mean + problem.mean[:, p], var, y))
     return NUM_DATA / N * total
 
 
-def anchored_moments(problem, values, p, own, estimator):
+def anchored_moments(problem, values, p, own):
     """With the mean and every dense column corrected by what the places know."""
     h, Phi, Phi_p, W = problem.h, values.Phi, problem.Phi_p, problem.W
     w, C = qsgp.weights(M, own, h), values.C(p)
@@ -307,15 +287,7 @@ def anchored_moments(problem, values, p, own, estimator):
 
     mean = corrected(values.mu[:, p])
     var = sum((corrected(c) ** 2 for c in C[:, :h].T), np.zeros(N))
-    if estimator == "strict":
-        var = var + np.sum(((Phi * w) @ C[:, h:]) ** 2, axis=1)
-    else:
-        var = var + qsgp_sites.diagonal_variance(Phi, C, own, h)
-    if estimator == "absorbed":
-        left = Phi - W @ Phi_p
-        for v in [values.mu[:, p], *C[:, :h].T]:
-            var = var - qsgp_sites.variance_of_sum(left, v, own, h)
-    return mean, var
+    return mean, var + qsgp_sites.diagonal_variance(Phi, C, own, h)
 
 
 def average_site(problem, values, **options):
@@ -324,29 +296,12 @@ def average_site(problem, values, **options):
 
 
 @pytest.mark.parametrize("anchors", [None, "support"])
-@pytest.mark.parametrize("estimator", ["strict", "split", "absorbed"])
 @pytest.mark.parametrize("site", SITES)
 def test_site_estimates_are_the_oracles_and_gradients_those_of_their_average(
-    problem, rng, site, estimator, anchors
+    problem, rng, site, anchors
 ):
-    options = {"site": site, "estimator": estimator, "anchors": anchors}
+    options = {"site": site, "anchors": anchors}
     likelihood = SITES[site][0]()
     value, gradients, _ = averages(problem, site_elbo, likelihood=likelihood, **options)
     np.testing.assert_allclose(value, average_site(problem, problem.values, **options), rtol=1e-9)
-    if estimator == "strict":
-        assert value <= exact_site(problem, site) + 1e-9 or anchors
-    if estimator == "absorbed":
-        return  # clamped: no slope where the variance is cut off
     check_gradients(problem, gradients, lambda v: average_site(problem, v, **options), rng)
-
-
-def exact_site(problem, site):
-    """With all functions."""
-    values, total = problem.values, 0.0
-    for p in range(L):
-        moments = qsgp_sites.site_moments(values.Phi, values.mu[:, p], values.C(p))
-        y = problem.Y[:, p] if site != "logit" else 2.0 * problem.labels[:, p] - 1.0
-        expected = SITES[site][1](moments[0] + problem.mean[:, p], moments[1], y).sum()
-        kl = qsgp.prior_kl(values.mu[:, p], values.C(p), np.exp(values.log_s))
-        total += NUM_DATA / N * expected - kl
-    return total

@@ -34,10 +34,10 @@ class Problem:
     def pair(self, Phi, mu, draws):
         return self.estimate(Phi, mu, draws[0]), self.estimate(Phi, mu, draws[1])
 
-    def anchor(self, mu, draws, W=None):
+    def anchor(self, mu, draws, W):
         exact = tf.constant(self.Phi_p @ self.mu)[:, None]
         return KnownProjections(
-            None if W is None else partial(tf.linalg.matmul, tf.constant(W)),
+            partial(tf.linalg.matmul, tf.constant(W)),
             self.pair(self.Phi_p, mu, draws),
             exact,
         )
@@ -138,51 +138,24 @@ def test_products_are_theorem_1_with_y_in_both_factors(problem):
     close(gradient, 2.0 * problem.Phi.T @ residual)
 
 
-@pytest.mark.parametrize("weighted", [True, False], ids=["support", "tracked"])
-def test_anchored_products_are_the_oracles_and_unbiased(problem, weighted):
-    """ "tracked" knows the rows of the batch themselves: no W, and no sampling error is left."""
-    if not weighted:
-        problem.Phi_p = problem.Phi
-    W = problem.W if weighted else None
-
+def test_anchored_products_are_the_oracles_and_unbiased(problem):
     def loss(mu, draws):
         F = problem.pair(problem.Phi, mu, draws)
-        better = subsampling.corrected(F, problem.anchor(mu, draws, W))
+        better = subsampling.corrected(F, problem.anchor(mu, draws, problem.W))
         raw, value = (tuple(part - problem.y[:, None] for part in pair) for pair in (F, better))
         return tf.reduce_sum(subsampling.product(raw, value))
 
     zero = np.zeros(M)
-    matrix = problem.W if weighted else np.eye(N)
-    parts = (problem.Phi, problem.Phi_p, problem.Phi_p @ problem.mu, matrix, problem.y)
+    parts = (problem.Phi, problem.Phi_p, problem.Phi_p @ problem.mu, problem.W, problem.y)
     for draws in PAIRS[::5]:
         value, gradient = value_and_gradient(lambda mu, d=draws: loss(mu, d), problem.mu)
         args = (*parts, problem.mu, zero, 1.0, *draws)
         close(value, qsgp.l_mu_estimate_anchored(*args) + problem.y @ problem.y)
         close(gradient, qsgp.l_mu_estimate_anchored_gradient(*args))
-        if not weighted:
-            residual = problem.Phi @ problem.mu - problem.y
-            close(value, residual @ residual)
-            close(
-                gradient,
-                qsgp.l_mu_tracked_gradient(problem.Phi, residual, problem.mu, zero, 1.0, *draws),
-            )
     value, gradient = averages(loss, problem.mu)
     residual = problem.Phi @ problem.mu - problem.y
     close(value, residual @ residual)
     close(gradient, 2.0 * problem.Phi.T @ residual)
-
-
-def test_printed_control_variate_is_eq_3_and_zero_on_average(problem):
-    def loss(mu, draws):
-        return tf.reduce_sum(subsampling.printed_control_variate(problem.anchor(mu, draws)))
-
-    for draws in PAIRS[::5]:
-        value, gradient = value_and_gradient(lambda mu, d=draws: loss(mu, d), problem.mu)
-        close(value, qsgp.eq3(problem.Phi_p, problem.mu, 1.0, *draws, P))
-        close(gradient, qsgp.eq3_gradient(problem.Phi_p, problem.mu, 1.0, *draws, P))
-    value, gradient = averages(loss, problem.mu)
-    close(value, 0.0)
-    close(gradient, np.zeros(M))
 
 
 @pytest.mark.nightly
@@ -226,24 +199,6 @@ def test_gaussian_expectations_sum_over_outputs(rng):
 
 
 # Sites
-
-
-def test_sampling_variance_is_unbiased(problem, rng):
-    vectors = rng.normal(size=(M, 2))
-    found = []
-    for it in qsgp.all_sets(M, MT):
-        found.append(
-            subsampling.sampling_variance(
-                tf.constant(problem.Phi[:, it]), tf.constant(vectors[it]), M
-            )
-        )
-        for r in range(2):
-            close(found[-1][:, r], qsgp_sites.variance_of_sum(problem.Phi, vectors[:, r], it))
-    for r in range(2):
-        expected = [qsgp.subsampled_mean_variance(phi, vectors[:, r], MT) for phi in problem.Phi]
-        close(np.mean(found, axis=0)[:, r], expected)
-    every = subsampling.sampling_variance(tf.constant(problem.Phi), tf.constant(vectors), M)
-    close(every, 0.0, atol=1e-13)
 
 
 def logit_batch(y):

@@ -16,17 +16,3 @@ def posterior(K, k, prior, noise, errors):
     """
     inverse = np.linalg.inv(K + np.diag(noise))
     return k.T @ inverse @ errors, prior - k.T @ inverse @ k
-
-
-def laplace(K, slope, curvature, steps=100):
-    """
-    Mode ``[N]`` and covariance ``[N, N]`` of Laplace's approximation with zero mean, by Newton.
-
-    ``slope(f)`` and ``curvature(f)`` are the derivative of the log density of each row, and minus
-    its second derivative.
-    """
-    f = np.zeros(len(K))
-    for _ in range(steps):
-        W = np.diag(curvature(f))
-        f = np.linalg.solve(np.eye(len(K)) + K @ W, K @ (curvature(f) * f + slope(f)))
-    return f, np.linalg.inv(np.linalg.inv(K) + np.diag(curvature(f)))

@@ -262,19 +262,11 @@ def subsampled_mean_variance(phi, mu, mt, replace=False, h=0):
 # Control variates
 
 
-def eq3(Phi_p, mu, noise, it, jt, n, h=0, a=None):
-    """Eq. (3), to be added to an estimate of ``l_mu``; ``a = Phi_p mu`` for unbiasedness."""
-    a = Phi_p @ mu if a is None else a
+def eq3(Phi_p, mu, noise, it, jt, n, h=0):
+    """Eq. (3), to be added to an estimate of ``l_mu``."""
+    a = Phi_p @ mu
     Gi, Gj = Phi_p @ (weights(len(mu), it, h) * mu), Phi_p @ (weights(len(mu), jt, h) * mu)
     return n / (noise * len(Phi_p)) * (a @ a - Gj @ Gi)
-
-
-def eq3_residual(Phi_p, y_p, mu, noise, it, jt, n, h=0):
-    """Eq. (3) of residuals: of both the terms of theorem 1."""
-    a = Phi_p @ mu - y_p
-    Gi = Phi_p @ (weights(len(mu), it, h) * mu) - y_p
-    Gj = Phi_p @ (weights(len(mu), jt, h) * mu) - y_p
-    return n / (noise * len(Phi_p)) * (a @ a - Gi @ Gj)
 
 
 def eq3_gradient(Phi_p, mu, noise, it, jt, n, h=0):
@@ -333,13 +325,6 @@ def l_mu_estimate_anchored_gradient(Phi, Phi_p, a, W, y, mu, s, noise, it, jt, h
     c = (n or len(y)) / len(y) / noise
     data = c * (wi * (Phi.T @ (Fj - y)) + wj * (Phi.T @ (Fi - y)))
     return data + (wi + wj) * s * mu
-
-
-def l_mu_tracked_gradient(Phi, residual, mu, s, noise, it, jt, h=0, n=None):
-    """With the batch's residuals ``Phi mu - y`` known exactly."""
-    wi, wj = weights(len(mu), it, h), weights(len(mu), jt, h)
-    c = (n or len(Phi)) / len(Phi) / noise
-    return (wi + wj) * (c * (Phi.T @ residual) + s * mu)
 
 
 # Prediction and the relevance vector machine

@@ -9,6 +9,10 @@ adds a second folder.
 ``fixtures/first`` has files of commits before it, of early forms of a class: SOLVEGP of 1ce97ad,
 GRIEF and BasisSVGP of 207924b, GRIEF of af1dcdf and 849669e, SoftKI of 849669e, others of 74236f4;
 their predictions are those of ``predict_f`` and ``predict_y``.
+
+``fixtures/removed`` has models of commit fffd54e after three steps, with options that no longer
+exist: ``variance_reduction`` "eq3" and "tracked" of QSGP, ``site_estimator`` "strict" of QSGP and
+"absorbed" of RVM.
 """
 
 import json
@@ -30,6 +34,7 @@ from tests.persistence import zoo
 
 FIXTURES = Path(__file__).with_name("fixtures")
 FIRST = FIXTURES / "first"
+REMOVED = FIXTURES / "removed"
 ARCHIVE, EXPECTED = "files.tar.xz", "expected.json"
 ROWS = 3
 # Runs of two steps, of which a checkpoint is kept: member of the battery, options of `fit`.

@@ -12,8 +12,10 @@ import gpflow_sparse as gs
 from gpflow_sparse.persistence import names
 from gpflow_sparse.training.state import named_variables
 from tests.persistence import stored, zoo
+from tests.persistence.test_sub_sampled import stepped
 
 EXPECTED = json.loads((stored.FIXTURES / stored.EXPECTED).read_text())
+REMOVED = json.loads((stored.REMOVED / stored.EXPECTED).read_text())
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +97,20 @@ def test_a_rename_is_one_line_in_the_table(files, monkeypatch, tmp_path):
     found, expected = named_variables(new), named_variables(old)
     assert "model.prior_covariance.lengthscales._pretransformed_input" in found
     assert [name.replace("prior_covariance", "kernel") for name in found] == list(expected)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_stored_model_with_a_removed_option_predicts_what_it_did_and_trains_on(name, tmp_path):
+    with tarfile.open(stored.REMOVED / stored.ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    model, X = gs.load(tmp_path / name), np.array(REMOVED[name]["X"])
+    for part, old in zip(zoo.predictions(model, X), REMOVED[name]["values"], strict=True):
+        np.testing.assert_allclose(part, old, rtol=1e-10, atol=1e-10)
+    assert model.variance_reduction == ("none" if name == "qsgp_strict" else "anchored")
+    assert not hasattr(model, "site_estimator")
+    before = model.q_mu.numpy()
+    stepped(model, 2, first=3)
+    assert np.all(np.isfinite(model.q_mu))
+    assert np.any(model.q_mu.numpy() != before)
+    gs.save(model, tmp_path / "again")
+    assert gs.load(tmp_path / "again").variance_reduction == model.variance_reduction

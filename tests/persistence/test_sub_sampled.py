@@ -30,7 +30,6 @@ def fourier():
 BUILDERS = {
     "hybrid": lambda: qsgp(gs.bases.Hybrid(kernel(), zoo.inputs(seed=2, rows=3), 8, seed=2)),
     "chevron": lambda: qsgp(fourier(), covariance="chevron", num_dense_columns=2),
-    "tracked": lambda: qsgp(fourier(), variance_reduction="tracked"),
     "none": lambda: qsgp(fourier(), variance_reduction="none", support=zoo.inputs(rows=3)),
     "logit": lambda: qsgp(fourier(), gs.likelihoods.BernoulliLogit()),
     "dictionary": lambda: qsgp(

@@ -1,10 +1,11 @@
 """What a run is."""
 
 import dataclasses
+import json
 
 import pytest
 
-from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.config import RunConfig, read_record
 from gpflow_sparse.runs.memory import memory_estimate
 
 
@@ -128,3 +129,14 @@ def test_the_memory_of_sampled_functions():
     assert need == 8 * (500 * 4 + 2 * 2 * 1000 + 8 * 80 * 200)
     wide = dataclasses.replace(config, covariance="chevron", num_dense_columns=5)
     assert memory_estimate(wide, 500, 3) == 8 * (2000 + 14 * 1000 + 100 + 8 * 80 * 205)
+
+
+@pytest.mark.parametrize("value", [None, "eq3", "tracked", "anchored", "none"])
+def test_a_record_of_an_older_version_has_the_options_of_today(value, tmp_path):
+    dataset = {"source": "a.csv", "checksum": "0", "feature_names": ["x"], "target_name": "y"}
+    config = {"method": "qsgp", "variance_reduction": value, "site_estimator": "absorbed"}
+    record = {"config": config, "dataset": dataset, "results": [{"title": "QSGP"}]}
+    (tmp_path / "result.json").write_text(json.dumps(record))
+    found, read = read_record(tmp_path)
+    wanted = "none" if value == "none" else "anchored"
+    assert found.variance_reduction == read["config"]["variance_reduction"] == wanted

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 
-import gpflow
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -15,9 +14,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.models.dual import steps as dual_steps
 from gpflow_sparse.models.dual.solver import ConvergenceError
 from gpflow_sparse.runs import solving
-from gpflow_sparse.runs.build import make_model
 from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.fitting import fit_model
 from gpflow_sparse.runs.memory import memory_estimate
 from tests.command_line import here as here
 from tests.command_line import last_json, numbers, write_csv
@@ -119,20 +116,6 @@ def test_the_memory_of_dual_blocks_is_linear_in_the_rows():
     config = RunConfig.of_method("dual")
     needs = [memory_estimate(config, rows, 8) for rows in (10_000, 110_000, 210_000)]
     assert needs[2] - needs[1] == needs[1] - needs[0]
-
-
-def test_sampled_functions_at_all_rows_are_solved_and_not_trained(rng):
-    X, Y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
-    config = RunConfig(method="qsgp", basis="dictionary", num_basis=100)
-    kernel, noise = gpflow.kernels.Matern32(lengthscales=0.8), gpflow.likelihoods.Gaussian(0.2)
-    model = make_model(config, (X, Y), kernel, noise)
-    history = fit_model(model, config, (X, Y))
-    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=0.2)
-    far = rng.uniform(20.0, 30.0, size=(3, 2))
-    np.testing.assert_allclose(model.predict_f(X)[0], exact.predict_f(X)[0], atol=5e-3)
-    np.testing.assert_allclose(model.predict_f(far)[1], 1.0, atol=1e-6)  # by augmentation
-    assert len(history.elbo) == 1
-    assert model.likelihood.variance.numpy() == pytest.approx(0.2)
 
 
 @pytest.mark.nightly

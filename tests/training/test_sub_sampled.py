@@ -43,7 +43,6 @@ def adagrad():
 
 MODELS = {
     "anchored": qsgp,
-    "tracked": lambda: qsgp(variance_reduction="tracked"),
     "chevron": lambda: qsgp(covariance="chevron", num_dense_columns=2),
     "rvm": rvm,
 }

@@ -1,19 +1,15 @@
 """Exact regression with a weight for every row, found by dual blocks.
 
 Start with ``model.py``; ``solver.py`` has the block Gauss-Seidel iteration, ``steps.py`` and
-``gradients.py`` the training of hyperparameters, ``laplace.py`` other likelihoods.
+``gradients.py`` the training of hyperparameters.
 """
 
-from gpflow_sparse.models.dual.laplace import laplace_sites
 from gpflow_sparse.models.dual.model import DualGPR, DualWeights
 from gpflow_sparse.models.dual.posterior import DualPosterior
 from gpflow_sparse.models.dual.solver import (
     ConvergenceError,
     DualOptions,
     DualState,
-    require_options,
-    solve,
-    warn_unless_converged,
 )
 from gpflow_sparse.models.dual.steps import HyperparameterStep
 
@@ -25,8 +21,4 @@ __all__ = [
     "DualState",
     "DualWeights",
     "HyperparameterStep",
-    "laplace_sites",
-    "require_options",
-    "solve",
-    "warn_unless_converged",
 ]

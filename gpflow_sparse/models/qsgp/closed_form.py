@@ -2,18 +2,10 @@
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.inference import chevron
-from gpflow_sparse.models.dual import (
-    DualOptions,
-    require_options,
-    solve,
-    warn_unless_converged,
-)
-from gpflow_sparse.models.qsgp import options as qsgp_options
+from gpflow_sparse.models.qsgp import options
 
 
 def update_covariance(model: Any, X: Any) -> None:
@@ -28,9 +20,9 @@ def update_covariance(model: Any, X: Any) -> None:
         ``num_data / n``. A block needs several times h of them.
     :raises ValueError: for another likelihood, or a chevron over too many functions.
     """
-    X = qsgp_options.require_matrix(X, "X", model.basis)
+    X = options.require_matrix(X, "X", model.basis)
     model._require_parts(X.shape[1], model.dtype)
-    qsgp_options.require_conjugate(model.likelihood)
+    options.require_conjugate(model.likelihood)
     B, D, log_c = chevron.best_factor(
         model.basis,
         X,
@@ -48,7 +40,7 @@ def update_covariance(model: Any, X: Any) -> None:
             model.anchors.refresh(model.basis, model.tail)
 
 
-def update_mean(model: Any, data: tuple[Any, Any], options: DualOptions | None = None) -> None:
+def update_mean(model: Any, data: tuple[Any, Any]) -> None:
     """
     Set mu to the optimum for Gaussian noise, which does not depend on the covariance.
 
@@ -56,41 +48,14 @@ def update_mean(model: Any, data: tuple[Any, Any], options: DualOptions | None =
     functions that overlap, such as kernel functions around training rows, take long to find
     it. O(n m^2 + m^3) for n rows, so m is limited to 4,096.
 
-    Where :func:`has_function_at_every_row`, ``mu = (K + noise I)^-1 (y - mean)``, the weights
-    of exact GP regression, for any m: blocks of rows are solved in turn, starting from the
-    present mu, in O(N^2) per pass; see :mod:`gpflow_sparse.models.dual.solver`.
-
     :param data: training rows ``(X [n, D], Y [n, P])``: all, or a random subset, each of which
         then has weight ``num_data / n``.
-    :param options: of the solver by blocks; its defaults if None.
-    :raises ValueError: for another likelihood, too many functions, or blocks that do not
-        converge.
+    :raises ValueError: for another likelihood or too many functions.
     """
     X, Y = model._require_data(data)
     model._require_parts(int(X.shape[1]), model.dtype)
-    qsgp_options.require_conjugate(model.likelihood)
-    errors, noise = Y - model.mean_function(X), model.likelihood.variance
-    if has_function_at_every_row(model, X):
-        options = require_options(options, "update_mean")
-        kernel, noises = model.basis.kernel, tf.fill([model.num_data], noise)
-        solution = solve(kernel, X, noises, errors, options, weights=model.q_mu)
-        warn_unless_converged(solution, options, "update_mean")
-        model.q_mu.assign(tf.cast(solution.state.weights, model.dtype))
-    else:
-        weight = model.num_data / int(X.shape[0]) / noise
-        model.q_mu.assign(chevron.best_mean(model.basis, X, errors, weight))
+    options.require_conjugate(model.likelihood)
+    weight = model.num_data / int(X.shape[0]) / model.likelihood.variance
+    model.q_mu.assign(chevron.best_mean(model.basis, X, Y - model.mean_function(X), weight))
     if model.anchors is not None and not model.anchors.is_empty:
         model.anchors.refresh(model.basis, model.tail)
-
-
-def has_function_at_every_row(model: Any, X: Any) -> bool:
-    """
-    Whether the functions are those of the exact GP: ``KernelDictionary(kernel, X)``.
-
-    :param X: all training inputs ``[N, D]``.
-    """
-    basis = model.basis
-    if not (isinstance(basis, KernelDictionary) and basis.precision == "dense"):
-        return False
-    rows, centers = np.asarray(X), np.asarray(basis.centers)
-    return len(rows) == model.num_data and np.array_equal(rows.astype(centers.dtype), centers)

@@ -55,13 +55,12 @@ class QSGP(VariationalModel):
     with N or m. Starting, prediction and :meth:`exact_elbo` cost O(m) per row.
 
     **A step** (:func:`~gpflow_sparse.models.rowwise.sparse_step`, after :meth:`prepare_step`) takes
-    two fresh draws of k functions of the tail each; "tracked" takes the batch that it holds instead
-    of the one given. It reads and writes the rows of the head and of the functions drawn in
-    ``q_mu``, those of the functions drawn in ``q_log_scale`` and ``q_columns``, the rows of both in
-    ``basis.log_precision`` if that is trained, :attr:`small_variables` in full (``q_block`` and the
-    trainable parameters of basis, likelihood and mean function), and the optimizer's slots of all
-    these and its ``iterations``. Of the support rows, ``anchors``, it writes ``values`` and reads
-    ``X``, with "anchored" or a dense prior precision ``factor``, with "tracked" ``Y``, and if
+    two fresh draws of k functions of the tail each. It reads and writes the rows of the head and of
+    the functions drawn in ``q_mu``, those of the functions drawn in ``q_log_scale`` and
+    ``q_columns``, the rows of both in ``basis.log_precision`` if that is trained,
+    :attr:`small_variables` in full (``q_block`` and the trainable parameters of basis, likelihood
+    and mean function), and the optimizer's slots of all these and its ``iterations``. Of the
+    support rows, ``anchors``, it writes ``values`` and reads ``X`` and ``factor``, and if
     hyperparameters are trained the copy of the basis. The draws of functions are the only random
     ones, by :func:`~gpflow_sparse.inference.subsampling.draw_indices`.
 
@@ -83,8 +82,7 @@ class QSGP(VariationalModel):
         basis_batch_size: int,
         covariance: str | None = None,
         num_dense_columns: int | None = None,
-        variance_reduction: str | None = None,
-        site_estimator: str = "split",
+        variance_reduction: str = "anchored",
         mean_function: MeanFunction | None = None,
         num_latent_gps: int = 1,
         num_support: int = 500,
@@ -105,15 +103,7 @@ class QSGP(VariationalModel):
             in every step, and "diag" with others.
         :param num_dense_columns: h; None for the number of leading functions of the basis.
         :param variance_reduction: of the gradients, see ``docs/methods/qsgp.md``. "anchored": each
-            projection is corrected by its known error at the support rows. "eq3": the
-            paper's control variate (Gaussian noise). "tracked": a batch is used for ``m / (2 k)``
-            steps, with exact projections (O(n m) at each change). "none". None for
-            "anchored", and for "none" where "strict" needs it.
-        :param site_estimator: for likelihoods that are not Gaussian. "split": estimated mean and
-            variance, with "none" from different draws; not a bound. "absorbed": the sampling
-            noise of the mean is subtracted from the variance, which removes most of the bias; not a
-            bound. "strict": a lower bound, at a loss that grows with m / k; log-concave likelihoods
-            only.
+            projection is corrected by its known error at the support rows. "none".
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: number of latent functions L, each with its own weights.
         :param num_support: number of rows of the first batch that become support rows.
@@ -134,13 +124,8 @@ class QSGP(VariationalModel):
         self.covariance, self.num_head = options.require_covariance(
             basis, covariance, num_dense_columns
         )
-        self.variance_reduction = options.require_estimators(
-            likelihood, variance_reduction, site_estimator
-        )
-        self.site_estimator = site_estimator
-        self.basis_batch_size = options.require_draw_size(
-            basis_batch_size, self.num_tail, site_estimator
-        )
+        self.variance_reduction = options.require_variance_reduction(variance_reduction)
+        self.basis_batch_size = options.require_draw_size(basis_batch_size, self.num_tail)
         if basis.precision == "dense":
             gpflow.utilities.set_trainable(basis, False)
         h, L, dtype = self.num_head, self.num_latent_gps, basis.dtype
@@ -158,7 +143,7 @@ class QSGP(VariationalModel):
         options.require_augmentation(augmentation, basis, likelihood)
         self.augmentation = options.require_rows(augmentation, "augmentation", basis)
         self.anchors = None
-        if self.variance_reduction in options.WITH_SUPPORT:
+        if self.variance_reduction == "anchored":
             num_vectors = L * (1 + h) if self.q_columns is not None else L
             self.anchors = SupportRows(basis, h, num_vectors)
         self._require_parts(self.input_dim)
@@ -260,22 +245,15 @@ class QSGP(VariationalModel):
 
         :return: the estimate, and the functions that it was computed from.
         """
-        tracked = anchors is not None and self.variance_reduction == "tracked"
-        if anchors is not None and tracked:
-            X, Y = anchors.batch(X.shape[1], Y.shape[1])
-        Phi = functions_at(self.basis, self.num_head, X, draws, anchors, tracked=tracked)
+        Phi = functions_at(self.basis, self.num_head, X, draws, anchors)
         tail_scale = tf.constant(self.num_tail / self.basis_batch_size, X.dtype)  # (m - h) / k
         V = tuple(chevron.tail_vectors(draw.tail) for draw in draws)  # [mu, D]  [k, L (1 + h)]
         known = None
         if anchors is not None:
-            W = anchors.regression(X) if self.variance_reduction == "anchored" else None
+            W = anchors.regression(X)
             known = anchors.projections(Phi.support, V, tail_scale, W)  # type: ignore[arg-type]
         terms = self._expectations(X, Y, Phi, head, draws, V, tail_scale, known)  # [n]
         elbo = self.num_data / tf.cast(tf.shape(X)[0], X.dtype) * tf.reduce_sum(terms)
-        if known is not None and self.variance_reduction == "eq3":
-            control = subsampling.printed_control_variate(known)  # [p, Q]
-            control = tf.reduce_mean(tf.reduce_sum(control, axis=1))
-            elbo -= 0.5 * self.num_data / self.likelihood.variance * control
         dense = self.basis.precision == "dense"
         elbo -= subsampling.prior_kl(head, head_precision, draws, tail_scale, dense=dense)
         if dense:
@@ -297,25 +275,15 @@ class QSGP(VariationalModel):
         latent = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
         mean = component_checks.require_mean(self.mean_function(X), latent, self.mean_function)
         batch = Batch(X, Y, latent + mean)
-        corrector = None if self.variance_reduction == "eq3" else known
-        raw, F = subsampling.projections(Phi, head, V, tail_scale, corrector)
+        raw, F = subsampling.projections(Phi, head, V, tail_scale, known)
         spread = subsampling.spreads(Phi, draws, tail_scale)  # Phi^2 c^2
         if isinstance(self.likelihood, Gaussian):
             return subsampling.gaussian_expectations(self.likelihood, batch, raw, F, spread)
-        if self.site_estimator == "strict":
-            spread = (tail_scale * spread[0], tail_scale * spread[1])
-            return subsampling.site_expectations(self.likelihood, batch, raw, spread)
-        excess = None
-        if self.site_estimator == "absorbed":
-            W = None
-            if known is not None and known.weights is not None:
-                W = known.weights(tf.eye(tf.shape(known.exact)[0], dtype=X.dtype))  # [n, p]
-            excess = subsampling.excesses(Phi, V, self.num_tail, self.num_latent_gps, W)
-        if corrector is None:
+        if known is None:
             # Mean and variance of a row from different draws, so that the gradient of their
             # product is unbiased. A corrected mean has its gradient from the other draw already.
             spread = (spread[1], spread[0])
-        return subsampling.site_expectations(self.likelihood, batch, F, spread, excess)
+        return subsampling.site_expectations(self.likelihood, batch, F, spread)
 
     def _dense_quadratic(
         self,
@@ -344,7 +312,6 @@ class QSGP(VariationalModel):
     variational_parameters = property(rowwise.variational_parameters)
     update_covariance = closed_form.update_covariance
     update_mean = closed_form.update_mean
-    has_function_at_every_row = closed_form.has_function_at_every_row
 
     def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
         step, computed = SubsampledStep(self, self._draw()), []
@@ -380,8 +347,8 @@ class QSGP(VariationalModel):
     def prepare_step(self, step: int, data: Callable[[], tuple[tf.Tensor, tf.Tensor]]) -> None:
         """
         Take support rows before step 0, and compute their projections anew, O(p m): once the
-        hyperparameters have changed by a twentieth (or at all, if they are not trained), every
-        10,000 steps against rounding, and for "tracked" with each new batch.
+        hyperparameters have changed by a twentieth (or at all, if they are not trained), and every
+        10,000 steps against rounding.
 
         `training.fit` calls it. After an assignment to the weights, call ``prepare_step(0, data)``.
 
@@ -392,16 +359,13 @@ class QSGP(VariationalModel):
         options.require_call(step, data)
         if self.anchors is None:
             return
-        tracked = self.variance_reduction == "tracked"
-        hold = -(-self.num_tail // (2 * self.basis_batch_size)) if tracked else 0
-        if step == 0 or (tracked and step % hold == 0):
+        if step == 0:
             self._require_parts(self.input_dim, self.dtype)
-            X, Y = self._require_data(data())
+            X, _ = self._require_data(data())
             self._require_parts(int(X.shape[1]), self.dtype)
-            if not tracked:
-                options.require_support(self.support, X)
-                X = X[: self.num_support] if self.support is None else self.support
-            self.anchors.refresh(self.basis, self.tail, (X, Y))
+            options.require_support(self.support, X)
+            X = X[: self.num_support] if self.support is None else self.support
+            self.anchors.refresh(self.basis, self.tail, X)
         elif self.anchors.is_due(step, self.basis):
             self.anchors.refresh(self.basis, self.tail)
 

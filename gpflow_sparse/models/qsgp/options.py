@@ -6,15 +6,11 @@ import gpflow
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Likelihood
 
-from gpflow_sparse import likelihoods
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.validation import checks, component_checks
 
-# Variance reductions that keep support rows.
-WITH_SUPPORT = ("anchored", "eq3", "tracked")
 _COVARIANCES = ("diag", "block", "chevron")
-_REDUCTIONS = (*WITH_SUPPORT, "none")
-_SITES = ("split", "absorbed", "strict")
+_REDUCTIONS = ("anchored", "none")
 
 
 def require_covariance(
@@ -55,34 +51,13 @@ def require_covariance(
     return covariance, int(count)
 
 
-def require_estimators(
-    likelihood: Likelihood, variance_reduction: str | None, site_estimator: str
-) -> str:
-    """
-    :return: the variance reduction, chosen if it was None.
-    :raises ValueError: for unknown estimators, and those that do not fit the likelihood.
-    """
-    checks.require_choice(site_estimator, "site_estimator", _SITES)
-    strict = site_estimator == "strict" and not isinstance(likelihood, Gaussian)
-    if variance_reduction is None:
-        variance_reduction = "none" if strict else "anchored"
-    checks.require_choice(variance_reduction, "variance_reduction", _REDUCTIONS)
-    if variance_reduction == "eq3":
-        require_conjugate(likelihood, "variance_reduction='eq3'")
-    if strict and variance_reduction != "none":
-        raise ValueError(
-            "site_estimator='strict' needs variance_reduction='none': anchored projections are no "
-            "unbiased draws of a concave function's argument, so that the bound would not hold."
-        )
-    if strict and not likelihoods.is_log_concave(likelihood):
-        raise ValueError(
-            f"site_estimator='strict' needs a log-concave likelihood; {type(likelihood).__name__} "
-            "is not known to be one. Take 'split'."
-        )
-    return variance_reduction
+def require_variance_reduction(value: Any) -> str:
+    """:raises ValueError: for an unknown variance reduction."""
+    checks.require_choice(value, "variance_reduction", _REDUCTIONS)
+    return str(value)
 
 
-def require_draw_size(value: Any, num_tail: int, site_estimator: str) -> int:
+def require_draw_size(value: Any, num_tail: int) -> int:
     """``basis_batch_size``, at most the size of the tail."""
     size = checks.require_count(value, "basis_batch_size")
     if size > num_tail:
@@ -90,8 +65,6 @@ def require_draw_size(value: Any, num_tail: int, site_estimator: str) -> int:
             f"basis_batch_size must be at most {num_tail}, the functions that are not in the head; "
             f"got {size}."
         )
-    if site_estimator == "absorbed" and size < 2:
-        raise ValueError("basis_batch_size must be at least 2 with site_estimator='absorbed'.")
     return size
 
 
@@ -155,19 +128,19 @@ def require_support(support: tf.Variable | None, X: tf.Tensor) -> None:
 
 def require_parts(model: Any) -> None:
     """:raises ValueError: for parts or options of a model that do not go together any more."""
-    basis, site = model.basis, model.site_estimator
+    basis = model.basis
     if basis.precision == "dense" and basis.trainable_variables:
         raise ValueError(
             f"the hyperparameters of a {type(basis).__name__} with a dense prior precision "
             "must be fixed: the elbo has its determinant, too expensive for a step. Learn them "
             "on a part of the data, then gpflow.utilities.set_trainable(basis, False)."
         )
-    require_estimators(model.likelihood, model.variance_reduction, site)
-    require_draw_size(model.basis_batch_size, model.num_tail, site)
+    require_variance_reduction(model.variance_reduction)
+    require_draw_size(model.basis_batch_size, model.num_tail)
     require_augmentation(model.augmentation, basis, model.likelihood)
     if model.num_data is None:
         raise ValueError("num_data must be the number of training rows, got None.")
-    if (model.anchors is not None) != (model.variance_reduction in WITH_SUPPORT):
+    if (model.anchors is not None) != (model.variance_reduction == "anchored"):
         raise ValueError(
             "variance_reduction must be chosen when the model is built; it was assigned "
             f"{model.variance_reduction!r}: build a new model."

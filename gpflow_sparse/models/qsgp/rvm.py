@@ -109,7 +109,7 @@ class RVM(QSGP):
             )
         parts = (self.basis.kernel, self.likelihood, self.mean_function)
         kernel, likelihood, mean_function = map(gpflow.utilities.deepcopy, parts)
-        options = ["num_data", "covariance", "variance_reduction", "site_estimator"]
+        options = ["num_data", "covariance", "variance_reduction"]
         options += ["num_latent_gps", "num_support", "support"]
         small = RVM(
             self.basis.centers.numpy()[centers],
@@ -178,8 +178,7 @@ class RVM(QSGP):
         Set c, for Gaussian noise, and then s of the functions drawn to their maximizers.
 
         They are used in later steps only, since the objective of the same batch would be biased
-        upward. (With "tracked", which uses a batch for some steps, it is by the variance of the
-        sums.)
+        upward.
         """
         super()._after_step(step, changes, Phi, averages)
         if self._sets_covariance:

@@ -127,13 +127,13 @@ class SupportRows(tf.Module):
             start = np.zeros([size or 0 for size in shape])
             return tf.Variable(start, trainable=False, shape=shape, dtype=basis.dtype)
 
-        self.X, self.Y = empty(None, None), empty(None, None)
-        self.factor, self.values = empty(None, None), empty(None, num_vectors)
+        self.X, self.factor = empty(None, None), empty(None, None)
+        self.values = empty(None, num_vectors)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore unknown shapes, which variables of TensorFlow lose when copied or unpickled."""
         self.__dict__.update(state)
-        for name in ("X", "Y", "factor", "values"):
+        for name in ("X", "factor", "values"):
             value = getattr(self, name)
             if isinstance(value, tf.Variable):  # gpflow.utilities.freeze leaves tensors
                 shape = [None, value.shape[1] if name == "values" else None]
@@ -145,13 +145,11 @@ class SupportRows(tf.Module):
         with tf.init_scope():
             return int(tf.shape(self.values)[0]) == 0
 
-    def refresh(
-        self, basis: FiniteBasis, tail: Tail, data: tuple[tf.Tensor, tf.Tensor] | None = None
-    ) -> None:
+    def refresh(self, basis: FiniteBasis, tail: Tail, X: tf.Tensor | None = None) -> None:
         """
         Copy the current basis and compute all projections anew; O(p m Q + p^3).
 
-        :param data: new rows ``(X [p, D], Y [p, P])``; None for the current ones.
+        :param X: new rows ``[p, D]``; None for the current ones.
         :raises ValueError: for another basis than that of the model.
         """
         if _settings(basis) != _settings(self.basis):
@@ -161,9 +159,8 @@ class SupportRows(tf.Module):
             )
         for mine, live in zip(self.basis.variables, basis.variables, strict=True):
             mine.assign(live)
-        if data is not None:
-            self.X.assign(data[0])
-            self.Y.assign(data[1])
+        if X is not None:
+            self.X.assign(X)
         X = tf.convert_to_tensor(self.X)
         K = linalg.add_jitter(self._covariance(X, X), linalg.jitter(self.basis.kernel.K_diag(X)))
         self.factor.assign(linalg.cholesky(K, "Kpp (covariance of the support rows)"))
@@ -217,10 +214,6 @@ class SupportRows(tf.Module):
             )
         return tf.ensure_shape(self.X, [None, num_columns])
 
-    def batch(self, num_columns: int | None, num_outputs: int | None) -> tuple[Any, Any]:
-        """The support rows as a batch ``(X [p, D], Y [p, P])``."""
-        return self.inputs(num_columns), tf.ensure_shape(self.Y, [None, num_outputs])
-
     def regression(self, X: tf.Tensor) -> Regression:
         """``W = K(X, X_p) Kpp^-1 [n, p]``: of the tail at X on that at the support rows."""
         K = self._covariance(X, self.inputs(X.shape[1]))  # [n, p]
@@ -232,9 +225,7 @@ class SupportRows(tf.Module):
 
         return times
 
-    def projections(
-        self, Phi: Pair, vectors: Pair, scale: Any, W: Regression | None
-    ) -> KnownProjections:
+    def projections(self, Phi: Pair, vectors: Pair, scale: Any, W: Regression) -> KnownProjections:
         """
         Projections of the tail at the support rows, as both draws estimate them and exactly.
 
@@ -270,14 +261,11 @@ def functions_at(
     X: tf.Tensor,
     draws: Sequence[Draw],
     anchors: SupportRows | None,
-    *,
-    tracked: bool,
 ) -> Functions:
     """
     Functions of the head and of both draws at X, and of both draws at the support rows.
 
     :param h: functions in the head.
-    :param tracked: X are the support rows.
     """
     drawn = [h + draw.indices for draw in draws]
     sets = [tf.range(h), *drawn]
@@ -288,9 +276,6 @@ def functions_at(
         values = basis.of_sets(X, sets)
         # the functions at the support rows are those of the last refresh
         at_support = anchors.basis.of_sets(anchors.inputs(X.shape[1]), drawn)
-    elif tracked:
-        values = basis.of_sets(X, sets)
-        at_support = values[1:]
     else:
         both = basis.of_sets(tf.concat([X, anchors.inputs(X.shape[1])], axis=0), sets)
         num_rows = tf.shape(X)[0]

@@ -298,9 +298,6 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
 
         monitor = Monitor(budget, error_on_test_rows(dataset, budget.seed, update))
         model = qsgp_model(options, kernel, likelihood, (X, Y), budget.seed)
-        if options.get("solver") == "dual":
-            scores = _solved(model, (X, Y)) | _score_qsgp(model, dataset, X, budget.seed, options)
-            return scores | hyperparameters(model, kernel)
         if svgp:
             optimizer = training.adam(options["learning_rate"])
         else:
@@ -313,13 +310,6 @@ def fit_qsgp(options: Options, dataset: Dataset, budget: Budget) -> Record:
         results = train(model, (X, Y), monitor, optimizer, options)
         scores = _score_qsgp(model, dataset, X, budget.seed, options)
         return results | scores | hyperparameters(model, kernel)
-
-
-def _solved(model: models.QSGP, data: Pair) -> Record:
-    """Set the mean of the weights to its optimum by blocks of rows, in place of steps."""
-    start = time.perf_counter()
-    model.update_mean(data)
-    return {"training_seconds": time.perf_counter() - start, "curve": []}
 
 
 def qsgp_model(
@@ -339,7 +329,7 @@ def qsgp_model(
         Z = initialization.kmeans(X, k, kernel, seed=seed).astype(X.dtype)
         given["basis"] = bases.Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
     names = ("num_basis", "basis_batch_size", "num_support", "num_dense_columns", "covariance")
-    config = {name: options[name] for name in (*names, "site_estimator") if name in options}
+    config = {name: options[name] for name in names if name in options}
     model = make(RunConfig(method="qsgp", basis="fourier", seed=seed, **config), **given)
     for part in (model.basis, likelihood):
         gpflow.utilities.set_trainable(part, bool(options["dense_rate"]))
