@@ -163,8 +163,8 @@ def require_distinct(path: Path, names: Sequence[str], first: int = 1) -> None:
 def number(cell: str) -> float:
     """The value of a cell to the last digit; NaN for text."""
     try:
-        # Python reads 1_000 as a number; in a table it is more likely a code.
-        return np.nan if "_" in cell else float(cell)
+        # Python reads 1_000, and digits of other scripts; in a table these are more likely codes.
+        return float(cell) if "_" not in cell and cell.strip().isascii() else np.nan
     except ValueError:
         return np.nan
 
