@@ -189,7 +189,7 @@ def _open_csv(path: Path) -> ShardFile:
     if not layout.has_header or b"\r" in above or any("\n" in name for name in layout.names):
         raise ValueError(
             f"{path}: the first line must be a header of names without line breaks, with a letter "
-            f"in one of them; {' '.join(layout.notes) or 'there are line breaks'}"
+            f"in one of them; {'there are line breaks' if layout.has_header else layout.notes[0]}"
         )
     names = layout.names[layout.has_index :]
     types, sizes = dict.fromkeys(names, "number"), _in_pieces(num_rows)
