@@ -35,6 +35,7 @@ from gpflow_sparse.runs.evaluation import (
     moments_in_chunks,
 )
 from gpflow_sparse.runs.observations import is_standardized, sample_outputs
+from gpflow_sparse.runs.rows import require_range
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
 _CHUNK = 4096
@@ -120,7 +121,12 @@ class SparseGPEstimator(BaseEstimator):
     def _encoded(self, X: Any) -> np.ndarray:
         """Rows to predict as numbers in original units [N, D]."""
         check_is_fitted(self, "model_")
-        return self.encoder_.transform(self._checked(X, reset=False))
+        inputs = self.encoder_.transform(self._checked(X, reset=False))
+        with np.errstate(over="ignore"):
+            rows = self.model_.standardizer.transform_inputs(inputs)
+        names = self.encoder_.get_feature_names_out()
+        require_range(rows, names, "X, once standardized,", gpflow.default_float())
+        return inputs
 
     def _standardized(self, X: Any) -> np.ndarray:
         """Rows to predict as the model takes them [N, D]."""

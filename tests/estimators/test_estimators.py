@@ -382,3 +382,9 @@ def test_parameters_of_a_wrong_type_are_one_sentence(options, message):
     X = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.raises(ValueError, match=message):
         SparseGPRegressor(**{"method": "exact"} | options).fit(X, X[:, 0])
+
+
+def test_rows_to_predict_that_cannot_be_squared_are_named(exact):
+    for method in (exact.predict, exact.predict_interval, exact.sample_y):
+        with pytest.raises(ValueError, match=r"^row 2 of X, once standardized, .* in column 'x1'"):
+            method([[1.0, 2.0, 3.0], [3.0, 1e200, 0.0]])
