@@ -135,7 +135,7 @@ class SparseGPEstimator(BaseEstimator):
         self.encoder_.gaps(frame)  # refuses columns of which no cell can be read
         with np.errstate(over="ignore"):
             rows = self.model_.standardizer.transform_inputs(inputs)
-        names = self.encoder_.get_feature_names_out()
+        names = list(self.encoder_.get_feature_names_out())
         require_range(rows, names, "X, once standardized,", gpflow.default_float())
         return inputs
 
