@@ -268,7 +268,7 @@ def _gaps(column: Column, cells: pd.Series) -> Iterator[str]:
             )
         return
     missing, unknown = is_missing(cells), np.isnan(_values(column, cells))
-    if unknown.all() and not missing.all():
+    if unknown.all() and not missing.all() and not column.missing:
         raise ValueError(
             f"{name!r} must hold {'dates' if column.kind == 'date' else 'numbers'} as in training, "
             f"but no cell can be read, such as {str(cells[~missing].iloc[0])!r}."

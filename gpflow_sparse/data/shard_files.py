@@ -22,6 +22,7 @@ from gpflow_sparse.data.text_files import (
     Layout,
     encoding_of,
     layout_of,
+    number,
     require_text,
 )
 
@@ -147,10 +148,12 @@ class _Csv(ShardFile):
             data = file.read(self.offsets[block + 1] - self.offsets[block])
         _require_cells(self, data, block * _BLOCK_ROWS)
         frame = _parsed(self, data, names)
-        for name in names:
-            if text := _first_text(frame[name]):
+        values = np.empty((len(frame), len(names)))
+        for i, name in enumerate(names):
+            values[:, i], text = _numbers(frame[name])
+            if text:
                 raise not_numeric(self.path, name, text)
-        return frame[list(names)].to_numpy(np.float64)
+        return values
 
 
 def _parsed(file: _Csv, data: bytes, names: Sequence[str]) -> Any:
@@ -173,13 +176,6 @@ def _parsed(file: _Csv, data: bytes, names: Sequence[str]) -> Any:
         raise ValueError(f"{file.path}: not a readable .csv file: {error}") from error
 
 
-def _is_number(cell: str) -> bool:
-    with contextlib.suppress(ValueError):
-        float(cell)
-        return True
-    return False
-
-
 def _open_csv(path: Path) -> ShardFile:
     with open(path, "rb") as file:
         start = file.read(_PIECE)
@@ -193,7 +189,7 @@ def _open_csv(path: Path) -> ShardFile:
     if not layout.has_header or b"\r" in above or any("\n" in name for name in layout.names):
         raise ValueError(
             f"{path}: the first line must be a header of names without line breaks, with a letter "
-            f"in one of them; {' '.join(layout.notes) or 'there are line breaks'}"
+            f"in one of them; {'there are line breaks' if layout.has_header else layout.notes[0]}"
         )
     names = layout.names[layout.has_index :]
     types, sizes = dict.fromkeys(names, "number"), _in_pieces(num_rows)
@@ -205,7 +201,7 @@ def _open_csv(path: Path) -> ShardFile:
         return shard
     _require_cells(shard, first, 0)
     frame = _parsed(shard, first, names)
-    texts = {name: _first_text(frame[name]) for name in names}
+    texts = {name: _numbers(frame[name])[1] for name in names}
     return replace(shard, types={n: f"text: {t}" if t else "number" for n, t in texts.items()})
 
 
@@ -240,12 +236,17 @@ def _require_cells(file: _Csv, data: bytes, num_before: int) -> None:
         raise ValueError(WRONG_CELLS.format(file.path, row + i, counts[i], len(names), header))
 
 
-def _first_text(column: Any) -> str:
-    """The first cell of a column that is no number, in quotes; empty if there is none."""
-    if column.dtype.kind in "biuf":
-        return ""
-    cells = [cell for cell in column if isinstance(cell, str) and not _is_number(cell)]
-    return quoted(cells[0]) if cells else str(column.dtype)
+def _numbers(column: Any) -> tuple[np.ndarray, str]:
+    """
+    The cells of a column, float64 [n], NaN for those that are missing; and the first that is no
+    number, in quotes, as the table of one file would have it: empty if there is none.
+    """
+    if column.dtype.kind in "iuf":
+        return column.to_numpy(np.float64), ""
+    texts = [str(cell) for cell in column]  # pandas takes true for 1, which in a table is a label
+    values = np.array([number(text) for text in texts])
+    found = np.flatnonzero(np.isnan(values) & column.notna().to_numpy())
+    return values, quoted(texts[found[0]]) if len(found) else ""
 
 
 def _line_offsets(path: Path, skip: int) -> tuple[list[int], int]:

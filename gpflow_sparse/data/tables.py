@@ -221,7 +221,8 @@ def _read_text(path: Path, as_texts: bool) -> "pd.DataFrame":
     except (EOFError, zlib.error, OSError) as error:
         raise ValueError(f"{path}: not a readable text table: {error}; copy it again") from error
     if not len(frame):
-        raise ValueError(f"{path}: no data rows after the header; a table needs at least one")
+        reason = "; ".join(("no data rows after the header", *layout.notes))
+        raise ValueError(f"{path}: {reason}; a table needs at least one")
     return _without_index(frame, layout)
 
 

@@ -1,6 +1,7 @@
 """How a text file holds its table: encoding, separator, header row, and a saved row index."""
 
 import codecs
+import contextlib
 import csv
 import gzip
 import itertools
@@ -50,14 +51,9 @@ def layout_of(path: Path, encoding: str) -> Layout:
     :raises ValueError: for a file without rows, and for names that are missing or repeated.
     """
     separator, num_blank = _separator_of(path, encoding)
-    first = _first_row(path, encoding, separator, num_blank)
-    has_header, notes = _is_header(first), []
-    if not has_header:
-        shown = ", ".join(map(limits.quoted, first[:_MOST_LISTED]))
-        notes.append(
-            f"the first row, {shown}{', ...' * (len(first) > _MOST_LISTED)}, is taken as data and "
-            "the columns are called c0, c1, and so on: if it holds names, put a letter into one."
-        )
+    first, *second = _first_rows(path, encoding, separator, num_blank)
+    has_header = _is_header(first)
+    notes = _notes_on(first, *second) if has_header else [_taken_as_data(first)]
     if encoding != "utf-8-sig":
         notes.append(
             f"the text is read as {encoding}, as it is not UTF-8: save it as UTF-8 if letters are "
@@ -163,8 +159,8 @@ def require_distinct(path: Path, names: Sequence[str], first: int = 1) -> None:
 def number(cell: str) -> float:
     """The value of a cell to the last digit; NaN for text."""
     try:
-        # Python reads 1_000 as a number; in a table it is more likely a code.
-        return np.nan if "_" in cell else float(cell)
+        # Python reads 1_000, and digits of other scripts; in a table these are more likely codes.
+        return float(cell) if "_" not in cell and cell.strip().isascii() else np.nan
     except ValueError:
         return np.nan
 
@@ -182,6 +178,34 @@ def _is_header(cells: Sequence[str]) -> bool:
         return list(cells) == ["", *map(str, range(len(cells) - 1))] != [""]
     others = values[np.isfinite(values)]
     return bool((others == np.round(others)).all())
+
+
+def _taken_as_data(first: Sequence[str]) -> str:
+    return (
+        f"the first row, {_shown(first)}, is taken as data and the columns are called c0, c1, and "
+        "so on: if it holds names, put a letter into one."
+    )
+
+
+def _notes_on(first: Sequence[str], second: Sequence[str] = ()) -> list[str]:
+    """A sentence on a header that may be data: it has numbers, if any, where the next row has."""
+    found = [_is_value(cell) for cell in first]
+    if not any(found) or (second and found != [_is_value(cell) for cell in second]):
+        return []
+    return [
+        f"the first row, {_shown(first)}, is taken as names of the columns: if it is data, put a "
+        "row of names above it."
+    ]
+
+
+def _shown(cells: Sequence[str]) -> str:
+    shown = ", ".join(map(limits.quoted, cells[:_MOST_LISTED]))
+    return f"{shown}, ..." if len(cells) > _MOST_LISTED else shown
+
+
+def _is_value(cell: str) -> bool:
+    """Whether a cell has digits but no letters, as numbers, amounts, and dates do."""
+    return any(map(str.isdigit, cell)) and not any(c.isalpha() or c == "_" for c in cell)
 
 
 def _separator_of(path: Path, encoding: str) -> tuple[str, int]:
@@ -205,20 +229,20 @@ def _separator_of(path: Path, encoding: str) -> tuple[str, int]:
     return separator, num_blank
 
 
-def _first_row(path: Path, encoding: str, separator: str, num_blank: int) -> tuple[str, ...]:
-    """The cells of the first row."""
+def _first_rows(path: Path, encoding: str, separator: str, num_blank: int) -> list[tuple[str, ...]]:
+    """The cells of the first row, and of the second if there is one."""
     with _text(path, encoding) as file:
         lines = itertools.islice(file, num_blank, None)
+        rows = map(str.split, lines) if separator == _SPACES else _reader(lines, separator)
         try:
-            if separator == _SPACES:
-                cells = next(lines, "").split()
-            else:
-                cells = next(_reader(lines, separator), [])
+            found = list(itertools.islice(rows, 1))
         except csv.Error as error:
             raise broken(path, encoding, separator, error) from error
-    if not cells:
+        with contextlib.suppress(csv.Error):  # of the second row, which is read for a note alone
+            found += itertools.islice(rows, 1)
+    if not found or not found[0]:
         raise ValueError(f"{path}: the file is empty; a table needs at least one row of numbers")
-    return tuple(cell.strip() for cell in cells)
+    return [tuple(cell.strip() for cell in row) for row in found]
 
 
 def _reader(lines: Iterable[str], separator: str) -> Any:

@@ -20,11 +20,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from gpflow_sparse.data import Dataset, Standardizer
-from gpflow_sparse.data.cells import numbers
 from gpflow_sparse.data.columns import Column, TableEncoder, as_frame
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
+from gpflow_sparse.data.text_files import number
 from gpflow_sparse.persistence import load, save
 from gpflow_sparse.runs.choice import Task, choose, train
 from gpflow_sparse.runs.config import RunConfig
@@ -35,6 +35,7 @@ from gpflow_sparse.runs.evaluation import (
     moments_in_chunks,
 )
 from gpflow_sparse.runs.observations import is_standardized, sample_outputs
+from gpflow_sparse.runs.rows import require_range
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
 _CHUNK = 4096
@@ -114,13 +115,29 @@ class SparseGPEstimator(BaseEstimator):
         """``X`` after scikit-learn's checks: a DataFrame as it is, else a matrix of numbers."""
         frame = isinstance(X, pd.DataFrame)
         options |= {"skip_check_array": True} if frame else _ARRAYS
-        X = validate_data(self, X, **options)
+        if frame:
+            as_frame(X)  # names that repeat are refused
+        try:
+            X = validate_data(self, X, **options)
+        except ValueError as error:
+            if frame or not str(error).startswith("could not convert string"):
+                raise
+            raise ValueError(
+                f"X must hold numbers if it is an array: {error}; give texts in a DataFrame."
+            ) from None
         return X if frame else as_frame(X, [f"x{i}" for i in range(X.shape[1])])
 
     def _encoded(self, X: Any) -> np.ndarray:
         """Rows to predict as numbers in original units [N, D]."""
         check_is_fitted(self, "model_")
-        return self.encoder_.transform(self._checked(X, reset=False))
+        frame = self._checked(X, reset=False)
+        inputs = self.encoder_.transform(frame)
+        self.encoder_.gaps(frame)  # refuses columns of which no cell can be read
+        with np.errstate(over="ignore"):
+            rows = self.model_.standardizer.transform_inputs(inputs)
+        names = list(self.encoder_.get_feature_names_out())
+        require_range(rows, names, "X, once standardized,", gpflow.default_float())
+        return inputs
 
     def _standardized(self, X: Any) -> np.ndarray:
         """Rows to predict as the model takes them [N, D]."""
@@ -369,8 +386,9 @@ def _no_numbers(y: Any) -> str:
     if values.dtype.kind not in "OUS" or not values.size:
         return ""
     first = values.reshape(-1)[0]
-    if isinstance(first, str):
-        return "" if np.isfinite(numbers(pd.Series([first]))).all() else "text"
+    if texts := [cell for cell in values.reshape(-1).tolist() if isinstance(cell, str)]:
+        found = [text for text in texts if not np.isfinite(number(text))]
+        return f"text such as {found[0]!r}" if found else ""
     return "" if first is None or hasattr(first, "__float__") else type(first).__name__
 
 

@@ -38,6 +38,11 @@ def load_folder(config: RunConfig) -> Dataset:
         if getattr(config, name) not in wanted:
             raise ValueError(f"{name} must be {wanted[-1]} for a folder.")
     rows, seed = data.open(config.data, config.target), config.split
+    if rows.files[0].types[rows.target_name] == "bool":
+        raise ValueError(
+            f"target {rows.target_name!r} must hold numbers in a folder, got booleans: write them "
+            "as 1 and 0, or give one file, whose booleans are predicted by classification."
+        )
     if rows.num_rows < 20:
         raise ValueError(f"data must have at least 20 rows in a folder, got {rows.num_rows}.")
     rest, test = rows.hold_out(min(rows.num_rows // 10, _TEST), seed)

@@ -154,18 +154,35 @@ def _require_range(
     :param sources: names of the training and the test part, in the message.
     :param numbers: row numbers in the file of both parts.
     """
-    limit = float(np.finfo(dtype).max) ** 0.5 / 1e3
+    names = (*dataset.feature_names, dataset.target_name)
     parts = zip(sources, (dataset.train, dataset.test), numbers, strict=True)
     for source, pair, part_numbers in parts:
-        values = np.concatenate(pair, axis=1)
-        for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
-            name = (*dataset.feature_names, dataset.target_name)[column]
-            raise ValueError(
-                f"row {part_numbers[row] + 1} of {source} (its header not counted) holds "
-                f"{values[row, column]:.3g} in column {name!r}, but its square must not overflow "
-                f"in {np.dtype(dtype).name}: it must be smaller than {limit:.0e} in size. Drop "
-                "that row."
-            )
+        require_range(np.concatenate(pair, axis=1), names, source, dtype, part_numbers)
+
+
+def require_range(
+    values: np.ndarray,
+    names: Sequence[str],
+    source: str,
+    dtype: type = np.float64,
+    numbers: np.ndarray | None = None,
+) -> None:
+    """
+    Refuse rows with values whose squares overflow, which models and scores need.
+
+    :param names: of the columns.
+    :param source: the table, in the message.
+    :param numbers: row numbers in the table, from 0; None if all rows are there.
+    """
+    limit = float(np.finfo(dtype).max) ** 0.5 / 1e3
+    for row, column in np.argwhere(~(np.abs(values) < limit))[:1]:
+        number = row if numbers is None else numbers[row]
+        raise ValueError(
+            f"row {number + 1} of {source} (its header not counted) holds "
+            f"{values[row, column]:.3g} in column {names[column]!r}, but its square must not "
+            f"overflow in {np.dtype(dtype).name}: it must be smaller than {limit:.0e} in size. "
+            "Drop that row."
+        )
 
 
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:

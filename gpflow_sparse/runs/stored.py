@@ -26,7 +26,7 @@ from gpflow_sparse.runs.evaluation import (
     predictor,
 )
 from gpflow_sparse.runs.observations import BLOCK
-from gpflow_sparse.runs.rows import checksum, load_data, original_units
+from gpflow_sparse.runs.rows import checksum, load_data, original_units, require_range
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,7 @@ def read_pairs(
     X, Y, frame = _read(stored, data, target)
     if Y is None:
         raise ValueError(f"{data} has no array y to compare with.")
+    _require_range(stored, data, X, Y)
     empty = None if stored.table is None or frame is None else stored.table.empty(frame)
     return X, Y, empty
 
@@ -162,7 +163,9 @@ def read_table_of(
     :raises ValueError: if columns are missing or, for a model that was not trained on a table, hold
         other values than finite numbers.
     """
-    return _read(stored, data, target)[:2]
+    X, Y, _ = _read(stored, data, target)
+    _require_range(stored, data, X)
+    return X, Y
 
 
 def _read(
@@ -195,6 +198,19 @@ def _read(
             f"{listed(table.feature_names)}."
         )
     return table.X[:, [table.feature_names.index(name) for name in names]], table.Y, None
+
+
+def _require_range(
+    stored: StoredModel, data: str, X: np.ndarray, Y: np.ndarray | None = None
+) -> None:
+    """:raises ValueError: for a row, in original units, with values that cannot be squared."""
+    source, dtype = f"{data}, once standardized,", gpflow.default_float()
+    names = stored.feature_names or [f"x{i}" for i in range(X.shape[1])]
+    with np.errstate(over="ignore"):
+        require_range(stored.standardizer.transform_inputs(X), names, source, dtype)
+        if Y is not None and stored.num_classes is None:
+            outputs = stored.standardizer.transform_outputs(Y)
+            require_range(outputs, [stored.target_name or "y"] * Y.shape[1], source, dtype)
 
 
 def _print_notes(notes: Iterable[str]) -> None:

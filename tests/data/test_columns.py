@@ -234,6 +234,17 @@ def test_a_column_without_a_readable_cell_is_refused():
     encoder.gaps(frame.assign(a=[None, None, None]))  # a file of few rows may have gaps alone
 
 
+@pytest.mark.parametrize("cell", ["#N/A", "inf", "unknown"])
+def test_a_row_with_a_cell_as_unreadable_as_in_training_is_read_alone(cell):
+    frame = pd.DataFrame({"a": ["1.5", cell, *map(str, range(18))], "z": range(20)})
+    encoder = TableEncoder().fit(frame)
+    alone = frame[1:2]
+    np.testing.assert_array_equal(encoder.transform(alone), encoder.transform(frame)[1:2])
+    assert encoder.gaps(alone) == (
+        "1 of 1 cells of 'a' are missing or unreadable, and are set to the median of training, 8.",
+    )
+
+
 def test_texts_that_are_no_valid_unicode_are_levels():
     encoder, _ = encoded(a=["\ud800", "\ud801", "x"], z=[1, 2, 4])
     assert encoder.columns_[0].levels == ("x", "\ud800", "\ud801")

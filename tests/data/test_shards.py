@@ -466,3 +466,35 @@ def test_neighbors_are_counted_over_all_rows(table):
     found = trained(opened)
     assert_allclose(found.usage, trained((rows[:, :-1], rows[:, -1:])).usage, rtol=1e-12)
     assert found.q_mu.numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["True", "False"], "True"),
+        (["FALSE", ""], "False"),
+        (["1", "true"], "true"),
+        (["1_000", "2"], "1_000"),
+        (["\uff11", "2"], "\uff11"),
+    ],
+)
+@pytest.mark.parametrize("place", ["first", "later"])
+def test_cells_that_a_table_takes_for_labels_are_refused(
+    tmp_path, small_blocks, cells, found, place
+):
+    lines = ["a,y", *(["1,2"] * (0 if place == "first" else 140))]
+    lines += [f"{cells[i % 2]},{i}" for i in range(14)]
+    match = f"part-0.csv: column 'a' must hold numbers, but holds {found!r}"
+    folder = write_csv(tmp_path / "rows", "\n".join(lines))
+    with pytest.raises(ValueError, match=match):
+        gs.data.open(folder, "y").moments()
+
+
+def test_numbers_are_those_of_the_table_of_one_file(tmp_path):
+    cells = ["01", "12345678901234567890123", "5\u00a0", '" 7"', "1E-5", ".5", "+2.", "1e400"]
+    for i, cell in enumerate(cells):
+        folder = write_csv(tmp_path / str(i), f"a,y\n{cell},1\n3,2\n")
+        table = gs.data.read_table(folder / "part-0.csv") if cell != "1e400" else None
+        expected = np.array([[np.inf], [3.0]]) if table is None else table.X[:, :1]
+        opened = gs.data.open(folder, "y")
+        assert_array_equal(opened.files[0].read(0, ["a"]), expected)

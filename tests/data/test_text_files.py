@@ -2,6 +2,7 @@
 
 import gzip
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,31 @@ def test_a_first_row_of_numbers_is_data_and_this_is_said(tmp_path: Path, first: 
         "if it holds names, put a letter into one.",
     )
     assert not read_table(write(tmp_path / "b.csv", "y2020,2021\n4,5\n")).notes
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("5,red,3", "6,blue,4"),
+        ("2020-01-31,6,a", "2020-02-01,7,b"),
+        ("$5,a,b", "$6,b,a"),
+        ("7%,a,b", "8%,b,a"),
+        ("12:30,a,b", "13:30,b,a"),
+    ],
+)
+def test_names_that_may_be_cells_are_said(tmp_path: Path, first: str, second: str) -> None:
+    path = write(tmp_path / "a.csv", f"{first}\n{second}\n")
+    frame, cells = read_frame(path), ", ".join(f"'{cell}'" for cell in first.split(","))
+    note = (
+        f"the first row, {cells}, is taken as names of the columns: if it is data, put a row of "
+        "names above it."
+    )
+    assert list(frame.columns) == first.split(",")
+    assert notes_of(frame) == (note,)
+    with pytest.raises(ValueError, match=re.escape(f"no data rows after the header; {note}")):
+        read_frame(write(tmp_path / "b.csv", f"{first}\n"))
+    for names in ("x1,y_2,3rd", "id,2019,2020", "größe,b,c", "_1,b,c"):
+        assert not notes_of(read_frame(write(tmp_path / "c.csv", f"{names}\n6,7,4\n")))
 
 
 def test_paths_and_targets_of_another_kind_are_refused(tmp_path: Path) -> None:

@@ -90,3 +90,11 @@ def test_methods_are_trained_on_a_folder(folder, run, method):  # noqa: F811
     assert_allclose(last_json(out)["rmse"], record["results"][0]["rmse"], rtol=1e-8)
     found = json.loads((folder[0].parent / "page" / "diagnostics.json").read_text())
     assert "in a folder" in found["notes"]["training rows"]
+
+
+def test_booleans_are_no_target_of_a_folder(tmp_path):
+    (tmp_path / "rows").mkdir()
+    np.save(tmp_path / "rows" / "part.npy", np.eye(30) > 0.5)
+    config = RunConfig(data=str(tmp_path / "rows"), method="svgp")
+    with pytest.raises(ValueError, match=r"'c29' must hold numbers in a folder, got booleans: wri"):
+        load_folder(config)
