@@ -80,7 +80,7 @@ def _refused(value: _Parameters, context: Any) -> Any:
 
 @cache
 def _long(kind: type) -> type:
-    """The class of a variable, which refuses to be read row by row as GPflow would."""
+    """The class of a variable whose rows refuse what GPflow would do with them."""
     if issubclass(kind, _Long):
         return kind
     return type(kind.__name__, (_Long, kind), {"__module__": kind.__module__})
@@ -88,9 +88,18 @@ def _long(kind: type) -> type:
 
 class _Long:
     def __iter__(self) -> Iterator[Any]:
+        """The rows, as of any variable; GPflow's ``set_trainable`` takes each for a module."""
+        for row in super().__iter__():  # type: ignore[misc]
+            row.variables = _NoVariables()
+            yield row
+
+
+class _NoVariables:
+    """In place of the variables of a module."""
+
+    def __iter__(self) -> Iterator[Any]:
         raise ValueError(
             "gpflow.set_trainable takes parameters and modules, and a long variable of q, such as "
             "q_mu, is a tf.Variable, which training.fit always updates: to train the other "
-            "parameters alone, give a Keras optimizer the gradients of model.small_variables. To "
-            "read its rows, iterate over its numpy()."
+            "parameters alone, give a Keras optimizer the gradients of model.small_variables."
         )

@@ -44,6 +44,8 @@ _BLOCK, _MOST_AT_ONCE = 64, 65_536
 _SPARE = 8
 # Significant bits of distances that are compared.
 _BITS = 40
+# Squared distances below this are zero: processors may round products as small to zero.
+_TINY = 1e-290
 # Pairs of rows and points whose distances are compared at once where some are equal.
 _PAIRS = 2**18
 
@@ -148,7 +150,7 @@ def _rounding(sizes: Any, squares: Any, num_columns: int) -> Any:
     :param sizes: largest ``|x|^2 + |z|^2``, from the center of the points.
     """
     of_products = 8.0 * np.finfo(np.float64).eps * (num_columns + 8) * sizes
-    return of_products + 2.0 ** (2 - _BITS) * squares
+    return of_products + 2.0 ** (2 - _BITS) * squares + _TINY
 
 
 def _squares(differences: Any) -> Any:
@@ -162,7 +164,9 @@ def _squares(differences: Any) -> Any:
         few, half = size // 2, size - size // 2  # of an odd number the middle one is left
         pairs = total[..., :few] + total[..., half:]
         total, size = concat([pairs, total[..., few:half]], axis=-1), half
-    return rounded(total[..., 0])
+    total = total[..., 0]
+    where = tf.where if tf.is_tensor(total) else np.where
+    return rounded(where(total < _TINY, 0.0 * total, total))
 
 
 def rounded(values: Any) -> Any:

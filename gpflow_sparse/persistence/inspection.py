@@ -15,7 +15,15 @@ from gpflow.models import BayesianModel, GPModel
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.inference.calibration import Calibration
-from gpflow_sparse.models import QSGP, SWSGP, DeepGP, DualGPR, SoftKI, VariationalModel
+from gpflow_sparse.models import (
+    QSGP,
+    SWSGP,
+    DeepGP,
+    DualGPR,
+    NearestNeighborGP,
+    SoftKI,
+    VariationalModel,
+)
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.dual import DualWeights
 from gpflow_sparse.models.qsgp import SupportRows
@@ -85,8 +93,10 @@ def require_sound(model: Any) -> None:
             _require_standardizer(model.standardizer)
     if getattr(model, "calibration", None) is not None:
         _require_calibration(model.calibration)
-    if isinstance(model, SoftKI | QSGP | SWSGP | DeepGP | DualGPR):
+    if isinstance(model, NearestNeighborGP | SoftKI | QSGP | SWSGP | DeepGP | DualGPR):
         model._require_parts(model.input_dim, model.dtype)
+        if isinstance(model, NearestNeighborGP):
+            model.require_sound_groups()
         if isinstance(model, SoftKI):
             num_points = int(model.basis.Z.shape[0])
             model.weights.require_sound(num_points, int(model.num_latent_gps), model.dtype)

@@ -107,6 +107,17 @@ def test_every_search_takes_the_lower_index_of_equally_near_points(rng, monkeypa
         np.testing.assert_array_equal(compiled(X), order[:, :16])
 
 
+@pytest.mark.parametrize("D", [4, 14])
+def test_points_whose_squared_distances_underflow_are_equally_near(rng, D):
+    """Here products of differences are below the normal numbers, which some processors drop."""
+    Z = np.concatenate([rng.integers(-2, 3, (40, D)) * 1e-160, np.full((5, D), 1e-100)])
+    X = rng.integers(-2, 3, (30, D)) * 1e-160
+    for H in (1, 10, 43):
+        expected = np.tile(np.arange(H), (30, 1))
+        np.testing.assert_array_equal(NeighborIndex(Z).query(X, H), expected)
+        np.testing.assert_array_equal(nearest(tf.constant(X), tf.constant(Z), H), expected)
+
+
 def test_xla_takes_the_lower_index_of_equally_near_points(rng):
     X, Z, units = tied_points(rng, "scaled whole numbers")
     expected = oracle.nearest(X, Z, 8)  # of whole numbers

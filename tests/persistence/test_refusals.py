@@ -342,6 +342,34 @@ def test_models_that_would_predict_nonsense_are_refused(saved, change, message):
     refused(forged(saved, change), message)
 
 
+GPNN = "gpflow_sparse.models.NearestNeighborGP"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda groups: groups + 7,
+        lambda groups: groups - 1,
+        lambda groups: groups[::-1],
+        lambda groups: groups[:-1],
+        lambda groups: groups.astype(np.float64),
+    ],
+    ids=["above", "below", "order", "length", "type"],
+)
+def test_groups_of_equal_rows_that_are_not_those_of_the_data_are_refused(tmp_path, wrong):
+    X = np.array([[0.0], [1.0], [0.0], [2.0], [2.0]])
+    model = gs.models.NearestNeighborGP((X, np.sin(X)), gpflow.kernels.Matern32())
+    gs.save(model, tmp_path / "model.gp")
+    np.testing.assert_array_equal(gs.load(tmp_path / "model.gp").groups[1], [0, 1, 0, 2, 2])
+
+    def change(tree, arrays):
+        node = attributes_of(tree, GPNN)["groups"]["tuple"][1]["ref"]
+        key = tree["objects"][node]["data"]
+        arrays[key] = np.ascontiguousarray(wrong(arrays[key]))
+
+    refused(forged(tmp_path / "model.gp", change), r"model\.groups must number the distinct rows")
+
+
 def test_a_standardizer_with_wrong_statistics_is_refused(tmp_path):
     path = tmp_path / "model.gp"
     gs.save(zoo.standardized(), path)

@@ -240,6 +240,15 @@ class NearestNeighborGP(RegressionModel):
         order = tf.argsort(tf.cast(found == rows[:, None], tf.int32), axis=1, stable=True)
         return tf.gather(found, order, batch_dims=1)[:, :count]
 
+    def require_sound_groups(self) -> None:
+        """Refuse groups, as a file may hold, that are not those of the equal rows of X."""
+        if self.groups is None:
+            return
+        X, of_row, found = self.groups[0], self.groups[1], group_rows(self.data[0].numpy())
+        sound = np.array_equal(of_row, found.of_row) and of_row.dtype == tf.int32
+        if not sound or not np.array_equal(self.neighbors.Z, tf.gather(X, found.first)):
+            raise ValueError("model.groups must number the distinct rows of data, got others.")
+
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         component_checks.require_single(self.kernel, num_columns)
