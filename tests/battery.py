@@ -494,12 +494,6 @@ MEMBERS = {
         reals(1),
         one_kl=False,
     ),
-    "swsgp_low_rank": Member(
-        swsgp(P=2, covariance="low_rank", rank=2),
-        reals(2),
-        prior=False,
-        one_kl=False,
-    ),
     "swsgp_chain": Member(swsgp(kl_weighting="chain"), reals(1), prior=False, averages=False),
     "swsgp_union": Member(
         swsgp(union=6),

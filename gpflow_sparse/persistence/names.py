@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.quadrature.base import GaussianQuadrature
@@ -36,6 +37,7 @@ RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}
 # an older file, by their names today, to the attributes of today.
 UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "GRIEF": lambda attributes: _with_rows(attributes),
+    "SWSGP": lambda attributes: _with_dense_q(attributes),
 }
 
 _NAMESPACES = (
@@ -180,6 +182,19 @@ def _with_rows(attributes: dict[str, Any]) -> dict[str, Any]:
     if isinstance(statistics, FixedStatistics) and not hasattr(statistics, "_data"):
         statistics.adopt((attributes["basis"], attributes["mean_function"]), data)
     return attributes
+
+
+def _with_dense_q(attributes: dict[str, Any]) -> dict[str, Any]:
+    """q of a SWSGP of covariance "low_rank" ``diag(s) + V V^T``, of version 0.1, as a dense one."""
+    if attributes.get("covariance") != "low_rank":
+        return attributes
+    scales = np.exp(attributes["q_log_scale"].numpy().T)  # [L, M]
+    factor = attributes["q_factor"]
+    V = factor.numpy().transpose(1, 2, 0)  # [L, R, M]
+    # of R^T R = S without forming S, which may be singular to working precision
+    R = np.linalg.qr(np.concatenate([scales[:, :, None] * np.eye(scales.shape[1]), V], 1), "r")
+    dense = tf.Variable(R.transpose(2, 0, 1), dtype=factor.dtype)  # rows of lower factors
+    return attributes | {"covariance": "dense", "q_log_scale": None, "q_factor": dense}
 
 
 def _tables_of(kind: type, tables: dict[str, Any]) -> list[Any]:

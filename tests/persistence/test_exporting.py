@@ -38,7 +38,6 @@ EXPORTED = [
     "battery.softki_nearest",
     "battery.swsgp",
     "battery.swsgp_dense",
-    "battery.swsgp_low_rank",
     "battery.swsgp_separate",
     "battery.residual_neighbors",
     "battery.residual_neighbors_separate",

@@ -41,7 +41,6 @@ def swsgp(covariance="diag", H=H, kernel=matern, **points):
         gpflow.likelihoods.Gaussian(0.1),
         NeighborInducingPoints(rng.normal(size=(M, D)), H, **points),
         covariance=covariance,
-        rank=3,
         mean_function=linear(),
         num_latent_gps=None if kernel is separate else P,
     )
@@ -96,7 +95,7 @@ def moments_of_map(model, paths, X):
     return W @ q.mean.numpy() + model.mean_function(X).numpy(), np.stack(covs)
 
 
-@pytest.mark.parametrize("covariance", ["diag", "low_rank", "dense"])
+@pytest.mark.parametrize("covariance", ["diag", "dense"])
 def test_functions_with_neighbors_have_the_moments_of_every_row_by_itself(covariance):
     """Exactly, as a linear map; and so have 2,000 draws, with the covariance of that map."""
     model, X = swsgp(covariance, global_indices=[5]), inputs()
@@ -136,7 +135,7 @@ LOCAL = {
     "residual": lambda: residual_neighbors().posterior(),
     "neighbors": lambda: swsgp().posterior(),
     "separate": lambda: swsgp(kernel=separate).posterior(),
-    "cells": lambda: CellPosterior(swsgp("low_rank").posterior()),
+    "cells": lambda: CellPosterior(swsgp("dense").posterior()),
     "sites": lambda: swsgp().fit_sites(inputs(30, 7), outputs(inputs(30, 7))),
 }
 every_local = pytest.mark.parametrize("build", LOCAL.values(), ids=list(LOCAL))

@@ -75,10 +75,6 @@ def swsgp_chain(gs):
     return swsgp(gs, kl_weighting="chain")
 
 
-def swsgp_low_rank(gs):
-    return swsgp(gs, covariance="low_rank")
-
-
 def swsgp_union(gs):
     return swsgp(gs, union=8)
 
@@ -115,7 +111,7 @@ MODELS = {
     make.__name__: make
     for make in (
         *(svgp, solvegp, log_bound, block_bound, odvgp, basis_svgp, softki),
-        *(swsgp, swsgp_paper, swsgp_chain, swsgp_low_rank, swsgp_union, residual),
+        *(swsgp, swsgp_paper, swsgp_chain, swsgp_union, residual),
         *(qsgp, qsgp_chevron, rvm, deep),
     )
 }
