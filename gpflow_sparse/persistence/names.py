@@ -32,7 +32,9 @@ RENAMED_CLASSES: dict[str, str] = {
 }
 # Renamed attributes by the name of their class today, which also holds for its subclasses: the name
 # in files, and the name today; None for an attribute that no longer exists.
-RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {}
+RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {
+    "SoftKI": {"probes": None},  # the law of the probes, of which random signs are left
+}
 # For other changes than renames, by the name of the class today: functions from the attributes of
 # an older file, by their names today, to the attributes of today.
 UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

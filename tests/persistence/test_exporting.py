@@ -35,7 +35,6 @@ EXPORTED = [
     "battery.gpnn",
     "battery.softki",
     "battery.softki_filled",
-    "battery.softki_nearest",
     "battery.swsgp",
     "battery.swsgp_dense",
     "battery.swsgp_separate",

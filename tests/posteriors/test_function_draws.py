@@ -272,9 +272,10 @@ def test_a_reweighted_basis_is_a_sum_over_the_basis_inside():
 
 
 def test_noise_that_is_no_function_is_refused():
-    model = gs.models.SoftKI(matern(), inputs(5), prior_deficit=True, num_latent_gps=P)
+    model = gs.models.SoftKI(matern(), inputs(5), num_latent_gps=P)
+    model.kernel = gs.kernels.Filled(model.basis)
     model.fit_posterior(inputs(9), outputs(inputs(9)))
-    with pytest.raises(ValueError, match=r"prior_deficit.* independent at every input"):
+    with pytest.raises(ValueError, match=r"kernels.Filled.* independent at every input"):
         model.posterior().sample_functions(2)
 
 
