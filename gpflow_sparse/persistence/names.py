@@ -40,6 +40,8 @@ RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {
 UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "GRIEF": lambda attributes: _with_rows(attributes),
     "SWSGP": lambda attributes: _with_dense_q(attributes),
+    "VariationalModel": lambda attributes: _without_blocks(attributes),
+    "WeightSpaceModel": lambda attributes: _without_blocks(attributes),
 }
 
 _NAMESPACES = (
@@ -194,9 +196,16 @@ def _with_dense_q(attributes: dict[str, Any]) -> dict[str, Any]:
     factor = attributes["q_factor"]
     V = factor.numpy().transpose(1, 2, 0)  # [L, R, M]
     # of R^T R = S without forming S, which may be singular to working precision
-    R = np.linalg.qr(np.concatenate([scales[:, :, None] * np.eye(scales.shape[1]), V], 1), "r")
+    rows = np.concatenate([scales[:, :, None] * np.eye(scales.shape[1]), V], axis=1)
+    R = np.asarray(np.linalg.qr(rows, "r"))
     dense = tf.Variable(R.transpose(2, 0, 1), dtype=factor.dtype)  # rows of lower factors
     return attributes | {"covariance": "dense", "q_log_scale": None, "q_factor": dense}
+
+
+def _without_blocks(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The bound "block" of a model that had it is the one below it: predictions are the same."""
+    rest = {name: value for name, value in attributes.items() if name != "block_size"}
+    return rest | {"bound": "log"} if rest.get("bound") == "block" else rest
 
 
 def _tables_of(kind: type, tables: dict[str, Any]) -> list[Any]:

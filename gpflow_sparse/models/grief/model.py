@@ -84,7 +84,6 @@ class GRIEF(WeightSpaceModel):
         grid: Sequence[Any] | None = None,
         grid_weights: Any = None,
         bound: str = "standard",
-        block_size: int = 32,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``: arrays, memory maps, or a ``tf.data.Dataset``; see
@@ -99,9 +98,8 @@ class GRIEF(WeightSpaceModel):
         :param noise_variance: start of ``model.likelihood.variance``.
         :param grid: nodes of each column instead, and
         :param grid_weights: their weights; see :class:`GridEigenfunctions`.
-        :param bound: the bound of :meth:`elbo`: "standard"; or, without ``reweighted``, "log" or
-            "block", which are tighter: :mod:`gpflow_sparse.inference.residual_bounds`.
-        :param block_size: largest number of neighboring rows in a block of "block".
+        :param bound: the bound of :meth:`elbo`: "standard"; or, without ``reweighted``, "log",
+            which is tighter: :mod:`gpflow_sparse.inference.residual_bounds`.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
@@ -115,7 +113,7 @@ class GRIEF(WeightSpaceModel):
             grid=grid,
             grid_weights=grid_weights,
         )
-        self.objective, self.bound, self.block_size = objective, bound, block_size
+        self.objective, self.bound = objective, bound
         super().__init__(
             held, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
         )
@@ -337,8 +335,8 @@ def _require_options(reweighted: Any, objective: Any, bound: Any) -> None:
     checks.require_choice(bound, "bound", residual_bounds.BOUNDS)
     if bound != "standard" and reweighted is not None:
         raise ValueError(
-            f"bound must be 'standard' with reweighted, got {bound!r}: others need all rows again "
-            "for every noise variance."
+            f"bound must be 'standard' with reweighted, got {bound!r}, which needs all rows "
+            "again for every noise variance."
         )
     if objective == "corrected" and reweighted is not None:
         raise ValueError(

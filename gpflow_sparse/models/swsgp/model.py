@@ -88,7 +88,6 @@ class SWSGP(VariationalModel):
     and updates only the rows of q that belong to the neighbors of its batch.
     """
 
-    bounds = ("standard", "log")
     q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
 
     def __init__(
@@ -129,8 +128,7 @@ class SWSGP(VariationalModel):
         :param start: "sites": before its first step, ``training.fit`` calls
             :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
             or the means are no longer zero. "prior": training starts at the current q.
-        :param bound: "standard" or "log", see :class:`VariationalModel`; not "block": residuals of
-            rows given u are independent in the model.
+        :param bound: "standard" or "log", see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)

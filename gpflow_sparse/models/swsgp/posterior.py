@@ -16,7 +16,7 @@ from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
-from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
@@ -103,7 +103,7 @@ class NeighborPosterior(SparsePosterior):
         """
         return chain_kl(self._points, self._prior_from(None), self._q)
 
-    def layer_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+    def layer_terms(self, X: tf.Tensor) -> ElboTerms:
         """The terms with :meth:`chain_kl` as the KL; residuals of rows are independent."""
         neighbors = self._points.neighbors(X, self.kernel)
         mean, var, residual = self._prior_from(None).marginals(
