@@ -14,7 +14,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
     Patches,
 )
-from gpflow_sparse.kernels import TICK, Basis, Convolutional
+from gpflow_sparse.kernels import TICK, Basis, Convolutional, Filled
 from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.mean_functions import RectifiedFilters, pca
 from gpflow_sparse.models import (
@@ -209,7 +209,7 @@ def grief(P=1, **options) -> Callable[..., Any]:
     )
 
 
-def softki(P=1, **options) -> Callable[..., Any]:
+def softki(P=1, filled=False, **options) -> Callable[..., Any]:
     """A builder of soft interpolation between five points, its posterior fitted."""
 
     def build(num_data=None):
@@ -222,6 +222,8 @@ def softki(P=1, **options) -> Callable[..., Any]:
             num_data=num_data,
             **options,
         )
+        if filled:
+            model.kernel = Filled(model.basis)
         return settle(model)
 
     return build
@@ -488,12 +490,6 @@ MEMBERS = {
         reals(1),
         one_kl=False,
     ),
-    "swsgp_low_rank": Member(
-        swsgp(P=2, covariance="low_rank", rank=2),
-        reals(2),
-        prior=False,
-        one_kl=False,
-    ),
     "swsgp_chain": Member(swsgp(kl_weighting="chain"), reals(1), prior=False, averages=False),
     "swsgp_union": Member(
         swsgp(union=6),
@@ -581,8 +577,7 @@ REGRESSIONS = {
     "basis_gpr": Member(basis_gpr(grid(), P=2), reals(2), degenerate=True, xla=1e-4),
     "basis_gpr_fourier": Member(basis_gpr(fourier), reals(1)),
     "softki": Member(softki(P=2, temperature=0.4, tied=True), reals(2)),
-    "softki_filled": Member(softki(prior_deficit=True), reals(1), drawable=False),
-    "softki_nearest": Member(softki(num_nearest=3, temperature=[0.3, 0.7]), reals(1)),
+    "softki_filled": Member(softki(filled=True), reals(1), drawable=False),
     "grief": Member(grief(P=2), reals(2), xla=1e-4),
     "grief_likelihood": Member(grief(objective="likelihood"), reals(1), degenerate=True, xla=1e-4),
     "grief_corrected": Member(grief(objective="corrected"), reals(1), xla=1e-4),

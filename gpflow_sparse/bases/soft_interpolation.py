@@ -29,7 +29,7 @@ class SoftInterpolation(FiniteBasis):
     Regression with Soft Kernel Interpolation" (SoftKI), eqs. (16) and (17), where T = 1. The basis
     is whitened, ``W L`` with ``L = chol(k(Z, Z) + jitter)``, so that nothing is ever multiplied by
     the inverse of ``k(Z, Z)``. Because weights are positive and add up to 1, prior variances are at
-    most the kernel's: see ``prior_deficit`` of :class:`gpflow_sparse.models.SoftKI`.
+    most the kernel's, which :class:`gpflow_sparse.kernels.Filled` restores.
 
     The *temperature* T decides how local the weights are, and the paper leaves it out: with 256
     points in standard normal columns, T = 1 spreads the weights of a row over some 180 to 220 of
@@ -44,6 +44,8 @@ class SoftInterpolation(FiniteBasis):
 
     jitter: float | None = None
     """Smallest jitter relative to the kernel's variance; None leaves it to the float type."""
+    num_nearest: int | None = None
+    """In files of version 0.1: number of points nearest to a row that have weight; None for all."""
 
     def __init__(
         self,
@@ -52,15 +54,12 @@ class SoftInterpolation(FiniteBasis):
         *,
         temperature: Any = 1.0,
         tied: bool = False,
-        num_nearest: int | None = None,
     ) -> None:
         """
         :param kernel: any kernel of GPflow with one output, stationary or not.
         :param Z: interpolation points ``[m, D]``; ``basis.Z`` is a ``gpflow.Parameter``.
         :param temperature: T, positive; one number, or one for each column that the kernel reads.
         :param tied: whether T is in units of the kernel's lengthscales, which must then exist.
-        :param num_nearest: number of points nearest to a row that have weight, at most m, with ties
-            of the last one; None for all. Weights become local, but steps not cheaper.
         :raises ValueError: for a kernel or points that do not fit each other, a temperature that is
             not positive or of another shape, and ``tied`` for a kernel without lengthscales.
         """
@@ -70,14 +69,6 @@ class SoftInterpolation(FiniteBasis):
         self.Z = Parameter(require_places(kernel, Z, "Z"))
         self.num_basis = self.Z.shape[0]
         self.tied = bool(tied)
-        self.num_nearest = num_nearest
-        if num_nearest is not None:
-            self.num_nearest = checks.require_count(num_nearest, "num_nearest")
-            if self.num_nearest > self.num_basis:
-                raise ValueError(
-                    f"num_nearest must be at most {self.num_basis}, the number of points; got "
-                    f"{num_nearest}."
-                )
         read = self.kernel.slice(tf.convert_to_tensor(self.Z), None)[0].shape[1]
         wanted = f"one number or {read}, one for each column that the kernel reads, all positive"
         values = checks.require_positive(temperature, "temperature", wanted, ((), (read,)))

@@ -140,10 +140,9 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
 def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
     """Expected log likelihood of the rows minus their share of the KL, which may depend on X."""
     if isinstance(model, VariationalModel):
-        posterior, groups = model.posterior("nocache"), model._groups(X)
-        terms = posterior.elbo_terms(X, groups)
+        posterior = model.posterior("nocache")
         kl = posterior.prior_kl(X)  # whole, where elbo_terms estimates it
-        total = model._sum_over_rows((X, Y), terms, groups)
+        total = model._sum_over_rows((X, Y), posterior.elbo_terms(X))
         return float(tf.cast(total, tf.float64)) - share * float(kl)
     (mean, var), kl = model.predict_f(X), model.prior_kl()
     expectations = model.likelihood.variational_expectations(X, mean, var, Y)

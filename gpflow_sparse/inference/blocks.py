@@ -62,22 +62,6 @@ def in_batch_precision(block: Block) -> Block:
     return Block(block.A, *(None if q is None else tf.cast(q, block.A.dtype) for q in block[1:]))
 
 
-def residual_covariance(Kff: tf.Tensor, blocks: Sequence[Block], rows: tf.Tensor) -> tf.Tensor:
-    """
-    Covariance ``k(X, X) - sum_b A_b^T A_b`` of ``f`` given the variables, in groups of inputs.
-
-    Time O(g s^2 sum_b M_b).
-
-    :param Kff: prior covariances ``[g, s, s]`` of the groups.
-    :param blocks: blocks with ``A [M_b, N]``.
-    :param rows: inputs of each group, ``[g, s]``.
-    :return: ``[g, s, s]``
-    """
-    for block in blocks:
-        Kff = Kff - tf.cast(grouped_products(block.A, rows), Kff.dtype)
-    return Kff
-
-
 @tf.custom_gradient
 def grouped_products(A: tf.Tensor, rows: tf.Tensor) -> Any:
     """

@@ -21,8 +21,6 @@ import tensorflow as tf
 
 from gpflow_sparse._names import keep_old
 from gpflow_sparse.inference import residual_bounds
-from gpflow_sparse.inference.blocks import Block, residual_covariance
-from gpflow_sparse.inference.residual_bounds import Groups
 from gpflow_sparse.numerics import linalg
 
 # The name of the matrix in errors.
@@ -67,31 +65,16 @@ def row_sums(A: tf.Tensor, errors: tf.Tensor, Kff_diag: tf.Tensor) -> RowSums:
     )
 
 
-def with_residual_bound(
-    sums: RowSums,
-    A: tf.Tensor,
-    Kff_diag: tf.Tensor,
-    noise: tf.Tensor,
-    blocks: tuple[tf.Tensor, Groups] | None = None,
-) -> RowSums:
+def with_log_bound(sums: RowSums, A: tf.Tensor, Kff_diag: tf.Tensor, noise: tf.Tensor) -> RowSums:
     """
-    The sums of some rows for the bound "log", or "block"; see
-    :mod:`gpflow_sparse.inference.residual_bounds`.
+    The sums of some rows for the bound "log"; see :mod:`gpflow_sparse.inference.residual_bounds`.
 
     :param A: as in :func:`row_sums`, as ``Kff_diag``.
     :param noise: noise variance, a float64 scalar.
-    :param blocks: for "block" the prior covariances ``[g, s, s]`` of groups of rows, and the rows.
     """
     A, Kff_diag = tf.cast(A, tf.float64), tf.cast(Kff_diag, tf.float64)
-    if blocks is None:
-        ratio = tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0) / noise
-        gain = tf.reduce_sum(residual_bounds.log_gain(ratio))
-    else:
-        Kff, groups = blocks
-        part = Block(A, tf.zeros([]), None)
-        D = residual_covariance(tf.cast(Kff, tf.float64), [part], groups.rows)
-        noises = tf.fill([tf.shape(A)[1], 1], noise)
-        gain = tf.reduce_sum(residual_bounds.block_gain(D[:, None], noises, groups))
+    ratio = tf.maximum(Kff_diag - tf.reduce_sum(tf.square(A), axis=0), 0.0) / noise
+    gain = tf.reduce_sum(residual_bounds.log_gain(ratio))
     return sums._replace(residual=sums.residual - 2.0 * noise * gain)
 
 

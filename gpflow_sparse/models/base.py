@@ -16,14 +16,13 @@ from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.models import ExternalDataTrainingLossMixin, GPModel
 from gpflow.posteriors import PrecomputeCacheType
 
-from gpflow_sparse.covariances.stationary import in_lengthscales
 from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.inference.calibration import Calibration, observed
-from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.models.held_data import variable_or
 from gpflow_sparse.numerics import tracing
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.multioutput import latent_kernels, require_latent_kernels
+from gpflow_sparse.posteriors.multioutput import require_latent_kernels
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import explain_arguments, public_method
 
@@ -230,7 +229,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
 
         elbo = (num_data / batch) * sum_n E_q[log p(y_n | f_n)] - KL[q || p]
 
-    With ``bound="log"`` or ``"block"`` q also shrinks the residual process of f given the inducing
+    With ``bound="log"`` q also shrinks the residual process of f given the inducing
     variables at the training inputs, which makes the bound tighter: see
     :mod:`gpflow_sparse.inference.residual_bounds`. Predictions keep the prior of that process.
 
@@ -238,11 +237,8 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
     objective overrides :meth:`elbo`, as SWSGP and QSGP do.
     """
 
-    bounds: tuple[str, ...] = residual_bounds.BOUNDS
-    """The values of ``bound`` that the model takes."""
     # models of older files have none of these attributes
     bound = "standard"
-    block_size = 32
     residual_scale: Parameter | None = None
     """v of ``q(r) = N(0, v D)``, for "log" with a likelihood that is not Gaussian."""
 
@@ -255,21 +251,18 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         num_latent_gps: int | None = None,
         num_data: int | None = None,
         bound: str = "standard",
-        block_size: int = 32,
     ) -> None:
         """
         :param num_data: number of training rows N, so that a minibatch counts for all of them;
             None means that every batch is all the data.
-        :param bound: "standard"; "log", a tighter bound of the same cost; or "block", tighter
-            still, for Gaussian noise.
-        :param block_size: largest number of neighboring rows of a batch in a block of "block".
+        :param bound: "standard"; or "log", a tighter bound of the same cost.
         :raises ValueError: for components that do not fit each other, or another num_data.
         """
         super().__init__(
             kernel, likelihood, mean_function=mean_function, num_latent_gps=num_latent_gps
         )
         self.num_data = num_data
-        self.bound, self.block_size = bound, block_size
+        self.bound = bound
         if bound == "log" and not isinstance(likelihood, Gaussian):
             self.residual_scale = Parameter(_SCALE, transform=tfp.bijectors.Sigmoid())
         VariationalModel._require_parts(self, None)
@@ -289,9 +282,8 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
         X, _ = data
-        groups = self._groups(X)
-        terms = self.posterior(None).elbo_terms(X, groups)
-        return self._weight(X, terms.kl.dtype) * self._sum_over_rows(data, terms, groups) - terms.kl
+        terms = self.posterior(None).elbo_terms(X)
+        return self._weight(X, terms.kl.dtype) * self._sum_over_rows(data, terms) - terms.kl
 
     def maximum_log_likelihood_objective(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         """The :meth:`elbo`."""
@@ -337,40 +329,21 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         super()._require_parts(num_columns, dtype)
         if self.num_data is not None and not tf.is_tensor(self.num_data):
             checks.require_count(self.num_data, "num_data")
-        checks.require_choice(self.bound, "bound", self.bounds)
-        checks.require_count(self.block_size, "block_size")
+        checks.require_choice(self.bound, "bound", residual_bounds.BOUNDS)
         gaussian = isinstance(self.likelihood, Gaussian)
-        if self.bound == "block" and not gaussian:
-            raise ValueError(
-                "bound must be 'standard' or 'log' for a likelihood that is not Gaussian, got "
-                f"'block' with {type(self.likelihood).__name__}."
-            )
         if self.bound == "log" and gaussian != (self.residual_scale is None):
             raise ValueError(
                 "likelihood must stay Gaussian, or not Gaussian, as the model was built with "
                 f"bound='log'; got {type(self.likelihood).__name__}. Build a new model."
             )
 
-    def _groups(self, X: tf.Tensor) -> Groups | None:
-        """Blocks of neighboring rows of a batch ``[n, D]``, for "block"."""
-        if self.bound != "block":
-            return None
-        kernel, _ = latent_kernels(self.kernel, self.num_latent_gps)[0]
-        return residual_bounds.neighbor_groups(in_lengthscales(kernel, X), self.block_size)
-
-    def _sum_over_rows(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        terms: ElboTerms,
-        groups: Groups | None = None,
-    ) -> tf.Tensor:
+    def _sum_over_rows(self, data: tuple[tf.Tensor, tf.Tensor], terms: ElboTerms) -> tf.Tensor:
         """The part of the bound that is a sum over rows, for those of a batch."""
         return residual_bounds.sum_over_rows(
             self.bound,
             self.likelihood,
             data,
             terms,
-            groups=groups,
             scale=self.residual_scale,
             num_latent_gps=self.num_latent_gps,
         )

@@ -213,7 +213,6 @@ class BasisSVGP(VariationalModel):
         num_data: int | None = None,
         keep_residual: bool | None = None,
         bound: str = "standard",
-        block_size: int = 32,
     ) -> None:
         """
         :param basis: m functions; the parameters of its kernel are trained through it.
@@ -225,9 +224,8 @@ class BasisSVGP(VariationalModel):
         :param num_data: N, the number of training rows; see :class:`VariationalModel`.
         :param keep_residual: whether the residual of the kernel is in the model, which needs a
             basis that is a projection; None for yes if it is one.
-        :param bound: "standard", "log" or "block", and
-        :param block_size: rows of a block: see :class:`VariationalModel`. Without the residual all
-            bounds are equal.
+        :param bound: "standard" or "log": see :class:`VariationalModel`. Without the residual both
+            are equal.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
@@ -237,7 +235,6 @@ class BasisSVGP(VariationalModel):
             num_latent_gps=num_latent_gps,
             num_data=num_data,
             bound=bound,
-            block_size=block_size,
         )
         self.inducing_variable = BasisFeatures(basis)
         m, L = basis.num_basis, self.num_latent_gps
@@ -327,7 +324,6 @@ def to_svgp(model: WeightSpaceModel, num_data: int | None, *, keep_residual: boo
         num_data=int(model._sums().num_rows) if num_data is None else num_data,
         keep_residual=keep_residual,
         bound=model.bound,
-        block_size=model.block_size,
     )
     svgp.jitter, svgp.standardizer = model.jitter, standardizer
     svgp.calibration = model.calibration

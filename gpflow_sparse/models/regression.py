@@ -11,8 +11,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.models import InternalDataTrainingLossMixin
 
-from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
-from gpflow_sparse.inference import collapsed, residual_bounds
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.models.base import SparseGPModel, compiled
 from gpflow_sparse.models.held_data import columns, hold
@@ -30,9 +29,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
     A subclass provides :meth:`elbo` and :meth:`posterior`.
     """
 
-    # models of older files have neither attribute
-    bound = "standard"
-    block_size = 32
+    bound = "standard"  # models of older files have no such attribute
 
     takes_batches = False
     """Whether data may be a ``tf.data.Dataset`` or memory maps, which every pass reads again."""
@@ -90,33 +87,18 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
 
     def _bounded(self, sums: RowSums, X: tf.Tensor, A: tf.Tensor) -> RowSums:
         """
-        The sums of some rows for the bound "log" or "block", see
+        The sums of some rows for the bound "log", see
         :mod:`gpflow_sparse.inference.residual_bounds`; for other bounds as they are.
 
         :param A: features ``[m, n]`` of ``X [n, D]``.
         """
-        if self._bound not in ("log", "block"):
+        if self.bound != "log":
             return sums
-        blocks = None
-        if self._bound == "block":
-            groups = residual_bounds.neighbor_groups(self._places(X), self.block_size)
-            blocks = covariance(self.kernel, tf.gather(X, groups.rows)), groups
-        diagonal = self.kernel(X, full_cov=False)
-        return collapsed.with_residual_bound(sums, A, diagonal, self._noise(), blocks)
-
-    def _places(self, X: tf.Tensor) -> tf.Tensor:
-        """Places ``[n, .]`` of rows, of which those that are near each other form a block."""
-        return in_lengthscales(self.kernel, X)
-
-    @property
-    def _bound(self) -> str:
-        """The present name of ``bound``, whose names may change."""
-        return self.bound
+        return collapsed.with_log_bound(sums, A, self.kernel(X, full_cov=False), self._noise())
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         noise_parameter(self.likelihood)
-        checks.require_count(self.block_size, "block_size")
         if columns(self.data)[1] != self.num_latent_gps:
             raise ValueError(
                 f"data must have num_latent_gps={self.num_latent_gps} column(s) in Y, as when the "

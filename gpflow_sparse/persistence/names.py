@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.quadrature.base import GaussianQuadrature
@@ -33,6 +34,7 @@ RENAMED_CLASSES: dict[str, str] = {
 # in files, and the name today; None for an attribute that no longer exists.
 RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {
     "QSGP": {"site_estimator": None},
+    "SoftKI": {"probes": None},  # the law of the probes, of which random signs are left
     "SupportRows": {"Y": None},
 }
 # Names in checkpoints of variables that no longer exist.
@@ -42,6 +44,9 @@ REMOVED_VARIABLES = {"model.anchors.Y"}
 UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "GRIEF": lambda attributes: _with_rows(attributes),
     "QSGP": lambda attributes: _with_variance_reduction(attributes),
+    "SWSGP": lambda attributes: _with_dense_q(attributes),
+    "VariationalModel": lambda attributes: _without_blocks(attributes),
+    "WeightSpaceModel": lambda attributes: _without_blocks(attributes),
 }
 
 _NAMESPACES = (
@@ -193,6 +198,26 @@ def _with_variance_reduction(attributes: dict[str, Any]) -> dict[str, Any]:
     if attributes.get("variance_reduction") in ("eq3", "tracked"):
         attributes["variance_reduction"] = "anchored"
     return attributes
+
+
+def _with_dense_q(attributes: dict[str, Any]) -> dict[str, Any]:
+    """q of a SWSGP of covariance "low_rank" ``diag(s) + V V^T``, of version 0.1, as a dense one."""
+    if attributes.get("covariance") != "low_rank":
+        return attributes
+    scales = np.exp(attributes["q_log_scale"].numpy().T)  # [L, M]
+    factor = attributes["q_factor"]
+    V = factor.numpy().transpose(1, 2, 0)  # [L, R, M]
+    # of R^T R = S without forming S, which may be singular to working precision
+    rows = np.concatenate([scales[:, :, None] * np.eye(scales.shape[1]), V], axis=1)
+    R = np.asarray(np.linalg.qr(rows, "r"))
+    dense = tf.Variable(R.transpose(2, 0, 1), dtype=factor.dtype)  # rows of lower factors
+    return attributes | {"covariance": "dense", "q_log_scale": None, "q_factor": dense}
+
+
+def _without_blocks(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The bound "block" of a model that had it is the one below it: predictions are the same."""
+    rest = {name: value for name, value in attributes.items() if name != "block_size"}
+    return rest | {"bound": "log"} if rest.get("bound") == "block" else rest
 
 
 def _tables_of(kind: type, tables: dict[str, Any]) -> list[Any]:

@@ -18,10 +18,9 @@ from gpflow_sparse.inference.blocks import (
     joint,
     kl_from_standard_normal,
     marginals,
-    residual_covariance,
 )
 from gpflow_sparse.inference.calibration import Calibration, observed
-from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -90,22 +89,21 @@ class SparsePosterior(AbstractPosterior):
         """
         return *self.moments_from(None, X), self.prior_kl(X)
 
-    def elbo_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
         """
         The terms of :meth:`marginals_and_kl`, and the residual process given the variables of q.
 
         :param X: ``[n, D]``.
-        :param groups: rows whose covariance under the residual process is needed; None for none.
         """
         blocks = self.blocks(None, X)
         mean, var, residual = marginals(self._prior_variances(X, blocks), blocks)
         kl = tf.add_n([kl_from_standard_normal(block.q_mu, block.q_sqrt) for block in blocks])
-        terms = ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
-        return self._with_covariance(terms, X, blocks, groups)
+        mean = self._add_mean_function(X, mean)
+        return ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
 
-    def layer_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+    def layer_terms(self, X: tf.Tensor) -> ElboTerms:
         """The terms of :meth:`elbo_terms` in a deep model: the KL must not depend on X."""
-        return self.elbo_terms(X, groups)
+        return self.elbo_terms(X)
 
     def cached_kl(self, cache: Cache) -> tf.Tensor:
         """The KL divergence to the prior from an up-to-date ``cache``, a scalar."""
@@ -290,17 +288,6 @@ class SparsePosterior(AbstractPosterior):
         """Mean and variance at each row of ``X [n, D]``, ``[n, P]`` each."""
         blocks = self.blocks(cache, X)
         return marginals(self._prior_variances(X, blocks), blocks)[:2]
-
-    def _with_covariance(
-        self, terms: ElboTerms, X: tf.Tensor, blocks: Sequence[Block], groups: Groups | None
-    ) -> ElboTerms:
-        """Terms of f, from those without mean function and covariance of the groups."""
-        terms = terms._replace(mean=self._add_mean_function(X, terms.mean))
-        if groups is None:
-            return terms
-        Kff = covariance(self.kernel, tf.gather(X, groups.rows))  # [g, s, s]
-        D = residual_covariance(Kff, blocks, groups.rows)
-        return terms._replace(covariance=D[:, None])
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """Mean ``[..., N, P]`` and covariance ``[..., P, N, N]`` at ``X [..., N, D]``."""

@@ -86,8 +86,8 @@ class BasisPosterior(SparsePosterior):
         basis = self.X_data.basis
         if isinstance(self.kernel, Filled):
             raise ValueError(
-                "functions cannot be drawn with prior_deficit: kernels.Filled adds noise that is "
-                "independent at every input, which no function has. Draw values: predict_f_samples."
+                "functions cannot be drawn with kernels.Filled, which adds noise that is "
+                "independent at every input, as no function has. Draw values: predict_f_samples."
             )
         weights = sampler.gaussian(*self._q())
         if isinstance(self.kernel, Basis):

@@ -12,7 +12,7 @@ from gpflow.kernels import (
     SharedIndependent,
 )
 
-from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.posteriors.base import (
     Cache,
     Moments,
@@ -56,24 +56,19 @@ class MultioutputPosterior(SparsePosterior):
     def cached_kl(self, cache: Cache) -> tf.Tensor:
         return tf.add_n([part.cached_kl(own) for part, own in self._parts_with(cache)])
 
-    def elbo_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
-        return self._together(X, [part.elbo_terms(X, groups) for part in self._parts()])
+    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
+        return self._together(X, [part.elbo_terms(X) for part in self._parts()])
 
-    def layer_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
-        return self._together(X, [part.layer_terms(X, groups) for part in self._parts()])
+    def layer_terms(self, X: tf.Tensor) -> ElboTerms:
+        return self._together(X, [part.layer_terms(X) for part in self._parts()])
 
     def _together(self, X: tf.Tensor, parts: Sequence[ElboTerms]) -> ElboTerms:
         """Terms of an ELBO for f, from those of the latent functions."""
         mean, var = mixed(self.kernel, [(part.mean, part.var) for part in parts], False, False)
         pairs = [(part.mean, part.residual) for part in parts]
         residual = mixed(self.kernel, pairs, False, False)[1]
-        kl, D = tf.add_n([part.kl for part in parts]), None
-        if parts[0].covariance is not None:
-            # [g, s, L_k] and [g, L_k, s, s]: one covariance for each latent function
-            full = [tf.repeat(p.covariance, p.mean.shape[1], axis=1) for p in parts]
-            pairs = [(tf.linalg.matrix_transpose(D[..., 0]), D) for D in full]
-            D = mixed(self.kernel, pairs, True, False)[1]
-        return ElboTerms(self._add_mean_function(X, mean), var, kl, residual, D)
+        kl = tf.add_n([part.kl for part in parts])
+        return ElboTerms(self._add_mean_function(X, mean), var, kl, residual)
 
     def _conditional_with_precompute(
         self,

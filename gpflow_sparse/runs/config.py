@@ -293,6 +293,8 @@ class RunConfig:
         return dataclasses.replace(self, **changed)
 
 
+# Values of options that older versions had, and those that stand for them in their records.
+_FORMER = {("covariance", "low_rank"): "dense"}
 _REMEDY = "restore the file or train again into another folder"
 _SCORES = ("rmse", "error_rate", "nlpd", "crps", "brier", "seconds")
 # Types of the fields of result.json that are read again; it has other fields too.
@@ -349,7 +351,8 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     require_type(record, _OPTIONAL_SCHEMA, str(path), _REMEDY)
     require_type(record, Given({"choice": Given({"seconds": float})}), str(path), _REMEDY)
     try:
+        options = {k: _FORMER.get((k, v), v) for k, v in record["config"].items()}
         # the absolute path of the data file, whatever the working folder is now
-        return RunConfig(**{**record["config"], "data": record["dataset"]["source"]}), record
+        return RunConfig(**{**options, "data": record["dataset"]["source"]}), record
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error} To go on, {_REMEDY}.") from error

@@ -90,10 +90,10 @@ def is_divisible(model: Any) -> bool:
     """
     Whether the objective of a batch is the mean over parts of the batch of their objectives.
 
-    It is not without ``num_data``, for blocks of neighboring rows of a batch, and for the evidence
-    of a batch. Then every process evaluates the whole batch.
+    It is not without ``num_data``, and for the evidence of a batch. Then every process evaluates
+    the whole batch.
     """
-    sums = getattr(model, "sums_over_rows", True) and getattr(model, "bound", None) != "block"
+    sums = getattr(model, "sums_over_rows", True)
     return sums and getattr(model, "num_data", None) is not None
 
 

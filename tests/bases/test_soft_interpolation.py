@@ -42,12 +42,9 @@ def covariance(points, relative=1e-6):
 
 
 @every_temperature
-@pytest.mark.parametrize("num_nearest", [None, 1, 3])
-def test_weights_are_a_softmax_of_distances(options, temperature, num_nearest, float_type):
-    W = SoftInterpolation(kernel(), Z, num_nearest=num_nearest, **options).weights(X)
-    expected = oracle.weights(
-        rounded(X, float_type), rounded(Z, float_type), temperature, num_nearest
-    )
+def test_weights_are_a_softmax_of_distances(options, temperature, float_type):
+    W = SoftInterpolation(kernel(), Z, **options).weights(X)
+    expected = oracle.weights(rounded(X, float_type), rounded(Z, float_type), temperature)
     assert W.dtype == float_type
     np.testing.assert_allclose(W, expected, atol=TOLERANCE[float_type])
     assert (W.numpy() >= 0.0).all()
@@ -89,13 +86,9 @@ def test_a_common_shift_changes_nothing(options, temperature, float_type):
     np.testing.assert_allclose(far, W, atol=1e-10 if float_type == np.float64 else 2e-3)
 
 
-@pytest.mark.parametrize("num_nearest", [None, 2])
-def test_the_order_of_points_is_the_order_of_columns(num_nearest, rng):
+def test_the_order_of_points_is_the_order_of_columns(rng):
     order = rng.permutation(6)
-    one, other = (
-        SoftInterpolation(kernel(), points, temperature=0.3, num_nearest=num_nearest)
-        for points in (Z, Z[order])
-    )
+    one, other = (SoftInterpolation(kernel(), points, temperature=0.3) for points in (Z, Z[order]))
     np.testing.assert_allclose(other.weights(X), tf.gather(one.weights(X), order, axis=1))
     Q, Q_other = (basis(X) @ tf.transpose(basis(X)) for basis in (one, other))
     np.testing.assert_allclose(Q_other, Q, atol=1e-12)
@@ -136,24 +129,23 @@ def test_no_distance_overflows(scale, float_type):
     np.testing.assert_allclose(np.sum(W, axis=1), 1.0, atol=TOLERANCE[float_type])
 
 
-def test_num_nearest_has_that_many_weights_and_all_of_them_is_the_softmax(float_type):
+def test_a_basis_of_an_older_file_may_have_weights_of_the_nearest_points_alone(float_type):
     full = SoftInterpolation(kernel(), Z, temperature=0.5).weights(X).numpy()
     for count in (1, 2, 4):
-        W = SoftInterpolation(kernel(), Z, temperature=0.5, num_nearest=count).weights(X).numpy()
+        basis = SoftInterpolation(kernel(), Z, temperature=0.5)
+        basis.num_nearest = count
+        W = basis.weights(X).numpy()
         kept = np.argsort(-full, axis=1)[:, :count]
         for row, near, all_of_them in zip(W, kept, full, strict=True):
             assert set(np.flatnonzero(row)) == set(near)
             share = all_of_them[near] / all_of_them[near].sum()
             np.testing.assert_allclose(row[near], share, rtol=1e-5)
-    every = SoftInterpolation(kernel(), Z, temperature=0.5, num_nearest=6).weights(X)
-    np.testing.assert_array_equal(every, full)
 
 
-@pytest.mark.parametrize("num_nearest", [None, 2])
 @every_temperature
-def test_prior_variances_are_at_most_those_of_the_kernel(options, temperature, num_nearest):
+def test_prior_variances_are_at_most_those_of_the_kernel(options, temperature):
     del temperature
-    basis = SoftInterpolation(kernel(), Z, num_nearest=num_nearest, **options)
+    basis = SoftInterpolation(kernel(), Z, **options)
     places = np.concatenate([X, Z, 100.0 * X, np.repeat(Z.mean(axis=0)[None], 2, axis=0)])
     variances = np.sum(basis(places).numpy() ** 2, axis=1)
     assert (variances <= VARIANCE * (1.0 + 2e-6)).all()  # with the jitter of Kzz
@@ -191,8 +183,6 @@ def gradient(function, sources):
 
 GRADIENT_CASES = {
     **{name: (kernel, options) for name, (options, _) in TEMPERATURES.items()},
-    "nearest": (kernel, {"temperature": 0.3, "num_nearest": 3}),
-    "tied nearest": (kernel, {"temperature": 0.4, "tied": True, "num_nearest": 2}),
     "isotropic tied": (lambda: kernel(0.9), {"temperature": RATES, "tied": True}),
     "not stationary": (lambda: gpflow.kernels.Polynomial(2.0), {"temperature": 0.3}),
 }
@@ -288,9 +278,8 @@ def test_gradients_by_the_points_equal_central_differences_near_a_row(away, rng)
     np.testing.assert_allclose(slope, numeric, rtol=1e-4, atol=3e-5)
 
 
-@pytest.mark.parametrize("num_nearest", [None, 2])
-def test_compiled_with_unknown_rows_as_eagerly(num_nearest):
-    basis = SoftInterpolation(kernel(), Z, temperature=0.4, tied=True, num_nearest=num_nearest)
+def test_compiled_with_unknown_rows_as_eagerly():
+    basis = SoftInterpolation(kernel(), Z, temperature=0.4, tied=True)
     variables = basis.trainable_variables
 
     def call(rows):
@@ -328,9 +317,6 @@ def test_compiled_with_unknown_rows_as_eagerly(num_nearest):
             {"kernel": gpflow.kernels.RBF() + gpflow.kernels.RBF(), "tied": True},
             "tied must be False .* Sum",
         ),
-        ({"num_nearest": 0}, "num_nearest must be"),
-        ({"num_nearest": 2.5}, "num_nearest must be"),
-        ({"num_nearest": 7}, "num_nearest must be at most 6, the number of points; got 7"),
     ],
 )
 def test_wrong_arguments_are_named(changes, words):

@@ -121,7 +121,7 @@ MODELS = {
 ROTATED, SVGP = MODELS["GRIEF rotated"], MODELS["BasisSVGP"]
 MIXTURES = {
     "quadrature": ROTATED.sample_posterior(method="quadrature"),
-    "samples": grief(reweighted="original").sample_posterior(3, num_burnin=3, thin=1),
+    "samples": grief(reweighted="original").sample_posterior(3, num_burnin=3),
 }
 CACHED = SVGP.posterior()
 STOCK = gpflow.models.SVGP(BASIS.kernel, likelihoods.Gaussian(0.2), BasisFeatures(BASIS))
@@ -292,7 +292,7 @@ def chosen(v):
 
 
 def sampled(**options):
-    options = {"num_samples": 2, "num_burnin": 2, "thin": 1, **options}
+    options = {"num_samples": 2, "num_burnin": 2, **options}
     return ROTATED.sample_posterior(options.pop("num_samples"), **options).predict_f(X)
 
 
@@ -388,9 +388,6 @@ ARGUMENTS = {
         lambda v: sampled(noise_prior=v), "noise_prior", none, ("mode", "variance")
     ),
     "sample_posterior num_burnin": Argument(lambda v: sampled(num_burnin=v), "num_burnin", few),
-    "sample_posterior thin": Argument(
-        lambda v: sampled(thin=v), "thin", lambda v: v is None or few(v)
-    ),
     "sample_posterior num_chains": Argument(lambda v: sampled(num_chains=v), "num_chains", few),
     "sample_posterior seed": Argument(lambda v: sampled(seed=v), "seed", seed),
     "BasisGPR data": Argument(regression, "data", never),

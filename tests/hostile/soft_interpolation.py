@@ -75,7 +75,7 @@ def pseudo():
     return softki(objective="pseudo", num_probes=3)
 
 
-MODEL, FILLED = fitted(), fitted(prior_deficit=True, tied=True, num_nearest=2)
+MODEL, FILLED = fitted(), fitted(tied=True)
 BASIS, CACHED = basis(temperature=[0.4, 0.6]), MODEL.posterior()
 POINTS = ("Z", "kernel.lengthscales")
 
@@ -113,8 +113,6 @@ def _inputs():
         yield name, Door(call, X, "alone", names)
     weights = lambda v: basis(v).weights(X)  # noqa: E731
     yield "SoftInterpolation Z", Door(weights, Z, "alone", POINTS)
-    nearest = lambda v: basis(v, tied=True, num_nearest=1).weights(X)  # noqa: E731
-    yield "SoftInterpolation Z nearest", Door(nearest, Z, "alone", POINTS)
     yield "SoftKI Z", Door(lambda v: softki(v).elbo(two), Z, "alone", (*POINTS, "Kzz"))
     yield "kernels.SoftKI Z", Door(lambda v: own.SoftKI(kernel(), v)(X), Z, "alone", POINTS)
     columns = np.array([0.4, 0.6])
@@ -161,16 +159,11 @@ def heat(v):
     return number.dtype.kind in "fiub" and number.ndim == 0 and 0.0 < number.item() < np.inf
 
 
-def few(v):
-    return v is None or (count(v) and v <= M)
-
-
 ARGUMENTS = {
     "SoftInterpolation kernel": Argument(lambda v: SoftInterpolation(v, Z), "kernel", never),
     "SoftInterpolation Z": Argument(basis, "Z", never),
     "SoftInterpolation temperature": Argument(lambda v: basis(temperature=v), "temperature", heat),
     "SoftInterpolation tied": Argument(lambda v: basis(tied=v), "tied", flag),
-    "SoftInterpolation num_nearest": Argument(lambda v: basis(num_nearest=v), "num_nearest", few),
     "SoftInterpolation indices": Argument(
         lambda v: BASIS(X, v), "indices", lambda v: v is None or str(v) == "[2]" or v == ()
     ),
@@ -184,14 +177,11 @@ ARGUMENTS = {
     "SoftKI noise_variance": Argument(lambda v: softki(noise_variance=v), "noise_variance", noise),
     "SoftKI temperature": Argument(lambda v: softki(temperature=v), "temperature", heat),
     "SoftKI tied": Argument(lambda v: softki(tied=v), "tied", flag),
-    "SoftKI num_nearest": Argument(lambda v: softki(num_nearest=v), "num_nearest", few),
     "SoftKI objective": Argument(lambda v: softki(objective=v), "objective", never),
     # more than memory has are no mistake of the argument
     "SoftKI num_probes": Argument(
         lambda v: softki(num_probes=v), "num_probes", lambda v: count(v) or v == 10**30
     ),
-    "SoftKI probes": Argument(lambda v: softki(probes=v), "probes", never),
-    "SoftKI prior_deficit": Argument(lambda v: softki(prior_deficit=v), "prior_deficit", flag),
     "SoftKI mean_function": Argument(lambda v: softki(mean_function=v), "mean_function", none),
     "SoftKI num_latent_gps": Argument(
         lambda v: softki(num_latent_gps=v),
@@ -249,7 +239,9 @@ TOGETHER = {
         "temperature",
     ),
     "one temperature in an array": (lambda: softki(temperature=[0.3]), "temperature"),
-    "more neighbors than points": (lambda: softki(num_nearest=M + 1), "num_nearest"),
+    "weights of the nearest points": (lambda: softki(num_nearest=2), "argument 'num_nearest'"),
+    "the law of the probes": (lambda: softki(probes="gaussian"), "argument 'probes'"),
+    "a prior deficit": (lambda: softki(prior_deficit=True), "argument 'prior_deficit'"),
     "points of more columns than the lengthscales": (
         lambda: softki(np.hstack([Z, Z])),
         "kernel.lengthscales",
@@ -341,7 +333,6 @@ SPOILS = {
     "Z nan": Spoil(free(lambda m: m.basis.Z, np.nan), (*KERNEL, *STALE, "basis.Z")),
     "num_data negative": Spoil(put("num_data", value=-3), ("num_data",)),
     "objective text": Spoil(put("objective", value="x"), ("objective",)),
-    "probes None": Spoil(put("probes", value=None), ("probes",)),
     "num_probes 0": Spoil(put("num_probes", value=0), ("num_probes",)),
 }
 SPOILED_DOORS = {

@@ -235,18 +235,15 @@ def test_data_that_say_nothing_leave_the_prior():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("method", sampling.METHODS)
-def test_samplers_agree_with_the_quadrature(method):
+def test_the_sampler_agrees_with_the_quadrature():
     Phi, Y = problem(3, 1, seed=4)
     found = rotated(Phi, Y)
     Phi_new = np.random.default_rng(7).normal(size=(4, 3))
     mean, variance = moments_at(Phi_new, found, quadrature.quadrature(found, PRIOR))
     start, scales = type_one.start_and_scales(PRIOR, found, 50)
     target = type_one.log_posterior(found, PRIOR)
-    samples = sampling.sample(
-        target, start, scales, method=method, num_samples=100, num_burnin=300, thin=5
-    )
-    weights, noise = type_one.weights_and_noise(samples.values)
+    values, _ = sampling.sample(target, start, scales, num_samples=100)
+    weights, noise = type_one.weights_and_noise(values)
     means, variances = rotation.coefficient_moments(found, noise, weights)
     R = Phi_new @ found.V.numpy()
     f = R @ means.numpy()

@@ -54,14 +54,12 @@ def test_matrices(build, expected):
 
 
 def test_its_arguments_are_those_of_the_basis():
-    k = SoftKI(kernel(), Z, temperature=[0.2, 0.5], num_nearest=3)
+    k = SoftKI(kernel(), Z, temperature=[0.2, 0.5])
     assert isinstance(k, Basis)
     assert isinstance(k.basis, SoftInterpolation)
-    W = oracle.weights(X, Z, np.array([0.2, 0.5]), num_nearest=3)
+    W = oracle.weights(X, Z, np.array([0.2, 0.5]))
     np.testing.assert_allclose(k.basis.weights(X), W, atol=1e-12)
     assert gs.kernels.SoftKI is SoftKI
-    with pytest.raises(ValueError, match="num_nearest must be at most 6"):
-        SoftKI(kernel(), Z, num_nearest=7)
     with pytest.raises(ValueError, match="basis must be a finite basis"):
         Filled(kernel())
 

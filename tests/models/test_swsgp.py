@@ -13,11 +13,11 @@ from tests import test_swsgp_oracle as case
 from tests.oracles import swsgp as oracle
 from tests.oracles.solvegp import log_evidence, matern52
 
-N, M, H, L, RANK = 7, 12, 4, 2, 2
+N, M, H, L = 7, 12, 4, 2
 LENGTHSCALES, NOISE, EPS = np.array([0.8, 0.8 * np.exp(0.5)]), 0.2, 1e-6
 k = oracle.with_lengthscales(matern52, 1.0, LENGTHSCALES)
 
-every_covariance = pytest.mark.parametrize("covariance", ["diag", "dense", "low_rank"])
+every_covariance = pytest.mark.parametrize("covariance", ["diag", "dense"])
 every_weighting = pytest.mark.parametrize("weighting", ["usage", "paper"])
 
 
@@ -39,14 +39,12 @@ def some_q(covariance, M=M, L=L):
     mean, scales = rng.normal(size=(M, L)), np.exp(0.5 * rng.normal(size=(M, L)) - 1.0)
     if covariance == "diag":
         return mean, scales
-    if covariance == "low_rank":
-        return mean, (scales, 0.3 * rng.normal(size=(L, M, RANK)))
     return mean, np.tril(0.2 * rng.normal(size=(L, M, M))) + 0.5 * np.eye(M)
 
 
 def build(covariance="diag", weighting="usage", count=H, likelihood=None, **options):
     """A model with some q, its users counted."""
-    options = {"num_data": N, "num_latent_gps": L, "rank": RANK, **options}
+    options = {"num_data": N, "num_latent_gps": L, **options}
     q_mu, q_sqrt = some_q(covariance, L=options["num_latent_gps"])
     model = SWSGP(
         gpflow.kernels.Matern52(lengthscales=LENGTHSCALES),
@@ -67,9 +65,6 @@ def spread(model, p):
     q_sqrt = model.q_sqrt
     if model.covariance == "diag":
         return np.diag(q_sqrt[:, p].numpy() ** 2)
-    if model.covariance == "low_rank":
-        V = q_sqrt[1][p].numpy()
-        return np.diag(q_sqrt[0][:, p].numpy() ** 2) + V @ V.T
     return q_sqrt[p].numpy() @ q_sqrt[p].numpy().T
 
 
@@ -298,7 +293,7 @@ def test_another_number_of_neighbors_is_another_model(rng):
             model.set_neighbors(wrong)
 
 
-@pytest.mark.parametrize("covariance", ["diag", "low_rank", "dense"])
+@every_covariance
 def test_the_variables_of_q_are_one_block(covariance):
     model = build(covariance)
     (found,) = model.variational_parameters

@@ -170,7 +170,7 @@ def test_what_has_no_natural_step_is_refused():
 
 def test_other_covariances_are_refused():
     X, Y = rows()
-    for options in ({"covariance": "dense"}, {"covariance": "low_rank"}, {"union": 6}):
+    for options in ({"covariance": "dense"}, {"union": 6}):
         with pytest.raises(ValueError, match="diag"):
             build(**options).update_posterior((X, Y))
 

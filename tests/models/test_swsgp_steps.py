@@ -15,7 +15,6 @@ from tests.oracles import swsgp as oracle
 FORMS = {
     "diag usage": ("diag", "usage", {}),
     "dense paper": ("dense", "paper", {}),
-    "low rank usage": ("low_rank", "usage", {}),
     "diag chain": ("diag", "chain", {}),
     "dense chain": ("dense", "chain", {}),
     "union": ("diag", "usage", {"union": 6}),

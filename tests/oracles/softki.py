@@ -17,17 +17,13 @@ def distance(x, z, temperature=1.0):
     return math.sqrt(max((((x - z) / temperature) ** 2).sum(), SAME))
 
 
-def weights(X, Z, temperature=1.0, num_nearest=None):
-    """
-    Eq. (17), with distances in units of a temperature, one number or one for each column; and
-    only for the nearest points, where that is asked for.
-    """
+def weights(X, Z, temperature=1.0):
+    """Eq. (17), with distances in units of a temperature, one number or one for each column."""
     W = np.zeros((len(X), len(Z)))
     for i, x in enumerate(X):
         distances = np.array([distance(x, z, temperature) for z in Z])
-        near = np.argsort(distances)[: len(Z) if num_nearest is None else num_nearest]
-        mass = np.exp(distances.min() - distances[near])
-        W[i, near] = mass / mass.sum()
+        mass = np.exp(distances.min() - distances)
+        W[i] = mass / mass.sum()
     return W
 
 

@@ -54,7 +54,6 @@ def assert_same(a, b):
 OPTIONS = {
     "diag": {"points": {"global_indices": [4, 2], "num_remembered": 5}},
     "dense": {"covariance": "dense", "kl_weighting": "paper"},
-    "low_rank": {"covariance": "low_rank", "rank": 2},
     "union": {"union": 6},
 }
 

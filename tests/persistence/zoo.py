@@ -280,7 +280,7 @@ def softki_standardized():
 def soft():
     Z = inputs(seed=2, rows=M)
     kernel = kernels.RBF(lengthscales=[0.8, 1.2])
-    return SoftInterpolation(kernel, Z, temperature=[0.4, 0.6], tied=True, num_nearest=3)
+    return SoftInterpolation(kernel, Z, temperature=[0.4, 0.6], tied=True)
 
 
 def relevance():

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gpflow_sparse.runs.config import RunConfig, read_record
+from gpflow_sparse.runs.config import RECORD, RunConfig, read_record
 from gpflow_sparse.runs.memory import memory_estimate
 
 
@@ -67,6 +67,21 @@ def test_only_methods_with_a_basis_on_a_grid_need_a_product():
     assert RunConfig(num_basis=7, basis="fourier").sizes == (256, 256)  # of no concern there
     assert RunConfig(method="basis_gpr", num_basis=30).sizes == (30,)
     assert RunConfig(method="grief").as_baseline().method == "svgp"
+
+
+@pytest.mark.parametrize(
+    ("former", "today"),
+    [
+        ({"method": "swsgp", "covariance": "low_rank"}, {"covariance": "dense"}),
+    ],
+)
+def test_a_record_with_a_former_value_is_read(former, today, tmp_path):
+    dataset = {"source": "a.csv", "checksum": "", "feature_names": ["x"], "target_name": "y"}
+    config = {**dataclasses.asdict(RunConfig()), **former}
+    record = {"config": config, "dataset": dataset, "results": [{"title": "one"}]}
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    found, _ = read_record(tmp_path)
+    assert found == RunConfig(**{**config, **today, "data": "a.csv"})
 
 
 def test_the_baseline_has_the_same_m_and_no_orthogonal_set():

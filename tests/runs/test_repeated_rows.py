@@ -11,6 +11,7 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.runs.build import build_model
 from gpflow_sparse.runs.choice import Task
 from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.runs.methods import read_options
 from gpflow_sparse.runs.starts import Starts
 
 NOISE = 0.35
@@ -57,7 +58,8 @@ def test_all_distinct_rows_are_the_inducing_points(method, given):
     config = Task(dataset, options={"num_subset": 0}).config(method)
     assert config.num_inducing == 9
     if given:  # sizes that a user asked for are not changed
-        config = RunConfig.of_method(method, num_subset=0, num_inducing=256, num_orthogonal=100)
+        sizes = {"num_subset": 0, "num_inducing": 256, "num_orthogonal": 100}
+        config = RunConfig.of_method(method, **read_options(method, sizes))
     base, together = points_of(build_model(config, dataset))
     np.testing.assert_allclose(sort_rows(base), sort_rows(distinct), rtol=1e-12)
     # the other point of ODVGP is far from all rows

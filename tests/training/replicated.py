@@ -44,10 +44,6 @@ def log_bound(gs):
     return solvegp(gs, False, bound="log", likelihood=gpflow.likelihoods.StudentT())
 
 
-def block_bound(gs):
-    return solvegp(gs, bound="block", block_size=4)
-
-
 def odvgp(gs):
     sets = gs.inducing_variables.OrthogonalInducingVariables(data()[0][:4], data()[0][4:20])
     return gs.models.ODVGP(kernel(), gaussian(), sets, num_columns=3, num_data=N), False
@@ -73,10 +69,6 @@ def swsgp_paper(gs):
 
 def swsgp_chain(gs):
     return swsgp(gs, kl_weighting="chain")
-
-
-def swsgp_low_rank(gs):
-    return swsgp(gs, covariance="low_rank")
 
 
 def swsgp_union(gs):
@@ -114,8 +106,8 @@ def deep(gs):
 MODELS = {
     make.__name__: make
     for make in (
-        *(svgp, solvegp, log_bound, block_bound, odvgp, basis_svgp, softki),
-        *(swsgp, swsgp_paper, swsgp_chain, swsgp_low_rank, swsgp_union, residual),
+        *(svgp, solvegp, log_bound, odvgp, basis_svgp, softki),
+        *(swsgp, swsgp_paper, swsgp_chain, swsgp_union, residual),
         *(qsgp, qsgp_chevron, rvm, deep),
     )
 }

@@ -41,7 +41,7 @@ def loss_and_gradients(model, is_mixed):
 
 
 @pytest.mark.parametrize("whiten", [True, False])
-@pytest.mark.parametrize("bound", ["standard", "log", "block"])
+@pytest.mark.parametrize("bound", ["standard", "log"])
 def test_objective_and_gradients_are_those_of_float64(bound, whiten):
     """Rounding of float32, 6e-8, times the condition of the factors, about a thousand."""
     model = solvegp(bound=bound, whiten=whiten)

@@ -26,11 +26,7 @@ def pseudo():
     return softki(objective="pseudo", num_probes=4)
 
 
-def nearest():
-    return softki(num_nearest=3, prior_deficit=True)
-
-
-@pytest.mark.parametrize("build", [pseudo, nearest])
+@pytest.mark.parametrize("build", [softki, pseudo])
 def test_a_killed_run_ends_with_the_same_bits(build, tmp_path):
     options = {"optimizer": lambda: adam(0.02, decay_steps=30), "batch_size": 16}
     options |= {"checkpoint_every": 5, "deterministic": True, "progress": False}

@@ -54,7 +54,6 @@ class DeepGP(VariationalModel):
     Time per step: the sum over layers, all but the first with ``num_samples`` times as many rows.
     """
 
-    bounds = ("standard", "log")
     importance_weighted = False  # models of older files have no such attribute
 
     def __init__(

@@ -26,7 +26,7 @@ from gpflow_sparse.models.grief.quadrature import quadrature
 from gpflow_sparse.models.held_data import Tensors, hold, some_inputs, streamed
 from gpflow_sparse.models.snapshot import FixedStatistics
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.public_methods import public_method
+from gpflow_sparse.validation.public_methods import explain_arguments, public_method
 
 _OBJECTIVES = ("bound", "likelihood", "corrected")
 _REWEIGHTED = (None, "original", "rotated")
@@ -84,7 +84,6 @@ class GRIEF(WeightSpaceModel):
         grid: Sequence[Any] | None = None,
         grid_weights: Any = None,
         bound: str = "standard",
-        block_size: int = 32,
     ) -> None:
         """
         :param data: ``(X [N, D], Y [N, P])``: arrays, memory maps, or a ``tf.data.Dataset``; see
@@ -99,9 +98,8 @@ class GRIEF(WeightSpaceModel):
         :param noise_variance: start of ``model.likelihood.variance``.
         :param grid: nodes of each column instead, and
         :param grid_weights: their weights; see :class:`GridEigenfunctions`.
-        :param bound: the bound of :meth:`elbo`: "standard"; or, without ``reweighted``, "log" or
-            "block", which are tighter: :mod:`gpflow_sparse.inference.residual_bounds`.
-        :param block_size: largest number of neighboring rows in a block of "block".
+        :param bound: the bound of :meth:`elbo`: "standard"; or, without ``reweighted``, "log",
+            which is tighter: :mod:`gpflow_sparse.inference.residual_bounds`.
         :raises ValueError: for arguments of a wrong kind or that do not fit each other, and for a
             kernel that is not a product, naming the part.
         """
@@ -115,7 +113,7 @@ class GRIEF(WeightSpaceModel):
             grid=grid,
             grid_weights=grid_weights,
         )
-        self.objective, self.bound, self.block_size = objective, bound, block_size
+        self.objective, self.bound = objective, bound
         super().__init__(
             held, kernel, basis, mean_function=mean_function, noise_variance=noise_variance
         )
@@ -192,36 +190,36 @@ class GRIEF(WeightSpaceModel):
         factors = tf.repeat(tf.cast(factor, self.dtype)[None], self.num_latent_gps, 0)
         return tf.cast(mean, self.dtype), factors
 
+    @explain_arguments("sample_posterior(num_samples, method='nuts', num_burnin=200, seed=0)")
     @public_method()
     def sample_posterior(
         self,
         num_samples: int = 180,
         *,
-        method: str = "mala",
+        method: str = "nuts",
         weight_prior: tuple[float, float] = (1.0, 100.0),
         noise_prior: tuple[float, float] | None = None,
-        num_burnin: int = 1000,
-        thin: int | None = None,
+        num_burnin: int = 200,
         num_chains: int = 1,
         seed: int = 0,
     ) -> MixturePosterior:
         """
         Type-I inference: weights and noise variance are integrated over, not maximized.
 
-        Priors are log-normal, given by mode and variance; defaults of all arguments are those of
-        section 6 of the paper, whose chains have 10,000 steps. "mala" is the paper's Langevin
-        sampler, with scales per coordinate; "hmc" and "nuts" are those of TensorFlow Probability;
-        "quadrature" is exact up to rounding, for rotated weights only, and needs no samples.
-        One step takes O(p) for rotated weights and O(p^3) for original ones, for any N. The
-        likelihood is that of the finite sum; unless ``objective`` is "likelihood", predictions add
-        the residual variance of the kernel.
+        Priors are log-normal, given by mode and variance; their defaults, and the number of
+        samples, are those of section 6 of the paper. "nuts" is the No-U-Turn sampler of TensorFlow
+        Probability, where the paper has a Langevin sampler of 10,000 steps; "quadrature" is exact
+        up to rounding, for rotated weights only, and needs no samples. A gradient takes O(p) for
+        rotated weights and O(p^3) for original ones, for any N. The likelihood is that of the
+        finite sum; unless ``objective`` is "likelihood", predictions add the residual variance of
+        the kernel.
 
         :param num_samples: number of states kept of each chain.
+        :param method: "nuts" or "quadrature".
         :param weight_prior: mode and variance of the prior of every weight.
         :param noise_prior: mode and variance of the prior of the noise variance, in the units of Y;
             None for the current noise variance and 0.04.
         :param num_burnin: steps before the first sample, in which the step size is adapted.
-        :param thin: steps per sample; None for 50 with "mala", else 1.
         :param num_chains: chains, all from the mode of the prior.
         :raises ValueError: without ``reweighted``, and for arguments out of range.
         """
@@ -237,13 +235,13 @@ class GRIEF(WeightSpaceModel):
         )
         residual = self.objective != "likelihood"
         options: dict[str, Any] = {"residual": residual, "mean_function": self.mean_function}
-        checks.require_choice(method, "method", (*sampling.METHODS, "quadrature"))
+        checks.require_choice(method, "method", ("nuts", "quadrature"))
         rotated = self.reweighted == "rotated"
         if method == "quadrature":
             if not rotated:
                 raise ValueError(
-                    "method must be mala, hmc or nuts for weights on the eigenfunctions: given the "
-                    "noise they are dependent. reweighted='rotated' has a quadrature."
+                    "method must be 'nuts' for weights on the eigenfunctions: given the noise they "
+                    "are dependent. reweighted='rotated' has a quadrature."
                 )
             result = quadrature(self._statistics.rotation, prior)
             integrated = RotatedComponents.integrated(self._statistics.rotation, result)
@@ -251,19 +249,17 @@ class GRIEF(WeightSpaceModel):
             return MixturePosterior(self.basis, integrated, log_evidence=evidence, **options)
         checks.require_count(num_chains, "num_chains")
         sums = self._statistics.rotation if rotated else self._statistics.sums
-        samples = sampling.sample(
+        values, acceptance = sampling.sample(
             type_one.log_posterior(sums, prior),
             *type_one.start_and_scales(prior, sums, num_chains),
-            method=method,
             num_samples=num_samples,
             num_burnin=num_burnin,
-            thin=(50 if method == "mala" else 1) if thin is None else thin,
             seed=seed,
         )
-        x = tf.exp(tf.reshape(samples.values, [-1, samples.values.shape[-1]]))  # [S C, p + 1]
+        weights, noise = type_one.weights_and_noise(values)
         make = RotatedComponents.sampled if rotated else WeightedComponents
-        components = make(sums, x[:, -1], x[:, :-1])
-        return MixturePosterior(self.basis, components, acceptance=samples.acceptance, **options)
+        components = make(sums, noise, weights)
+        return MixturePosterior(self.basis, components, acceptance=acceptance, **options)
 
     def to_svgp(self, num_data: int | None = None) -> BasisSVGP:
         """
@@ -339,8 +335,8 @@ def _require_options(reweighted: Any, objective: Any, bound: Any) -> None:
     checks.require_choice(bound, "bound", residual_bounds.BOUNDS)
     if bound != "standard" and reweighted is not None:
         raise ValueError(
-            f"bound must be 'standard' with reweighted, got {bound!r}: others need all rows again "
-            "for every noise variance."
+            f"bound must be 'standard' with reweighted, got {bound!r}, which needs all rows "
+            "again for every noise variance."
         )
     if objective == "corrected" and reweighted is not None:
         raise ValueError(

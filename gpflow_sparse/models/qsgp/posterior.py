@@ -12,7 +12,7 @@ from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.chevron import Head, Tail
-from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.numerics import linalg, streaming
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
@@ -80,7 +80,7 @@ class ChevronPosterior(SparsePosterior):
         kl += tf.reduce_sum(chevron.tail_kl(tail, precision[h:], with_mean=not dense))
         return kl + self._dense_terms(tail.mu) if dense else kl
 
-    def elbo_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
         mean, var, kl = self.marginals_and_kl(X)
         return ElboTerms(mean, var, kl, tf.zeros_like(var))  # a finite sum has no residual
 

@@ -26,7 +26,6 @@ from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 _OBJECTIVES = ("exact", "pseudo")
-_PROBES = ("rademacher", "gaussian")
 
 
 class SoftKI(VariationalModel):
@@ -69,11 +68,8 @@ class SoftKI(VariationalModel):
         noise_variance: Any = 1e-3,
         temperature: Any = 1.0,
         tied: bool = False,
-        num_nearest: int | None = None,
         objective: str = "exact",
         num_probes: int = 10,
-        probes: str = "rademacher",
-        prior_deficit: bool = False,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int = 1,
         num_data: int | None = None,
@@ -85,16 +81,11 @@ class SoftKI(VariationalModel):
         :param noise_variance: start of ``model.likelihood.variance``, which is trained unless
             ``gpflow.set_trainable(model.likelihood.variance, False)``. The paper fixes it at the
             default, with which variances are far too small; see ``refit_noise``.
-        :param temperature: start of ``model.basis.temperature``,
-        :param tied: whether it is in units of lengthscales,
-        :param num_nearest: and number of points with weight; see
+        :param temperature: start of ``model.basis.temperature``, and
+        :param tied: whether it is in units of lengthscales; see
             :class:`~gpflow_sparse.bases.SoftInterpolation`.
         :param objective: "exact" or "pseudo".
-        :param num_probes: number of probes of "pseudo", drawn anew at every call.
-        :param probes: of "pseudo": "rademacher", random signs; or "gaussian", never less noisy.
-        :param prior_deficit: whether predictions add, independently at every input, the difference
-            between the prior variances of the kernel and of ``W K W^T``. It widens all predictions,
-            also among the data, and far from them the prior is not restored. Not in the paper.
+        :param num_probes: number of probes of "pseudo", random signs drawn anew at every call.
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: P, number of outputs, which share all parameters.
         :param num_data: N, the number of training rows; None means that every batch is all of them.
@@ -104,16 +95,12 @@ class SoftKI(VariationalModel):
         :raises ValueError: for arguments of a wrong kind or that do not fit each other.
         """
         checks.require_choice(objective, "objective", _OBJECTIVES)
-        checks.require_choice(probes, "probes", _PROBES)
-        checks.require_flag(prior_deficit, "prior_deficit")
         _require_fraction(held_out)
-        self.basis = SoftInterpolation(
-            kernel, Z, temperature=temperature, tied=tied, num_nearest=num_nearest
-        )
-        self.objective, self.probes, self.held_out = objective, probes, held_out
+        self.basis = SoftInterpolation(kernel, Z, temperature=temperature, tied=tied)
+        self.objective, self.held_out = objective, held_out
         self.num_probes = checks.require_count(num_probes, "num_probes")
         super().__init__(
-            Filled(self.basis) if prior_deficit else Basis(self.basis),
+            Basis(self.basis),
             Gaussian(require_noise(noise_variance)),
             mean_function=mean_function,
             num_latent_gps=num_latent_gps,
@@ -254,13 +241,10 @@ class SoftKI(VariationalModel):
         self.basis.jitter = value
 
     def _draw_probes(self, X: tf.Tensor) -> tf.Tensor | None:
-        """``[n, num_probes]`` with uncorrelated entries of variance 1; None for "exact"."""
+        """Random signs ``[n, num_probes]``; None for "exact"."""
         if self.objective == "exact":
             return None
-        shape = [tf.shape(X)[0], self.num_probes]
-        if self.probes == "gaussian":
-            return random_draws.normal(shape, X.dtype)
-        return random_draws.rademacher(shape, X.dtype)
+        return random_draws.rademacher([tf.shape(X)[0], self.num_probes], X.dtype)
 
     def _refit_noise(self, sums: collapsed.RowSums, X: Any, Y: Any) -> None:
         """
@@ -306,7 +290,6 @@ class SoftKI(VariationalModel):
                 "kernel must be the one of this model's basis; make a new SoftKI for another."
             )
         checks.require_choice(self.objective, "objective", _OBJECTIVES)
-        checks.require_choice(self.probes, "probes", _PROBES)
         checks.require_count(self.num_probes, "num_probes")
         _require_fraction(self.held_out)
         _require_kept_back(self._kept_back)

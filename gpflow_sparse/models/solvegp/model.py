@@ -51,7 +51,6 @@ class OrthogonalModel(VariationalModel):
         q_sqrt: Sequence[Any] | None = None,
         num_data: int | None = None,
         bound: str = "standard",
-        block_size: int = 32,
     ) -> None:
         """
         :param kernel: a single-output kernel, shared by all latent functions; or GPflow's
@@ -65,8 +64,7 @@ class OrthogonalModel(VariationalModel):
         :param q_mu: starting means, one ``[M_b, L]`` per set, base set first; default zero.
         :param q_sqrt: starting lower factors, one ``[L, M_b, M_b]`` per set; default the prior's.
         :param num_data: N, the number of training rows,
-        :param bound: "standard", "log" or "block", and
-        :param block_size: rows of a block: see :class:`VariationalModel`.
+        :param bound: "standard" or "log": see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         super().__init__(
@@ -76,7 +74,6 @@ class OrthogonalModel(VariationalModel):
             num_latent_gps=num_latent_gps,
             num_data=num_data,
             bound=bound,
-            block_size=block_size,
         )
         checks.require_flag(whiten, "whiten")
         self.inducing_variable = inducing_variable
@@ -197,7 +194,6 @@ class SOLVEGP(OrthogonalModel):
             whiten=old.whiten,
             num_data=old.num_data,
             bound=old.bound,
-            block_size=old.block_size,
         )
         size = len(old.q_mu)
         new.q_mu = (*old.q_mu, *new.q_mu[size:])

@@ -49,7 +49,6 @@ class ODVGP(OrthogonalModel):
         q_sqrt: Sequence[Any] | None = None,
         num_data: int | None = None,
         bound: str = "standard",
-        block_size: int = 32,
     ) -> None:
         """
         :param kernel: as for :class:`gpflow_sparse.models.SOLVEGP`.
@@ -60,8 +59,7 @@ class ODVGP(OrthogonalModel):
         :param q_mu: starting values ``(mu, alpha)``; default zero.
         :param q_sqrt: starting value ``(q_sqrt,)``; default the prior's.
         :param num_data: N, the number of training rows,
-        :param bound: "standard", "log" or "block", and
-        :param block_size: rows of a block: see :class:`VariationalModel`.
+        :param bound: "standard" or "log": see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
         self.num_columns = num_columns
@@ -76,7 +74,6 @@ class ODVGP(OrthogonalModel):
             q_sqrt=q_sqrt,
             num_data=num_data,
             bound=bound,
-            block_size=block_size,
         )
 
     @property

@@ -16,7 +16,7 @@ from gpflow_sparse.inducing_variables.covariances import (
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
-from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
@@ -83,13 +83,12 @@ class DecoupledPosterior(SparsePosterior):
         """The KL with all columns; X is not used."""
         return self._block_and_kl(self._no_columns(), None)[1]
 
-    def elbo_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
         F = cross_covariance(self._base_set, self.kernel, X)
         block, kl = self._block_and_kl(F, self.num_columns)
         mean, var, residual = marginals(self.kernel(X, full_cov=False), [block])
-        mean += self._extra_mean(X, self._alpha)
-        terms = ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
-        return self._with_covariance(terms, X, [block], groups)
+        mean = self._add_mean_function(X, mean + self._extra_mean(X, self._alpha))
+        return ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         """The block of the base set, whose mean is shifted by ``-b``."""

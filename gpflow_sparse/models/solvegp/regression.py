@@ -8,11 +8,13 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import PrecomputeCacheType
 
+from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
-from gpflow_sparse.inference import collapsed, residual_bounds
+from gpflow_sparse.inference import collapsed
 from gpflow_sparse.models.held_data import count_rows, read
 from gpflow_sparse.models.regression import RegressionModel, copies
+from gpflow_sparse.models.solvegp import residual_blocks
 from gpflow_sparse.models.solvegp.model import SOLVEGP
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
 from gpflow_sparse.numerics import linalg
@@ -20,7 +22,9 @@ from gpflow_sparse.numerics.streaming import has_all_rows, streamed_sum
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
-_BOUNDS = ("standard", "log", "block", "coupled", "fully_coupled")
+# Bounds that depend on the rows by sums over them, and all.
+_BY_SUMS = ("standard", "log", "block")
+_BOUNDS = (*_BY_SUMS, "coupled", "fully_coupled")
 # Names of version 0.1, which its files have.
 _OLD_BOUNDS = {"structured": "standard", "tighter": "fully_coupled"}
 # Largest number of rows for the bounds over all pairs of rows: O(N^2 M) time, O(N M) memory.
@@ -61,6 +65,8 @@ class SOLVEGPR(RegressionModel):
     The data are held as tensors, once. Every output has its own f, all with the same kernel.
     """
 
+    block_size = 32  # models of older files have no such attribute
+
     def __init__(
         self,
         data: tuple[Any, Any],
@@ -97,7 +103,7 @@ class SOLVEGPR(RegressionModel):
 
         :raises ValueError: for a part that was exchanged for one that does not fit.
         """
-        if self._bound in residual_bounds.BOUNDS:
+        if self._bound in _BY_SUMS:
             sizes = self.inducing_variable.sizes
             elbo = collapsed.collapsed_bound(self._row_sums(), self._noise(), sizes)
         else:
@@ -120,8 +126,8 @@ class SOLVEGPR(RegressionModel):
         The best q with independent sets, whitened: ``q_mu`` and ``q_sqrt`` as :class:`SOLVEGP`
         takes them. One pass over the rows.
 
-        Its bound under SOLVEGP is the standard bound, or that of "log" or "block": q(u) is the same
-        for all three. The optimal q of "coupled" and "fully_coupled" has the same means, but a
+        Its bound under SOLVEGP is the standard bound, or that of "log": q(u) is the same for these
+        and for "block". The optimal q of "coupled" and "fully_coupled" has the same means, but a
         covariance with the residual process at the data, which this posterior cannot represent, so
         the q of "standard" is used for them too. The marginal
         covariances of the sets under the optimal q made variances of f too large: 1.2 to 4.0 times
@@ -160,7 +166,7 @@ class SOLVEGPR(RegressionModel):
         A :class:`SOLVEGP` that starts at the best q, to be trained on minibatches from here.
 
         It shares no parameters with this model. Its ``elbo`` of all the data is the standard
-        bound, or "log" if that is the bound of this model.
+        bound, or "log" if that is the bound of this model. "block" has no minibatches.
 
         :param num_data: its ``num_data``; None means the N of this model.
         """
@@ -181,8 +187,7 @@ class SOLVEGPR(RegressionModel):
             q_mu=q_mu,
             q_sqrt=q_sqrt,
             num_data=count_rows(self.data[0]) if num_data is None else num_data,
-            bound=self._bound if self._bound in residual_bounds.BOUNDS else "standard",
-            block_size=self.block_size,
+            bound="log" if self._bound == "log" else "standard",
         )
         model.jitter, model.standardizer = self.jitter, standardizer
         model.calibration = self.calibration
@@ -199,6 +204,7 @@ class SOLVEGPR(RegressionModel):
                 f"{type(self.kernel).__name__}."
             )
         super()._require_parts(num_columns, dtype)
+        checks.require_count(self.block_size, "block_size")
         _require_bound(self.bound, self._bound, self.data[0])
 
     def _features(self, X: tf.Tensor) -> tf.Tensor:
@@ -214,6 +220,17 @@ class SOLVEGPR(RegressionModel):
     def _sums_of(self, X: tf.Tensor, Y: tf.Tensor, A: tf.Tensor) -> collapsed.RowSums:
         errors = Y - component_checks.require_mean(self.mean_function(X), Y, self.mean_function)
         return collapsed.row_sums(A, errors, self.kernel(X, full_cov=False))
+
+    def _bounded(self, sums: collapsed.RowSums, X: tf.Tensor, A: tf.Tensor) -> collapsed.RowSums:
+        if self._bound != "block":
+            return super()._bounded(sums, X, A)
+        groups = residual_blocks.neighbor_groups(self._places(X), self.block_size)
+        Kff = covariance(self.kernel, tf.gather(X, groups.rows))
+        return residual_blocks.with_block_bound(sums, A, Kff, groups, self._noise())
+
+    def _places(self, X: tf.Tensor) -> tf.Tensor:
+        """Places ``[n, .]`` of rows, of which those that are near each other form a block."""
+        return in_lengthscales(self.kernel, X)
 
     @property
     def _bound(self) -> str:
@@ -271,7 +288,7 @@ def _require_bound(bound: Any, today: str, X: Any) -> None:
     :param X: of the data, a tensor or a variable.
     """
     checks.require_choice(today, "bound", _BOUNDS)
-    if today in residual_bounds.BOUNDS:
+    if today in _BY_SUMS:
         return
     limit = (
         f"bound={bound!r} takes at most {_MAX_PAIRED_ROWS} rows, since it sums over all pairs of "

@@ -11,13 +11,8 @@ def require_objective(
     covariance: Any, kl_weighting: Any, union: Any, inducing_variable: NeighborInducingPoints
 ) -> None:
     """:raises ValueError: for unknown options, and those that do not go together."""
-    checks.require_choice(covariance, "covariance", ("diag", "dense", "low_rank"))
+    checks.require_choice(covariance, "covariance", ("diag", "dense"))
     checks.require_choice(kl_weighting, "kl_weighting", ("usage", "paper", "chain"))
-    if covariance == "low_rank" and kl_weighting == "chain":
-        raise ValueError(
-            "kl_weighting must be 'usage' or 'paper' with covariance='low_rank': 'chain' needs "
-            "log |S| of all inducing variables as a sum over them."
-        )
     if union is None:
         return
     most, least = inducing_variable.Z.shape[0], len(inducing_variable.global_indices)
@@ -40,8 +35,7 @@ def require_components(model: Any) -> None:
     require_objective(model.covariance, model.kl_weighting, model.union, iv)
     require_shape(model.q_mu, "q_mu", (M, L))
     require_shape(model.usage, "usage", (M, len(model._latents)))
-    if model.covariance != "dense":
+    if model.covariance == "diag":
         require_shape(model.q_log_scale, "q_log_scale", (M, L))
-    if model.covariance != "diag":
-        columns = M if model.covariance == "dense" else None
-        require_shape(model.q_factor, "q_factor", (M, L, columns))
+    else:
+        require_shape(model.q_factor, "q_factor", (M, L, M))

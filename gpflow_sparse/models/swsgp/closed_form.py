@@ -248,7 +248,7 @@ def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
     Set q near the posterior, by one pass over the data and without an optimizer: means are those of
     the sites' posterior (:meth:`fit_sites`) at the inducing points, and standard deviations the
     best for independent variables, ``s_j^-1 = 1 / Var[u_j | its neighbors] + tau_j``. For "dense"
-    and "low_rank" only means and, of "low_rank", the diagonal.
+    only means.
 
     Training starts much closer to the optimum than from zero means: unwhitened means are slow to
     learn. `training.fit` calls this before the first step unless the model has ``start="prior"``.

@@ -72,7 +72,6 @@ class SWSGP(VariationalModel):
     ``covariance``  S                                             size of q, per latent function
     ==============  ============================================  ==========================
     "diag"          diagonal                                      2 M
-    "low_rank"      diagonal plus a product of rank R             (2 + R) M
     "dense"         any                                           M + M^2
     ==============  ============================================  ==========================
 
@@ -89,7 +88,6 @@ class SWSGP(VariationalModel):
     and updates only the rows of q that belong to the neighbors of its batch.
     """
 
-    bounds = ("standard", "log")
     q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
 
     def __init__(
@@ -101,7 +99,6 @@ class SWSGP(VariationalModel):
         covariance: str = "diag",
         kl_weighting: str = "usage",
         union: int | None = None,
-        rank: int = 8,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
         num_data: int | None = None,
@@ -116,25 +113,22 @@ class SWSGP(VariationalModel):
             SeparateIndependent or LinearCoregionalization. Each kernel has neighbors of its own.
         :param likelihood: any GPflow likelihood.
         :param inducing_variable: the M inducing points and the number H of neighbors.
-        :param covariance: form of the covariance of q: "diag", "low_rank" or "dense", see above.
+        :param covariance: form of the covariance of q: "diag" or "dense", see above.
         :param kl_weighting: weights of the KL terms of the rows: "usage", "paper" or "chain".
         :param union: m, the number of active points of a batch, which all of its rows share; None
             for H neighbors of each row.
-        :param rank: R, of "low_rank".
         :param num_latent_gps: number of latent functions; None as in
             :class:`~gpflow_sparse.models.VariationalModel`.
         :param num_data: number of training rows N, so that a minibatch counts for all of them.
         :param q_mu: starting means ``[M, L]``; zero by default, see ``start``.
         :param q_sqrt: starting standard deviations ``[M, L]``; for "dense" lower factors ``[L, M,
-            M]``; for "low_rank" a pair, ``[M, L]`` and ``[L, M, R]``. By default the prior for
-            "dense", O(M^3); else the independent variables closest to it as far as the 16 points
-            nearest to each determine it, O(M 16^3).
+            M]``. By default the prior for "dense", O(M^3); else the independent variables closest
+            to it as far as the 16 points nearest to each determine it, O(M 16^3).
         :param whiten: must be False.
         :param start: "sites": before its first step, ``training.fit`` calls
             :meth:`start_from_sites` with the training data, unless ``q_mu`` or ``q_sqrt`` was given
             or the means are no longer zero. "prior": training starts at the current q.
-        :param bound: "standard" or "log", see :class:`VariationalModel`; not "block": residuals of
-            rows given u are independent in the model.
+        :param bound: "standard" or "log", see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind, or that do not go together.
         """
         require_not_whitened(whiten)
@@ -154,7 +148,7 @@ class SWSGP(VariationalModel):
         self.inducing_variable = inducing_variable
         self.covariance, self.kl_weighting, self.union = covariance, kl_weighting, union
         self.start = start if q_mu is None and q_sqrt is None else "prior"
-        mean, scales, factors = neighbor_q(self, covariance, rank, q_mu, q_sqrt)
+        mean, scales, factors = neighbor_q(self, covariance, q_mu, q_sqrt)
         self.q_mu = tf.Variable(mean)
         self.q_log_scale = None if scales is None else tf.Variable(np.log(scales))
         self.q_factor = None if factors is None else tf.Variable(factors)
@@ -165,15 +159,10 @@ class SWSGP(VariationalModel):
 
     @property
     def q_sqrt(self) -> Any:
-        """
-        Standard deviations ``[M, L]``; for "dense" lower factors ``[L, M, M]``; for "low_rank" a
-        pair, ``[M, L]`` and ``[L, M, R]``.
-        """
-        scales = None if self.q_log_scale is None else tf.exp(self.q_log_scale)
-        factors = None if self.q_factor is None else tf.transpose(self.q_factor, [1, 0, 2])
-        if scales is None:
-            return tf.linalg.band_part(factors, -1, 0)
-        return scales if factors is None else (scales, factors)
+        """Standard deviations ``[M, L]``; for "dense" lower factors ``[L, M, M]``."""
+        if self.q_factor is None:
+            return tf.exp(self.q_log_scale)
+        return tf.linalg.band_part(tf.transpose(self.q_factor, [1, 0, 2]), -1, 0)
 
     @staticmethod
     def _points_of(inducing_variable: Any) -> NeighborInducingPoints:
@@ -337,13 +326,11 @@ class SWSGP(VariationalModel):
 
     def _q(self, values: Sequence[tf.Tensor], points: tf.Tensor) -> GaussianRows:
         """q of some points, from their rows of the long variables."""
-        mean, *others = values
-        scales = None if self.q_log_scale is None else tf.exp(others[0])
-        factors = None if self.q_factor is None else others[-1]
-        if scales is None and factors is not None:  # rows of lower triangular matrices
-            lower = tf.range(factors.shape[2]) <= points[:, None]
-            factors = factors * tf.cast(lower, factors.dtype)[:, None, :]
-        return GaussianRows(mean, scales, factors)
+        mean, second = values
+        if self.q_factor is None:
+            return GaussianRows(mean, tf.exp(second), None)
+        lower = tf.range(second.shape[2]) <= points[:, None]  # rows of lower triangular matrices
+        return GaussianRows(mean, None, second * tf.cast(lower, second.dtype)[:, None, :])
 
     @property
     def priors_of_passes(self) -> Sequence[tuple[NeighborPrior, slice]]:

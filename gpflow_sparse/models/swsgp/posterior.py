@@ -16,7 +16,7 @@ from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
-from gpflow_sparse.inference.residual_bounds import ElboTerms, Groups
+from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
@@ -67,8 +67,7 @@ class NeighborPosterior(SparsePosterior):
     ) -> None:
         """
         :param q_mu: ``[M, P]``.
-        :param q_sqrt: standard deviations ``[M, P]``; lower factors ``[P, M, M]``; both, as a pair
-            with ``[P, M, R]``, for ``S = diag(scales^2) + factors factors^T``; None for a fixed
+        :param q_sqrt: standard deviations ``[M, P]``; lower factors ``[P, M, M]``; None for a fixed
             mean. Or a function that returns the current value.
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
@@ -104,7 +103,7 @@ class NeighborPosterior(SparsePosterior):
         """
         return chain_kl(self._points, self._prior_from(None), self._q)
 
-    def layer_terms(self, X: tf.Tensor, groups: Groups | None = None) -> ElboTerms:
+    def layer_terms(self, X: tf.Tensor) -> ElboTerms:
         """The terms with :meth:`chain_kl` as the KL; residuals of rows are independent."""
         neighbors = self._points.neighbors(X, self.kernel)
         mean, var, residual = self._prior_from(None).marginals(
@@ -149,10 +148,10 @@ class NeighborPosterior(SparsePosterior):
         """q from the cache, in the form that takes least time."""
         if cache is None:
             return self._q
-        mean, second, *third = cache
+        mean, second, *full = cache
         if second.shape.rank == 2:
-            return GaussianRows(mean, second, *(third or [None]))
-        return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, third[0])
+            return GaussianRows(mean, second, None)
+        return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, full[0])
 
     def _marginals(
         self,
@@ -222,12 +221,10 @@ def as_rows(q_mu: Any, q_sqrt: Any) -> GaussianRows:
     q_mu = tf.convert_to_tensor(q_mu)
     if q_sqrt is None:  # a fixed mean
         return GaussianRows(q_mu, tf.zeros_like(q_mu), None)
-    scales, factors = q_sqrt if isinstance(q_sqrt, tuple) else (q_sqrt, None)
-    scales = tf.convert_to_tensor(scales)
-    if scales.shape.rank != 2:
-        scales, factors = None, scales
-    factors = None if factors is None else tf.transpose(factors, [1, 0, 2])
-    return GaussianRows(q_mu, scales, factors)
+    q_sqrt = tf.convert_to_tensor(q_sqrt)
+    if q_sqrt.shape.rank == 2:
+        return GaussianRows(q_mu, q_sqrt, None)
+    return GaussianRows(q_mu, None, tf.transpose(q_sqrt, [1, 0, 2]))
 
 
 def chain_kl(
@@ -302,12 +299,11 @@ def _require_shapes(q: GaussianRows, num_inducing: int) -> None:
         )
     shape = tuple(q.mean.shape)
     wrong = [part.shape for part in q[1:] if part is not None and tuple(part.shape[:2]) != shape]
-    short = q.scales is None and q.factors is not None and q.factors.shape[2] != num_inducing
+    short = q.factors is not None and q.factors.shape[2] != num_inducing
     if wrong or short:
         M, P = shape
         raise ValueError(
-            f"q_sqrt must be standard deviations [{M}, {P}], lower factors [{P}, {M}, {M}], or a "
-            f"pair of [{M}, {P}] and [{P}, {M}, R]."
+            f"q_sqrt must be standard deviations [{M}, {P}] or lower factors [{P}, {M}, {M}]."
         )
 
 

@@ -10,7 +10,6 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.models.starting import shaped
 from gpflow_sparse.models.swsgp.posterior import independent_scales
-from gpflow_sparse.validation import checks
 
 
 def closest_scales(
@@ -29,7 +28,7 @@ def closest_scales(
 
 
 def neighbor_q(
-    model: Any, covariance: str, rank: int, q_mu: Any, q_sqrt: Any
+    model: Any, covariance: str, q_mu: Any, q_sqrt: Any
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
     """
     q of SWSGP: means ``[M, L]``, standard deviations ``[M, L]`` or None, factors ``[M, L, .]`` or
@@ -41,7 +40,6 @@ def neighbor_q(
     """
     M, L = model.points.Z.shape[0], model.num_latent_gps
     dtype = gpflow.default_float()
-    factors: np.ndarray | None = None
     mean = np.zeros((M, L), dtype) if q_mu is None else shaped(q_mu, (M, L), "q_mu").numpy()
     if covariance == "dense":
         if q_sqrt is None:
@@ -50,13 +48,6 @@ def neighbor_q(
             sqrt = shaped(q_sqrt, (L, M, M), "q_sqrt").numpy()
         rows = np.ascontiguousarray(np.swapaxes(np.tril(sqrt), 0, 1))
         return mean, None, rows.astype(dtype)
-    if covariance == "low_rank":
-        checks.require_count(rank, "rank")
-        # small random values, so that columns have different gradients
-        factors = (1e-3 * np.random.default_rng(0).normal(size=(M, L, rank))).astype(dtype)
-        if q_sqrt is not None:
-            q_sqrt, given = _require_pair(q_sqrt)
-            factors = np.swapaxes(shaped(given, (L, M, rank), "q_sqrt[1]").numpy(), 0, 1)
     scales: np.ndarray = (
         closest_scales(model.points, model.priors_of_passes).astype(dtype)
         if q_sqrt is None
@@ -64,7 +55,7 @@ def neighbor_q(
     )
     if not (scales > 0.0).all() or not np.square(scales).all():
         raise ValueError("q_sqrt must be positive standard deviations with this covariance.")
-    return mean, scales, factors
+    return mean, scales, None
 
 
 def _dense_prior_factors(model: Any) -> np.ndarray:
@@ -73,12 +64,3 @@ def _dense_prior_factors(model: Any) -> np.ndarray:
     for prior, columns in model.priors:
         factors += [prior.factor(prior.Z).numpy()] * (columns.stop - columns.start)
     return np.stack(factors)
-
-
-def _require_pair(value: Any) -> tuple[Any, Any]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise ValueError(
-            "q_sqrt must be a pair (standard deviations [M, L], factors [L, M, rank]) with "
-            f"covariance='low_rank', got {type(value).__name__}."
-        )
-    return value[0], value[1]

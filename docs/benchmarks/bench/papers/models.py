@@ -235,8 +235,8 @@ def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
     """
     A row of the regression table: hyperparameters of an exact GP, then type II or type I.
 
-    :param options: inference ("type-II", or a ``method`` of :meth:`GRIEF.sample_posterior`), and
-        arguments of :func:`fit_in_rounds` or of the model.
+    :param options: inference ("type-II", or anything else for type I: rotated weights by
+        quadrature, original ones by NUTS), and arguments of :func:`fit_in_rounds` or of the model.
     """
     start, begin = subset_start(dataset, budget.seed, "squared_exponential"), time.perf_counter()
     start = start._replace(noise_variance=max(start.noise_variance, _MIN_NOISE))
@@ -256,7 +256,8 @@ def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
             training.fit_in_rounds(model, **rounds)
             predictor, noise = CachedModel(model), model.likelihood.variance.numpy()
         else:
-            predictor = model.sample_posterior(method=options["inference"], seed=budget.seed)
+            method = "quadrature" if options["reweighted"] == "rotated" else "nuts"
+            predictor = model.sample_posterior(method=method, seed=budget.seed)
             noise = np.sum(np.exp(predictor.log_weights) * predictor.noise_variance)
     seconds = time.perf_counter() - begin
     return {
