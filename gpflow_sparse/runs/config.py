@@ -293,8 +293,12 @@ class RunConfig:
         return dataclasses.replace(self, **changed)
 
 
-# Values of options that older versions had, and those that stand for them in their records.
-_FORMER = {("covariance", "low_rank"): "dense"}
+# Options and values that older versions had, and the values that stand for these in their records.
+_FORMER_OPTIONS = ("site_estimator",)
+_FORMER_VALUES: dict[tuple[str, str | None], str] = {
+    ("covariance", "low_rank"): "dense",
+    **{("variance_reduction", value): "anchored" for value in (None, "eq3", "tracked")},
+}
 _REMEDY = "restore the file or train again into another folder"
 _SCORES = ("rmse", "error_rate", "nlpd", "crps", "brier", "seconds")
 # Types of the fields of result.json that are read again; it has other fields too.
@@ -330,9 +334,11 @@ def read_with_config(path: Path, schema: Any, remedy: str) -> Any:
     an older version: options that no longer exist are left out, values that do not are replaced.
     """
     record = read_json(path, {"config": dict}, remedy)
-    record["config"].pop("site_estimator", None)
-    if record["config"].get("variance_reduction", "") in (None, "eq3", "tracked"):
-        record["config"]["variance_reduction"] = "anchored"
+    record["config"] = {
+        name: _FORMER_VALUES.get((name, value), value) if isinstance(value, str | None) else value
+        for name, value in record["config"].items()
+        if name not in _FORMER_OPTIONS
+    }
     require_type(record, schema, str(path), remedy)
     return record
 
@@ -351,8 +357,7 @@ def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:
     require_type(record, _OPTIONAL_SCHEMA, str(path), _REMEDY)
     require_type(record, Given({"choice": Given({"seconds": float})}), str(path), _REMEDY)
     try:
-        options = {k: _FORMER.get((k, v), v) for k, v in record["config"].items()}
         # the absolute path of the data file, whatever the working folder is now
-        return RunConfig(**{**options, "data": record["dataset"]["source"]}), record
+        return RunConfig(**{**record["config"], "data": record["dataset"]["source"]}), record
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error} To go on, {_REMEDY}.") from error
