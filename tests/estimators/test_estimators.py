@@ -381,7 +381,7 @@ def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tr
 def test_parameters_of_a_wrong_type_are_one_sentence(options, message):
     X = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.raises(ValueError, match=message):
-        SparseGPRegressor(**{"method": "exact"} | options).fit(X, X[:, 0])
+        SparseGPRegressor(**{"method": "solvegp"} | options).fit(X, X[:, 0])
 
 
 def test_rows_to_predict_that_cannot_be_squared_are_named(exact):

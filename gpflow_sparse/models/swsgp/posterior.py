@@ -221,6 +221,10 @@ def as_rows(q_mu: Any, q_sqrt: Any) -> GaussianRows:
     q_mu = tf.convert_to_tensor(q_mu)
     if q_sqrt is None:  # a fixed mean
         return GaussianRows(q_mu, tf.zeros_like(q_mu), None)
+    if isinstance(q_sqrt, tuple):
+        raise ValueError(
+            "q_sqrt must be standard deviations [M, P] or factors [P, M, M], got a tuple."
+        )
     q_sqrt = tf.convert_to_tensor(q_sqrt)
     if q_sqrt.shape.rank == 2:
         return GaussianRows(q_mu, q_sqrt, None)
