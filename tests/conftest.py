@@ -29,6 +29,7 @@ THINNED = {
     "test_fourier.py": 8,
     "test_gpflow_calls.py": 5,
     "test_grid_eigenfunctions.py": 7,
+    "test_gpflow_users.py": 5,
     "test_grief.py": 5,
     "test_grief_weights.py": 3,
     "test_guard.py": 5,
@@ -46,6 +47,7 @@ THINNED = {
     "test_qsgp_variance.py": 5,
     "test_reproducible.py": 5,
     "test_round_trip.py": 20,
+    "test_repeated_rows.py": 4,
     "test_residual_bounds.py": 5,
     "test_rounds.py": 7,
     "test_saving.py": 3,
@@ -64,6 +66,7 @@ THINNED = {
     "test_swsgp_chain.py": 3,
     "test_swsgp_oracle.py": 3,
     "test_swsgp_steps.py": 3,
+    "test_traces.py": 5,
     "test_variable_data.py": 7,
 }
 
