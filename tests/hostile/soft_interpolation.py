@@ -168,6 +168,7 @@ ARGUMENTS = {
         lambda v: BASIS(X, v), "indices", lambda v: v is None or str(v) == "[2]" or v == ()
     ),
     "kernels.SoftKI kernel": Argument(lambda v: own.SoftKI(v, Z), "kernel", never),
+    "kernels.SoftKI Z": Argument(lambda v: own.SoftKI(kernel(), v), "Z", never),
     "kernels.SoftKI temperature": Argument(
         lambda v: own.SoftKI(kernel(), Z, temperature=v), "temperature", heat
     ),
@@ -195,6 +196,7 @@ ARGUMENTS = {
         lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool) and 0 <= v < 1,
     ),
     "SoftKI.elbo data": Argument(MODEL.elbo, "data", never),
+    "SoftKI.held_out_density data": Argument(FILLED.held_out_density, "data", never),
     "SoftKI.training_loss_closure data": Argument(MODEL.training_loss_closure, "data", never),
     "SoftKI.training_loss_closure compile": Argument(
         lambda v: MODEL.training_loss_closure(two, compile=v), "compile", flag
