@@ -50,6 +50,7 @@ THINNED = {
     "test_repeated_rows.py": 4,
     "test_residual_bounds.py": 5,
     "test_rounds.py": 7,
+    "test_rvm.py": 3,
     "test_saving.py": 3,
     "test_seeds.py": 7,
     "test_soft_interpolation.py": 3,
@@ -67,6 +68,7 @@ THINNED = {
     "test_swsgp_oracle.py": 3,
     "test_swsgp_steps.py": 3,
     "test_traces.py": 5,
+    "test_tutorials.py": 5,
     "test_variable_data.py": 7,
 }
 

@@ -19,7 +19,6 @@ import pytest
 import gpflow_sparse as gs
 from gpflow_sparse.runs import calibration
 from gpflow_sparse.runs.fitting import fit_model
-from gpflow_sparse.runs.methods import METHODS, options_of
 from gpflow_sparse.training import TrainingInterrupted
 from tests.command_line import (
     ALONE,
@@ -47,43 +46,6 @@ def test_help_does_not_import_tensorflow():
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "words"),
-    [
-        ("solvegp", ["--kl-weighting", "paper"], "kl_weighting is for solvegp with num_neighbors"),
-        ("swsgp", ["--variance-reduction", "none"], "not for swsgp, but for qsgp and rvm"),
-        ("softki", ["--covariance", "dense"], "covariance is not for softki"),
-        ("exact", ["--num-inducing", "9"], "num_inducing is not for exact"),
-        ("gpnn", ["--num-steps", "9"], "num_steps is not for gpnn"),
-        ("grief", ["--learning-rate", "0.1"], "learning_rate is not for grief"),
-        ("odvgp", ["--num-neighbors", "9"], "num_neighbors is not for odvgp"),
-        ("svgp", ["--bound", "log"], "bound is not for svgp"),
-        ("dual", ["--batch-size", "9"], "batch_size is not for dual"),
-        ("solvegpr", ["--no-whiten"], "whiten is not for solvegpr"),
-        ("basis_gpr", ["--temperature", "0.2"], "with another basis than grid"),
-    ],
-)
-def test_an_option_that_the_method_does_not_read_is_refused(run, method, options, words):
-    code, _, err = run("fit", method, *options)
-    assert code == 1
-    assert words in err
-
-
-def test_the_help_of_fit_is_that_of_a_method(run):
-    lines = run("fit", "--help")[1].splitlines()
-    assert sum(line.startswith("  -") for line in lines) <= 25
-    for method in METHODS:
-        code, out, _ = run("fit", method, "--help")
-        assert code == 0
-        assert len(out.splitlines()) <= 75  # of 80 columns
-        own = {line.split()[0] for line in out.splitlines() if line.startswith("  --")}
-        assert own == {f"--{name.replace('_', '-')}" for name in options_of(method)}
-    assert run("fit", "swsgp", "--help")[1] == run("fit", "--method", "swsgp", "--help")[1]
-    code, _, err = run("fit", "swspg")
-    assert code == 2
-    assert "did you mean swsgp?" in err
 
 
 def test_benchmarks_are_found_in_a_checkout(run):
@@ -187,6 +149,7 @@ def test_a_smooth_table_is_fitted_with_the_defaults(run, tmp_path):
     assert ours["rmse"] < 1.1 * svgp["rmse"]
 
 
+@pytest.mark.nightly
 def test_few_rows_get_few_inducing_points_unless_the_user_chose(run, rng, tmp_path):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--num-steps", "3", "--num-subset", "30"]
@@ -398,6 +361,7 @@ def test_every_method_trains_and_its_run_is_scored_again(run, rng, tmp_path, met
     assert run("predict", "--model", "run", "--data", "my.csv", "--output", "p.csv")[0] == 0
 
 
+@pytest.mark.nightly
 def test_images_are_classified_and_drawn(run, rng, tmp_path):
     write_images(tmp_path / "my.npz", rng)
     sizes = ["--num-inducing", "8", "--num-orthogonal", "7", "--num-steps", "60"]
@@ -448,6 +412,7 @@ def test_deep_models_of_images_are_kept_and_predict_again(run, rng, tmp_path):
     assert "a report on images needs a model of one layer" in err
 
 
+@pytest.mark.nightly
 def test_deep_models_of_tables_take_layers_neighbors_and_classes(run, rng, tmp_path):
     rows = [
         f"{a:.4f},{b:.4f},{'high' if a * b > 0 else 'low'}" for a, b in rng.normal(size=(90, 2))
@@ -522,6 +487,7 @@ def test_methods_with_a_basis_train_and_their_runs_are_scored_again(run, rng, tm
     assert "the run in run is complete: nothing to resume" in err
 
 
+@pytest.mark.nightly
 def test_type_one_inference_is_another_prediction_of_the_same_model(run, rng, tmp_path):
     write_csv(tmp_path / "my.csv", numbers(rng))
     options = ["--data", "my.csv", "--target", "price", "--method", "grief", *BASIS]
@@ -625,6 +591,7 @@ def test_sampled_functions_are_trained_and_kept(run, rng, tmp_path, method, opti
     assert len(out.splitlines()) == 121
 
 
+@pytest.mark.nightly
 def test_sampled_functions_and_classes(run, rng, tmp_path):
     X = rng.normal(size=(150, 2))
     rows = [f"{a:.5f},{b:.5f},{int(a + b > 0)}" for a, b in X]
@@ -785,6 +752,7 @@ def test_evaluate_writes_a_report(run, here, tmp_path):
     assert own.replace("gpflow-sparse fit", "gpflow-sparse evaluate --report") == page
 
 
+@pytest.mark.nightly
 def test_rows_of_a_report_have_their_numbers_in_the_file(run, rng, tmp_path):
     """Row 5 has no target, and is counted as well."""
     rows = numbers(rng, 90)

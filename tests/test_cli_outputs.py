@@ -388,6 +388,7 @@ def no_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
 
+@pytest.mark.nightly
 def test_without_matplotlib_a_run_says_so_first_and_is_complete(run, here, no_matplotlib):
     code, out, err = run(*FIT, "--no-baseline", "--output", "new")
     assert code == 0
@@ -477,6 +478,7 @@ def test_a_report_replaces_only_a_report(run, here, monkeypatch, name):
     assert contents(here / "page") == {name: b"<p>mine</p>"}
 
 
+@pytest.mark.nightly
 def test_a_report_is_replaced_by_the_next_and_leaves_other_files(run, here):
     (here / "page").mkdir()
     (here / "page" / "notes.txt").write_text("mine")

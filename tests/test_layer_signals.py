@@ -163,6 +163,7 @@ def test_advice_is_given_where_there_is_more_noise_than_signal(rng, ratio, due):
     assert not due or texts[0].startswith("Hidden layer 1 passes on more noise than signal")
 
 
+@pytest.mark.nightly
 def test_ratios_are_recorded_at_their_steps_and_after_a_resumption(rng, tmp_path):
     X, model = rng.normal(size=(20, 3)), at_prior(rng)
     data, options = (X, X[:, :1]), {"seed": 0, "progress": False, "batch_size": 20}

@@ -99,6 +99,7 @@ def a_run(folder, size="small", **chosen):
     return PaperRun(load_paper("evidence"), size, folder, **chosen)
 
 
+@pytest.mark.nightly
 def test_a_task_has_a_process_of_its_own(tmp_path):
     run = a_run(tmp_path, datasets=("digits",), rows=("linear",))
     (record,) = harness.run_paper(run, 10.0)

@@ -88,6 +88,7 @@ def options_of(paper, key):
     return options
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("paper", "key"),
     [

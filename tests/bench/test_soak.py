@@ -28,6 +28,7 @@ def test_every_method_is_in_the_table(monkeypatch):
 SOME = ("solvegp", "gpnn", "grief", "dual")  # by steps, untrained, by L-BFGS, by blocks
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "method",
     [

@@ -260,6 +260,7 @@ def test_labels_of_the_wrong_kind_are_refused(labels, message):
         SparseGPClassifier().fit(smooth(30)[0], labels)
 
 
+@pytest.mark.nightly
 def test_pipeline_search_and_folds():
     X, y = smooth(50)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -329,6 +330,7 @@ def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("tried", "taken"), [(1.0, 1.0), (30.0, 3.0)])
 def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tried, taken):
     """From lengthscales of 3 for a function whose best are near 1, others are tried."""

@@ -84,6 +84,7 @@ def test_stock_gpr_has_the_dense_likelihood_and_predictions():
     np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_the_likelihood_of_the_features_is_no_bound():
     """Sheet 1.9: the kernel of too few features can have more evidence than the kernel itself."""
     X = inputs(60)

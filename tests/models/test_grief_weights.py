@@ -197,6 +197,7 @@ def test_under_sharp_priors_type_one_is_the_model_with_unit_weights(reweighted, 
     np.testing.assert_allclose(got, expected, rtol=5e-3, atol=5e-3)
 
 
+@pytest.mark.nightly
 def test_type_one_leaves_the_model_as_it_was_and_repeats_with_a_seed():
     model = build(reweighted="rotated")
     before = gpflow.utilities.read_values(model)

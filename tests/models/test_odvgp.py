@@ -130,6 +130,7 @@ def test_sampled_columns_leave_no_square_of_the_orthogonal_set(rng):
     assert max(size for size in sizes if size is not None) < 37 * 37
 
 
+@pytest.mark.nightly
 def test_training_moves_the_weights_with_and_without_natural_gradients(rng):
     X, Y = data(rng, N=60)
     for gamma in (False, 0.3):

@@ -92,6 +92,7 @@ def test_closed_forms_in_turn_raise_the_exact_elbo_to_a_stationary_point(options
     np.testing.assert_allclose(products[s < 1e3], 1.0, rtol=0.05)
 
 
+@pytest.mark.nightly
 def test_full_steps_raise_the_exact_elbo_every_time():
     X, Y = sinc_data(15)
     model = build(X, 16, variance_reduction="none")

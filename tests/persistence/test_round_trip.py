@@ -177,6 +177,7 @@ def test_a_circle_of_modules_comes_back(tmp_path):
     assert loaded.kernel.owner is loaded
 
 
+@pytest.mark.nightly
 def test_a_loaded_model_can_do_all_that_a_model_can(tmp_path, capsys):
     model = zoo.standardized()
     X, Y = zoo.inputs(), zoo.outputs(2)

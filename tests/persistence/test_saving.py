@@ -237,6 +237,7 @@ def test_a_failure_while_writing_leaves_the_old_file(step, tmp_path, monkeypatch
     gs.load(path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("source", [on_disk, tf.data.Dataset.from_tensors])
 @pytest.mark.parametrize("reweighted", [None, "rotated"])
 def test_a_model_that_reads_its_rows_in_passes_is_saved_as_what_it_has_learned(

@@ -95,6 +95,7 @@ def test_gpflows_utilities_and_checkpoints_take_them(tmp_path):
     assert_same(other, model)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("outside")
 def test_a_search_outside_of_the_graph_is_not_exported_but_can_be_moved_in(tmp_path):
     model = swsgp()

@@ -287,6 +287,7 @@ MIXTURES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:the 8 eigenfunctions")
 @pytest.mark.parametrize(("reweighted", "objective", "options"), MIXTURES.values(), ids=MIXTURES)
 def test_functions_of_a_mixture_have_its_moments(reweighted, objective, options):
@@ -321,6 +322,7 @@ def deep():
     return model
 
 
+@pytest.mark.nightly
 def test_functions_of_a_deep_model_have_its_moments():
     """Within 5 standard errors of 40 draws and 1,000 predictions; and they are functions."""
     posterior, X = deep().posterior(), inputs(4)

@@ -92,6 +92,7 @@ def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     assert [with_kernel.config(name).image_shape for name in names] == [None, None]
 
 
+@pytest.mark.nightly
 def test_the_choice_for_images_is_trained():
     digits = gs.data.load("digits").standardized(per_channel=True)
     few = dataclasses.replace(digits, train=tuple(part[:400] for part in digits.train))

@@ -47,6 +47,7 @@ def test_every_trouble_is_read_trained_and_predicted(run, tmp_path, name):
         assert last_json(out)["rmse_standardized"] < 0.8
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "suffix",
     [".feather", *(pytest.param(s, marks=pytest.mark.nightly) for s in (".csv.gz", ".parquet"))],

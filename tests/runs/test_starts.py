@@ -240,6 +240,7 @@ def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
     assert drawn == list(range(20))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["matern12", "smooth"])
 def test_the_kernel_with_which_neighbors_predict_best_is_taken(kind):
     """A path of an Ornstein-Uhlenbeck process has a Matern 1/2 kernel, a smooth function none."""

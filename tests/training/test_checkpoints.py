@@ -311,6 +311,7 @@ def test_the_identity_of_a_model_is_all_but_what_training_moves():
     assert identity(model)["kind"] == "SOLVEGP"
 
 
+@pytest.mark.nightly
 def test_data_on_disk_or_in_a_dataset_that_changed_are_refused(tmp_path):
     def mapped(values, name):
         file = np.memmap(tmp_path / name, dtype=values.dtype, mode="w+", shape=values.shape)
@@ -513,6 +514,7 @@ fit(model, data(), num_steps=400, batch_size=16, optimizer=adam(0.02), natural_g
 """
 
 
+@pytest.mark.nightly
 def test_sigkill_at_a_random_moment_loses_nothing(tmp_path):
     """A real kill of a real process, in the midst of steps and checkpoints."""
     options = {"optimizer": lambda: adam(0.02), "natural_gradients": 0.2, "batch_size": 16}

@@ -49,6 +49,7 @@ def test_a_killed_run_ends_with_the_same_bits_draws_included(tmp_path):
     np.testing.assert_array_equal(resumed.elbo, history.elbo)
 
 
+@pytest.mark.nightly
 def test_natural_gradients_move_the_last_layer_only_and_raise_the_bound():
     model = deep(seed=0)
     before = {name: value.numpy() for name, value in gpflow.utilities.parameter_dict(model).items()}

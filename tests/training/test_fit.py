@@ -90,6 +90,7 @@ def test_natural_gradients_move_q_and_leave_the_rest_to_the_optimizer():
         np.testing.assert_array_equal(q_sqrt, same_sqrt)
 
 
+@pytest.mark.nightly
 def test_datasets_and_memory_mapped_arrays_climb(tmp_path):
     X, Y = data()
     files = [np.memmap(tmp_path / n, dtype="f8", mode="w+", shape=X.shape) for n in "XY"]
@@ -101,6 +102,7 @@ def test_datasets_and_memory_mapped_arrays_climb(tmp_path):
     assert min(gains) > 10.0
 
 
+@pytest.mark.nightly
 def test_memory_mapped_arrays_train_as_arrays_do(tmp_path):
     """The same rows in the same batches; only their order within a batch differs."""
     X, Y = data()
@@ -348,6 +350,7 @@ def test_gpflows_own_models_also_learn_which_matrix_failed():
         fit(stock, data(), num_steps=3)
 
 
+@pytest.mark.nightly
 def test_gpflows_models_that_mix_outputs_are_trained():
     """Y has a column for each output of the kernel, not for each latent function."""
     member = MEMBERS["stock_svgp_mixed"]

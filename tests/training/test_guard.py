@@ -118,6 +118,7 @@ def test_a_failed_step_moves_neither_parameters_nor_optimizer():
     assert all(np.all(v.numpy() == 0) for v in optimizer.variables[2:])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("gamma", [0.0, 0.4])
 def test_the_shortened_step_is_half_as_long(gamma):
     """Of the optimizer exactly; a natural step is a step of half of gamma."""
@@ -145,6 +146,7 @@ class Cliff(gpflow.likelihoods.Gaussian):
         return tf.where(beyond, tf.constant(np.nan, value.dtype), value)
 
 
+@pytest.mark.nightly
 def test_the_last_step_is_looked_at_too():
     """Nothing comes after it that could fail; its result is evaluated and, here, taken back."""
     model = solvegp(Cliff(0.5))

@@ -212,6 +212,7 @@ def test_natural_gradients_of_unequal_sizes_come_from_one_evaluation(rng):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_natural_gradients_go_on_after_l_bfgs(rng):
     """Which leaves negative numbers on the diagonals: those of stock SVGP fail in GPflow's."""
     X, Y = data(rng)

@@ -52,6 +52,7 @@ def test_objective_and_gradients_are_those_of_float64(bound, whiten):
         assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(b)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("natural", [False, 0.1])
 def test_training_ends_near_that_in_float64(natural):
     models = {}

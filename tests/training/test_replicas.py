@@ -59,6 +59,7 @@ def test_devices_take_the_steps_of_one(devices, part):
     require_equal(on_devices(devices, names), names)
 
 
+@pytest.mark.nightly
 def test_two_workers_take_the_steps_of_one():
     for found in on_workers(["svgp"]):
         require_equal(found, ["svgp"])

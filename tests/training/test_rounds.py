@@ -187,6 +187,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_parameters(name, tmp_path):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_a_failed_step_goes_back_and_the_run_goes_on(monkeypatch):
     """Variables of a basis whose size is not known are put back as well."""
     model = build("grief")
@@ -204,6 +205,7 @@ def test_a_failed_step_goes_back_and_the_run_goes_on(monkeypatch):
     assert np.isfinite(history.elbo).all()
 
 
+@pytest.mark.nightly
 def test_single_precision_trains(float_type):
     data = (battery.inputs().astype(float_type), battery.reals(1)().astype(float_type))
     model = GRIEF(

@@ -297,6 +297,7 @@ def test_fit_takes_them_for_any_model():
             fit(part, data(), optimizer=optimizer, num_steps=1, progress=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("build", [svgp, solvegp], ids=["svgp", "solvegp"])
 @pytest.mark.parametrize(
     "make",

@@ -48,6 +48,7 @@ MODELS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
 def test_a_killed_run_ends_with_the_same_bits(name, tmp_path, monkeypatch):
     monkeypatch.setattr(qsgp_step, "_LOOK_EVERY", 2)
@@ -68,6 +69,7 @@ def test_a_killed_run_ends_with_the_same_bits(name, tmp_path, monkeypatch):
     np.testing.assert_array_equal(same.elbo, history.elbo)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("build", [qsgp, rvm])
 def test_a_run_that_cannot_be_cured_moves_nothing(build):
     model = build()

@@ -78,6 +78,7 @@ def run(model, source=None, **options):
     return bits(model), history.elbo
 
 
+@pytest.mark.nightly
 def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
     """In the graph; by a tree, a batch ahead or not; from memory."""
     none = {"num_remembered": 0}
@@ -127,6 +128,7 @@ def on_disk(folder, X, Y):
     return tuple(parts)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("outside")
 def test_users_are_counted_in_any_source(tmp_path):
     X, Y = data()
@@ -179,6 +181,7 @@ def test_users_are_those_of_the_rows_of_this_run():
     np.testing.assert_array_equal(model.usage, users(X[20:40]))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("outside")
 def test_an_interrupted_run_goes_on(tmp_path):
     def interrupt(state):
@@ -195,6 +198,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
     np.testing.assert_array_equal(resumed[1], expected[1])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", [{}, {"covariance": "dense"}], ids=["diag", "dense"])
 def test_a_run_that_cannot_be_cured_moves_nothing(options):
     model = swsgp(start="prior", **options)
@@ -232,6 +236,7 @@ class Nearly(gpflow.kernels.SquaredExponential):
         return K if X2 is not None else linalg.add_jitter(K, tf.cast(-5e-6, K.dtype))
 
 
+@pytest.mark.nightly
 def test_jitter_is_raised_where_the_covariance_of_neighbors_fails():
     model = swsgp(Nearly(lengthscales=[1.0, 1.0]), q_mu=np.zeros((M, 1)), q_sqrt=np.ones((M, 1)))
     model.inducing_variable.Z.assign(np.repeat(Z[:1], M, axis=0))

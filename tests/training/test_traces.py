@@ -134,6 +134,7 @@ def test_models_with_classes_of_the_user_and_stateful_draws_are_not_shared():
     assert not traces._KEPT
 
 
+@pytest.mark.nightly
 def test_kept_traces_do_not_keep_models_and_are_few():
     for seed in range(traces._MOST_KEPT + 2):
         model = svgp()

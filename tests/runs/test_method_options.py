@@ -1,0 +1,43 @@
+"""The options of a method on the command line: its help, and options that it does not read."""
+
+import pytest
+
+from gpflow_sparse.runs.methods import METHODS, options_of
+from tests.command_line import run as run
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("solvegp", ["--kl-weighting", "paper"], "kl_weighting is for solvegp with num_neighbors"),
+        ("swsgp", ["--variance-reduction", "none"], "not for swsgp, but for qsgp and rvm"),
+        ("softki", ["--covariance", "dense"], "covariance is not for softki"),
+        ("exact", ["--num-inducing", "9"], "num_inducing is not for exact"),
+        ("gpnn", ["--num-steps", "9"], "num_steps is not for gpnn"),
+        ("grief", ["--learning-rate", "0.1"], "learning_rate is not for grief"),
+        ("odvgp", ["--num-neighbors", "9"], "num_neighbors is not for odvgp"),
+        ("svgp", ["--bound", "log"], "bound is not for svgp"),
+        ("dual", ["--batch-size", "9"], "batch_size is not for dual"),
+        ("solvegpr", ["--no-whiten"], "whiten is not for solvegpr"),
+        ("basis_gpr", ["--temperature", "0.2"], "with another basis than grid"),
+    ],
+)
+def test_an_option_that_the_method_does_not_read_is_refused(run, method, options, words):
+    code, _, err = run("fit", method, *options)
+    assert code == 1
+    assert words in err
+
+
+def test_the_help_of_fit_is_that_of_a_method(run):
+    lines = run("fit", "--help")[1].splitlines()
+    assert sum(line.startswith("  -") for line in lines) <= 25
+    for method in METHODS:
+        code, out, _ = run("fit", method, "--help")
+        assert code == 0
+        assert len(out.splitlines()) <= 75  # of 80 columns
+        own = {line.split()[0] for line in out.splitlines() if line.startswith("  --")}
+        assert own == {f"--{name.replace('_', '-')}" for name in options_of(method)}
+    assert run("fit", "swsgp", "--help")[1] == run("fit", "--method", "swsgp", "--help")[1]
+    code, _, err = run("fit", "swspg")
+    assert code == 2
+    assert "did you mean swsgp?" in err
