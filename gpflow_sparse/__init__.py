@@ -27,6 +27,7 @@ _LAZY = {
     "models": "gpflow_sparse.models",
     "persistence": "gpflow_sparse.persistence",
     "posteriors": "gpflow_sparse.posteriors",
+    "recipes": "gpflow_sparse.recipes",
     "save": "gpflow_sparse.persistence",
     "training": "gpflow_sparse.training",
     "uncalibrate": "gpflow_sparse.training.calibration",

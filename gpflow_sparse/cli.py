@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from gpflow_sparse._version import __version__
 from gpflow_sparse.persistence import read_header
+from gpflow_sparse.recipes.registry import RECIPES
 from gpflow_sparse.runs import workers
-from gpflow_sparse.runs.config import AUTO, MODEL, OPTIONS, RunConfig
-from gpflow_sparse.runs.memory import memory_estimate
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
-from gpflow_sparse.runs.options import MethodCommand, command_options
+from gpflow_sparse.runs.config import MODEL, RUN_OPTIONS, RunConfig
+from gpflow_sparse.runs.options import MethodCommand, command_options, is_chosen
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import (
     HomePath,
@@ -59,7 +57,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 
 
 @main.command(cls=MethodCommand, context_settings={"max_content_width": 100})
-@command_options(RunConfig, OPTIONS, data=HomeText())
+@command_options(RunConfig, RUN_OPTIONS, data=HomeText())
 @click.option("--output", type=HomePath(), help="Folder of results.")
 @click.option("--resume", is_flag=True, help="Resume an interrupted run in that folder.")
 @click.option("--plot/--no-plot", default=True, help="Write a report and pictures.")
@@ -91,16 +89,17 @@ def fit(
         sys.exit(workers.run_command(num_workers))
     with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
         config = _config_of(fields)
+        from gpflow_sparse.recipes.rows import num_distinct
         from gpflow_sparse.runs import outputs, plots, rows, training
 
         dataset = rows.load_data(config)
-        if config.method != AUTO and not any(map(_is_chosen, _SIZES)):
+        if not any(map(is_chosen, _SIZES)):
             X = dataset.train[0]
-            config = config.shrunk_to(rows.num_distinct(X), len(X))
-        stem = f"{dataset.name}-{config.method}-{config.seed}"
+            config = config.with_recipe(config.recipe.shrunk_to(num_distinct(X), len(X)))
+        stem = f"{dataset.name}-{config.method}-{config.recipe.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
         if strategy is not None:
-            training.require_divisible(config)
+            training.require_divisible(config.recipe)
         if not workers.is_chief():
             training.train_beside_chief(config, dataset, folder, resume=resume, strategy=strategy)
             workers.leave()
@@ -177,9 +176,9 @@ def evaluate(
 ) -> None:
     """Score a trained model on its test rows, or on the rows of a file."""
     with clear_errors(), _model_session(path, device):
+        from gpflow_sparse.recipes.evaluation import evaluate as score
         from gpflow_sparse.runs import report as reports
         from gpflow_sparse.runs import stored
-        from gpflow_sparse.runs.evaluation import evaluate as score
 
         model = stored.open_model(path)
         if report is not None:
@@ -213,9 +212,7 @@ def datasets() -> None:
 @main.command()
 def methods() -> None:
     """List the methods that `fit` can train."""
-    print_table(
-        ("method", "name", "idea"), [(key, m["name"], m["idea"]) for key, m in METHODS.items()]
-    )
+    print_table(("method", "name", "idea"), [(key, m.title, m.idea) for key, m in RECIPES.items()])
 
 
 @main.command(hidden=True, context_settings={"ignore_unknown_options": True})
@@ -228,19 +225,9 @@ def bench(arguments: tuple[str, ...]) -> None:
 
 def _config_of(fields: dict[str, Any]) -> RunConfig:
     """The defaults of the method, with the options that the user gave."""
-    chosen = {name: value for name, value in fields.items() if _is_chosen(name)}
-    config = RunConfig.of_method(**{"method": fields["method"]} | chosen)
-    if config.method != AUTO and "minutes" in chosen:
-        raise ValueError(
-            f"--minutes is for the automatic choice; give --num-steps for {config.method}."
-        )
-    return config
-
-
-def _is_chosen(name: str) -> bool:
-    """Whether the user gave this option."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is not ParameterSource.DEFAULT
+    method = fields.pop("method")
+    chosen = {name: value for name, value in fields.items() if is_chosen(name)}
+    return RunConfig.of_method(method, **chosen)
 
 
 @contextlib.contextmanager
@@ -286,7 +273,7 @@ def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> 
     X, Y = rows.original_units(dataset, dataset.test)
     labels = dataset.table.labels if dataset.table else None
     plots.plot_predictions(folder / "predictions.png", Y, trained, dataset.target_name, labels)
-    if config.method in IMAGE_METHODS:
+    if config.recipe.takes_images:
         plots.plot_images(folder, (X, Y), trained[0], dataset.image_shape)
     if not hasattr(trained[0].model, "layers"):
         report.write_run_report(folder, dataset, trained[0])
@@ -306,8 +293,9 @@ def _announce(config: RunConfig, dataset: Any) -> None:
     in_memory, input_dim = dataset.train[0].shape
     latents = dataset.num_classes if (dataset.num_classes or 0) > 2 else 1
     memory = ""
-    if config.method != AUTO:
-        need = memory_estimate(config, in_memory, input_dim, latents)
+    if not config.recipe.is_choice:
+        size = 4 if config.float32 else 8
+        need = size * config.recipe.num_elements(in_memory, input_dim, latents)
         memory = f"; about {need / 2**20:.0f} MB beyond TensorFlow"
     click.echo(
         f"{dataset.name}: {dataset.num_train} training and {len(dataset.test[0])} test rows, "

@@ -1,8 +1,6 @@
 """Estimators with scikit-learn's interface."""
 
-import dataclasses
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from numbers import Number, Real
 from pathlib import Path
@@ -26,15 +24,14 @@ from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.persistence import load, save
-from gpflow_sparse.runs.choice import Task, choose, train
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.evaluation import (
-    CachedModel,
+from gpflow_sparse.recipes.choice import Task, fit_task
+from gpflow_sparse.recipes.evaluation import (
     central_interval,
     class_probabilities,
     moments_in_chunks,
 )
-from gpflow_sparse.runs.observations import is_standardized, sample_outputs
+from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
+from gpflow_sparse.recipes.registry import COMMON, OF_METHODS
 from gpflow_sparse.runs.rows import require_range
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
@@ -83,7 +80,8 @@ class SparseGPEstimator(BaseEstimator):
         self.encoder_ = TableEncoder().fit(X)
         inputs = self.encoder_.transform(X)
         standard = num_classes is None and is_standardized(self.likelihood)
-        transform = (self.method_options or {}).get("transform", "none")
+        options = dict(self.method_options or {})
+        transform = options.pop("transform", "none")
         standardizer = Standardizer.fit(inputs, Y if standard else None, transform=transform)
         rows = standardizer.transform(inputs, Y)
         dataset = Dataset(
@@ -97,18 +95,14 @@ class SparseGPEstimator(BaseEstimator):
             table=TableFormat(self.encoder_.columns_, target),
         )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        options = {"seed": seed} | (self.method_options or {})
+        options = {"seed": seed} | options
         task = Task(dataset, self.kernel, self.likelihood, options)
         seconds, report = self.time_budget, print if self.verbose else lambda line: None
-        begin = time.perf_counter()
-        choice = choose(task, self.method, seconds=seconds, report=report)
-        if self.warm_start and choice.start is None:
-            choice = choice._replace(start=getattr(self, "model_", None))
-        left = None if seconds is None else seconds - (time.perf_counter() - begin)
-        self.model_ = train(task, choice, seconds=left, report=report)
-        self.method_ = choice.config.method
+        start = getattr(self, "model_", None) if self.warm_start else None
+        choice, self.model_ = fit_task(task, self.method, seconds, report, start)
+        self.recipe_, self.method_ = choice.recipe, choice.recipe.name
         self.attempts_, self.reason_ = choice.attempts, choice.reason
-        self._posterior = CachedModel(self.model_)
+        self._posterior = self.recipe_.predictor(self.model_)
         return self
 
     def _checked(self, X: Any, **options: Any) -> Any:
@@ -163,7 +157,8 @@ class SparseGPEstimator(BaseEstimator):
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "model").write_bytes(state["model_"])
                 model = load(Path(folder) / "model")
-            state = {**state, "model_": model, "_posterior": CachedModel(model)}
+            posterior = state["recipe_"].predictor(model)
+            state = {**state, "model_": model, "_posterior": posterior}
         super().__setstate__(state)
 
 
@@ -429,7 +424,7 @@ def _require_parameters(estimator: SparseGPEstimator) -> None:
     ):
         if not sound:
             raise ValueError(f"{name} must be {expected}, got {getattr(estimator, name)!r}.")
-    known = {field.name for field in dataclasses.fields(RunConfig)} - {"method", "data"}
+    known = {*COMMON, *OF_METHODS, "transform", "trees"}
     if unknown := sorted(set(options or ()) - known):
         raise ValueError(
             f"method_options must hold options of gpflow-sparse fit, got {', '.join(unknown)}."

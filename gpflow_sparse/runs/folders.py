@@ -4,11 +4,10 @@ from pathlib import Path
 
 from gpflow_sparse import data
 from gpflow_sparse.data import Dataset, list_datasets
+from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.recipes.registry import RECIPES
 from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.observations import is_standardized
 
-METHODS = ("svgp", "solvegp", "odvgp", "softki", "swsgp")
-"""Methods that are trained on minibatches alone, but for their start from a sample."""
 # Most rows for testing, for calibration, and for the choice of points and hyperparameters.
 _TEST, _CALIBRATION, _SAMPLE = 10_000, 1000, 20_000
 
@@ -28,11 +27,11 @@ def load_folder(config: RunConfig) -> Dataset:
     :raises ValueError: for a method or a task that needs all rows in memory, and for files that
         cannot be used.
     """
-    residual = config.method == "solvegp" and config.has_neighbors
-    if config.method not in METHODS or residual:
+    if not config.recipe.streams:
+        streaming = ", ".join(name for name, recipe in RECIPES.items() if recipe.streams)
         raise ValueError(
-            f"method must be one of {', '.join(METHODS)} for a folder, and without num_neighbors "
-            f"for solvegp; got {config.method}. Others need all rows in memory: give one file."
+            f"method must be one of {streaming} for a folder, got {config.method}. Others need all "
+            "rows in memory: give one file."
         )
     for name, wanted in (("task", (None, "regression")), ("transform", ("none",))):
         if getattr(config, name) not in wanted:
@@ -48,7 +47,7 @@ def load_folder(config: RunConfig) -> Dataset:
     rest, test = rows.hold_out(min(rows.num_rows // 10, _TEST), seed)
     rest, held_out = rest.hold_out(min(rows.num_rows // 20, _CALIBRATION), seed + 1)
     sample = rest.hold_out(min(rest.num_rows - 1, _SAMPLE), seed + 2)[1]
-    rest = rest.standardized(outputs=is_standardized(config.likelihood))
+    rest = rest.standardized(outputs=is_standardized(config.recipe.likelihood))
     scaler = rest.standardizer
     assert scaler is not None
     return Dataset(

@@ -1,7 +1,6 @@
 """Output files of commands, which replace and remove only their own; without TensorFlow."""
 
 import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -108,7 +107,7 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
     :raises ValueError: naming the file that no run wrote, or the option to add or change.
     """
     note = folder / CHECKPOINTS / CONFIG
-    mine = dataclasses.asdict(config)
+    mine = config.to_record()
     unfinished, finished = _unfinished(folder), _finished(folder)
     require_own(folder, (MODEL, *((PAGE, *config.pictures) if plot else ())), FIT)
     if unfinished is not None:  # a baseline may be dropped or added when a run is resumed
@@ -141,9 +140,8 @@ def _unfinished(folder: Path) -> dict[str, Any] | None:
     """The configuration of a run that was begun in a folder and not completed, or None."""
     checkpoints = folder / CHECKPOINTS
     if is_by(checkpoints / CONFIG, FIT):
-        schema = {"written_by": str, "config": RunConfig}
-        remedy = "choose another --output"
-        return dict(read_with_config(checkpoints / CONFIG, schema, remedy)["config"])
+        schema, remedy = {"written_by": str}, "choose another --output"
+        return read_with_config(checkpoints / CONFIG, schema, remedy)[0].to_record()
     left = set(checkpoints.glob(files.TEMPORARY))  # left by a run killed before its first step
     for path in sorted(checkpoints.rglob("*")):
         if not path.is_dir() and path not in left:
@@ -156,7 +154,8 @@ def _finished(folder: Path) -> dict[str, Any] | None:
     if not os.path.lexists(folder / RECORD):
         return None
     try:
-        return dict(read_record(folder)[1]["config"])
+        config, record = read_record(folder)
+        return config.to_record() | {"data": record["config"].get("data", config.data)}
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"{foreign(folder / RECORD, FIT)} ({error})") from error
 

@@ -18,9 +18,9 @@ from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.diagnosis.summary import training_diagnostics
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.persistence import files
+from gpflow_sparse.recipes.calibration import described
 from gpflow_sparse.runs import outputs, plots
 from gpflow_sparse.runs import report_pictures as pictures
-from gpflow_sparse.runs.calibration import described
 from gpflow_sparse.runs.config import PAGE
 from gpflow_sparse.runs.effects import (
     Factor,
@@ -30,14 +30,13 @@ from gpflow_sparse.runs.effects import (
     residuals,
     surprising_rows,
 )
-from gpflow_sparse.runs.methods import read_toml
 from gpflow_sparse.runs.rows import original_units
 from gpflow_sparse.runs.stored import StoredModel, load_run_data, open_model, predict_table
 from gpflow_sparse.runs.terminal import FEW_ROWS
 from gpflow_sparse.runs.training import Trained
 
 _INDEX, _DIAGNOSTICS = "index.html", "diagnostics.json"
-_TEXTS = read_toml(Path(__file__).with_suffix(".toml"))
+_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 _RESULTS = ("title", "rmse", "error_rate", "nlpd", "crps", "brier", "seconds", "error")
 _MOST_EFFECTS, _MOST_BARS = 4, 12  # columns with a picture, and with a bar
 _MOST_FACTORS = 64  # columns that are compared by partial dependence

@@ -16,16 +16,11 @@ from gpflow_sparse.data.images import ImageShape, image_shape_of
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import notes_of, read_frame
 from gpflow_sparse.data.targets import Target, split_target
-from gpflow_sparse.numerics.row_table import group_rows
-from gpflow_sparse.runs.config import AUTO, RunConfig
+from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.recipes.rows import Pair
+from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
-from gpflow_sparse.runs.methods import IMAGE_METHODS
-from gpflow_sparse.runs.observations import is_standardized
 
-Pair = tuple[np.ndarray, np.ndarray]
-
-# Least rows of which some are watched in training, and most rows that are.
-_LEAST_WATCHED, _MOST_WATCHED = 500, 2000
 # Two rows for training, in which a column may vary, and one for testing.
 _LEAST_ROWS = 3
 
@@ -187,11 +182,11 @@ def require_range(
 
 def _standardized(config: RunConfig, dataset: Dataset) -> Dataset:
     if not _has_images(config, dataset):
-        standard = is_standardized(config.likelihood)
+        standard = is_standardized(config.recipe.likelihood)
         if config.transform != "none" and not (standard and dataset.num_classes is None):
             raise ValueError(
-                f"transform must be none for classes and for likelihood {config.likelihood}, got "
-                f"{config.transform!r}."
+                "transform must be none for classes and for likelihood "
+                f"{config.recipe.likelihood}, got {config.transform!r}."
             )
         return dataset.standardized(outputs=standard, transform=config.transform)
     columns = dataset.train[0].shape[1]
@@ -208,7 +203,7 @@ def _has_images(config: RunConfig, dataset: Dataset | None = None) -> bool:
     """Whether rows are images for a run: by its method or, of the automatic choice, by a shape."""
     is_known = dataset is not None and dataset.image_shape is not None
     known = config.image is not None or is_known
-    return config.method in IMAGE_METHODS or (config.method == AUTO and known)
+    return config.recipe.takes_images or (config.recipe.is_choice and known)
 
 
 def shape_of_images(config: RunConfig, dataset: Dataset) -> ImageShape:
@@ -237,11 +232,6 @@ def original_units(dataset: Dataset, pair: Pair) -> Pair:
     return X, pair[1] if dataset.num_classes else scaler.inverse_outputs(pair[1])
 
 
-def num_distinct(X: np.ndarray) -> int:
-    """Number of distinct rows."""
-    return len(group_rows(X).first)
-
-
 def scaler_of(dataset: Dataset) -> Standardizer:
     """
     The standardizer of a data set.
@@ -251,16 +241,3 @@ def scaler_of(dataset: Dataset) -> Standardizer:
     if dataset.standardizer is None:
         raise ValueError(f"data set {dataset.name!r} must be standardized first.")
     return dataset.standardizer
-
-
-def watched_rows(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Training rows by which states of neighbors on the residual are compared in training, and the
-    rest: a tenth, at most 2,000, and none of fewer than 500. None of them is a point of the
-    orthogonal set: near a row that is one, predictions do not depend on other neighbors.
-
-    :return: indices, the rest in order.
-    """
-    count = min(num_rows // 10, _MOST_WATCHED) if num_rows >= _LEAST_WATCHED else 0
-    order = np.random.default_rng(0).permutation(num_rows)
-    return order[:count], np.sort(order[count:])

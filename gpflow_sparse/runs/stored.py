@@ -17,15 +17,14 @@ from gpflow_sparse.data import Dataset, Standardizer, read_table
 from gpflow_sparse.data.limits import listed
 from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.tables import column_named, notes_of
-from gpflow_sparse.models import GRIEF
-from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
-from gpflow_sparse.runs.evaluation import (
+from gpflow_sparse.recipes.evaluation import (
+    CachedModel,
     class_probabilities,
     moments_in_chunks,
     predict_interval,
-    predictor,
 )
-from gpflow_sparse.runs.observations import BLOCK
+from gpflow_sparse.recipes.observations import BLOCK
+from gpflow_sparse.runs.config import MODEL, RECORD, RunConfig, read_record
 from gpflow_sparse.runs.rows import checksum, load_data, original_units, require_range
 
 
@@ -55,8 +54,9 @@ class StoredModel:
 
     @property
     def predictor(self) -> Any:
-        """An object that predicts with the kind of inference of the run."""
-        return predictor(self.model, "type2" if self.config is None else self.config.inference)
+        """An object that predicts as the method of the run does."""
+        recipe = None if self.config is None else self.config.recipe
+        return CachedModel(self.model) if recipe is None else recipe.predictor(self.model)
 
 
 def open_model(path: Path) -> StoredModel:
@@ -100,7 +100,10 @@ def open_model(path: Path) -> StoredModel:
     if table is None:
         names, target = tuple(info["feature_names"]), info["target_name"]
     _require_names(path / RECORD, tuple(info["feature_names"]), scaler)
-    _require_inference(path / RECORD, model, config)
+    try:
+        config.recipe.require_model(model)
+    except ValueError as error:
+        raise ValueError(f"{path / RECORD} is damaged: config.{error}") from error
     return StoredModel(model, title, scaler, num_classes, names, target, config, record, table)
 
 
@@ -305,13 +308,4 @@ def _require_names(path: Path, names: tuple[str, ...], scaler: Standardizer) -> 
         raise ValueError(
             f"{path} is damaged: dataset.feature_names must be {num_columns} different names, as "
             f"many as the model has inputs, got {listed(names)}."
-        )
-
-
-def _require_inference(path: Path, model: gpflow.models.GPModel, config: RunConfig) -> None:
-    """:raises ValueError: for a kind of inference that the model does not have."""
-    if config.inference == "type1" and not isinstance(model, GRIEF):
-        raise ValueError(
-            f"{path} is damaged: config.inference must be type2 for the "
-            f"{type(model).__name__} beside it; only GRIEF has type1."
         )

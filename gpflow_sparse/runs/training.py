@@ -21,12 +21,16 @@ from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.saving import load, save_as
 from gpflow_sparse.persistence.schema import require_type
-from gpflow_sparse.runs import calibration, outputs, workers
-from gpflow_sparse.runs.build import build_model, require_outputs, with_units, with_weights
-from gpflow_sparse.runs.choice import Attempt, Choice, Task, choose
+from gpflow_sparse.recipes import calibration
+from gpflow_sparse.recipes.automatic import Auto
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.building import attach_units, build_model, require_outputs
+from gpflow_sparse.recipes.choice import Attempt, Choice, Task, choose
+from gpflow_sparse.recipes.evaluation import evaluate
+from gpflow_sparse.recipes.registry import RECIPES, baseline_of
+from gpflow_sparse.runs import outputs, workers
 from gpflow_sparse.runs.config import (
     ATTEMPTS,
-    AUTO,
     CHECKPOINTS,
     CHOICE,
     CONFIG,
@@ -35,9 +39,6 @@ from gpflow_sparse.runs.config import (
     RunConfig,
     read_with_config,
 )
-from gpflow_sparse.runs.evaluation import evaluate, predictor
-from gpflow_sparse.runs.fitting import fit_model
-from gpflow_sparse.runs.methods import BASELINES, METHODS, ROUND_METHODS, UNTRAINED_METHODS
 from gpflow_sparse.runs.rows import checksum, original_units, scaler_of, source_of
 from gpflow_sparse.training import TrainingInterrupted
 from gpflow_sparse.training.checkpoints import remove_checkpoints
@@ -63,13 +64,12 @@ class Trained:
     """The exception of Ctrl-C, if it ended the training."""
 
 
-def require_divisible(config: RunConfig) -> None:
+def require_divisible(recipe: Recipe) -> None:
     """:raises ValueError: for a method whose training is not shared among devices or workers."""
-    alone = (*UNTRAINED_METHODS, *ROUND_METHODS, "dual")
-    if config.method in alone or (config.method == AUTO and workers.is_one()):
+    if not recipe.by_minibatches or (recipe.is_choice and workers.is_one()):
         raise ValueError(
             "--workers and --devices need a --method that is trained by minibatches, which "
-            f"{config.method} is not."
+            f"{recipe.name} is not."
         )
 
 
@@ -77,12 +77,13 @@ def train_beside_chief(
     config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool, strategy: Any
 ) -> None:
     """Take part in the training of the model of a run as a worker that writes nothing."""
-    require_outputs(dataset, config.likelihood)
-    rows, _ = calibration.split_rows(config, dataset)
-    model = _started(Choice(config, ""), dataclasses.replace(dataset, train=rows))
+    recipe = config.recipe
+    require_outputs(dataset, recipe.likelihood)
+    rows, _ = calibration.split_rows(recipe, dataset)
+    model = _started(Choice(recipe, ""), dataclasses.replace(dataset, train=rows))
     with contextlib.suppress(TrainingInterrupted):
-        options = _options(folder, config, resume, strategy)
-        fit_model(model, config, dataset.shards or rows, **options)
+        options = _options(folder, recipe, resume, strategy)
+        recipe.train(model, dataset.shards or rows, **options)
     end_together(strategy)
 
 
@@ -91,9 +92,9 @@ def end_together(strategy: Any) -> None:
     Replicas(strategy, timeout=_LONGEST).over_workers([0.0])
 
 
-def _options(folder: Path, config: RunConfig, resume: bool, strategy: Any) -> dict[str, Any]:
+def _options(folder: Path, recipe: Recipe, resume: bool, strategy: Any) -> dict[str, Any]:
     """Options of `training.fit` that do not depend on the method."""
-    checkpoints = folder / CHECKPOINTS / config.method
+    checkpoints = folder / CHECKPOINTS / recipe.name
     options = {"checkpoint_dir": checkpoints, "resume": resume, "deterministic": True}
     return options if strategy is None else options | {"strategy": strategy}
 
@@ -116,14 +117,14 @@ def run(
     :raises TrainingInterrupted: after Ctrl-C.
     """
     begin = time.perf_counter()
-    choice = _choose(config, dataset, folder, resume=resume)
+    choice = _choose(config.recipe, dataset, folder, resume=resume)
     choice_seconds = time.perf_counter() - begin
     trained = [train(choice, dataset, folder, resume=resume, keep=True, strategy=strategy)]
     record = _summary(config, dataset, trained)
-    if config.method == AUTO:
+    if config.recipe.is_choice:
         record["choice"] = {
-            "method": choice.config.method,
-            "num_steps": choice.config.num_steps,
+            "method": choice.recipe.name,
+            "num_steps": choice.recipe.num_iterations,
             "reason": choice.reason,
             "seconds": choice_seconds,
             "attempts": [attempt._asdict() for attempt in choice.attempts],
@@ -132,40 +133,41 @@ def run(
     outputs.write_record(folder, record)
     if trained[0].interruption is not None:
         raise trained[0].interruption
-    if config.baseline and config.method not in (AUTO, *BASELINES):
-        baseline = config.as_baseline()
+    if config.baseline and config.recipe.baseline_name:
+        baseline = baseline_of(config.recipe)
         try:
             trained.append(train(Choice(baseline, ""), dataset, folder, resume=resume))
             record = _summary(config, dataset, trained)
         except Exception as error:  # of any kind: the model itself is already trained
             reason = str(error).split("\n")[0] or type(error).__name__
             click.echo(
-                f"{_title(baseline)} failed, and the run goes on without it: {reason}", err=True
+                f"{baseline.full_title} failed, and the run continues without it: {reason}",
+                err=True,
             )
-            record["results"].append({"title": _title(baseline), "error": reason})
+            record["results"].append({"title": baseline.full_title, "error": reason})
         record["seconds"] = time.perf_counter() - begin
         outputs.write_record(folder, record)
     _remove_checkpoints(folder)
     return trained, record
 
 
-def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) -> Choice:
+def _choose(recipe: Recipe, dataset: Dataset, folder: Path, *, resume: bool) -> Choice:
     """The method of a run: the one given, or the best on held-out rows, kept for a resumption."""
-    if config.method != AUTO:
-        require_outputs(dataset, config.likelihood)
-        return Choice(config, "")
+    if not isinstance(recipe, Auto):
+        require_outputs(dataset, recipe.likelihood)
+        return Choice(recipe, "")
     kept, start = folder / CHECKPOINTS / CHOICE, folder / CHECKPOINTS / START
     if resume and kept.is_file():
         remedy = "choose another --output"
-        schema = {"config": RunConfig, "reason": str, "attempts": list[list]}
-        found = read_with_config(kept, schema, remedy)
+        schema = {"reason": str, "attempts": list[list]}
+        config, found = read_with_config(kept, schema, remedy)
         named = [dict(zip(Attempt._fields, values, strict=False)) for values in found["attempts"]]
         require_type({"attempts": named}, {"attempts": ATTEMPTS}, str(kept), remedy)
         attempts = tuple(Attempt(**attempt) for attempt in named)
         model = load(start) if start.is_file() else None
-        return Choice(RunConfig(**found["config"]), found["reason"], attempts, model)
-    seconds = None if "num_steps" in config.chosen else 60 * config.minutes
-    task = Task(dataset, likelihood=config.likelihood, options=config.chosen)
+        return Choice(config.recipe, found["reason"], attempts, model)
+    seconds = None if "num_steps" in recipe.options else 60 * recipe.minutes
+    task = Task(dataset, likelihood=recipe.likelihood, options=recipe.for_candidates)
     try:
         choice = choose(task, seconds=seconds, report=lambda line: click.echo(line, err=True))
     except KeyboardInterrupt as error:
@@ -174,7 +176,7 @@ def _choose(config: RunConfig, dataset: Dataset, folder: Path, *, resume: bool) 
     if not choice.interrupted:
         if choice.start is not None:
             save_as(outputs.FIT, choice.start, start)
-        plain = {"config": dataclasses.asdict(choice.config), "reason": choice.reason}
+        plain = {"config": RunConfig(choice.recipe).to_record(), "reason": choice.reason}
         files.write_text(kept, json.dumps(plain | {"attempts": choice.attempts}))
     return choice
 
@@ -198,58 +200,51 @@ def train(
     :param keep: save the model in the folder before it is scored, also after Ctrl-C.
     :param strategy: of ``tf.distribute``.
     """
-    config, elbo, seconds, interruption = choice.config, math.nan, math.nan, None
-    rows, held_out = calibration.split_rows(config, dataset)
+    recipe, elbo, seconds, interruption = choice.recipe, math.nan, math.nan, None
+    rows, held_out = calibration.split_rows(recipe, dataset)
     if choice.interrupted and choice.start is not None:
-        model = with_units(choice.start, dataset)
+        model = attach_units(choice.start, dataset)
         interruption = TrainingInterrupted(
-            f"stopped during the choice of a method: {_title(config)} is the best so far"
+            f"stopped during the choice of a method: {recipe.full_title} is the best so far"
         )
     else:
         model = _started(choice, dataclasses.replace(dataset, train=rows))
         try:
-            options = _options(folder, config, resume, strategy)
-            history = fit_model(model, config, dataset.shards or rows, **options)
+            options = _options(folder, recipe, resume, strategy)
+            history = recipe.train(model, dataset.shards or rows, **options)
             elbo = float(np.mean(history.elbo[-max(1, history.num_steps // 10) :]))
             seconds = float(history.seconds[-1])
         except TrainingInterrupted as error:
             if not keep:
                 raise
             interruption = error
-    if config.inference == "type1":
-        model = with_weights(config, model, dataset)
-    calibration.calibrate(model, held_out, config)
+    model = attach_units(recipe.finish(model), dataset)
+    calibration.calibrate(model, held_out, recipe)
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
     test, classes = original_units(dataset, dataset.test), dataset.num_classes
-    predictions = predictor(model, config.inference)
-    scores = evaluate(predictions, scaler_of(dataset), *test, classes)
-    return Trained(_title(config), model, *scores, elbo, seconds, interruption)
+    scores = evaluate(recipe.predictor(model), scaler_of(dataset), *test, classes)
+    return Trained(recipe.full_title, model, *scores, elbo, seconds, interruption)
 
 
 def _started(choice: Choice, dataset: Dataset) -> gpflow.models.GPModel:
     """The untrained model of a run; prints the time that it took to build it."""
-    config, begin = choice.config, time.perf_counter()
+    recipe, begin = choice.recipe, time.perf_counter()
     # equal commands give equal bits; random numbers outside of training follow the seed too
     tf.config.experimental.enable_op_determinism()
-    tf.random.set_seed(config.seed)
-    model = build_model(config, dataset, start=choice.start)
+    tf.random.set_seed(recipe.seed)
+    model = build_model(recipe, dataset, start=choice.start)
     seconds = time.perf_counter() - begin
-    click.echo(f"{_title(config)}: started in {seconds:.1f} s", err=True)
+    click.echo(
+        f"{recipe.full_title}: starting hyperparameters and points took {seconds:.1f} s", err=True
+    )
     return model
-
-
-def _title(config: RunConfig) -> str:
-    """Method and sizes of inducing sets, of each layer in deep models: "SOLVE-GP(256+256)"."""
-    layers = f", {config.num_layers} layers" if config.num_layers > 1 else ""
-    sizes = f"({'+'.join(map(str, config.sizes))})" if config.sizes else ""
-    return f"{METHODS[config.method]['name']}{sizes}{layers}"
 
 
 def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[str, Any]:
     """The record of a run: configuration, data set, metrics, versions and seed."""
     return {
-        "config": dataclasses.asdict(config),
+        "config": config.to_record(),
         "dataset": {
             "name": dataset.name,
             "source": source_of(config),
@@ -269,7 +264,7 @@ def _summary(config: RunConfig, dataset: Dataset, runs: list[Trained]) -> dict[s
             for r in runs
         ],
         "versions": package_versions(),
-        "seed": config.seed,
+        "seed": config.recipe.seed,
     }
 
 
@@ -286,7 +281,7 @@ def package_versions() -> dict[str, str]:
 def _remove_checkpoints(folder: Path) -> None:
     """Remove the checkpoints of a complete run; last the note that it is not complete."""
     checkpoints = folder / CHECKPOINTS
-    for method in METHODS:
+    for method in RECIPES:
         remove_checkpoints(checkpoints / method)
     mine = (checkpoints / name for name in (CHOICE, START, CONFIG))
     for path in (*checkpoints.glob(files.TEMPORARY), *mine):

@@ -9,7 +9,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from gpflow_sparse.data import metrics
-from gpflow_sparse.runs.rows import Pair
+from gpflow_sparse.recipes.rows import Pair
 
 CONSTANT, LINEAR, TREES = "constant", "linear", "trees"
 # Fraction of the rows whose residuals give the variance of boosted trees.

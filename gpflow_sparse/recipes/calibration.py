@@ -7,56 +7,65 @@ import click
 import gpflow
 import numpy as np
 
+import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import IMAGE_METHODS
-from gpflow_sparse.runs.rows import Pair
-from gpflow_sparse.training import calibration
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.rows import Pair, shuffled
+from gpflow_sparse.training.calibration import gain
 
-LEAST_ROWS = 8000
+MIN_ROWS = 8000
 """With fewer training rows none are held out: a twentieth would often make predictions worse."""
-_FRACTION, _MOST_ROWS = 0.05, 1000
+_FRACTION, _MAX_ROWS = 0.05, 1000
 
 
-def shuffled(num_rows: int, seed: int) -> np.ndarray:
-    """
-    Training rows in the order in which they are held out. The choice of a method holds out the
-    first of them, the calibration the first of these, which no candidate has seen either.
-    """
-    return np.random.default_rng(seed).permutation(num_rows)
-
-
-def split_rows(config: RunConfig, dataset: Dataset) -> tuple[Pair, Pair | None]:
+def split_rows(recipe: Recipe, dataset: Dataset) -> tuple[Pair, Pair | None]:
     """
     The rows to train on, and those to calibrate on.
 
     :return: of a folder, the sample of its training rows, and the rows held out when it was opened;
-        all training rows and None for fewer than :data:`LEAST_ROWS`, for classes and images,
-        for type-I inference, and without ``config.calibrate``.
+        all training rows and None for fewer than :data:`MIN_ROWS`, for classes, and where the
+        recipe does not calibrate.
     """
     X, Y = dataset.train
-    plain = dataset.num_classes is None and config.method not in IMAGE_METHODS
-    wanted = config.calibrate and config.inference == "type2"
-    if dataset.num_train < LEAST_ROWS or not (plain and wanted):
+    wanted = dataset.num_classes is None and recipe.can_calibrate
+    if dataset.num_train < MIN_ROWS or not wanted:
         return dataset.train, None
     if dataset.shards is not None:
         return dataset.train, dataset.held_out
-    order, count = shuffled(len(X), config.seed), min(int(_FRACTION * len(X)), _MOST_ROWS)
+    order, count = shuffled(len(X), recipe.seed), min(int(_FRACTION * len(X)), _MAX_ROWS)
     held_out, rest = order[:count], np.sort(order[count:])
     return (X[rest], Y[rest]), (X[held_out], Y[held_out])
+
+
+def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], float]:
+    """
+    The mean log density of held-out rows as a function of the model; as calibrated, where the model
+    will be.
+
+    :param num_rows: of the training rows, which decide whether it will be.
+    """
+
+    def score(model: Any) -> float:
+        found = float(np.mean(model.predict_log_density(held_out)))
+        gaussian = isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
+        if recipe.calibrate and num_rows >= MIN_ROWS and gaussian and np.isfinite(found):
+            found += gain(model, held_out)
+        return found
+
+    return score
 
 
 def calibrate(
     model: gpflow.models.GPModel,
     rows: Pair | None,
-    config: RunConfig,
+    recipe: Recipe,
     report: Callable[[str], Any] = lambda line: click.echo(line, err=True),
 ) -> None:
     """Calibrate a trained model on held-out rows, if there are any, and report it in a line."""
     if rows is None:
         return
     try:
-        calibration.calibrate(model, rows, conformal=config.conformal)
+        gs.calibrate(model, rows, conformal=recipe.conformal)
     except ValueError as error:  # the model predicts without it
         report(f"not calibrated: {error}")
     else:

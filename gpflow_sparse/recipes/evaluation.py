@@ -12,7 +12,7 @@ from scipy import stats
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.numerics.tracing import compiled
-from gpflow_sparse.runs.observations import blocks, can_sample, quantiles, sample_marginals
+from gpflow_sparse.recipes.observations import blocks, can_sample, quantiles, sample_marginals
 from gpflow_sparse.validation import checks
 
 _DEEP_ROWS = 256
@@ -89,17 +89,6 @@ class CachedModel:
         return [slice(i, i + most) for i in range(0, num_rows, most)]
 
 
-def predictor(model: gpflow.models.GPModel, inference: str = "type2") -> Any:
-    """
-    An object that predicts for a model.
-
-    :param inference: "type1" integrates over weights and noise of a GRIEF model, by quadrature.
-    """
-    if inference == "type2":
-        return CachedModel(model)
-    return model.sample_posterior(method="quadrature")
-
-
 def evaluate(
     model: Any,
     standardizer: Standardizer,
@@ -111,7 +100,7 @@ def evaluate(
     """
     Metrics and predictions in original units.
 
-    :param model: trained on standardized data; a model, or a :func:`predictor`.
+    :param model: trained on standardized data; a model, or the predictor of a recipe.
     :param X: ``[N, D]``, original units.
     :param Y: ``[N, 1]``, original units or integer labels.
     :param num_classes: None for regression.
@@ -212,7 +201,7 @@ def moments_in_chunks(
     """
     Means and variances of standardized rows, float64 [N, P].
 
-    :param model: a model, or a :func:`predictor`; of many rows the method is compiled.
+    :param model: a model, or the predictor of a recipe; of many rows the method is compiled.
     :param method: "predict_f" or "predict_y".
     :param chunk_size: rows in a call of the model.
     :param advance: called with the number of rows of each chunk that is done.

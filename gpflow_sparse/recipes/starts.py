@@ -13,10 +13,9 @@ import numpy as np
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.kernels import product_of
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import METHODS
-from gpflow_sparse.runs.observations import is_standardized
-from gpflow_sparse.runs.rows import num_distinct
+from gpflow_sparse.recipes.methods.exact import EXACT_SUBSET
+from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.recipes.rows import num_distinct
 
 KERNELS = {
     "matern52": gpflow.kernels.Matern52,
@@ -29,8 +28,6 @@ START_NOISE = 0.1
 """Noise variance without a fit, as a fraction of the variance of the outputs."""
 # Rows of a table, in multiples of a random subset, from which local subsets are tried too.
 _LEAST_FOR_LOCAL = 4
-EXACT_SUBSET = 1000
-"""Least number of rows to which hyperparameters of an exact GP are fitted, if there are more."""
 # Least number of training rows for a choice of the kernel, and rows by which starts are compared,
 # at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
 _LEAST_FOR_KERNELS, _HELD_OUT = 200, 2000
@@ -71,7 +68,7 @@ class Starts:
 
     Those of exact GPs on a random subset of the rows; of a table with many more rows they are also
     fitted to local subsets, and those are taken with which the nearest rows predict held-out rows
-    better. If a configuration leaves the kernel open, each is fitted to local subsets, and judged
+    better. If a recipe leaves the kernel open, each is fitted to local subsets, and judged
     in this way. No fit is made twice.
 
     An exact GP of at most 1,000 rows is fitted to all of them, with a lengthscale for every column
@@ -102,17 +99,17 @@ class Starts:
         self._score = functools.cache(self._score_once)
         self._failure: ValueError | None = None
 
-    def find(self, config: RunConfig) -> Start:
+    def find(self, recipe: Any) -> Start:
         """The start of a method, not to be changed."""
-        if not self._is_fitted or not config.num_subset:
-            return Start(self.untrained_kernel(config), START_NOISE)
-        trial = self._best_trial(config)
+        if not self._is_fitted or not recipe.num_subset:
+            return Start(self.untrained_kernel(recipe), START_NOISE)
+        trial = self._best_trial(recipe)
         if trial is not None:
             return self._fit(trial)
         warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
-        return Start(self.untrained_kernel(config), START_NOISE)
+        return Start(self.untrained_kernel(recipe), START_NOISE)
 
-    def improve(self, config: RunConfig, until: float) -> Start:
+    def improve(self, recipe: Any, until: float) -> Start:
         """
         The best of the start of a method and of fits of its kernel to other local subsets.
 
@@ -122,9 +119,9 @@ class Starts:
         :param until: value of ``time.perf_counter`` before which fits end, as far as is known from
             the first.
         """
-        best = self._best_trial(config) if self._is_fitted and config.num_subset else None
+        best = self._best_trial(recipe) if self._is_fitted and recipe.num_subset else None
         if best is None or best.all_rows:
-            return self.find(config)
+            return self.find(recipe)
         trials, longest = [best], 0.0
         for draw in range(1, _MOST_DRAWS):
             begin = time.perf_counter()
@@ -134,18 +131,18 @@ class Starts:
             longest = max(longest, time.perf_counter() - begin)
         return self._fit(trials[-1])
 
-    def _best_trial(self, config: RunConfig) -> _Trial | None:
+    def _best_trial(self, recipe: Any) -> _Trial | None:
         """The kernel, and then the rows, with the best score; None if every fit failed."""
-        names, key = self._names(config), (config.ard, config.on_grid, config.seed)
-        num_rows, subsets = len(self._dataset.train[0]), _subsets(config, self._num_distinct)
+        names, key = self._names(recipe), (recipe.ard, recipe.on_grid, recipe.seed)
+        num_rows, subsets = len(self._dataset.train[0]), _subsets(recipe, self._num_distinct)
         repeated = 2 * self._num_distinct <= num_rows and subsets[0] == self._num_distinct
         if len(names) > 1 and not repeated:
             trials = self._ranked([_Trial(name, *key) for name in names])
             names = [trial.kernel for trial in trials[-1:]] or names[:1]
         trials = [_Trial(names[0], *key, subset) for subset in subsets]
-        if repeated or (config.method == "exact" and num_rows <= EXACT_SUBSET):
-            with_one = {False} if config.method == "exact" and names[0] is not None else set()
-            kinds = [(name, ard) for name in names for ard in {config.ard} | with_one]
+        if repeated or (recipe.compares_ard and num_rows <= EXACT_SUBSET):
+            with_one = {False} if recipe.compares_ard and names[0] is not None else set()
+            kinds = [(name, ard) for name in names for ard in {recipe.ard} | with_one]
             trials = [trials[0]._replace(kernel=n, ard=a, all_rows=True) for n, a in kinds]
         trials = self._ranked(trials)
         return trials[-1] if trials else None
@@ -154,16 +151,16 @@ class Starts:
     def _num_distinct(self) -> int:
         return num_distinct(self._dataset.train[0])
 
-    def untrained_kernel(self, config: RunConfig) -> gpflow.kernels.Kernel:
+    def untrained_kernel(self, recipe: Any) -> gpflow.kernels.Kernel:
         """The kernel that was given, or that of the configuration with median lengthscales."""
-        return self._kernel(_Trial(self._names(config)[0], config.ard, config.on_grid, config.seed))
+        return self._kernel(_Trial(self._names(recipe)[0], recipe.ard, recipe.on_grid, recipe.seed))
 
-    def _names(self, config: RunConfig) -> Sequence[str | None]:
+    def _names(self, recipe: Any) -> Sequence[str | None]:
         """The kernels to choose from."""
         if self._given is not None:
             return [None]
-        if config.kernel != AUTO_KERNEL:
-            return [config.kernel]
+        if recipe.kernel != AUTO_KERNEL:
+            return [recipe.kernel]
         return list(KERNELS)[: None if len(self._dataset.train[0]) >= _LEAST_FOR_KERNELS else 1]
 
     def _kernel(self, trial: _Trial) -> gpflow.kernels.Kernel:
@@ -218,11 +215,10 @@ def name_of(kernel: gpflow.kernels.Kernel) -> str | None:
     return next((name for name, kind in KERNELS.items() if type(kernel) is kind), None)
 
 
-def _subsets(config: RunConfig, num_rows: int) -> list[int | None]:
+def _subsets(recipe: Any, num_rows: int) -> list[int | None]:
     """A random subset, and for a long table local ones."""
-    least = EXACT_SUBSET if config.method in ("exact", "dual") else 0
-    subset = min(max(config.num_subset, least), num_rows)
-    local = METHODS[config.method]["family"] in ("points", "exact")
+    subset = min(max(recipe.num_subset, recipe.least_subset), num_rows)
+    local = recipe.starts_locally
     return [subset, *([None] if local and num_rows >= _LEAST_FOR_LOCAL * subset else [])]
 
 

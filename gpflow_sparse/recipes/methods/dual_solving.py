@@ -12,7 +12,6 @@ import tensorflow as tf
 from gpflow_sparse import training
 from gpflow_sparse.models import DualGPR, DualOptions
 from gpflow_sparse.models.dual import ConvergenceError, DualState, HyperparameterStep
-from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.training.checkpoints import CheckpointFolder
 from gpflow_sparse.training.state import Progress, Snapshot, describe_model, named_variables
 
@@ -23,8 +22,10 @@ _HISTORY = "solver.history"
 
 def solve(
     model: DualGPR,
-    config: RunConfig,
     *,
+    num_steps: int,
+    learning_rate: float,
+    seed: int,
     checkpoint_dir: Path | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -35,20 +36,22 @@ def solve(
     Each pass is kept in a checkpoint, from which a resumed run ends with the same bits; steps on
     hyperparameters that are interrupted are taken anew.
 
+    :param num_steps: steps on hyperparameters.
+    :param learning_rate: rate of Adam in these steps.
     :param checkpoint_dir: folder of checkpoints; None for none.
     :param progress: print a line for each step and pass.
     :return: a history of the passes, which have no objective.
     :raises TrainingInterrupted: after Ctrl-C in a pass; the model has the weights of those before.
     """
-    settings = {"model": describe_model(model), "seed": config.seed}
-    options, state, seconds = DualOptions(seed=config.seed), None, list[float]()
+    settings = {"model": describe_model(model), "seed": seed}
+    options, state, seconds = DualOptions(seed=seed), None, list[float]()
     folder: Any = contextlib.nullcontext()
     if checkpoint_dir is not None:
         folder = CheckpointFolder(checkpoint_dir, settings, resume=resume)
     with folder as kept:
         found = kept.newest() if kept is not None and resume else None
         if found is None:
-            _fit_hyperparameters(model, config, progress=progress)
+            _fit_hyperparameters(model, num_steps, learning_rate, progress=progress)
         else:
             state, seconds = _restore(model, *found)
         start = time.perf_counter() - (seconds[-1] if seconds else 0.0)
@@ -70,13 +73,15 @@ def solve(
     return training.History(np.full(len(seconds), np.nan), np.array(seconds), False)
 
 
-def _fit_hyperparameters(model: DualGPR, config: RunConfig, *, progress: bool) -> None:
+def _fit_hyperparameters(
+    model: DualGPR, num_steps: int, learning_rate: float, *, progress: bool
+) -> None:
     """Steps on some rows; where one fails, the parameters of the step before are kept."""
     start, count = time.perf_counter(), min(STEP_ROWS, len(model.data[0]))
     steps: list[HyperparameterStep] = []
-    options = {"num_rows": count, "optimizer": training.adam(config.learning_rate)}
+    options = {"num_rows": count, "optimizer": training.adam(learning_rate)}
     try:
-        model.fit_hyperparameters(config.num_steps, callback=steps.append, **options)
+        model.fit_hyperparameters(num_steps, callback=steps.append, **options)
     except ConvergenceError as error:
         _say(str(error), progress)
     seconds = time.perf_counter() - start

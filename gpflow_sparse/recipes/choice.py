@@ -3,8 +3,9 @@
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import gpflow
 import numpy as np
@@ -12,47 +13,28 @@ import tensorflow as tf
 from gpflow.models import GPModel
 
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.runs.baselines import CONSTANT, LINEAR, TREES, score_baseline
-from gpflow_sparse.runs.build import (
-    MOST_EXACT_ROWS,
-    build_model,
-    require_outputs,
-)
-from gpflow_sparse.runs.calibration import calibrate, shuffled, split_rows
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.evaluation import CachedModel, class_probabilities
-from gpflow_sparse.runs.fitting import ROUND, fit_model
-from gpflow_sparse.runs.methods import (
-    AUTO,
-    FOR_CLASSES,
-    METHODS,
-    ROUND_METHODS,
-    UNTRAINED_METHODS,
-    read_options,
-    require_options,
-)
-from gpflow_sparse.runs.rows import Pair, num_distinct
-from gpflow_sparse.runs.starts import EXACT_SUBSET, Starts, name_of
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.baselines import CONSTANT, LINEAR, TREES, score_baseline
+from gpflow_sparse.recipes.building import attach_units, build_model, require_outputs
+from gpflow_sparse.recipes.calibration import calibrate, split_rows
+from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
+from gpflow_sparse.recipes.observations import is_standardized
+from gpflow_sparse.recipes.registry import AUTO, RECIPES, kind_of, read_options, recipe_of
+from gpflow_sparse.recipes.rows import Pair, num_distinct, shuffled
+from gpflow_sparse.recipes.starts import Starts, name_of
 from gpflow_sparse.training.calibration import gain
+from gpflow_sparse.validation import checks
 
-# Up to so many rows "auto" is an exact GP, which has no inducing points that could be too few.
-_FEW_ROWS = 1000
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
 _HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.1, 2000, 100
 _WITH = " with "
 # Rounds of the choice: steps of each candidate without a budget, and fractions of a budget.
 _ROUNDS = ((100, 0.2), (200, 0.2))
-# Steps whose time is measured before the number of steps within a budget is known.
-_MEASURED = ROUND
+# Steps whose time is measured before the number of steps within a budget is known, and the least
+# number of steps of a model.
+_MEASURED = 10
 # Largest number of passes over the rows within a budget, and fraction of the time for them.
 _MOST_PASSES, _FRACTION = 200, 0.95
-# Fraction of the time left in which the hyperparameters of an exact GP are fitted to more rows.
-_FRACTION_OF_EXACT = 0.6
-# Columns and rows up to which a grid method is tried: an iteration takes N m^2 operations.
-_MOST_GRID_COLUMNS, _MOST_GRID_ROWS = 5, 20_000
-# Columns up to which neighbors among inducing points are tried: of 60,000 images of 784 pixels the
-# search before the first step took 50 s on a core.
-_MOST_NEIGHBOR_COLUMNS = 100
 # Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
 _MOST_BASELINE_VALUES = 2e6
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
@@ -75,7 +57,7 @@ class Attempt(NamedTuple):
 class Choice(NamedTuple):
     """A method, with the number of steps and the start for training it on all rows."""
 
-    config: RunConfig
+    recipe: Recipe
     reason: str
     attempts: tuple[Attempt, ...] = ()
     start: GPModel | None = None
@@ -94,13 +76,15 @@ class Task:
     :param dataset: standardized; only its training rows are used.
     :param kernel: a kernel to copy; None for the one that ``options`` name.
     :param likelihood: a name, a likelihood to copy, or None for the usual one.
-    :param options: options of the methods by name, see ``RunConfig``.
+    :param options: options of methods by name, see :mod:`gpflow_sparse.recipes.registry`.
     """
 
     dataset: Dataset
     kernel: gpflow.kernels.Kernel | None = None
     likelihood: Any = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    few_rows: ClassVar[int] = 1000
+    """Rows of the largest small table, which has an exact GP and no inducing points."""
 
     @property
     def is_gaussian(self) -> bool:
@@ -115,20 +99,40 @@ class Task:
         has_kernel = self.kernel is not None or "kernel" in self.options
         return self.dataset.image_shape is not None and not has_kernel
 
-    def config(self, name: str) -> RunConfig:
+    @property
+    def has_many_classes(self) -> bool:
+        """Whether there are more than two classes, and no likelihood was chosen for them."""
+        return (self.dataset.num_classes or 0) > 2 and self.likelihood is None
+
+    @property
+    def num_rows(self) -> int:
+        """Training rows."""
+        return len(self.dataset.train[0])
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of the inputs."""
+        return self.dataset.train[0].shape[1]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are more rows than a small table has."""
+        return self.num_rows > self.few_rows
+
+    def recipe(self, name: str) -> Recipe:
         """
-        Options of a candidate; by default at most a quarter of the rows are inducing points, or all
-        distinct rows where rows repeat.
+        The recipe of a candidate; by default at most a quarter of the rows are inducing points, or
+        all distinct rows where rows repeat.
 
         :param name: a method, or "METHOD with LIKELIHOOD".
         """
         method, _, likelihood = name.partition(_WITH)
         given = dict(self.options) | ({"likelihood": likelihood} if likelihood else {})
-        config = RunConfig.of_method(method, **read_options(method, given))
+        recipe = recipe_of(method, **read_options(method, given))
         if {"num_inducing", "num_orthogonal"} & set(self.options):
-            return config
+            return recipe
         X = self.dataset.train[0]
-        return config.shrunk_to(num_distinct(X), len(X))
+        return recipe.shrunk_to(num_distinct(X), len(X))
 
     def on(self, rows: Pair) -> "Task":
         """The same task with other training rows."""
@@ -136,34 +140,12 @@ class Task:
 
 
 def candidates(task: Task) -> list[str]:
-    """
-    The methods that "auto" tries for a table.
-
-    For more than two classes softmax and robust-max: the second learns faster, the first has
-    probabilities that are calibrated where classes overlap or few steps were made, and is the only
-    one where there is no time for both. Images have a convolutional model with softmax alone: with
-    robust-max the held-out density of CIFAR-10 was better after 40 steps and worse at the end.
-    """
-    N, D = task.dataset.train[0].shape
-    near = ["swsgp"] if N > _FEW_ROWS and D <= _MOST_NEIGHBOR_COLUMNS else []
-    if task.dataset.num_classes is not None:
-        softmax = task.dataset.num_classes > 2 and task.likelihood is None
-        if task.has_images:
-            return [f"conv-solvegp{_WITH}softmax" if softmax else "conv-solvegp"]
-        return [*([f"solvegp{_WITH}softmax"] if softmax else []), "solvegp", *near]
-    if not task.is_gaussian:
-        return ["solvegp", *near] if N > _FEW_ROWS else ["solvegp"]
-    if N <= _FEW_ROWS:
-        return ["exact"]
-    limits = {
-        "exact": N <= MOST_EXACT_ROWS,
-        "swsgp": bool(near),
-        "grief": D <= _MOST_GRID_COLUMNS and N <= _MOST_GRID_ROWS,
-    }
-    # that which needs no steps first, for a budget that ends before others have learned; then those
-    # whose start takes least time
+    """The methods that the automatic choice tries for a table, each perhaps with a likelihood."""
     return [
-        m for m in ("gpnn", "softki", "solvegp", "swsgp", "exact", "grief") if limits.get(m, True)
+        f"{method}{_WITH}{likelihood}" if likelihood else method
+        for method, kind in RECIPES.items()
+        if not kind.suits(task)
+        for likelihood in kind.likelihoods_tried(task)
     ]
 
 
@@ -190,7 +172,7 @@ def choose(
     """
     require_outputs(task.dataset, task.likelihood)
     if method != AUTO:
-        return Choice(task.config(_known(method, task)), f"{method} was asked for.")
+        return Choice(_asked_for(method, task), f"{method} was asked for.")
     names = candidates(task)
     if len(names) == 1:
         return _only_choice(task, names[0], seconds)
@@ -206,42 +188,40 @@ def choose(
     best = race.best
     assert best is not None  # run has scored at least one
     interrupted = interrupted or race.seconds_left < best.build_seconds
-    num_steps, attempt = best.config.num_steps, race.attempts[best.name]
+    num_steps, attempt = best.recipe.num_iterations, race.attempts[best.name]
     start: GPModel | None = best.model
     if seconds is not None:
         num_steps = best.num_steps_within(race.seconds_left)
     reason = _reason(best.name, race.attempts)
-    # rows that SoftKI holds out must be new to it, or those that it has learned by heart look best
-    anew = attempt.num_steps < best.num_steps or best.method == "softki"
+    anew = attempt.num_steps < best.num_steps or best.recipe.holds_out
     if anew and num_steps >= attempt.num_steps and not interrupted:
         num_steps, start = attempt.num_steps, None
         reason += f" It was best after {attempt.num_steps} steps, so it is trained for {num_steps}."
-    # few more steps at the full rate would lead away from what the start has learned
-    rate = best.config.learning_rate * min(1.0, num_steps / max(1, best.num_steps))
-    rate = best.config.learning_rate if start is None else rate
-    config = dataclasses.replace(best.config, num_steps=num_steps, learning_rate=rate)
-    if best.method == "exact" and seconds is not None and not interrupted:
-        subset = race.rows_within(race.seconds_left)
-        if subset > EXACT_SUBSET:
-            config, start = dataclasses.replace(config, num_subset=subset), None
-            reason += f" Its hyperparameters are fitted to {subset} rows."
+    recipe = best.recipe.with_steps(num_steps)
+    if start is not None and best.recipe.is_trained:
+        # few more steps at the full rate would lead away from what the start has learned
+        part = min(1.0, num_steps / max(1, best.num_steps))
+        recipe = best.recipe.with_steps(num_steps, part * getattr(best.recipe, "learning_rate", 0))
+    if seconds is not None and not interrupted:
+        grown, words = recipe.more_rows(task.num_rows, race.seconds_left, race.start_seconds)
+        recipe, start, reason = grown, None if words else start, reason + words
     attempts = tuple(race.attempts.values())
-    return Choice(config, reason, attempts, start, seconds is not None, interrupted)
+    return Choice(recipe, reason, attempts, start, seconds is not None, interrupted)
 
 
 def _only_choice(task: Task, name: str, seconds: float | None) -> Choice:
     """The choice where there is no other candidate; a few steps tell how many the time allows."""
     begin = time.perf_counter()
-    N, D = task.dataset.train[0].shape
-    table = f"at most {_FEW_ROWS} rows" if N <= _FEW_ROWS else f"{N} rows of {D} columns"
+    few = f"at most {task.few_rows} rows"
+    table = f"{task.num_rows} rows of {task.num_columns} columns" if task.is_long else few
     reason = f"{name} is the method for {'images' if task.has_images else table}."
-    config = task.config(name)
-    if seconds is None or config.method in UNTRAINED_METHODS:
-        return Choice(config, reason)
-    candidate = Candidate(task, config, name=name)
+    recipe = task.recipe(name)
+    if seconds is None or not recipe.is_trained:
+        return Choice(recipe, reason)
+    candidate = Candidate(task, recipe, name=name)
     candidate.train(_MEASURED)
     num_steps = candidate.num_steps_within(seconds - (time.perf_counter() - begin))
-    return Choice(dataclasses.replace(config, num_steps=num_steps), reason, is_timed=True)
+    return Choice(recipe.with_steps(num_steps), reason, is_timed=True)
 
 
 def _reason(method: str, attempts: Mapping[str, Attempt]) -> str:
@@ -261,7 +241,7 @@ class Candidate:
     """
     One candidate in training on the rows of a task.
 
-    :param name: as in :meth:`Task.config`.
+    :param name: as in :meth:`Task.recipe`.
     :param hyperparameters: starting values of kernel and noise variance; None to fit them.
     :param start: a trained model of the same method, whose parameters are the start.
     """
@@ -269,19 +249,19 @@ class Candidate:
     def __init__(
         self,
         task: Task,
-        config: RunConfig,
+        recipe: Recipe,
         *,
         name: str = "",
         hyperparameters: tuple[gpflow.kernels.Kernel, float] | None = None,
         start: GPModel | None = None,
     ) -> None:
         begin = time.perf_counter()
-        self.config, self.method, self.rows = config, config.method, task.dataset.train
-        self.name = name or config.method
+        self.recipe, self.rows = recipe, task.dataset.train
+        self.name = name or recipe.name
         self.num_steps = 0
         kernel, noise = (task.kernel, None) if hyperparameters is None else hyperparameters
         self.model = build_model(
-            config,
+            recipe,
             task.dataset,
             kernel=kernel,
             likelihood=task.likelihood,
@@ -297,24 +277,18 @@ class Candidate:
 
         :param until: value of ``time.perf_counter`` after which no step begins.
         """
-        if self.method in UNTRAINED_METHODS:  # the start is the optimum
+        if not self.recipe.is_trained:  # the start is the optimum
             return
-        begin = time.perf_counter()
-        per_entry = ROUND if self.method in ROUND_METHODS else 1
-        history = fit_model(
-            self.model,
-            dataclasses.replace(self.config, num_steps=num_steps),
-            self.rows,
-            until=until,
-            progress=False,
-        )
+        begin, per_entry = time.perf_counter(), self.recipe.iterations
+        recipe = self.recipe.with_steps(num_steps)
+        history = recipe.train(self.model, self.rows, until=until, progress=False)
         self.num_steps += history.num_steps * per_entry
         self.seconds += time.perf_counter() - begin
         if history.num_steps > 1:
             self.first_seconds = float(history.seconds[0])
             spent = float(history.seconds[-1]) - self.first_seconds
             self.step_seconds = spent / ((history.num_steps - 1) * per_entry)
-        elif self.method in ROUND_METHODS:  # too slow if at all, since it includes compilation
+        elif per_entry > 1:  # too slow if at all, since it includes compilation
             self.first_seconds, self.step_seconds = 0.0, float(history.seconds[-1]) / per_entry
 
     def train_until(self, until: float) -> None:
@@ -328,11 +302,12 @@ class Candidate:
     def num_steps_within(self, seconds: float) -> int:
         """Steps for which building the model anew and training it take at most this time."""
         left = _FRACTION * seconds - self.build_seconds - self.first_seconds
-        batch = len(self.rows[0]) if self.method in ROUND_METHODS else self.config.batch_size
-        most = max(self.config.num_steps, math.ceil(_MOST_PASSES * len(self.rows[0]) / batch))
+        batch = getattr(self.recipe, "batch_size", len(self.rows[0]))
+        wanted = self.recipe.num_iterations
+        most = max(wanted, math.ceil(_MOST_PASSES * len(self.rows[0]) / batch))
         if not self.step_seconds > 0.0:
-            return self.config.num_steps
-        return max(ROUND, min(most, int(left / self.step_seconds)))
+            return wanted
+        return max(_MEASURED, min(most, int(left / self.step_seconds)))
 
 
 def train(
@@ -349,32 +324,36 @@ def train(
     :param seconds: time after which no training step begins; None for the number of steps of the
         choice.
     """
-    rows, held_out = split_rows(choice.config, task.dataset)
+    rows, held_out = split_rows(choice.recipe, task.dataset)
     if choice.interrupted and choice.start is not None:
-        calibrate(choice.start, held_out, choice.config, report)
+        calibrate(choice.start, held_out, choice.recipe, report)
         return choice.start
     end = math.inf if seconds is None else time.perf_counter() + seconds
-    final = Candidate(task.on(rows), choice.config, start=choice.start)
+    final = Candidate(task.on(rows), choice.recipe, start=choice.start)
     try:
         if seconds is None or choice.is_timed:
-            final.train(choice.config.num_steps, end)
+            final.train(choice.recipe.num_iterations, end)
         else:
             final.train_until(end)
     except KeyboardInterrupt:
         report("interrupted: this is the model as it is now.")
+    model = attach_units(choice.recipe.finish(final.model), task.dataset)
     scope = "all rows" if held_out is None else f"{len(rows[0])} rows"
     report(f"{final.name}: {final.num_steps} steps on {scope}. {choice.reason}")
-    calibrate(final.model, held_out, choice.config, report)
-    return final.model
+    calibrate(model, held_out, choice.recipe, report)
+    return model
 
 
-def _known(method: str, task: Task) -> str:
-    if method not in METHODS:
-        raise ValueError(f"method must be {AUTO}, or one of {', '.join(METHODS)}; got {method!r}.")
-    require_options(method, task.options)
-    if method in FOR_CLASSES and not task.is_gaussian:
+def _asked_for(method: str, task: Task) -> Recipe:
+    """:raises ValueError: for an unknown method, or one that does not take the likelihood."""
+    kind = kind_of(method)
+    if kind.for_classes and not task.is_gaussian:
         raise ValueError(f"method {method} is for Gaussian noise; take auto, or solvegp.")
-    return method
+    recipe = recipe_of(method, **task.options)
+    if {"num_inducing", "num_orthogonal"} & set(task.options):
+        return recipe
+    X = task.dataset.train[0]
+    return recipe.shrunk_to(num_distinct(X), len(X))
 
 
 class _Race:
@@ -394,7 +373,7 @@ class _Race:
         self.held_out = X[order[:count]], Y[order[:count]]
         self.rest = task.on((X[order[count:]], Y[order[count:]]))
         self._starts = Starts(self.rest.dataset, task.likelihood, task.kernel)
-        self._start_seconds = 0.0
+        self.start_seconds = 0.0
 
     @property
     def seconds_left(self) -> float:
@@ -415,7 +394,7 @@ class _Race:
         built: dict[str, Candidate] = {}
         longest = 0.0
         for number, (num_steps, fraction) in enumerate(_ROUNDS):
-            trained = [n for n in names if self.task.config(n).method not in UNTRAINED_METHODS]
+            trained = [name for name in names if self.task.recipe(name).is_trained]
             for name in trained if number else names:
                 least = 0.0 if name in built else _STARTS_LEFT * longest
                 if built and self.seconds_left < least:
@@ -436,38 +415,33 @@ class _Race:
             names = names[: -(-len(names) // 2)]
 
     def refine(self) -> None:
-        """Fit GPnn, if it is the best, to more local subsets in half of the time that is left."""
+        """
+        Fit the start of the best candidate to more local subsets in half of the time that is left,
+        if that is all that makes it better.
+        """
         best = self.best
-        if best is None or best.method != "gpnn" or self.seconds is None:
+        if best is None or not best.recipe.improves_start or self.seconds is None:
             return
         until = time.perf_counter() + 0.5 * self.seconds_left
-        start = self._starts.improve(best.config, until)
-        if start is not self._starts.find(best.config):
-            candidate = Candidate(self.rest, best.config, name=best.name, hyperparameters=start[:2])
+        start = self._starts.improve(best.recipe, until)
+        if start is not self._starts.find(best.recipe):
+            candidate = Candidate(self.rest, best.recipe, name=best.name, hyperparameters=start[:2])
             self._score(candidate)
-
-    def rows_within(self, seconds: float) -> int:
-        """Rows to which the hyperparameters of an exact GP can be fitted in some time."""
-        if not self._start_seconds:  # none were fitted
-            return 0
-        # the time grows as the cube of the rows; the factors of all rows and the scores need some
-        growth = (_FRACTION_OF_EXACT * max(0.0, seconds) / self._start_seconds) ** (1 / 3)
-        return min(int(EXACT_SUBSET * growth), len(self.task.dataset.train[0]))
 
     def _candidate(self, name: str) -> Candidate:
         """An untrained candidate."""
-        task, config = self.rest, self.task.config(name)
-        start = self._starts.find(config)
-        self._start_seconds = max(self._start_seconds, start.seconds)
-        if task.kernel is None:
-            config = dataclasses.replace(config, kernel=name_of(start.kernel) or config.kernel)
-        return Candidate(task, config, name=name, hyperparameters=start[:2])
+        task, recipe = self.rest, self.task.recipe(name)
+        start = self._starts.find(recipe)
+        self.start_seconds = max(self.start_seconds, start.seconds)
+        if task.kernel is None and (found := name_of(start.kernel)) is not None:
+            recipe = dataclasses.replace(recipe, kernel=found)
+        return Candidate(task, recipe, name=name, hyperparameters=start[:2])
 
     def _score(self, candidate: Candidate) -> None:
         """Score a candidate on held-out rows, and compare it with the best."""
         num_classes = self.task.dataset.num_classes
         nlpd, error = held_out_scores(CachedModel(candidate.model), self.held_out, num_classes)
-        if split_rows(candidate.config, self.task.dataset)[1] is not None:
+        if split_rows(candidate.recipe, self.task.dataset)[1] is not None:
             nlpd -= gain(candidate.model, self.held_out)
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
@@ -495,3 +469,64 @@ def held_out_scores(model: Any, rows: Pair, num_classes: int | None) -> tuple[fl
     if num_classes is None:
         return nlpd, float(metrics.rmse(rows[1], mean))
     return nlpd, float(metrics.error_rate(rows[1], class_probabilities(mean, num_classes)))
+
+
+def train_arrays(
+    method: str,
+    rows: Pair,
+    *,
+    num_classes: int | None = None,
+    kernel: gpflow.kernels.Kernel | None = None,
+    likelihood: Any = None,
+    seconds: float | None = None,
+    report: Callable[[str], Any] = lambda line: None,
+    **options: Any,
+) -> GPModel:
+    """
+    A trained model of arrays, see :mod:`gpflow_sparse.recipes`.
+
+    :param method: "auto", or a method of ``gpflow-sparse methods``.
+    :param rows: inputs [N, D] and outputs [N, P], or labels [N, 1].
+    :param num_classes: None for regression.
+    :raises ValueError: for rows or options that the method does not take.
+    """
+    X, Y = (np.asarray(part, dtype=np.float64) for part in checks.require_data(rows))
+    if num_classes is None and is_standardized(likelihood):
+        _warn_of_units(Y)
+    names = tuple(f"x{i}" for i in range(X.shape[1]))
+    dataset = Dataset("the data", (X, Y), (X[:0], Y[:0]), names, "y", num_classes)
+    return fit_task(Task(dataset, kernel, likelihood, options), method, seconds, report)[1]
+
+
+def _warn_of_units(Y: np.ndarray) -> None:
+    """Warn of outputs for which starting values and defaults are wrong."""
+    mean, deviation = float(np.abs(Y.mean(axis=0)).max()), Y.std(axis=0)
+    if mean > 1.0 or deviation.max() > 10.0 or deviation.min() < 0.1:
+        warnings.warn(
+            "Y is not standardized, for which starting values and defaults are made: its mean is "
+            f"{mean:.3g} and its standard deviation {deviation.max():.3g}; see "
+            "gpflow_sparse.Standardizer.",
+            stacklevel=4,
+        )
+
+
+def fit_task(
+    task: Task,
+    method: str,
+    seconds: float | None = None,
+    report: Callable[[str], Any] = lambda line: None,
+    start: GPModel | None = None,
+) -> tuple[Choice, GPModel]:
+    """
+    Choose a method unless one is given, and train its model on all rows.
+
+    :param seconds: time for both; None for numbers of steps.
+    :param start: a trained model of the method, whose parameters are the start where the choice has
+        none.
+    """
+    begin = time.perf_counter()
+    choice = choose(task, method, seconds=seconds, report=report)
+    if choice.start is None:
+        choice = choice._replace(start=start)
+    left = None if seconds is None else seconds - (time.perf_counter() - begin)
+    return choice, train(task, choice, seconds=left, report=report)

@@ -1,0 +1,123 @@
+"""
+Methods as the command line and the estimators train them, for users of GPflow.
+
+``gs.recipes.softki(X, Y)`` returns a trained model of SoftKI. What the class alone does not do is
+done here: starting hyperparameters and inducing points from the data, tuned defaults of all
+options, closed forms before and after the steps, the best of several evaluations on held-out rows,
+and calibration. There is a function for every method of ``gpflow-sparse methods``, and ``auto``
+for the one that predicts held-out rows best::
+
+    model = gs.recipes.swsgp(X, Y, num_inducing=20_000, num_steps=1000)
+    mean, variance = model.predict_y(new_X)
+
+``help(gs.recipes.swsgp)`` lists the options of a method.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from gpflow_sparse import _names
+from gpflow_sparse.recipes.automatic import Auto
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.registry import RECIPES
+
+_KINDS = {name.replace("-", "_"): kind for name, kind in {"auto": Auto, **RECIPES}.items()}
+__all__ = [
+    "auto",
+    "basis_gpr",
+    "basis_svgp",
+    "conv_solvegp",
+    "conv_svgp",
+    "deep",
+    "dual",
+    "exact",
+    "gpnn",
+    "grief",
+    "odvgp",
+    "qsgp",
+    "residual_neighbors",
+    "rvm",
+    "softki",
+    "solvegp",
+    "solvegpr",
+    "svgp",
+    "swsgp",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _KINDS:
+        return _names.attribute(__name__, {}, name)
+    return _trainer(_KINDS[name])
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+@functools.cache
+def _trainer(kind: type[Recipe]) -> Callable[..., Any]:
+    """The function that trains a method on arrays."""
+
+    def train(
+        X: Any,
+        Y: Any,
+        *,
+        num_classes: int | None = None,
+        kernel: Any = None,
+        likelihood: Any = None,
+        seconds: float | None = None,
+        report: Callable[[str], Any] = lambda line: None,
+        **options: Any,
+    ) -> Any:
+        from gpflow_sparse.recipes.choice import train_arrays
+
+        return train_arrays(
+            kind.name,
+            (X, Y),
+            num_classes=num_classes,
+            kernel=kernel,
+            likelihood=likelihood,
+            seconds=seconds,
+            report=report,
+            **options,
+        )
+
+    train.__name__ = train.__qualname__ = kind.name.replace("-", "_")
+    train.__doc__ = _DOCUMENTATION.format(
+        title=kind.title, idea=kind.idea, options="\n".join(_described(kind))
+    )
+    return train
+
+
+_DOCUMENTATION = """
+Train {title} on arrays: {idea}.
+
+:param X: inputs [N, D].
+:param Y: outputs [N, P], standardized for noise on the whole line: starting values and defaults
+    are for a mean near 0 and a variance near 1, see :class:`gpflow_sparse.Standardizer`. For
+    classes labels 0 to C - 1, [N, 1].
+:param num_classes: C; None for regression.
+:param kernel: copied, its values are the start; None for the option of that name.
+:param likelihood: a GPflow likelihood or the name of one; None for the usual one.
+:param seconds: time after which no training step begins; None for the number of steps.
+:param report: called with lines of progress.
+:return: the trained GPflow model.
+:raises ValueError: for rows or options that the method does not take.
+
+Options:
+
+{options}
+"""
+
+
+def _described(kind: type[Recipe]) -> list[str]:
+    """A line for each option of a method."""
+    own = [field for field in dataclasses.fields(kind) if "help" in field.metadata]
+    return [
+        f":param {field.name}: {field.metadata['help']} Default {field.default!r}."
+        for field in own
+        if field.name != "likelihood"
+    ]

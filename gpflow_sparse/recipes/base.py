@@ -1,0 +1,328 @@
+"""What a method declares about itself; importing this module does not import TensorFlow."""
+
+import dataclasses
+import math
+import numbers
+import types
+import typing
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import gpflow
+
+    from gpflow_sparse.data.shards import Shards
+    from gpflow_sparse.recipes.choice import Task
+    from gpflow_sparse.recipes.rows import Pair
+    from gpflow_sparse.recipes.steps import Plan
+    from gpflow_sparse.training import History
+
+Self = typing.TypeVar("Self", bound="Recipe")
+
+
+def option(default: Any, help: str, **limits: Any) -> Any:
+    """
+    A field of a dataclass that is an option of the command line, of the estimators and in Python.
+
+    :param default: a tuple lets the option be given several times.
+    :param help: one sentence for ``--help``.
+    :param limits: ``choices``; ``least``, the smallest allowed value, 0 or 1; ``positive=True``;
+        ``between``, the smallest and the largest value; or ``off``, the flag of the command line
+        for false.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
+def require_valid(options: Any) -> None:
+    """
+    Compare the fields of a dataclass with their types and limits.
+
+    :raises ValueError: naming the first field that is out of its limits.
+    """
+    kinds = typing.get_type_hints(type(options))
+    for field in dataclasses.fields(options):
+        name, value, given = field.name, getattr(options, field.name), field.metadata
+        if value is None and field.default is None:
+            continue
+        if not _has_type(value, kinds[name]):
+            words = str(getattr(kinds[name], "__name__", kinds[name])).replace(" | None", "")
+            raise ValueError(f"{name} must be of type {words}, got {value!r}.")
+        if value not in given.get("choices", [value]):
+            raise ValueError(f"{name} must be one of {', '.join(given['choices'])}; got {value!r}.")
+        expected = ""
+        if "least" in given and value < given["least"]:
+            expected = "positive" if given["least"] else "not negative"
+        if "positive" in given and not 0 < value < math.inf:
+            expected = "positive"
+        if "between" in given and not given["between"][0] <= value <= given["between"][1]:
+            expected = "from {} to {}".format(*given["between"])
+        if expected:
+            raise ValueError(f"{name} must be {expected}, got {value}.")
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    """Whether a value has a plain type, or one of a union; NumPy's numbers are numbers."""
+    if isinstance(kind, types.UnionType):
+        return any(_has_type(value, choice) for choice in typing.get_args(kind))
+    is_flag = type(value).__name__ in ("bool", "bool_")
+    if kind is bool or is_flag:
+        return is_flag and kind is bool
+    if kind is dict or typing.get_origin(kind) is dict:
+        return isinstance(value, dict)
+    return isinstance(value, {int: numbers.Integral, float: numbers.Real}.get(kind, kind))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """
+    A method with values of its options: how its model is started, built and trained on a table.
+
+    A subclass is the only declaration of a method. Its fields are the options, each with type,
+    default, limits and help; from them follow the command line, the options of the estimators, and
+    the arguments in Python. Its methods say which tables the automatic choice tries it on, and
+    what it costs. Recipes are listed in :mod:`gpflow_sparse.recipes.registry`.
+    """
+
+    name: ClassVar[str]
+    """The method on the command line."""
+    title: ClassVar[str]
+    idea: ClassVar[str]
+    """The method in half a sentence."""
+    for_classes: ClassVar[str] = ""
+    """The method to use for classes, if this one is for regression with Gaussian noise only."""
+    baseline_name: ClassVar[str] = "svgp"
+    """The method that is trained beside this one for comparison; empty for none."""
+    takes_images: ClassVar[bool] = False
+    """Whether a row is an image, and the kernel one of patches."""
+    is_choice: ClassVar[bool] = False
+    """Whether the method is yet to be chosen."""
+    is_trained: ClassVar[bool] = True
+    """False if the starting hyperparameters are the final ones."""
+    by_minibatches: ClassVar[bool] = True
+    """Whether the model is trained by steps that workers or devices can share."""
+    streams: ClassVar[bool] = False
+    """Whether the model is trained on rows in files, but for a sample from which it starts."""
+    iterations: ClassVar[int] = 1
+    """Training steps of an entry of the history."""
+    holds_out: ClassVar[bool] = False
+    """
+    Whether training holds out rows itself: a model is then not trained further on other rows, or
+    rows that it has memorized would look best.
+    """
+    improves_start: ClassVar[bool] = False
+    """Whether more fits of the starting hyperparameters are all that makes the model better."""
+    starts_locally: ClassVar[bool] = True
+    """Whether hyperparameters of long tables are also fitted to local subsets of the rows."""
+    least_subset: ClassVar[int] = 0
+    """Least number of rows of the exact GP that gives starting hyperparameters."""
+    compares_ard: ClassVar[bool] = False
+    """Whether a common lengthscale is compared with one for each column where all rows are used."""
+    min_noise: ClassVar[float] = 0.01
+    """
+    Least starting value of the noise variance, as a fraction of the variance of the outputs: an
+    exact GP may fit a few rows almost without noise, with which a sparse model starts at an
+    objective of minus billions.
+    """
+
+    likelihood: str | None = option(
+        None,
+        "Distribution of Y given f; default gaussian, for classes bernoulli or multiclass "
+        "(robust-max). student_t gives outliers less weight; poisson, exponential and gamma are "
+        "for positive outputs.",
+        choices=[
+            *("gaussian", "student_t", "laplace", "poisson", "exponential", "gamma"),
+            *("bernoulli", "bernoulli_logit", "multiclass", "softmax"),
+        ],
+    )
+    calibrate: bool = option(
+        True,
+        "Regression on 8,000 rows or more: hold a twentieth of them out, at most 1,000, and "
+        "correct the predicted variances on them.",
+    )
+    conformal: bool = option(
+        False,
+        "Intervals by the quantiles of the residuals of these rows, which cover as often as they "
+        "say.",
+    )
+    seed: int = option(0, "Seed of all random numbers: equal commands give equal bits.", least=0)
+
+    def __post_init__(self) -> None:
+        require_valid(self)
+
+    @classmethod
+    def create(cls: type[Self], **chosen: Any) -> Self:
+        """
+        The recipe with these options, where the defaults of others may depend on them.
+
+        :raises ValueError: for an option out of its limits, or options that exclude each other.
+        """
+        made = cls(**chosen)
+        for name, reason in made.unread().items():
+            if name in chosen:
+                raise ValueError(f"{name} is for {cls.name} {reason}; leave it out.")
+        return made
+
+    @classmethod
+    def own_options(cls) -> list[str]:
+        """The options that the method has beside those of all methods."""
+        common = {field.name for field in dataclasses.fields(Recipe)}
+        return [field.name for field in dataclasses.fields(cls) if field.name not in common]
+
+    def unread(self) -> dict[str, str]:
+        """Options that are not read beside the values of others: which, and the reason."""
+        return {}
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether the kernel must be a product over input columns."""
+        return False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of points of each inducing set, or number of basis functions."""
+        return ()
+
+    @property
+    def num_iterations(self) -> int:
+        """Training steps; zero for a method that is not trained."""
+        return int(getattr(self, "num_steps", 0))
+
+    @property
+    def can_calibrate(self) -> bool:
+        """Whether predicted variances are corrected on held-out rows."""
+        return self.calibrate and not self.takes_images
+
+    @property
+    def full_title(self) -> str:
+        """Method, sizes and layers: "SOLVE-GP(256+256)"."""
+        layers = getattr(self, "num_layers", 1)
+        sizes = f"({'+'.join(map(str, self.sizes))})" if self.sizes else ""
+        return f"{self.title}{sizes}{f', {layers} layers' if layers > 1 else ''}"
+
+    @classmethod
+    def suits(cls, task: "Task") -> str:
+        """
+        Whether the automatic choice tries the method on a table.
+
+        :return: empty if it does; else the reason in words.
+        """
+        return "it is trained only where it is asked for"
+
+    @classmethod
+    def likelihoods_tried(cls, task: "Task") -> list[str]:
+        """The likelihoods with which the automatic choice tries the method; empty for the usual."""
+        return [""]
+
+    def shrunk_to(self: Self, num_distinct: int, num_rows: int | None = None) -> Self:
+        """
+        The recipe with fewer inducing points for a short table.
+
+        :param num_distinct: distinct training rows.
+        :param num_rows: all training rows; None if none is repeated.
+        """
+        return self
+
+    def with_steps(self: Self, num_steps: int, learning_rate: float | None = None) -> Self:
+        """The recipe with another number of steps, and another learning rate unless None."""
+        if not hasattr(self, "num_steps"):
+            return self
+        changed: dict[str, Any] = {"num_steps": num_steps}
+        if learning_rate is not None and hasattr(self, "learning_rate"):
+            changed["learning_rate"] = learning_rate
+        return dataclasses.replace(self, **changed)
+
+    def baseline_options(self) -> dict[str, Any]:
+        """Options that the baseline beside a run shares, as far as it has them."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def for_images(self: Self, shape: "tuple[int, int, int] | None") -> Self:
+        """The recipe for images of a shape that is known from the data set."""
+        return self
+
+    def build(
+        self,
+        data: "Pair",
+        kernel: "gpflow.kernels.Kernel",
+        likelihood: "gpflow.likelihoods.Likelihood",
+        **given: Any,
+    ) -> "gpflow.models.GPModel":
+        """
+        The untrained model.
+
+        :param data: standardized training rows ``(X [N, D], Y [N, P])``.
+        :param kernel: with its starting hyperparameters; models of images make their own.
+        :param likelihood: with its starting noise.
+        :param given: further arguments of the model's class; for methods with inducing points
+            ``sets``, the sets of points, and for methods with a basis ``basis``.
+        :raises ValueError: for data that the method does not take.
+        """
+        raise NotImplementedError
+
+    def train(
+        self,
+        model: "gpflow.models.GPModel",
+        rows: "Pair | Shards",
+        *,
+        until: float = math.inf,
+        **options: Any,
+    ) -> "History":
+        """
+        Train the model as the method is trained, with its closed forms before and after the steps.
+
+        :param rows: standardized training rows ``(X, Y)``; or rows in files, for recipes that
+            stream.
+        :param until: value of ``time.perf_counter`` after which no step begins. The number of steps
+            is taken to need the time until then.
+        :param options: further arguments of :func:`gpflow_sparse.training.fit`.
+        """
+        from gpflow_sparse.recipes.steps import fit_steps
+
+        return fit_steps(self, model, rows, until, options)
+
+    def optimizer(self) -> Any:
+        """The optimizer of the steps."""
+        from gpflow_sparse.recipes.steps import adam
+
+        return adam(self)
+
+    def closed_forms(
+        self, model: "gpflow.models.GPModel", rows: "Pair", until: float
+    ) -> "AbstractContextManager[Plan]":
+        """A context around the steps: closed forms before and after them, also after Ctrl-C."""
+        from gpflow_sparse.recipes.steps import steps_alone
+
+        return steps_alone(self, model, rows, until)
+
+    def after_files(self, model: "gpflow.models.GPModel", rows: "Shards") -> None:
+        """What is computed from all rows in files after the steps, also after Ctrl-C."""
+
+    def finish(self, model: "gpflow.models.GPModel") -> "gpflow.models.GPModel":
+        """The model to keep, from the trained one."""
+        return model
+
+    def require_model(self, model: "gpflow.models.GPModel") -> None:
+        """:raises ValueError: for a trained model that cannot be one of this recipe."""
+
+    def predictor(self, model: "gpflow.models.GPModel") -> Any:
+        """An object with the predictions of the trained model."""
+        from gpflow_sparse.recipes.evaluation import CachedModel
+
+        return CachedModel(model)
+
+    def more_rows(
+        self: Self, num_rows: int, seconds: float, start_seconds: float
+    ) -> tuple[Self, str]:
+        """
+        The recipe with which the winner of a choice is trained in the time that is left.
+
+        :param num_rows: all training rows.
+        :param seconds: time that is left.
+        :param start_seconds: time of the fit of starting hyperparameters.
+        :return: the recipe, and what was changed in a sentence, empty if nothing.
+        """
+        return self, ""
+
+    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+        """Tensor elements in memory during training, to within a factor of two."""
+        raise NotImplementedError

@@ -1,0 +1,83 @@
+"""SoftKI on tables."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gpflow_sparse as gs
+from gpflow_sparse.recipes import options, points, steps
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.rows import Pair, choose_points
+
+# Least number of rows of which some validate training.
+_MIN_VALIDATED = 500
+
+
+@dataclass(frozen=True)
+class SoftKI(Recipe):
+    """Options of soft kernel interpolation, :class:`gpflow_sparse.models.SoftKI`."""
+
+    name = "softki"
+    title = "SoftKI"
+    idea = "regression by softmax interpolation between learned points, in any number of columns"
+    for_classes = "basis_svgp --basis soft"
+    streams = True
+    holds_out = True
+
+    kernel: str = options.kernel()
+    ard: bool = options.ard()
+    num_subset: int = options.num_subset()
+    num_inducing: int = options.num_inducing()
+    temperature: float = options.temperature()
+    initialization: str = options.initialization()
+    num_steps: int = options.num_steps()
+    batch_size: int = options.batch_size()
+    learning_rate: float = options.learning_rate()
+    schedule: str = options.schedule()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.num_inducing,)
+
+    @classmethod
+    def suits(cls, task: Any) -> str:
+        if not task.is_gaussian:
+            return "it is for Gaussian noise"
+        if not task.is_long:
+            return f"a table of at most {task.few_rows} rows has an exact GP"
+        return ""
+
+    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SoftKI":
+        return points.shrunk(self, num_distinct, num_rows)
+
+    def build(
+        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
+    ) -> Any:
+        (Z,) = sets or choose_points(self, data[0], kernel, *self.sizes)
+        noise_variance = likelihood.variance.numpy()
+        given = {"temperature": self.temperature, "tied": True, "num_data": len(data[0])} | given
+        return gs.models.SoftKI(kernel, Z, noise_variance=noise_variance, **given)
+
+    @contextlib.contextmanager
+    def closed_forms(self, model: Any, rows: Pair, until: float) -> Iterator[steps.Plan]:
+        """Keep the best points by rows that the model holds out; then the posterior of all rows."""
+        callbacks = []
+        if model.held_out and len(rows[0]) >= _MIN_VALIDATED:
+            # points and temperature can memorize rows of many columns
+            every = steps.evaluation_interval(self.num_steps)
+            score = gs.training.KeepBest(lambda m: m.held_out_density(rows), every=every)
+            callbacks = [score]
+        try:
+            yield steps.Plan(callbacks, rows)
+        finally:
+            for best in callbacks:
+                best.update(model)
+                best.restore(model)
+            model.fit_posterior(rows)
+
+    def after_files(self, model: Any, rows: Any) -> None:
+        model.fit_posterior(rows.batches())
+
+    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+        return points.num_elements(self, num_rows, input_dim, num_latent_gps)

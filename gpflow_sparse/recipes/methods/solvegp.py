@@ -1,0 +1,71 @@
+"""SOLVE-GP on tables."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gpflow_sparse as gs
+from gpflow_sparse.recipes import options, points
+from gpflow_sparse.recipes.base import Recipe, option
+from gpflow_sparse.recipes.rows import choose_points
+
+
+@dataclass(frozen=True)
+class SolveGP(Recipe):
+    """Options of SOLVE-GP, :class:`gpflow_sparse.models.SOLVEGP`."""
+
+    name = "solvegp"
+    title = "SOLVE-GP"
+    idea = "orthogonal inducing sets: M + M2 points, two small covariances in place of a large one"
+    streams = True
+
+    kernel: str = options.kernel()
+    ard: bool = options.ard()
+    num_subset: int = options.num_subset()
+    num_inducing: int = options.num_inducing()
+    num_orthogonal: int = options.num_orthogonal()
+    bound: str = options.bound()
+    whiten: bool = options.whiten()
+    initialization: str = options.initialization()
+    num_steps: int = options.num_steps()
+    batch_size: int = options.batch_size()
+    learning_rate: float = options.learning_rate()
+    schedule: str = options.schedule()
+    natural_gradients: float = options.natural_gradients()
+    precision: str = option(
+        "full",
+        "mixed computes products with a batch in float32 in training.",
+        choices=["full", "mixed"],
+    )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.num_inducing, *([self.num_orthogonal] if self.num_orthogonal else []))
+
+    @classmethod
+    def suits(cls, task: Any) -> str:
+        if task.has_images:
+            return "rows are images"
+        if task.is_gaussian and not task.is_long:
+            return f"a table of at most {task.few_rows} rows with Gaussian noise has an exact GP"
+        return ""
+
+    @classmethod
+    def likelihoods_tried(cls, task: Any) -> list[str]:
+        # Robust-max learns faster; softmax has probabilities that are calibrated where classes
+        # overlap or few steps were made, and is the only one where there is no time for both.
+        return ["softmax", ""] if task.has_many_classes else [""]
+
+    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SolveGP":
+        return points.shrunk(self, num_distinct, num_rows)
+
+    def build(
+        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
+    ) -> Any:
+        sets = sets or choose_points(self, data[0], kernel, *self.sizes)
+        variables = gs.inducing_variables.OrthogonalInducingVariables(*sets)
+        given = {"whiten": self.whiten, "bound": self.bound, **given}
+        given = points.variational(likelihood, data, **given)
+        return gs.models.SOLVEGP(kernel, likelihood, variables, **given)
+
+    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+        return points.num_elements(self, num_rows, input_dim, num_latent_gps)

@@ -1,0 +1,53 @@
+"""SOLVE-GP regression with a collapsed bound on tables."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gpflow_sparse as gs
+from gpflow_sparse.recipes import options, points
+from gpflow_sparse.recipes.base import Recipe, option
+from gpflow_sparse.recipes.rows import choose_points
+
+
+@dataclass(frozen=True)
+class SolveGPR(Recipe):
+    """Options of the collapsed bound, :class:`gpflow_sparse.models.SOLVEGPR`."""
+
+    name = "solvegpr"
+    title = "SOLVE-GP regression"
+    idea = "SOLVE-GP with the best q in closed form: all rows in every step, Gaussian noise"
+    for_classes = "solvegp"
+
+    kernel: str = options.kernel()
+    ard: bool = options.ard()
+    num_subset: int = options.num_subset()
+    num_inducing: int = options.num_inducing()
+    num_orthogonal: int = options.num_orthogonal()
+    bound: str = option(
+        "standard",
+        "The objective; log is tighter at the same cost, block tighter still.",
+        choices=["standard", "log", "block"],
+    )
+    initialization: str = options.initialization()
+    num_steps: int = options.num_steps()
+    learning_rate: float = options.learning_rate()
+    schedule: str = options.schedule()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.num_inducing, *([self.num_orthogonal] if self.num_orthogonal else []))
+
+    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SolveGPR":
+        return points.shrunk(self, num_distinct, num_rows)
+
+    def build(
+        self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
+    ) -> Any:
+        sets = sets or choose_points(self, data[0], kernel, *self.sizes)
+        variables = gs.inducing_variables.OrthogonalInducingVariables(*sets)
+        noise_variance = likelihood.variance.numpy()
+        given = {"noise_variance": noise_variance, "bound": self.bound, **given}
+        return gs.models.SOLVEGPR(data, kernel, variables, **given)
+
+    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+        return points.num_elements(self, num_rows, input_dim, num_latent_gps)

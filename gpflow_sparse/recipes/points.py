@@ -1,0 +1,64 @@
+"""What methods with inducing points share: arguments of their models, sizes and memory."""
+
+import dataclasses
+from typing import Any, TypeVar
+
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.options import BATCH
+
+R = TypeVar("R", bound=Recipe)
+
+
+def variational(likelihood: Any, data: Any, **given: Any) -> dict[str, Any]:
+    """Arguments that all variational models take."""
+    return {
+        "num_latent_gps": int(likelihood.latent_dim or 1),
+        "num_data": len(data[0]),
+        **given,
+    }
+
+
+def shrunk(recipe: R, num_distinct: int, num_rows: int | None, num_least: int = 0) -> R:
+    """
+    The recipe with at most a quarter of the distinct training rows in each inducing set.
+
+    Where rows repeat and the sets have room for all that are distinct, all are points, in the base
+    set first: the approximation is then exact at all rows.
+
+    :param num_least: least number of points of the orthogonal set.
+    """
+    values: Any = recipe
+    sets = {n: getattr(values, n) for n in ("num_inducing", "num_orthogonal") if hasattr(values, n)}
+    if num_rows is not None and num_distinct < num_rows and num_distinct <= sum(sets.values()):
+        sets["num_inducing"] = min(sets["num_inducing"], num_distinct)
+        if sets.get("num_orthogonal"):
+            sets["num_orthogonal"] = max(num_distinct - sets["num_inducing"], num_least)
+    else:
+        most = max(1, num_distinct // 4)
+        sets = {name: min(size, most) for name, size in sets.items()}
+    return dataclasses.replace(recipe, **sets)
+
+
+def num_elements(recipe: Any, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+    """
+    Tensor elements while minibatches are trained with inducing points that all rows use.
+
+    Data, Adam's three copies and the gradient of all parameters, and the live tensors of a step:
+    about ten of size M' x M' for the factor and its gradient, and for the batch about ten of size
+    M' x n, two of them per output, where M' is the number of all points.
+    """
+    total, batch = sum(recipe.sizes), min(getattr(recipe, "batch_size", BATCH), num_rows)
+    parameters = total * input_dim + sum(num_latent_gps * (m * m / 2 + m) for m in recipe.sizes)
+    step = 10 * total**2 + (8 + 2 * num_latent_gps) * total * batch
+    return int(num_rows * (input_dim + 1) + 4 * parameters + step)
+
+
+def neighbor_elements(recipe: Any, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
+    """
+    Tensor elements while each row uses few of many points: data, two values and their slots for
+    each point, and about fifteen tensors H x H for each row of a batch.
+    """
+    total = sum(recipe.sizes)
+    H = min(recipe.num_neighbors or total, total)
+    held = total * (input_dim + 8 * num_latent_gps)
+    return num_rows * (input_dim + 1) + held + min(recipe.batch_size, num_rows) * 15 * H**2

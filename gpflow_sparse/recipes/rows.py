@@ -1,0 +1,63 @@
+"""Training rows: which are distinct, which are held out, and which are inducing points."""
+
+from typing import Any
+
+import numpy as np
+
+import gpflow_sparse as gs
+from gpflow_sparse.numerics.row_table import group_rows
+
+Pair = tuple[np.ndarray, np.ndarray]
+"""Inputs [N, D] and outputs [N, P]."""
+
+# Least number of rows of which some validate training, and most rows that do.
+_MIN_ROWS, _MAX_VALIDATION = 500, 2000
+
+
+def num_distinct(X: np.ndarray) -> int:
+    """Number of distinct rows."""
+    return len(group_rows(X).first)
+
+
+def shuffled(num_rows: int, seed: int) -> np.ndarray:
+    """
+    Training rows in the order in which they are held out. The choice of a method holds out the
+    first of them, the calibration the first of these, which no candidate has seen either.
+    """
+    return np.random.default_rng(seed).permutation(num_rows)
+
+
+def validation_rows(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Training rows by which states of neighbors on the residual are compared in training, and the
+    rest: a tenth, at most 2,000, and none of fewer than 500. None of them is a point of the
+    orthogonal set: near a row that is one, predictions do not depend on other neighbors.
+
+    :return: indices, the rest in order.
+    """
+    count = min(num_rows // 10, _MAX_VALIDATION) if num_rows >= _MIN_ROWS else 0
+    order = np.random.default_rng(0).permutation(num_rows)
+    return order[:count], np.sort(order[count:])
+
+
+def random_rows(X: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """At most that many distinct rows, chosen at random; all in their order."""
+    count = min(most, num_distinct(X))
+    return X if count == len(X) else gs.initialization.random_subset(X, count, seed=seed)
+
+
+def choose_points(recipe: Any, X: np.ndarray, kernel: Any, *sizes: int) -> tuple[np.ndarray, ...]:
+    """
+    Sets of inducing points among the training inputs, as the option ``initialization`` says.
+
+    :raises ValueError: if there are fewer training rows than inducing points.
+    """
+    if sum(sizes) > len(X) == num_distinct(X):
+        raise ValueError(
+            f"num_inducing + num_orthogonal = {sum(sizes)} exceeds the {len(X)} training rows; "
+            "take fewer inducing points."
+        )
+    method = getattr(recipe, "initialization", "kmeans")
+    return gs.initialization.split_orthogonal(
+        X, *sizes, kernel=kernel, method=method, seed=recipe.seed
+    )
