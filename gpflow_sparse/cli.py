@@ -23,6 +23,7 @@ from gpflow_sparse.runs.terminal import (
     HomeText,
     cell,
     clear_errors,
+    phase,
     print_results,
     print_table,
     progress_of_rows,
@@ -51,6 +52,7 @@ _chunk_size = click.option(
     default=4096,
     help="Rows per call; bounds the memory.",
 )
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, too.")
 # Options that are made smaller for few rows unless they are given.
 _SIZES = ("num_inducing", "num_orthogonal")
 _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "gpu:0".')
@@ -70,6 +72,7 @@ _device = click.option("--device", help='TensorFlow device, such as "cpu:0" or "
 )
 @click.option("--devices", help='TensorFlow devices that share each batch, such as "gpu:0,gpu:1".')
 @_device
+@_as_json
 def fit(
     output: Path | None,
     resume: bool,
@@ -77,6 +80,7 @@ def fit(
     num_workers: int,
     device: str | None,
     devices: str | None,
+    as_json: bool,
     **fields: Any,
 ) -> None:
     """Choose a method, train its model, score it on test rows, and keep the results.
@@ -92,6 +96,7 @@ def fit(
         from gpflow_sparse.recipes.rows import num_distinct
         from gpflow_sparse.runs import outputs, plots, rows, training
 
+        phase(f"reading {config.data}")
         dataset = rows.load_data(config)
         if not any(map(is_chosen, _SIZES)):
             X = dataset.train[0]
@@ -118,10 +123,12 @@ def fit(
             trained, record = training.run(config, dataset, folder, **options)
             print_results(record["results"], len(dataset.test[0]))
             _print_layers(trained[0].model, dataset)
-            click.echo(f"results in {folder}", err=True)
-            click.echo(json.dumps(record))
             if plot:
+                phase("drawing the report")
                 _draw(folder, config, dataset, trained)
+            click.echo(f"model and scores are in {folder}", err=True)
+            if as_json:
+                click.echo(json.dumps(record))
         if workers.is_one():
             training.end_together(strategy)
             workers.leave()
@@ -163,13 +170,17 @@ def predict(
 @_model
 @_chunk_size
 @_device
-@click.option("--data", type=HomeText(), help="A file with those columns; default the test rows.")
+@_as_json
+@click.option(
+    "--data", type=HomeText(), help="A file with the columns of training; default the test rows."
+)
 @click.option("--target", help="Column of the file to compare with; default that of training.")
 @click.option("--report", type=HomePath(), help="Folder for a page on the model.")
 def evaluate(
     path: Path,
     chunk_size: int,
     device: str | None,
+    as_json: bool,
     data: str | None,
     target: str | None,
     report: Path | None,
@@ -184,17 +195,20 @@ def evaluate(
         if report is not None:
             reports.require_reportable(report, model)
         X, Y, empty = stored.read_pairs(model, data, target)
+        phase(f"scoring {len(Y)} rows")
         classes = model.num_classes
         metrics, predictions = score(
             model.predictor, model.standardizer, X, Y, classes, chunk_size=chunk_size
         )
         if report is not None:
+            phase("writing the report")
             scored = reports.Scored(X, Y, metrics, predictions, data, empty)
             page = reports.write_report(report, model, scored)
-            click.echo(f"report in {page}", err=True)
+            click.echo(f"the report is {page}", err=True)
         result = {"title": model.title, **metrics}
         print_results([result], len(Y))
-        click.echo(json.dumps(result))
+        if as_json:
+            click.echo(json.dumps(result))
 
 
 @main.command()

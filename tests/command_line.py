@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import gpflow_sparse as gs
 from gpflow_sparse.cli import main
-from gpflow_sparse.runs.methods import takers
+from gpflow_sparse.recipes.registry import takers
 
 SMALL = [
     *("--method", "solvegp", "--num-inducing", "12", "--num-orthogonal", "8"),
@@ -33,10 +33,15 @@ def read_by(method, options):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Call the command line in an empty folder; returns exit code, standard output and error."""
+    """
+    Call the command line in an empty folder, with ``--json`` where a command has it; returns exit
+    code, standard output and error.
+    """
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments):
+        if arguments[:1] in (("fit",), ("evaluate",)):
+            arguments = (*arguments, "--json")
         result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
         return result.exit_code, result.stdout, result.stderr
 

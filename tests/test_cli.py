@@ -200,8 +200,8 @@ def test_ctrl_c_keeps_the_best_model_and_resume_goes_on(
     run, rng, tmp_path, monkeypatch, while_choosing
 ):
     write_csv(tmp_path / "my.csv", numbers(rng))
-    monkeypatch.setattr("gpflow_sparse.runs.choice._FEW_ROWS", 50)
-    monkeypatch.setattr("gpflow_sparse.runs.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
+    monkeypatch.setattr("gpflow_sparse.recipes.choice._FEW_ROWS", 50)
+    monkeypatch.setattr("gpflow_sparse.recipes.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
     options = ["--data", "my.csv", "--num-steps", "20", "--output", "run", *ALONE]
     options += ["--num-inducing", "8", "--num-orthogonal", "4", "--num-basis", "20"]
     calls = []
@@ -272,8 +272,8 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
     assert code == 0, err
     assert last_json(out)["results"][0]["title"] == "Exact GP"
     assert "exact is the method for at most 1000 rows." in err
-    monkeypatch.setattr("gpflow_sparse.runs.choice._FEW_ROWS", 50)
-    monkeypatch.setattr("gpflow_sparse.runs.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
+    monkeypatch.setattr("gpflow_sparse.recipes.choice._FEW_ROWS", 50)
+    monkeypatch.setattr("gpflow_sparse.recipes.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
     small = ["--num-inducing", "8", "--num-orthogonal", "4", "--num-basis", "20"]
     options = [*small, "--data", "my.csv", "--num-steps", "20", "--output", "run", *ALONE]
     code, out, err = run("fit", *options)
@@ -377,7 +377,7 @@ def test_images_are_classified_and_drawn(run, rng, tmp_path):
     assert record["results"][0]["error_rate"] <= 1 / 6
     pictures = {path.name for path in (tmp_path / "run").glob("*.png")}
     assert pictures == {"predictions.png", "patches.png", "confusion.png", "uncertain.png"}
-    assert "report in run/report.html" in err
+    assert "the report is run/report.html" in err
     assert "None can be shown." in (tmp_path / "run" / "report.html").read_text()  # of pixels
     code, out, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 0, err
@@ -764,7 +764,7 @@ def test_rows_of_a_report_have_their_numbers_in_the_file(run, rng, tmp_path):
     write_csv(tmp_path / "my.csv", rows)
     code, _, err = run("fit", "--data", "my.csv", *SMALL, "--no-baseline", "--output", "run")
     assert code == 0, err
-    assert "report in run/report.html" in err
+    assert "the report is run/report.html" in err
     page = (tmp_path / "run" / "report.html").read_text()
     surprising = page.split("<h2>Most surprising rows</h2>")[1]
     assert re.findall(r"<td>([^<]*)</td>", surprising)[:2] == [str(far + 1), "900"]

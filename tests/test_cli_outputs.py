@@ -86,7 +86,7 @@ def test_a_persons_record_beside_an_unfinished_run_is_refused(run, here, monkeyp
 
 
 def test_a_report_in_the_place_of_a_file_is_refused_before_rows_are_scored(run, here, monkeypatch):
-    monkeypatch.setattr("gpflow_sparse.runs.evaluation.evaluate", None)
+    monkeypatch.setattr("gpflow_sparse.recipes.evaluation.evaluate", None)
     for page in ("my.csv", "my.csv/page"):
         code, _, err = run("evaluate", "--model", "run", "--report", page)
         assert code == 1
@@ -279,7 +279,7 @@ def test_ctrl_c_after_the_last_step_says_what_is_kept(
         code, _, err = run(*command)
     assert code == 130
     assert "Aborted" not in err
-    assert f"stopped; {words}; go on with" in err
+    assert f"stopped; {words}; continue with" in err
     (line,) = [line.strip() for line in err.splitlines() if line.startswith("    ")]
     again = shlex.split(line)[1:]
     assert again == (
@@ -302,7 +302,7 @@ def test_ctrl_c_in_predict_says_that_nothing_was_written(run, here, monkeypatch)
     code, _, err = run(*command)
     assert code == 130
     assert (
-        f"stopped, and nothing was written; go on with\n\n    gpflow-sparse {' '.join(command)}"
+        f"stopped, and nothing was written; continue with\n\n    gpflow-sparse {' '.join(command)}"
         in err
     )
     assert not list(here.glob("*.tmp")) + list(here.glob(".saving*")) + list(here.glob("p.csv"))
@@ -414,7 +414,7 @@ def test_a_report_that_cannot_be_made_costs_nothing_else(run, here, monkeypatch)
 def test_without_matplotlib_a_report_is_refused_before_rows_are_scored(
     run, here, no_matplotlib, monkeypatch
 ):
-    monkeypatch.setattr("gpflow_sparse.runs.evaluation.evaluate", None)
+    monkeypatch.setattr("gpflow_sparse.recipes.evaluation.evaluate", None)
     code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
     assert "drawing needs matplotlib" in err
@@ -471,7 +471,7 @@ def test_a_report_replaces_only_a_report(run, here, monkeypatch, name):
     (here / "page").mkdir()
     (here / "page" / name).write_text("<p>mine</p>")
     with monkeypatch.context() as patch:
-        patch.setattr("gpflow_sparse.runs.evaluation.evaluate", None)
+        patch.setattr("gpflow_sparse.recipes.evaluation.evaluate", None)
         code, _, err = run("evaluate", "--model", "run", "--report", "page")
     assert code == 1
     assert f"page/{name} was not written by gpflow-sparse evaluate --report" in err

@@ -24,7 +24,7 @@ from gpflow_sparse.data.table_format import TableFormat
 from gpflow_sparse.data.targets import require_groups
 from gpflow_sparse.data.text_files import number
 from gpflow_sparse.persistence import load, save
-from gpflow_sparse.recipes.choice import Task, fit_task
+from gpflow_sparse.recipes.choice import fit_task
 from gpflow_sparse.recipes.evaluation import (
     central_interval,
     class_probabilities,
@@ -32,6 +32,7 @@ from gpflow_sparse.recipes.evaluation import (
 )
 from gpflow_sparse.recipes.observations import is_standardized, sample_outputs
 from gpflow_sparse.recipes.registry import COMMON, OF_METHODS
+from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.runs.rows import require_range
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.

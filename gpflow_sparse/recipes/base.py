@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import gpflow
 
     from gpflow_sparse.data.shards import Shards
-    from gpflow_sparse.recipes.choice import Task
     from gpflow_sparse.recipes.rows import Pair
     from gpflow_sparse.recipes.steps import Plan
     from gpflow_sparse.training import History
@@ -201,16 +200,17 @@ class Recipe:
         return f"{self.title}{sizes}{f', {layers} layers' if layers > 1 else ''}"
 
     @classmethod
-    def suits(cls, task: "Task") -> str:
+    def suits(cls, task: Any) -> str:
         """
         Whether the automatic choice tries the method on a table.
 
+        :param task: a :class:`~gpflow_sparse.recipes.task.Task`.
         :return: empty if it does; else the reason in words.
         """
         return "it is trained only where it is asked for"
 
     @classmethod
-    def likelihoods_tried(cls, task: "Task") -> list[str]:
+    def likelihoods_tried(cls, task: Any) -> list[str]:
         """The likelihoods with which the automatic choice tries the method; empty for the usual."""
         return [""]
 
@@ -243,7 +243,7 @@ class Recipe:
     def build(
         self,
         data: "Pair",
-        kernel: "gpflow.kernels.Kernel",
+        kernel: "gpflow.kernels.Kernel | None",
         likelihood: "gpflow.likelihoods.Likelihood",
         **given: Any,
     ) -> "gpflow.models.GPModel":
@@ -251,7 +251,8 @@ class Recipe:
         The untrained model.
 
         :param data: standardized training rows ``(X [N, D], Y [N, P])``.
-        :param kernel: with its starting hyperparameters; models of images make their own.
+        :param kernel: with its starting hyperparameters; None for models of images, which make
+            their own.
         :param likelihood: with its starting noise.
         :param given: further arguments of the model's class; for methods with inducing points
             ``sets``, the sets of points, and for methods with a basis ``basis``.

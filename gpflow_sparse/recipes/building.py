@@ -65,9 +65,8 @@ def build_model(
 
 def _with_any_points(recipe: Recipe) -> Recipe:
     """The recipe with random inducing points, which are found in the least time."""
-    if not hasattr(recipe, "initialization"):
-        return recipe
-    return dataclasses.replace(recipe, initialization="random")
+    changed: dict[str, Any] = {"initialization": "random"}
+    return dataclasses.replace(recipe, **changed) if hasattr(recipe, "initialization") else recipe
 
 
 def require_gaussian(recipe: Recipe, likelihood: gpflow.likelihoods.Likelihood) -> None:

@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -19,15 +19,15 @@ from gpflow_sparse.recipes.building import attach_units, build_model, require_ou
 from gpflow_sparse.recipes.calibration import calibrate, split_rows
 from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.recipes.observations import is_standardized
-from gpflow_sparse.recipes.registry import AUTO, RECIPES, kind_of, read_options, recipe_of
+from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import Pair, num_distinct, shuffled
 from gpflow_sparse.recipes.starts import Starts, name_of
+from gpflow_sparse.recipes.task import Task, candidates
 from gpflow_sparse.training.calibration import gain
 from gpflow_sparse.validation import checks
 
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
 _HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.1, 2000, 100
-_WITH = " with "
 # Rounds of the choice: steps of each candidate without a budget, and fractions of a budget.
 _ROUNDS = ((100, 0.2), (200, 0.2))
 # Steps whose time is measured before the number of steps within a budget is known, and the least
@@ -66,87 +66,6 @@ class Choice(NamedTuple):
     """Whether the number of steps is that of the time left."""
     interrupted: bool = False
     """Whether Ctrl-C or the end of the time ended it; ``start`` is then the best model so far."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """
-    A table to learn from, and everything that was asked for.
-
-    :param dataset: standardized; only its training rows are used.
-    :param kernel: a kernel to copy; None for the one that ``options`` name.
-    :param likelihood: a name, a likelihood to copy, or None for the usual one.
-    :param options: options of methods by name, see :mod:`gpflow_sparse.recipes.registry`.
-    """
-
-    dataset: Dataset
-    kernel: gpflow.kernels.Kernel | None = None
-    likelihood: Any = None
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    few_rows: ClassVar[int] = 1000
-    """Rows of the largest small table, which has an exact GP and no inducing points."""
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether the noise is Gaussian."""
-        given = self.likelihood
-        gaussian = given in (None, "gaussian") or isinstance(given, gpflow.likelihoods.Gaussian)
-        return self.dataset.num_classes is None and gaussian
-
-    @property
-    def has_images(self) -> bool:
-        """Whether the rows are images, and no kernel was chosen for them."""
-        has_kernel = self.kernel is not None or "kernel" in self.options
-        return self.dataset.image_shape is not None and not has_kernel
-
-    @property
-    def has_many_classes(self) -> bool:
-        """Whether there are more than two classes, and no likelihood was chosen for them."""
-        return (self.dataset.num_classes or 0) > 2 and self.likelihood is None
-
-    @property
-    def num_rows(self) -> int:
-        """Training rows."""
-        return len(self.dataset.train[0])
-
-    @property
-    def num_columns(self) -> int:
-        """Columns of the inputs."""
-        return self.dataset.train[0].shape[1]
-
-    @property
-    def is_long(self) -> bool:
-        """Whether there are more rows than a small table has."""
-        return self.num_rows > self.few_rows
-
-    def recipe(self, name: str) -> Recipe:
-        """
-        The recipe of a candidate; by default at most a quarter of the rows are inducing points, or
-        all distinct rows where rows repeat.
-
-        :param name: a method, or "METHOD with LIKELIHOOD".
-        """
-        method, _, likelihood = name.partition(_WITH)
-        given = dict(self.options) | ({"likelihood": likelihood} if likelihood else {})
-        recipe = recipe_of(method, **read_options(method, given))
-        if {"num_inducing", "num_orthogonal"} & set(self.options):
-            return recipe
-        X = self.dataset.train[0]
-        return recipe.shrunk_to(num_distinct(X), len(X))
-
-    def on(self, rows: Pair) -> "Task":
-        """The same task with other training rows."""
-        return dataclasses.replace(self, dataset=dataclasses.replace(self.dataset, train=rows))
-
-
-def candidates(task: Task) -> list[str]:
-    """The methods that the automatic choice tries for a table, each perhaps with a likelihood."""
-    return [
-        f"{method}{_WITH}{likelihood}" if likelihood else method
-        for method, kind in RECIPES.items()
-        if not kind.suits(task)
-        for likelihood in kind.likelihoods_tried(task)
-    ]
 
 
 def choose(
@@ -434,7 +353,8 @@ class _Race:
         start = self._starts.find(recipe)
         self.start_seconds = max(self.start_seconds, start.seconds)
         if task.kernel is None and (found := name_of(start.kernel)) is not None:
-            recipe = dataclasses.replace(recipe, kernel=found)
+            chosen: dict[str, Any] = {"kernel": found}
+            recipe = dataclasses.replace(recipe, **chosen)
         return Candidate(task, recipe, name=name, hyperparameters=start[:2])
 
     def _score(self, candidate: Candidate) -> None:

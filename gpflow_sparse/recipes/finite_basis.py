@@ -44,11 +44,14 @@ def sizes(recipe: Any) -> tuple[int, ...]:
 
 def shrunk(recipe: R, num_distinct: int, num_rows: int | None) -> R:
     """The recipe with fewer inducing points; random features beside them come in pairs."""
-    found: Any = points.shrunk(recipe, num_distinct, num_rows)
-    odd = (found.num_basis - found.num_inducing) % 2 if found.basis == "hybrid" else 0
-    if num_rows is not None and found.num_inducing == num_distinct < num_rows:  # all of them
-        return dataclasses.replace(found, num_basis=found.num_basis - odd)
-    return dataclasses.replace(found, num_inducing=max(1, found.num_inducing - odd))
+    before: Any = recipe
+    count = points.shrunk_sizes(recipe, num_distinct, num_rows)["num_inducing"]
+    odd = (before.num_basis - count) % 2 if before.basis == "hybrid" else 0
+    if num_rows is not None and count == num_distinct < num_rows:  # all of them
+        sizes: dict[str, Any] = {"num_inducing": count, "num_basis": before.num_basis - odd}
+    else:
+        sizes = {"num_inducing": max(1, count - odd)}
+    return dataclasses.replace(recipe, **sizes)
 
 
 def make_basis(recipe: Any, X: Any, kernel: Any) -> Any:

@@ -18,25 +18,33 @@ def variational(likelihood: Any, data: Any, **given: Any) -> dict[str, Any]:
     }
 
 
-def shrunk(recipe: R, num_distinct: int, num_rows: int | None, num_least: int = 0) -> R:
+def shrunk_sizes(
+    recipe: Any, num_distinct: int, num_rows: int | None, num_least: int = 0
+) -> dict[str, int]:
     """
-    The recipe with at most a quarter of the distinct training rows in each inducing set.
+    At most a quarter of the distinct training rows in each inducing set.
 
     Where rows repeat and the sets have room for all that are distinct, all are points, in the base
     set first: the approximation is then exact at all rows.
 
+    :param num_rows: all training rows; None if none is repeated.
     :param num_least: least number of points of the orthogonal set.
+    :return: sizes by option.
     """
-    values: Any = recipe
-    sets = {n: getattr(values, n) for n in ("num_inducing", "num_orthogonal") if hasattr(values, n)}
-    if num_rows is not None and num_distinct < num_rows and num_distinct <= sum(sets.values()):
-        sets["num_inducing"] = min(sets["num_inducing"], num_distinct)
-        if sets.get("num_orthogonal"):
-            sets["num_orthogonal"] = max(num_distinct - sets["num_inducing"], num_least)
-    else:
+    names = [name for name in ("num_inducing", "num_orthogonal") if hasattr(recipe, name)]
+    sets = {name: getattr(recipe, name) for name in names}
+    if num_rows is None or num_distinct == num_rows or num_distinct > sum(sets.values()):
         most = max(1, num_distinct // 4)
-        sets = {name: min(size, most) for name, size in sets.items()}
-    return dataclasses.replace(recipe, **sets)
+        return {name: min(size, most) for name, size in sets.items()}
+    base = min(sets["num_inducing"], num_distinct)
+    rest = max(num_distinct - base, num_least)
+    return {"num_inducing": base} | ({"num_orthogonal": rest} if len(recipe.sizes) == 2 else {})
+
+
+def shrunk(recipe: R, num_distinct: int, num_rows: int | None, num_least: int = 0) -> R:
+    """The recipe with the sizes of :func:`shrunk_sizes`."""
+    sizes: dict[str, Any] = shrunk_sizes(recipe, num_distinct, num_rows, num_least)
+    return dataclasses.replace(recipe, **sizes)
 
 
 def num_elements(recipe: Any, num_rows: int, input_dim: int, num_latent_gps: int) -> int:

@@ -52,11 +52,17 @@ RECIPES = {recipe.name: recipe for recipe in _LISTED}
 """Recipes by the name of their method on the command line."""
 AUTO = Auto.name
 """The choice of a method by its predictions of held-out rows."""
-_ALL = {AUTO: Auto, **RECIPES}
+_ALL: dict[str, type[Recipe]] = {AUTO: Auto, **RECIPES}
 COMMON = [field.name for field in dataclasses.fields(Recipe)]
 """Options of all methods."""
 OF_METHODS = frozenset(name for kind in _LISTED for name in kind.own_options())
 """Options that not all methods have."""
+
+# Values that older versions had, and the values that stand for these in their records.
+_FORMER_VALUES: dict[tuple[str, Any], Any] = {
+    ("covariance", "low_rank"): "dense",
+    **{("variance_reduction", value): "anchored" for value in (None, "eq3", "tracked")},
+}
 
 
 def kind_of(method: str) -> type[Recipe]:
@@ -96,8 +102,16 @@ def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
         known |= {} if shape is None else {"image_shape": shape}
     elif method == AUTO:
         known = {name: value for name, value in options.items() if name in (*known, *OF_METHODS)}
+    known = {name: _present_value(method, name, value) for name, value in known.items()}
     kept = {n: v for n, v in known.items() if v is not None or defaults.get(n, v) is None}
-    return recipe_of(method, **kept)
+    return recipe_of(method, **kept) if method == AUTO else kind_of(method)(**kept)
+
+
+def _present_value(method: str, name: str, value: Any) -> Any:
+    """The value that stands for one of an older version."""
+    if (name, value) == ("bound", "block") and method != SolveGPR.name:
+        return "standard"
+    return _FORMER_VALUES.get((name, value), value) if isinstance(value, str | None) else value
 
 
 def recipe_of(method: str, **chosen: Any) -> Recipe:
@@ -152,8 +166,9 @@ def require_options(method: str, options: Mapping[str, Any]) -> None:
         others = [m for m in takers(name) if m != AUTO] or takers(name)
         if not others:
             raise ValueError(f"{name} is no option of any method{hint}. {help}")
-        who = " and ".join(others if len(others) < 4 else [", ".join(others[:3]), "others"])
-        raise ValueError(f"{name} is not for {method}, but for {who}{hint}. {help}")
+        who: list[str] = others if len(others) < 4 else [*others[:3], "others"]
+        known = " and ".join([", ".join(who[:-1]), who[-1]] if len(who) > 1 else who)
+        raise ValueError(f"{name} is not for {method}, but for {known}{hint}. {help}")
 
 
 def baseline_of(recipe: Recipe) -> Recipe:

@@ -120,11 +120,6 @@ class RunConfig:
 RUN_OPTIONS = [field.name for field in dataclasses.fields(RunConfig) if field.name != "recipe"]
 """Options of a run beside the method and its options."""
 
-# Values that older versions had, and the values that stand for these in their records.
-_FORMER_VALUES: dict[tuple[str, Any], Any] = {
-    ("covariance", "low_rank"): "dense",
-    **{("variance_reduction", value): "anchored" for value in (None, "eq3", "tracked")},
-}
 _REMEDY = "restore the file or train again into another folder"
 _SCORES = ("rmse", "error_rate", "nlpd", "crps", "brier", "seconds")
 # Types of the fields of result.json that are read again; it has other fields too.
@@ -162,18 +157,10 @@ def read_with_config(path: Path, schema: Any, remedy: str) -> tuple[RunConfig, A
     :raises ValueError: naming the file, if it is damaged.
     """
     record = read_json(path, {**schema, "config": dict}, remedy)
-    options = {n: _former(n, value, record["config"]) for n, value in record["config"].items()}
     try:
-        return RunConfig.from_record(options), record
+        return RunConfig.from_record(record["config"]), record
     except ValueError as error:
         raise ValueError(f"{path} is damaged: config.{error} To continue, {remedy}.") from error
-
-
-def _former(name: str, value: Any, options: Mapping[str, Any]) -> Any:
-    """The value that stands for one of an older version."""
-    if (name, value) == ("bound", "block") and options.get("method") != "solvegpr":
-        return "standard"
-    return _FORMER_VALUES.get((name, value), value) if isinstance(value, str | None) else value
 
 
 def read_record(directory: Path) -> tuple[RunConfig, dict[str, Any]]:

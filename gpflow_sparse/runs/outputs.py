@@ -115,7 +115,7 @@ def prepare_folder(folder: Path, config: RunConfig, *, resume: bool, plot: bool 
     if unfinished is not None and _has_results(folder):
         if not resume:
             raise ValueError(
-                f"an unfinished run is in {folder}: add --resume to go on with it, choose another "
+                f"an unfinished run is in {folder}: add --resume to continue it, choose another "
                 f"--output, or delete {folder / CHECKPOINTS}."
             )
         _require_same(unfinished, mine, f"the unfinished run in {folder}")

@@ -125,7 +125,7 @@ def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
         data = _in_memory(dataset) if few else many
         found = _diagnose(stored, scored, data)
         files.write_text(folder / PAGE, _page(stored, scored, dataset, found, outputs.FIT))
-        click.echo(f"report in {folder / PAGE}", err=True)
+        click.echo(f"the report is {folder / PAGE}", err=True)
     except ValueError as error:  # the run itself is complete
         click.echo(f"no report is written: {error}", err=True)
 

@@ -45,6 +45,11 @@ class HomeText(HomePath):
         return str(super().convert(value, param, ctx)) if value.startswith("~") else value
 
 
+def phase(what: str) -> None:
+    """Say on standard error what a command begins to do."""
+    click.echo(f"{what} ...", err=True)
+
+
 def print_results(results: list[dict[str, Any]], num_rows: int) -> None:
     """
     Print a table of models and their metrics; a failed baseline has no metrics.
@@ -70,8 +75,8 @@ def print_results(results: list[dict[str, Any]], num_rows: int) -> None:
     print_table(("model", *(names[name] for name in shown)), rows)
     if num_rows < FEW_ROWS:
         click.echo(
-            f"scores on {num_rows} row{'s' * (num_rows > 1)} mean little: those of other rows may "
-            "differ much. Score more rows, or repeat with other values of --split.",
+            f"scores on {num_rows} row{'s' * (num_rows > 1)} mean little: scores of other rows "
+            "may differ much. Score more rows, or repeat with other values of --split.",
             err=True,
         )
 
@@ -219,5 +224,5 @@ def resumed(what: str) -> NoReturn:
 
 def stopped(what: str, command: Sequence[str]) -> NoReturn:
     """Print the state after Ctrl-C and the command that resumes the run; exit with status 130."""
-    click.echo(f"{what}; go on with\n\n    {shlex.join(command)}\n", err=True)
+    click.echo(f"{what}; continue with\n\n    {shlex.join(command)}\n", err=True)
     sys.exit(130)

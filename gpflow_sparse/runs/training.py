@@ -25,9 +25,10 @@ from gpflow_sparse.recipes import calibration
 from gpflow_sparse.recipes.automatic import Auto
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.building import attach_units, build_model, require_outputs
-from gpflow_sparse.recipes.choice import Attempt, Choice, Task, choose
+from gpflow_sparse.recipes.choice import Attempt, Choice, choose
 from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.recipes.registry import RECIPES, baseline_of
+from gpflow_sparse.recipes.task import Task
 from gpflow_sparse.runs import outputs, workers
 from gpflow_sparse.runs.config import (
     ATTEMPTS,
@@ -40,6 +41,7 @@ from gpflow_sparse.runs.config import (
     read_with_config,
 )
 from gpflow_sparse.runs.rows import checksum, original_units, scaler_of, source_of
+from gpflow_sparse.runs.terminal import phase
 from gpflow_sparse.training import TrainingInterrupted
 from gpflow_sparse.training.checkpoints import remove_checkpoints
 
@@ -223,6 +225,7 @@ def train(
     if keep:
         save_as(outputs.FIT, model, folder / MODEL)
     test, classes = original_units(dataset, dataset.test), dataset.num_classes
+    phase(f"{recipe.full_title}: scoring {len(test[0])} test rows")
     scores = evaluate(recipe.predictor(model), scaler_of(dataset), *test, classes)
     return Trained(recipe.full_title, model, *scores, elbo, seconds, interruption)
 
@@ -230,14 +233,14 @@ def train(
 def _started(choice: Choice, dataset: Dataset) -> gpflow.models.GPModel:
     """The untrained model of a run; prints the time that it took to build it."""
     recipe, begin = choice.recipe, time.perf_counter()
+    phase(f"{recipe.full_title}: fitting starting hyperparameters and choosing points")
     # equal commands give equal bits; random numbers outside of training follow the seed too
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(recipe.seed)
     model = build_model(recipe, dataset, start=choice.start)
     seconds = time.perf_counter() - begin
-    click.echo(
-        f"{recipe.full_title}: starting hyperparameters and points took {seconds:.1f} s", err=True
-    )
+    steps = f", {recipe.num_iterations} steps" if recipe.num_iterations else ""
+    phase(f"{recipe.full_title}: training{steps}; the start took {seconds:.1f} s")
     return model
 
 

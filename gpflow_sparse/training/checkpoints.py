@@ -62,7 +62,7 @@ class CheckpointFolder:
             if present and not resume:
                 raise ValueError(
                     f"checkpoint_dir {self.path} holds a run (its newest is {present[0].name}): "
-                    "pass resume=True to go on with it, or choose another folder."
+                    "pass resume=True to continue it, or choose another folder."
                 )
         except ValueError:
             self._lock.close()

@@ -310,7 +310,7 @@ class TrainingLoop:
         if not cures:
             if self._tried and hasattr(self.model, "jitter"):
                 self.model.jitter = self._good_jitter
-            tried = f"; it did not help to go on with {', then '.join(self._tried)}"
+            tried = f"; it did not help to continue with {', then '.join(self._tried)}"
             moved = self._good is not None and not found.hopeless
             raise TrainingError(
                 f"{text}{tried if self._tried else ''}.{f' {_ADVICE}' if moved else ''}"

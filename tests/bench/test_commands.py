@@ -103,6 +103,6 @@ def test_ctrl_c_in_a_papers_table_prints_the_same_command(run, monkeypatch):
     code, _, err = run("paper", "solvegp")
     assert code == 130
     assert (
-        "finished rows are kept; go on with\n\n    python docs/benchmarks/run.py paper solvegp"
+        "finished rows are kept; continue with\n\n    python docs/benchmarks/run.py paper solvegp"
         in err
     )

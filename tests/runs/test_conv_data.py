@@ -85,22 +85,22 @@ def test_a_run_on_images_standardizes_by_channel_and_any_other_by_column(tmp_pat
     X, y = rng.normal(size=(30, 27)) * np.tile([1.0, 2.0, 3.0], 9), rng.integers(3, size=(30, 1))
     np.savez(tmp_path / "my.npz", x=X, y=y)
     options = {"data": str(tmp_path / "my.npz"), "task": "classification"}
-    images = load_data(RunConfig(**options, method="conv-solvegp"))
+    images = load_data(RunConfig.of_method("conv-solvegp", **options))
     assert images.image_shape == (3, 3, 3)
     assert len(set(images.standardizer.x_scale.numpy().tolist())) == 3
-    columns = load_data(RunConfig(**options))
+    columns = load_data(RunConfig.of_method("auto", **options))
     assert len(set(columns.standardizer.x_scale.numpy().tolist())) == 27
-    automatic = load_data(RunConfig(**options, method="auto", image_shape="3,3,3"))
+    automatic = load_data(RunConfig.of_method("auto", **options, image_shape="3,3,3"))
     np.testing.assert_array_equal(automatic.train[0], images.train[0])
-    gray = load_data(RunConfig(**options, method="conv-svgp", image_shape="3,9"))
+    gray = load_data(RunConfig.of_method("conv-svgp", **options, image_shape="3,9"))
     assert gray.image_shape == (3, 9, 1)
     back, _ = original_units(gray, gray.train)
     assert all(np.isclose(X, row).all(axis=1).any() for row in back[:5])
     with pytest.raises(ValueError, match="image_shape 4,9,1 has 36 values, but my has 27"):
-        load_data(RunConfig(**options, method="conv-svgp", image_shape="4,9"))
+        load_data(RunConfig.of_method("conv-svgp", **options, image_shape="4,9"))
 
 
 def test_what_is_no_image_needs_its_shape():
     with pytest.raises(ValueError, match="image_shape is missing: 8 columns"):
-        load_data(RunConfig(method="conv-solvegp"))
-    assert isinstance(load_data(RunConfig(method="conv-solvegp", image_shape="2,4")), Dataset)
+        load_data(RunConfig.of_method("conv-solvegp"))
+    assert isinstance(load_data(RunConfig.of_method("conv-solvegp", image_shape="2,4")), Dataset)

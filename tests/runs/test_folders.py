@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_every_row_is_in_one_part_and_statistics_are_those_of_training(folder):
     path, rows = folder
-    dataset = load_folder(RunConfig(data=str(path), method="svgp"))
+    dataset = load_folder(RunConfig.of_method("svgp", data=str(path)))
     training = np.concatenate(
         [np.hstack(batch) for batch in dataset.shards.batches().as_numpy_iterator()]
     )
@@ -48,26 +48,26 @@ def test_every_row_is_in_one_part_and_statistics_are_those_of_training(folder):
 
 
 def test_a_folder_is_read_in_the_same_way_again(folder):
-    config = RunConfig(data=str(folder[0]), method="svgp")
+    config = RunConfig.of_method("svgp", data=str(folder[0]))
     first, second = load_data(config), load_data(config)
     assert checksum(first) == checksum(second)
     assert_array_equal(first.test[0], second.test[0])
-    other = load_data(RunConfig(data=str(folder[0]), method="svgp", split=1))
+    other = load_data(RunConfig.of_method("svgp", data=str(folder[0]), split=1))
     assert checksum(other) != checksum(first)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "grief"}, "method must be one of svgp, .* for a folder, .* got grief"),
+        ({"method": "grief"}, "method must be one of softki, .* for a folder, got grief"),
         ({"method": "auto"}, "method must be one of"),
-        ({"method": "solvegp", "num_neighbors": 4}, "without num_neighbors"),
+        ({"method": "solvegp", "num_neighbors": 4}, "got residual_neighbors"),
         ({"task": "classification"}, "task must be regression for a folder"),
         ({"transform": "log"}, "transform must be none for a folder"),
     ],
 )
 def test_what_needs_all_rows_in_memory_is_refused(folder, options, message):
-    config = RunConfig(**{"data": str(folder[0]), "method": "svgp"} | options)
+    config = RunConfig.of_method(**{"data": str(folder[0]), "method": "svgp"} | options)
     with pytest.raises(ValueError, match=message):
         load_folder(config)
 
@@ -95,6 +95,6 @@ def test_methods_are_trained_on_a_folder(folder, run, method):  # noqa: F811
 def test_booleans_are_no_target_of_a_folder(tmp_path):
     (tmp_path / "rows").mkdir()
     np.save(tmp_path / "rows" / "part.npy", np.eye(30) > 0.5)
-    config = RunConfig(data=str(tmp_path / "rows"), method="svgp")
+    config = RunConfig.of_method("svgp", data=str(tmp_path / "rows"))
     with pytest.raises(ValueError, match=r"'c29' must hold numbers in a folder, got booleans: wri"):
         load_folder(config)

@@ -70,7 +70,7 @@ def test_rows_of_a_run_are_read_as_in_its_training(tmp_path):
     cells = ["1,234", "987", "2,500", "450"] * 5
     table = pd.DataFrame({"a": cells, "b": np.arange(20) % 7, "y": cells[::-1]})
     write(table, tmp_path / "my.csv")
-    config = RunConfig(data=str(tmp_path / "my.csv"), target="y")
+    config = RunConfig.of_method("auto", data=str(tmp_path / "my.csv"), target="y")
     columns = (Column("a", "number", decimal=","), Column("b", "number"))
     known = TableFormat(columns, Column("y", "number", decimal=","))
     largest = []

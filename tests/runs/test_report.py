@@ -17,9 +17,9 @@ from PIL import Image
 import gpflow_sparse as gs
 from gpflow_sparse.data.columns import Column
 from gpflow_sparse.data.table_format import TableFormat
+from gpflow_sparse.recipes.evaluation import evaluate
 from gpflow_sparse.runs import report, report_pictures
 from gpflow_sparse.runs.effects import Effect, Factor, partial_dependence, pit_of
-from gpflow_sparse.runs.evaluation import evaluate
 from gpflow_sparse.runs.report import Scored, write_report
 from gpflow_sparse.runs.stored import StoredModel, predict_table
 

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 from gpflow_sparse import training
 from gpflow_sparse.cli import main
-from gpflow_sparse.runs.methods import METHODS, ROUND_METHODS, UNTRAINED_METHODS
+from gpflow_sparse.recipes.registry import RECIPES
 from tests.command_line import read_by
 from tests.training.test_checkpoints import KilledError, killer
 
@@ -24,9 +24,9 @@ COMMANDS = {
     "conv-svgp": ["--num-layers", "2"],
 }
 # their files are those of rounds, of blocks (test_solving.py), or none
-WITHOUT_STEPS = (*ROUND_METHODS, *UNTRAINED_METHODS, "dual")
+WITHOUT_STEPS = [name for name, recipe in RECIPES.items() if not recipe.by_minibatches]
 DRAWING = ("odvgp", "swsgp", "qsgp")
-NIGHTLY = [pytest.param(m, marks=pytest.mark.nightly) for m in METHODS if m not in DRAWING]
+NIGHTLY = [pytest.param(m, marks=pytest.mark.nightly) for m in RECIPES if m not in DRAWING]
 
 
 @pytest.fixture

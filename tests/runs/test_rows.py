@@ -20,7 +20,7 @@ def frame():
 
 def test_notes_of_the_file_and_of_the_table_are_both_kept(frame, tmp_path):
     frame.assign(c="x").to_csv(tmp_path / "a.csv")
-    dataset = load_data(RunConfig(data=str(tmp_path / "a.csv"), target="y"))
+    dataset = load_data(RunConfig.of_method("auto", data=str(tmp_path / "a.csv"), target="y"))
     assert dataset.feature_names == ("a", "b")
     assert dataset.notes == (INDEX,)
     assert dataset.table.notes == ("'c' is constant and not used.",)
@@ -28,8 +28,8 @@ def test_notes_of_the_file_and_of_the_table_are_both_kept(frame, tmp_path):
 
 def test_images_with_a_saved_index_are_read(frame, tmp_path):
     frame.assign(y=np.arange(40) % 2).to_csv(tmp_path / "a.csv")
-    options = {"method": "conv-svgp", "image_shape": "1,2", "task": "classification"}
-    dataset = load_data(RunConfig(data=str(tmp_path / "a.csv"), target="y", **options))
+    options = {"data": str(tmp_path / "a.csv"), "target": "y", "task": "classification"}
+    dataset = load_data(RunConfig.of_method("conv-svgp", image_shape="1,2", **options))
     assert dataset.feature_names == ("a", "b")
     assert dataset.notes == (INDEX,)
 
@@ -37,7 +37,7 @@ def test_images_with_a_saved_index_are_read(frame, tmp_path):
 def test_notes_of_a_folder_are_kept(frame, tmp_path):
     for i in range(2):
         frame[20 * i : 20 * i + 20].to_csv(tmp_path / f"{i}.csv")
-    dataset = load_data(RunConfig(data=str(tmp_path), target="y", method="svgp"))
+    dataset = load_data(RunConfig.of_method("auto", data=str(tmp_path), target="y", method="svgp"))
     assert dataset.feature_names == ("a", "b")
     assert dataset.notes == (INDEX,)
     scaler = dataset.standardizer
@@ -49,14 +49,14 @@ def test_notes_of_a_folder_are_kept(frame, tmp_path):
 def test_a_table_of_too_few_rows_is_refused_as_such(tmp_path, rows):
     (tmp_path / "a.csv").write_text(f"a,y\n{rows}")
     with pytest.raises(ValueError, match=r"a\.csv has too few rows: . with .* at least 3"):
-        load_data(RunConfig(data=str(tmp_path / "a.csv"), target="y"))
+        load_data(RunConfig.of_method("auto", data=str(tmp_path / "a.csv"), target="y"))
 
 
 def test_an_archive_of_too_few_rows_is_refused_as_such(tmp_path):
     np.savez(tmp_path / "a.npz", x=[[1.0], [2.0]], y=[1.0, 2.0])
     for method in ("auto", "conv-svgp"):
         with pytest.raises(ValueError, match=r"a\.npz has too few rows: 2 with a target"):
-            load_data(RunConfig(data=str(tmp_path / "a.npz"), method=method))
+            load_data(RunConfig.of_method("auto", data=str(tmp_path / "a.npz"), method=method))
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,10 @@ from gpflow_sparse.initialization import (
     median_lengthscales,
     subset_hyperparameters,
 )
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
-from gpflow_sparse.runs.starts import Starts
+from gpflow_sparse.recipes.registry import RECIPES, recipe_of
+from gpflow_sparse.recipes.starts import Starts
 
-TABULAR = [method for method in METHODS if method not in IMAGE_METHODS]
+TABULAR = [name for name, recipe in RECIPES.items() if not recipe.takes_images]
 
 
 def repeated_measurements(num_visits, seed=0, num_subjects=42, num_signals=16):
@@ -187,7 +186,7 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
     X = rng.uniform(size=(500, 1))
     pair = standardized(X, np.sin(20.0 * X) + 0.1 * rng.standard_normal(X.shape))
     dataset = Dataset("table", pair, pair, ("a",), "y", None)
-    config = RunConfig.of_method("svgp", num_subset=100)
+    config = recipe_of("svgp", num_subset=100)
 
     def fit(lengthscale, noise_variance):
         def assign(X, Y, kernel, **_):
@@ -211,7 +210,7 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
     np.testing.assert_allclose(start(bad, fail), [3.0, 0.5])
     np.testing.assert_allclose(start(fail, bad), [3.0, 0.5])
     # local subsets are for long tables, and for methods with inducing points and exact GPs
-    short, functions = dataclasses.replace(config, num_subset=126), RunConfig.of_method("qsgp")
+    short, functions = dataclasses.replace(config, num_subset=126), recipe_of("qsgp")
     functions = dataclasses.replace(functions, num_subset=100)
     for other in (short, functions):
         np.testing.assert_allclose(start(bad, good, other)[1], 0.5)
@@ -232,7 +231,7 @@ def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
 
     monkeypatch.setattr(initialization, "local_hyperparameters", fit)
     monkeypatch.setattr(initialization, "subset_hyperparameters", lambda *_, **__: 0.9)
-    config = RunConfig.of_method("gpnn", num_subset=100, kernel="matern52")
+    config = recipe_of("gpnn", num_subset=100, kernel="matern52")
     start = starts.find(config)
     assert starts.improve(config, 0.0).kernel is start.kernel
     best = starts.improve(config, time.perf_counter() + 600.0)
@@ -251,7 +250,7 @@ def test_the_kernel_with_which_neighbors_predict_best_is_taken(kind):
     f = rough if kind == "matern12" else np.sin(8.0 * X)
     pair = standardized(X, f + 0.02 * rng.standard_normal(X.shape))
     dataset = Dataset("table", pair, pair, ("a",), "y", None)
-    config = RunConfig.of_method("gpnn", num_subset=100)
+    config = recipe_of("gpnn", num_subset=100)
     starts = Starts(dataset)
     kernel, noise_variance = starts.find(config)[:2]
     assert (type(kernel).__name__ == "Matern12") == (kind == "matern12")
@@ -273,8 +272,7 @@ def test_an_exact_gp_of_few_rows_has_the_more_probable_lengthscales(columns):
     pair = standardized(X, f + 0.1 * rng.standard_normal(f.shape))
     starts = Starts(Dataset("table", pair, pair, tuple("abcdefghijkl"[:columns]), "y", None))
     found, one = (
-        starts.find(RunConfig.of_method("exact", kernel="matern52", ard=ard))
-        for ard in (True, False)
+        starts.find(recipe_of("exact", kernel="matern52", ard=ard)) for ard in (True, False)
     )
     assert found.kernel.lengthscales.shape == ((2,) if columns == 2 else ())
     assert found.log_posterior >= one.log_posterior

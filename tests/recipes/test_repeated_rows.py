@@ -8,11 +8,10 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.runs.build import build_model
-from gpflow_sparse.runs.choice import Task
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import read_options
-from gpflow_sparse.runs.starts import Starts
+from gpflow_sparse.recipes.building import build_model
+from gpflow_sparse.recipes.registry import read_options, recipe_of
+from gpflow_sparse.recipes.starts import Starts
+from gpflow_sparse.recipes.task import Task
 
 NOISE = 0.35
 
@@ -55,11 +54,11 @@ def points_of(model):
 def test_all_distinct_rows_are_the_inducing_points(method, given):
     dataset = dataset_of(*cells()[:2])
     distinct = np.unique(dataset.train[0], axis=0)
-    config = Task(dataset, options={"num_subset": 0}).config(method)
+    config = Task(dataset, options={"num_subset": 0}).recipe(method)
     assert config.num_inducing == 9
     if given:  # sizes that a user asked for are not changed
         sizes = {"num_subset": 0, "num_inducing": 256, "num_orthogonal": 100}
-        config = RunConfig.of_method(method, **read_options(method, sizes))
+        config = recipe_of(method, **read_options(method, sizes))
     base, together = points_of(build_model(config, dataset))
     np.testing.assert_allclose(sort_rows(base), sort_rows(distinct), rtol=1e-12)
     # the other point of ODVGP is far from all rows
@@ -70,7 +69,7 @@ def test_all_distinct_rows_are_the_inducing_points(method, given):
 def test_two_sets_have_all_distinct_rows_together(method):
     dataset = dataset_of(*levels(40))
     options = {"num_subset": 0, "num_inducing": 25, "num_orthogonal": 30}
-    config = RunConfig.of_method(method, **options)
+    config = recipe_of(method, **options)
     assert config.shrunk_to(40, 2400).sizes == (25, 15)
     for tried in (config, config.shrunk_to(40, 2400)):
         base, together = points_of(build_model(tried, dataset))
@@ -80,16 +79,16 @@ def test_two_sets_have_all_distinct_rows_together(method):
 
 
 def test_sizes_without_repeated_rows_are_a_quarter_of_the_rows():
-    config = RunConfig.of_method("solvegp")
+    config = recipe_of("solvegp")
     assert config.shrunk_to(200, 200).sizes == config.shrunk_to(200).sizes == (50, 50)
     assert config.shrunk_to(600, 2000).sizes == (150, 150)  # no room for all
     assert config.shrunk_to(300, 2000).sizes == (256, 44)
     assert config.shrunk_to(9, 2000).sizes == (9,)
-    assert RunConfig.of_method("odvgp").shrunk_to(9, 2000).sizes == (9, 1)
-    assert RunConfig.of_method("softki").shrunk_to(300, 2000).sizes == (75,)
-    near = RunConfig.of_method("solvegp", num_neighbors=4)
+    assert recipe_of("odvgp").shrunk_to(9, 2000).sizes == (9, 1)
+    assert recipe_of("softki").shrunk_to(300, 2000).sizes == (75,)
+    near = recipe_of("solvegp", num_neighbors=4)
     assert near.shrunk_to(40, 2000).sizes == (10, 40)
-    hybrid = RunConfig.of_method("qsgp", num_basis=100, num_inducing=20).shrunk_to(9, 2000)
+    hybrid = recipe_of("qsgp", num_basis=100, num_inducing=20).shrunk_to(9, 2000)
     assert (hybrid.num_inducing, hybrid.num_basis) == (9, 99)
 
 
@@ -105,7 +104,7 @@ def test_sizes_without_repeated_rows_are_a_quarter_of_the_rows():
 )
 def test_other_methods_take_fewer_points_than_they_were_asked_for(method, options):
     dataset = dataset_of(*cells()[:2])
-    model = build_model(RunConfig.of_method(method, num_subset=0, **options), dataset)
+    model = build_model(recipe_of(method, num_subset=0, **options), dataset)
     mean, variance = model.predict_f(dataset.train[0][:20])
     assert np.isfinite(mean).all()
     assert (variance.numpy() > 0.0).all()
@@ -137,7 +136,7 @@ def test_kernels_of_few_places_are_compared_by_their_posterior_density():
     """The nearest rows of a held-out row were copies of it: chance chose among the kernels."""
     dataset = dataset_of(*levels())
     starts = Starts(dataset)
-    config = RunConfig.of_method("gpnn")
+    config = recipe_of("gpnn")
     kernel, noise, _, log_posterior = starts.find(config)
     assert isinstance(kernel, gpflow.kernels.SquaredExponential)
     assert starts.improve(config, np.inf).kernel is kernel

@@ -9,11 +9,12 @@ from scipy import stats
 import gpflow_sparse as gs
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.runs import choice
-from gpflow_sparse.runs.baselines import score_baseline
-from gpflow_sparse.runs.build import build_model
-from gpflow_sparse.runs.evaluation import CachedModel
-from gpflow_sparse.runs.rows import num_distinct
+from gpflow_sparse.recipes import choice
+from gpflow_sparse.recipes.baselines import score_baseline
+from gpflow_sparse.recipes.building import build_model
+from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.rows import num_distinct
+from gpflow_sparse.recipes.task import Task, candidates
 
 
 def rows(count, seed=0):
@@ -59,11 +60,9 @@ def table_of(num_rows, num_columns, num_classes=None):
 
 def test_neighbors_are_no_candidate_for_many_columns():
     for num_classes in (None, 2, 3):
-        narrow, wide = (
-            choice.candidates(choice.Task(table_of(1200, D, num_classes))) for D in (100, 101)
-        )
+        narrow, wide = (candidates(Task(table_of(1200, D, num_classes))) for D in (100, 101))
         assert set(narrow) - set(wide) == {"swsgp"}
-    assert choice.candidates(choice.Task(table_of(1200, 2)))[0] == "gpnn"  # needs no steps
+    assert candidates(Task(table_of(1200, 2)))[0] == "gpnn"  # needs no steps
 
 
 def test_distinct_rows_are_counted_with_zeros_of_both_signs():
@@ -73,23 +72,23 @@ def test_distinct_rows_are_counted_with_zeros_of_both_signs():
 
 def test_images_get_convolutional_models_unless_a_kernel_is_chosen():
     digits = gs.data.load("digits").standardized(per_channel=True)
-    names = choice.candidates(choice.Task(digits, options={"image_shape": "8,8"}))
+    names = candidates(Task(digits, options={"image_shape": "8,8"}))
     assert names == ["conv-solvegp with softmax"]
     X, Y = digits.train
     two = dataclasses.replace(digits, train=(X, Y % 2), num_classes=2)
-    found = choice.choose(choice.Task(two))
-    assert (found.config.method, found.reason) == (
+    found = choice.choose(Task(two))
+    assert (found.recipe.name, found.reason) == (
         *("conv-solvegp", "conv-solvegp is the method for images."),
     )
     few = dataclasses.replace(two, train=tuple(part[:60] for part in two.train))
     options = {"num_inducing": 5, "num_orthogonal": 5}
-    timed = [choice.choose(choice.Task(few, options=options), seconds=s) for s in (0.0, 1e6)]
+    timed = [choice.choose(Task(few, options=options), seconds=s) for s in (0.0, 1e6)]
     assert [found.is_timed for found in timed] == [True, True]
-    assert [found.config.num_steps for found in timed] == [10, 1000]  # the least, the most
-    with_kernel = choice.Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
-    names = choice.candidates(with_kernel)
+    assert [found.recipe.num_steps for found in timed] == [10, 1000]  # the least, the most
+    with_kernel = Task(two, options={"image_shape": "8,8", "kernel": "matern32"})
+    names = candidates(with_kernel)
     assert names == ["solvegp", "swsgp"]
-    assert [with_kernel.config(name).image_shape for name in names] == [None, None]
+    assert [hasattr(with_kernel.recipe(name), "image_shape") for name in names] == [False, False]
 
 
 @pytest.mark.nightly
@@ -97,9 +96,9 @@ def test_the_choice_for_images_is_trained():
     digits = gs.data.load("digits").standardized(per_channel=True)
     few = dataclasses.replace(digits, train=tuple(part[:400] for part in digits.train))
     options = {"num_inducing": 30, "num_orthogonal": 10, "num_steps": 300, "batch_size": 100}
-    task = choice.Task(few, options=options)
+    task = Task(few, options=options)
     found = choice.choose(task, seconds=None)
-    assert (found.config.method, found.config.likelihood) == ("conv-solvegp", "softmax")
+    assert (found.recipe.name, found.recipe.likelihood) == ("conv-solvegp", "softmax")
     model = choice.train(task, found)
     scores = choice.held_out_scores(CachedModel(model), digits.test, 10)
     assert scores[1] < 0.15  # 0.9 by chance
@@ -107,7 +106,7 @@ def test_the_choice_for_images_is_trained():
 
 def test_a_choice_without_time_ends_with_the_first_candidate():
     options = {"num_inducing": 8, "num_orthogonal": 4}
-    task = choice.Task(table_of(300, 2, 3), options=options)
+    task = Task(table_of(300, 2, 3), options=options)
     found = choice.choose(task, seconds=1e-3)
     assert [attempt.method for attempt in found.attempts] == [
         *("constant", "linear", "solvegp with softmax")
@@ -117,7 +116,7 @@ def test_a_choice_without_time_ends_with_the_first_candidate():
 
 def test_a_model_from_a_start_has_its_points_without_a_choice_of_points(monkeypatch):
     dataset = table_of(100, 2)
-    config = choice.Task(dataset).config("solvegp")
+    config = Task(dataset).recipe("solvegp")
     start = build_model(config, dataset)
     monkeypatch.setattr(initialization.inducing_inputs, "kmeans", None)
     again = build_model(config, dataset, start=start)

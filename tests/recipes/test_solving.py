@@ -13,9 +13,8 @@ from safetensors.numpy import load_file
 import gpflow_sparse as gs
 from gpflow_sparse.models.dual import steps as dual_steps
 from gpflow_sparse.models.dual.solver import ConvergenceError
-from gpflow_sparse.runs import solving
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.memory import memory_estimate
+from gpflow_sparse.recipes.methods import dual_solving as solving
+from gpflow_sparse.recipes.registry import baseline_of, recipe_of
 from tests.command_line import here as here
 from tests.command_line import last_json, numbers, write_csv
 from tests.command_line import run as run
@@ -60,7 +59,7 @@ def test_an_interrupted_run_goes_on_from_its_last_pass_to_the_same_bits(
         patch.setattr(solving, "_say", interrupted_after(2))
         code, _, err = run(*FIT, "--output", "parts")
     assert code == 130
-    assert "stopped after 2 passes; go on with\n\n    gpflow-sparse fit " in err
+    assert "stopped after 2 passes; continue with\n\n    gpflow-sparse fit " in err
     assert "--output parts --resume" in err
     assert last_json(run("evaluate", "--model", "parts")[1])["rmse"] > 0  # the model so far
     code, _, err = run(*FIT, "--output", "parts")
@@ -106,15 +105,13 @@ def test_steps_that_fail_leave_a_run_with_the_parameters_before_them(run, table,
 
 
 def test_the_baseline_has_steps_and_a_rate_of_its_own():
-    config = RunConfig.of_method("dual")
-    assert (config.num_steps, config.learning_rate) == (10, 0.1)
-    base = config.as_baseline()
-    assert (base.num_steps, base.learning_rate) == (RunConfig.num_steps, RunConfig.learning_rate)
+    recipe = recipe_of("dual")
+    assert (recipe.num_steps, recipe.learning_rate) == (10, 0.1)
+    assert baseline_of(recipe) == recipe_of("svgp")
 
 
 def test_the_memory_of_dual_blocks_is_linear_in_the_rows():
-    config = RunConfig.of_method("dual")
-    needs = [memory_estimate(config, rows, 8) for rows in (10_000, 110_000, 210_000)]
+    needs = [recipe_of("dual").num_elements(rows, 8, 1) for rows in (10_000, 110_000, 210_000)]
     assert needs[2] - needs[1] == needs[1] - needs[0]
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from gpflow_sparse.runs.methods import METHODS, options_of
+from gpflow_sparse.recipes.registry import RECIPES
 from tests.command_line import run as run
 
 
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        ("solvegp", ["--kl-weighting", "paper"], "kl_weighting is for solvegp with num_neighbors"),
+        ("solvegp", ["--kl-weighting", "paper"], "kl_weighting is not for solvegp, but for swsgp"),
         ("swsgp", ["--variance-reduction", "none"], "not for swsgp, but for qsgp and rvm"),
         ("softki", ["--covariance", "dense"], "covariance is not for softki"),
         ("exact", ["--num-inducing", "9"], "num_inducing is not for exact"),
@@ -31,13 +31,13 @@ def test_an_option_that_the_method_does_not_read_is_refused(run, method, options
 def test_the_help_of_fit_is_that_of_a_method(run):
     lines = run("fit", "--help")[1].splitlines()
     assert sum(line.startswith("  -") for line in lines) <= 25
-    for method in METHODS:
+    for method, recipe in RECIPES.items():
         code, out, _ = run("fit", method, "--help")
         assert code == 0
         assert len(out.splitlines()) <= 75  # of 80 columns
         own = {line.split()[0] for line in out.splitlines() if line.startswith("  --")}
-        assert own == {f"--{name.replace('_', '-')}" for name in options_of(method)}
+        assert own == {f"--{name.replace('_', '-')}" for name in recipe.own_options()}
     assert run("fit", "swsgp", "--help")[1] == run("fit", "--method", "swsgp", "--help")[1]
     code, _, err = run("fit", "swspg")
     assert code == 2
-    assert "did you mean swsgp?" in err
+    assert "did you mean 'swsgp'?" in err

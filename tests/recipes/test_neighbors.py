@@ -10,18 +10,17 @@ import tensorflow as tf
 
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.models import SOLVEGP, SWSGP, ResidualNeighborGP
-from gpflow_sparse.runs.build import build_model
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.fitting import fit_model
-from gpflow_sparse.runs.methods import read_options
-from gpflow_sparse.runs.rows import watched_rows
+from gpflow_sparse.recipes.building import build_model
+from gpflow_sparse.recipes.registry import recipe_of
+from gpflow_sparse.recipes.rows import validation_rows
 
 
 @pytest.mark.parametrize(
     ("method", "options", "kind"),
     [
-        ("solvegp", {"num_neighbors": 3}, ResidualNeighborGP),
-        ("solvegp", {}, SOLVEGP),
+        ("solvegp", {"num_neighbors": 3, "num_orthogonal": 20}, ResidualNeighborGP),
+        ("residual_neighbors", {"num_neighbors": 3, "num_orthogonal": 20}, ResidualNeighborGP),
+        ("solvegp", {"num_orthogonal": 20}, SOLVEGP),
         ("swsgp", {"num_neighbors": 3}, SWSGP),
     ],
 )
@@ -29,8 +28,8 @@ def test_a_number_of_neighbors_puts_them_on_the_residual(method, options, kind):
     X = np.random.default_rng(0).normal(size=(40, 2))
     rows = X, np.sin(X[:, :1])
     dataset = Dataset("small", rows, rows, ("a", "b"), "y", None).standardized()
-    options = {"num_inducing": 6, "num_orthogonal": 20, "num_subset": 0, **options}
-    config = RunConfig.of_method(method, **read_options(method, options))
+    options = {"num_inducing": 6, "num_subset": 0, **options}
+    config = recipe_of(method, **options)
     model = build_model(config, dataset)
     assert type(model) is kind
     if kind is not SOLVEGP:
@@ -38,13 +37,13 @@ def test_a_number_of_neighbors_puts_them_on_the_residual(method, options, kind):
         assert config.batch_size == 128
     if kind is ResidualNeighborGP:
         assert model.inducing_variable.sizes == (6, 20)
-        whole = RunConfig.of_method(method, num_neighbors=3, num_inducing=6, num_subset=0)
+        whole = recipe_of(method, num_neighbors=3, num_inducing=6, num_subset=0)
         assert build_model(whole, dataset).inducing_variable.sizes == (6, 40)
 
 
 def test_whiten_is_not_for_neighbors():
     with pytest.raises(ValueError, match="whiten"):
-        RunConfig.of_method("solvegp", num_neighbors=3, whiten=False)
+        recipe_of("solvegp", num_neighbors=3, whiten=False)
 
 
 def _small_run(**options):
@@ -54,19 +53,19 @@ def _small_run(**options):
     dataset = Dataset("small", (X, Y), (X[:2], Y[:2]), ("a", "b"), "y", None).standardized()
     options |= {"num_neighbors": 4, "num_inducing": 6, "num_orthogonal": 100, "num_subset": 0}
     options |= {"kernel": "matern52", "num_steps": 20, "batch_size": 32, "schedule": "constant"}
-    return dataset, RunConfig.of_method("solvegp", **options)
+    return dataset, recipe_of("solvegp", **options)
 
 
 @pytest.mark.parametrize("rate", [2.0, 0.05])
 def test_training_ends_no_worse_than_it_starts(rate, monkeypatch):
     """A rate that is far too large leaves the hyperparameters of the start, and q of all rows."""
     if rate < 1.0:  # densities as calibrated
-        monkeypatch.setattr("gpflow_sparse.runs.fitting.LEAST_ROWS", 500)
+        monkeypatch.setattr("gpflow_sparse.recipes.calibration.MIN_ROWS", 500)
     dataset, config = _small_run(learning_rate=rate)
     model, start = build_model(config, dataset), build_model(config, dataset)
     start.prepare_data(dataset.train)
     start.start_from_sites(dataset.train)
-    fit_model(model, config, dataset.train, progress=False)
+    config.train(model, dataset.train, progress=False)
     assert model.num_data == 600
     assert model.points.num_neighbors in (4, 16)
     assert float(tf.reduce_sum(model.usage)) == 600 * model.points.num_neighbors
@@ -82,7 +81,7 @@ def test_rows_of_comparisons_are_no_points():
     dataset, config = _small_run()
     model = build_model(dataclasses.replace(config, num_orthogonal=600), dataset)
     points = {tuple(row) for row in model.points.Z.numpy()}
-    watched, rest = (dataset.train[0][part] for part in watched_rows(600))
+    watched, rest = (dataset.train[0][part] for part in validation_rows(600))
     assert len(watched) == 60
     assert points == {tuple(row) for row in rest}
     assert not points & {tuple(row) for row in watched}
@@ -93,8 +92,8 @@ def test_closed_forms_take_the_place_of_steps():
     dataset, config = _small_run()
     model = build_model(config, dataset)
     now = time.perf_counter()
-    with mock.patch("gpflow_sparse.runs.fitting._seconds", lambda work: work() or 5.0):
-        history = fit_model(model, config, dataset.train, until=now + 200.0, progress=False)
+    with mock.patch("gpflow_sparse.recipes.steps.seconds_of", lambda work: work() or 5.0):
+        history = config.train(model, dataset.train, until=now + 200.0, progress=False)
     # 75 s after the steps, and ten evaluations of 5 s
     assert history.num_steps in (6, 7)
-    assert fit_model(model, config, dataset.train, until=now, progress=False).num_steps == 1
+    assert config.train(model, dataset.train, until=now, progress=False).num_steps == 1

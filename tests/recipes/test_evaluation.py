@@ -10,9 +10,14 @@ from scipy import stats
 import gpflow_sparse as gs
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.recipes.evaluation import (
+    CachedModel,
+    central_interval,
+    evaluate,
+    predict_interval,
+)
+from gpflow_sparse.recipes.observations import make_likelihood
 from gpflow_sparse.runs import evaluation, observations, stored
-from gpflow_sparse.runs.evaluation import CachedModel, central_interval, evaluate, predict_interval
-from gpflow_sparse.runs.observations import make_likelihood
 
 
 class Known:

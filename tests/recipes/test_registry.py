@@ -1,0 +1,198 @@
+"""Recipes: their options, sizes, memory and baselines, and what follows from the registry."""
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpflow_sparse as gs
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.registry import RECIPES, baseline_of, kind_of, recipe_of, stored_recipe
+
+PACKAGE = Path(gs.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong"),
+    [
+        ("magic", {}),
+        ("solvegp", {"kernel": "linear"}),
+        ("solvegp", {"initialization": "best"}),
+        ("solvegp", {"schedule": "wild"}),
+        ("solvegp", {"num_inducing": 0}),
+        ("solvegp", {"num_orthogonal": -1}),
+        ("solvegp", {"batch_size": 0}),
+        ("solvegp", {"batch_size": 2.5}),
+        ("solvegp", {"learning_rate": 0.0}),
+        ("solvegp", {"natural_gradients": 1.5}),
+        ("odvgp", {"num_columns": -1}),
+        ("odvgp", {"num_orthogonal": 0}),
+        ("residual_neighbors", {"num_orthogonal": 0}),
+        ("qsgp", {"num_basis": 0}),
+        ("grief", {"points_per_dimension": 0}),
+        ("grief", {"inference": "type3"}),
+        ("basis_gpr", {"basis": "wavelets"}),
+        ("solvegp", {"seed": -1}),
+        ("auto", {"num_inducing": 0}),
+        ("auto", {"covariance": "round"}),
+    ],
+)
+def test_a_wrong_value_is_named(method, wrong):
+    (name,) = wrong or ["method"]
+    with pytest.raises(ValueError, match=name):
+        recipe_of(method, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("grief", {"basis": "fourier"}, "basis is not for grief, but for qsgp, basis_gpr and"),
+        ("basis_svgp", {"inference": "type1"}, "inference is not for basis_svgp, but for grief"),
+        ("basis_gpr", {"basis": "fourier", "num_basis": 7}, "must be even for fourier, got 7"),
+        ("basis_gpr", {"temperature": 0.2}, "temperature is for basis_gpr with another basis"),
+        ("qsgp", {"num_basis": 100, "num_inducing": 99}, "an even number of random features"),
+        ("swsgp", {"whiten": True}, "whiten is not for swsgp"),
+        ("solvegp", {"num_neighbors": 3, "whiten": False}, "whiten is not for residual_neighbors"),
+        ("solvegp", {"num_inducng": 3}, "no option of any method; solvegp has num_inducing"),
+        ("solvegb", {}, "did you mean 'solvegp'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        recipe_of(method, **options)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_has_a_function_and_documented_options(name):
+    kind, function = RECIPES[name], getattr(gs.recipes, name.replace("-", "_"))
+    assert kind.name == name
+    assert kind.title in function.__doc__
+    for field in dataclasses.fields(kind):
+        assert field.metadata["help"].endswith(".")
+        assert field.name == "likelihood" or f":param {field.name}:" in function.__doc__
+    made = recipe_of(name)
+    assert made.num_elements(1000, 4, 1) < made.num_elements(100_000, 4, 1)
+    assert not made.baseline_name or baseline_of(made).name == made.baseline_name
+    stored = stored_recipe(name, dataclasses.asdict(made))
+    assert stored == made
+
+
+def test_no_file_outside_of_recipes_asks_for_a_method_by_its_name():
+    """Text that equals the name of a method stands in recipes, and in tables of names of files."""
+    names, found = set(RECIPES), set()
+    for path in PACKAGE.rglob("*.py"):
+        inside = path.relative_to(PACKAGE)
+        if inside.parts[0] in ("recipes", "_names.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                parts = [node.left, *node.comparators]
+                texts = {p.value for p in parts if isinstance(p, ast.Constant)}
+                for part in parts:
+                    elements = getattr(part, "elts", ())
+                    texts |= {e.value for e in elements if isinstance(e, ast.Constant)}
+                found |= {(str(inside), text) for text in texts if text in names}
+    assert found == {("models/softki/model.py", "exact")}  # the objective of that name
+
+
+def test_only_methods_with_a_basis_on_a_grid_need_a_product():
+    assert recipe_of("grief").on_grid
+    assert recipe_of("basis_svgp").on_grid
+    assert recipe_of("basis_svgp").kernel == "squared_exponential"
+    assert not recipe_of("basis_svgp", basis="fourier").on_grid
+    assert recipe_of("basis_svgp", basis="fourier").kernel == "matern52"
+    assert not recipe_of("solvegp").on_grid
+    assert recipe_of("basis_gpr", num_basis=30).sizes == (30,)
+
+
+def test_a_hybrid_basis_keeps_an_even_number_of_features_when_it_shrinks():
+    recipe = recipe_of("qsgp", basis="hybrid", num_basis=100, num_inducing=40)
+    assert recipe.shrunk_to(1000).num_inducing == 40
+    assert recipe.shrunk_to(100).num_inducing == 24  # a quarter is 25
+    assert recipe.shrunk_to(104).num_inducing == 26
+
+
+def test_baselines_share_the_options_that_they_have():
+    base = baseline_of(recipe_of("solvegp", num_inducing=40, num_orthogonal=30, seed=3))
+    assert (base.name, base.sizes, base.seed) == ("svgp", (40,), 3)
+    assert baseline_of(recipe_of("rvm", learning_rate=0.1)).learning_rate == 0.02
+    assert baseline_of(recipe_of("solvegp", learning_rate=0.3)).learning_rate == 0.3
+    near = baseline_of(recipe_of("swsgp", num_steps=7))
+    assert (near.num_inducing, near.initialization, near.num_steps) == (512, "kmeans", 7)
+    assert baseline_of(recipe_of("deep", num_layers=3)).sizes == (256,)
+    assert kind_of("svgp").baseline_name == kind_of("auto").baseline_name == ""
+
+
+def test_deep_models_of_tables_have_fewer_points_in_hidden_layers():
+    recipe = recipe_of("deep")
+    assert (recipe.num_layers, recipe.sizes, recipe.num_hidden_inducing) == (2, (256, 256), 128)
+    shallow = dataclasses.replace(recipe, num_layers=1)
+    more = recipe.num_elements(10_000, 8, 1) - shallow.num_elements(10_000, 8, 1)
+    assert more == 4 * 8 * (128**2 // 2 + 256) + 10 * 128**2 + 24 * 128 * 512
+    near = recipe_of("deep", num_neighbors=5, num_inducing=40)
+    assert (near.sizes, near.num_hidden_inducing, near.natural_gradients) == ((40,), 40, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "shape", "expected"),
+    [
+        # ten 1024 x 1024, ten 1024 x 1024 for the batch, data and parameters
+        (
+            *("solvegp", {"num_inducing": 512, "num_orthogonal": 512}, (100_000, 8, 1)),
+            900_000 + 4 * (8192 + 2 * (131072 + 512)) + 20 * 1024**2,
+        ),
+        # twelve m x m and four m x n for each of three latent functions
+        ("basis_svgp", {}, (10_000, 8, 3), 90_000 + 36 * 10**6 + 12 * 1000 * 1024),
+        (
+            "qsgp",
+            {"basis": "fourier", "num_basis": 1000, "basis_batch_size": 100, "batch_size": 50}
+            | {"num_support": 30},
+            (500, 3, 1),
+            500 * 4 + 2 * 2 * 1000 + 8 * 80 * 200,
+        ),
+        ("exact", {}, (2000, 3, 1), 10 * 2000**2),
+    ],
+)
+def test_elements_in_memory(method, options, shape, expected):
+    assert recipe_of(method, **options).num_elements(*shape) == expected
+
+
+def test_the_memory_of_a_basis_does_not_grow_with_the_rows():
+    small, large = (recipe_of("grief").num_elements(rows, 8, 1) for rows in (10_000, 1_010_000))
+    assert large - small == 1_000_000 * 9  # the data themselves
+
+
+def test_records_of_older_versions_hold_options_of_all_methods():
+    older = {"num_inducing": 30, "num_basis": 1000, "covariance": None, "bound": "standard"}
+    older |= {"num_neighbors": None, "kernel": "matern32", "learning_rate": 0.02, "seed": 2}
+    assert stored_recipe("swsgp", older).covariance == "diag"
+    assert stored_recipe("solvegp", older).kernel == "matern32"
+    assert stored_recipe("auto", older).options == {}
+    near = stored_recipe("solvegp", {**older, "num_neighbors": 4})
+    assert (near.name, near.num_neighbors, near.seed) == ("residual_neighbors", 4, 2)
+
+
+def test_a_function_returns_what_the_recipe_trains(rng):
+    X = rng.normal(size=(60, 2))
+    Y = np.sin(X[:, :1])
+    Y = (Y - Y.mean()) / Y.std()
+    options = {"num_inducing": 10, "num_orthogonal": 5, "num_steps": 5, "num_subset": 30}
+    model = gs.recipes.solvegp(X, Y, **options)
+    assert type(model) is gs.models.SOLVEGP
+    recipe = recipe_of("solvegp", **options)
+    from gpflow_sparse.data import Dataset
+    from gpflow_sparse.recipes.building import build_model
+
+    dataset = Dataset("rows", (X, Y), (X[:0], Y[:0]), ("a", "b"), "y", None)
+    expected = build_model(recipe, dataset)
+    recipe.train(expected, dataset.train, progress=False)
+    np.testing.assert_array_equal(model.q_mu[0].numpy(), expected.q_mu[0].numpy())
+    with pytest.warns(UserWarning, match="Y is not standardized"):
+        gs.recipes.exact(X, 50.0 * Y)
+    with pytest.raises(ValueError, match="num_steps is not for gpnn"):
+        gs.recipes.gpnn(X, Y, num_steps=3)
+    with pytest.raises(AttributeError, match=r"did you mean gpflow_sparse\.recipes.softki"):
+        gs.recipes.softky  # noqa: B018
+    assert isinstance(recipe, Recipe)
