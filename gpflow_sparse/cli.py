@@ -254,7 +254,7 @@ def _model_session(path: Path, device: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept_after_ctrl_c(folder: Path) -> Iterator[None]:
-    """After Ctrl-C outside of the training loop: print what is kept, and how to go on."""
+    """After Ctrl-C outside of the training loop: print what is kept, and how to continue."""
     from gpflow_sparse.runs import outputs
     from gpflow_sparse.training import TrainingInterrupted
 

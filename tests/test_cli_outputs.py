@@ -330,7 +330,7 @@ def test_a_baseline_that_fails_is_reported_and_costs_nothing(run, here, monkeypa
     failing_baseline(monkeypatch, kind("Kuu is not positive definite"))
     code, out, err = run(*FIT, "--output", "new")
     assert code == 0, err
-    assert "SVGP(12) failed, and the run goes on without it: Kuu is not positive definite" in err
+    assert "SVGP(12) failed, and the run continues without it: Kuu is not positive definite" in err
     assert [line.split()[1] for line in out.splitlines() if line.startswith("SVGP")] == ["failed"]
     record = last_json(out)
     ours, svgp = record["results"]

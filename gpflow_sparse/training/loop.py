@@ -174,7 +174,7 @@ class TrainingLoop:
                 raise
             raise TrainingError(
                 f"step {self.progress.step + 1}: another worker has ended or does not answer "
-                f"({type(error).__name__}). Start all workers again, with resume=True to go on "
+                f"({type(error).__name__}). Start all workers again, with resume=True to continue "
                 "from the newest checkpoint."
             ) from error
 
@@ -316,7 +316,7 @@ class TrainingLoop:
                 f"{text}{tried if self._tried else ''}.{f' {_ADVICE}' if moved else ''}"
             )
         self._tried.append(cures)
-        self.progress.recoveries.append(f"{text}, and goes on with {cures}.")
+        self.progress.recoveries.append(f"{text}, and continues with {cures}.")
         warnings.warn(self.progress.recoveries[-1], stacklevel=5)
         self._step = self._compile()
 
@@ -352,6 +352,6 @@ class TrainingLoop:
         if self.checkpoints is None:
             return f"{done} With checkpoint_dir=..., the next run could be resumed exactly."
         return (
-            f"{done} The same call with resume=True goes on from the checkpoint in "
+            f"{done} The same call with resume=True continues from the checkpoint in "
             f"{self.checkpoints.path}."
         )

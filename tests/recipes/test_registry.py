@@ -97,6 +97,13 @@ def test_no_file_outside_of_recipes_asks_for_a_method_by_its_name():
     assert found == {("models/softki/model.py", "exact")}  # the objective of that name
 
 
+def test_the_page_of_methods_lists_the_registry():
+    page = (PACKAGE.parent / "docs" / "methods" / "index.md").read_text()
+    for name, kind in RECIPES.items():
+        classes = f"`{kind.for_classes}`" if kind.for_classes else "itself"
+        assert f"| `{name}` | {kind.title} | {kind.idea} | {classes} |\n" in page
+
+
 def test_only_methods_with_a_basis_on_a_grid_need_a_product():
     assert recipe_of("grief").on_grid
     assert recipe_of("basis_svgp").on_grid

@@ -393,7 +393,7 @@ def test_a_full_disk_is_warned_of_and_training_goes_on(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write", full)
-    with pytest.warns(match=r"no checkpoint of step 0, training goes on: .*No space left"):
+    with pytest.warns(match=r"no checkpoint of step 0, training continues: .*No space left"):
         history = fit(solvegp(), data(), num_steps=3, checkpoint_dir=tmp_path)
     assert history.num_steps == 3
 

@@ -75,7 +75,7 @@ class Fragile(gpflow.likelihoods.Gaussian):
 def test_a_passing_failure_goes_back_to_the_snapshot_and_on(gamma, only_gradients, text):
     """Step 8 and its eager diagnosis fail; steps 5 to 8 are taken again."""
     model, seen = solvegp(Fragile(8, 9, only_gradients)), []
-    message = rf"step 8: {text}.*the model is back at step 4, and goes on with 0\.5 of the step"
+    message = rf"step 8: {text}.*the model is back at step 4, and continues with 0\.5 of the step"
     with pytest.warns(match=message):
         history = fit(
             model,
@@ -101,7 +101,7 @@ def test_three_failures_in_a_row_end_the_run_at_the_last_good_state():
     message = str(caught.value)
     assert message.startswith("step 5: the objective is nan")
     assert "back at step 4" in message
-    assert "did not help to go on with 0.5 of the step size, then 0.25 of the step size" in message
+    assert "did not help to continue with 0.5 of the step size, then 0.25 of the step size" in message
     for name, value in values(same).items():
         np.testing.assert_array_equal(values(model)[name], value)
 

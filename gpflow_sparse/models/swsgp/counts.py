@@ -47,7 +47,7 @@ def update_neighbors(model: Any, X: Any) -> None:
 def set_neighbors(model: Any, num_neighbors: int) -> None:
     """
     Set the number of neighbors: to predict from more than in training, for example. "usage" has
-    to be counted anew before training goes on, and functions compiled before keep the old number.
+    to be counted anew before training continues, and functions compiled before keep the old number.
 
     :param num_neighbors: H, at most M, more than there are global points.
     :raises ValueError: for other numbers.
