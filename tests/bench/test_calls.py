@@ -7,7 +7,6 @@ import pytest
 from click.testing import CliRunner
 
 from bench import calls, commands
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
 
 
 def inner(x):
@@ -30,7 +29,7 @@ def test_functions_are_counted_once_and_comprehensions_and_lambdas_not_at_all():
     assert calls.trace_calls(outer, Path(__file__).parent / "none").functions == {}
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in (*IMAGE_METHODS, "exact")])
+@pytest.mark.parametrize("method", commands._TRACED)
 def test_a_prediction_of_every_method_is_traced(method):
     found = calls.prediction_calls(method)
     names = {name for _, name, _ in found.functions}

@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from bench import commands, soak
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS
+from gpflow_sparse.recipes.registry import RECIPES
+
+OF_TABLES = [method for method, kind in RECIPES.items() if not kind.takes_images]
 
 
 def test_slopes_are_those_of_the_later_half():
@@ -22,7 +24,7 @@ def test_every_method_is_in_the_table(monkeypatch):
     result = CliRunner().invoke(commands.bench, ["soak", "--minutes", "1", "--num-rows", "50"])
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout.splitlines()[-1])["rows"]
-    assert [row["title"] for row in rows] == [m for m in METHODS if m not in IMAGE_METHODS]
+    assert [row["title"] for row in rows] == OF_TABLES
 
 
 SOME = ("solvegp", "gpnn", "grief", "dual")  # by steps, untrained, by L-BFGS, by blocks
@@ -33,8 +35,7 @@ SOME = ("solvegp", "gpnn", "grief", "dual")  # by steps, untrained, by L-BFGS, b
     "method",
     [
         pytest.param(method, marks=() if method in SOME else pytest.mark.nightly)
-        for method in METHODS
-        if method not in IMAGE_METHODS
+        for method in OF_TABLES
     ],
 )
 def test_a_method_goes_on_until_the_time_is_over(method, monkeypatch):
@@ -43,6 +44,6 @@ def test_a_method_goes_on_until_the_time_is_over(method, monkeypatch):
     monkeypatch.setattr(soak, "_SIZES", {"num_inducing": 8, "num_orthogonal": 8, "num_basis": 20})
     monkeypatch.setattr(soak, "_NUM_NEW", 20)
     found = soak.soak_one(method, 1e-3, 150, 2)
-    assert found["title"] == METHODS[method]["name"]
+    assert found["title"] == RECIPES[method].title
     assert found["rounds"] >= 1
     assert found["end"] >= 0.5 * found["start"] > 50.0  # 2^20 bytes

@@ -9,9 +9,9 @@ import numpy as np
 from bench.qsgp_variance import benchmark_rows
 from bench.steps import Row, Tables
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.runs.choice import Candidate, Task, held_out_scores
-from gpflow_sparse.runs.evaluation import CachedModel
-from gpflow_sparse.runs.starts import Starts
+from gpflow_sparse.recipes.choice import Candidate, Task, held_out_scores
+from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.starts import Starts
 
 _METHODS = ("solvegp", "softki", "swsgp", "qsgp")
 _HELD_OUT = 2000
@@ -38,10 +38,11 @@ def batches(batch_size: Sequence[int], seconds: int, repeats: int) -> Tables:
     for seed in range(repeats):
         for method in _METHODS:
             for size in batch_size:
-                config = dataclasses.replace(task.config(method), batch_size=size, seed=seed)
-                start = starts.find(dataclasses.replace(config, seed=0))
+                chosen = dataclasses.replace(task, options={"batch_size": size, "seed": seed})
+                recipe = chosen.recipe(method)
+                start = starts.find(dataclasses.replace(recipe, seed=0))
                 begin = time.perf_counter()
-                candidate = Candidate(task, config, hyperparameters=start[:2])
+                candidate = Candidate(task, recipe, hyperparameters=start[:2])
                 candidate.train_until(begin + seconds)
                 scores = held_out_scores(CachedModel(candidate.model), new, None)
                 found.setdefault((method, size), []).append((*scores, candidate.num_steps))

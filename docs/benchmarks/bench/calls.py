@@ -1,6 +1,5 @@
 """Files and functions of a package that one call runs, recorded by Python's profiling hook."""
 
-import dataclasses
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,14 +12,21 @@ import numpy as np
 
 import gpflow_sparse
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.runs.build import build_model
-from gpflow_sparse.runs.config import RunConfig
+from gpflow_sparse.recipes.building import build_model
+from gpflow_sparse.recipes.registry import read_options, recipe_of
 
 _PACKAGE = Path(gpflow_sparse.__file__).parent
-# Rows and other sizes of the small models.
+# Rows of the small models, and their options, as far as a method has them.
 _N = 50
-_SIZES = {"num_inducing": 10, "num_orthogonal": 10, "num_basis": 20}
-_BASES = {"grief": "grid", "rvm": "dictionary"}
+_OPTIONS: dict[str, Any] = {
+    "num_inducing": 10,
+    "num_orthogonal": 10,
+    "num_basis": 20,
+    "basis_batch_size": 5,
+    "basis": "fourier",
+    "kernel": "squared_exponential",
+    "num_subset": 0,
+}
 
 
 @dataclass
@@ -98,13 +104,8 @@ def prediction_calls(method: str) -> Calls:
     X: np.ndarray = np.random.default_rng(0).normal(size=(_N, 2))
     pair = X, np.sin(X[:, :1])
     dataset = Dataset("small", pair, pair, ("a", "b"), "y", None).standardized()
-    basis, kernel = _BASES.get(method, "fourier"), "squared_exponential"
-    fixed: dict[str, Any] = {"basis": basis, "kernel": kernel, "num_subset": 0}
-    if method in ("swsgp", "gpnn"):
-        fixed["num_neighbors"] = 4
-    sizes: dict[str, Any] = {"basis_batch_size": 5, **_SIZES}
-    config = dataclasses.replace(RunConfig.of_method(method), **fixed, **sizes)
-    model = build_model(config, dataset)
+    few = {} if method == "deep" else {"num_neighbors": 4}  # a deep GP has all by default
+    model = build_model(recipe_of(method, **read_options(method, _OPTIONS | few)), dataset)
     if method == "swsgp":
         model.update_neighbors(dataset.train[0])
     if method == "softki":

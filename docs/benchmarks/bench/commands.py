@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+import tomllib
 
 from bench.papers import PAPER_NAMES
 from bench.steps import Tables, table_of
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS, read_toml
+from gpflow_sparse.recipes.registry import RECIPES
 from gpflow_sparse.runs.session import session
 from gpflow_sparse.runs.terminal import HomePath, clear_errors, print_table, stopped
 
 _PROGRAM = ("python", "docs/benchmarks/run.py")
 # Methods for which `calls` has a small model; an exact GP is GPflow's alone.
-_TRACED = tuple(method for method in METHODS if method not in (*IMAGE_METHODS, "exact"))
+_TRACED = tuple(n for n, kind in RECIPES.items() if n != "exact" and not kind.takes_images)
 _Methods = Mapping[str, Mapping[str, Any]]
 """By method: ``function``, and the options of a benchmark with their defaults."""
 
-_TABLE = read_toml(Path(__file__).with_name("benchmarks.toml"))
+_TABLE = tomllib.loads(Path(__file__).with_name("benchmarks.toml").read_text(encoding="utf-8"))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

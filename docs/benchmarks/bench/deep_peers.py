@@ -16,11 +16,11 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget, Cosine, Monitor
 from gpflow_sparse import initialization, models
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.runs import calibration
-from gpflow_sparse.runs.build import MIN_NOISE, with_units
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.rows import Pair
-from gpflow_sparse.runs.starts import Starts
+from gpflow_sparse.recipes import calibration
+from gpflow_sparse.recipes.building import attach_units
+from gpflow_sparse.recipes.methods.deep import Deep
+from gpflow_sparse.recipes.rows import Pair
+from gpflow_sparse.recipes.starts import Starts
 from gpflow_sparse.training import TrainingError
 
 # GPflux's own start of hidden layers, see `gpflux.architectures.build_constant_input_dim_deep_gp`:
@@ -46,20 +46,20 @@ def fit_gpflux(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     Predictions are those of :class:`~gpflow_sparse.models.DeepGP` with the same parameters: those
     of GPflux take one draw of the hidden layers.
 
-    :param options: those of ``RunConfig`` for the method "deep"; M is that of every layer.
+    :param options: options of the method "deep"; M is that of every layer.
     :raises ValueError: where GPflux is not installed.
     """
     begin = time.perf_counter()
-    config = RunConfig.of_method("deep", **options, seed=budget.seed)
-    rows, held_out = calibration.split_rows(config, dataset)
+    recipe = Deep.create(**options, seed=budget.seed)
+    rows, held_out = calibration.split_rows(recipe, dataset)
     tf.random.set_seed(budget.seed)
-    start = Starts(dataclasses.replace(dataset, train=rows)).find(config)
-    Z = initialization.kmeans(rows[0], config.num_inducing, start.kernel, seed=budget.seed)
-    likelihood = gpflow.likelihoods.Gaussian(max(start.noise_variance, MIN_NOISE))
-    layers = gpflux_layers(copy.deepcopy(start.kernel), Z, config.num_layers, len(rows[0]))
-    steps = _train(layers, likelihood, rows, config, budget, begin)
-    model = with_units(as_deep(layers, likelihood, len(rows[0])), dataset)
-    calibration.calibrate(model, held_out, config)
+    start = Starts(dataclasses.replace(dataset, train=rows)).find(recipe)
+    Z = initialization.kmeans(rows[0], recipe.num_inducing, start.kernel, seed=budget.seed)
+    likelihood = gpflow.likelihoods.Gaussian(max(start.noise_variance, recipe.min_noise))
+    layers = gpflux_layers(copy.deepcopy(start.kernel), Z, recipe.num_layers, len(rows[0]))
+    steps = _train(layers, likelihood, rows, recipe, budget, begin)
+    model = attach_units(as_deep(layers, likelihood, len(rows[0])), dataset)
+    calibration.calibrate(model, held_out, recipe)
     seconds = time.perf_counter() - begin
     return score(model, dataset) | {
         "chosen": "gpflux",
@@ -122,7 +122,7 @@ def _train(
     layers: list[Any],
     likelihood: gpflow.likelihoods.Likelihood,
     rows: Pair,
-    config: RunConfig,
+    recipe: Deep,
     budget: Budget,
     begin: float,
 ) -> int:
@@ -143,9 +143,9 @@ def _train(
             self.model.stop_training = used >= 1.0
 
     network = gpflux.models.DeepGP(layers, likelihood).as_training_model()
-    network.compile(tf_keras.optimizers.Adam(Cosine(config.learning_rate, monitor, warm_up=20)))
+    network.compile(tf_keras.optimizers.Adam(Cosine(recipe.learning_rate, monitor, warm_up=20)))
     given, stop = {"inputs": rows[0], "targets": rows[1]}, Stop()
-    size = min(config.batch_size, len(rows[0]))
+    size = min(recipe.batch_size, len(rows[0]))
     found = network.fit(given, batch_size=size, epochs=_MOST_EPOCHS, verbose=0, callbacks=[stop])
     if not np.isfinite(found.history["loss"][-1]):
         raise TrainingError("the objective of GPflux is not finite.")

@@ -22,8 +22,8 @@ from gpflow_sparse.initialization import local_hyperparameters, median_lengthsca
 from gpflow_sparse.models.dual.solver import DualOptions, System, partition
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.persistence import files
+from gpflow_sparse.recipes.methods.dual_solving import STEP_ROWS
 from gpflow_sparse.runs import plots
-from gpflow_sparse.runs.solving import STEP_ROWS
 
 # Relative residuals, the largest of all right-hand sides, until which seconds are reported.
 _LEVELS = (1e-1, 1e-2, 1e-3)

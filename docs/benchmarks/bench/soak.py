@@ -1,6 +1,5 @@
 """Training and predictions for minutes in one process: growth of memory and of step times."""
 
-import dataclasses
 import math
 import time
 from typing import Any
@@ -10,10 +9,9 @@ import numpy as np
 
 from bench.steps import Row, Tables, megabytes, run_alone
 from gpflow_sparse.data import Dataset, robot_arm
-from gpflow_sparse.runs.build import build_model
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.fitting import fit_model
-from gpflow_sparse.runs.methods import IMAGE_METHODS, METHODS, ROUND_METHODS
+from gpflow_sparse.recipes.base import Recipe
+from gpflow_sparse.recipes.building import build_model
+from gpflow_sparse.recipes.registry import RECIPES, read_options, recipe_of
 from gpflow_sparse.runs.session import session
 
 # Seconds of training between two predictions, and rows that are predicted.
@@ -38,8 +36,8 @@ def soak(minutes: int, num_rows: int, input_dim: int) -> Tables:
     :param num_rows: N; an exact GP has at most 2,000.
     """
     rows = []
-    for method in METHODS:
-        if method not in IMAGE_METHODS:
+    for method, kind in RECIPES.items():
+        if not kind.takes_images:
             found = run_alone(soak_one, method, minutes, num_rows, input_dim)
             click.echo(str(found), err=True)
             rows.append(found)
@@ -54,27 +52,25 @@ def soak_one(method: str, minutes: float, num_rows: int, input_dim: int) -> Row:
         train, new = (X[:count], Y[:count]), (X[num_rows:], Y[num_rows:])
         names = tuple(f"x{i}" for i in range(input_dim))
         dataset = Dataset("robot_arm", train, new, names, "y", None).standardized()
-        config = dataclasses.replace(RunConfig.of_method(method), **_SIZES).shrunk_to(count)
-        model = build_model(config, dataset)
-        rounds = _rounds(model, config, dataset, 60.0 * minutes)
+        options = read_options(method, {**_SIZES, "schedule": "constant"})
+        recipe = recipe_of(method, **options).shrunk_to(count)
+        rounds = _rounds(build_model(recipe, dataset), recipe, dataset, 60.0 * minutes)
     seconds, memory, step = (np.array(part) for part in zip(*rounds, strict=True))
-    found: Row = {"title": METHODS[method]["name"], "rounds": len(rounds)}
+    found: Row = {"title": recipe.title, "rounds": len(rounds)}
     found |= {"start": memory[0], "end": memory[-1], "MiB per hour": _slope(seconds, memory)}
     return found | {"step, % per hour": 100.0 * _slope(seconds, step) / float(np.median(step))}
 
 
 def _rounds(
-    model: Any, config: RunConfig, dataset: Dataset, seconds: float
+    model: Any, recipe: Recipe, dataset: Dataset, seconds: float
 ) -> list[tuple[float, float, float]]:
     """Seconds since the start, memory and seconds per step, after each round."""
     begin = time.perf_counter()
     rounds: list[tuple[float, float, float]] = []
-    is_timed = config.method not in (*ROUND_METHODS, "dual")
-    num_steps = _MOST_STEPS if is_timed else _STEPS
-    config = dataclasses.replace(config, num_steps=num_steps, schedule="constant")
+    recipe = recipe.with_steps(_MOST_STEPS if recipe.by_minibatches else _STEPS)
     while not rounds or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
-        history = fit_model(model, config, dataset.train, until=start + _ROUND, progress=False)
+        history = recipe.train(model, dataset.train, until=start + _ROUND, progress=False)
         step = (time.perf_counter() - start) / max(1, history.num_steps)
         model.predict_y(dataset.test[0])
         rounds.append((time.perf_counter() - begin, megabytes("VmRSS"), step))

@@ -19,9 +19,7 @@ from gpflow_sparse.bases.product import percentile_grid
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import GRIEF, QSGP, SWSGP, BasisGPR
 from gpflow_sparse.persistence import files
-from gpflow_sparse.runs.build import make_model
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.methods import METHODS
+from gpflow_sparse.recipes.registry import RECIPES, read_options, recipe_of
 from gpflow_sparse.runs.plots import new_figure
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, adam
 from gpflow_sparse.training.feed import Prefetch, data_guard, open_feed
@@ -65,7 +63,7 @@ def orthogonal(
     Z, O = points[:M], points[M:]
     svgp, decoupled = f"GPflow SVGP({total})", f"GPyTorch decoupled({M}+{M2}), mean only"
 
-    own = f"{METHODS[method]['name']}({M}+{M2})"
+    own = f"{RECIPES[method].title}({M}+{M2})"
 
     def with_bound(bound: str) -> Callable[[], Step]:
         return lambda: loss_step(make(method, Z, O, bound=bound), data)
@@ -424,12 +422,9 @@ def compiled(step: Step) -> Step:
 
 def make(method: str, *points: np.ndarray, **options: Any) -> Any:
     """A model with these inducing points; ``options`` are further arguments of its class."""
-    bound, likelihood = options.pop("bound", "standard"), gpflow.likelihoods.Gaussian(0.1)
-    config = RunConfig(method=method, num_columns=0, bound=bound)
-    options.setdefault("num_data", _NUM_DATA)
-    return make_model(
-        config, (points[0], points[0]), _kernel(points[0]), likelihood, points=points, **options
-    )
+    recipe = recipe_of(method, **read_options(method, {"num_columns": 0}))
+    parts = (points[0], points[0]), _kernel(points[0]), gpflow.likelihoods.Gaussian(0.1)
+    return recipe.build(*parts, sets=points, **{"num_data": _NUM_DATA, **options})
 
 
 def _kernel(X: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:

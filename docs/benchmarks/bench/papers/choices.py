@@ -15,11 +15,12 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.runs import baselines
-from gpflow_sparse.runs.baselines import LINEAR, TREES, baseline_moments, score_baseline
-from gpflow_sparse.runs.choice import Task, choose, train
-from gpflow_sparse.runs.evaluation import evaluate
-from gpflow_sparse.runs.rows import num_distinct, original_units, scaler_of
+from gpflow_sparse.recipes import baselines
+from gpflow_sparse.recipes.baselines import LINEAR, TREES, baseline_moments, score_baseline
+from gpflow_sparse.recipes.choice import Task, choose, train
+from gpflow_sparse.recipes.evaluation import evaluate
+from gpflow_sparse.recipes.rows import num_distinct
+from gpflow_sparse.runs.rows import original_units, scaler_of
 
 # Levels of the quantiles that boosted trees learn for their CRPS.
 _LEVELS = np.linspace(0.05, 0.95, 10)
@@ -29,8 +30,8 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     """
     Train one method, or the one that is chosen, within the time of the budget, and score it.
 
-    :param options: ``method``, "trees", "linear", or one of ``runs.choice.choose``, with options
-        of ``RunConfig``; at most half of the distinct rows are inducing points. ``start="random"``:
+    :param options: ``method``, "trees", "linear", or one of ``recipes.choice.choose``, with its
+        options; at most half of the distinct rows are inducing points. ``start="random"``:
         hyperparameters start from a random subset of the rows.
     """
     begin, method = time.perf_counter(), options["method"]
@@ -47,7 +48,7 @@ def fit_choice(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     left = None if budget.seconds is None else budget.seconds - (time.perf_counter() - begin)
     model = train(task, choice, seconds=left)
     seconds = time.perf_counter() - begin
-    named = {"chosen": choice.config.method, "training_seconds": seconds}
+    named = {"chosen": choice.recipe.name, "training_seconds": seconds}
     return score(model, dataset) | named
 
 

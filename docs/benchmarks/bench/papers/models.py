@@ -23,11 +23,11 @@ from gpflow_sparse.data import Dataset, metrics
 from gpflow_sparse.kernels import Filled
 from gpflow_sparse.likelihoods import BernoulliLogit, Softmax
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.runs.build import make_model
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.evaluation import CachedModel, evaluate
-from gpflow_sparse.runs.rows import Pair, original_units, scaler_of
-from gpflow_sparse.runs.starts import KERNELS
+from gpflow_sparse.recipes.evaluation import CachedModel, evaluate
+from gpflow_sparse.recipes.registry import read_options, recipe_of
+from gpflow_sparse.recipes.rows import Pair
+from gpflow_sparse.recipes.starts import KERNELS
+from gpflow_sparse.runs.rows import original_units, scaler_of
 
 Options = Mapping[str, Any]
 
@@ -190,10 +190,10 @@ def orthogonal_regression(options: Options, data: Pair, seed: int) -> gpflow.mod
         covariance = Kuu(InducingPoints(points[0]), kernel, jitter=jitter)
         L = tf.linalg.band_part(linalg.cholesky(covariance, "Kuu"), -1, 0)
         given["q_sqrt"] = L[None].numpy()
-    columns = {"num_columns": options.get("num_columns") or 0, "num_orthogonal": sizes[-1]}
-    config = RunConfig(method=method, whiten=whiten, **columns)
+    chosen = {"whiten": whiten, "num_columns": options.get("num_columns") or 0}
+    recipe = recipe_of(method, **read_options(method, chosen))
     likelihood = gpflow.likelihoods.Gaussian(0.1)
-    return make_model(config, data, kernel, likelihood, points=points, **given)
+    return recipe.build(data, kernel, likelihood, sets=points, **given)
 
 
 def fit_images(options: Options, dataset: Dataset, budget: Budget) -> Record:
@@ -317,11 +317,10 @@ def qsgp_model(
     options: Options, kernel: Any, likelihood: Any, data: Pair, seed: int
 ) -> gpflow.models.GPModel:
     """The model of a row at its start."""
-    make = functools.partial(make_model, data=data, kernel=kernel, likelihood=likelihood)
     X, kind = data[0], options["basis"]
     if kind == "svgp":
         Z = initialization.kmeans(X, options["num_inducing"], kernel, seed=seed)
-        return make(RunConfig(method="svgp"), points=(Z,))
+        return recipe_of("svgp").build(data, kernel, likelihood, sets=(Z,))
     given: Record = {}
     if kind == "dictionary":
         given = {"basis": bases.KernelDictionary(kernel, X), "augmentation": X}
@@ -330,8 +329,9 @@ def qsgp_model(
         Z = initialization.kmeans(X, k, kernel, seed=seed).astype(X.dtype)
         given["basis"] = bases.Hybrid(kernel, Z, options["num_basis"] - k, seed=seed)
     names = ("num_basis", "basis_batch_size", "num_support", "num_dense_columns", "covariance")
-    config = {name: options[name] for name in names if name in options}
-    model = make(RunConfig(method="qsgp", basis="fourier", seed=seed, **config), **given)
+    chosen = {name: options[name] for name in names if name in options}
+    recipe = recipe_of("qsgp", basis="fourier", seed=seed, **chosen)
+    model = recipe.build(data, kernel, likelihood, **given)
     for part in (model.basis, likelihood):
         gpflow.utilities.set_trainable(part, bool(options["dense_rate"]))
     return model
@@ -386,15 +386,14 @@ def softki_model(options: Options, data: Pair, seed: int) -> gpflow.models.GPMod
     if options["model"] == "sgpr":
         return gpflow.models.SGPR(data, kernel, Z, noise_variance=noise)
     likelihood = gpflow.likelihoods.Gaussian(noise)
-    make = functools.partial(make_model, data=data, kernel=kernel, likelihood=likelihood)
     if options["model"] == "svgp":
-        return make(RunConfig(method="svgp"), points=(Z,))
+        return recipe_of("svgp").build(data, kernel, likelihood, sets=(Z,))
     weights = {name: options[name] for name in ("temperature", "tied")}
     if options["model"] == "uncollapsed":
         basis = bases.SoftInterpolation(kernel, Z, **weights)
-        return make(RunConfig(method="basis_svgp"), basis=basis)
+        return recipe_of("basis_svgp").build(data, kernel, likelihood, basis=basis)
     given: Record = {"objective": options["objective"], "held_out": 0.0, **weights}
-    model = make(RunConfig(method="softki"), points=(Z,), **given)
+    model = recipe_of("softki").build(data, kernel, likelihood, sets=(Z,), **given)
     gpflow.set_trainable(model.basis.temperature, options["learn_temperature"])
     gpflow.set_trainable(model.likelihood.variance, options["learn_noise"])
     return model

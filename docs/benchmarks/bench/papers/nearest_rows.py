@@ -12,9 +12,9 @@ from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.models import NearestNeighborGP
-from gpflow_sparse.runs.evaluation import CachedModel
-from gpflow_sparse.runs.rows import Pair
-from gpflow_sparse.runs.starts import KERNELS
+from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.rows import Pair
+from gpflow_sparse.recipes.starts import KERNELS
 
 # Rows held out for the calibration, as in the authors' program, at most a fifth.
 _CALIBRATION_ROWS = 1000

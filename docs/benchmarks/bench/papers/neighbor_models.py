@@ -31,11 +31,11 @@ from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors import NeighborPosterior
-from gpflow_sparse.runs.build import make_model
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.evaluation import CachedModel
-from gpflow_sparse.runs.rows import Pair, scaler_of
-from gpflow_sparse.runs.starts import KERNELS
+from gpflow_sparse.recipes.evaluation import CachedModel
+from gpflow_sparse.recipes.registry import recipe_of
+from gpflow_sparse.recipes.rows import Pair
+from gpflow_sparse.recipes.starts import KERNELS
+from gpflow_sparse.runs.rows import scaler_of
 
 # Test rows of one call of a model.
 _CHUNK = 1024
@@ -111,9 +111,9 @@ def neighbor_model(
     Z = choose[options["points"]](X, M, kernel, seed=seed).astype(X.dtype)
     names = ("num_neighbors", "covariance", "kl_weighting")
     chosen = {name: options[name] for name in names if name in options}
-    config = RunConfig(method=options["model"], **chosen)
     given = {name: options[name] for name in ("union",) if name in options}
-    model = make_model(config, data, kernel, likelihood, points=(Z,), **given)
+    recipe = recipe_of(options["model"], **chosen)
+    model = recipe.build(data, kernel, likelihood, sets=(Z,), **given)
     if isinstance(model, SWSGP):
         gpflow.set_trainable(model.inducing_variable.Z, options["train_points"])
         model.start_from_sites(data)

@@ -18,9 +18,9 @@ from bench.papers.spec import Record
 from bench.papers.training import Budget
 from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
-from gpflow_sparse.runs.build import MIN_NOISE, with_units
-from gpflow_sparse.runs.config import RunConfig
-from gpflow_sparse.runs.starts import Start, Starts
+from gpflow_sparse.recipes.building import attach_units
+from gpflow_sparse.recipes.methods.svgp import SVGP
+from gpflow_sparse.recipes.starts import Start, Starts
 
 
 def fit_evidence(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> Record:
@@ -57,7 +57,7 @@ def fit_sgpr(dataset: Dataset, budget: Budget, num_inducing: int) -> Record:
         tf_fun_args={"autograph": False},
     )
     seconds = time.perf_counter() - begin
-    scores = score(with_units(model, dataset), dataset)
+    scores = score(attach_units(model, dataset), dataset)
     return scores | _made("gpflow", seconds) | {"steps": int(found.nit)}
 
 
@@ -69,7 +69,7 @@ def fit_gpytorch(dataset: Dataset, budget: Budget, num_inducing: int) -> Record:
     :raises ValueError: where GPyTorch is not installed.
     """
     begin = time.perf_counter()
-    start, Z, config = _start(dataset, budget, num_inducing)
+    start, Z, recipe = _start(dataset, budget, num_inducing)
     model = peers.StochasticGP(
         start.kernel, Z, start.noise_variance, num_data=len(dataset.train[0])
     )
@@ -78,7 +78,7 @@ def fit_gpytorch(dataset: Dataset, budget: Budget, num_inducing: int) -> Record:
         spent = (time.perf_counter() - begin) / budget.seconds if budget.seconds else 0.0
         return max(spent, step / budget.steps) if budget.steps else spent
 
-    size, rate = min(config.batch_size, len(dataset.train[0])), config.learning_rate
+    size, rate = min(recipe.batch_size, len(dataset.train[0])), recipe.learning_rate
     steps = model.train(dataset.train, size, rate, used, seed=budget.seed)
     seconds = time.perf_counter() - begin
     scores = score_moments(dataset.test[1], *model.predict_y(dataset.test[0]))
@@ -106,16 +106,14 @@ PEERS: Mapping[str, Callable[..., Record]] = {
 """Functions of a data set, a budget and a size, that train and score another library's model."""
 
 
-def _start(
-    dataset: Dataset, budget: Budget, num_inducing: int
-) -> tuple[Start, np.ndarray, RunConfig]:
+def _start(dataset: Dataset, budget: Budget, num_inducing: int) -> tuple[Start, np.ndarray, SVGP]:
     """Hyperparameters, points by k-means, and the options of the method "svgp"."""
     num_inducing = min(num_inducing, most_points(dataset))
-    config = RunConfig.of_method("svgp", num_inducing=num_inducing, seed=budget.seed)
-    start = Starts(dataset).find(config)
-    start = start._replace(noise_variance=max(start.noise_variance, MIN_NOISE))
+    recipe = SVGP.create(num_inducing=num_inducing, seed=budget.seed)
+    start = Starts(dataset).find(recipe)
+    start = start._replace(noise_variance=max(start.noise_variance, recipe.min_noise))
     Z = initialization.kmeans(dataset.train[0], num_inducing, start.kernel, seed=budget.seed)
-    return start, Z, config
+    return start, Z, recipe
 
 
 def _made(library: str, seconds: float) -> Record:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpflow_sparse.runs.methods import read_toml
+import tomllib
 
 Record = dict[str, Any]
 """The result of a task: one line of the JSON lines file."""
@@ -145,7 +145,7 @@ def _within(
 
 def _read(name: str) -> dict[str, Any]:
     """A file over the one that it extends; options of both are known by name."""
-    table = read_toml(Path(__file__).with_name(f"{name}.toml"))
+    table = tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
     base = _read(table["extends"]) if "extends" in table else {}
     return base | table | {"options": base.get("options", {}) | table.get("options", {})}
 
