@@ -93,14 +93,9 @@ def fit(
         sys.exit(workers.run_command(num_workers))
     with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
         config = _config_of(fields)
-        from gpflow_sparse.recipes.rows import num_distinct
-        from gpflow_sparse.runs import outputs, plots, rows, training
+        from gpflow_sparse.runs import outputs, training
 
-        phase(f"reading {config.data}")
-        dataset = rows.load_data(config)
-        if not any(map(is_chosen, _SIZES)):
-            X = dataset.train[0]
-            config = config.with_recipe(config.recipe.shrunk_to(num_distinct(X), len(X)))
+        config, dataset = _load(config)
         stem = f"{dataset.name}-{config.method}-{config.recipe.seed}"
         folder = Path("gpflow-sparse-runs") / stem if output is None else output
         if strategy is not None:
@@ -108,14 +103,7 @@ def fit(
         if not workers.is_chief():
             training.train_beside_chief(config, dataset, folder, resume=resume, strategy=strategy)
             workers.leave()
-        if plot:
-            try:
-                plots.new_figure(1.0, 1.0)
-            except ValueError as error:
-                plot = False
-                click.echo(
-                    f"there will be no report, and no pictures will be drawn: {error}", err=True
-                )
+        plot = plot and _can_plot()
         with outputs.locked(folder), _kept_after_ctrl_c(folder):
             outputs.prepare_folder(folder, config, resume=resume, plot=plot)
             _announce(config, dataset)
@@ -235,6 +223,31 @@ def bench(arguments: tuple[str, ...]) -> None:
     """Say where the benchmarks are."""
     command = shlex.join(("python", "docs/benchmarks/run.py", *arguments))
     raise click.ClickException(f"benchmarks are not installed; in a checkout: {command}")
+
+
+def _load(config: RunConfig) -> tuple[RunConfig, Any]:
+    """The run, with fewer inducing points for a short table unless they are given, and its data."""
+    from gpflow_sparse.recipes.rows import num_distinct
+    from gpflow_sparse.runs import rows
+
+    phase(f"reading {config.data}")
+    dataset = rows.load_data(config)
+    if config.recipe.is_choice or any(map(is_chosen, _SIZES)):
+        return config, dataset
+    X = dataset.train[0]
+    return config.with_recipe(config.recipe.shrunk_to(num_distinct(X), len(X))), dataset
+
+
+def _can_plot() -> bool:
+    """Whether figures can be drawn; says why not."""
+    from gpflow_sparse.runs import plots
+
+    try:
+        plots.new_figure(1.0, 1.0)
+    except ValueError as error:
+        click.echo(f"no report or figures: {error}", err=True)
+        return False
+    return True
 
 
 def _config_of(fields: dict[str, Any]) -> RunConfig:

@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 
 import gpflow_sparse as gs
-from gpflow_sparse.runs import calibration
-from gpflow_sparse.runs.fitting import fit_model
+from gpflow_sparse.recipes import calibration, choice
+from gpflow_sparse.recipes.task import Task
+from gpflow_sparse.runs import training
 from gpflow_sparse.training import TrainingInterrupted
 from tests.command_line import (
     ALONE,
@@ -109,7 +110,7 @@ def test_tables_of_pandas_and_spreadsheets_are_predicted_alike_and_this_is_said(
 
 @pytest.mark.nightly
 def test_a_run_holds_out_rows_and_calibrates_on_them(run, rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "LEAST_ROWS", 2000)
+    monkeypatch.setattr(calibration, "MIN_ROWS", 2000)
     write_csv(tmp_path / "my.csv", numbers(rng, 2400))
     options = ("--data", "my.csv", "--method", "solvegp", "--num-steps", "20")
     sizes = ("--num-inducing", "16", "--num-orthogonal", "8", "--no-baseline")
@@ -200,28 +201,28 @@ def test_ctrl_c_keeps_the_best_model_and_resume_goes_on(
     run, rng, tmp_path, monkeypatch, while_choosing
 ):
     write_csv(tmp_path / "my.csv", numbers(rng))
-    monkeypatch.setattr("gpflow_sparse.recipes.choice._FEW_ROWS", 50)
+    monkeypatch.setattr(Task, "few_rows", 50)
     monkeypatch.setattr("gpflow_sparse.recipes.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
     options = ["--data", "my.csv", "--num-steps", "20", "--output", "run", *ALONE]
     options += ["--num-inducing", "8", "--num-orthogonal", "4", "--num-basis", "20"]
     calls = []
 
-    def interrupted(model, config, rows, **given):
-        calls.append(config.method)
-        if len(calls) == 3:
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 3 or not while_choosing:
             raise TrainingInterrupted("fit was interrupted after step 1; more")
-        return fit_model(model, config, rows, **given)
+        return real(*arguments, **options)
 
-    module = "choice" if while_choosing else "training"
-    if not while_choosing:
-        calls += ["", ""]
-    monkeypatch.setattr(f"gpflow_sparse.runs.{module}.fit_model", interrupted)
+    owner, name = (choice.Candidate, "train") if while_choosing else (training, "_options")
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, interrupted)
     code, _, err = run("fit", *options)
     assert code == 130
     assert ("stopped during the choice" if while_choosing else "fit was interrupted") in err
     before = json.loads((tmp_path / "run" / "result.json").read_text())
     assert before["results"][0]["rmse"] > 0
     assert run("predict", "--model", "run", "--data", "my.csv")[0] == 0
+    monkeypatch.setattr(owner, name, real)
     if not while_choosing:
         monkeypatch.setattr("gpflow_sparse.runs.training.choose", None)  # is not called again
     code, out, err = run("fit", *options, "--resume")
@@ -272,7 +273,7 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
     assert code == 0, err
     assert last_json(out)["results"][0]["title"] == "Exact GP"
     assert "exact is the method for at most 1000 rows." in err
-    monkeypatch.setattr("gpflow_sparse.recipes.choice._FEW_ROWS", 50)
+    monkeypatch.setattr(Task, "few_rows", 50)
     monkeypatch.setattr("gpflow_sparse.recipes.choice._ROUNDS", ((3, 0.2), (5, 0.2)))
     small = ["--num-inducing", "8", "--num-orthogonal", "4", "--num-basis", "20"]
     options = [*small, "--data", "my.csv", "--num-steps", "20", "--output", "run", *ALONE]

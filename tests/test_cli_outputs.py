@@ -392,7 +392,7 @@ def no_matplotlib(monkeypatch):
 def test_without_matplotlib_a_run_says_so_first_and_is_complete(run, here, no_matplotlib):
     code, out, err = run(*FIT, "--no-baseline", "--output", "new")
     assert code == 0
-    said = err.index("there will be no report, and no pictures will be drawn: drawing needs matplo")
+    said = err.index("no report or figures: drawing needs matplo")
     assert said < err.index("training and 8 test rows")
     assert len(last_json(out)["results"]) == 1
     assert sorted(contents(here / "new")) == ["model.safetensors", "result.json"]

@@ -34,10 +34,12 @@ LEVELS = {
     "estimators": 9,
     "runs": 9,
     "cli": 10,
-    "__init__": 0,  # the names a user types, each loaded on first use
+    "__init__": 9,  # the names a user types, loaded on first use
 }
 # Stock SVGP finds our posteriors only once they are registered; see the file's own comment.
 UPWARD_ON_PURPOSE = {(f"{NAME}.inducing_variables", f"{NAME}.models")}
+# Recipes use public names as a user does; these are loaded on first use.
+USERS_OF_PUBLIC_NAMES = ("recipes",)
 # Methods that are made of other methods: these may import the faces of those.
 MADE_OF = {
     "deep": {"solvegp", "swsgp"},
@@ -96,6 +98,7 @@ def upward(graph):
         for module, targets in graph.items()
         for target in targets
         if LEVELS[folder(target)] > LEVELS[folder(module)]
+        and not (target == NAME and folder(module) in USERS_OF_PUBLIC_NAMES)
         and (module, target) not in UPWARD_ON_PURPOSE
     )
 

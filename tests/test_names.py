@@ -35,6 +35,7 @@ def test_the_modules_of_the_package_are_these():
         "models",
         "persistence",
         "posteriors",
+        "recipes",
         "training",
     ]
 

@@ -180,7 +180,8 @@ class Recipe:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of points of each inducing set, or number of basis functions."""
-        return ()
+        names = ("num_inducing", "num_orthogonal")
+        return tuple(size for name in names if (size := getattr(self, name, 0)))
 
     @property
     def num_iterations(self) -> int:
@@ -221,7 +222,10 @@ class Recipe:
         :param num_distinct: distinct training rows.
         :param num_rows: all training rows; None if none is repeated.
         """
-        return self
+        from gpflow_sparse.recipes.points import shrunk
+
+        few = hasattr(self, "num_inducing") and not self.takes_images  # images have many patches
+        return shrunk(self, num_distinct, num_rows) if few else self
 
     def with_steps(self: Self, num_steps: int, learning_rate: float | None = None) -> Self:
         """The recipe with another number of steps, and another learning rate unless None."""
@@ -325,5 +329,10 @@ class Recipe:
         return self, ""
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        """Tensor elements in memory during training, to within a factor of two."""
-        raise NotImplementedError
+        """
+        Tensor elements in memory during training, to within a factor of two; unless a method says
+        otherwise those of inducing points that all rows use.
+        """
+        from gpflow_sparse.recipes.points import num_elements
+
+        return num_elements(self, num_rows, input_dim, num_latent_gps)

@@ -4,9 +4,6 @@ from typing import Any
 
 from gpflow_sparse.recipes.base import option
 
-BATCH = 1024
-"""Rows of a block where all rows are read in each step."""
-
 
 def kernel(default: str = "matern52") -> Any:
     """Name of the covariance function."""

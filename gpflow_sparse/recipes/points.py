@@ -3,10 +3,9 @@
 import dataclasses
 from typing import Any, TypeVar
 
-from gpflow_sparse.recipes.base import Recipe
-from gpflow_sparse.recipes.options import BATCH
-
-R = TypeVar("R", bound=Recipe)
+BATCH = 1024
+"""Rows of a block where all rows are read in each step."""
+R = TypeVar("R")
 
 
 def variational(likelihood: Any, data: Any, **given: Any) -> dict[str, Any]:
@@ -44,7 +43,8 @@ def shrunk_sizes(
 def shrunk(recipe: R, num_distinct: int, num_rows: int | None, num_least: int = 0) -> R:
     """The recipe with the sizes of :func:`shrunk_sizes`."""
     sizes: dict[str, Any] = shrunk_sizes(recipe, num_distinct, num_rows, num_least)
-    return dataclasses.replace(recipe, **sizes)
+    found: R = dataclasses.replace(recipe, **sizes)  # type: ignore[type-var]
+    return found
 
 
 def num_elements(recipe: Any, num_rows: int, input_dim: int, num_latent_gps: int) -> int:

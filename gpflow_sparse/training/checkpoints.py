@@ -106,7 +106,9 @@ class CheckpointFolder:
         try:
             files.write(self.path / f"checkpoint-{step:09d}.safetensors", arrays, header)
         except OSError as error:
-            warnings.warn(f"no checkpoint of step {step}, training continues: {error}.", stacklevel=4)
+            warnings.warn(
+                f"no checkpoint of step {step}, training continues: {error}.", stacklevel=4
+            )
             return
         for old in _newest_first(self.path)[_KEPT:]:
             old.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.targets import split_target
 from gpflow_sparse.estimators import SparseGPClassifier, SparseGPRegressor
-from gpflow_sparse.runs import calibration, choice, starts
+from gpflow_sparse.recipes import calibration, choice, starts
 from tests.data import messy
 
 FEW_STEPS = {"num_steps": 20, "num_inducing": 20, "num_orthogonal": 10}
@@ -39,7 +39,7 @@ def exact():
 
 @pytest.mark.nightly
 def test_an_estimator_calibrates_on_rows_it_holds_out(monkeypatch):
-    monkeypatch.setattr(calibration, "LEAST_ROWS", 2000)
+    monkeypatch.setattr(calibration, "MIN_ROWS", 2000)
     X, y = smooth(2300)
     options = FEW_STEPS | {"conformal": True}
     model = SparseGPRegressor("solvegp", method_options=options, random_state=0).fit(X, y)

@@ -10,6 +10,7 @@ from scipy import stats
 import gpflow_sparse as gs
 from gpflow_sparse.data import Standardizer, metrics
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
+from gpflow_sparse.recipes import evaluation, observations
 from gpflow_sparse.recipes.evaluation import (
     CachedModel,
     central_interval,
@@ -17,7 +18,7 @@ from gpflow_sparse.recipes.evaluation import (
     predict_interval,
 )
 from gpflow_sparse.recipes.observations import make_likelihood
-from gpflow_sparse.runs import evaluation, observations, stored
+from gpflow_sparse.runs import stored
 
 
 class Known:

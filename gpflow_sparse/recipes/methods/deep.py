@@ -48,16 +48,9 @@ class Deep(Recipe):
         return super().create(**chosen)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing, *([self.num_orthogonal] if self.num_orthogonal else []))
-
-    @property
     def num_hidden_inducing(self) -> int:
         """Number of points of each hidden layer."""
         return min(self.num_inducing, _MAX_HIDDEN)
-
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "Deep":
-        return points.shrunk(self, num_distinct, num_rows)
 
     def build(self, data: Any, kernel: Any, likelihood: Any, **given: Any) -> Any:
         hidden = self.num_layers - 1

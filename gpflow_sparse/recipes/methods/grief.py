@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.recipes import finite_basis, options, rounds
+from gpflow_sparse.recipes import finite_basis, options, points, rounds
 from gpflow_sparse.recipes.base import Recipe, option
 
 # Columns and rows up to which the automatic choice tries it: an iteration takes N m^2 operations.
@@ -93,6 +93,6 @@ class GRIEF(Recipe):
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
         size, shape = self.num_basis, (num_rows, input_dim, num_latent_gps)
-        batch = min(options.BATCH, num_rows)
+        batch = min(points.BATCH, num_rows)
         features = max(finite_basis.STREAMED, 4 * size * batch * num_latent_gps)
         return finite_basis.num_elements(size, features, *shape)

@@ -38,10 +38,6 @@ class ODVGP(Recipe):
         if self.num_orthogonal == 0:
             raise ValueError("num_orthogonal must be positive for odvgp; 0 makes it an SVGP.")
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing, self.num_orthogonal)
-
     def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "ODVGP":
         return points.shrunk(self, num_distinct, num_rows, num_least=1)
 

@@ -69,10 +69,6 @@ class ResidualNeighbors(Recipe):
                 "num_orthogonal must be positive for residual_neighbors; solvegp has no neighbors."
             )
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing, self.num_orthogonal)
-
     def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "ResidualNeighbors":
         found = points.shrunk(self, num_distinct, num_rows, num_least=1)
         room = self.num_inducing + self.num_orthogonal

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.recipes import options, points, steps
+from gpflow_sparse.recipes import options, steps
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import Pair, choose_points
 
@@ -36,10 +36,6 @@ class SoftKI(Recipe):
     learning_rate: float = options.learning_rate()
     schedule: str = options.schedule()
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing,)
-
     @classmethod
     def suits(cls, task: Any) -> str:
         if not task.is_gaussian:
@@ -47,9 +43,6 @@ class SoftKI(Recipe):
         if not task.is_long:
             return f"a table of at most {task.few_rows} rows has an exact GP"
         return ""
-
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SoftKI":
-        return points.shrunk(self, num_distinct, num_rows)
 
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
@@ -78,6 +71,3 @@ class SoftKI(Recipe):
 
     def after_files(self, model: Any, rows: Any) -> None:
         model.fit_posterior(rows.batches())
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        return points.num_elements(self, num_rows, input_dim, num_latent_gps)

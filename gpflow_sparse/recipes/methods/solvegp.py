@@ -37,10 +37,6 @@ class SolveGP(Recipe):
         choices=["full", "mixed"],
     )
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing, *([self.num_orthogonal] if self.num_orthogonal else []))
-
     @classmethod
     def suits(cls, task: Any) -> str:
         if task.has_images:
@@ -55,9 +51,6 @@ class SolveGP(Recipe):
         # overlap or few steps were made, and is the only one where there is no time for both.
         return ["softmax", ""] if task.has_many_classes else [""]
 
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SolveGP":
-        return points.shrunk(self, num_distinct, num_rows)
-
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
     ) -> Any:
@@ -66,6 +59,3 @@ class SolveGP(Recipe):
         given = {"whiten": self.whiten, "bound": self.bound, **given}
         given = points.variational(likelihood, data, **given)
         return gs.models.SOLVEGP(kernel, likelihood, variables, **given)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        return points.num_elements(self, num_rows, input_dim, num_latent_gps)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpflow_sparse as gs
-from gpflow_sparse.recipes import options, points
+from gpflow_sparse.recipes import options
 from gpflow_sparse.recipes.base import Recipe, option
 from gpflow_sparse.recipes.rows import choose_points
 
@@ -33,13 +33,6 @@ class SolveGPR(Recipe):
     learning_rate: float = options.learning_rate()
     schedule: str = options.schedule()
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing, *([self.num_orthogonal] if self.num_orthogonal else []))
-
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SolveGPR":
-        return points.shrunk(self, num_distinct, num_rows)
-
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
     ) -> Any:
@@ -48,6 +41,3 @@ class SolveGPR(Recipe):
         noise_variance = likelihood.variance.numpy()
         given = {"noise_variance": noise_variance, "bound": self.bound, **given}
         return gs.models.SOLVEGPR(data, kernel, variables, **given)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        return points.num_elements(self, num_rows, input_dim, num_latent_gps)

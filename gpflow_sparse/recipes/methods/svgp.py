@@ -30,13 +30,6 @@ class SVGP(Recipe):
     schedule: str = options.schedule()
     natural_gradients: float = options.natural_gradients()
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing,)
-
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SVGP":
-        return points.shrunk(self, num_distinct, num_rows)
-
     def build(
         self, data: Any, kernel: Any, likelihood: Any, *, sets: Any = None, **given: Any
     ) -> Any:
@@ -45,6 +38,3 @@ class SVGP(Recipe):
         (Z,) = sets or choose_points(self, data[0], kernel, *self.sizes)
         given = points.variational(likelihood, data, whiten=self.whiten, **given)
         return gpflow.models.SVGP(kernel, likelihood, Z, **given)
-
-    def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
-        return points.num_elements(self, num_rows, input_dim, num_latent_gps)

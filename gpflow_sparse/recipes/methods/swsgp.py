@@ -38,10 +38,6 @@ class SWSGP(Recipe):
     learning_rate: float = options.learning_rate()
     schedule: str = options.schedule()
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self.num_inducing,)
-
     @classmethod
     def suits(cls, task: Any) -> str:
         if task.has_images:
@@ -51,9 +47,6 @@ class SWSGP(Recipe):
         if task.num_columns > _MAX_COLUMNS:
             return f"nearest points are slow to find in more than {_MAX_COLUMNS} columns"
         return ""
-
-    def shrunk_to(self, num_distinct: int, num_rows: int | None = None) -> "SWSGP":
-        return points.shrunk(self, num_distinct, num_rows)
 
     def baseline_options(self) -> dict[str, Any]:
         few = min(self.num_inducing, _MAX_BASELINE)
