@@ -103,8 +103,6 @@ def test_three_failures_in_a_row_end_the_run_at_the_last_good_state():
     assert "back at step 4" in message
     words = "did not help to continue with 0.5 of the step size, then 0.25 of the step size"
     assert words in message
-        "did not help to continue with 0.5 of the step size, then 0.25 of the step size" in message
-    )
     for name, value in values(same).items():
         np.testing.assert_array_equal(values(model)[name], value)
 
