@@ -226,6 +226,7 @@ class SparseGPModel(GPModel):
         """
         num_outputs = self.num_outputs
         component_checks.require_kernel(self.kernel, num_columns)
+        component_checks.require_jitter(getattr(self, "jitter", None))
         require_num_latents(self.kernel, self.num_latent_gps)
         checks.require_likelihood(self.likelihood, num_outputs)
         component_checks.require_mean_function(self.mean_function, num_columns, num_outputs)

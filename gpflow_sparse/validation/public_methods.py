@@ -215,7 +215,8 @@ def _state_of(owner: Any) -> tuple[list[Any] | None, list[weakref.ref[Any]]]:
     All that checks of components depend on: the identities of the parts of ``owner``, whether they
     are trained, and plain values. Parts are replaced by assignment; shapes of variables are fixed.
 
-    :return: None in place of a list if a variable has no fixed shape.
+    :return: None in place of a list if a variable has no fixed shape, as those have that hold data
+        or what was computed from data: their checks read values, and are made in every call.
     """
     state: list[Any] = [gpflow.default_float()]
     parts: list[weakref.ref[Any]] = []

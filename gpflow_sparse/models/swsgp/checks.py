@@ -21,7 +21,6 @@ def require_components(model: Any) -> None:
     """Refuse components that do not fit each other; they can be assigned."""
     iv = model.points
     component_checks.require_dtype(iv, "inducing_variable", model.dtype)
-    component_checks.require_jitter(model.jitter)
     M, L = int(iv.Z.shape[0]), model.num_latent_gps
     iv.require_sound()
     require_objective(model.covariance, model.kl_weighting, model.union, iv)

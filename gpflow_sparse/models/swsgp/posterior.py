@@ -78,7 +78,8 @@ class NeighborPosterior(SparsePosterior):
         :param options: further arguments of :class:`SparsePosterior`.
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
-        require_not_whitened(whiten)
+        if whiten is not False:
+            require_not_whitened(whiten)
         self.chain = chain
         super().__init__(kernel, inducing_variable, q_mu, q_sqrt, False, mean_function, **options)
 
