@@ -141,8 +141,8 @@ def _batch_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor, share: float) -> float:
     """Expected log likelihood of the rows minus their share of the KL, which may depend on X."""
     if isinstance(model, VariationalModel):
         posterior = model.posterior("nocache")
-        kl = posterior.prior_kl(X)  # whole, where elbo_terms estimates it
-        total = model._sum_over_rows((X, Y), posterior.elbo_terms(X))
+        kl = posterior.prior_kl(X)  # whole, where terms estimates it
+        total = model._sum_over_rows((X, Y), posterior.terms(X))
         return float(tf.cast(total, tf.float64)) - share * float(kl)
     (mean, var), kl = model.predict_f(X), model.prior_kl()
     expectations = model.likelihood.variational_expectations(X, mean, var, Y)

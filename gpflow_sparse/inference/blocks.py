@@ -41,7 +41,9 @@ def marginals(
         bracket, ``[N]``.
     """
     means, explained, spreads = [], [], []
-    for block in [in_batch_precision(block) for block in blocks]:
+    for block in blocks:
+        if block.A.dtype != block.q_mu.dtype:
+            block = in_batch_precision(block)
         if block.q_sqrt is None:
             mean = tf.linalg.matmul(block.A, block.q_mu, transpose_a=True)
             squares, spread = tf.reduce_sum(tf.square(block.A), axis=-2), tf.zeros_like(mean)

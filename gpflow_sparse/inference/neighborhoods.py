@@ -155,25 +155,28 @@ class NeighborPrior:
         var = tf.tile(self.kernel(X, full_cov=False)[:, None], [1, num_outputs])
         return tf.zeros_like(var), var
 
-    def marginals_and_kl(
-        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    def conditional(
+        self,
+        X: tf.Tensor,
+        neighbors: tf.Tensor,
+        q: GaussianRows | DenseGaussian,
+        with_kl: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """
         Mean and variance of f at every row, ``[n, P]`` each, prior mean excluded; variance of f
         given u_I ``[n]``; and ``KL[q(u_I) || p(u_I)] [n]``, summed over outputs; each from
         neighbors ``[n, H]`` of its own.
-        """
-        S, half_log_det = q.covariances()
-        mean, var, residual, kl = local_terms(*self.covariances(X, neighbors), q.mean, S)
-        return mean, var, residual, kl - half_log_det
 
-    def marginals(
-        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows | DenseGaussian
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The first three of :meth:`marginals_and_kl`, without what only the KL needs."""
-        a, residual = conditional_weights(*self.covariances(X, neighbors))
+        :param with_kl: false for None in place of the KL, without what only the KL needs.
+        """
+        parts = self.covariances(X, neighbors)
+        if with_kl:
+            S, half_log_det = q.covariances()  # type: ignore[union-attr]
+            mean, var, residual, kl = local_terms(*parts, q.mean, S)
+            return mean, var, residual, kl - half_log_det
+        a, residual = conditional_weights(*parts)
         mean, spread = q.project(a)
-        return mean, residual[:, None] + spread, residual
+        return mean, residual[:, None] + spread, residual, None
 
     def point_conditional(self, drawn: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -244,33 +247,13 @@ class JointConditional(NamedTuple):
         """``[n, P]``"""
         return tf.linalg.matmul(self.W, self.q.mean, transpose_a=True)
 
-    def variances(self, diagonal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """``[n, P]``, and ``[n]`` given the m points, from ``k(x, x) [n]``."""
-        residual = tf.maximum(diagonal - tf.reduce_sum(tf.square(self.A), axis=0), 0.0)
-        spread = [tf.reduce_sum(tf.square(half), axis=1) for half in self._halves()]  # [P, n]
-        return residual[:, None] + tf.transpose(tf.add_n(spread)), residual
-
     def covariance(self, prior: tf.Tensor) -> tf.Tensor:
         """``[P, n, n]``, from ``k(X, X) [n, n]``."""
         residual = prior - tf.linalg.matmul(self.A, self.A, transpose_a=True)
-        spread = [tf.linalg.matmul(half, half, transpose_a=True) for half in self._halves()]
+        spread = [tf.linalg.matmul(half, half, transpose_a=True) for half in self.halves()]
         return residual + tf.add_n(spread)
 
-    def kl(self) -> tf.Tensor:
-        """``KL[q(u_A) || p(u_A)]`` summed over outputs."""
-        parts = (None if part is None else part[None] for part in self.q)
-        S, half_log_det = GaussianRows(*parts).covariances()
-        mean = linalg.solve_triangular(self.L, self.q.mean)
-        inverse = tf.linalg.cholesky_solve(self.L, tf.eye(tf.shape(self.L)[0], dtype=self.L.dtype))
-        if S.shape.rank == 3:
-            trace = tf.reduce_sum(tf.linalg.diag_part(inverse)[:, None] * S[0])
-        else:
-            trace = tf.reduce_sum(inverse * S[0])
-        num_outputs, size = (tf.cast(n, mean.dtype) for n in (tf.shape(mean)[1], tf.size(mean)))
-        log_det = num_outputs * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self.L)))
-        return 0.5 * (trace + tf.reduce_sum(tf.square(mean)) - size) + log_det - half_log_det[0]
-
-    def _halves(self) -> list[tf.Tensor]:
+    def halves(self) -> list[tf.Tensor]:
         """Tensors ``[P, ., n]`` whose products ``half^T half`` are the parts of ``W^T S W``."""
         halves = []
         if self.q.scales is not None:

@@ -21,46 +21,42 @@ from gpflow.likelihoods import Likelihood
 BOUNDS = ("standard", "log")
 
 
-class ElboTerms(NamedTuple):
+class Terms(NamedTuple):
     """What an ELBO needs of a posterior at the rows of a batch."""
 
     mean: tf.Tensor
     """``[n, P]``, mean function included."""
-    var: tf.Tensor
+    variance: tf.Tensor
     """``[n, P]``, with the residual process at its prior."""
     kl: tf.Tensor
     """KL divergence of the inducing variables to their prior, a scalar."""
-    residual: tf.Tensor
-    """Variances of the residual process ``[n, P]``."""
+    residual: tf.Tensor | None = None
+    """Variances of the residual process ``[n, P]``; None for a posterior that has no such."""
 
 
 def sum_over_rows(
-    bound: str,
     likelihood: Likelihood,
     data: tuple[tf.Tensor, tf.Tensor],
-    terms: ElboTerms,
+    terms: Terms,
     *,
     scale: Any = None,
     num_latent_gps: int = 1,
 ) -> tf.Tensor:
     """
-    ``sum_n E_q[log p(y_n | f_n)] - KL[q(r) || p(r)]``, a scalar in nats.
+    ``sum_n E_q[log p(y_n | f_n)] - KL[q(r) || p(r)]`` of the bound "log", a scalar in nats.
 
-    :param bound: one of ``BOUNDS``.
     :param data: ``(X [n, D], Y [n, P])``.
-    :param scale: v, for "log" with other than Gaussian noise: ``q(r) = N(0, v D)``, one v for all
+    :param scale: v, for other than Gaussian noise: ``q(r) = N(0, v D)``, one v for all
         rows, since the KL is then n times a function of v whatever D is.
     :param num_latent_gps: number of independent residual processes, for ``scale``.
     """
     (X, Y), (mean, var, _, residual) = data, terms
-    if bound == "log" and scale is not None:
+    if scale is not None:
         v = tf.convert_to_tensor(scale)
         expectations = likelihood.variational_expectations(X, mean, var - (1.0 - v) * residual, Y)
         count = tf.cast(tf.shape(X)[0] * num_latent_gps, v.dtype)
         return tf.reduce_sum(expectations) - 0.5 * count * (v - 1.0 - tf.math.log(v))
     total = tf.reduce_sum(likelihood.variational_expectations(X, mean, var, Y))
-    if bound == "standard":
-        return total
     noise = likelihood.variance_at(X) + tf.zeros_like(mean)  # [n, P]
     return total + tf.reduce_sum(log_gain(residual / noise))
 

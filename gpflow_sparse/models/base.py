@@ -18,7 +18,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.inference.calibration import Calibration, observed
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.held_data import variable_or
 from gpflow_sparse.numerics import tracing
 from gpflow_sparse.posteriors.base import SparsePosterior
@@ -36,7 +36,7 @@ class SparseGPModel(GPModel):
     """
     A GPflow model whose public methods validate their arguments and the components of the model.
 
-    A subclass provides :meth:`posterior` and an objective.
+    A subclass provides ``_make_posterior`` and an objective.
     """
 
     calibration: Calibration | None = None
@@ -100,17 +100,33 @@ class SparseGPModel(GPModel):
         sizes["num_data"] = getattr(self, "num_data", held)
         return sizes
 
-    @abstractmethod
+    @public_method()
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> SparsePosterior:
+    ) -> Any:
         """
         The posterior process, with the tensors that predictions share computed once.
 
         A cached posterior keeps the parameters it was made with: call ``update_cache()`` after
-        further training. Make it eagerly, then compile its ``predict_f``.
+        further training. Make it eagerly, then compile its ``predict_f``. A model whose q is in
+        closed form computes q for the cache, and anew, in a pass over its rows, in every call of a
+        method that does not use the cache.
 
         :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
+        :raises ValueError: for a model that has to be solved or fitted first.
+        """
+        return self._make_posterior(
+            mean_function=self.mean_function,
+            precompute_cache=precompute_cache,
+            calibration=self.calibration,
+        )
+
+    @abstractmethod
+    def _make_posterior(self, **options: Any) -> SparsePosterior:
+        """
+        The :meth:`posterior`.
+
+        :param options: arguments of the posterior that are the same for all models.
         """
 
     @property
@@ -146,8 +162,7 @@ class SparseGPModel(GPModel):
             ``[..., N, P, N, P]``.
         :return: mean ``[..., N, P]``, and variance ``[..., N, P]`` or a covariance as above.
         """
-        posterior = self.posterior(None)
-        return posterior.fused_predict_f(Xnew, full_cov, full_output_cov)
+        return self.posterior(None).predict(None, Xnew, full_cov, full_output_cov)
 
     @public_method(prediction=True)
     def predict_f_samples(
@@ -192,10 +207,6 @@ class SparseGPModel(GPModel):
         moments = observed(self.calibration, self.likelihood, X, self.predict_f(X))
         return self.likelihood.predict_log_density(X, *moments, Y)
 
-    def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
-        """Inputs ``[..., N, D]`` in the model's float type."""
-        return checks.require_inputs(X, self.input_dim, self.dtype, name)
-
     def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The pair ``(X [N, D], Y [N, P])`` in the model's float type."""
         return checks.require_data(
@@ -215,6 +226,7 @@ class SparseGPModel(GPModel):
         """
         num_outputs = self.num_outputs
         component_checks.require_kernel(self.kernel, num_columns)
+        component_checks.require_jitter(getattr(self, "jitter", None))
         require_num_latents(self.kernel, self.num_latent_gps)
         checks.require_likelihood(self.likelihood, num_outputs)
         component_checks.require_mean_function(self.mean_function, num_columns, num_outputs)
@@ -233,7 +245,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
     variables at the training inputs, which makes the bound tighter: see
     :mod:`gpflow_sparse.inference.residual_bounds`. Predictions keep the prior of that process.
 
-    A subclass provides :meth:`posterior` and holds what the posterior needs. One with another
+    A subclass provides ``_make_posterior`` and holds what the posterior needs. One with another
     objective overrides :meth:`elbo`, as SWSGP and QSGP do.
     """
 
@@ -282,7 +294,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
         :raises ValueError: for data that do not fit the model, eagerly and when tracing.
         """
         X, _ = data
-        terms = self.posterior(None).elbo_terms(X)
+        terms = self.posterior(None).terms(X)
         return self._weight(X, terms.kl.dtype) * self._sum_over_rows(data, terms) - terms.kl
 
     def maximum_log_likelihood_objective(self, data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -337,10 +349,12 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
                 f"bound='log'; got {type(self.likelihood).__name__}. Build a new model."
             )
 
-    def _sum_over_rows(self, data: tuple[tf.Tensor, tf.Tensor], terms: ElboTerms) -> tf.Tensor:
+    def _sum_over_rows(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms) -> tf.Tensor:
         """The part of the bound that is a sum over rows, for those of a batch."""
+        if self.bound == "standard":
+            (X, Y), (mean, variance, *_) = data, terms
+            return tf.reduce_sum(self.likelihood.variational_expectations(X, mean, variance, Y))
         return residual_bounds.sum_over_rows(
-            self.bound,
             self.likelihood,
             data,
             terms,

@@ -9,7 +9,6 @@ from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
 from gpflow_sparse.bases import FiniteBasis, ReweightedBasis
@@ -81,28 +80,9 @@ class WeightSpaceModel(RegressionModel):
         """
         return self._optimal_q(self._sums(), self._noise())
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> BasisPosterior:
-        """
-        The posterior process with the q of :meth:`compute_qu`.
-
-        ``predict_f`` of a posterior with a cache uses the q of the last ``update_cache()``; other
-        methods, like the ``predict`` methods of the model, compute q anew at every call, in a pass
-        over the rows.
-
-        :param precompute_cache: "tensor", "variable" or "nocache", as in GPflow.
-        """
+    def _make_posterior(self, **options: Any) -> BasisPosterior:
         kernel, basis = self._prior()
-        return BasisPosterior(
-            kernel,
-            BasisFeatures(basis),
-            self.compute_qu,
-            mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
-            calibration=self.calibration,
-        )
+        return BasisPosterior(kernel, BasisFeatures(basis), self.compute_qu, **options)
 
     @property
     def input_dim(self) -> int | None:
@@ -249,20 +229,9 @@ class BasisSVGP(VariationalModel):
         """The basis that the weights belong to."""
         return require_features(self.inducing_variable).basis
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> BasisPosterior:
-        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        return BasisPosterior(
-            self.kernel,
-            self.inducing_variable,
-            self.q_mu,
-            self.q_sqrt,
-            mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
-            calibration=self.calibration,
-        )
+    def _make_posterior(self, **options: Any) -> BasisPosterior:
+        parts = self.kernel, self.inducing_variable, self.q_mu, self.q_sqrt
+        return BasisPosterior(*parts, **options)
 
     @property
     def input_dim(self) -> int | None:

@@ -20,28 +20,41 @@ from gpflow_sparse.inference.blocks import (
     marginals,
 )
 from gpflow_sparse.inference.calibration import Calibration, observed
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.posteriors.pathwise import FunctionDraws, Paths, Sampler
-from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.public_methods import public_method
+from gpflow_sparse.validation import component_checks
+from gpflow_sparse.validation.public_methods import THREAD, public_method
 
 Cache = Sequence[tf.Tensor]
 Moments = tuple[tf.Tensor, tf.Tensor]
-# Mean [N, P], variance [N, P] and KL [].
-Terms = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class SparsePosterior(AbstractPosterior):
     """
-    Base class of the posteriors of this package, which adds the KL divergence to GPflow's.
+    Base class of the posteriors of this package: GPflow's, with the KL divergence to the prior.
 
-    ``predict_f`` and ``fused_predict_f`` are GPflow's. ``prior_kl`` takes X because there are
-    posteriors whose KL depends on the batch. ``elbo_terms`` is what a model's ``elbo`` calls.
-    Public methods validate their arguments and the components.
+    The contract of a posterior has three methods, for f with P outputs at rows X:
 
-    A subclass implements ``prior_kl``; ``_tensors``, the contents of a cache; and the moments:
-    ``blocks`` for independent whitened blocks of variables, otherwise ``_marginals`` and
-    ``_joint``.
+        terms(X)           mean [n, P], variance [n, P], KL [] and residual variance [n, P] at
+                           ``X [n, D]``, from one factorization: what an ELBO needs
+        prior_kl()         the KL alone, where it does not depend on rows
+        predict(cache, X)  mean [..., N, P] and (co)variance at ``X [..., N, D]``, calibrated,
+                           where a cache has all factorizations: what ``predict_f`` returns
+
+    A subclass writes
+
+        _tensors()            the contents of a cache: all that predictions need but X
+        _marginals(cache, X)  mean and variance [n, P] at ``X [n, D]``, mean function excluded; a
+                              cache of None stands for the current parameters
+        _joint(cache, X)      mean [..., N, P] and covariance [..., P, N, N] at ``X [..., N, D]``,
+                              likewise; without it, ``full_cov`` is refused
+        prior_kl, terms       where it has a KL, and where ``terms`` can share work
+        _draw_paths(sampler)  functions drawn from q, mean function excluded
+        _require_parts        refuses components that do not fit each other
+
+    :class:`BlockPosterior` writes most of them for independent whitened variables.
+    :class:`~gpflow_sparse.posteriors.MultioutputPosterior` and other mixtures of posteriors write
+    GPflow's ``_conditional_with_precompute`` in place of ``_marginals`` and ``_joint``.
     """
 
     def __init__(
@@ -74,64 +87,39 @@ class SparsePosterior(AbstractPosterior):
         self.whiten = whiten
         self.jitter = jitter
         self.calibration = calibration
-        self._require_parts(self.input_dim)
+        if not THREAD.inside:  # a model has checked what it gives its posterior
+            self._require_parts(self.input_dim)
         if precompute_cache is not None:
             self.update_cache(precompute_cache)
 
-    @abstractmethod
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
-        """KL divergence from q to the prior, a scalar; X only where it depends on the batch."""
-
-    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+    def terms(self, X: tf.Tensor) -> Terms:
         """
-        :param X: ``[N, D]``.
-        :return: mean ``[N, P]`` (mean function included), variance ``[N, P]``, KL ``[]``.
-        """
-        return *self.moments_from(None, X), self.prior_kl(X)
-
-    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
-        """
-        The terms of :meth:`marginals_and_kl`, and the residual process given the variables of q.
+        What an ELBO needs at the rows of a batch, without calibration.
 
         :param X: ``[n, D]``.
         """
-        blocks = self.blocks(None, X)
-        mean, var, residual = marginals(self._prior_variances(X, blocks), blocks)
-        kl = tf.add_n([kl_from_standard_normal(block.q_mu, block.q_sqrt) for block in blocks])
-        mean = self._add_mean_function(X, mean)
-        return ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
+        mean, variance = self._conditional_with_precompute(None, X)
+        return Terms(self._add_mean_function(X, mean), variance, self.prior_kl(X))
 
-    def layer_terms(self, X: tf.Tensor) -> ElboTerms:
-        """The terms of :meth:`elbo_terms` in a deep model: the KL must not depend on X."""
-        return self.elbo_terms(X)
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
+        """
+        KL divergence from q to the prior, a scalar.
 
-    def cached_kl(self, cache: Cache) -> tf.Tensor:
-        """The KL divergence to the prior from an up-to-date ``cache``, a scalar."""
-        return self.prior_kl()
+        :param X: rows ``[n, D]``, only where the KL depends on them.
+        :param cache: an up-to-date cache, to compute it from; None for the current parameters.
+        """
+        raise ValueError(f"a {type(self).__name__} has no KL divergence to the prior, nor an ELBO.")
+
+    def marginals_and_kl(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The first three of :meth:`terms`: mean ``[N, P]``, variance ``[N, P]`` and KL ``[]``."""
+        return self.terms(X)[:3]
 
     @property
     def input_dim(self) -> int | None:
         """D, the number of input columns; None where any number is right."""
         return cast(Any, self.X_data).shape[1]  # type: ignore[no-any-return]
 
-    @property
-    def block_sizes(self) -> tuple[int, ...]:
-        """Number of whitened variables of each of the :meth:`blocks`."""
-        raise ValueError(
-            f"sampling must be 'marginal' or 'joint' with a {type(self).__name__} in a layer: it "
-            "has no variables that all patches of an image share."
-        )
-
-    def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
-        """
-        Blocks of the whitened variables that all rows share.
-
-        :param cache: as of :meth:`predict_from`.
-        :param X: ``[n, D]``.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no blocks.")
-
-    def predict_from(
+    def predict(
         self,
         cache: Cache | None,
         X: tf.Tensor,
@@ -139,22 +127,13 @@ class SparsePosterior(AbstractPosterior):
         full_output_cov: bool = False,
     ) -> Moments:
         """
-        :meth:`predict_f` for valid inputs, calibrated.
+        :meth:`predict_f` for valid inputs.
 
         :param cache: an up-to-date cache; None computes everything from the current parameters.
         """
-        mean, cov = self.moments_from(cache, X, full_cov, full_output_cov)
-        return mean, cov if self.variance_factor == 1.0 else self.variance_factor * cov
-
-    def moments_from(
-        self,
-        cache: Cache | None,
-        X: tf.Tensor,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> Moments:
-        """The moments of q without calibration, of which objectives are made; as predict_from."""
         mean, cov = self._conditional_with_precompute(cache, X, full_cov, full_output_cov)
+        if self.calibration is not None:
+            cov = self.variance_factor * cov
         return self._add_mean_function(X, mean), cov
 
     @property
@@ -165,7 +144,7 @@ class SparsePosterior(AbstractPosterior):
     @public_method("the prediction", prediction=True)
     def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
         """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
-        moments = self.predict_from(self.cache, Xnew)
+        moments = self.predict(self.cache, Xnew)
         return likelihood.predict_mean_and_var(
             Xnew, *observed(self.calibration, likelihood, Xnew, moments)
         )
@@ -176,7 +155,7 @@ class SparsePosterior(AbstractPosterior):
     ) -> tf.Tensor:
         """Log density of new observations, one per row; from the cache if there is one."""
         X, Y = data
-        moments = observed(self.calibration, likelihood, X, self.predict_from(self.cache, X))
+        moments = observed(self.calibration, likelihood, X, self.predict(self.cache, X))
         return likelihood.predict_log_density(X, *moments, Y)
 
     @public_method()
@@ -197,14 +176,14 @@ class SparsePosterior(AbstractPosterior):
             raise ValueError(
                 "the posterior has no cache: call update_cache() first, or take fused_predict_f."
             )
-        return self.predict_from(self.cache, Xnew, full_cov, full_output_cov)
+        return self.predict(self.cache, Xnew, full_cov, full_output_cov)
 
     @public_method("the prediction", prediction=True)
     def fused_predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
     ) -> Moments:
         """Mean and (co)variance as :meth:`predict_f`, without the cache, so that gradients flow."""
-        return self.predict_from(None, Xnew, full_cov, full_output_cov)
+        return self.predict(None, Xnew, full_cov, full_output_cov)
 
     @public_method()
     def sample_functions(
@@ -260,12 +239,8 @@ class SparsePosterior(AbstractPosterior):
     def _tensors(self) -> Sequence[tf.Tensor]:
         """The contents of a cache, from the current parameters."""
 
-    def _tensors_to_keep(self) -> Sequence[tf.Tensor]:
-        """Those of :meth:`_tensors`, or others from which predictions take less time."""
-        return self._tensors()
-
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        return tuple(PrecomputedValue(t, (False,) * t.shape.rank) for t in self._tensors_to_keep())
+        return precomputed(self._tensors())
 
     def _conditional_with_precompute(
         self,
@@ -274,9 +249,11 @@ class SparsePosterior(AbstractPosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> Moments:
-        """:meth:`predict_from` without the mean function."""
+        """:meth:`predict` without the mean function and calibration."""
         if full_cov:
             mean, cov = self._joint(cache, Xnew)
+        elif Xnew.shape.rank == 2:
+            mean, cov = self._marginals(cache, Xnew)
         else:
             mean, cov = by_rows(partial(self._marginals, cache), Xnew)
         return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
@@ -286,28 +263,14 @@ class SparsePosterior(AbstractPosterior):
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """Mean and variance at each row of ``X [n, D]``, ``[n, P]`` each."""
-        blocks = self.blocks(cache, X)
-        return marginals(self._prior_variances(X, blocks), blocks)[:2]
+        raise NotImplementedError
 
     def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         """Mean ``[..., N, P]`` and covariance ``[..., P, N, N]`` at ``X [..., N, D]``."""
-        blocks = self.blocks(cache, tf.reshape(X, [-1, X.shape[-1]]))
-        shape = tf.shape(X)[:-1]
-        return joint(
-            covariance(self.kernel, X), [b._replace(A=group_columns(b.A, shape)) for b in blocks]
+        raise ValueError(
+            f"full_cov must be False for a {type(self).__name__}, which has no joint distribution "
+            "of rows."
         )
-
-    def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
-        """``k(x, x) [n]`` at ``X [n, D]``, whose blocks are given."""
-        return self.kernel(X, full_cov=False)
-
-    def _require_inputs(self, X: Any, name: str = "Xnew") -> tf.Tensor:
-        """Inputs ``[..., N, D]``."""
-        return checks.require_inputs(X, self.input_dim, self.dtype, name)
-
-    def _require_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """The pair ``(X [N, D], Y [N, P])``."""
-        return checks.require_data(data, input_dim=self.input_dim, dtype=self.dtype)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         """Refuse components that do not fit each other, in a subclass also q and its sets."""
@@ -323,7 +286,56 @@ class SparsePosterior(AbstractPosterior):
         if self.mean_function is None:
             return mean
         value = self.mean_function(Xnew)
-        return mean + component_checks.require_mean(value, mean, self.mean_function)
+        if getattr(value, "shape", None) != mean.shape:
+            value = component_checks.require_mean(value, mean, self.mean_function)
+        return mean + value
+
+
+class BlockPosterior(SparsePosterior):
+    """
+    A posterior of independent whitened blocks of variables that all rows share.
+
+    A subclass writes :meth:`blocks`, ``block_sizes``, ``prior_kl``, ``_tensors`` and, where the
+    prior variance of f is not that of the kernel, ``_prior_variances``.
+    """
+
+    block_sizes: tuple[int, ...]
+    """Number of whitened variables of each of the :meth:`blocks`."""
+
+    @abstractmethod
+    def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
+        """
+        The blocks, with their covariances with f at ``X [n, D]``.
+
+        :param cache: as of :meth:`predict`.
+        """
+
+    def terms(self, X: tf.Tensor) -> Terms:
+        blocks = self.blocks(None, X)
+        mean, variance, residual = marginals(self._prior_variances(X, blocks), blocks)
+        kl = tf.add_n([kl_from_standard_normal(block.q_mu, block.q_sqrt) for block in blocks])
+        mean = self._add_mean_function(X, mean)
+        return Terms(mean, variance, kl, residual[:, None] + tf.zeros_like(mean))
+
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        blocks = self.blocks(cache, X)
+        return marginals(self._prior_variances(X, blocks), blocks)[:2]
+
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+        blocks = self.blocks(cache, tf.reshape(X, [-1, X.shape[-1]]))
+        shape = tf.shape(X)[:-1]
+        return joint(
+            covariance(self.kernel, X), [b._replace(A=group_columns(b.A, shape)) for b in blocks]
+        )
+
+    def _prior_variances(self, X: tf.Tensor, blocks: Sequence[Block]) -> tf.Tensor:
+        """``k(x, x) [n]`` at ``X [n, D]``, whose blocks are given."""
+        return self.kernel(X, full_cov=False)
+
+
+def precomputed(tensors: Sequence[tf.Tensor]) -> tuple[PrecomputedValue, ...]:
+    """The contents of a cache, of fixed shapes, as GPflow takes them."""
+    return tuple(PrecomputedValue(tensor, (False,) * tensor.shape.rank) for tensor in tensors)
 
 
 def by_rows(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moments:
@@ -333,8 +345,6 @@ def by_rows(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moments:
     :param function: from ``[n, D]`` to mean and covariance, ``[n, ...]`` each.
     :return: ``[..., N, ...]`` each.
     """
-    if X.shape.rank == 2:
-        return function(X)
     mean, cov = function(tf.reshape(X, [-1, X.shape[-1]]))
     return split_rows(mean, tf.shape(X)[:-1]), split_rows(cov, tf.shape(X)[:-1])
 

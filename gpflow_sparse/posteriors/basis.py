@@ -11,11 +11,11 @@ from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, requi
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.kernels import Basis, Filled
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
+from gpflow_sparse.posteriors.base import BlockPosterior, Cache, Moments
 from gpflow_sparse.posteriors.pathwise import Paths, Sampler, WeightPaths, residual_paths
 
 
-class BasisPosterior(SparsePosterior):
+class BasisPosterior(BlockPosterior):
     """
     ``f = A(x)^T w + r``, ``q(w) = N(q_mu, q_sqrt q_sqrt^T)``, with the prior of the residual r.
 
@@ -28,15 +28,13 @@ class BasisPosterior(SparsePosterior):
     weights is ``N(0, I)``, nor does ``jitter``, since nothing is factorized.
     """
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """KL of the weights; X is not used."""
-        return kl_from_standard_normal(*self._q())
-
-    def cached_kl(self, cache: Cache) -> tf.Tensor:
-        return kl_from_standard_normal(cache[0], cache[1] if self._has_factor else None)
+        q_mu, q_sqrt = self._q() if cache is None else self._parts(cache)[:2]
+        return kl_from_standard_normal(q_mu, q_sqrt)
 
     @property
-    def block_sizes(self) -> tuple[int, ...]:
+    def block_sizes(self) -> tuple[int, ...]:  # type: ignore[override]
         return (int(self.X_data.basis.num_basis),)
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:

@@ -12,7 +12,7 @@ from gpflow.kernels import (
     SharedIndependent,
 )
 
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.posteriors.base import (
     Cache,
     Moments,
@@ -49,26 +49,13 @@ class MultioutputPosterior(SparsePosterior):
         self._part = part
         super().__init__(*arguments, **options)
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """Sum of the parts' KL."""
-        return tf.add_n([part.prior_kl(X) for part in self._parts()])
+        return tf.add_n([part.prior_kl(X, own) for part, own in self._parts_with(cache)])
 
-    def cached_kl(self, cache: Cache) -> tf.Tensor:
-        return tf.add_n([part.cached_kl(own) for part, own in self._parts_with(cache)])
-
-    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
-        return self._together(X, [part.elbo_terms(X) for part in self._parts()])
-
-    def layer_terms(self, X: tf.Tensor) -> ElboTerms:
-        return self._together(X, [part.layer_terms(X) for part in self._parts()])
-
-    def _together(self, X: tf.Tensor, parts: Sequence[ElboTerms]) -> ElboTerms:
-        """Terms of an ELBO for f, from those of the latent functions."""
-        mean, var = mixed(self.kernel, [(part.mean, part.var) for part in parts], False, False)
-        pairs = [(part.mean, part.residual) for part in parts]
-        residual = mixed(self.kernel, pairs, False, False)[1]
-        kl = tf.add_n([part.kl for part in parts])
-        return ElboTerms(self._add_mean_function(X, mean), var, kl, residual)
+    def terms(self, X: tf.Tensor) -> Terms:
+        terms = mixed_terms(self.kernel, [part.terms(X) for part in self._parts()])
+        return terms._replace(mean=self._add_mean_function(X, terms.mean))
 
     def _conditional_with_precompute(
         self,
@@ -140,6 +127,15 @@ def mixed(
         return mean, tf.einsum(rule, cov, W, W)
     rule = "...lnm,pl->...pnm" if full_cov else "...nl,pl->...np"
     return mean, tf.einsum(rule, cov, tf.square(W))
+
+
+def mixed_terms(kernel: Kernel, parts: Sequence[Terms]) -> Terms:
+    """Terms of an ELBO for f, from those of the latent functions of each kernel."""
+    if not isinstance(kernel, MultioutputKernel):
+        return parts[0]
+    mean, variance = mixed(kernel, [(part.mean, part.variance) for part in parts], False, False)
+    residual = mixed(kernel, [(part.mean, part.residual) for part in parts], False, False)[1]
+    return Terms(mean, variance, tf.add_n([part.kl for part in parts]), residual)
 
 
 def require_latent_kernels(kernel: MultioutputKernel, name: str = "kernel") -> None:

@@ -129,13 +129,15 @@ def require_data(
         with contextlib.suppress(TypeError):
             got += f" of length {len(data)}"
         raise ValueError(f"data must be a tuple (X [N, D], Y [N, P]), got {got}.")
-    X = require_inputs(require_matrix(data[0], "X", dtype), input_dim, dtype, "X")
-    Y = require_matrix(data[1], "Y", dtype)
-    text = "X and Y must have the same number of rows, got {} and {}."
-    _require_equal(X.shape[0], Y.shape[0], tf.shape(X)[0], tf.shape(Y)[0], text)
+    X, Y = require_matrix(data[0], "X", dtype), require_matrix(data[1], "Y", dtype)
+    if input_dim not in (None, X.shape[1]):
+        require_inputs(X, input_dim, dtype, "X")
+    if X.shape[0] is None or X.shape[0] != Y.shape[0]:
+        text = "X and Y must have the same number of rows, got {} and {}."
+        _require_equal(X.shape[0], Y.shape[0], tf.shape(X)[0], tf.shape(Y)[0], text)
     if likelihood is not None:
         columns = num_outputs(likelihood, num_latent_gps)
-        if columns is not None:
+        if columns is not None and Y.shape[1] != columns:
             text = (
                 f"Y must have {columns} column(s) for {type(likelihood).__name__} with "
                 f"num_latent_gps={num_latent_gps}, got shape {_shape(Y)}."

@@ -200,12 +200,17 @@ def explain_failures(module: tf.Module) -> Iterator[None]:
     try:
         yield
     except FactorizationError as error:
+        raise explained(module, error) from None
+
+
+def explained(module: tf.Module, error: FactorizationError) -> FactorizationError:
+    """The error, in which the invalid parameter of ``module`` is named if there is one."""
+    try:
+        require_sound(module, failed=True)
+    except ValueError as cause:
         failure = str(error).split(":", maxsplit=1)[0]
-        try:
-            require_sound(module, failed=True)
-        except ValueError as cause:
-            raise FactorizationError(f"{failure}: {cause}") from None
-        raise
+        return FactorizationError(f"{failure}: {cause}")
+    return error
 
 
 def _require_columns(kernel: Any, num_columns: int, name: str) -> None:

@@ -12,16 +12,27 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
+import gpflow
 import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType
 
+from gpflow_sparse.numerics.linalg import FactorizationError
 from gpflow_sparse.validation import checks, component_checks
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _FLAGS = ("full_cov", "full_output_cov", "compile")
-_THREAD = threading.local()  # `.inside` while a public method runs in this thread
+
+
+class _Thread(threading.local):
+    """State of a thread."""
+
+    inside = False
+    """Whether a public method runs in it."""
+
+
+THREAD = _Thread()
 
 
 def public_method(
@@ -34,8 +45,9 @@ def public_method(
     ``(X, Y)``, ``num_samples`` a count or None, ``precompute_cache`` a kind of GPflow cache,
     and ``full_cov``, ``full_output_cov`` and ``compile`` are flags. The method receives the
     converted values. The owner provides ``_require_parts(num_columns, dtype)``, which refuses
-    components that do not fit each other, ``input_dim`` and ``dtype``; and
-    ``_require_inputs(X, name)`` and ``_require_data(data)`` where a method takes them.
+    components that do not fit each other and is called again once one of them has been replaced,
+    ``input_dim`` and ``dtype``; and, where a method takes data for a likelihood, ``likelihood``
+    and ``num_outputs``.
 
     When one public method calls another, only the outer one is validated.
 
@@ -58,23 +70,29 @@ def public_method(
         @tf.autograph.experimental.do_not_convert
         @functools.wraps(method)
         def validated(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if getattr(_THREAD, "inside", False) or len(args) > len(names):
+            if THREAD.inside or len(args) > len(names):
                 return method(self, *args, **kwargs)
-            with _lock_of(self):
-                _THREAD.inside = True
+            lock = _LOCKS.get(self) or _new_lock(self)
+            with lock:
+                THREAD.inside = True
                 try:
                     values = dict(zip(names, args, strict=False)) | kwargs
-                    values = _validate(self, values, optional)
+                    values = _validate(self, lock, values, optional)
                     if prediction and not tf.executing_eagerly():
                         values = _watch(self, values)
-                    with component_checks.explain_failures(self):
-                        returned = method(self, **values)
-                    if result is not None:
-                        found = tf.nest.flatten(returned)
+                    returned = method(self, **values)
+                    found = [] if result is None else tf.nest.flatten(returned)
+                    if (
+                        result is not None
+                        and tf.executing_eagerly()
+                        and not all(tf.reduce_all(tf.math.is_finite(part)) for part in found)
+                    ):
                         component_checks.require_finite_result(self, result, *found)
                     return returned
+                except FactorizationError as error:
+                    raise component_checks.explained(self, error) from None
                 finally:
-                    _THREAD.inside = False
+                    THREAD.inside = False
 
         return cast(Method, validated)
 
@@ -115,22 +133,40 @@ def explain_arguments(
     return decorate
 
 
-def _validate(owner: Any, values: dict[str, Any], optional: Container[str]) -> dict[str, Any]:
+def _validate(
+    owner: Any, lock: "_FairLock", values: dict[str, Any], optional: Container[str]
+) -> dict[str, Any]:
     """
     The arguments of a public method of ``owner``, by name, as tensors and plain values.
 
     :param optional: names of the arguments that may be None.
     """
-    num_columns = owner.input_dim
+    checked = lock.checked
+    state, parts = _state_of(owner)
+    if checked is None or state != checked.state or any(part() is None for part in checked.parts):
+        checked = _Checked(state, parts, owner.input_dim, owner.dtype, set())
+        lock.checked = None
+    num_columns = checked.input_dim
     for name in ("Xnew", "X"):
         if name in values and not (name in optional and values[name] is None):
-            values[name] = owner._require_inputs(values[name], name)
-            num_columns = values[name].shape[-1] if values[name].shape.rank else None
-    owner._require_parts(num_columns, owner.dtype)
+            X = checks.require_inputs(values[name], checked.input_dim, checked.dtype, name)
+            values[name], num_columns = X, X.shape[-1] if X.shape.rank else None
+    if num_columns not in checked.columns:
+        owner._require_parts(num_columns, checked.dtype)
+    checked.columns.add(num_columns)
     if "data" in values:
-        values["data"] = owner._require_data(values["data"])
-        if num_columns is None:
-            owner._require_parts(values["data"][0].shape[-1], owner.dtype)
+        values["data"] = X, _ = checks.require_data(
+            values["data"],
+            input_dim=checked.input_dim,
+            likelihood=getattr(owner, "likelihood", None),
+            num_latent_gps=getattr(owner, "num_outputs", None),
+            dtype=checked.dtype,
+        )
+        if X.shape[-1] not in checked.columns:
+            owner._require_parts(X.shape[-1], checked.dtype)
+        checked.columns.add(X.shape[-1])
+    if state is not None:
+        lock.checked = checked
     for name in _FLAGS:
         if name in values:
             checks.require_flag(values[name], name)
@@ -162,6 +198,52 @@ def _cache_type(value: PrecomputeCacheType | str) -> PrecomputeCacheType:
     raise ValueError(f"precompute_cache must be one of {', '.join(names)} or None; got {value!r}.")
 
 
+class _Checked(NamedTuple):
+    """Components that have been found to fit each other."""
+
+    state: list[Any] | None
+    parts: list[weakref.ref[Any]]
+    """Those in ``state``, which has their identities; once one is gone, another may have its."""
+    input_dim: int | None
+    dtype: tf.DType
+    columns: set[int | None]
+    """Numbers of columns of X that they fit."""
+
+
+def _state_of(owner: Any) -> tuple[list[Any] | None, list[weakref.ref[Any]]]:
+    """
+    All that checks of components depend on: the identities of the parts of ``owner``, whether they
+    are trained, and plain values. Parts are replaced by assignment; shapes of variables are fixed.
+
+    :return: None in place of a list if a variable has no fixed shape, as those have that hold data
+        or what was computed from data: their checks read values, and are made in every call.
+    """
+    state: list[Any] = [gpflow.default_float()]
+    parts: list[weakref.ref[Any]] = []
+    todo, known = list(vars(owner).values()), set()
+    while todo:
+        part = todo.pop()
+        if part is None or isinstance(part, int | float | str | slice):
+            state += [type(part), part]
+            continue
+        state.append(id(part))
+        if id(part) in known:
+            continue
+        known.add(id(part))
+        if isinstance(part, list | tuple):
+            todo.extend(part)
+        elif isinstance(part, tf.Variable | gpflow.Parameter):
+            if not part.shape.is_fully_defined():
+                return None, []
+            state.append(part.trainable)
+        elif isinstance(part, tf.Module):
+            # TensorFlow's own attributes hold the same parts again
+            todo.extend(value for name, value in vars(part).items() if name[:6] != "_self_")
+        if type(part).__weakrefoffset__:
+            parts.append(weakref.ref(part))
+    return state, parts
+
+
 class _FairLock:
     """
     A reentrant lock that threads acquire in the order of their requests.
@@ -174,6 +256,8 @@ class _FairLock:
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._owner: int | None = None
         self._depth = 0
+        self.checked: _Checked | None = None
+        """Components of the owner of the lock when they were last checked."""
 
     def __enter__(self) -> None:
         if self._owner != threading.get_ident():
@@ -193,10 +277,9 @@ _LOCKS: weakref.WeakKeyDictionary[Any, _FairLock] = weakref.WeakKeyDictionary()
 _NEW_LOCK = threading.Lock()
 
 
-def _lock_of(model: Any) -> _FairLock:
+def _new_lock(model: Any) -> _FairLock:
     with _NEW_LOCK:
-        lock = _LOCKS.get(model)
-        return _LOCKS.setdefault(model, _FairLock()) if lock is None else lock
+        return _LOCKS.setdefault(model, _FairLock())
 
 
 @contextlib.contextmanager
@@ -216,5 +299,5 @@ def between_steps(model: Any) -> Iterator[None]:
 
     :param model: the model that is given to ``fit``, in the same process.
     """
-    with _lock_of(model):
+    with _LOCKS.get(model) or _new_lock(model):
         yield

@@ -273,7 +273,7 @@ def test_heteroskedastic_noise(rng, rows):
         for bound in ("standard", "log")
     ]
     noise = models[0].likelihood.variance_at(rows[0])
-    D = models[0].posterior(None).elbo_terms(tf.constant(rows[0])).residual
+    D = models[0].posterior(None).terms(tf.constant(rows[0])).residual
     values = [float(model.elbo(rows)) for model in models]
     np.testing.assert_allclose(values[1] - values[0], tf.reduce_sum(log_gain(D / noise)), rtol=1e-9)
 

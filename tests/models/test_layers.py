@@ -271,7 +271,7 @@ def test_a_layer_with_neighbors_sees_those_of_each_row_and_the_kl_of_a_chain(rng
         np.testing.assert_allclose(found[:, 0, g], mean, atol=1e-8)
         np.testing.assert_allclose((found[:, 1, g] - found[:, 0, g]) ** 2, var, atol=1e-8)
         kl += swsgp.chain_kl(k, Z, H, q_mu[:, g], S, 1e-6 * VARIANCE)
-    np.testing.assert_allclose(layer.posterior().posterior.chain_kl(), kl, rtol=1e-8)
+    np.testing.assert_allclose(layer.posterior().posterior.prior_kl(), kl, rtol=1e-8)
 
 
 # doors

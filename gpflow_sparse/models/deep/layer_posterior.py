@@ -8,7 +8,13 @@ from gpflow_sparse.covariances.patch_grids import PatchGrid
 from gpflow_sparse.inference.blocks import draws, root
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import Tensors, by_chunks
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, group_columns
+from gpflow_sparse.posteriors.base import (
+    BlockPosterior,
+    Cache,
+    Moments,
+    SparsePosterior,
+    group_columns,
+)
 
 SAMPLING = ("marginal", "shared_inducing", "joint")
 SHARED_DRAWS = "shared_draws"
@@ -73,7 +79,18 @@ class LayerPosterior(tf.Module):
         """Number of standard normal variables in one draw for one input."""
         if sampling in ("marginal", "joint") or (sampling != SHARED_DRAWS and self.num_rows == 1):
             return self.output_dim
-        return self.output_dim + self.num_outputs * sum(self.posterior.block_sizes)
+        return self.output_dim + self.num_outputs * sum(self._block_posterior.block_sizes)
+
+    @property
+    def _block_posterior(self) -> BlockPosterior:
+        """:raises ValueError: for a posterior without variables that all rows share."""
+        if not isinstance(self.posterior, BlockPosterior):
+            raise ValueError(
+                "sampling must be 'marginal' or 'joint' with a "
+                f"{type(self.posterior).__name__} in a layer: it has no variables that all patches "
+                "of an image share."
+            )
+        return self.posterior
 
     def draw(self, cache: Cache, X: tf.Tensor, noise: tf.Tensor, sampling: str) -> tf.Tensor:
         """
@@ -153,13 +170,13 @@ class LayerPosterior(tf.Module):
     def _moments(self, cache: Cache, rows: tf.Tensor) -> Moments:
         """Mean and variance of every row by itself, ``[n, S, p, G]``."""
         flat = tf.reshape(rows, [-1, rows.shape[-1]])
-        mean, var = self.posterior.predict_from(cache, flat)
+        mean, var = self.posterior.predict(cache, flat)
         shape = tf.concat([tf.shape(rows)[:-1], [self.num_outputs]], axis=0)
         return tf.reshape(mean, shape), tf.reshape(var, shape)
 
     def _draw_jointly(self, cache: Cache, rows: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """``[n, S, p, G]`` from the covariance over p, ``noise [n, S, p, G]``."""
-        mean, cov = self.posterior.predict_from(cache, rows, full_cov=True)
+        mean, cov = self.posterior.predict(cache, rows, full_cov=True)
         scale = tf.reshape(self.posterior.kernel(rows[:1, :1], full_cov=False), [-1])
         amount = linalg.jitter(scale, self.posterior.jitter)
         L = linalg.cholesky(
@@ -174,9 +191,9 @@ class LayerPosterior(tf.Module):
         """Draws ``[n, S, p, G]`` with inducing variables shared by the p rows of an input."""
         shape, G = tf.shape(rows)[:-1], self.num_outputs  # n, S, p
         flat = tf.reshape(rows, [-1, rows.shape[-1]])
-        blocks = self.posterior.blocks(cache, flat)
-        prior = self.posterior._prior_variances(flat, blocks)
-        sizes = self.posterior.block_sizes
+        posterior = self._block_posterior
+        blocks, sizes = posterior.blocks(cache, flat), posterior.block_sizes
+        prior = posterior._prior_variances(flat, blocks)
         pieces = tf.split(noise[..., self.output_dim :], [G * M for M in sizes], axis=-1)
         block_noise = [
             tf.reshape(piece, [-1, noise.shape[1], M, G])

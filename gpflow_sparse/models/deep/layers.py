@@ -1,6 +1,7 @@
 """Layers of deep models: a prior, inducing variables and a variational distribution."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -199,7 +200,8 @@ class GPLayer(tf.Module):
         part: Any = OrthogonalPosterior
         q_mu, q_sqrt = self.q_mu, self.q_sqrt
         if isinstance(iv, NeighborInducingPoints):
-            part, q_mu, q_sqrt = NeighborPosterior, self.q_mu[0], self.q_sqrt[0]
+            part = partial(NeighborPosterior, chain=True)  # its inputs are random
+            q_mu, q_sqrt = self.q_mu[0], self.q_sqrt[0]
         options |= {"whiten": self.whiten, "jitter": jitter}
         if isinstance(self.kernel, MultioutputKernel):
             return MultioutputPosterior(self.kernel, iv, q_mu, q_sqrt, part=part, **options)

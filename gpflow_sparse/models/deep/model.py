@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.base import VariationalModel, require_marginals
 from gpflow_sparse.models.deep.layer_posterior import SAMPLING, SHARED_DRAWS
 from gpflow_sparse.models.deep.layers import ConvLayer, GPLayer
@@ -135,12 +135,8 @@ class DeepGP(VariationalModel):
         """
         return self._last.variational_parameters
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> DeepPosterior:
-        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        return self._posterior(self.sampling, precompute_cache)
+    def _make_posterior(self, **options: Any) -> DeepPosterior:
+        return self._posterior(self.sampling, options["precompute_cache"])
 
     @public_method("the prediction", prediction=True)
     def predict_y(
@@ -255,12 +251,10 @@ class DeepGP(VariationalModel):
                 "of which the draws of a row share none."
             )
 
-    def _log_mean(
-        self, data: tuple[tf.Tensor, tf.Tensor], terms: ElboTerms, samples: int
-    ) -> tf.Tensor:
+    def _log_mean(self, data: tuple[tf.Tensor, tf.Tensor], terms: Terms, samples: int) -> tf.Tensor:
         """``sum_n log mean_s exp E[log p(y_n | f_ns)]``, for rows ``[N S, .]``."""
         X, Y = data
-        each = self.likelihood.variational_expectations(X, terms.mean, terms.var, Y)  # [N S]
+        each = self.likelihood.variational_expectations(X, terms.mean, terms.variance, Y)  # [N S]
         by_row = tf.reduce_logsumexp(tf.reshape(each, [-1, samples]), axis=1)  # [N]
         return tf.reduce_sum(by_row - tf.math.log(tf.constant(samples, by_row.dtype)))
 
@@ -279,7 +273,7 @@ class DeepGP(VariationalModel):
             calibration=self.calibration,
         )
 
-    def _terms(self, X: tf.Tensor, eps: Sequence[Any] | None) -> ElboTerms:
+    def _terms(self, X: tf.Tensor, eps: Sequence[Any] | None) -> Terms:
         posterior = self._posterior(
             SHARED_DRAWS if self.importance_weighted else self.sampling, None
         )
@@ -289,7 +283,7 @@ class DeepGP(VariationalModel):
             noise = posterior.noise(X, self._samples)
         else:
             noise = posterior.frozen_noise(X, self._samples)
-        return posterior.sampled_elbo_terms(X, noise)
+        return posterior.sampled_terms(X, noise)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         layers = _require_layers(self.layers)

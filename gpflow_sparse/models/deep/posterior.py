@@ -10,7 +10,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inference.blocks import root
 from gpflow_sparse.inference.calibration import Calibration, observed
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.deep.layer_posterior import LayerMoments, LayerPosterior
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import (
@@ -82,15 +82,15 @@ class DeepPosterior(SparsePosterior):
         """1: the posterior of the last layer is calibrated itself."""
         return 1.0
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """Sum of the layers' KL; X is not used."""
-        parts = [layer.posterior for layer in self.layers]
-        return tf.add_n([part.cached_kl(part._tensors()) for part in parts])
+        own = zip(self.layers, self._caches(cache), strict=True)
+        return tf.add_n([layer.posterior.prior_kl(cache=part) for layer, part in own])
 
-    def sampled_elbo_terms(self, X: tf.Tensor, noise: Sequence[tf.Tensor]) -> ElboTerms:
+    def sampled_terms(self, X: tf.Tensor, noise: Sequence[tf.Tensor]) -> Terms:
         """
         Moments of the last layer given draws of the hidden layers, and the KL: the terms of an
-        ELBO, for which those of :meth:`elbo_terms`, of the mixture, are not meant.
+        ELBO, for which those of :meth:`terms`, of the mixture, are not meant.
 
         :param X: ``[N, D]``.
         :param noise: standard normal, for each hidden layer ``[N or 1, S, noise_size]``.
@@ -100,12 +100,12 @@ class DeepPosterior(SparsePosterior):
         hidden = [layer.posterior for layer in self.layers[:-1]]
         caches = [part._tensors() for part in hidden]
         inputs = self._propagate(caches, X, noise)  # [N S, D_L]
-        terms = self.layers[-1].posterior.layer_terms(inputs)
-        kls = [part.cached_kl(cache) for part, cache in zip(hidden, caches, strict=True)]
+        terms = self.layers[-1].posterior.terms(inputs)
+        kls = [part.prior_kl(cache=cache) for part, cache in zip(hidden, caches, strict=True)]
         return terms._replace(kl=tf.add_n([terms.kl, *kls]))
 
     def noise(self, X: tf.Tensor, num_samples: int) -> list[tf.Tensor]:
-        """New standard normal noise for :meth:`sampled_elbo_terms` at ``X [N, D]``."""
+        """New standard normal noise for :meth:`sampled_terms` at ``X [N, D]``."""
         return [
             random_draws.normal_of_rows(X, [num_samples, size], X.dtype)
             for size in self.noise_sizes
@@ -198,7 +198,7 @@ class DeepPosterior(SparsePosterior):
             shapes = [[self.num_samples, *tail] for tail in self._joint_shapes(X)]
             noise = [self._frozen(shape, place, X.dtype) for place, shape in enumerate(shapes)]
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S, N, D_L]
-            return _mixed(*last.predict_from(caches[-1], inputs, True, full_output_cov), 0)
+            return _mixed(*last.predict(caches[-1], inputs, True, full_output_cov), 0)
 
         return by_batches(joint if full_cov else marginals, Xnew)
 
@@ -243,7 +243,7 @@ class DeepPosterior(SparsePosterior):
         """Moments of the last layer ``[N S, ...]`` given draws of the hidden layers."""
         inputs = self._propagate(caches[:-1], X, noise)
         last = self.layers[-1].posterior
-        return last.predict_from(caches[-1], inputs, full_output_cov=full_output_cov)
+        return last.predict(caches[-1], inputs, full_output_cov=full_output_cov)
 
     def _sampled(self, X: tf.Tensor) -> Moments:
         """Mean and variance of the last layer ``[N S, P]`` at ``X [N, D]``, from the cache."""

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.bases.fourier import draw_frequencies, require_num_features
 from gpflow_sparse.covariances.stationary import covariance
@@ -252,26 +251,15 @@ class DualGPR(RegressionModel):
             cov = tf.repeat((prior - tf.linalg.diag_part(explained))[:, None], mean.shape[1], 1)
         return mean, tf.cast(factor * cov, mean.dtype)
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> DualPosterior:
+    def _make_posterior(self, **options: Any) -> DualPosterior:
         """
-        See :meth:`gpflow_sparse.models.base.SparseGPModel.posterior`.
-
         :raises ValueError: before :meth:`solve`, and after a change of any parameter or of the
             data.
         """
         rows = self._rows()
         self.weights.read(self._parts(), rows)  # at once, and again whenever it is needed
-        return DualPosterior(
-            self.kernel,
-            rows[0],
-            lambda: self.weights.read(self._parts(), rows),
-            mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
-            calibration=self.calibration,
-        )
+        read = lambda: self.weights.read(self._parts(), rows)  # noqa: E731
+        return DualPosterior(self.kernel, rows[0], read, **options)
 
     def elbo(self) -> tf.Tensor:
         """:raises ValueError: always: the model has no objective."""

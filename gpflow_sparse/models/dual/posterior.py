@@ -30,15 +30,9 @@ class DualPosterior(SparsePosterior):
 
     ``inducing_variable`` is ``X [N, D]``. ``q_mu`` is a function that returns the weights ``[N, P +
     S P]``, first ``a_y``, and the frequencies ``[S, P, D, F]``, phases and amplitudes ``[S, P, F]``
-    of the draws of the prior. ``q_sqrt``, ``whiten`` and ``jitter`` are not used.
+    of the draws of the prior. There is no KL: it needs the log determinant of ``K + Sigma``, which
+    the block solver does not compute. ``q_sqrt``, ``whiten`` and ``jitter`` are not used.
     """
-
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
-        """:raises ValueError: always; a KL needs the log determinant of ``K + Sigma``."""
-        raise ValueError(
-            "a DualPosterior has no KL divergence: it needs the log determinant of K + Sigma, "
-            "which the block solver does not compute. For few rows take gpflow.models.GPR."
-        )
 
     def _tensors(self) -> Sequence[tf.Tensor]:
         weights, cosines = self._current_q()

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
-from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
@@ -135,19 +134,8 @@ class NearestNeighborGP(RegressionModel):
             parts = self._left_out()
         return compiled(lambda: -self._objective(parts) - self.log_prior_density(), compile)
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> SitePosterior:
-        """See :meth:`gpflow_sparse.models.base.SparseGPModel.posterior`."""
-        return SitePosterior(
-            self.kernel,
-            self.neighbors,
-            self._sites,
-            mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
-            calibration=self.calibration,
-        )
+    def _make_posterior(self, **options: Any) -> SitePosterior:
+        return SitePosterior(self.kernel, self.neighbors, self._sites, **options)
 
     @property
     def input_dim(self) -> int | None:

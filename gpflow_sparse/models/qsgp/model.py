@@ -9,7 +9,6 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Gaussian, Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
 from gpflow_sparse.bases import FiniteBasis
@@ -397,25 +396,12 @@ class QSGP(VariationalModel):
             )
         return super().training_loss_closure(data, compile=compile)
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> ChevronPosterior:
-        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
+    def _make_posterior(self, **options: Any) -> ChevronPosterior:
         augmentation = None
         if self.augmentation is not None:
             augmentation = (self.augmentation, self.likelihood.variance)
-        return ChevronPosterior(
-            self.kernel,
-            self.q_mu,
-            self.q_block,
-            self.q_log_scale,
-            self.q_columns,
-            mean_function=self.mean_function,
-            augmentation=augmentation,
-            precompute_cache=precompute_cache,
-            calibration=self.calibration,
-        )
+        q = self.q_mu, self.q_block, self.q_log_scale, self.q_columns
+        return ChevronPosterior(self.kernel, *q, augmentation=augmentation, **options)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)

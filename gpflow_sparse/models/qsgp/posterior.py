@@ -12,7 +12,6 @@ from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inference import chevron
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.chevron import Head, Tail
-from gpflow_sparse.inference.residual_bounds import ElboTerms
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.numerics import linalg, streaming
 from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
@@ -67,22 +66,18 @@ class ChevronPosterior(SparsePosterior):
             calibration=calibration,
         )
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """
         KL of the weights, O(m (1 + h)); X is not used.
 
         :raises ValueError: for a dense prior precision of more than 4,096 functions.
         """
-        head, tail = self._parts(None)
+        head, tail = self._parts(cache)
         h, dense = head.mu.shape[0], self.basis.precision == "dense"
         precision = self.basis.precision_diagonal()
         kl = chevron.head_kl(head, precision[:h])
         kl += tf.reduce_sum(chevron.tail_kl(tail, precision[h:], with_mean=not dense))
         return kl + self._dense_terms(tail.mu) if dense else kl
-
-    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
-        mean, var, kl = self.marginals_and_kl(X)
-        return ElboTerms(mean, var, kl, tf.zeros_like(var))  # a finite sum has no residual
 
     def _tensors(self) -> list[tf.Tensor]:
         """mu, log c, then B and D where there are any."""

@@ -19,7 +19,7 @@ from gpflow_sparse.inducing_variables import (
 )
 from gpflow_sparse.inference.blocks import kl_from_standard_normal
 from gpflow_sparse.inference.neighborhoods import GaussianRows
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.base import require_shape
 from gpflow_sparse.models.held_data import takes_data
 from gpflow_sparse.models.residual_neighbors.posterior import (
@@ -77,6 +77,7 @@ class ResidualNeighborGP(SWSGP):
     residuals by neighbors for Gaussian noise and by Laplace's method.
     """
 
+    _single_output_posterior: Callable[..., SparsePosterior] = ResidualNeighborPosterior
     # None until the base set has a q
     base_q_mu: Any = None
     base_q_sqrt: Any = None
@@ -181,11 +182,9 @@ class ResidualNeighborGP(SWSGP):
     def priors_of_passes(self) -> list[tuple[ResidualPrior, slice]]:
         return [(prior.with_table(), of) for prior, of in self.priors]
 
-    def _terms(
-        self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
-    ) -> ElboTerms:
+    def _terms(self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets) -> Terms:
         terms = super()._terms(X, sets, q, positions)
-        return terms if self.union is not None else terms._replace(kl=terms.kl + self._base_kl())
+        return terms._replace(kl=terms.kl + self._base_kl()) if self.sums_over_rows else terms
 
     @public_method("the KL divergence")
     def prior_kl(self, X: Any = None) -> tf.Tensor:
@@ -201,10 +200,6 @@ class ResidualNeighborGP(SWSGP):
         return kl_from_standard_normal(
             *map(tf.convert_to_tensor, (self.base_q_mu, self.base_q_sqrt))
         )
-
-    @property
-    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:
-        return ResidualNeighborPosterior
 
     @property
     def _live_q(self) -> tuple[Any, Any]:
@@ -270,8 +265,7 @@ class ResidualNeighborGP(SWSGP):
     def _current_observations(self, X: Any, Y: Any) -> Iterator[Any]:
         posterior, priors = self.posterior(), self.priors
         for x, y in data_blocks(self, X, Y, _ROWS):
-            mean, var = posterior.moments_from(posterior.cache, x)
-            mean -= self.mean_function(x)
+            mean, var = posterior._conditional_with_precompute(posterior.cache, x)
             targets, known = observations_at(self, x, y, mean, var)
             own = tf.concat([prior.base.moments(x)[0] for prior, _ in priors], axis=1)
             yield x, targets + own.numpy(), known

@@ -6,7 +6,6 @@ with ``A(x) = Luu^-1 k(Z, x)`` for base points Z, or the functions of a basis. g
 independent, and r is conditioned on its values at few inducing points near each row.
 """
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,9 +30,10 @@ from gpflow_sparse.inference.neighborhoods import (
     JointConditional,
     NeighborPrior,
 )
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.swsgp import NeighborPosterior, as_rows, draw_inducing
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import Cache, Terms
+from gpflow_sparse.posteriors.base import Cache
 from gpflow_sparse.posteriors.pathwise import (
     LocalPaths,
     Paths,
@@ -175,19 +175,16 @@ class ResidualPrior(NeighborPrior):
         residual = tf.maximum(self.kernel(X, full_cov=False) - explained, 0.0)
         return mean, residual[:, None] + spread
 
-    def marginals_and_kl(
-        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        mean, var, residual, kl = super().marginals_and_kl(X, neighbors, q)
+    def conditional(
+        self,
+        X: tf.Tensor,
+        neighbors: tf.Tensor,
+        q: GaussianRows | DenseGaussian,
+        with_kl: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        mean, var, residual, kl = super().conditional(X, neighbors, q, with_kl)
         base_mean, spread = self.base.moments(X)
         return mean + base_mean, var + spread, residual, kl
-
-    def marginals(
-        self, X: tf.Tensor, neighbors: tf.Tensor, q: GaussianRows | DenseGaussian
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        mean, var, residual = super().marginals(X, neighbors, q)
-        base_mean, spread = self.base.moments(X)
-        return mean + base_mean, var + spread, residual
 
     def joint(self, X: tf.Tensor, active: tf.Tensor, q: GaussianRows) -> JointConditional:
         """All rows conditioned on w and on one set of points: the variables are ``(w, u_A)``."""
@@ -264,23 +261,13 @@ class ResidualNeighborPosterior(NeighborPosterior):
     def _q_from(self, cache: Cache | None, full_cov: bool) -> Any:
         return super()._q_from(None if cache is None else cache[4:], full_cov)
 
-    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+    def terms(self, X: tf.Tensor) -> Terms:
         """With the sum over rows of the KL of their neighbors, and the KL of the base set."""
-        mean, var, kl = super().marginals_and_kl(X)
-        return mean, var, kl + self._base_kl()
+        terms = super().terms(X)
+        base_kl = kl_from_standard_normal(*map(tf.convert_to_tensor, self._pairs[0]))
+        return terms._replace(kl=terms.kl + base_kl)
 
-    def _base_kl(self) -> tf.Tensor:
-        return kl_from_standard_normal(*map(tf.convert_to_tensor, self._pairs[0]))
-
-    def chain_kl(self) -> tf.Tensor:
-        """The KL of :class:`NeighborPosterior` for r, and that of the base set."""
-        return super().chain_kl() + self._base_kl()
-
-    def _draw_paths(
-        self,
-        sampler: Sampler,
-        find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         With ``w ~ q``, ``v ~ q`` and ``w_0 = Luu^-1 (f_prior(Z) + sqrt(eps) zeta)`` of a draw from
         the prior,
@@ -290,6 +277,7 @@ class ResidualNeighborPosterior(NeighborPosterior):
         """
         require_points(self.X_data.sets[:1])
         sets, P = gpflow.utilities.freeze(self.X_data), self._q.mean.shape[1]
+        find = self.find_neighbors
         points: NeighborInducingPoints = sets.sets[1]
         paths = PriorPaths(self.kernel, P, points.Z.shape[1], sampler)
         q_base = [tf.convert_to_tensor(part) for part in self._pairs[0]]

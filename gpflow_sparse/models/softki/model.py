@@ -8,7 +8,6 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
-from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.inducing_variables import BasisFeatures
@@ -203,25 +202,11 @@ class SoftKI(VariationalModel):
         component_checks.require_finite_result(self, "the posterior of the weights", mean, factor)
         self.weights.update(mean, factor, self._fitted_parts())
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> BasisPosterior:
-        """
-        See :meth:`gpflow_sparse.models.VariationalModel.posterior`.
-
-        :raises ValueError: before :meth:`fit_posterior`, and after a change of any parameter.
-        """
+    def _make_posterior(self, **options: Any) -> BasisPosterior:
+        """:raises ValueError: before :meth:`fit_posterior`, and after a change of any parameter."""
         q_mu, q_sqrt = self.weights.read(self._fitted_parts())
-        return BasisPosterior(
-            self.kernel,
-            BasisFeatures(self.basis),
-            q_mu,
-            tf.repeat(q_sqrt[None], self.num_latent_gps, axis=0),
-            mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
-            calibration=self.calibration,
-        )
+        factors = tf.repeat(q_sqrt[None], self.num_latent_gps, axis=0)
+        return BasisPosterior(self.kernel, BasisFeatures(self.basis), q_mu, factors, **options)
 
     @property
     def input_dim(self) -> int | None:

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import gpflow
@@ -12,19 +11,17 @@ from gpflow import Parameter
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import triangular
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
+from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior, require_sizes
 from gpflow_sparse.models.starting import parameters
 from gpflow_sparse.models.stored_q import PerSet
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior, latent_kernels
 from gpflow_sparse.validation import checks, component_checks
-from gpflow_sparse.validation.public_methods import public_method
 
 
 class OrthogonalModel(VariationalModel):
@@ -37,6 +34,8 @@ class OrthogonalModel(VariationalModel):
     """
 
     q_mu, q_sqrt = PerSet(), PerSet()
+    _single_output_posterior: Callable[..., SparsePosterior] = OrthogonalPosterior
+    """Class of the posterior of latent functions that share a kernel."""
 
     def __init__(
         self,
@@ -89,35 +88,19 @@ class OrthogonalModel(VariationalModel):
     def variational_shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Shapes of the entries of ``q_mu`` and of those of ``q_sqrt``."""
 
-    @property
-    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:
-        """Class of the posterior of latent functions that share a kernel."""
-        return OrthogonalPosterior
-
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> SparsePosterior:
-        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        make = self._single_output_posterior
+    def _make_posterior(self, **options: Any) -> SparsePosterior:
+        parts = self.kernel, self.inducing_variable, self.q_mu, self.q_sqrt
+        options |= {"whiten": self.whiten, "jitter": self.jitter}
         if isinstance(self.kernel, MultioutputKernel):
-            make = partial(MultioutputPosterior, part=make)
-        return make(
-            self.kernel,
-            self.inducing_variable,
-            self.q_mu,
-            self.q_sqrt,
-            whiten=self.whiten,
-            mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
-            jitter=self.jitter,
-            calibration=self.calibration,
-        )
+            return MultioutputPosterior(*parts, part=self._single_output_posterior, **options)
+        return self._single_output_posterior(*parts, **options)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         for kernel, _ in latent_kernels(self.kernel, self.num_latent_gps):
             require_orthogonal(self.inducing_variable).require_kernel(kernel)
+        if "q_sqrt" in vars(self):
+            require_sizes(self.q_mu, self.q_sqrt, self.inducing_variable.sizes)
 
     @property
     def input_dim(self) -> int | None:

@@ -106,5 +106,5 @@ class ODVGP(OrthogonalModel):
         return input_dim
 
     @property
-    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:
+    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:  # type: ignore[override]
         return partial(DecoupledPosterior, num_columns=self.num_columns)

@@ -16,14 +16,14 @@ from gpflow_sparse.inducing_variables.covariances import (
 )
 from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariables
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, marginals
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
 from gpflow_sparse.numerics import linalg, random_draws
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
+from gpflow_sparse.posteriors.base import BlockPosterior, Cache, Moments
 from gpflow_sparse.posteriors.pathwise import Paths, PosteriorPaths, Sampler, require_points
 
 
-class DecoupledPosterior(SparsePosterior):
+class DecoupledPosterior(BlockPosterior):
     r"""
     The posterior process of orthogonally decoupled variational GPs (ODVGP).
 
@@ -69,7 +69,7 @@ class DecoupledPosterior(SparsePosterior):
         :param q_mu: ``mu [M, P]`` and ``alpha [M2, P]``.
         :param q_sqrt: ``q_sqrt [P, M, M]`` of the base set, lower triangular; the only entry.
         :param whiten: ``mu`` and ``q_sqrt`` are relative to ``Luu``; ``alpha`` is as above.
-        :param num_columns: columns drawn for the KL of each ``elbo_terms``; None for all.
+        :param num_columns: columns drawn for the KL of each ``terms``; None for all.
         """
         mu, self._alpha = q_mu
         self.num_columns = num_columns
@@ -79,16 +79,16 @@ class DecoupledPosterior(SparsePosterior):
         parts = (kernel, inducing_variable, q_mu, q_sqrt, whiten, mean_function)
         super().__init__(*parts, jitter=jitter, **options)
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """The KL with all columns; X is not used."""
         return self._block_and_kl(self._no_columns(), None)[1]
 
-    def elbo_terms(self, X: tf.Tensor) -> ElboTerms:
+    def terms(self, X: tf.Tensor) -> Terms:
         F = cross_covariance(self._base_set, self.kernel, X)
         block, kl = self._block_and_kl(F, self.num_columns)
         mean, var, residual = marginals(self.kernel(X, full_cov=False), [block])
         mean = self._add_mean_function(X, mean + self._extra_mean(X, self._alpha))
-        return ElboTerms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
+        return Terms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
         """The block of the base set, whose mean is shifted by ``-b``."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.posteriors import get_posterior_class
+from gpflow.posteriors import PrecomputedValue, get_posterior_class
 
 from gpflow_sparse.inducing_variables.covariances import (
     Kuv,
@@ -18,7 +18,7 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.models.solvegp.rotated import is_rotatable, rotated, rotated_marginals
 from gpflow_sparse.numerics import block_elimination, linalg
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
+from gpflow_sparse.posteriors.base import BlockPosterior, Cache, Moments, precomputed
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
     Paths,
@@ -34,7 +34,7 @@ from gpflow_sparse.posteriors.pathwise import (
 QMoments = Sequence[tuple[tf.Tensor, tf.Tensor | None]]
 
 
-class OrthogonalPosterior(SparsePosterior):
+class OrthogonalPosterior(BlockPosterior):
     r"""
     The posterior process of SOLVE-GP.
 
@@ -58,16 +58,15 @@ class OrthogonalPosterior(SparsePosterior):
     inverse factor and needs matmuls only.
     """
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """KL of all blocks, which are independent under prior and posterior; X is not used."""
-        q = self._q()
-        return _total_kl(q if self.whiten else self._whitened(self._factor(), q))
-
-    def cached_kl(self, cache: Cache) -> tf.Tensor:
-        return _total_kl(self._cached_q(cache))
+        q = self._q() if cache is None else self._cached_q(cache)
+        if cache is None and not self.whiten:
+            q = self._whitened(self._factor(), q)
+        return tf.add_n([kl_from_standard_normal(m, R) for m, R in q])
 
     @property
-    def block_sizes(self) -> tuple[int, ...]:
+    def block_sizes(self) -> tuple[int, ...]:  # type: ignore[override]
         return tuple(self.X_data.sizes)
 
     def blocks(self, cache: Cache | None, X: tf.Tensor) -> list[Block]:
@@ -150,14 +149,14 @@ class OrthogonalPosterior(SparsePosterior):
         factors = [block.q_sqrt for block in blocks if block.q_sqrt is not None]
         return [*rows, *(block.q_mu for block in blocks), *factors]
 
-    def _tensors_to_keep(self) -> list[tf.Tensor]:
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
         """:meth:`_tensors`, rotated so that factors are standard deviations, if that is quick."""
         tensors, size = self._tensors(), len(self.X_data.sets)
         q = self._cached_q(tensors)
         blocks = [Block(rows, m, R) for rows, (m, R) in zip(tensors[:size], q, strict=True)]
-        if not all(map(is_rotatable, blocks)):
-            return tensors
-        return [part for parts in zip(*map(rotated, blocks), strict=True) for part in parts]
+        if all(map(is_rotatable, blocks)):
+            tensors = [part for parts in zip(*map(rotated, blocks), strict=True) for part in parts]
+        return precomputed(tensors)
 
     def _is_rotated(self, cache: Cache) -> bool:
         """Whether it ends with standard deviations ``[M_b, 1]``, not with factors or means."""
@@ -229,7 +228,7 @@ class OrthogonalPosterior(SparsePosterior):
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
         if not callable(self._q_mu):  # to compute q may take a pass over all rows
-            _require_sizes(*self._per_set(), self.X_data.sizes)
+            require_sizes(*self._per_set(), self.X_data.sizes)
 
     def _per_set(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Current means and factors of each set, as tuples."""
@@ -240,11 +239,7 @@ class OrthogonalPosterior(SparsePosterior):
         )
 
 
-def _total_kl(q: QMoments) -> tf.Tensor:
-    return tf.add_n([kl_from_standard_normal(m, R) for m, R in q])
-
-
-def _require_sizes(q_mu: Sequence[Any], q_sqrt: Sequence[Any], sizes: Sequence[int]) -> None:
+def require_sizes(q_mu: Sequence[Any], q_sqrt: Sequence[Any], sizes: Sequence[int]) -> None:
     """Refuse q of other sizes than the sets, which may have been replaced after construction."""
     found = [None if m is None else tuple(m.shape) for m in q_mu]
     widths = {shape[1] for shape in found if shape is not None}

@@ -6,7 +6,6 @@ from typing import Any
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
@@ -143,23 +142,10 @@ class SOLVEGPR(RegressionModel):
             tuple(tf.repeat(tf.cast(R, self.dtype)[None], self.num_latent_gps, 0) for R in factors),
         )
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> OrthogonalPosterior:
-        """
-        The posterior process with the q of :meth:`compute_qu`, whatever ``bound`` is; see
-        :meth:`gpflow_sparse.models.BasisGPR.posterior` for the cache.
-        """
-        return OrthogonalPosterior(
-            self.kernel,
-            self.inducing_variable,
-            self.compute_qu,
-            mean_function=self.mean_function,
-            precompute_cache=precompute_cache,
-            jitter=self.jitter,
-            calibration=self.calibration,
-        )
+    def _make_posterior(self, **options: Any) -> OrthogonalPosterior:
+        """With the q of :meth:`compute_qu`, whatever ``bound`` is."""
+        parts = self.kernel, self.inducing_variable, self.compute_qu
+        return OrthogonalPosterior(*parts, jitter=self.jitter, **options)
 
     def to_solvegp(self, num_data: int | None = None) -> SOLVEGP:
         """

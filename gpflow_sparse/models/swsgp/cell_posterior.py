@@ -1,5 +1,6 @@
 """Predictions in O(H^2) time a row: rows with the same nearest inducing point share neighbors."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ class CellPosterior(SparsePosterior):
                 "posterior must be a NeighborPosterior, as gs.models.SWSGP.posterior() gives for a "
                 f"kernel with one output; got {type(posterior).__name__}."
             )
-        self._posterior = posterior
+        self._posterior = copy.copy(posterior)  # of the same parameters
+        self._posterior.find_neighbors = _of_cell
         self._num_cached = checks.require_count(num_cached, "num_cached")
         super().__init__(
             posterior.kernel,
@@ -56,7 +58,7 @@ class CellPosterior(SparsePosterior):
             calibration=posterior.calibration,
         )
 
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """The KL terms of the posterior that it was made from."""
         return self._posterior.prior_kl(X)
 
@@ -74,17 +76,11 @@ class CellPosterior(SparsePosterior):
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """Draws of the posterior that it was made from, with the neighbors of the row's cell."""
-        return self._posterior._draw_paths(sampler, _of_cell)
-
-    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
-        raise ValueError(
-            "full_cov must be False for a CellPosterior: rows of several cells have no joint "
-            "distribution here. Take the posterior it was made from."
-        )
+        return self._posterior._draw_paths(sampler)
 
     def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         if cache is None:
-            return self._posterior._marginals(None, X, _of_cell)
+            return self._posterior._marginals(None, X)
         prior, (lists, alpha) = self._posterior._prior_from(None), cache
 
         def moments(X: tf.Tensor) -> Moments:
@@ -96,7 +92,7 @@ class CellPosterior(SparsePosterior):
             if tf.executing_eagerly():
                 reduction = self._reductions(lists, cells, k)
                 return mean, self.kernel(X, full_cov=False)[:, None] - reduction
-            return mean, prior.marginals(X, neighbors, self._q.take(neighbors))[1]
+            return mean, prior.conditional(X, neighbors, self._q.take(neighbors))[1]
 
         return moments_in_blocks(moments, X, self.X_data.num_neighbors**2 * alpha.shape[2])
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.models.base import require_shape
+from gpflow_sparse.models.swsgp.union import require_union
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -13,23 +14,13 @@ def require_objective(
     """:raises ValueError: for unknown options, and those that do not go together."""
     checks.require_choice(covariance, "covariance", ("diag", "dense"))
     checks.require_choice(kl_weighting, "kl_weighting", ("usage", "paper", "chain"))
-    if union is None:
-        return
-    most, least = inducing_variable.Z.shape[0], len(inducing_variable.global_indices)
-    if not least < checks.require_count(union, "union") <= most:
-        raise ValueError(f"union must be from {least + 1} to M = {most}, got {union}.")
-    if kl_weighting != "usage":
-        raise ValueError(
-            f"kl_weighting={kl_weighting!r} has no meaning with union={union}: there is one KL, of "
-            "the active points. Leave kl_weighting out."
-        )
+    require_union(union, kl_weighting, inducing_variable)
 
 
 def require_components(model: Any) -> None:
     """Refuse components that do not fit each other; they can be assigned."""
     iv = model.points
     component_checks.require_dtype(iv, "inducing_variable", model.dtype)
-    component_checks.require_jitter(model.jitter)
     M, L = int(iv.Z.shape[0]), model.num_latent_gps
     iv.require_sound()
     require_objective(model.covariance, model.kl_weighting, model.union, iv)

@@ -70,7 +70,7 @@ def prepare_data(model: Any, data: Any) -> None:
 
     :param data: as `training.fit` was given them.
     """
-    if model.kl_weighting != "usage" or model.union is not None:
+    if not _needs_counts(model):
         return
     is_dataset = isinstance(data, tf.data.Dataset)
     X = data if is_dataset else data[0]
@@ -136,13 +136,16 @@ def require_counted(model: Any, all_rows: bool = False) -> None:
     :param all_rows: whether all rows are there, to be counted.
     :raises ValueError: if the model needs counts and has none, unless all rows are there.
     """
-    needed = model.kl_weighting == "usage" and model.union is None
-    if needed and not all_rows and not _is_counted(model):
+    if _needs_counts(model) and not all_rows and not _is_counted(model):
         raise ValueError(
             "the rows that use each inducing point have not been counted, and a batch of some rows "
             "does not tell: call model.update_neighbors(X) with all training inputs, as "
             "training.fit does, or choose another kl_weighting."
         )
+
+
+def _needs_counts(model: Any) -> bool:
+    return model.kl_weighting == "usage" and model.sums_over_rows
 
 
 def _is_counted(model: Any) -> bool:

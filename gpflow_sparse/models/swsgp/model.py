@@ -9,12 +9,11 @@ import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import PrecomputeCacheType
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
-from gpflow_sparse.inference.residual_bounds import ElboTerms
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models import rowwise
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.stored_q import LongRows
@@ -22,9 +21,10 @@ from gpflow_sparse.models.swsgp import closed_form, counts
 from gpflow_sparse.models.swsgp.checks import require_components, require_objective
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, chain_kl, require_not_whitened
 from gpflow_sparse.models.swsgp.starting import neighbor_q
+from gpflow_sparse.models.swsgp.union import active_sets, union_terms
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import SparsePosterior
-from gpflow_sparse.posteriors.multioutput import MultioutputPosterior, latent_kernels, mixed
+from gpflow_sparse.posteriors.multioutput import MultioutputPosterior, latent_kernels, mixed_terms
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
@@ -89,6 +89,8 @@ class SWSGP(VariationalModel):
     """
 
     q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
+    _single_output_posterior: Callable[..., SparsePosterior] = NeighborPosterior
+    """Class of the posterior of latent functions that share a kernel."""
 
     def __init__(
         self,
@@ -220,7 +222,7 @@ class SWSGP(VariationalModel):
             left out: the terms of all M points then, O(M H^3), which is a KL.
         :raises ValueError: without X, for other weightings.
         """
-        if X is None and (self.kl_weighting != "chain" or self.union is not None):
+        if X is None and self.kl_weighting != "chain":
             raise ValueError(
                 f"prior_kl needs X for kl_weighting={self.kl_weighting!r}: each row has a KL of "
                 "its own neighbors, and there is none of q(u) as a whole. Call prior_kl(X)."
@@ -234,11 +236,10 @@ class SWSGP(VariationalModel):
 
     def _index_sets(self, X: tf.Tensor) -> IndexSets:
         """The inducing points that a batch is conditioned on, and the terms of a chain drawn."""
+        if self.union is not None:
+            return active_sets(self, X)
         iv, sets = self.points, []
         for kernel, _ in self._latents:
-            if self.union is not None:
-                sets.append([iv.ranked(X, kernel, self.union)])
-                continue
             sets.append([iv.training_neighbors(X, kernel)])
             if self.kl_weighting == "chain":
                 sets[-1].append(iv.links(self._draw(X), kernel))
@@ -267,36 +268,37 @@ class SWSGP(VariationalModel):
         total = self._sum_over_rows((X, Y), terms._replace(mean=terms.mean + prior_mean))
         return self._weight(X, X.dtype) * total - terms.kl
 
-    def _terms(
-        self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
-    ) -> ElboTerms:
+    def _terms(self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets) -> Terms:
         """
         Terms with the prior mean excluded, and the penalty for the KL; lines 6 to 11 of algorithm 1
         where rows have neighbors of their own.
         """
-        moments, penalty, num_rows = [], tf.zeros([], X.dtype), tf.shape(X)[0]
-        for latent, (prior, columns) in enumerate(self.priors):
-            I, *links = sets[latent]
-            q_I, *q_links = (q.take(indices, columns) for indices in positions[latent])
-            if self.union is not None:  # one set [m] for all rows
-                joint = prior.joint(X, I, q_I)
-                mean = joint.mean()
-                var, residual = joint.variances(prior.kernel(X, full_cov=False))
-                penalty += joint.kl()
-            elif links:  # "chain"
-                mean, var, residual = prior.marginals(X, I, q_I)
-                scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)  # M / n_Z
-                penalty += scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
-            else:
-                mean, var, residual, kl = prior.marginals_and_kl(X, I, q_I)  # [n]: KL_i
-                w = self._kl_weights(I, latent, num_rows)
-                penalty += self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
-            moments.append((mean, var, residual[:, None] + tf.zeros_like(mean)))
-        mean, var, residual = moments[0]
-        if isinstance(self.kernel, MultioutputKernel):
-            mean, var = mixed(self.kernel, [(m, v) for m, v, _ in moments], False, False)
-            _, residual = mixed(self.kernel, [(m, r) for m, _, r in moments], False, False)
-        return ElboTerms(mean, var, penalty, residual)
+        found = []
+        for place, (prior, columns) in enumerate(self.priors):
+            own_q = [q.take(indices, columns) for indices in positions[place]]
+            found.append(self._latent_terms(X, place, prior, sets[place], own_q))
+        return mixed_terms(self.kernel, found)
+
+    def _latent_terms(
+        self,
+        X: tf.Tensor,
+        place: int,
+        prior: NeighborPrior,
+        sets: Sequence[tf.Tensor],
+        q: Sequence[GaussianRows],
+    ) -> Terms:
+        """:meth:`_terms` of the latent functions that have one kernel, from q of ``sets``."""
+        (I, *links), (q_I, *q_links) = sets, q
+        if self.union is not None:
+            return union_terms(prior, X, I, q_I)
+        mean, var, residual, kl = prior.conditional(X, I, q_I, with_kl=not links)  # [n]: KL_i
+        if links:  # "chain"
+            scale = tf.cast(self.q_mu.shape[0] / tf.shape(links[0])[0], X.dtype)  # M / n_Z
+            penalty = scale * tf.reduce_sum(prior.chain_terms(links[0], q_links[0]))
+        else:
+            w = self._kl_weights(I, place, tf.shape(X)[0])
+            penalty = self._weight(X, X.dtype) * tf.reduce_sum(w * kl)
+        return Terms(mean, var, penalty, residual[:, None] + tf.zeros_like(mean))
 
     def _kl_weights(self, neighbors: tf.Tensor, latent: int, num_rows: Any) -> tf.Tensor:
         """
@@ -348,7 +350,7 @@ class SWSGP(VariationalModel):
         """
         is_batch = isinstance(data, Iterator)
         num_rows = None if is_batch else self._require_data(data)[0].shape[0]
-        if self.kl_weighting == "chain" and self.union is None:
+        if self.kl_weighting == "chain":
             M = self.q_mu.shape[0]
             if num_rows is None or num_rows < M:
                 raise ValueError(
@@ -359,27 +361,12 @@ class SWSGP(VariationalModel):
         counts.require_counted(self, counts.is_all(self, num_rows))
         return super().training_loss_closure(data, compile=compile)
 
-    @public_method()
-    def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
-    ) -> SparsePosterior:
-        """See :meth:`gpflow_sparse.models.VariationalModel.posterior`."""
-        arguments = (self.kernel, self.inducing_variable, *self._live_q)
-        options: dict[str, Any] = {
-            "mean_function": self.mean_function,
-            "precompute_cache": precompute_cache,
-            "jitter": self.jitter,
-            "calibration": self.calibration,
-        }
-        kind = self._single_output_posterior
+    def _make_posterior(self, **options: Any) -> SparsePosterior:
+        parts = self.kernel, self.inducing_variable, *self._live_q
+        options |= {"whiten": False, "jitter": self.jitter}
         if isinstance(self.kernel, MultioutputKernel):
-            return MultioutputPosterior(*arguments, whiten=False, part=kind, **options)
-        return kind(*arguments, **options)
-
-    @property
-    def _single_output_posterior(self) -> Callable[..., SparsePosterior]:
-        """Class of the posterior of latent functions that share a kernel."""
-        return NeighborPosterior
+            return MultioutputPosterior(*parts, part=self._single_output_posterior, **options)
+        return self._single_output_posterior(*parts, **options)
 
     @property
     def _live_q(self) -> tuple[Any, Any]:
@@ -427,8 +414,7 @@ class SWSGP(VariationalModel):
     def can_look_ahead(self) -> bool:
         """Whether the neighbors of a later batch can be found while a step is taken."""
         iv, latents = self.points, self._latents
-        one = self.union is None and len(latents) == 1
-        return one and iv.searches_outside(latents[0][0])
+        return self.sums_over_rows and len(latents) == 1 and iv.searches_outside(latents[0][0])
 
     @property
     def knows_rows(self) -> bool:

@@ -9,15 +9,14 @@ import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.posteriors import PrecomputeCacheType, get_posterior_class
+from gpflow.posteriors import get_posterior_class
 
 from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
-from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
-from gpflow_sparse.inference.residual_bounds import ElboTerms
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
+from gpflow_sparse.inference.residual_bounds import Terms
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
     LocalPaths,
@@ -52,6 +51,9 @@ class NeighborPosterior(SparsePosterior):
     that of ``full_cov``, which uses the neighbors of both for each row, unless H = M.
     """
 
+    find_neighbors: Callable[..., tf.Tensor] = staticmethod(NeighborInducingPoints.neighbors)
+    """Function of points, rows ``[n, D]`` and kernel that predictions take ``[n, H]`` from."""
+
     def __init__(
         self,
         kernel: Kernel,
@@ -61,9 +63,8 @@ class NeighborPosterior(SparsePosterior):
         whiten: bool = False,
         mean_function: MeanFunction | None = None,
         *,
-        precompute_cache: PrecomputeCacheType | str | None = None,
-        jitter: float | None = None,
-        calibration: Calibration | None = None,
+        chain: bool = False,
+        **options: Any,
     ) -> None:
         """
         :param q_mu: ``[M, P]``.
@@ -71,55 +72,42 @@ class NeighborPosterior(SparsePosterior):
             mean. Or a function that returns the current value.
         :param whiten: must be False: neighborhoods overlap, and a variable cannot be relative to
             all of them.
-        :param jitter: smallest relative jitter; None leaves it to the float type.
-        :param calibration: factors of predictive variances.
+        :param chain: whether the KL is ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``,
+            in O(M H^3) time and O(M^2 D) for the search; that of a layer of a deep model, whose
+            inputs are random.
+        :param options: further arguments of :class:`SparsePosterior`.
         :raises ValueError: for q of a shape that does not fit the points, and wrong options.
         """
         if whiten is not False:
             require_not_whitened(whiten)
-        parts = (kernel, inducing_variable, q_mu, q_sqrt, False, mean_function)
-        options: dict[str, Any] = {"jitter": jitter, "calibration": calibration}
-        super().__init__(*parts, precompute_cache=precompute_cache, **options)
+        self.chain = chain
+        super().__init__(kernel, inducing_variable, q_mu, q_sqrt, False, mean_function, **options)
 
     @public_method()
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """
-        The sum over rows of the KL of their neighbors, which is not a KL divergence; see SWSGP.
+        The sum over rows of the KL of their neighbors, which is not a KL divergence; see SWSGP. Or,
+        with ``chain``, a KL that depends on no rows.
 
-        :raises ValueError: without X.
+        :raises ValueError: without X, unless ``chain`` is true.
         """
+        if self.chain:
+            return chain_kl(self._points, self._prior_from(None), self._q)
         if X is None:
             raise ValueError(
                 "prior_kl needs X for NeighborInducingPoints, since every row has neighbors of its "
                 "own: call model.prior_kl(X) of a gs.models.SWSGP."
             )
-        return self.marginals_and_kl(X)[2]
+        return self.terms(X).kl
 
-    def chain_kl(self) -> tf.Tensor:
-        """
-        ``KL[q(u) || prod_j p(u_j | its H nearest predecessors)]``, which depends on no rows: the KL
-        of a layer of a deep model, whose inputs are random. Time O(M H^3) and O(M^2 D) for the
-        search. See SWSGP, "chain".
-        """
-        return chain_kl(self._points, self._prior_from(None), self._q)
-
-    def layer_terms(self, X: tf.Tensor) -> ElboTerms:
-        """The terms with :meth:`chain_kl` as the KL; residuals of rows are independent."""
-        neighbors = self._points.neighbors(X, self.kernel)
-        mean, var, residual = self._prior_from(None).marginals(
-            X, neighbors, self._q.take(neighbors)
-        )
-        residual = residual[:, None] + tf.zeros_like(mean)
-        return ElboTerms(self._add_mean_function(X, mean), var, self.chain_kl(), residual)
-
-    def cached_kl(self, cache: Cache) -> tf.Tensor:
-        """:meth:`chain_kl`."""
-        return self.chain_kl()
-
-    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+    def terms(self, X: tf.Tensor) -> Terms:
         neighbors, prior = self._points.neighbors(X, self.kernel), self._prior_from(None)
-        mean, var, _, kl = prior.marginals_and_kl(X, neighbors, self._q.take(neighbors))
-        return self._add_mean_function(X, mean), var, tf.reduce_sum(kl)
+        mean, variance, residual, kl = prior.conditional(
+            X, neighbors, self._q.take(neighbors), with_kl=not self.chain
+        )
+        kl = self.prior_kl() if kl is None else tf.reduce_sum(kl)
+        residual = residual[:, None] + tf.zeros_like(mean)
+        return Terms(self._add_mean_function(X, mean), variance, kl, residual)
 
     def _require_parts(self, num_columns: int | None, dtype: tf.DType | None = None) -> None:
         super()._require_parts(num_columns, dtype)
@@ -153,13 +141,7 @@ class NeighborPosterior(SparsePosterior):
             return GaussianRows(mean, second, None)
         return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, full[0])
 
-    def _marginals(
-        self,
-        cache: Cache | None,
-        X: tf.Tensor,
-        find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
-    ) -> Moments:
-        """:param find: neighbors ``[n, H]`` from points, rows and kernel; those of the row."""
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
         q, prior = self._q_from(cache, False), self._prior_from(cache)
         H = int(self._points.num_neighbors)
         if isinstance(q, DenseGaussian):
@@ -169,8 +151,8 @@ class NeighborPosterior(SparsePosterior):
         size = max(size, prior.row_size(H))
 
         def moments(X: tf.Tensor) -> Moments:
-            neighbors = find(self._points, X, self.kernel)
-            return prior.marginals(X, neighbors, q.take(neighbors))[:2]
+            neighbors = self.find_neighbors(self._points, X, self.kernel)
+            return prior.conditional(X, neighbors, q.take(neighbors))[:2]
 
         return moments_in_blocks(moments, X, size)
 
@@ -185,19 +167,13 @@ class NeighborPosterior(SparsePosterior):
 
         return by_batches(moments, X)
 
-    def _draw_paths(
-        self,
-        sampler: Sampler,
-        find: Callable[..., tf.Tensor] = NeighborInducingPoints.neighbors,
-    ) -> Paths:
+    def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T (K_I + eps I)^-1 (u_I - f_prior(Z_I) - sqrt(eps) zeta_I)``, ``u ~ q``.
 
         At each x by itself mean and variance are ``a^T m_I`` and ``k(x, x) - a^T k_I + a^T S_I a``.
-
-        :param find: as of :meth:`_marginals`.
         """
-        q, points = self._q, gpflow.utilities.freeze(self.X_data)
+        q, points, find = self._q, gpflow.utilities.freeze(self.X_data), self.find_neighbors
         u = draw_inducing(q, sampler)
         zeta = sampler.normal(u.shape, u.dtype)
         paths = PriorPaths(self.kernel, q.mean.shape[1], points.Z.shape[1], sampler)

@@ -13,9 +13,10 @@ from gpflow_sparse.covariances.stationary import covariance, local_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
+from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.swsgp.posterior import moments_in_blocks
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, Terms, by_batches
+from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
 from gpflow_sparse.posteriors.pathwise import LocalPaths, Paths, PriorPaths, Sampler
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -92,7 +93,7 @@ class SitePosterior(SparsePosterior):
         return self._current_q()[1]
 
     @public_method()
-    def prior_kl(self, X: tf.Tensor | None = None) -> tf.Tensor:
+    def prior_kl(self, X: tf.Tensor | None = None, cache: Cache | None = None) -> tf.Tensor:
         """
         The sum over rows of the KL of their neighbors.
 
@@ -100,9 +101,9 @@ class SitePosterior(SparsePosterior):
         """
         if X is None:
             raise ValueError("prior_kl needs X: every row has neighbors of its own.")
-        return self.marginals_and_kl(X)[2]
+        return self.terms(X).kl
 
-    def marginals_and_kl(self, X: tf.Tensor) -> Terms:
+    def terms(self, X: tf.Tensor) -> Terms:
         neighbors = self.X_data.neighbors(X, self.kernel)
         K, k, diagonal = self._prior.local(X, neighbors)
         roots, L, alpha = _solve(K, neighbors, self._current_q())
@@ -114,7 +115,7 @@ class SitePosterior(SparsePosterior):
         log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)), axis=2)
         size = tf.cast(tf.shape(K)[-1], K.dtype)
         kl = tf.reduce_sum(log_det + 0.5 * (trace - size + fits))
-        return self._add_mean_function(X, mean), var, kl
+        return Terms(self._add_mean_function(X, mean), var, kl)
 
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
