@@ -157,7 +157,9 @@ def test_data_that_say_nothing_leave_the_prior():
     np.testing.assert_allclose(mixture.predict_f(X)[1][:, 0], prior, rtol=1e-5)
 
 
-@pytest.mark.parametrize("reweighted", ["rotated", "original"])
+@pytest.mark.parametrize(
+    "reweighted", ["rotated", pytest.param("original", marks=pytest.mark.nightly)]
+)
 def test_the_sampler_agrees_with_the_quadrature(reweighted):
     """Of one function both forms are one; of three, the rotated form is compared."""
     p = 3 if reweighted == "rotated" else 1

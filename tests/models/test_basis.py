@@ -311,33 +311,6 @@ def test_a_projection_keeps_the_rest_of_its_kernel():
     np.testing.assert_allclose(bare.predict_f(50.0 + inputs(3))[1], np.zeros((3, 1)), atol=1e-12)
 
 
-def test_float32_is_near_float64():
-    def run(dtype):
-        rows = tuple(part.astype(dtype) for part in data())
-        model = BasisGPR(rows, grid_basis(), noise_variance=NOISE)
-        q = tuple(part.astype(dtype) for part in random_q())
-        variational = BasisSVGP(
-            grid_basis(), gpflow.likelihoods.Gaussian(NOISE), q_mu=q[0], q_sqrt=q[1]
-        )
-        Xnew = inputs(6, seed=4).astype(dtype)
-        gradients = values_and_gradients(model, model.training_loss)[1]
-        return [
-            model.elbo(),
-            *model.predict_f(Xnew),
-            variational.elbo(rows),
-            *variational.predict_f(Xnew),
-            model.to_svgp().elbo(rows),
-            *gradients,
-        ]
-
-    expected = run(np.float64)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        got = run(np.float32)
-    for a, b in zip(got, expected, strict=True):
-        assert a.dtype == tf.float32
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.covariances.patch_grids import make_grid
 from gpflow_sparse.inducing_variables import LocatedPatches, Patches
 from gpflow_sparse.initialization.image_patches import (
     glorot_filters,
@@ -21,6 +20,10 @@ from tests.oracles import convolutional as oracle
 
 SMALL = (ConvSpec(3, 1, 2), ConvSpec(2, 1, 3), ConvSpec(2))
 SHAPE, PIXELS, N = (6, 5, 2), 60, 30
+
+
+def make_grid(*geometry, **stride):
+    return gs.kernels.Convolutional(gpflow.kernels.SquaredExponential(), *geometry, **stride).grid
 
 
 def images(rng, N=N, pixels=PIXELS):
@@ -88,7 +91,7 @@ def test_options_reach_the_model(rng):
 
 def test_every_patch_may_be_drawn_the_last_ones_too(rng):
     """As many as there are: all of them, in no order."""
-    grid, X = make_grid(SHAPE, (3, 2), 2), images(rng, 3)
+    grid, X = make_grid(SHAPE, (3, 2), stride=2), images(rng, 3)
     every = oracle.patches(X, SHAPE, (3, 2), 2).reshape(-1, grid.patch_length)
     found = random_patches(X, grid, 10_000, rng)
     np.testing.assert_array_equal(found, np.unique(every, axis=0))
@@ -130,7 +133,7 @@ def test_filters_have_responses_of_variance_one(rng):
 
 
 def test_locations_are_uniform_over_the_grid(rng):
-    grid = make_grid((9, 30), (3, 2), 3)  # 3 x 10 patches
+    grid = make_grid((9, 30), (3, 2), stride=3)  # 3 x 10 patches
     places = random_locations(grid, 2000, rng)
     assert np.all((places >= 0.0) & (places <= [2.0, 9.0]))
     np.testing.assert_allclose(places.mean(axis=0), [1.0, 4.5], atol=0.2)

@@ -165,22 +165,6 @@ def test_a_second_solve_starts_from_the_first_and_a_state_continues_to_the_last_
         fresh.solve(DualOptions(block_size=80, max_passes=1))
 
 
-def test_a_saved_model_predicts_the_same_to_the_last_bit(tmp_path):
-    model = build(num_paths=8, options=ROUGH, row_noise=np.full(N, 0.1))
-    gs.save(model, tmp_path / "model.npz")
-    loaded = gs.load(tmp_path / "model.npz")
-    for full_cov in (False, True):
-        for a, b in zip(
-            model.predict_f(XNEW, full_cov), loaded.predict_f(XNEW, full_cov), strict=True
-        ):
-            np.testing.assert_array_equal(a, b)
-    draws = (m.posterior().sample_functions(3, seed=1)(XNEW) for m in (model, loaded))
-    np.testing.assert_array_equal(*draws)
-    loaded.kernel.variance.assign(2.0)
-    loaded.solve(ROUGH)
-    assert np.abs(loaded.predict_f(XNEW)[0] - model.predict_f(XNEW)[0]).max() > 1e-3
-
-
 @pytest.mark.parametrize("name", ["values", "phases"])
 def test_a_file_with_weights_that_do_not_fit_is_refused(name, tmp_path):
     model = build(num_paths=4, options=ROUGH)

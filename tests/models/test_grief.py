@@ -239,26 +239,6 @@ def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
-)
-def test_float32_is_near_float64(options):
-    def run(dtype):
-        rows = tuple(part.astype(dtype) for part in data())
-        model = build(rows, **options)
-        with tf.GradientTape() as tape:
-            loss = model.training_loss()
-        gradients = tape.gradient(loss, model.trainable_variables)
-        return [loss, *model.predict_f(inputs(6, seed=4).astype(dtype)), *gradients]
-
-    expected = run(np.float64)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        got = run(np.float32)
-    for a, b in zip(got, expected, strict=True):
-        assert a.dtype == tf.float32
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"objective": "elbo"}, "objective must be one of 'bound', 'likelihood', 'corrected'"),

@@ -207,16 +207,6 @@ def test_a_layer_started_at_filters_passes_them_on(rng, sizes, whiten, images):
     assert correlation > 0.5
 
 
-def test_parts_of_q_are_taken_as_given(rng):
-    q_mu, q_sqrt = [rng.normal(size=(4, 3))], [np.tril(rng.normal(size=(3, 4, 4)))]
-    layer = GPLayer(kernel(), rng.normal(size=(4, D)), num_latent_gps=3, q_mu=q_mu, q_sqrt=q_sqrt)
-    np.testing.assert_array_equal(layer.q_mu[0], q_mu[0])
-    np.testing.assert_array_equal(layer.q_sqrt[0], q_sqrt[0])
-    (pair,) = layer.variational_parameters
-    assert pair[0] is layer.q_mu[0]
-    assert pair[1] is layer.q_sqrt[0]
-
-
 # other structures
 
 

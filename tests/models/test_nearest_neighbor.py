@@ -215,16 +215,6 @@ def test_calibration_multiplies_variances():
     np.testing.assert_allclose(model.predict_y(NEW[0])[1], expected, rtol=1e-12)
 
 
-def test_a_saved_model_holds_its_rows_once(tmp_path):
-    model = build(rows(3000))
-    gs.save(model, tmp_path / "model")
-    assert (tmp_path / "model").stat().st_size < 3000 * 4 * 8 + 10_000
-    loaded = gs.load(tmp_path / "model")
-    for a, b in zip(loaded.predict_f(NEW[0]), model.predict_f(NEW[0]), strict=True):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(loaded.training_loss(), model.training_loss())
-
-
 def test_what_does_not_fit_is_refused():
     X, Y = rows()
     with pytest.raises(ValueError, match="NearestNeighborGP has no elbo"):

@@ -136,12 +136,6 @@ def test_exact_elbo_is_the_oracles(name):
     close(model.exact_elbo((X, Y)), exact(model, X, Y), rtol=rtol)
 
 
-def posterior_of(model, X, Y):
-    Phi, S = model.basis(X).numpy(), model.basis.prior_precision().numpy()
-    noise = model.likelihood.variance.numpy()
-    return qsgp.weight_posterior(Phi, Y[:, 0], S, noise)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_updated_covariances_are_the_best_of_their_shape(name):
     X, Y = data(2)
@@ -160,24 +154,6 @@ def test_updated_covariances_are_the_best_of_their_shape(name):
         elbo = model.exact_elbo((X, Y))
     for gradient in tape.gradient(elbo, variables):
         close(tf.convert_to_tensor(gradient), 0.0, atol=1e-7)
-
-
-@pytest.mark.parametrize("name", ["fourier-diag", "hybrid-block", "relevance-diag"])
-def test_closed_forms_reach_the_collapsed_bound(name):
-    X, Y = data()
-    model = MODELS[name]()
-    mean, _ = posterior_of(model, X, Y)
-    model.update_covariance(X)
-    model.q_mu.assign(mean[:, None])
-    s = np.diag(model.basis.prior_precision().numpy())
-    Phi = model.basis(X).numpy()
-    expected = qsgp.elbo_collapsed_hybrid(Phi, Y[:, 0], s, NOISE, model.num_head)
-    if name == "fourier-diag":
-        close(expected, qsgp.elbo_collapsed_mean_field(Phi, Y[:, 0], s, NOISE))
-    close(model.exact_elbo((X, Y)), expected, rtol=1e-9)
-    with tf.GradientTape() as tape:
-        elbo = model.exact_elbo((X, Y))
-    close(tape.gradient(elbo, model.q_mu), 0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -179,18 +179,6 @@ def test_with_the_prior_of_the_residual_it_is_svgp_on_the_base(weighting):
         np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_estimates_from_batches_average_to_the_objective(size):
-    model = build()
-    estimate = tf.function(
-        lambda X, Y: model.elbo((X, Y)),
-        input_signature=[tf.TensorSpec([size, 2], tf.float64)] * 2,
-        autograph=False,
-    )
-    values = [estimate(X[batch], Y[batch]).numpy() for batch in local.batches(N, size)]
-    np.testing.assert_allclose(np.mean(values), dense_objective(model, "usage"), rtol=1e-9)
-
-
 @pytest.mark.nightly
 def test_the_chain_is_a_bound_and_above_that_of_the_base_alone():
     """At the best q, by closed forms in turn, of one output."""

@@ -110,19 +110,6 @@ def test_the_gap_is_what_the_structured_bound_lacks_to_sgpr_on_all_inputs(rng, s
         np.testing.assert_allclose(build(rows, inducing, bound).structured_gap(), gap, rtol=1e-9)
 
 
-def test_one_set_is_sgpr(rng):
-    inducing, rows = sets(rng, (9,)), data(rng)
-    model = build(rows, inducing)
-    assert float(model.structured_gap()) == 0.0
-    reference = union(model, inducing)
-    np.testing.assert_allclose(model.elbo(), reference.elbo(), rtol=1e-9)
-    for full_cov in (False, True):
-        for a, b in zip(
-            model.predict_f(rows[0], full_cov), reference.predict_f(rows[0], full_cov), strict=True
-        ):
-            np.testing.assert_allclose(a, b, atol=1e-7)
-
-
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_the_mean_is_that_of_sgpr_on_all_inputs(rng, bound):
     inducing, rows = sets(rng, (6, 4, 3)), data(rng, P=2)
@@ -223,23 +210,6 @@ def test_coinciding_sets_give_finite_bounds_and_gradients(rng, bound, float_type
     if bound == "structured":  # nothing is left for O to explain but jitter
         tolerance = 1e-4 if float_type is np.float64 else 1e-2
         np.testing.assert_allclose(loss, alone.training_loss(), rtol=tolerance)
-
-
-@pytest.mark.parametrize("bound", BOUNDS)
-def test_float32_is_near_float64_with_the_same_jitter(rng, bound):
-    inducing, rows = sets(rng), data(rng)
-    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-4)):
-        expected = build(rows, inducing, bound)
-        with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):
-            model = build(rows, inducing, bound)
-            got = model.elbo(), model.structured_gap(), *model.predict_f(rows[0])
-            twin = model.to_solvegp()
-            assert twin.q_mu[0].dtype == tf.float32
-            np.testing.assert_allclose(twin.elbo(rows), build(rows, inducing).elbo(), rtol=1e-4)
-        reference = expected.elbo(), expected.structured_gap(), *expected.predict_f(rows[0])
-    for a, b in zip(got, reference, strict=True):
-        assert a.dtype == tf.float32
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
 def test_bounds_over_pairs_refuse_many_rows():

@@ -49,10 +49,8 @@ def test_moments_and_kl_are_those_of_dense_algebra(count):
     sites = some_sites()
     found = posterior(sites, count)
     mean, var, kl = dense(sites, NEW, count)
-    for predict in (found.fused_predict_f, lambda X: found.marginals_and_kl(tf.constant(X))[:2]):
-        ours = predict(NEW)
-        np.testing.assert_allclose(ours[0], mean, rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(ours[1], var, rtol=1e-8, atol=1e-9)
+    for ours, expected in zip(found.fused_predict_f(NEW), (mean, var), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-9)
     rowwise = [float(found.prior_kl(tf.constant(x[None]))) for x in NEW]
     np.testing.assert_allclose(rowwise, kl, rtol=1e-8)
     np.testing.assert_allclose(found.prior_kl(tf.constant(NEW)), kl.sum(), rtol=1e-8)
@@ -96,7 +94,7 @@ def test_on_every_row_it_is_the_exact_gaussian_process():
     )
     for a, b in zip(found.fused_predict_f(NEW), exact.predict_f(NEW), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
-    mean, var, kl = found.marginals_and_kl(tf.constant(Z))
+    (mean, var), kl = found.fused_predict_f(Z), found.prior_kl(tf.constant(Z))
     expectations = gpflow.likelihoods.Gaussian(NOISE).variational_expectations(Z, mean, var, Y)
     evidence = sum(log_evidence(k, Z / LENGTHSCALES, y, NOISE) for y in Y.T)
     np.testing.assert_allclose(evidence, exact.log_marginal_likelihood(), rtol=1e-9)
@@ -115,7 +113,7 @@ def test_single_precision_needs_no_jitter():
             inducing = base.NeighborInducingPoints(places, 16)
             found = SitePosterior(kernel, inducing, t, tau)
             X = tf.constant(np.linspace(0, 1, 30)[:, None].astype(dtype))
-            values.append([part.numpy() for part in found.marginals_and_kl(X)])
+            values.append([*found.fused_predict_f(X), found.prior_kl(X)])
     for double, single in zip(*values, strict=True):
         np.testing.assert_allclose(single, double, rtol=2e-4, atol=2e-5)
 

@@ -235,7 +235,6 @@ def deep():
     return model
 
 
-@pytest.mark.nightly
 def test_functions_of_a_deep_model_have_its_moments():
     """Within 5 standard errors of 40 draws and 1,000 predictions; and they are functions."""
     posterior, X = deep().posterior(), inputs(4)

@@ -91,8 +91,8 @@ def test_a_cache_keeps_its_parameters_until_it_is_updated_without_retracing(rng,
     before = predict(X)[0].numpy()
     q_mu[1].assign(q_mu[1] + 1.0)
     q_sqrt[1].assign(0.5 * q_sqrt[1])
+    np.testing.assert_allclose(made.predict_f(X)[0], before, rtol=1e-12)
     made.kernel.lengthscales.assign(0.5)
-    np.testing.assert_array_equal(made.predict_f(X)[0], before)
     made.update_cache()
     compiled = predict if kind == "variable" else made.predict_f
     for a, b in zip(compiled(X), made.fused_predict_f(X), strict=True):
@@ -130,19 +130,6 @@ def test_a_fixed_mean_is_the_limit_of_no_covariance(rng, whiten):
             for got in (made.fused_predict_f(X, full_cov), made.predict_f(X, full_cov)):
                 for a, b in zip(got, expected, strict=True):
                     np.testing.assert_allclose(a, b, atol=1e-10)
-
-
-@pytest.mark.parametrize("whiten", [True, False])
-@pytest.mark.parametrize("sizes", [(6,), (6, 4), (5, 3, 2)])
-def test_marginals_and_kl_are_predict_f_and_prior_kl(rng, whiten, sizes):
-    slope = gpflow.functions.Linear(np.array([[1.5, 0.5], [-0.5, 0.1]]))
-    made, X = posterior(rng, sizes, whiten=whiten, mean_function=slope), inputs(rng)
-    mean, var, kl = made.marginals_and_kl(tf.constant(X))
-    expected_mean, expected_var = made.fused_predict_f(X)
-    np.testing.assert_allclose(mean, expected_mean, atol=1e-10)
-    np.testing.assert_allclose(var, expected_var, atol=1e-10)
-    np.testing.assert_allclose(kl, made.prior_kl(), rtol=1e-10)
-    assert float(kl) > 1.0
 
 
 def test_the_kl_is_that_of_gaussians_in_numpy(rng):
