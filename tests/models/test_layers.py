@@ -257,68 +257,42 @@ def array(rng, M=4, columns=D):
     return rng.normal(size=(M, columns))
 
 
-REFUSED = {
-    "kernel": (lambda Z: GPLayer("matern", Z), "kernel must be"),
-    "inducing": (lambda Z: GPLayer(kernel(), "Z"), "base"),
-    "nan": (lambda Z: GPLayer(kernel(), np.full((3, 2), np.nan)), "base"),
-    "ard": (
-        lambda Z: GPLayer(gpflow.kernels.Matern32(lengthscales=np.ones(3)), Z),
-        "kernel.lengthscales",
-    ),
-    "latents": (lambda Z: GPLayer(kernel(), Z, num_latent_gps=0), "num_latent_gps"),
-    "latents_of_kernel": (
-        lambda Z: GPLayer(gpflow.kernels.SharedIndependent(kernel(), 3), Z, num_latent_gps=2),
-        "num_latent_gps must be 3",
-    ),
-    "mean_columns": (
-        lambda Z: GPLayer(kernel(), Z, mean_function=gs.mean_functions.pca(np.eye(3), 3)),
-        "mean_function.*reads 3 column",
-    ),
-    "mean_outputs": (
-        lambda Z: GPLayer(kernel(), Z, num_latent_gps=3, mean_function=gs.mean_functions.pca(Z, 2)),
-        "mean_function.*returns 2 column",
-    ),
-    "whiten": (lambda Z: GPLayer(kernel(), Z, whiten="yes"), "whiten"),
-    "q_mu": (lambda Z: GPLayer(kernel(), Z, q_mu=[np.zeros((3, 1))]), r"q_mu\[0\] must have shape"),
-    "q_mu_array": (lambda Z: GPLayer(kernel(), Z, q_mu=np.zeros((4, 1))), "q_mu must be a tuple"),
-    "q_sqrt": (lambda Z: GPLayer(kernel(), Z, q_sqrt=[np.eye(4)]), r"q_sqrt\[0\] must have shape"),
-    "q_sets": (
-        lambda Z: GPLayer(kernel(), Z, q_mu=[np.zeros((4, 1)), np.zeros((3, 1))]),
-        "q_mu must be a tuple with one entry per set",
-    ),
-    "points_of_patch_kernel": (
-        lambda Z: GPLayer(gs.kernels.Convolutional(kernel(), (4, 4), (2, 2)), Z),
-        "16 values, but X has 2",
-    ),
-    "neighbors_q": (
-        lambda Z: GPLayer(kernel(), NeighborInducingPoints(Z, 2), q_sqrt=[np.eye(4)[None]]),
-        "q_sqrt",
-    ),
-    "basis": (lambda Z: GPLayer(gpflow.kernels.Matern32(), BasisFeatures(basis())), "kernel"),
-    "conv_columns": (
-        lambda Z: ConvLayer(kernel(), Z, (4, 4), (2, 2)),
-        "inducing_variable must have 4 columns",
-    ),
-    "conv_patch": (lambda Z: ConvLayer(kernel(), Z, (4, 4), (5, 2)), "patch_shape must fit"),
-    "conv_image": (lambda Z: ConvLayer(kernel(), Z, 16, (2, 1)), "image_shape"),
-    "conv_stride": (lambda Z: ConvLayer(kernel(), Z, (4, 4), (2, 1), stride=0), "stride"),
-    "conv_ard": (
-        lambda Z: ConvLayer(gpflow.kernels.Matern32(lengthscales=np.ones(3)), Z, (4, 4), (2, 1)),
-        "kernel.lengthscales",
-    ),
-    "conv_mean": (
-        lambda Z: ConvLayer(
-            kernel(), Z, (4, 4), (2, 1), mean_function=gs.mean_functions.pca(np.eye(16), 1)
-        ),
-        "mean_function.*reads 16 column",
-    ),
-}
+TWO_ROWS, ARD = ((4, 4), (2, 1)), gpflow.kernels.Matern32(lengthscales=np.ones(3))
+pca = gs.mean_functions.pca
 
 
-@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=list(REFUSED))
-def test_what_is_no_layer_is_refused(rng, make, message):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "matern"}, "kernel must be"),
+        ({"Z": "Z"}, "base"),
+        ({"Z": np.full((3, 2), np.nan)}, "base"),
+        ({"kernel": ARD}, "kernel.lengthscales"),
+        ({"num_latent_gps": 0}, "num_latent_gps"),
+        ({"kernel": gpflow.kernels.SharedIndependent(ARD, 3), "num_latent_gps": 2}, "must be 3"),
+        ({"mean_function": pca(np.eye(3), 3)}, "mean_function.*reads 3 column"),
+        ({"num_latent_gps": 3, "mean_function": pca(np.eye(2), 2)}, "returns 2 column"),
+        ({"whiten": "yes"}, "whiten"),
+        ({"q_mu": [np.zeros((3, 1))]}, r"q_mu\[0\] must have shape"),
+        ({"q_mu": np.zeros((4, 1))}, "q_mu must be a tuple"),
+        ({"q_sqrt": [np.eye(4)]}, r"q_sqrt\[0\] must have shape"),
+        ({"q_mu": [np.zeros((4, 1))] * 2}, "q_mu must be a tuple with one entry per set"),
+        ({"kernel": gs.kernels.Convolutional(kernel(), (4, 4), (2, 2))}, "16 values, but X has 2"),
+        ({"Z": NeighborInducingPoints(np.eye(4), 2), "q_sqrt": [np.eye(4)[None]]}, "q_sqrt"),
+        ({"Z": BasisFeatures(basis())}, "kernel"),
+        ({"shapes": ((4, 4), (2, 2))}, "inducing_variable must have 4 columns"),
+        ({"shapes": ((4, 4), (5, 2))}, "patch_shape must fit"),
+        ({"shapes": (16, (2, 1))}, "image_shape"),
+        ({"shapes": TWO_ROWS, "stride": 0}, "stride"),
+        ({"shapes": TWO_ROWS, "kernel": ARD}, "kernel.lengthscales"),
+        ({"shapes": TWO_ROWS, "mean_function": pca(np.eye(16), 1)}, "reads 16 column"),
+    ],
+)
+def test_what_is_no_layer_is_refused(rng, options, message):
+    options = {"kernel": gpflow.kernels.Matern32(), "Z": array(rng), "shapes": (), **options}
+    parts = options.pop("kernel"), options.pop("Z"), *options.pop("shapes")
     with pytest.raises(ValueError, match=message):
-        make(array(rng))
+        (GPLayer if len(parts) == 2 else ConvLayer)(*parts, **options)
 
 
 @pytest.mark.parametrize(

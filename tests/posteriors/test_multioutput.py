@@ -116,34 +116,15 @@ def test_one_set_equals_gpflow_on_shared_points(rng, name):
 def test_conflicts_are_refused(rng):
     likelihood, inducing = gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(*sets(rng))
     separate, mixed = kernels()["separate"], kernels()["mixed"]
+    k, rough = gpflow.kernels, gpflow.kernels.Matern32
     for kernel, message, options in (
-        (
-            separate,
-            "num_latent_gps must be 2, the number of latent functions",
-            {"num_latent_gps": 3},
-        ),
+        (separate, "num_latent_gps must be 2, the number of latent", {"num_latent_gps": 3}),
         (mixed, "num_latent_gps must be 2", {"num_latent_gps": 3}),
         (mixed, "num_latent_gps must be 2", {"num_latent_gps": 1}),
-        (
-            gpflow.kernels.LinearCoregionalization(latents(), W=np.ones((3, 4))),
-            r"kernel.W must have shape \[P, 2\]",
-            {},
-        ),
-        (
-            gpflow.kernels.SharedIndependent(separate, 2),
-            r"holds a SeparateIndependent; its kernels must be single-output",
-            {},
-        ),
-        (
-            gpflow.kernels.SeparateIndependent([gpflow.kernels.Matern32(active_dims=[5])] * 2),
-            r"kernel.kernels\[0\]",
-            {},
-        ),
-        (
-            gpflow.kernels.SharedIndependent(gpflow.kernels.Matern32(lengthscales=np.ones(5)), 2),
-            r"kernel.kernel\b",
-            {},
-        ),
+        (k.LinearCoregionalization(latents(), W=np.ones((3, 4))), r"shape \[P, 2\]", {}),
+        (k.SharedIndependent(separate, 2), r"its kernels must be single-output", {}),
+        (k.SeparateIndependent([rough(active_dims=[5])] * 2), r"kernel.kernels\[0\]", {}),
+        (k.SharedIndependent(rough(lengthscales=np.ones(5)), 2), r"kernel.kernel\b", {}),
     ):
         for model in (SOLVEGP, ODVGP):
             with pytest.raises(ValueError, match=message):
