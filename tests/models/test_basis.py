@@ -1,7 +1,5 @@
 """Models over the weights of a basis against GPflow's own with the kernel of the basis."""
 
-import itertools
-
 import gpflow
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from gpflow_sparse.bases import (
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.models import BasisGPR, BasisSVGP
+from tests.models.held import KINDS, held_in
 from tests.oracles import grief as oracle
 
 D, M, N, NOISE = 2, 14, 30, 0.2
@@ -150,26 +149,8 @@ def test_more_functions_than_rows_and_extreme_noise(rows, noise):
     np.testing.assert_allclose(model.elbo(), expected, rtol=1e-8)
 
 
-def held_in(kind, rows, tmp_path, dtype=np.float64):
-    """The same data as memory maps, or as a data set of ragged batches."""
-    parts = [part.astype(dtype) for part in rows]
-    if kind == "memmap":
-        for name, part in zip("XY", parts, strict=True):
-            np.save(tmp_path / f"{name}.npy", part)
-        return tuple(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "XY")
-    if kind == "one map":
-        np.save(tmp_path / "X.npy", parts[0])
-        return np.load(tmp_path / "X.npy", mmap_mode="r"), parts[1]
-    if kind == "generator":
-        spec = tuple(tf.TensorSpec([None, part.shape[1]], dtype) for part in parts)
-        ends = [0, 11, 12, 25, len(parts[0])]
-        batches = [tuple(part[a:b] for part in parts) for a, b in itertools.pairwise(ends)]
-        return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
-    return tf.data.Dataset.from_tensor_slices(tuple(parts)).batch(8)
-
-
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("kind", ["memmap", "one map", "dataset", "generator"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, compiled):
     rows = data(columns=2)
     held = held_in(kind, rows, tmp_path)

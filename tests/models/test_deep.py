@@ -47,68 +47,40 @@ def by_hand(function):
     return None if A is None else lambda rows: rows @ A
 
 
+def parts(rng, length, G, sizes, whiten):
+    """Inducing rows, and q as a layer and as its oracle take it."""
+    arrays = [rng.normal(size=(M, length)) for M in sizes]
+    q_mu, q_sqrt = random_q(rng, sizes, G)
+    options = {"num_latent_gps": G, "whiten": whiten, "q_mu": q_mu, "q_sqrt": q_sqrt}
+    return arrays, options, (q_mu, q_sqrt, 1e-6 * VARIANCE, whiten)
+
+
 def point_layer(rng, inputs, G, sizes=(4, 3), *, whiten=True, mean=False):
     """A layer on rows and its oracle."""
-    arrays = [rng.normal(size=(M, inputs)) for M in sizes]
-    q_mu, q_sqrt = random_q(rng, sizes, G)
+    arrays, options, q = parts(rng, inputs, G, sizes, whiten)
     function = gs.mean_functions.pca(rng.normal(size=(9, inputs)), G) if mean else None
-    layer = GPLayer(
-        kernel(inputs),
-        sets_of(arrays),
-        num_latent_gps=G,
-        mean_function=function,
-        whiten=whiten,
-        q_mu=q_mu,
-        q_sqrt=q_sqrt,
-    )
-    return layer, deep.Layer(k, arrays, q_mu, q_sqrt, 1e-6 * VARIANCE, whiten, by_hand(function))
+    layer = GPLayer(kernel(inputs), sets_of(arrays), mean_function=function, **options)
+    return layer, deep.Layer(k, arrays, *q, by_hand(function))
 
 
-def conv_layer(
-    rng, image_shape, patch_shape, G, sizes=(4, 3), *, stride=1, whiten=True, mean=False
-):
+def conv_layer(rng, image, patch, G, sizes=(4, 3), *, stride=1, whiten=True, mean=False):
     """A layer on patches and its oracle."""
-    channels = image_shape[2]
-    length = patch_shape[0] * patch_shape[1] * channels
-    arrays = [rng.normal(size=(M, length)) for M in sizes]
-    q_mu, q_sqrt = random_q(rng, sizes, G)
-    function = gs.mean_functions.identity_convolution(patch_shape, channels, G) if mean else None
-    layer = ConvLayer(
-        kernel(length),
-        sets_of(arrays),
-        image_shape,
-        patch_shape,
-        stride=stride,
-        num_latent_gps=G,
-        mean_function=function,
-        whiten=whiten,
-        q_mu=q_mu,
-        q_sqrt=q_sqrt,
-    )
-    rows = deep.Layer(k, arrays, q_mu, q_sqrt, 1e-6 * VARIANCE, whiten, by_hand(function))
-    return layer, deep.Convolution(
-        rows, lambda X: convolutional.patches(X, image_shape, patch_shape, stride)
-    )
+    arrays, options, q = parts(rng, patch[0] * patch[1] * image[2], G, sizes, whiten)
+    function = gs.mean_functions.identity_convolution(patch, image[2], G) if mean else None
+    options |= {"stride": stride, "mean_function": function}
+    layer = ConvLayer(kernel(arrays[0].shape[1]), sets_of(arrays), image, patch, **options)
+    rows = deep.Layer(k, arrays, *q, by_hand(function))
+    return layer, deep.Convolution(rows, lambda X: convolutional.patches(X, image, patch, stride))
 
 
-def top_layer(rng, image_shape, patch_shape, G, sizes=(4, 3), *, whiten=True):
+def top_layer(rng, image, patch, G, sizes=(4, 3), *, whiten=True):
     """A patch kernel on images and its oracle."""
-    length = patch_shape[0] * patch_shape[1] * image_shape[2]
-    arrays = [rng.normal(size=(M, length)) for M in sizes]
-    q_mu, q_sqrt = random_q(rng, sizes, G)
-    patch_kernel = gs.kernels.Convolutional(kernel(length), image_shape, patch_shape)
-    layer = GPLayer(
-        patch_kernel,
-        sets_of(arrays, Patches),
-        num_latent_gps=G,
-        whiten=whiten,
-        q_mu=q_mu,
-        q_sqrt=q_sqrt,
-    )
+    arrays, options, q = parts(rng, patch[0] * patch[1] * image[2], G, sizes, whiten)
+    patch_kernel = gs.kernels.Convolutional(kernel(arrays[0].shape[1]), image, patch)
+    layer = GPLayer(patch_kernel, sets_of(arrays, Patches), **options)
     weights = np.ones(patch_kernel.grid.num_patches)
-    prior = convolutional.PatchSum(k, image_shape, patch_shape, weights)
-    pairs = [(Z, None) for Z in arrays]
-    return layer, deep.Layer(prior, pairs, q_mu, q_sqrt, 1e-6 * VARIANCE, whiten)
+    prior = convolutional.PatchSum(k, image, patch, weights)
+    return layer, deep.Layer(prior, [(Z, None) for Z in arrays], *q)
 
 
 def fully_connected(rng, sizes=(4, 3), P=1, *, whiten=True):

@@ -10,6 +10,7 @@ from gpflow.models import GPR, GPRFITC, SGPR
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.kernels import product_of
 from gpflow_sparse.models import GRIEF
+from tests.models.held import held_in
 from tests.oracles import grief as oracle
 
 D, M, N, NOISE = 2, 14, 30, 0.2
@@ -211,14 +212,6 @@ def test_grids_of_the_users_own_and_other_products():
         np.testing.assert_allclose(model.elbo(), expected, rtol=1e-9)
 
 
-def in_files(rows, tmp_path, kind):
-    if kind == "dataset":
-        return tf.data.Dataset.from_tensor_slices(rows).batch(7)
-    for name, part in zip("XY", rows, strict=True):
-        np.save(tmp_path / f"{name}.npy", part)
-    return tuple(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "XY")
-
-
 @pytest.mark.parametrize("kind", ["memmap", "dataset"])
 @pytest.mark.parametrize(
     "options", [{"objective": o} for o in OBJECTIVES] + [{"reweighted": r} for r in REWEIGHTED]
@@ -226,7 +219,7 @@ def in_files(rows, tmp_path, kind):
 def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, options):
     rows = data(P=2)
     expected = build(rows, mean_function=slope(2), **options)
-    model = build(in_files(rows, tmp_path, kind), mean_function=slope(2), **options)
+    model = build(held_in(kind, rows, tmp_path), mean_function=slope(2), **options)
     for a, b in zip(model.basis.grid, expected.basis.grid, strict=True):
         np.testing.assert_array_equal(a, b)
     gradients = []

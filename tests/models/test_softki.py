@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.models import BasisSVGP, SoftKI
+from tests.models.held import KINDS, held_in
 from tests.oracles import softki as oracle
 
 N, M, D, NOISE = 30, 7, 2, 0.05
@@ -56,7 +57,7 @@ def build(P=1, mean=False, noise=NOISE, **options):
 
 def fitted(P=1, mean=False, **options):
     model = build(P, mean, **options)
-    model.fit_posterior(*data(P=P), refit_noise=False)
+    model.fit_posterior(data(P=P), refit_noise=False)
     return model
 
 
@@ -236,32 +237,13 @@ def test_a_filled_kernel_adds_the_prior_deficit_to_variances_alone():
 # Passes over rows.
 
 
-def held_in(kind, rows, folder):
-    """The same data as memory maps, or as data sets of batches."""
-    if kind == "arrays":
-        return rows
-    if kind == "memmap":
-        for name, part in zip("XY", rows, strict=True):
-            np.save(folder / f"{name}.npy", part)
-        return tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in "XY")
-    if kind == "one map":
-        np.save(folder / "X.npy", rows[0])
-        return np.load(folder / "X.npy", mmap_mode="r"), rows[1]
-    if kind == "dataset":
-        return (tf.data.Dataset.from_tensor_slices(rows).batch(8),)
-    spec = tuple(tf.TensorSpec([None, part.shape[1]], tf.float64) for part in rows)
-    ends = itertools.pairwise([0, 11, 12, 25, N])
-    batches = [tuple(part[a:b] for part in rows) for a, b in ends]
-    return (tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec),)
-
-
 @pytest.mark.parametrize("refit_noise", [False, True])
-@pytest.mark.parametrize("kind", ["memmap", "one map", "dataset", "generator"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_may_come_in_any_blocks(tmp_path, kind, refit_noise):
     rows, found = data(P=2), []
     for source in (rows, held_in(kind, rows, tmp_path)):
         model = build(2, True)
-        model.fit_posterior(*([source] if source is rows else source), refit_noise=refit_noise)
+        model.fit_posterior(source, refit_noise=refit_noise)
         found.append([*model.predict_f(inputs(6, seed=4)), model.likelihood.variance])
     # the search for the noise ends anywhere within its tolerance
     tolerance = 1e-5 if refit_noise else 1e-10
@@ -461,7 +443,7 @@ def test_it_predicts_nothing_after_a_change(change):
     change(model)
     with pytest.raises(ValueError, match="have changed since fit_posterior"):
         model.predict_f(inputs(3))
-    model.fit_posterior(*data(), refit_noise=False)
+    model.fit_posterior(data(), refit_noise=False)
     assert np.abs(model.predict_f(inputs(3))[0] - before).max() > 1e-4
 
 

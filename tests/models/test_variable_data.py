@@ -44,7 +44,8 @@ def kernel():
 def solvegpr(data, bound="structured"):
     points = np.random.default_rng(3).normal(size=(7, D))
     sets = OrthogonalInducingVariables(points[:4], points[4:])
-    return SOLVEGPR(data, kernel(), sets, mean_function=linear(), noise_variance=0.2, bound=bound)
+    options = {"noise_variance": 0.2, "bound": bound, "block_size": 4}
+    return SOLVEGPR(data, kernel(), sets, mean_function=linear(), **options)
 
 
 def grief(data, **options):
@@ -63,6 +64,7 @@ BUILDERS = {
     "solvegpr": solvegpr,
     "solvegpr coupled": lambda data: solvegpr(data, "coupled"),
     "solvegpr tighter": lambda data: solvegpr(data, "tighter"),
+    "solvegpr block": lambda data: solvegpr(data, "block"),
     "basis_gpr": lambda data: BasisGPR(
         data, gs.bases.RandomFourier(kernel(), 10), mean_function=linear(), noise_variance=0.2
     ),
