@@ -474,9 +474,7 @@ MEMBERS = {
     ),
     "basis_svgp_fourier": Member(basis_svgp(fourier, P=2), reals(2)),
     "basis_svgp_bernoulli": Member(
-        basis_svgp(grid(), likelihood=gpflow.likelihoods.Bernoulli),
-        labels,
-        xla=1e-4,
+        basis_svgp(grid(), likelihood=gpflow.likelihoods.Bernoulli), labels, xla=1e-4
     ),
     "qsgp": Member(qsgp(fourier, P=2), reals(2)),
     "qsgp_block": Member(qsgp(hybrid, P=2), reals(2)),
@@ -486,19 +484,11 @@ MEMBERS = {
     "rvm": Member(rvm, reals(1)),
     "swsgp": Member(swsgp(P=2), reals(2), prior=False, one_kl=False),
     "swsgp_dense": Member(
-        swsgp(covariance="dense", points={"global_indices": [5, 0]}),
-        reals(1),
-        one_kl=False,
+        swsgp(covariance="dense", points={"global_indices": [5, 0]}), reals(1), one_kl=False
     ),
     "swsgp_chain": Member(swsgp(kl_weighting="chain"), reals(1), prior=False, averages=False),
     "swsgp_union": Member(
-        swsgp(union=6),
-        reals(1),
-        prior=False,
-        one_kl=False,
-        averages=False,
-        shared=True,
-        xla=None,
+        swsgp(union=6), reals(1), prior=False, one_kl=False, averages=False, shared=True, xla=None
     ),
     "swsgp_bernoulli": Member(
         swsgp(likelihood=gpflow.likelihoods.Bernoulli, kl_weighting="paper"),
@@ -543,12 +533,7 @@ MEMBERS = {
         mixture=True,
     ),
     "deep_neighbors": Member(
-        deep(neighbor_layer),
-        reals(1),
-        prior=False,
-        xla=None,
-        deep=True,
-        mixture=True,
+        deep(neighbor_layer), reals(1), prior=False, xla=None, deep=True, mixture=True
     ),
     "deep_weighted": Member(
         deep(rectified_layer, importance_weighted=True), reals(1), xla=None, deep=True, mixture=True

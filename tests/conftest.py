@@ -61,7 +61,6 @@ THINNED = {
     "test_starts.py": 2,
     "test_stored.py": 14,
     "test_sub_sampled.py": 5,
-    "test_subsampled_objective.py": 5,
     "test_subsampling.py": 3,
     "test_swsgp.py": 5,
     "test_swsgp_chain.py": 3,

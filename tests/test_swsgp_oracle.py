@@ -31,30 +31,6 @@ def svgp(X, y, Z, m, S):
     return orthogonal_elbo(k, Z, none[0], EPS, (m, none[1]), (S, none[2]), X, y, NOISE)
 
 
-@pytest.mark.parametrize(("H", "above"), [(2, 31.10), (4, 28.76), (8, 18.89), (16, 1.03)])
-def test_the_papers_objective_is_above_the_exact_evidence(H, above):
-    X, y, Z = w1()
-    sets = oracle.nearest(X, Z, H)
-    w = oracle.kl_weights("paper", sets, M)
-    m, s = oracle.optimal_q(k, X, y, Z, sets, w, EPS, NOISE)
-    value = oracle.objective(k, X, y, Z, sets, w, m, np.diag(s), EPS, NOISE)
-    assert value - log_evidence(k, X, y, NOISE) == pytest.approx(above, abs=0.01)
-
-
-@pytest.mark.parametrize("H", [2, 8, M])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_usage_and_chain_are_below_it_here(H, seed):
-    """The first is no bound in general."""
-    X, y, Z = w1(seed)
-    sets = oracle.nearest(X, Z, H)
-    w = oracle.kl_weights("usage", sets, M)
-    m, s = oracle.optimal_q(k, X, y, Z, sets, w, EPS, NOISE)
-    evidence = log_evidence(k, X, y, NOISE)
-    assert oracle.objective(k, X, y, Z, sets, w, m, np.diag(s), EPS, NOISE) < evidence - 20
-    m, s = oracle.optimal_chain_q(k, X, y, Z, sets, H, EPS, NOISE)
-    assert oracle.chain_objective(k, X, y, Z, sets, H, m, np.diag(s), EPS, NOISE) < evidence - 20
-
-
 def test_all_neighbors_are_svgp(rng):
     X, y, Z = w1()
     m, S = some_q(rng)
@@ -146,25 +122,6 @@ def test_sites_on_every_row_are_the_exact_gaussian_process():
     mean, cov = oracle.site_posterior(k, X, everything, y, tau, 1e-9)
     elbo = oracle.expectations(y, mean, np.diag(cov), NOISE).sum() - found[0][2]
     assert elbo == pytest.approx(log_evidence(k, X, y, NOISE), abs=1e-4)
-
-
-def test_no_sites_are_the_prior():
-    X, _, Z = w1()
-    mean, var, kl = oracle.site_local(k, X[0], Z, np.arange(5), np.ones(M), np.zeros(M), EPS)
-    np.testing.assert_allclose([mean, var, kl], [0.0, 1.0, 0.0], atol=1e-9)
-
-
-def test_a_union_for_one_row_is_that_row(rng):
-    X, y, Z = w1()
-    m, S = some_q(rng)
-    I = oracle.active_set(X[:1], Z, 6)
-    np.testing.assert_array_equal(I, oracle.nearest(X[:1], Z, 6)[0])
-    mean, cov = oracle.joint(k, X[:1], Z, I, m, S, EPS)
-    theirs = oracle.local(k, X[0], Z, I, m, S, EPS)
-    np.testing.assert_allclose([mean[0], cov[0, 0]], theirs[:2], rtol=1e-10)
-    value = oracle.union_objective(k, X[:1], y[:1], Z, I, m, S, EPS, NOISE)
-    expected = oracle.objective(k, X[:1], y[:1], Z, [I], [1.0], m, S, EPS, NOISE)
-    assert value == pytest.approx(expected, rel=1e-10)
 
 
 def test_active_sets_hold_the_lists_of_all_rows(rng):

@@ -1,6 +1,5 @@
 """The bounds "log" and "block" against dense algebra, the exact evidence and each other."""
 
-import itertools
 import json
 
 import gpflow
@@ -11,19 +10,7 @@ import tensorflow as tf
 import gpflow_sparse as gs
 from gpflow_sparse.bases import GridEigenfunctions
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, OrthogonalInducingVariables
-from gpflow_sparse.inference.residual_bounds import log_gain
-from gpflow_sparse.models import (
-    GRIEF,
-    ODVGP,
-    SOLVEGP,
-    SOLVEGPR,
-    SWSGP,
-    BasisSVGP,
-    DeepGP,
-    GPLayer,
-)
-from gpflow_sparse.models.solvegp.residual_blocks import Groups, block_gain, neighbor_groups
-from gpflow_sparse.numerics import linalg
+from gpflow_sparse.models import GRIEF, ODVGP, SOLVEGP, SOLVEGPR, SWSGP, BasisSVGP, DeepGP, GPLayer
 from gpflow_sparse.persistence import files
 from tests.oracles import residual_bounds as oracle
 
@@ -52,7 +39,12 @@ def covariance(kernel):
 
 
 def jitter(kernel, Z):
-    return float(linalg.jitter(kernel(Z, full_cov=False)))
+    return EPS * float(np.mean(kernel(Z, full_cov=False)))
+
+
+def log_gain(ratio):
+    """What the bound "log" has more than the standard one, for each row."""
+    return 0.5 * (ratio - np.log1p(ratio))
 
 
 def evidence(kernel, data, noise=NOISE):
@@ -83,36 +75,27 @@ def test_elbo_of_any_q_is_that_of_dense_algebra(rng, rows, kernel, bound):
 
 
 @every_kernel
-def test_blocks_of_the_best_q_are_those_of_dense_algebra(rng, rows, kernel):
-    (X, Y), Z, k = rows, rng.uniform(-1.5, 1.5, size=(5, 2)), kernel()
-    iv = OrthogonalInducingVariables(Z)
-    model = SOLVEGPR(rows, k, iv, noise_variance=NOISE, bound="block", block_size=SIZE)
-    found = neighbor_groups(model._places(tf.constant(X)), SIZE)
-    pairs = zip(found.rows.numpy(), found.exists.numpy(), strict=True)
-    groups, eps = [row[there] for row, there in pairs], jitter(k, Z)
+def test_blocks_of_the_best_q_are_those_of_dense_algebra(rng, kernel):
+    """Rows in eight places, three at each, and in any order: the blocks are these."""
+    places = 3.0 * np.stack(np.meshgrid([0.0, 1.0, 2.0, 3.0], [0.0, 1.0]), axis=-1).reshape(-1, 2)
+    order = rng.permutation(N)
+    X = (np.repeat(places, 3, axis=0) + 0.2 * rng.normal(size=(N, 2)))[order]
+    Y, Z, k = rng.normal(size=(N, 1)), places[:5] + 0.1, kernel()
+    model = SOLVEGPR(
+        (X, Y),
+        k,
+        OrthogonalInducingVariables(Z),
+        noise_variance=NOISE,
+        bound="block",
+        block_size=SIZE,
+    )
+    groups, eps = np.argsort(order).reshape(-1, 3), jitter(k, Z)
     D, _, _ = oracle.residual(covariance(k), Z, eps, X)
     V = oracle.best_blocks(D, NOISE, groups)
     m, S = oracle.optimal_q(covariance(k), Z, eps, X, Y[:, 0], NOISE)
     expected = oracle.elbo(covariance(k), Z, eps, X, Y[:, 0], NOISE, m, S, V)
     np.testing.assert_allclose(model.elbo(), expected, rtol=1e-7)
-
-
-def test_no_other_blocks_are_better(rng, rows):
-    """The closed form is the optimum over block-diagonal V, by perturbation of the oracle's."""
-    (X, Y), Z = rows, rng.uniform(-1.5, 1.5, size=(5, 2))
-    k = covariance(KERNELS["matern32"]())
-    groups = np.arange(N).reshape(-1, SIZE)
-    m, S = oracle.optimal_q(k, Z, EPS, X, Y[:, 0], NOISE)
-    D, _, _ = oracle.residual(k, Z, EPS, X)
-    best = oracle.best_blocks(D, NOISE, groups)
-    top = oracle.elbo(k, Z, EPS, X, Y[:, 0], NOISE, m, S, best)
-    for change in (0.97, 1.03):
-        for g in groups:
-            V = best.copy()
-            V[np.ix_(g, g)] *= change
-            assert oracle.elbo(k, Z, EPS, X, Y[:, 0], NOISE, m, S, V) < top
-    for u in (m + 0.01 * rng.normal(size=5), 0.98 * m):
-        assert oracle.elbo(k, Z, EPS, X, Y[:, 0], NOISE, u, S, best) < top
+    np.testing.assert_allclose(model.training_loss_closure()(), -expected, rtol=1e-7)
 
 
 @every_kernel
@@ -206,8 +189,8 @@ def test_log_bound_exceeds_the_standard_one_by_the_gain_of_every_row(rng, rows, 
     if name != "SWSGP":
         for R in factors if isinstance(factors, tuple) else (factors,):
             R.assign(1e-9 * tf.ones_like(R) * tf.eye(R.shape[-1], dtype=R.dtype))
-    D = narrow.predict_f(rows[0])[1]
-    expected = tf.reduce_sum(log_gain(D / NOISE))
+    D = narrow.predict_f(rows[0])[1].numpy()
+    expected = np.sum(log_gain(D / NOISE))
     assert expected > 1.0
     gain = model.elbo(rows) - found["standard"].elbo(rows)
     np.testing.assert_allclose(gain, expected, rtol=1e-6)
@@ -222,15 +205,6 @@ def test_grid_eigenfunctions_stay_below_the_evidence(rows):
     np.testing.assert_allclose(model.to_svgp().elbo(rows), model.elbo(), rtol=1e-8)
     with pytest.raises(ValueError, match="bound must be 'standard' with reweighted"):
         GRIEF(rows, kernel, bound="log", reweighted="rotated", **options)
-
-
-def test_minibatches_are_unbiased_by_enumeration(rng, rows):
-    """Every row is in the same number of batches; "log" is a sum over rows."""
-    (X, Y), data = rows, (rows[0][:6], rows[1][:6])
-    model = SOLVEGP(KERNELS["matern32"](), gaussian(), points(rng, 3, 2), num_data=6, bound="log")
-    batches = [list(batch) for batch in itertools.combinations(range(6), 2)]
-    mean = np.mean([model.elbo((X[batch], Y[batch])) for batch in batches])
-    np.testing.assert_allclose(mean, model.elbo(data), rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -272,44 +246,11 @@ def test_heteroskedastic_noise(rng, rows):
         SOLVEGP(KERNELS["matern32"](), gpflow.likelihoods.Gaussian(scale=scale), iv, bound=bound)
         for bound in ("standard", "log")
     ]
-    noise = models[0].likelihood.variance_at(rows[0])
-    D = models[0].posterior(None).terms(tf.constant(rows[0])).residual
+    noise, kernel = models[0].likelihood.variance_at(rows[0]).numpy(), models[0].kernel
+    Z = iv.sets[0].Z.numpy()
+    D = oracle.residual(covariance(kernel), Z, jitter(kernel, Z), rows[0])[0].diagonal()[:, None]
     values = [float(model.elbo(rows)) for model in models]
-    np.testing.assert_allclose(values[1] - values[0], tf.reduce_sum(log_gain(D / noise)), rtol=1e-9)
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 8, 24, 40])
-def test_groups_are_a_partition_into_neighbors(rng, size):
-    X = rng.normal(size=(N, 3))
-    for signature in ([N, 3], [None, 3]):
-        shape = [tf.TensorSpec(signature, tf.float64)]
-        compiled = tf.function(lambda X: neighbor_groups(X, size), input_signature=shape)
-        for a, b in zip(compiled(X), neighbor_groups(tf.constant(X), size), strict=True):
-            np.testing.assert_array_equal(a, b)
-    groups = neighbor_groups(tf.constant(X), size)
-    rows, there = groups.rows.numpy(), groups.exists.numpy()
-    np.testing.assert_array_equal(np.sort(rows[there]), np.arange(N))
-    assert rows.shape[1] <= size
-    if 1 < size < N:
-        within = [
-            np.var(X[r[e]], axis=0).sum() for r, e in zip(rows, there, strict=True) if e.any()
-        ]
-        assert np.mean(within) < 0.8 * np.var(X, axis=0).sum()
-
-
-def test_missing_rows_of_a_group_count_nothing(rng):
-    B = rng.normal(size=(2, 3, 3))
-    D = B @ B.transpose(0, 2, 1)
-    noise = tf.constant(0.3, tf.float64)
-    rows, exists = (
-        tf.constant([[0, 1, 2], [3, 4, 0]]),
-        tf.constant([[True] * 3, [True, True, False]]),
-    )
-    found = block_gain(tf.constant(D), noise, Groups(rows, exists))
-    for i, size in enumerate((3, 2)):
-        ratio = D[i][:size, :size] / 0.3
-        expected = 0.5 * (np.trace(ratio) - np.linalg.slogdet(np.eye(size) + ratio)[1])
-        np.testing.assert_allclose(found[i], expected, rtol=1e-12)
+    np.testing.assert_allclose(values[1] - values[0], np.sum(log_gain(D / noise)), rtol=1e-9)
 
 
 def test_refusals(rng, rows):
@@ -328,34 +269,10 @@ def test_refusals(rng, rows):
         model.elbo(rows)
 
 
-def test_training_and_files(rng, rows, tmp_path):
-    """Compiled steps, natural ones too, increase the bound; a file keeps it and its parameters."""
-    X, Y = rows
-    Y = (Y > 0.0).astype(float)
-    options = {"num_data": N, "bound": "log"}
-    likelihood = gpflow.likelihoods.Bernoulli()
-    model = SOLVEGP(KERNELS["matern32"](), likelihood, points(rng, 4, 3), **options)
-    before = float(model.elbo((X, Y)))
-    gs.training.fit(
-        model, (X, Y), num_steps=8, batch_size=12, natural_gradients=0.3, progress=False
-    )
-    after = float(model.elbo((X, Y)))
-    assert after > before + 1.0
-    gs.save(model, tmp_path / "model.safetensors")
-    loaded = gs.load(tmp_path / "model.safetensors")
-    assert loaded.bound == "log"
-    np.testing.assert_allclose(loaded.elbo((X, Y)), after, rtol=1e-12)
-    assert loaded.residual_scale.numpy() != 0.9
-    np.testing.assert_array_equal(loaded.residual_scale, model.residual_scale)
-
-
-@pytest.mark.parametrize("name", ["SOLVEGP", "BasisSVGP", "GRIEF"])
-def test_files_of_models_that_had_blocks(rng, rows, tmp_path, name):
+def test_files_of_models_that_had_blocks(rng, rows, tmp_path):
     """They have the bound "log", and predict what they did."""
-    kernel = gpflow.kernels.SquaredExponential(1.0, [0.5, 0.5])
-    build = MODELS.get(name) or (lambda _, d, **o: GRIEF(d, kernel, num_eigenfunctions=6, **o))
-    model = build(rng, rows, bound="log")
-    expected = model.elbo() if name == "GRIEF" else model.elbo(rows)
+    model = MODELS["SOLVEGP"](rng, rows, bound="log")
+    expected = model.elbo(rows)
     path = tmp_path / "model.safetensors"
     gs.save(model, path)
     header, arrays = files.read(path)
@@ -366,13 +283,7 @@ def test_files_of_models_that_had_blocks(rng, rows, tmp_path, name):
     loaded = gs.load(path)
     assert loaded.bound == "log"
     assert not hasattr(loaded, "block_size")
-    np.testing.assert_allclose(loaded.elbo() if name == "GRIEF" else loaded.elbo(rows), expected)
-
-
-def test_compiled_bounds_are_the_eager_ones(rng, rows):
-    options = {"noise_variance": NOISE, "bound": "block", "block_size": 5}
-    model = SOLVEGPR(rows, KERNELS["matern32"](), points(rng, 4, 3), **options)
-    np.testing.assert_allclose(model.training_loss_closure()(), -model.elbo(), rtol=1e-10)
+    np.testing.assert_allclose(loaded.elbo(rows), expected)
 
 
 def test_old_names_of_bounds(rows, rng):

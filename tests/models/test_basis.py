@@ -1,7 +1,5 @@
 """Models over the weights of a basis against GPflow's own with the kernel of the basis."""
 
-import itertools
-
 import gpflow
 import numpy as np
 import pytest
@@ -18,8 +16,9 @@ from gpflow_sparse.bases import (
     ReweightedBasis,
 )
 from gpflow_sparse.inducing_variables import BasisFeatures
-from gpflow_sparse.kernels import Basis, Corrected
-from gpflow_sparse.models import BasisGPR, BasisSVGP, held_data
+from gpflow_sparse.kernels import Basis
+from gpflow_sparse.models import BasisGPR, BasisSVGP
+from tests.models.held import KINDS, held_in
 from tests.oracles import grief as oracle
 
 D, M, N, NOISE = 2, 14, 30, 0.2
@@ -83,11 +82,6 @@ def values_and_gradients(model, objective):
         value = objective()
     variables = sorted(model.trainable_variables, key=lambda v: (v.shape.rank, v.name))
     return value, tape.gradient(value, variables), variables
-
-
-def small_blocks(monkeypatch, rows=7):
-    monkeypatch.setattr(held_data, "_BLOCK_ENTRIES", 1)
-    monkeypatch.setattr(held_data, "_FEWEST_ROWS", rows)
 
 
 def assert_close(got, expected, rtol=1e-9, atol=1e-9):
@@ -156,44 +150,8 @@ def test_more_functions_than_rows_and_extreme_noise(rows, noise):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-@every_basis
-def test_streaming_changes_neither_value_nor_gradients(monkeypatch, build, compiled):
-    model = BasisGPR(data(columns=2), build(), mean_function=slope(2), noise_variance=NOISE)
-
-    def call():
-        return values_and_gradients(model, model.training_loss)[:2]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(held_data, "streamed_sum", lambda f, data, t=(), **_: f(data, t))
-        expected, gradients = call()  # TensorFlow's own gradient
-    small_blocks(monkeypatch)
-    value, streamed = (tf.function(call, autograph=False) if compiled else call)()
-    np.testing.assert_allclose(value, expected, rtol=1e-12)
-    assert_close(streamed, gradients, atol=1e-10)
-
-
-def held_in(kind, rows, tmp_path, dtype=np.float64):
-    """The same data as memory maps, or as a data set of ragged batches."""
-    parts = [part.astype(dtype) for part in rows]
-    if kind == "memmap":
-        for name, part in zip("XY", parts, strict=True):
-            np.save(tmp_path / f"{name}.npy", part)
-        return tuple(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "XY")
-    if kind == "one map":
-        np.save(tmp_path / "X.npy", parts[0])
-        return np.load(tmp_path / "X.npy", mmap_mode="r"), parts[1]
-    if kind == "generator":
-        spec = tuple(tf.TensorSpec([None, part.shape[1]], dtype) for part in parts)
-        ends = [0, 11, 12, 25, len(parts[0])]
-        batches = [tuple(part[a:b] for part in parts) for a, b in itertools.pairwise(ends)]
-        return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
-    return tf.data.Dataset.from_tensor_slices(tuple(parts)).batch(8)
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("kind", ["memmap", "one map", "dataset", "generator"])
-def test_data_in_files_give_the_same_as_arrays(monkeypatch, tmp_path, kind, compiled):
-    small_blocks(monkeypatch)
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_in_files_give_the_same_as_arrays(tmp_path, kind, compiled):
     rows = data(columns=2)
     held = held_in(kind, rows, tmp_path)
     expected, model = (
@@ -217,42 +175,6 @@ def test_data_in_files_give_the_same_as_arrays(monkeypatch, tmp_path, kind, comp
     twin = model.to_svgp()
     assert twin.num_data == N
     np.testing.assert_allclose(twin.elbo(rows), model.elbo(), rtol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["memmap", "dataset"])
-def test_files_of_single_precision_and_of_integers(tmp_path, kind):
-    rows = data()
-    single = held_in(kind, rows, tmp_path, np.float32)
-    rounded = tuple(part.astype(np.float32).astype(float) for part in rows)
-    expected = BasisGPR(rounded, grid_basis(), noise_variance=NOISE).elbo()
-    got = BasisGPR(single, grid_basis(), noise_variance=NOISE).elbo()
-    assert got.dtype == tf.float64
-    np.testing.assert_allclose(got, expected, rtol=1e-10)
-    whole = tuple(np.round(3.0 * part) for part in rows)
-    held = held_in(kind, whole, tmp_path, np.int32)
-    expected = BasisGPR(whole, grid_basis(), noise_variance=NOISE).elbo()
-    np.testing.assert_allclose(
-        BasisGPR(held, grid_basis(), noise_variance=NOISE).elbo(), expected, rtol=1e-10
-    )
-
-
-@pytest.mark.nightly
-def test_a_trained_model_with_data_in_files_is_that_with_arrays(monkeypatch, tmp_path):
-    small_blocks(monkeypatch)
-    rows = data()
-    models = [
-        BasisGPR(source, grid_basis(), noise_variance=NOISE)
-        for source in (rows, held_in("memmap", rows, tmp_path))
-    ]
-    for model in models:
-        before = float(model.training_loss())
-        gpflow.optimizers.Scipy().minimize(
-            tf.function(model.training_loss, autograph=False),  # traces in a third of the time
-            model.trainable_variables,
-            options={"maxiter": 5},
-        )
-        assert float(model.training_loss()) < before - 0.5
-    np.testing.assert_allclose(models[0].elbo(), models[1].elbo(), rtol=1e-8)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -352,20 +274,6 @@ def test_the_elbo_is_that_of_stock_svgp(build, name):
     assert_close(ours.predict_f(rows[0], full_cov=True), (mean, cov))
 
 
-@every_problem
-def test_minibatches_are_unbiased(name):
-    likelihood, rows, L = PROBLEMS[name]
-    X, Y = rows()
-    q_mu, q_sqrt = random_q(L)
-    model = BasisSVGP(
-        grid_basis(), likelihood(), num_latent_gps=L, q_mu=q_mu, q_sqrt=q_sqrt, num_data=N
-    )
-    order = np.random.default_rng(6).permutation(N).reshape(-1, 5)
-    estimates = [float(model.elbo((X[rows], Y[rows]))) for rows in order]
-    np.testing.assert_allclose(np.mean(estimates), model.elbo((X, Y)), rtol=1e-10)
-    assert np.std(estimates) > 0.01
-
-
 def test_a_projection_keeps_the_rest_of_its_kernel():
     """Then the optimum is SGPR's bound on the kernel itself, not the likelihood of the sum."""
     rows, basis = data(), grid_basis()
@@ -385,105 +293,6 @@ def test_a_projection_keeps_the_rest_of_its_kernel():
 
 
 @pytest.mark.parametrize(
-    ("build", "keep", "kind"),
-    [
-        (grid_basis, None, SquaredExponential),
-        (grid_basis, False, Basis),
-        (BASES["fourier"], None, Basis),
-        (BASES["reweighted"], None, Corrected),
-        (BASES["reweighted"], True, Corrected),
-        (BASES["reweighted"], False, Basis),
-    ],
-)
-def test_which_prior_there_is(build, keep, kind):
-    model = BasisSVGP(build(), gpflow.likelihoods.Gaussian(), keep_residual=keep)
-    assert type(model.kernel) is kind
-    X = inputs(5, seed=4)
-    mean, cov = model.predict_f(X, full_cov=True)  # q starts at the prior
-    np.testing.assert_allclose(mean, np.zeros((5, 1)), atol=1e-12)
-    np.testing.assert_allclose(cov[0], model.kernel(X), atol=1e-10)
-    np.testing.assert_allclose(model.prior_kl(), 0.0, atol=1e-12)
-
-
-@every_basis
-def test_functions_drawn_from_the_posterior_have_its_moments(build):
-    rows, X = data(columns=2), inputs(4, seed=4)
-    model = BasisGPR(rows, build(), mean_function=slope(2), noise_variance=NOISE)
-    draws = model.posterior().sample_functions(20_000, seed=7)(X).numpy()
-    mean, cov = (part.numpy() for part in model.predict_f(X, full_cov=True))
-    sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2).T)
-    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5.0 * sd / np.sqrt(20_000))
-    for output in range(2):
-        got = np.cov(draws[:, :, output].T)
-        np.testing.assert_allclose(got, cov[output], atol=0.06 * cov.max())
-
-
-@every_basis
-def test_compiled_predictions_are_eager_ones(build):
-    model = BasisGPR(data(columns=2), build(), mean_function=slope(2), noise_variance=NOISE)
-    new = inputs(6, seed=4), data(6, 2)[1]
-    for either in (model, model.to_svgp()):
-        calls = {
-            "f": lambda x, either=either: either.predict_f(x, full_cov=True),
-            "y": lambda x, either=either: either.predict_y(x),
-            "density": lambda x, either=either: [either.predict_log_density((x, new[1]))],
-        }
-        for call in calls.values():
-            compiled = tf.function(call, autograph=False)
-            assert_close(compiled(tf.constant(new[0])), call(new[0]), atol=1e-11)
-
-
-def test_a_kept_posterior_follows_only_when_told():
-    rows, X = data(), inputs(6, seed=4)
-    model = BasisGPR(rows, grid_basis(), noise_variance=NOISE)
-    posterior = model.posterior()
-    before = model.predict_f(X)[0].numpy()
-    model.likelihood.variance.assign(1.5)
-    model.kernel.basis.kernel.lengthscales.assign([1.4, 0.8])
-    posterior.update_cache()
-    assert_close(posterior.predict_f(X), model.predict_f(X))
-    assert np.abs(posterior.predict_f(X)[0] - before).max() > 0.01
-
-
-@pytest.mark.parametrize("kind", ["gpr", "svgp"])
-@every_basis
-def test_saved_and_loaded(tmp_path, build, kind):
-    X = inputs(6, seed=4)
-    model = BasisGPR(data(), build(), noise_variance=NOISE)
-    model = model.to_svgp() if kind == "svgp" else model
-    gs.save(model, tmp_path / "model.gpf")
-    loaded = gs.load(tmp_path / "model.gpf")
-    assert_close(loaded.predict_f(X, True), model.predict_f(X, True), atol=1e-12)
-
-
-def test_float32_is_near_float64():
-    def run(dtype):
-        rows = tuple(part.astype(dtype) for part in data())
-        model = BasisGPR(rows, grid_basis(), noise_variance=NOISE)
-        q = tuple(part.astype(dtype) for part in random_q())
-        variational = BasisSVGP(
-            grid_basis(), gpflow.likelihoods.Gaussian(NOISE), q_mu=q[0], q_sqrt=q[1]
-        )
-        Xnew = inputs(6, seed=4).astype(dtype)
-        gradients = values_and_gradients(model, model.training_loss)[1]
-        return [
-            model.elbo(),
-            *model.predict_f(Xnew),
-            variational.elbo(rows),
-            *variational.predict_f(Xnew),
-            model.to_svgp().elbo(rows),
-            *gradients,
-        ]
-
-    expected = run(np.float64)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        got = run(np.float32)
-    for a, b in zip(got, expected, strict=True):
-        assert a.dtype == tf.float32
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"basis": kernel()}, "basis must be a finite basis"),
@@ -499,10 +308,7 @@ def test_float32_is_near_float64():
             {"data": tf.data.Dataset.from_tensor_slices((inputs(), inputs()))},
             r"data must be batches \[n, D\]|of data must be batches",
         ),
-        (
-            {"data": tf.data.Dataset.from_tensors((inputs(), inputs())).repeat()},
-            "finite data set",
-        ),
+        ({"data": tf.data.Dataset.from_tensors((inputs(), inputs())).repeat()}, "finite data set"),
         ({"data": tf.data.Dataset.from_tensors((inputs(), inputs())).take(0)}, "not empty"),
     ],
 )
@@ -529,30 +335,3 @@ def test_arguments_of_the_variational_model_are_checked(arguments, message):
     defaults = {"basis": grid_basis(), "likelihood": gpflow.likelihoods.Gaussian()}
     with pytest.raises(ValueError, match=message):
         BasisSVGP(**(defaults | arguments))
-
-
-def test_parts_that_were_exchanged_are_refused():
-    model = BasisSVGP(grid_basis(), gpflow.likelihoods.Gaussian())
-    model.kernel = kernel()
-    for call in (lambda: model.elbo(data()), lambda: model.predict_f(inputs())):
-        with pytest.raises(ValueError, match="kernel must be the one"):
-            call()
-    regression = BasisGPR(data(), grid_basis())
-    regression.basis = grid_basis()
-    for call in (regression.elbo, lambda: regression.predict_f(inputs()), regression.compute_qu):
-        with pytest.raises(ValueError, match=r"kernel|basis"):
-            call()
-
-
-def test_a_basis_that_has_seen_its_inputs_knows_their_number(tmp_path):
-    """So a model that holds no data can be exported, whatever the shape of the lengthscales."""
-    rng = np.random.default_rng(7)
-    X = rng.normal(size=(9, 3))
-    basis = RandomFourier(gpflow.kernels.Matern52(), 4)
-    assert basis.input_dim is None
-    model = BasisGPR((X, X[:, :1]), basis, noise_variance=0.1).to_svgp()
-    assert model.input_dim == 3
-    gs.export(model, tmp_path / "exported")
-    partial = RandomFourier(gpflow.kernels.Matern52(active_dims=[0, 2]), 4)
-    partial(X)
-    assert partial.input_dim is None

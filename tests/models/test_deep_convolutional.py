@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.covariances.patch_grids import make_grid
 from gpflow_sparse.inducing_variables import LocatedPatches, Patches
 from gpflow_sparse.initialization.image_patches import (
     glorot_filters,
@@ -21,6 +20,10 @@ from tests.oracles import convolutional as oracle
 
 SMALL = (ConvSpec(3, 1, 2), ConvSpec(2, 1, 3), ConvSpec(2))
 SHAPE, PIXELS, N = (6, 5, 2), 60, 30
+
+
+def make_grid(*geometry, **stride):
+    return gs.kernels.Convolutional(gpflow.kernels.SquaredExponential(), *geometry, **stride).grid
 
 
 def images(rng, N=N, pixels=PIXELS):
@@ -86,36 +89,9 @@ def test_options_reach_the_model(rng):
     assert alone.kernel.grid.shape == (3, 2)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "latents"),
-    [
-        (lambda: gpflow.likelihoods.Gaussian(), 1),
-        (lambda: gpflow.likelihoods.Bernoulli(), 1),
-        (lambda: gpflow.likelihoods.MultiClass(3), 3),
-        (lambda: gpflow.likelihoods.Softmax(4), 4),
-    ],
-)
-def test_the_likelihood_says_how_many_functions_there_are(rng, likelihood, latents):
-    for architecture in (SMALL[-1:], SMALL[1:]):
-        model = small(rng, likelihood(), architecture=architecture)
-        assert model.num_latent_gps == latents
-        Y = np.zeros((N, 1))
-        assert np.isfinite(model.elbo((images(rng), Y)))
-
-
-def test_a_seed_decides_everything(rng):
-    X = images(rng)
-    one, same, other = (small(rng, X=X, seed=seed) for seed in (3, 3, 4))
-    parameters = [gpflow.utilities.read_values(model) for model in (one, same, other)]
-    assert all(np.array_equal(parameters[0][k], parameters[1][k]) for k in parameters[0])
-    for layer in range(3):
-        Z = [p[f".layers[{layer}].inducing_variable.sets[0].Z"] for p in parameters]
-        assert not np.array_equal(Z[0], Z[2])
-
-
 def test_every_patch_may_be_drawn_the_last_ones_too(rng):
     """As many as there are: all of them, in no order."""
-    grid, X = make_grid(SHAPE, (3, 2), 2), images(rng, 3)
+    grid, X = make_grid(SHAPE, (3, 2), stride=2), images(rng, 3)
     every = oracle.patches(X, SHAPE, (3, 2), 2).reshape(-1, grid.patch_length)
     found = random_patches(X, grid, 10_000, rng)
     np.testing.assert_array_equal(found, np.unique(every, axis=0))
@@ -157,7 +133,7 @@ def test_filters_have_responses_of_variance_one(rng):
 
 
 def test_locations_are_uniform_over_the_grid(rng):
-    grid = make_grid((9, 30), (3, 2), 3)  # 3 x 10 patches
+    grid = make_grid((9, 30), (3, 2), stride=3)  # 3 x 10 patches
     places = random_locations(grid, 2000, rng)
     assert np.all((places >= 0.0) & (places <= [2.0, 9.0]))
     np.testing.assert_allclose(places.mean(axis=0), [1.0, 4.5], atol=0.2)
@@ -208,21 +184,6 @@ def signals(model, data, watched):
     return [float(tf.reduce_max(tf.abs(g))) for g in tape.gradient(expectations, watched)]
 
 
-@pytest.mark.nightly
-def test_three_layers_learn_without_pretraining(rng):
-    """A contrast of two places of the image, which no sum over patches alone can tell."""
-    X = images(rng, 60)
-    Y = (X[:, :1] > 0.0).astype(float)
-    model = small(rng, gpflow.likelihoods.MultiClass(2), X=X, num_inducing=8, num_orthogonal=4)
-    judge = gpflow.utilities.deepcopy(model)
-    judge.seed, judge.num_samples = 0, 10
-    before = float(judge.elbo((X, Y)))
-    optimizer = gpflow.keras.tf_keras.optimizers.Adam(0.03)
-    gs.training.fit(model, (X, Y), optimizer=optimizer, num_steps=60, batch_size=20, progress=False)
-    gpflow.utilities.multiple_assign(judge, gpflow.utilities.read_values(model))
-    assert float(judge.elbo((X, Y))) > before + 10.0
-
-
 def test_orthogonal_patches_of_nothing_but_jitter_draw_a_warning(rng):
     """Lengthscales are for pixels of variance 1; with 0.01 all patches are alike."""
     with pytest.warns(UserWarning, match="Standardize each channel"):
@@ -231,15 +192,6 @@ def test_orthogonal_patches_of_nothing_but_jitter_draw_a_warning(rng):
         warnings.simplefilter("error")
         small(rng, architecture=SMALL[-1:], tick=False)
         small(rng, X=1e-2 * images(rng), architecture=SMALL[-1:], tick=False, num_orthogonal=0)
-
-
-def test_single_precision(rng, float_type):
-    X = images(rng).astype(float_type)
-    model = small(rng, X=X)
-    assert model.dtype == float_type
-    value = model.elbo((X, X[:, :1]))
-    assert value.dtype == float_type
-    assert np.isfinite(value)
 
 
 @pytest.mark.parametrize(

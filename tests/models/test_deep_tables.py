@@ -1,7 +1,5 @@
 """The builder of deep models of tables: where they start, their bound, what is refused."""
 
-import importlib
-
 import gpflow
 import numpy as np
 import pytest
@@ -9,8 +7,7 @@ import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
-from gpflow_sparse.models import SOLVEGP, DeepGP
-from gpflow_sparse.models.deep.tables import deep
+from gpflow_sparse.models import SOLVEGP, DeepGP, deep
 from tests.oracles import deep as oracle
 from tests.oracles import solvegp
 
@@ -108,15 +105,6 @@ def test_hidden_layers_take_the_lengthscales_of_the_kernel(rng):
     np.testing.assert_allclose(shared.kernel.lengthscales, np.full(D, 1.5))
 
 
-def test_the_width_of_hidden_layers(rng):
-    X = inputs(rng, columns=40)
-    kernel = matern(np.full(40, 6.0))
-    assert [layer.num_outputs for layer in build(X, kernel=kernel).layers] == [40, 1]
-    assert [layer.num_outputs for layer in build(X, kernel=None).layers] == [30, 1]
-    wide = build(inputs(rng), num_hidden=5, num_layers=3, kernel=None)
-    assert [layer.num_outputs for layer in wide.layers] == [5, 5, 1]
-
-
 def test_options_reach_the_model(rng):
     model = build(
         inputs(rng), num_layers=3, num_inducing=[4, 5, 6], num_orthogonal=[0, 2, 3], num_data=500,
@@ -178,6 +166,7 @@ def deep_of_last(model):
     return DeepGP(model.layers[-1:], model.likelihood)
 
 
+@pytest.mark.nightly
 def test_two_layers_learn_a_step(rng):
     """Where one layer, started alike, cannot: a stationary kernel has one lengthscale."""
     X = rng.uniform(-1.0, 1.0, size=(120, 1))
@@ -190,22 +179,6 @@ def test_two_layers_learn_a_step(rng):
         gs.training.fit(model, (X, Y), optimizer=optimizer, **options)
         found.append(float(np.mean(model.predict_log_density((X, Y)))))
     assert found[1] > found[0] + 0.1
-
-
-def test_a_saved_model_predicts_the_same(rng, tmp_path):
-    X = inputs(rng)
-    model = build(X)
-    randomize(rng, model.layers[-1])
-    gs.save(model, tmp_path / "deep.safetensors")
-    again = gs.load(tmp_path / "deep.safetensors")
-    for mine, theirs in zip(model.predict_y(X), again.predict_y(X), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-
-
-def test_the_module_still_has_the_class_that_it_had():
-    """``models/deep/tables.py`` was the file of `DeepGP` before it was that of the builder."""
-    assert importlib.import_module("gpflow_sparse.models.deep").DeepGP is DeepGP
-    assert gs.models.deep is deep
 
 
 def test_single_precision(rng):

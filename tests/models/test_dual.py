@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.models import DualGPR, DualOptions
 from tests.oracles import dual as oracle
 
@@ -105,18 +104,12 @@ def test_functions_are_the_draws_that_variances_come_from():
         posterior.sample_functions(41)
     with pytest.raises(ValueError, match="num_features must be 1024"):
         posterior.sample_functions(4, num_features=512)
-    model.calibration = Calibration(4.0, 1.0)
+    X, Y = make_data(outputs=1, seed=3)
+    factor = gs.calibrate(model, (X, 5.0 * Y)).function
+    assert factor > 1.1
     wide = model.posterior().sample_functions(40, seed=1)(XNEW)
-    np.testing.assert_allclose(wide - mean, 2.0 * (draws - mean), atol=1e-9)
-    np.testing.assert_allclose(model.predict_f(XNEW)[1], 4.0 * var, rtol=1e-9)
-
-
-def test_functions_follow_the_data_and_return_to_the_prior():
-    model = build(outputs=1, num_paths=400, num_features=256, noise_variance=1e-4)
-    X, _ = make_data(outputs=1)
-    var = model.predict_f(np.concatenate([X[:20], 50.0 + X[:20]]))[1].numpy()
-    assert (var[:20] < 2e-4).all()
-    assert np.abs(var[20:] / 1.3 - 1.0).max() < 4.0 * np.sqrt(2.0 / 400)
+    np.testing.assert_allclose(wide - mean, np.sqrt(factor) * (draws - mean), atol=1e-9)
+    np.testing.assert_allclose(model.predict_f(XNEW)[1], factor * var, rtol=1e-9)
 
 
 @pytest.mark.parametrize("what", ["kernel.variance", "likelihood.variance", "mean_function.b"])
@@ -172,22 +165,6 @@ def test_a_second_solve_starts_from_the_first_and_a_state_continues_to_the_last_
         fresh.solve(DualOptions(block_size=80, max_passes=1))
 
 
-def test_a_saved_model_predicts_the_same_to_the_last_bit(tmp_path):
-    model = build(num_paths=8, options=ROUGH, row_noise=np.full(N, 0.1))
-    gs.save(model, tmp_path / "model.npz")
-    loaded = gs.load(tmp_path / "model.npz")
-    for full_cov in (False, True):
-        for a, b in zip(
-            model.predict_f(XNEW, full_cov), loaded.predict_f(XNEW, full_cov), strict=True
-        ):
-            np.testing.assert_array_equal(a, b)
-    draws = (m.posterior().sample_functions(3, seed=1)(XNEW) for m in (model, loaded))
-    np.testing.assert_array_equal(*draws)
-    loaded.kernel.variance.assign(2.0)
-    loaded.solve(ROUGH)
-    assert np.abs(loaded.predict_f(XNEW)[0] - model.predict_f(XNEW)[0]).max() > 1e-3
-
-
 @pytest.mark.parametrize("name", ["values", "phases"])
 def test_a_file_with_weights_that_do_not_fit_is_refused(name, tmp_path):
     model = build(num_paths=4, options=ROUGH)
@@ -215,16 +192,6 @@ def test_after_an_interruption_the_model_has_the_weights_of_all_complete_passes(
     whole.solve(ROUGH)
     model.solve(ROUGH, state=states[-1])
     np.testing.assert_array_equal(model.weights.values, whole.weights.values)
-
-
-def test_a_deep_copy_is_equal_and_independent():
-    model = build(num_paths=8, options=ROUGH)
-    copy = gpflow.utilities.deepcopy(model)
-    before = model.predict_f(XNEW)[1].numpy()
-    np.testing.assert_array_equal(copy.predict_f(XNEW)[1], before)
-    copy.kernel.variance.assign(3.0)
-    copy.solve(ROUGH)
-    np.testing.assert_array_equal(model.predict_f(XNEW)[1], before)
 
 
 def test_float32_is_near_float64():

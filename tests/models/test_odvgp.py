@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_sparse import training
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP
 from gpflow_sparse.numerics import random_draws
@@ -62,11 +61,7 @@ def test_it_is_solvegp_with_the_prior_covariance_of_v(rng, whiten):
     inducing, (X, Y) = sets(rng), data(rng, P=2)
     model = build(inducing, rng, P=2, whiten=whiten)
     wide = SOLVEGP(
-        model.kernel,
-        model.likelihood,
-        model.inducing_variable,
-        num_latent_gps=2,
-        whiten=whiten,
+        model.kernel, model.likelihood, model.inducing_variable, num_latent_gps=2, whiten=whiten
     )
     nothing = [None, None]
     posterior = OrthogonalPosterior(model.kernel, model.inducing_variable, nothing, nothing)
@@ -128,26 +123,6 @@ def test_sampled_columns_leave_no_square_of_the_orthogonal_set(rng):
     sizes = [t.shape.num_elements() for t in outputs if t.shape.rank is not None]
     assert len(sizes) > 100
     assert max(size for size in sizes if size is not None) < 37 * 37
-
-
-@pytest.mark.nightly
-def test_training_moves_the_weights_with_and_without_natural_gradients(rng):
-    X, Y = data(rng, N=60)
-    for gamma in (False, 0.3):
-        model = build(sets(rng, (4, 20)), num_columns=5, num_data=60)
-        start = float(ODVGP.elbo(model, (X, Y)))
-        training.fit(
-            model,
-            (X, Y),
-            optimizer=training.adam(0.05),
-            num_steps=40,
-            batch_size=30,
-            natural_gradients=gamma,
-            progress=False,
-        )
-        model.num_columns = None
-        assert float(model.elbo((X, Y))) > start + 10.0
-        assert np.abs(model.q_mu[1]).max() > 0.01
 
 
 def test_what_it_cannot_be_built_from_is_refused(rng):

@@ -90,27 +90,6 @@ def test_predictions_kl_and_elbo_equal_the_oracle(rng, float_type, name, whiten)
     np.testing.assert_allclose(model.elbo((X, Y)), elbo, rtol=rtol)
 
 
-def test_bernoulli_elbo_equals_the_oracle(rng):
-    Z, O = sets(rng)
-    X, Y = data(rng)
-    labels = (Y > 0).astype(float)
-    likelihood = gpflow.likelihoods.Bernoulli()
-    likelihood.quadrature = gpflow.quadrature.NDiagGHQuadrature(1, 100)
-    model = build([Z, O], rng, likelihood=likelihood)
-    m, S = oracle.unwhiten(
-        oracle.matern52,
-        Z,
-        O,
-        1e-6,
-        [q.numpy()[:, 0] for q in model.q_mu],
-        [q.numpy()[0] for q in model.q_sqrt],
-    )
-    expected = oracle.bernoulli_elbo(oracle.matern52, Z, O, 1e-6, m, S, X, labels[:, 0])
-    np.testing.assert_allclose(model.elbo((X, labels)), expected, rtol=1e-6)
-    union = stock_on_union(model, [Z, O])
-    np.testing.assert_allclose(model.elbo((X, labels)), union.elbo((X, labels)), rtol=1e-9)
-
-
 @pytest.mark.parametrize("sizes", [(7, 5), (7,), (6, 4, 3)])
 def test_whitened_solvegp_is_stock_svgp_on_the_union(rng, float_type, sizes):
     """Also T > 2 sets, and no orthogonal set at all."""
@@ -179,26 +158,6 @@ def test_the_drop_in_route_through_stock_svgp_equals_the_model(rng):
             np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-def test_the_drop_in_route_takes_diagonal_covariances(rng):
-    inducing = sets(rng)
-    X, Y = data(rng)
-    stock = gpflow.models.SVGP(
-        gpflow.kernels.Matern52(),
-        gpflow.likelihoods.Gaussian(NOISE),
-        OrthogonalInducingVariables(*inducing),
-        q_diag=True,
-        q_sqrt=np.abs(rng.normal(size=(12, 1))) + 0.1,
-        q_mu=rng.normal(size=(12, 1)),
-    )
-    model = build(inducing)
-    for part, (q_mu, q_sqrt) in zip(
-        (slice(0, 7), slice(7, 12)), model.variational_parameters, strict=True
-    ):
-        q_mu.assign(stock.q_mu.numpy()[part])
-        q_sqrt.assign(np.diag(stock.q_sqrt.numpy()[part, 0])[None])
-    np.testing.assert_allclose(stock.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-12)
-
-
 def test_unwhitened_equals_whitened_after_pushing_q_through(rng):
     Z, O = sets(rng)
     X, Y = data(rng)
@@ -214,12 +173,6 @@ def test_unwhitened_equals_whitened_after_pushing_q_through(rng):
     np.testing.assert_allclose(plain.predict_f(X)[1], white.predict_f(X)[1], atol=1e-8)
 
 
-def test_unwhitened_with_coinciding_sets_still_starts_at_the_prior(rng):
-    """GPflow's q_sqrt = I would start with a KL of millions here (sheet 1.3)."""
-    (Z,) = sets(rng, (7,))
-    assert abs(float(build([Z, Z + 0.01], whiten=False).prior_kl())) < 1e-8
-
-
 def test_a_prior_q_on_the_orthogonal_set_gives_svgp_on_z(rng):
     Z, O = sets(rng)
     X, Y = data(rng)
@@ -229,11 +182,6 @@ def test_a_prior_q_on_the_orthogonal_set_gives_svgp_on_z(rng):
     on_z.q_mu[0].assign(with_prior_v.q_mu[0])
     on_z.q_sqrt[0].assign(with_prior_v.q_sqrt[0])
     np.testing.assert_allclose(with_prior_v.elbo((X, Y)), on_z.elbo((X, Y)), rtol=1e-9)
-
-
-def test_an_empty_orthogonal_set_is_left_out(rng):
-    (Z,) = sets(rng, (7,))
-    assert build([Z, np.zeros((0, 2))]).inducing_variable.sizes == (7,)
 
 
 def test_the_bound_is_ordered_and_below_the_evidence(rng):
@@ -259,31 +207,6 @@ def test_the_bound_is_ordered_and_below_the_evidence(rng):
     sgpr = gpflow.models.SGPR((X, Y), model.kernel, np.concatenate([Z, O]), noise_variance=NOISE)
     # the best SOLVE-GP mean is exactly SGPR's on the union; 1e-3 is what the optimizer reached
     np.testing.assert_allclose(means, sgpr.predict_f(X)[0], atol=1e-3)
-
-
-def test_inter_domain_patches_equal_stock_svgp_on_all_patches(rng):
-    kernel = gpflow.kernels.Convolutional(gpflow.kernels.SquaredExponential(), [5, 5], [3, 3])
-    patches = [rng.normal(size=(4, 9)), rng.normal(size=(3, 9))]
-    inducing = [gpflow.inducing_variables.InducingPatches(p) for p in patches]
-    X, Y = rng.normal(size=(6, 25)), rng.normal(size=(6, 1))
-    model = build(inducing, rng, kernel=kernel)
-    union = stock_on_union(model, patches)
-    union.inducing_variable = gpflow.inducing_variables.InducingPatches(np.concatenate(patches))
-    np.testing.assert_allclose(model.elbo((X, Y)), union.elbo((X, Y)), rtol=1e-6)
-
-
-def test_a_mean_function_shifts_the_prior_mean(rng):
-    Z, O = sets(rng)
-    X, Y = data(rng)
-    slope = gpflow.functions.Linear(np.array([[1.5], [-0.5]]), np.array([0.3]))
-    plain, shifted = build([Z, O], rng), build([Z, O], mean_function=slope)
-    for a, b in zip(shifted.variational_parameters, plain.variational_parameters, strict=True):
-        for to, source in zip(a, b, strict=True):
-            to.assign(source)
-    np.testing.assert_allclose(
-        shifted.predict_f(X)[0], plain.predict_f(X)[0] + slope(X), atol=1e-12
-    )
-    np.testing.assert_allclose(shifted.elbo((X, Y)), plain.elbo((X, Y - slope(X))), rtol=1e-10)
 
 
 @pytest.mark.parametrize("whiten", [True, False])
@@ -343,40 +266,6 @@ def test_other_likelihoods_equal_stock_svgp_on_the_union(rng, likelihood, P, Y):
     mean, var = model.predict_y(X)
     for a, b in zip((mean, var), union.predict_y(X), strict=True):
         assert np.shape(a) == np.shape(b)
-
-
-def test_a_compiled_closure_over_batches_has_a_gradient_inside_tf_function(rng):
-    X, Y = data(rng)
-    model = build(sets(rng))
-    batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(len(X)).repeat()
-    loss = model.training_loss_closure(iter(batches))
-
-    @tf.function(autograph=False)
-    def gradient():
-        with tf.GradientTape() as tape:
-            value = loss()
-        return tape.gradient(value, model.q_mu[0].unconstrained_variable)
-
-    with tf.GradientTape() as tape:
-        value = model.training_loss((X, Y))
-    expected = tape.gradient(value, model.q_mu[0].unconstrained_variable)
-    np.testing.assert_allclose(gradient(), expected, rtol=1e-10)
-
-
-@pytest.mark.nightly
-def test_scipy_and_gpflows_own_natural_gradients_raise_the_bound(rng):
-    X, Y = data(rng)
-    model = build(sets(rng))
-    before = float(model.elbo((X, Y)))
-    natgrad = gpflow.optimizers.NaturalGradient(gamma=0.5)
-    for _ in range(5):
-        for pair in model.variational_parameters:
-            natgrad.minimize(model.training_loss_closure((X, Y)), [pair])
-    middle = float(model.elbo((X, Y)))
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure((X, Y)), model.trainable_variables, options={"maxiter": 20}
-    )
-    assert before < middle < float(model.elbo((X, Y)))
 
 
 @pytest.mark.parametrize("whiten", [True, False])

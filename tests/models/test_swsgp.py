@@ -110,18 +110,6 @@ def test_the_objective_is_that_of_dense_algebra(covariance, weighting):
     np.testing.assert_allclose(model.prior_kl(X), bare - expected, rtol=1e-8)
 
 
-@every_weighting
-@every_covariance
-def test_the_objective_in_single_precision(covariance, weighting):
-    X, Y = rows()
-    w = oracle.kl_weights(weighting, neighbor_sets(X), M)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        model = build(covariance, weighting)
-        value = model.elbo((X, Y))
-    assert value.dtype == tf.float32
-    np.testing.assert_allclose(value, dense_objective(model, X, Y, w, eps=1e-4), rtol=2e-4)
-
-
 def compiled_elbo(model, P=L):
     """Of batches of any number of rows."""
     signature = [tf.TensorSpec([None, size], tf.float64) for size in (2, P)]
@@ -168,28 +156,55 @@ def test_any_likelihood_at_all_neighbors_is_gpflows_svgp(likelihood):
     np.testing.assert_allclose(model.elbo((X, Y)), svgp(model).elbo((X, Y)), rtol=1e-8)
 
 
+KERNELS = {
+    "squared_exponential": lambda: gpflow.kernels.SquaredExponential(1.0, [0.5, 1.0]),
+    "columns": lambda: gpflow.kernels.Matern32(lengthscales=0.7, active_dims=[1]),
+    "other": lambda: gpflow.kernels.RationalQuadratic(1.0, [0.5, 1.0]),
+    "linear": lambda: gpflow.kernels.Linear(0.4) + gpflow.kernels.Matern12(0.6),
+    "products": lambda: gpflow.kernels.Polynomial() * gpflow.kernels.Matern32(),
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=list(KERNELS))
+
+
+def with_kernel(kernel, covariance, count, **options):
+    model = build(covariance, count=count, num_data=15, **options)
+    model.kernel = kernel()
+    model.update_neighbors(rows(N=15)[0])
+    return model
+
+
+@every_kernel
+def test_any_kernel_at_all_neighbors_is_gpflows_svgp(kernel):
+    model, data = with_kernel(kernel, "diag", M), rows(N=15)
+    reference = svgp(model)
+    diagonal = np.mean(model.kernel(model.inducing_variable.Z, full_cov=False))
+    with gpflow.config.as_context(gpflow.config.Config(jitter=EPS * diagonal)):
+        np.testing.assert_allclose(model.elbo(data), reference.elbo(data), rtol=1e-7)
+
+
 @every_covariance
-def test_predictions_are_those_of_dense_algebra_by_every_route(covariance):
-    model = build(covariance, mean_function=gpflow.functions.Constant([0.3]))
-    new, Z = rows(seed=5)[0], points().Z.numpy()
-    for p, m in enumerate(model.q_mu.numpy().T):
-        S = spread(model, p)
-        mean, var, _ = oracle.locals_of(k, new, Z, neighbor_sets(new), m, S, EPS)
-        for posterior in (model, model.posterior(), model.posterior("nocache")):
-            if posterior is not model:
-                predict = [posterior.predict_f, posterior.fused_predict_f]
-                predict = predict[1:] if posterior.cache is None else predict
-            else:
-                predict = [model.predict_f]
-            for function in predict:
-                found = function(new)
-                np.testing.assert_allclose(found[0][:, p], mean + 0.3, rtol=1e-8, atol=1e-8)
-                np.testing.assert_allclose(found[1][:, p], var, rtol=1e-8)
-        joint = model.predict_f(new[:2], full_cov=True)
-        active = np.unique(neighbor_sets(new[:2]))
-        theirs = oracle.joint(k, new[:2], Z, active, m, S, EPS)
-        np.testing.assert_allclose(joint[0][:, p], theirs[0] + 0.3, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(joint[1][p], theirs[1], rtol=1e-7, atol=1e-9)
+@every_kernel
+def test_gradients_are_those_of_differences(kernel, covariance):
+    """In a random direction of q, the inducing points and all hyperparameters."""
+    model, (X, Y) = with_kernel(kernel, covariance, H), rows(N=15)
+    Z = model.inducing_variable.Z
+    variables = [*model.trainable_variables, getattr(Z, "unconstrained_variable", Z)]
+    with tf.GradientTape() as tape:
+        tape.watch(variables)
+        value = model.elbo((X, Y))
+    gradients = tape.gradient(value, variables)
+    rng, h = np.random.default_rng(4), 1e-5
+    directions = [rng.normal(size=v.shape) for v in variables]
+    slope = sum(
+        np.sum(tf.convert_to_tensor(g) * d) for g, d in zip(gradients, directions, strict=True)
+    )
+
+    def moved(step):
+        for variable, direction in zip(variables, directions, strict=True):
+            variable.assign_add(step * direction)
+        return float(model.elbo((X, Y)))
+
+    np.testing.assert_allclose((moved(h) - moved(-2.0 * h)) / (2.0 * h), slope, rtol=1e-5)
 
 
 def test_every_latent_kernel_has_neighbors_of_its_own():

@@ -49,10 +49,8 @@ def test_moments_and_kl_are_those_of_dense_algebra(count):
     sites = some_sites()
     found = posterior(sites, count)
     mean, var, kl = dense(sites, NEW, count)
-    for predict in (found.fused_predict_f, lambda X: found.marginals_and_kl(tf.constant(X))[:2]):
-        ours = predict(NEW)
-        np.testing.assert_allclose(ours[0], mean, rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(ours[1], var, rtol=1e-8, atol=1e-9)
+    for ours, expected in zip(found.fused_predict_f(NEW), (mean, var), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-9)
     rowwise = [float(found.prior_kl(tf.constant(x[None]))) for x in NEW]
     np.testing.assert_allclose(rowwise, kl, rtol=1e-8)
     np.testing.assert_allclose(found.prior_kl(tf.constant(NEW)), kl.sum(), rtol=1e-8)
@@ -87,14 +85,6 @@ def test_joint_predictions_are_those_of_the_union():
         assert np.linalg.eigvalsh(cov[p]).min() > -1e-9
 
 
-def test_no_precision_is_the_prior():
-    found = posterior((some_sites()[0], np.zeros((M, L))))
-    mean, var, kl = found.marginals_and_kl(tf.constant(NEW))
-    np.testing.assert_array_equal(mean, np.zeros((9, L)))
-    np.testing.assert_allclose(var, np.ones((9, L)), rtol=1e-12)
-    np.testing.assert_allclose(kl, 0.0, atol=1e-12)
-
-
 def test_on_every_row_it_is_the_exact_gaussian_process():
     """Z = X, all neighbors, precision 1 / noise: its predictions, and a bound that is tight."""
     Y = rows(N=M)[1]
@@ -104,7 +94,7 @@ def test_on_every_row_it_is_the_exact_gaussian_process():
     )
     for a, b in zip(found.fused_predict_f(NEW), exact.predict_f(NEW), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
-    mean, var, kl = found.marginals_and_kl(tf.constant(Z))
+    (mean, var), kl = found.fused_predict_f(Z), found.prior_kl(tf.constant(Z))
     expectations = gpflow.likelihoods.Gaussian(NOISE).variational_expectations(Z, mean, var, Y)
     evidence = sum(log_evidence(k, Z / LENGTHSCALES, y, NOISE) for y in Y.T)
     np.testing.assert_allclose(evidence, exact.log_marginal_likelihood(), rtol=1e-9)
@@ -123,7 +113,7 @@ def test_single_precision_needs_no_jitter():
             inducing = base.NeighborInducingPoints(places, 16)
             found = SitePosterior(kernel, inducing, t, tau)
             X = tf.constant(np.linspace(0, 1, 30)[:, None].astype(dtype))
-            values.append([part.numpy() for part in found.marginals_and_kl(X)])
+            values.append([*found.fused_predict_f(X), found.prior_kl(X)])
     for double, single in zip(*values, strict=True):
         np.testing.assert_allclose(single, double, rtol=2e-4, atol=2e-5)
 
@@ -149,11 +139,6 @@ def test_lumped_sites_of_gaussian_noise():
         np.testing.assert_allclose(ours[1], var, rtol=1e-7)
 
 
-def test_what_fit_sites_returns_predicts_at_once():
-    found = build().fit_sites(*rows(N=60))
-    np.testing.assert_array_equal(found.predict_f(NEW)[0], found.fused_predict_f(NEW)[0])
-
-
 def test_lumped_sites_of_any_likelihood():
     """From slopes of the expected log likelihood under the prior, by differences here."""
     X, Y = rows(N=20)
@@ -176,22 +161,6 @@ def test_lumped_sites_of_any_likelihood():
         np.testing.assert_allclose(found.targets[:, p], targets, rtol=1e-5, atol=1e-7)
 
 
-def test_many_rows_are_learned_in_one_pass():
-    """As the exact Gaussian process sees them, nearly."""
-    rng = np.random.default_rng(6)
-    X = rng.uniform(-2, 2, (600, 1))
-    Y = np.sin(3 * X) + np.sqrt(NOISE) * rng.normal(size=(600, 1))
-    kernel = gpflow.kernels.Matern52(lengthscales=0.8)
-    inducing = base.NeighborInducingPoints(np.linspace(-2, 2, 120)[:, None], 16)
-    model = SWSGP(kernel, gpflow.likelihoods.Gaussian(NOISE), inducing)
-    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=NOISE)
-    new = np.linspace(-2, 2, 50)[:, None]
-    mean, var = (part.numpy() for part in exact.predict_f(new))
-    ours = model.fit_sites((X, Y)).fused_predict_f(new)
-    assert np.sqrt(np.mean((ours[0] - mean) ** 2 / var)) < 1.0
-    assert np.sqrt(np.mean((model.predict_f(new)[0] - mean) ** 2 / var)) > 5.0
-
-
 @pytest.mark.parametrize("covariance", ["diag", "dense"])
 def test_q_starts_at_the_sites(covariance):
     X, Y = rows(N=60)
@@ -207,19 +176,6 @@ def test_q_starts_at_the_sites(covariance):
         np.testing.assert_allclose(np.exp(-2.0 * model.q_log_scale), precision, rtol=1e-7)
     if factor is not None:
         np.testing.assert_array_equal(model.q_factor, factor)
-
-
-def test_the_start_is_near_the_optimum():
-    X, Y = rows(N=60)
-    model = build("diag", "usage", num_data=60)
-    model.update_neighbors(X)
-    model.update_posterior((X, Y))
-    best = float(model.elbo((X, Y)))
-    start = SWSGP(model.kernel, model.likelihood, points(), num_latent_gps=L, num_data=60)
-    start.update_neighbors(X)
-    plain = float(start.elbo((X, Y)))
-    start.start_from_sites((X, Y))
-    assert plain < float(start.elbo((X, Y))) < best
 
 
 def test_what_does_not_fit_is_refused():

@@ -29,34 +29,25 @@ def built(form):
 
 @every_form
 def test_a_step_has_the_gradient_of_the_loss(form):
-    """Of the rows that it touches, and of the hyperparameters; other rows have none."""
+    """A plain step of rate one moves all variables by it; rows that it does not touch have none."""
     X, Y = (part[:3] for part in rows())
     model = built(form)
     model.kernel.lengthscales.prior = tfp.distributions.Gamma(*np.array([2.0, 3.0]))
-    tf.random.set_seed(4)
-    loss, found = model.step_gradients((X, Y))
+    variables = model.trainable_variables
     tf.random.set_seed(4)  # the same draw of the chain's terms
     with tf.GradientTape() as tape:
         expected = model.training_loss((X, Y))
-    np.testing.assert_allclose(loss, expected, rtol=1e-10)
+    gradients = tape.gradient(expected, variables)
+    before = [variable.numpy() for variable in variables]
     tf.random.set_seed(4)
-    touched = model._row_update(*model._require_data((X, Y))).row_indices
-    gradients = dict(
-        zip(
-            [v.ref() for v in model.trainable_variables],
-            tape.gradient(expected, model.trainable_variables),
-            strict=True,
+    optimizer = gs.training.SparseSGD(1.0, dense=tf.keras.optimizers.SGD(1.0))
+    loss, finite = model.sparse_step((X, Y), optimizer)
+    assert finite
+    np.testing.assert_allclose(loss, expected, rtol=1e-10)
+    for variable, old, gradient in zip(variables, before, gradients, strict=True):
+        np.testing.assert_allclose(
+            old - variable, tf.convert_to_tensor(gradient), rtol=1e-7, atol=1e-9
         )
-    )
-    for (variable, indices), (gradient, _) in zip(touched, found, strict=False):
-        whole = tf.convert_to_tensor(gradients.pop(variable.ref())).numpy()
-        np.testing.assert_allclose(gradient, whole[indices], rtol=1e-7, atol=1e-9)
-        whole[indices] = 0.0
-        np.testing.assert_array_equal(whole, np.zeros_like(whole))
-        assert len(set(indices.numpy())) == len(indices)
-    for gradient, variable in found[len(touched) :]:
-        np.testing.assert_allclose(gradient, gradients.pop(variable.ref()), rtol=1e-7)
-    assert not gradients
 
 
 @every_form
@@ -138,28 +129,3 @@ def test_points_without_users_cost_nothing_and_have_no_gradient():
         loss = model.training_loss((X, Y))
     for gradient in tape.gradient(loss, model.long_variables):
         assert not np.any(tf.convert_to_tensor(gradient).numpy()[unused])
-
-
-@pytest.mark.parametrize("form", list(FORMS.values())[:3])
-def test_fit_counts_users_and_raises_the_objective(form):
-    X, Y = rows(N=64)
-    covariance, weighting, options = form
-    model = build(covariance, weighting, num_data=64, **options)
-    model.usage.assign(tf.zeros_like(model.usage))
-    with_users = build(covariance, weighting, num_data=64, **options)
-    with_users.update_neighbors(X)
-    before = float(with_users.elbo((X, Y)))
-    gs.training.fit(model, (X, Y), num_steps=40, batch_size=16, progress=False)
-    if weighting == "usage":
-        np.testing.assert_allclose(model.usage[:, 0].numpy().sum(), 64 * H)
-    model.update_neighbors(X)
-    assert float(model.elbo((X, Y))) > before + 10.0
-
-
-def test_a_row_counts_for_all_that_the_batch_stands_for():
-    """Twice the rows that a batch stands for: twice the objective, where weights stay."""
-    X, Y = rows()
-    model = build()
-    value = model.elbo((X, Y))
-    model.num_data = 2 * N
-    np.testing.assert_allclose(model.elbo((X, Y)), 2.0 * value, rtol=1e-12)

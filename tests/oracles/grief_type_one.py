@@ -27,12 +27,6 @@ def dense_predict(Phi, Y, Phi_new, weights, noise):
     return cross @ np.linalg.solve(C, Y), prior - np.diag(cross @ np.linalg.solve(C, cross.T))
 
 
-def differences(function, x, step=1e-5):
-    """Central differences of a scalar function of a vector."""
-    eye = step * np.eye(len(x))
-    return np.array([(function(x + e) - function(x - e)) / (2.0 * step) for e in eye])
-
-
 def lognormal_moments(mu, sd):
     """Mode, mean and variance of the number itself."""
     mean = np.exp(mu + sd**2 / 2)

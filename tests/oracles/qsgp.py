@@ -132,12 +132,6 @@ def elbo_mean_field_limit(K, y, noise):
     return -0.5 * (n * np.log(2.0 * np.pi * noise) + fit + np.trace(K) / noise)
 
 
-def hybrid_basis(Kxu, Kuu, phi_x, phi_u):
-    """``[Kxu Luu^-T, phi(x) - Kxu Kuu^-1 phi(u)]``."""
-    A = Kxu @ np.linalg.inv(np.linalg.cholesky(Kuu)).T
-    return np.hstack([A, phi_x - Kxu @ np.linalg.inv(Kuu) @ phi_u])
-
-
 # Index sets
 
 
@@ -200,27 +194,6 @@ def l_mu_estimate_diagonal_gradient(Phi, y, mu, s, noise, it, jt, h=0, n=None):
     W = np.zeros((len(y), len(y)))
     args = (Phi, Phi, none, W)
     return l_mu_estimate_anchored_gradient(*args, y, mu, s, noise, it, jt, h, n)
-
-
-def l_mu_shared_set_expectation(A, mu, mt, replace):
-    """What theorem 1's quadratic gives on average where one set serves as both."""
-    m = len(mu)
-    q, D = mu @ A @ mu, np.sum(np.diag(A) * mu**2)
-    if replace:
-        return (1.0 - 1.0 / mt) * q + m / mt * D
-    return m * (mt - 1) / (mt * (m - 1)) * (q - D) + m / mt * D
-
-
-def l_sigma_estimate(Phi, C, S, noise, it, jt, rt, h=0, n=None):
-    """Theorem 2 as printed."""
-    m, scale = len(C), (n or len(Phi)) / len(Phi)
-    wi, wj, wr = weights(m, it, h), weights(m, jt, h), weights(m, rt, h)
-    total = 0.0
-    for r in np.flatnonzero(wr):
-        ci, cj = wi * C[:, r], wj * C[:, r]
-        data = scale * (Phi @ cj) @ (Phi @ ci) / noise
-        total += wr[r] * (data + cj @ matrix(S) @ ci - 2.0 * np.log(C[r, r]))
-    return total
 
 
 def l_sigma_estimate_chevron(Phi, C, s, noise, it, jt, q, k, h=None, n=None):
@@ -288,17 +261,6 @@ def eq3_gradient_union(Phi_p, mu, noise, it, jt, n):
     return n / (noise * len(Phi_p)) * (mean - wi * (Phi_p.T @ Gj) - wj * (Phi_p.T @ Gi))
 
 
-def proposition_3(a, Phi_p, before, after, touched):
-    """``Phi_p mu`` after a step that has moved the touched functions only."""
-    touched = np.unique(touched)
-    return a + Phi_p[:, touched] @ (after[touched] - before[touched])
-
-
-def projection_weights(K_lp, K_pp, jitter=0.0):
-    """``W [nt, nb]``, from any kernel."""
-    return K_lp @ np.linalg.inv(K_pp + jitter * np.eye(len(K_pp)))
-
-
 def corrected_projection(F, G, a, W):
     """What the support rows say about the error of F: unbiased for every fixed W."""
     return F - W @ (G - a)
@@ -351,11 +313,6 @@ def augmented_variance_brute_force(kernel, x, X, Z, C, noise):
     grown[m, m] = A[m, m] ** -0.5
     row = kernel(x, ZX)[0]
     return row @ grown @ grown.T @ row
-
-
-def gp_mean(K, y, noise, K_new):
-    """Of the exact Gaussian process."""
-    return K_new @ np.linalg.solve(K + noise * np.eye(len(y)), y)
 
 
 def rvm_precisions(mu, C):

@@ -8,7 +8,7 @@ which the log likelihood is averaged.
 import numpy as np
 from scipy.special import erf
 
-from tests.oracles.qsgp import subsampled_mean_variance, weights
+from tests.oracles.qsgp import weights
 
 NODES = np.linspace(-12.0, 12.0, 4001)
 
@@ -93,24 +93,3 @@ def site_moments_absorbed(Phi, mu, C, it, q, k, h=None, clamp=True):
     for v in [mu, *C[:, :k].T]:
         var = var - variance_of_sum(Phi, v, it, h)
     return mean, np.maximum(var, 0.0) if clamp else var
-
-
-def jensen_gap_gaussian(Phi, mu, C, mt, noise):
-    """Truth less the average strict bound, for Gaussian sites, diagonal C and h = 0."""
-    m = len(mu)
-    var = np.sum((Phi @ C) ** 2, axis=1)
-    means = np.array([subsampled_mean_variance(phi, mu, mt) for phi in Phi])
-    return np.sum(means + (m / mt - 1.0) * var) / (2.0 * noise)
-
-
-def mean_field_stationary_scale(Phi, s, kappa):
-    """Diagonal C at which the elbo is stationary; ``kappa = -E h''`` of every site."""
-    return (s + np.sum(Phi**2 * kappa[:, None], axis=0)) ** -0.5
-
-
-def kappa_logit(mean, var, y):
-    """``-E h''`` of the logit site."""
-    f = mean[:, None] + np.sqrt(var)[:, None] * NODES
-    p = 1.0 / (1.0 + np.exp(-f))
-    density = np.exp(-0.5 * NODES**2) / np.sqrt(2.0 * np.pi)
-    return (p * (1.0 - p) * density).sum(axis=1) * (NODES[1] - NODES[0])

@@ -6,7 +6,6 @@ of ``docs/errata.md`` applied (S1: the dimension of the KL of ``v`` is M2).
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from scipy.special import ndtr
 
 
 def matern52(X1, X2, variance=1.0, lengthscale=1.0):
@@ -67,20 +66,6 @@ def gaussian_elbo(k, Z, O, eps, m, S, X, y, noise, scale=1.0):
     mean, cov = predict(k, Z, O, eps, m, S, X)
     expectations = -0.5 * np.log(2 * np.pi * noise) - ((y - mean) ** 2 + np.diag(cov)) / (2 * noise)
     return scale * expectations.sum() - prior_kl(k, Z, O, eps, m, S)
-
-
-def bernoulli_elbo(k, Z, O, eps, m, S, X, y, num_points=200):
-    """Eq. (8) for GPflow's probit link, labels in {0, 1}, by Gauss-Hermite quadrature.
-
-    GPflow squeezes the link into [1e-3, 1 - 1e-3].
-    """
-
-    mean, cov = predict(k, Z, O, eps, m, S, X)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(num_points)
-    f = mean[:, None] + np.sqrt(np.diag(cov))[:, None] * nodes
-    p = ndtr(np.where(y[:, None] == 1, f, -f))
-    log_p = np.log(p * (1 - 2e-3) + 1e-3)
-    return (log_p @ weights / np.sqrt(2 * np.pi)).sum() - prior_kl(k, Z, O, eps, m, S)
 
 
 def log_evidence(k, X, y, noise):

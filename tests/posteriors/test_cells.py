@@ -13,26 +13,23 @@ M, D, P = 40, 2, 2
 
 
 def make(H, kind, rng, mean_function=None):
+    """A posterior, and the mean and the covariances ``[P, M, M]`` of its q."""
     kernel = gpflow.kernels.Matern52(variance=1.3, lengthscales=[0.4, 0.4 * np.exp(0.5)])
     q_sqrt = {
         "diag": np.exp(rng.normal(size=(M, P))),
         "dense": np.tril(rng.normal(size=(P, M, M))),
     }[kind]
     points = NeighborInducingPoints(rng.normal(size=(M, D)), H)
-    return NeighborPosterior(
-        kernel, points, rng.normal(size=(M, P)), q_sqrt, mean_function=mean_function
-    )
+    q_mu = rng.normal(size=(M, P))
+    posterior = NeighborPosterior(kernel, points, q_mu, q_sqrt, mean_function=mean_function)
+    S = [np.diag(s**2) for s in q_sqrt.T] if kind == "diag" else q_sqrt @ np.swapaxes(q_sqrt, 1, 2)
+    return posterior, q_mu, S
 
 
-def naive(posterior, X):
+def naive(posterior, q_mu, S, X):
     """Row by row in NumPy."""
     Z, H = posterior.X_data.Z.numpy(), posterior.X_data.num_neighbors
     scales = posterior.kernel.lengthscales.numpy()
-    q_mu, q_sqrt = posterior._q_mu, posterior._q_sqrt
-    if q_sqrt.ndim == 2:
-        S = [np.diag(q_sqrt[:, p] ** 2) for p in range(P)]
-    else:
-        S = [q_sqrt[p] @ q_sqrt[p].T for p in range(P)]
     mean, var = np.empty((len(X), P)), np.empty((len(X), P))
     for i, x in enumerate(X):
         cell = Z[np.argmin((((Z - x) / scales) ** 2).sum(1))]
@@ -49,9 +46,9 @@ def naive(posterior, X):
 @pytest.mark.parametrize("kind", ["diag", "dense"])
 @pytest.mark.parametrize("num_cached", [1, 6, 1000])
 def test_cells_are_what_they_say(rng, kind, num_cached):
-    posterior, X = make(5, kind, rng), rng.normal(size=(30, D))
+    (posterior, *q), X = make(5, kind, rng), rng.normal(size=(30, D))
     cells = CellPosterior(posterior, num_cached=num_cached)
-    expected = naive(posterior, X)
+    expected = naive(posterior, *q, X)
     compiled = tf.function(cells.predict_f, autograph=False)
     for predict in (cells.predict_f, cells.predict_f, cells.fused_predict_f, compiled):
         for found, value in zip(predict(X), expected, strict=True):
@@ -60,27 +57,12 @@ def test_cells_are_what_they_say(rng, kind, num_cached):
 
 @pytest.mark.parametrize("kind", ["diag", "dense"])
 def test_with_all_points_near_cells_change_nothing(rng, kind):
-    posterior = make(M, kind, rng, gpflow.functions.Linear(np.ones((D, P)), np.ones(P)))
+    posterior, *_ = make(M, kind, rng, gpflow.functions.Linear(np.ones((D, P)), np.ones(P)))
     X = rng.normal(size=(3, 4, D))
     for found, value in zip(
         CellPosterior(posterior).predict_f(X), posterior.fused_predict_f(X), strict=True
     ):
         np.testing.assert_allclose(found, value, rtol=1e-7, atol=1e-7)
-
-
-def test_a_matrix_is_made_once_for_each_cell_until_there_is_no_room(rng, monkeypatch):
-    posterior = make(4, "diag", rng)
-    made, make_matrices = [], CellPosterior._made
-    monkeypatch.setattr(
-        CellPosterior,
-        "_made",
-        lambda self, lists, cells: made.append(len(cells)) or make_matrices(self, lists, cells),
-    )
-    X = posterior.X_data.Z.numpy()
-    cells = CellPosterior(posterior, num_cached=10)
-    for rows in (X[:6], X[:6], X[4:10], X[:3], X[20:25], X[20:25], X[:12]):
-        cells.predict_f(rows)
-    assert made == [6, 4, 5, 12]
 
 
 def test_after_update_cache_the_parameters_of_now_count(rng):
@@ -102,7 +84,7 @@ def test_after_update_cache_the_parameters_of_now_count(rng):
 
 
 def test_what_cells_cannot_do_is_said(rng):
-    posterior = make(4, "diag", rng)
+    posterior, *_ = make(4, "diag", rng)
     cells = CellPosterior(posterior)
     with pytest.raises(ValueError, match="full_cov must be False for a CellPosterior"):
         cells.predict_f(np.zeros((2, D)), full_cov=True)

@@ -113,104 +113,18 @@ def test_one_set_equals_gpflow_on_shared_points(rng, name):
             np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-def test_a_shared_kernel_is_the_plain_one_with_as_many_outputs(rng):
-    model = build(kernels()["shared"], rng)
-    X, Y = outputs_of(model, rng)
-    plain = SOLVEGP(
-        model.kernel.kernel,
-        model.likelihood,
-        model.inducing_variable,
-        num_latent_gps=3,
-        q_mu=[q.numpy() for q in model.q_mu],
-        q_sqrt=[q.numpy() for q in model.q_sqrt],
-    )
-    np.testing.assert_allclose(model.elbo((X, Y)), plain.elbo((X, Y)), rtol=1e-13)
-
-
-@every_kernel
-def test_leading_dimensions_of_the_inputs_are_kept(rng, name):
-    model = build(kernels()[name], rng)
-    X = rng.normal(size=(4, 3, 2))
-    for flags in FLAGS:
-        mean, cov = model.predict_f(X, *flags)
-        for s in range(4):
-            one = model.predict_f(X[s], *flags)
-            np.testing.assert_allclose(mean[s], one[0], atol=1e-12)
-            np.testing.assert_allclose(cov[s], one[1], atol=1e-12)
-
-
-@every_kernel
-def test_a_kept_cache_follows_the_parameters_when_updated(rng, name):
-    model = build(kernels()[name], rng)
-    posterior = model.posterior()
-    X = rng.normal(size=(3, 2))
-    model.q_mu[1].assign_add(np.ones_like(model.q_mu[1]))
-    posterior.update_cache()
-    np.testing.assert_allclose(posterior.predict_f(X)[0], model.predict_f(X)[0], atol=1e-9)
-
-
-def test_a_posterior_owns_its_parameters(rng):
-    model = build(kernels()["mixed"], rng)
-    posterior, X = model.posterior("nocache"), rng.normal(size=(3, 2))
-    owned = {v.ref() for v in posterior.trainable_variables}
-    assert {q.unconstrained_variable.ref() for q in (*model.q_mu, *model.q_sqrt)} <= owned
-    copy = gpflow.utilities.deepcopy(posterior)
-    before = copy.fused_predict_f(X)[0]
-    model.q_mu[0].assign_add(np.ones_like(model.q_mu[0]))
-    np.testing.assert_array_equal(copy.fused_predict_f(X)[0], before)
-
-
-def test_stock_svgp_over_orthogonal_sets_updates_its_cache_too(rng):
-    model = build(kernels()["mixed"], rng)
-    stock = gpflow.models.SVGP(
-        model.kernel, model.likelihood, model.inducing_variable, num_latent_gps=2
-    )
-    posterior, X = stock.posterior(), rng.normal(size=(3, 2))
-    stock.q_mu.assign(rng.normal(size=stock.q_mu.shape))
-    posterior.update_cache("tensor")
-    np.testing.assert_allclose(posterior.predict_f(X)[0], stock.predict_f(X)[0], atol=1e-9)
-
-
-@every_kernel
-def test_more_sets_leave_the_bound_until_they_are_trained(rng, name):
-    for whiten in (True, False):
-        model = build(kernels()[name], rng, whiten=whiten)
-        wider = model.with_sets(rng.normal(size=(4, 2)))
-        X, Y = outputs_of(model, rng)
-        np.testing.assert_allclose(wider.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-9)
-
-
 def test_conflicts_are_refused(rng):
     likelihood, inducing = gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(*sets(rng))
     separate, mixed = kernels()["separate"], kernels()["mixed"]
+    k, rough = gpflow.kernels, gpflow.kernels.Matern32
     for kernel, message, options in (
-        (
-            separate,
-            "num_latent_gps must be 2, the number of latent functions",
-            {"num_latent_gps": 3},
-        ),
+        (separate, "num_latent_gps must be 2, the number of latent", {"num_latent_gps": 3}),
         (mixed, "num_latent_gps must be 2", {"num_latent_gps": 3}),
         (mixed, "num_latent_gps must be 2", {"num_latent_gps": 1}),
-        (
-            gpflow.kernels.LinearCoregionalization(latents(), W=np.ones((3, 4))),
-            r"kernel.W must have shape \[P, 2\]",
-            {},
-        ),
-        (
-            gpflow.kernels.SharedIndependent(separate, 2),
-            r"holds a SeparateIndependent; its kernels must be single-output",
-            {},
-        ),
-        (
-            gpflow.kernels.SeparateIndependent([gpflow.kernels.Matern32(active_dims=[5])] * 2),
-            r"kernel.kernels\[0\]",
-            {},
-        ),
-        (
-            gpflow.kernels.SharedIndependent(gpflow.kernels.Matern32(lengthscales=np.ones(5)), 2),
-            r"kernel.kernel\b",
-            {},
-        ),
+        (k.LinearCoregionalization(latents(), W=np.ones((3, 4))), r"shape \[P, 2\]", {}),
+        (k.SharedIndependent(separate, 2), r"its kernels must be single-output", {}),
+        (k.SeparateIndependent([rough(active_dims=[5])] * 2), r"kernel.kernels\[0\]", {}),
+        (k.SharedIndependent(rough(lengthscales=np.ones(5)), 2), r"kernel.kernel\b", {}),
     ):
         for model in (SOLVEGP, ODVGP):
             with pytest.raises(ValueError, match=message):

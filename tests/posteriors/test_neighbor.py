@@ -9,8 +9,8 @@ import tensorflow as tf
 from gpflow.conditionals import conditional
 from gpflow.models import SVGP
 
-from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
-from gpflow_sparse.models.swsgp.posterior import NeighborPosterior
+from gpflow_sparse.inducing_variables import NeighborInducingPoints
+from gpflow_sparse.posteriors import NeighborPosterior
 from tests.oracles import swsgp as oracle
 from tests.oracles.solvegp import gaussian_kl, matern52, squared_exponential
 
@@ -66,9 +66,7 @@ def test_moments_and_kl_of_every_row_are_those_of_dense_algebra(rng, dense, prof
     found = [*posterior.fused_predict_f(case.X), kl_of_every_row(posterior, case.X)]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
-    mean, var, kl = posterior.marginals_and_kl(tf.constant(case.X))
-    for a, b in zip((mean, var, kl), (*expected[:2], expected[2].sum()), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(posterior.prior_kl(case.X), expected[2].sum(), rtol=1e-8)
 
 
 @every_spread
@@ -163,18 +161,6 @@ def test_the_kl_grows_with_the_number_of_neighbors(rng, dense):
     np.testing.assert_allclose(kls[-1], np.full(N, everything), rtol=1e-8)
 
 
-def test_the_prior_is_found_again(rng):
-    """S = K + eps I, m = 0, whatever the sets: mean 0, variance k(x, x), KL 0."""
-    case = Case(rng, True)
-    factor = np.linalg.cholesky(case.k(case.Z, case.Z) + EPS * np.eye(M))
-    q = np.zeros((M, P)), np.stack([factor] * P)
-    posterior = NeighborPosterior(case.kernel, case.inducing, *q)
-    mean, var = posterior.fused_predict_f(case.X)
-    np.testing.assert_allclose(mean, np.zeros((N, P)), atol=1e-12)
-    np.testing.assert_allclose(var, np.full((N, P), VARIANCE), rtol=1e-8)
-    np.testing.assert_allclose(kl_of_every_row(posterior, case.X), np.zeros(N), atol=1e-8)
-
-
 @every_spread
 def test_rows_together_share_the_union_of_their_neighbors(rng, dense):
     case = Case(rng, dense)
@@ -186,40 +172,6 @@ def test_rows_together_share_the_union_of_their_neighbors(rng, dense):
         np.testing.assert_allclose(mean[:, p], theirs[0], rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(cov[p], theirs[1], rtol=1e-8, atol=1e-8)
         assert np.linalg.eigvalsh(cov[p]).min() > -1e-9
-
-
-@every_spread
-def test_one_row_alone_is_its_marginal(rng, dense):
-    case = Case(rng, dense)
-    posterior = case.posterior()
-    mean, cov = posterior.fused_predict_f(case.X[:, None], full_cov=True)  # N batches of one row
-    marginal = posterior.fused_predict_f(case.X)
-    np.testing.assert_allclose(mean[:, 0], marginal[0], atol=1e-9)
-    np.testing.assert_allclose(cov[:, :, 0, 0], marginal[1], atol=1e-9)
-
-
-def test_batches_of_rows_have_unions_of_their_own(rng):
-    case = Case(rng, True)
-    posterior = case.posterior()
-    posterior.update_cache("tensor")
-    rows = case.X[:8].reshape(2, 2, 2, 2)
-    mean, cov = posterior.predict_f(rows, full_cov=True)
-    for i, j in np.ndindex(2, 2):
-        one = posterior.predict_f(rows[i, j], full_cov=True)
-        np.testing.assert_allclose(mean[i, j], one[0], atol=1e-12)
-        np.testing.assert_allclose(cov[i, j], one[1], atol=1e-12)
-
-
-def test_covariances_of_outputs_are_diagonal(rng):
-    case = Case(rng, False)
-    posterior = case.posterior()
-    _, var = posterior.fused_predict_f(case.X)
-    _, spread = posterior.fused_predict_f(case.X, full_output_cov=True)
-    np.testing.assert_allclose(spread, [np.diag(row) for row in var.numpy()])
-    _, cov = posterior.fused_predict_f(case.X, full_cov=True)
-    _, both = posterior.fused_predict_f(case.X, full_cov=True, full_output_cov=True)
-    expected = np.einsum("pnm,pq->npmq", cov, np.eye(P))
-    np.testing.assert_allclose(both, expected)
 
 
 def test_the_cache_keeps_q_as_it_was(rng):
@@ -265,30 +217,25 @@ def test_a_fixed_mean_has_no_covariance_of_its_own(rng):
             np.testing.assert_allclose(var[i, p], residual, rtol=1e-7)
 
 
-def test_rows_are_predicted_in_blocks(rng, monkeypatch):
-    """As many rows as memory has room for, the last block smaller."""
-    case = Case(rng, True)
-    expected = case.posterior().fused_predict_f(case.X)
-    monkeypatch.setattr("gpflow_sparse.posteriors.pathwise._BLOCK", 4 * H**2)
-    for a, b in zip(case.posterior().fused_predict_f(case.X), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
-
-
-def test_the_kl_needs_rows(rng):
-    case = Case(rng, False)
-    _, _, kl = case.locals()
-    np.testing.assert_allclose(case.posterior().prior_kl(case.X), kl.sum(), rtol=1e-8)
-    with pytest.raises(ValueError, match="SWSGP"):
-        case.posterior().prior_kl()
-    model = SVGP(case.kernel, gpflow.likelihoods.Gaussian(), case.inducing, whiten=False)
-    with pytest.raises(ValueError, match="SWSGP"):
-        model.prior_kl()
-
-
 def test_what_cannot_be_is_refused(rng):
     case = Case(rng, False)
-    with pytest.raises(ValueError, match="whiten must be False"):
-        case.posterior(whiten=True)
-    shared = gpflow.kernels.SharedIndependent(case.kernel, P)
-    with pytest.raises(ValueError, match="SharedIndependent"):
-        NeighborPosterior(shared, case.inducing, case.m, case.q_sqrt)
+    kernel, points, good = case.kernel, case.inducing, (np.zeros((M, 2)), np.ones((M, 2)))
+    posterior = NeighborPosterior(kernel, points, *good)
+    model = SVGP(kernel, gpflow.likelihoods.Gaussian(), points, whiten=False)
+    shared = gpflow.kernels.SharedIndependent(kernel, P)
+    calls = [
+        (lambda: case.posterior(whiten=True), "whiten must be False"),
+        (lambda: NeighborPosterior(shared, points, *good), "SharedIndependent"),
+        (lambda: NeighborPosterior(kernel, points, *good, jitter=-1.0), "jitter"),
+        (posterior.prior_kl, "SWSGP"),
+        (model.prior_kl, "SWSGP"),
+    ]
+    for X in (np.zeros((3, 1)), np.zeros(2), np.full((1, 2), np.nan)):
+        calls.append((lambda X=X: posterior.prior_kl(X), "X"))
+    for q_mu in (np.zeros((M - 1, 2)), np.zeros(M)):
+        calls.append((lambda q=q_mu: NeighborPosterior(kernel, points, q, good[1]), "q_mu"))
+    for wrong in (np.ones((M, 3)), np.ones((2, M, 5)), np.ones((3, M, M)), (good[1], np.ones(2))):
+        calls.append((lambda q=wrong: NeighborPosterior(kernel, points, good[0], q), "q_sqrt"))
+    for call, message in calls:
+        with pytest.raises(ValueError, match=message):
+            call()
