@@ -7,15 +7,7 @@ tried on a method of each kind. ``python -m tests.hostile`` judges all of it.
 
 import pytest
 
-from tests.hostile import (
-    bases,
-    deep,
-    dual,
-    neighbors,
-    orthogonal,
-    soft_interpolation,
-    sub_sampled,
-)
+from tests.hostile import bases, deep, dual, neighbors, orthogonal, soft_interpolation, sub_sampled
 from tests.hostile.judging import arguments, bad, cell, spoiled, together
 from tests.hostile.kinds import KINDS, OPTIONS
 from tests.hostile.labels import CASES, LABEL_DOORS, labels

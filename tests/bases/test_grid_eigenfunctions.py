@@ -203,10 +203,7 @@ def test_two_hundred_columns_neither_overflow_nor_vanish(float_type):
     assert expected.max() > 0.1 * np.sqrt(scale)
     np.testing.assert_allclose(np.abs(got), expected, rtol=rtol, atol=rtol * np.sqrt(scale))
     np.testing.assert_allclose(
-        got @ got.T,
-        (signs * expected) @ (signs * expected).T,
-        rtol=rtol,
-        atol=rtol * scale,
+        got @ got.T, (signs * expected) @ (signs * expected).T, rtol=rtol, atol=rtol * scale
     )
 
 

@@ -18,14 +18,7 @@ import pooch
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpflow_sparse.data import (
-    Dataset,
-    datasets,
-    images,
-    list_datasets,
-    load,
-    robot_arm,
-)
+from gpflow_sparse.data import Dataset, datasets, images, list_datasets, load, robot_arm
 
 ROWS = np.arange(30.0).reshape(10, 3)
 MASK = np.eye(10, dtype=bool)

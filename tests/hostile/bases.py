@@ -273,12 +273,7 @@ def _slow():
             yield f"{model} {source} | Y", Door(held_y, Y, "wide", names, bring=with_y, **slow)
 
 
-DOORS: dict[str, Door] = {
-    **dict(_pairs()),
-    **dict(_inputs()),
-    **dict(_vectors()),
-    **dict(_slow()),
-}
+DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_vectors()), **dict(_slow())}
 
 
 # ------------------------------------------------------------------ arguments that are no arrays
@@ -488,10 +483,7 @@ SPOILS = {
         OF_Q,
     ),
     "inducing variable None": (Spoil(put("inducing_variable", value=None), SETS), OF_Q),
-    "q_mu of another length": (
-        Spoil(put("q_mu", value=parameter(M + 1, 1)), ("q_mu",)),
-        OF_Q,
-    ),
+    "q_mu of another length": (Spoil(put("q_mu", value=parameter(M + 1, 1)), ("q_mu",)), OF_Q),
     "q_mu of more outputs": (Spoil(put("q_mu", value=parameter(M, 2)), ("q_mu",)), OF_Q),
     "q_sqrt of another length": (
         Spoil(put("q_sqrt", value=lambda: gpflow.Parameter(np.eye(M + 1)[None])), ("q_sqrt",)),
@@ -507,10 +499,7 @@ SPOILS = {
     "num_data negative": (Spoil(put("num_data", value=-3), ("num_data",)), OF_Q),
     "objective text": (Spoil(put("objective", value="x"), ("objective",)), OF_GRIEF),
     "objective None": (Spoil(put("objective", value=None), ("objective",)), OF_GRIEF),
-    "objective corrected": (
-        Spoil(put("objective", value="corrected"), ("objective",)),
-        OF_WEIGHTS,
-    ),
+    "objective corrected": (Spoil(put("objective", value="corrected"), ("objective",)), OF_WEIGHTS),
     "reweighted text": (Spoil(put("reweighted", value="x"), ("reweighted",)), OF_GRIEF),
     "reweighted None": (Spoil(put("reweighted", value=None), ("reweighted",)), OF_WEIGHTS),
     "reweighted after": (

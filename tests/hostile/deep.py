@@ -345,14 +345,8 @@ TOGETHER = {
         lambda: tick(location_kernel=kernel(3)),
         "location_kernel.lengthscales",
     ),
-    "fewer locations than patches": (
-        lambda: LocatedPatches(PATCHES, PLACES[:2]),
-        "locations",
-    ),
-    "locations of three columns": (
-        lambda: LocatedPatches(PATCHES, np.ones((3, 3))),
-        "locations",
-    ),
+    "fewer locations than patches": (lambda: LocatedPatches(PATCHES, PLACES[:2]), "locations"),
+    "locations of three columns": (lambda: LocatedPatches(PATCHES, np.ones((3, 3))), "locations"),
     "patches of another kernel": (
         lambda: on_images(kernel(), Patches(PATCHES)).elbo(two),
         "kernel",
@@ -494,11 +488,7 @@ for i in (0, 1):
             "whiten text": (("whiten",), "x", ("whiten",)),
             "num_latent_gps another": (("num_latent_gps",), 3, (*Q, *LAYERS)),
             "inducing_variable None": (("inducing_variable",), None, POINTS),
-            "inducing_variable points": (
-                ("inducing_variable",),
-                lambda: InducingPoints(Z),
-                POINTS,
-            ),
+            "inducing_variable points": (("inducing_variable",), lambda: InducingPoints(Z), POINTS),
             "inducing_variable an array": (("inducing_variable",), lambda: Z, POINTS),
             "inducing_variable of other size": (
                 ("inducing_variable",),

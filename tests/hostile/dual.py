@@ -127,11 +127,7 @@ ARGUMENTS = {
     ),
     "DualOptions block_size": Argument(lambda v: DualOptions(block_size=v), "block_size", few),
     "DualOptions partition": Argument(lambda v: DualOptions(partition=v), "partition", never),
-    "DualOptions tolerance": Argument(
-        lambda v: DualOptions(tolerance=v),
-        "tolerance",
-        never,
-    ),
+    "DualOptions tolerance": Argument(lambda v: DualOptions(tolerance=v), "tolerance", never),
     "DualOptions max_passes": Argument(lambda v: DualOptions(max_passes=v), "max_passes", few),
     "DualOptions precision": Argument(lambda v: DualOptions(precision=v), "precision", never),
     "DualOptions seed": Argument(lambda v: DualOptions(seed=v), "seed", seed),
@@ -160,10 +156,7 @@ TOGETHER = {
     "noise of other rows": (lambda: dual(row_noise=np.ones(3)), "row_noise"),
     "noise below zero": (lambda: dual(row_noise=-np.ones(len(X))), "row_noise"),
     "a kernel without random features": (lambda: dual(k=kernels.Linear()), "kernel"),
-    "a kernel of two outputs": (
-        lambda: dual(k=kernels.SharedIndependent(kernel(), 2)),
-        "kernel",
-    ),
+    "a kernel of two outputs": (lambda: dual(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "a float32 kernel": (lambda: dual(k=float32_kernel()), "kernel"),
     "a mean of two outputs": (
         lambda: dual(mean_function=functions.Constant(np.zeros(2))),

@@ -331,10 +331,7 @@ TOGETHER = {
     ),
     "a natural step of a union": (lambda: UNION.natural_step(two), "union"),
     "sites of negative precision": (lambda: sites(precisions=-np.ones((M, 1))), "precisions"),
-    "sites of two kernels": (
-        lambda: sites(k=kernels.SharedIndependent(kernel(), 2)),
-        "kernel",
-    ),
+    "sites of two kernels": (lambda: sites(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "sites of other points": (
         lambda: sites(inducing=gpflow.inducing_variables.InducingPoints(Z)),
         "inducing_variable",

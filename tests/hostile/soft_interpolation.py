@@ -252,15 +252,9 @@ TOGETHER = {
         lambda: basis(k=kernels.Matern32(active_dims=[0, 2])),
         "kernel",
     ),
-    "a kernel of two outputs": (
-        lambda: softki(k=kernels.SharedIndependent(kernel(), 2)),
-        "kernel",
-    ),
+    "a kernel of two outputs": (lambda: softki(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "a float32 kernel": (lambda: softki(k=float32_kernel()), "kernel"),
-    "a data set and Y": (
-        lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two), Y),
-        "Y",
-    ),
+    "a data set and Y": (lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two), Y), "Y"),
     "a data set of X alone": (
         lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(X)),
         "data",

@@ -330,10 +330,7 @@ TOGETHER = {
         lambda: qsgp(likelihood=likelihoods.HeteroskedasticTFPConditional()),
         "num_latent_gps",
     ),
-    "a support of more columns": (
-        lambda: qsgp(hybrid(), support=np.hstack([X, X])),
-        "support",
-    ),
+    "a support of more columns": (lambda: qsgp(hybrid(), support=np.hstack([X, X])), "support"),
     "a support of more columns than the data": (
         lambda: stepped(
             qsgp(bases.RandomFourier(kernels.Matern32(), M), support=np.hstack([X, X]))
@@ -344,10 +341,7 @@ TOGETHER = {
         lambda: stepped(qsgp(bases.RandomFourier(kernels.Matern32(), M)), (np.hstack([X, X]), Y)),
         "X",
     ),
-    "a closure of a random loss": (
-        lambda: qsgp().training_loss_closure(two),
-        "basis_batch_size",
-    ),
+    "a closure of a random loss": (lambda: qsgp().training_loss_closure(two), "basis_batch_size"),
     "the best covariance for a site": (
         lambda: qsgp(likelihood=BernoulliLogit()).update_covariance(X),
         "likelihood",
@@ -457,10 +451,7 @@ SPOILS = {
     ),
     "num_data negative": (Spoil(put("num_data", value=-3), ("num_data",)), EVERY),
     "num_data None": (Spoil(put("num_data", value=None), ("num_data",)), EVERY),
-    "basis_batch_size 0": (
-        Spoil(put("basis_batch_size", value=0), ("basis_batch_size",)),
-        EVERY,
-    ),
+    "basis_batch_size 0": (Spoil(put("basis_batch_size", value=0), ("basis_batch_size",)), EVERY),
     "variance_reduction text": (
         Spoil(put("variance_reduction", value="x"), ("variance_reduction",)),
         EVERY,
@@ -480,10 +471,7 @@ SPOILED_DOORS = {
     "prior_kl": lambda m: m.prior_kl(),
     "sparse_step": stepped,
 }
-SPOILED_DOORS |= {
-    "captured: predict_f": captured(lambda m: m.predict_f(X)),
-    "fit": trained,
-}
+SPOILED_DOORS |= {"captured: predict_f": captured(lambda m: m.predict_f(X)), "fit": trained}
 
 
 def spared(spoil, name, door):

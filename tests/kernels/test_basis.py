@@ -198,10 +198,7 @@ def test_product_of_is_one_kernel_per_column():
         (lambda: Basis(kernel()), "basis must be a finite basis.*got SquaredExponential"),
         (lambda: Basis(None), "basis must be a finite basis.*got NoneType"),
         (lambda: Corrected(BASES["grid"]()), "basis must be a ReweightedBasis"),
-        (
-            lambda: Corrected(ReweightedBasis(BASES["fourier"](), np.ones(P))),
-            "of a projection",
-        ),
+        (lambda: Corrected(ReweightedBasis(BASES["fourier"](), np.ones(P))), "of a projection"),
         (lambda: GRIEF(Matern32(), inputs(9), 5), "kernel must be a product"),
         (lambda: GRIEF(kernel(), inputs(9), 0), "num_eigenfunctions must be a positive integer"),
         (lambda: product_of(gpflow.kernels.Linear, [1.0]), "kind must be a class of stationary"),

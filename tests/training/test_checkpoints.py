@@ -19,12 +19,7 @@ from gpflow.keras import tf_keras
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.persistence import files, locks
-from gpflow_sparse.training import (
-    EarlyStopping,
-    TrainingInterrupted,
-    adam,
-    fit,
-)
+from gpflow_sparse.training import EarlyStopping, TrainingInterrupted, adam, fit
 from gpflow_sparse.training.checkpoints import CheckpointFolder, remove_checkpoints
 from gpflow_sparse.training.feed import HELD
 from gpflow_sparse.training.state import describe_run, named_variables
