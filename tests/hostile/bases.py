@@ -275,7 +275,9 @@ def rounds(model=None, **options):
 PRODUCT = partial(own.product_of, kernels.Matern32, [1.0, 2.0])
 WEIGH = partial(bases.ReweightedBasis, basis=BASIS, weights=np.ones(M))
 ARGUMENTS = {
-    **takes("GridEigenfunctions", partial(grid_basis, None), never="kernel"),
+    "GridEigenfunctions kernel": Argument(
+        lambda v: bases.GridEigenfunctions(v, X, M), "kernel", never
+    ),
     **takes(
         "GridEigenfunctions",
         lambda num_eigenfunctions: grid_basis(p=num_eigenfunctions),
@@ -334,7 +336,8 @@ ARGUMENTS = {
     **takes("BasisSVGP", variational, flag_or_none="keep_residual", latents="num_latent_gps"),
     **takes("BasisSVGP.elbo", SVGP.elbo, never="data"),
     **takes("MixturePosterior", MIXTURES["samples"].predict_log_density, never="data"),
-    **takes("fit_in_rounds", rounds, never="model", some="num_iterations", flag="progress"),
+    **takes("fit_in_rounds", partial(fit_in_rounds, num_rounds=1, progress=False), never="model"),
+    **takes("fit_in_rounds", rounds, some="num_iterations", flag="progress"),
     **takes("fit_in_rounds", rounds, num_rounds=lambda v: count(v) and v < 3),
 }
 

@@ -296,9 +296,10 @@ ARGUMENTS = {
     ),
     **takes(
         "split_orthogonal",
-        partial(init.split_orthogonal, X, M=2, num_orthogonal=2),
-        count="M num_orthogonal",
+        partial(init.split_orthogonal, X, M=2, M2=2),
+        count="M M2",
         never="method",
+        also=("num_orthogonal",),
     ),
     **takes(
         "median_lengthscales", partial(init.median_lengthscales, X), count="max_rows", seed="seed"

@@ -130,14 +130,6 @@ def test_priors_transforms_flags_and_shapes_come_back(tmp_path):
     assert float(loaded.log_prior_density()) == density != 0.0
 
 
-def test_the_data_may_still_grow_where_they_could(tmp_path):
-    loaded = round_trip(zoo.gpr_of_variables(), tmp_path)
-    X, Y = loaded.data
-    X.assign(np.ones((20, 2)))
-    Y.assign(np.ones((20, 1)))
-    assert np.isfinite(loaded.maximum_log_likelihood_objective())
-
-
 def test_the_heteroskedastic_closure_sees_the_loaded_likelihood(tmp_path):
     likelihood = gpflow.likelihoods.HeteroskedasticTFPConditional(tfp.distributions.Laplace)
     loaded = round_trip(zoo.svgp(likelihood=likelihood, P=2), tmp_path).likelihood
@@ -271,12 +263,3 @@ def test_the_header_is_read_without_tensorflow(tmp_path):
     assert header["float"] == "float64"
     assert header["jitter"] == gpflow.default_jitter()
     assert set(header["versions"]) == {"gpflow", "gpflow_sparse", "tensorflow"}
-
-
-def test_the_public_names_are_listed():
-    assert {"save", "load", "export", "persistence", "Standardizer"} <= set(dir(gs))
-    for name in dir(gs):
-        assert getattr(gs, name) is not None
-    assert dir(gs.persistence) == ["export", "load", "read_header", "save"]
-    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
-        gs.persistence.lode  # noqa: B018

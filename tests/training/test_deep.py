@@ -9,7 +9,6 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patche
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import ConvLayer, DeepGP, GPLayer
 from gpflow_sparse.training import fit
-from tests.training.test_checkpoints import bits, stopped_and_resumed, undisturbed
 
 N, IMAGE, PATCH = 12, (3, 4), (2, 2)
 
@@ -37,16 +36,6 @@ def deep(seed=None):
     return DeepGP(
         [hidden, top], gpflow.likelihoods.Bernoulli(), num_data=N, num_samples=2, seed=seed
     )
-
-
-@pytest.mark.nightly
-def test_a_killed_run_ends_with_the_same_bits_draws_included(tmp_path):
-    options = {"batch_size": 8, "checkpoint_every": 3, "deterministic": True, "progress": False}
-    options["natural_gradients"] = 0.1
-    model, history = undisturbed(deep, images(), tmp_path / "a", 6, **options)
-    again, resumed = stopped_and_resumed(deep, images(), tmp_path / "b", 6, [4], **options)
-    assert bits(again) == bits(model)
-    np.testing.assert_array_equal(resumed.elbo, history.elbo)
 
 
 @pytest.mark.nightly

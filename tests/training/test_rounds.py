@@ -11,11 +11,10 @@ import gpflow_sparse as gs
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.training import TrainingError, fit, fit_in_rounds, rounds
 from tests import battery
-from tests.training.test_checkpoints import KilledError, bits, killer
+from tests.training.test_checkpoints import bits
 
 REWEIGHTED = ("grief_original", "grief_rotated")
 HELD = ("grief", "grief_corrected", *REWEIGHTED, "basis_gpr", "basis_gpr_fourier")
-VARIATIONAL = ("basis_svgp", "basis_svgp_bernoulli")
 QUIET = {"progress": False}
 
 
@@ -160,31 +159,6 @@ def test_models_that_are_given_their_data_are_for_fit():
         fit_in_rounds(build("basis_svgp"))
     with pytest.raises(ValueError, match="num_rounds must be a positive integer"):
         fit_in_rounds(build("basis_gpr_fourier"), num_rounds=0)
-
-
-# the loop of `fit`
-
-
-def train(model, name, steps, **options):
-    data = None if name in HELD else battery.MEMBERS[name].data
-    more = {} if name in HELD else {"batch_size": 5, "natural_gradients": 0.1}
-    return fit(model, data, num_steps=steps, checkpoint_every=2, **more, **QUIET, **options)
-
-
-@pytest.mark.parametrize("name", [*HELD, *VARIATIONAL])
-def test_a_run_that_was_killed_goes_on_to_the_same_parameters(name, tmp_path):
-    whole = build(name)
-    history = train(whole, name, 6, checkpoint_dir=tmp_path / "whole")
-    with pytest.raises(KilledError):
-        train(build(name), name, 6, checkpoint_dir=tmp_path / "killed", callbacks=[killer(5)])
-    resumed = build(name)
-    again = train(
-        resumed, name, 6, checkpoint_dir=tmp_path / "killed", callbacks=[killer(0)], resume=True
-    )
-    np.testing.assert_allclose(again.elbo, history.elbo, rtol=1e-9)
-    assert again.elbo[-1] > again.elbo[0]
-    for a, b in zip(resumed.trainable_variables, whole.trainable_variables, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.nightly

@@ -9,7 +9,7 @@ from gpflow.keras import tf_keras
 import gpflow_sparse as gs
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, SparseSGD, fit
 from tests.oracles.sparse_steps import Rows, summed
-from tests.training.test_checkpoints import bits, data, solvegp, stopped_and_resumed, undisturbed
+from tests.training.test_checkpoints import data
 
 M = 7
 MAKERS = {
@@ -108,12 +108,6 @@ def test_adagrad_adds_duplicates_before_it_squares():
     expected = [-0.1 * 2.0 / np.sqrt(4.1), -0.1 / np.sqrt(1.1)]
     np.testing.assert_allclose(variable, expected, atol=1e-10)
     assert round(float(variable[0]), 4) == -0.0988
-
-
-def test_adagrad_without_gradient_stays():
-    variable = tf.Variable(np.ones(2))
-    SparseAdagrad(0.1).apply_gradients([(tf.constant([0.0, 1e-3], tf.float64), variable)])
-    np.testing.assert_allclose(variable, [1.0, 0.9], atol=1e-7)  # a first step is the rate
 
 
 def test_adam_without_memory_goes_by_the_sign():
@@ -295,24 +289,6 @@ def test_fit_takes_them_for_any_model():
         optimizer = SparseAdam()
         for part in (svgp(), svgp()):
             fit(part, data(), optimizer=optimizer, num_steps=1, progress=False)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("build", [svgp, solvegp], ids=["svgp", "solvegp"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: SparseAdam(0.02),
-        lambda: SparseAdagrad(lambda step: 0.1 / (1.0 + tf.cast(step, tf.float64))),
-    ],
-    ids=["adam", "adagrad"],
-)
-def test_a_killed_run_ends_with_the_same_bits(build, make, tmp_path):
-    options = {"optimizer": make, "batch_size": 16, "checkpoint_every": 5, "deterministic": True}
-    model, history = undisturbed(build, data(), tmp_path / "a", 20, **options)
-    again, resumed = stopped_and_resumed(build, data(), tmp_path / "b", 20, [3, 11], **options)
-    assert bits(again) == bits(model)
-    np.testing.assert_array_equal(resumed.elbo, history.elbo)
 
 
 def test_a_checkpoint_knows_the_settings(tmp_path):
