@@ -20,14 +20,6 @@ def encoded(**columns):
     return encoder, encoder.transform(frame)
 
 
-def test_numbers_stay_as_they_are():
-    encoder, values = encoded(a=[1.5, -2.0, 3.0], b=[True, False, True], c=[7, 8, 9])
-    np.testing.assert_array_equal(values[:, 0], [1.5, -2.0, 3.0])
-    np.testing.assert_array_equal(values[:, 1:3], [[0, 1], [1, 0], [0, 1]])
-    np.testing.assert_array_equal(values[:, 3], [7, 8, 9])
-    assert list(encoder.get_feature_names_out()) == ["a", "b=False", "b=True", "c"]
-
-
 def test_missing_numbers_are_medians_beside_an_indicator():
     encoder, values = encoded(a=[1.0, np.nan, 3.0, 8.0])
     np.testing.assert_array_equal(values, [[1, 0], [3, 1], [3, 0], [8, 0]])
@@ -308,10 +300,3 @@ def test_types_of_pandas_that_are_no_plain_numbers():
     np.testing.assert_array_equal(encoder.transform(frame)[:, -1], [0.0, 1.0, 0.0] * 10)
     with pytest.raises(ValueError, match="column 'c' must hold real numbers, got complex128"):
         TableEncoder().fit(frame.assign(c=1j * np.arange(30)))
-
-
-def test_thousands_of_columns_are_encoded_without_a_transformer_each():
-    values = np.random.default_rng(0).normal(size=(30, 3_000))
-    encoder = TableEncoder().fit(values)
-    np.testing.assert_array_equal(encoder.transform(values), values)
-    assert not hasattr(encoder, "encoder_")

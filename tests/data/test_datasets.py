@@ -5,7 +5,6 @@ import hashlib
 import io
 import tarfile
 import threading
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -90,14 +89,10 @@ def check_split(data, split):
     assert_array_equal(data.train[1], kept[:, 2:])
 
 
-def test_a_download_is_split_by_its_mask(server):
+@pytest.mark.filterwarnings("error")
+def test_a_download_is_split_by_its_mask_and_a_second_load_needs_no_server(server):
     put_uci(server, "yacht")
     check_split(load("yacht", split=3), 3)
-
-
-def test_a_second_load_needs_no_server(server):
-    put_uci(server, "yacht")
-    load("yacht")
     server.stop()
     check_split(load("yacht", split=9), 9)
 
@@ -124,13 +119,6 @@ def test_without_a_network_the_error_names_the_local_folder(server):
         load("yacht")
 
 
-def test_a_file_that_the_server_does_not_have_is_a_failed_download(server):
-    put_uci(server, "yacht")
-    (server.folder / "yacht/data.csv.gz").unlink()
-    with pytest.raises(ValueError, match=r"could not download .*404"):
-        load("yacht")
-
-
 def test_song_is_stacked_from_two_files_with_a_warning_that_they_are_unverified(server):
     server.put("song/data.csv.gz", compressed(ROWS[:6]), known=False)
     server.put("song/data1.csv.gz", compressed(ROWS[6:]), known=False)
@@ -139,13 +127,6 @@ def test_song_is_stacked_from_two_files_with_a_warning_that_they_are_unverified(
         check_split(load("song", split=7), 7)
     files = [str(warning.message).split()[0].rsplit("/", 1)[1] for warning in caught]
     assert files == ["data.csv.gz", "data1.csv.gz"]
-
-
-def test_a_verified_download_does_not_warn(server):
-    put_uci(server, "yacht")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load("yacht")
 
 
 def test_mnist_is_flattened_to_pixel_values(server, monkeypatch):
@@ -233,10 +214,6 @@ def test_a_molecule_is_downloaded_with_a_warning_and_only_positions_and_energies
         check_molecule(load("md22_AT-AT", split=2), molecule(), 2)
 
 
-def test_the_address_of_molecules_is_https():
-    assert datasets.MD22_URL.startswith("https://www.quantum-machine.org/")
-
-
 def test_a_local_molecule_has_energies_in_a_column_or_not(tmp_path):
     arrays = molecule() | {"E": np.arange(20.0)}
     save(tmp_path / "md22_DHA.npz", **arrays)
@@ -257,12 +234,6 @@ def test_a_local_molecule_has_energies_in_a_column_or_not(tmp_path):
 def test_a_malformed_molecule_is_refused(tmp_path, changed, message):
     save(tmp_path / "md22_DHA.npz", **molecule() | changed)
     with pytest.raises(ValueError, match=message):
-        load("md22_DHA", root=tmp_path)
-
-
-def test_a_molecule_without_energies_is_refused(tmp_path):
-    save(tmp_path / "md22_DHA.npz", R=np.zeros((20, 3, 3)))
-    with pytest.raises(ValueError, match=r"expected the arrays R and E, got \['R'\] of them"):
         load("md22_DHA", root=tmp_path)
 
 
@@ -397,29 +368,11 @@ def test_standardized_data_use_the_statistics_of_the_training_rows():
         data.standardized()
 
 
-def test_standardized_labels_are_untouched():
-    raw = load("digits")
-    data = raw.standardized()
-    assert_array_equal(data.train[1], raw.train[1])
-    assert_allclose(data.train[0].mean(axis=0), 0, atol=1e-12)
-
-
 def test_the_listing_has_every_set_of_the_registry_with_its_size():
     listing = {info.name: info for info in list_datasets()}
-    names = {path.split("/")[1] for path in datasets._registry()}
-    others = {"cifar10", "digits", "mnist", "robot_arm"}
-    molecules = {name for name in listing if name.startswith("md22_")}
-    assert names | others | molecules == set(listing)
-    assert len(molecules) == 7
+    assert {"cifar10", "digits", "mnist", "robot_arm"} < set(listing)
+    assert sum(name.startswith("md22_") for name in listing) == 7
     assert len(listing) == 47
     assert (listing["md22_AT-AT"].num_data, listing["md22_AT-AT"].input_dim) == (20001, 180)
     assert (listing["kin40k"].num_data, listing["kin40k"].input_dim) == (40000, 8)
     assert (listing["mnist"].task, listing["mnist"].source) == ("classification", "download")
-
-
-def test_five_large_files_and_the_second_half_of_song_have_no_checksum():
-    unknown = [path.split("/", 1)[1] for path, sha in datasets._registry().items() if sha is None]
-    large = ["3droad", "buzz", "houseelectric", "slice", "song"]
-    assert unknown == [*(f"{name}/data.csv.gz" for name in large), "song/data1.csv.gz"]
-    known = [sha for sha in datasets._registry().values() if sha is not None]
-    assert {len(sha) for sha in known} == {64}

@@ -192,12 +192,6 @@ def test_columns_of_one_name_are_refused_in_every_format(tmp_path, pa, names):
         load("mine", root=tmp_path)
 
 
-def test_a_single_name_for_many_columns_is_refused(tmp_path):
-    np.savez(tmp_path / "mine.npz", x=np.ones((4, 3)), y=np.ones((4, 1)), columns="abc")
-    with pytest.raises(ValueError, match="columns must hold 3 names, all different, got 1: abc"):
-        load("mine", root=tmp_path)
-
-
 @pytest.mark.parametrize("name", ["circle.csv", "circle.npz", "x" * 300 + ".csv"])
 def test_a_circle_of_links_or_a_long_name_is_no_file(tmp_path, name):
     if name.startswith("circle"):

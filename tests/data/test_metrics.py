@@ -34,18 +34,10 @@ def test_scores_agree_in_every_unit(unit):
     np.testing.assert_allclose(metrics.rmse(unit * Y, mean), unit * metrics.rmse(Y, mean))
 
 
-def test_rmse_of_equal_values_is_zero():
-    assert metrics.rmse(np.ones(3), np.ones(3)) == 0.0
-
-
 def test_nlpd_is_the_mean_logarithmic_score_of_a_normal(gaussian):
     Y, mean, variance = gaussian
     oracle = scoringrules.logs_normal(Y, mean, np.sqrt(variance)).mean()
     assert_allclose(metrics.nlpd(Y, mean, variance), oracle, rtol=1e-12)
-
-
-def test_nlpd_at_the_mean_of_a_unit_normal_is_half_log_two_pi():
-    assert_allclose(metrics.nlpd(np.zeros(3), np.zeros(3), np.ones(3)), 0.9189385332046727)
 
 
 def test_nlpd_sums_over_outputs_and_averages_over_points():
@@ -59,58 +51,38 @@ def test_crps_is_the_closed_form_of_a_normal(gaussian):
     assert_allclose(metrics.crps(Y, mean, variance), oracle, rtol=1e-10)
 
 
-def test_crps_tends_to_the_absolute_error_as_the_variance_vanishes():
-    assert_allclose(metrics.crps(np.array([3.0]), np.array([1.0]), np.array([1e-16])), 2.0)
-
-
 def test_coverage_counts_the_outputs_within_1_96_standard_deviations():
     Y, zero, four = np.array([3.9, -3.9, 3.95, -8.0]), np.zeros(4), np.full(4, 4.0)
     assert metrics.coverage(Y, zero, four) == 0.5
     assert metrics.coverage(Y, zero, four, level=0.99) == 0.75
 
 
-def test_coverage_of_calibrated_predictions_is_close_to_the_level():
-    Y = 2.0 * np.random.default_rng(1).standard_normal(20000)
-    found = metrics.coverage(Y, np.zeros(20000), np.full(20000, 4.0), level=0.8)
-    assert_allclose(found, 0.8, atol=4 * np.sqrt(0.16 / 20000))
+zero, one, nan = np.zeros(3), np.ones(3), np.array([0.0, np.nan, 0.0])
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 95, np.nan])
-def test_coverage_refuses_a_level_outside_the_unit_interval(level):
-    with pytest.raises(ValueError, match="level must be in"):
-        metrics.coverage(np.zeros(2), np.zeros(2), np.ones(2), level=level)
-
-
-@pytest.mark.parametrize("score", [metrics.nlpd, metrics.crps, metrics.coverage])
-def test_a_column_of_means_is_never_broadcast_against_a_vector(score):
-    with pytest.raises(ValueError, match=r"mean must have the shape of Y, \(3,\), got \(3, 1\)"):
-        score(np.zeros(3), np.zeros((3, 1)), np.ones(3))
-    with pytest.raises(ValueError, match=r"variance must have the shape of Y, \(3,\), got \(1,\)"):
-        score(np.zeros(3), np.zeros(3), np.ones(1))
-
-
-def test_rmse_refuses_shapes_that_numpy_would_broadcast():
-    with pytest.raises(ValueError, match="nothing is broadcast"):
-        metrics.rmse(np.zeros((3, 1)), np.zeros(3))
-    with pytest.raises(ValueError, match="N at least 1"):
-        metrics.rmse(np.zeros((0, 1)), np.zeros((0, 1)))
-    with pytest.raises(ValueError, match=r"\[N,P\] or \[N\]"):
-        metrics.rmse(np.float64(1.0), np.float64(1.0))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_entries_that_are_not_finite_are_refused_with_their_place(value):
-    bad = np.array([[0.0], [value]])
-    with pytest.raises(ValueError, match=r"mean must be finite, got 1 .* index \[1, 0\]"):
-        metrics.rmse(np.zeros((2, 1)), bad)
-    with pytest.raises(ValueError, match="Y must be finite"):
-        metrics.crps(bad, np.zeros((2, 1)), np.ones((2, 1)))
-
-
-@pytest.mark.parametrize("variance", [0.0, -1.0])
-def test_a_variance_that_is_not_positive_is_refused(variance):
-    with pytest.raises(ValueError, match="variance must be positive"):
-        metrics.nlpd(np.zeros(2), np.zeros(2), np.array([1.0, variance]))
+@pytest.mark.parametrize(
+    ("score", "arguments", "message"),
+    [
+        *(
+            (score, arguments, message)
+            for score in (metrics.nlpd, metrics.crps, metrics.coverage)
+            for arguments, message in (
+                ((zero, zero[:, None], one), r"mean must have the shape of Y, \(3,\), got \(3, 1"),
+                ((zero, zero, one[:1]), r"variance must have the shape of Y, \(3,\), got \(1,\)"),
+                ((nan, zero, one), "Y must be finite, got 1"),
+                ((zero, zero, -one), "variance must be positive"),
+            )
+        ),
+        *((metrics.coverage, (zero, zero, one, p), "level must be in") for p in (0.0, 1.0, 95)),
+        (metrics.rmse, (zero[:, None], zero), "nothing is broadcast"),
+        (metrics.rmse, (zero[:0, None], zero[:0, None]), "N at least 1"),
+        (metrics.rmse, (zero[0], zero[0]), r"\[N,P\] or \[N\]"),
+        (metrics.rmse, (zero, nan), r"mean must be finite, got 1 .* index \[1\]"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(score, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score(*arguments)
 
 
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.0, 0.1, 0.9], [0.5, 0.25, 0.25]])
@@ -120,11 +92,6 @@ LABELS = np.array([0, 2, 2, 1])
 def test_error_rate_counts_the_points_whose_top_class_is_wrong():
     assert metrics.error_rate(LABELS, PROBABILITIES) == 0.5
     assert metrics.error_rate(LABELS[:, None].astype(float), PROBABILITIES) == 0.5
-
-
-def test_brier_sums_squared_errors_over_classes():
-    by_hand = (0.14 + 0.74 + 0.02 + 0.875) / 4
-    assert_allclose(metrics.brier(LABELS, PROBABILITIES), by_hand)
 
 
 def test_brier_of_two_classes_is_twice_the_binary_score():
@@ -140,11 +107,6 @@ def test_ece_weighs_the_gap_of_each_bin_by_its_points():
     # Ten bins: {0.9, 0.9} right twice, {0.8} wrong, {0.6} right.
     by_hand = (2 * 0.1 + 0.8 + 0.4) / 4
     assert_allclose(metrics.ece(labels, np.stack([1 - p, p], axis=1), num_bins=10), by_hand)
-
-
-def test_ece_with_one_bin_is_accuracy_against_mean_confidence():
-    by_hand = abs(0.5 - np.mean([0.7, 0.4, 0.9, 0.5]))
-    assert_allclose(metrics.ece(LABELS, PROBABILITIES, num_bins=1), by_hand)
 
 
 def test_ece_of_certain_and_right_predictions_is_zero():

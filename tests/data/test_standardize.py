@@ -33,11 +33,6 @@ def test_a_constant_column_is_centered_and_keeps_its_scale():
     assert scaler.log_density_offset == 0.0
 
 
-def test_a_constant_column_with_rounding_error_is_not_blown_up():
-    scaler = Standardizer.fit(np.full((1000, 1), 0.1))
-    assert_allclose(scaler.transform_inputs(np.array([[0.1], [0.2]])), [[0.0], [0.1]])
-
-
 @pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e-160, 1e150])
 def test_inputs_of_every_unit_get_unit_variance(unit):
     X = np.random.default_rng(0).normal(size=(40, 2))
@@ -65,24 +60,12 @@ def test_outputs_come_back_in_original_units():
     assert_allclose(variance, 0.5 * Y.var(axis=0, keepdims=True))
 
 
-def test_the_log_density_offset_is_minus_the_sum_of_log_scales():
-    expected = -np.log(Y.std(axis=0)).sum()
-    assert_allclose(Standardizer.fit(X, Y).log_density_offset, expected)
-
-
 def test_labels_stay_untouched_without_outputs_at_fitting():
     scaler, labels = Standardizer.fit(X), np.array([[0.0], [2.0], [1.0]])
     assert_allclose(scaler.transform(X, labels)[1], labels, rtol=0)
     assert_allclose(scaler.inverse_outputs(labels), labels, rtol=0)
     assert_allclose(scaler.inverse_mean_variance(labels, labels + 1)[1], labels + 1, rtol=0)
     assert scaler.log_density_offset == 0.0
-
-
-def test_statistics_are_float64_variables_that_are_not_trained():
-    scaler = Standardizer.fit(X, Y)
-    assert scaler.trainable_variables == ()
-    names = {v.name.split(":")[0].split("/")[-1]: v.dtype for v in scaler.variables}
-    assert names == dict.fromkeys(["x_mean", "x_scale", "y_mean", "y_scale"], tf.float64)
 
 
 def test_a_checkpoint_of_the_owning_module_keeps_the_statistics(tmp_path):

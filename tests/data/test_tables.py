@@ -34,13 +34,6 @@ def test_a_csv_with_a_header_is_split_at_the_target(tmp_path):
     assert table.target_name == "height"
 
 
-def test_without_a_target_every_column_is_an_input(tmp_path):
-    table = read_table(write(tmp_path / "a.csv", "a,b\n1,2\n"))
-    assert_array_equal(table.X, [[1, 2]])
-    assert table.Y is None
-    assert table.target_name is None
-
-
 @pytest.mark.parametrize("target", ["c1", "1"])
 def test_without_a_header_columns_are_numbered_from_zero(tmp_path, target):
     table = read_table(write(tmp_path / "a.csv", "1,2,3\n4,5,6"), target)
@@ -159,11 +152,6 @@ def test_an_unknown_target_lists_the_columns_and_the_closest_one(tmp_path):
         read_table(path, "1")
     with pytest.raises(ValueError, match="Columns: c0, c1"):
         read_table(write(tmp_path / "b.csv", "1,2\n"), "2")
-
-
-def test_a_target_alone_leaves_no_inputs(tmp_path):
-    with pytest.raises(ValueError, match="no input columns are left"):
-        read_table(write(tmp_path / "a.csv", "y\n1\n"), "y")
 
 
 def test_a_missing_file_and_an_unknown_ending_are_named(tmp_path):

@@ -185,13 +185,3 @@ def test_names_that_may_be_cells_are_said(tmp_path, first, second):
         read_frame(write(tmp_path / "b.csv", f"{first}\n"))
     for names in ("x1,y_2,3rd", "id,2019,2020", "größe,b,c", "_1,b,c"):
         assert not notes_of(read_frame(write(tmp_path / "c.csv", f"{names}\n6,7,4\n")))
-
-
-def test_paths_and_targets_of_another_kind_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="path must be the path of a file, got None"):
-        read_table(None)  # type: ignore[arg-type]
-    path = write(tmp_path / "a.csv", "x,y\n1,2\n")
-    with pytest.raises(ValueError, match="target must be the name of a column as text, got 1"):
-        read_table(path, 1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="got 'Y'; did you mean 'y'"):
-        read_table(path, "Y")

@@ -21,23 +21,21 @@ from tests.hostile.judging import (
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
     captured,
     chosen,
     count,
     drift,
     float32_kernel,
+    from_sources,
     given,
     nan_mean,
     never,
-    on_disk,
     quiet,
     seeded,
     swap,
     takes,
+    traced,
     two,
-    unmasked,
 )
 from tests.hostile.orthogonal import SCALER
 
@@ -226,35 +224,17 @@ def _vectors():
 
 
 def _slow():
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    for name, call in {
-        "BasisSVGP.predict_f": SVGP.predict_f,
-        "GRIEF rotated.predict_y": ROTATED.predict_y,
-        "MixturePosterior.predict_f": MIXTURES["quadrature"].predict_f,
-    }.items():
-        yield f"traced: {name}", Door(argument(call), X, "alone", ("Xnew",), **options)
-    elbo = argument(lambda v: SVGP.elbo((X, v)))
-    yield "traced: BasisSVGP.elbo | Y", Door(elbo, Y, "y", ("Y",), unseen=True, **options)
-    density = argument(lambda v: MIXTURES["quadrature"].predict_log_density((X, v)))
-    yield (
-        "traced: MixturePosterior.predict_log_density | Y",
-        Door(density, Y, "y", ("Y",), **options),
-    )
+    yield "traced: BasisSVGP.predict_f", traced(SVGP.predict_f)
+    yield "traced: GRIEF rotated.predict_y", traced(ROTATED.predict_y)
+    yield "traced: MixturePosterior.predict_f", traced(MIXTURES["quadrature"].predict_f)
+    elbo = lambda v: SVGP.elbo((X, v))  # noqa: E731
+    yield "traced: BasisSVGP.elbo | Y", traced(elbo, "Y", unseen=True)
+    density = lambda v: MIXTURES["quadrature"].predict_log_density((X, v))  # noqa: E731
+    yield "traced: MixturePosterior.predict_log_density | Y", traced(density, "Y")
     by_x = captured(SVGP.elbo)
     yield "captured: BasisSVGP.elbo | X", Door(lambda v: by_x((v, Y)), X, "x", ("X",), slow=True)
-    batch = lambda pair: tf.data.Dataset.from_tensors(tuple(map(unmasked, pair)))  # noqa: E731
-    mapped = lambda pair: on_disk(map(unmasked, pair))  # noqa: E731
-    for source, bring in {"tf.data": batch, "on disk": mapped}.items():
-        for model, make in {"GRIEF": grief, "BasisGPR": regression}.items():
-            held_x = lambda v, b=bring, m=make: m(b((v, Y))).elbo()  # noqa: E731
-            held_y = lambda v, b=bring, m=make: m(b((X, v))).elbo()  # noqa: E731
-            names = ("X", "X of data", "data", "grid")
-            with_x = lambda v, b=bring: b((v, Y))  # noqa: E731
-            with_y = lambda v, b=bring: b((X, v))  # noqa: E731
-            slow = {"slow": True, "graph": True}
-            yield f"{model} {source} | X", Door(held_x, X, "x", names, bring=with_x, **slow)
-            names = ("Y", "Y of data", "data")
-            yield f"{model} {source} | Y", Door(held_y, Y, "wide", names, bring=with_y, **slow)
+    held = {"GRIEF": lambda d: grief(d).elbo(), "BasisGPR": lambda d: regression(d).elbo()}
+    yield from from_sources(held, wide=True, names=("grid",))
 
 
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_vectors()), **dict(_slow())}

@@ -27,8 +27,6 @@ from tests.hostile.judging import (
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
     captured,
     count,
     drift,
@@ -39,6 +37,7 @@ from tests.hostile.judging import (
     pairs,
     swap,
     takes,
+    traced,
     two,
 )
 
@@ -132,15 +131,8 @@ def _inputs():
     }
     for name, call in calls.items():
         yield name, Door(call, X, "alone", ("X", "Xnew"))
-    traced = {"graph": True, "slow": True, "bring": as_argument}
-    yield (
-        "traced: DeepGP.predict_f",
-        Door(argument(MODEL.predict_f), X, "alone", ("Xnew",), **traced),
-    )
-    yield (
-        "traced: DeepGP.elbo | X",
-        Door(argument(lambda v: MODEL.elbo((v, Y))), X, "x", ("X",), unseen=True, **traced),
-    )
+    yield "traced: DeepGP.predict_f", traced(MODEL.predict_f)
+    yield "traced: DeepGP.elbo | X", traced(lambda v: MODEL.elbo((v, Y)), "X", unseen=True)
 
 
 def _parts():

@@ -12,8 +12,6 @@ from tests.hostile.judging import (
     FlatMean,
     Spoil,
     X,
-    argument,
-    as_argument,
     captured,
     drift,
     float32_kernel,
@@ -21,6 +19,7 @@ from tests.hostile.judging import (
     pairs,
     swap,
     takes,
+    traced,
     two,
 )
 
@@ -75,9 +74,7 @@ def _doors():
         yield name, door._replace(role=role, slow=True)
     directly = Door(MODEL.predict_f_directly, X, "alone", ("Xnew",), slow=True)
     yield "DualGPR.predict_f_directly", directly
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    traced = Door(argument(MODEL.predict_f), X, "alone", ("Xnew",), **options)
-    yield "traced: DualGPR.predict_f", traced
+    yield "traced: DualGPR.predict_f", traced(MODEL.predict_f)
 
 
 DOORS: dict[str, Door] = dict(_doors())

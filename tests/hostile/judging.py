@@ -325,6 +325,30 @@ def pairs(
         yield f"{prefix}{name} | Y", Door(by_y, Y, "y", ("Y", "data"))
 
 
+def from_sources(
+    calls: Mapping[str, Callable[[Any], Any]], *, wide: bool = False, names: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Door]]:
+    """Functions of rows in files on disk or in a data set, of which either part may be hostile."""
+    batch = lambda pair: tf.data.Dataset.from_tensors(tuple(pair))  # noqa: E731
+    for source, bring in {"on disk": on_disk, "tf.data": batch}.items():
+        for part, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
+            brought = lambda v, b=bring, p=pair: b(tuple(map(unmasked, p(v))))  # noqa: E731
+            role = "wide" if wide and part == "Y" else part.lower()
+            found = (part, f"{part} of data", "data", *names)
+            options = {"graph": True, "slow": True, "bring": brought}
+            for name, call in calls.items():
+                held = lambda v, c=call, b=brought: c(b(v))  # noqa: E731
+                good = X if part == "X" else Y
+                yield f"{name} {source} | {part}", Door(held, good, role, found, **options)
+
+
+def traced(call: Callable[[Any], Any], part: str = "Xnew", **options: Any) -> Door:
+    """An argument of a compiled function: inputs for prediction, or X or Y of a pair."""
+    good, role = (Y, "y") if part == "Y" else (X, "x" if part == "X" else "alone")
+    options = {"graph": True, "slow": True, "bring": as_argument, **options}
+    return Door(argument(call), good, role, (part,), **options)
+
+
 # ------------------------------------------------------------------ which values are right
 def count(v):
     return isinstance(v, int | np.integer) and not isinstance(v, bool) and 1 <= v < 2**63

@@ -22,10 +22,10 @@ from tests.hostile.judging import (
     count,
     drift,
     float32_kernel,
+    from_sources,
     given,
     index,
     nan_mean,
-    on_disk,
     pairs,
     swap,
     takes,
@@ -168,22 +168,16 @@ def _inputs():
 
 
 def _sources():
-    batch = lambda pair: tf.data.Dataset.from_tensors(tuple(map(unmasked, pair)))  # noqa: E731
-    of_files = lambda pair: on_disk(map(unmasked, pair))  # noqa: E731
-    for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
-        good, role, names = (X if name == "X" else Y), name.lower(), (name, "data")
-        options = {"slow": True, "graph": True}
-        for source, bring in {"tf.data": batch, "on disk": of_files}.items():
-            brought = lambda v, b=bring, p=pair: b(p(v))  # noqa: E731
-            for method in ("update_posterior", "start_from_sites"):
-                call = lambda v, f=brought, m=method: after(  # noqa: E731
-                    m, *(f(v) if isinstance(f(v), tuple) else (f(v),))
-                )
-                door = Door(call, good, role, names, bring=brought, **options)
-                yield f"SWSGP.{method} {source} | {name}", door
+    yield from from_sources(
+        {
+            f"SWSGP.{method}": lambda d, m=method: after(m, *(d if isinstance(d, tuple) else (d,)))
+            for method in ("update_posterior", "start_from_sites")
+        }
+    )
     brought = lambda v: tf.data.Dataset.from_tensors(unmasked(v))  # noqa: E731
     users = lambda v: counted(brought(v)).usage.numpy()  # noqa: E731
-    yield "update_neighbors tf.data", Door(users, X, "alone", ("X",), bring=brought, **options)
+    options = {"slow": True, "graph": True, "bring": brought}
+    yield "update_neighbors tf.data", Door(users, X, "alone", ("X",), **options)
 
 
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_sources())}

@@ -5,7 +5,6 @@ from typing import Any
 
 import gpflow
 import numpy as np
-import tensorflow as tf
 from gpflow import functions, kernels, likelihoods
 
 import gpflow_sparse as gs
@@ -25,24 +24,22 @@ from tests.hostile.judging import (
     X,
     Y,
     amount,
-    argument,
-    as_argument,
     captured,
     count,
     drift,
     flag,
     flags,
     float32_kernel,
+    from_sources,
     nan_mean,
     never,
     none,
-    on_disk,
     positive,
     seeded,
     swap,
     takes,
+    traced,
     two,
-    unmasked,
 )
 
 Z, O = X[:3] + 0.1, X[3:] - 0.2
@@ -160,19 +157,13 @@ def _of_pairs(table, slow):
 
 
 def _traced():
-    by_x = argument(lambda v: MODEL.elbo((v, Y)))
-    by_y = argument(lambda v: MODEL.elbo((X, v)))
-    density = argument(lambda v: MODEL.predict_log_density((X, v)))
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    yield "traced: elbo | X", Door(by_x, X, "x", ("X",), unseen=True, **options)
-    yield "traced: elbo | Y", Door(by_y, Y, "y", ("Y",), unseen=True, **options)
-    yield "traced: predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
-    for name, method in {
-        "predict_f": MODEL.predict_f,
-        "predict_y": MODEL.predict_y,
-        "posterior.predict_f": CACHED.predict_f,
-    }.items():
-        yield f"traced: {name}", Door(argument(method), X, "alone", ("Xnew",), **options)
+    yield "traced: elbo | X", traced(lambda v: MODEL.elbo((v, Y)), "X", unseen=True)
+    yield "traced: elbo | Y", traced(lambda v: MODEL.elbo((X, v)), "Y", unseen=True)
+    density = lambda v: MODEL.predict_log_density((X, v))  # noqa: E731
+    yield "traced: predict_log_density | Y", traced(density, "Y")
+    yield "traced: predict_f", traced(MODEL.predict_f)
+    yield "traced: predict_y", traced(MODEL.predict_y)
+    yield "traced: posterior.predict_f", traced(CACHED.predict_f)
 
 
 def _others():
@@ -208,23 +199,12 @@ def _others():
     yield "Standardizer x_mean", Door(centers, X[:1], "vector", ("x_mean", "x_scale"))
 
 
-def _disk():
-    for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
-        good, role = (X, "x") if name == "X" else (Y, "y")
-        mapped = lambda v, p=pair: on_disk(p(unmasked(v)))  # noqa: E731
-        batch = lambda v, p=pair: tf.data.Dataset.from_tensors(p(unmasked(v)))  # noqa: E731
-        for source, bring in {"on disk": mapped, "tf.data": batch}.items():
-            call = lambda v, b=bring: trained_elbo(b(v))  # noqa: E731
-            door = Door(call, good, role, (name, "data"), slow=True, bring=bring)
-            yield f"fit {source} | {name}", door
-
-
 DOORS: dict[str, Door] = {
     **dict(_of_pairs(PAIRS, False)),
     **dict(_of_pairs(SLOW_PAIRS, True)),
     **dict(_traced()),
     **dict(_others()),
-    **dict(_disk()),
+    **dict(from_sources({"fit": trained_elbo})),
 }
 
 

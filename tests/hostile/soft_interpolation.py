@@ -18,22 +18,20 @@ from tests.hostile.judging import (
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
     below_one,
     captured,
     chosen,
     drift,
     float32_kernel,
+    from_sources,
     nan_mean,
     never,
-    on_disk,
     pairs,
     seeded,
     swap,
     takes,
+    traced,
     two,
-    unmasked,
 )
 
 Z = X[:4] + 0.1
@@ -123,29 +121,16 @@ def _inputs():
 
 
 def _slow():
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    elbo = argument(lambda v: MODEL.elbo((X, v)))
-    yield "traced: SoftKI.elbo | Y", Door(elbo, Y, "y", ("Y",), unseen=True, **options)
-    yield (
-        "traced: SoftKI.predict_f",
-        Door(argument(FILLED.predict_f), X, "alone", ("Xnew",), **options),
-    )
-    density = argument(lambda v: MODEL.predict_log_density((X, v)))
-    yield "traced: SoftKI.predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
+    yield "traced: SoftKI.elbo | Y", traced(lambda v: MODEL.elbo((X, v)), "Y", unseen=True)
+    yield "traced: SoftKI.predict_f", traced(FILLED.predict_f)
+    density = lambda v: MODEL.predict_log_density((X, v))  # noqa: E731
+    yield "traced: SoftKI.predict_log_density | Y", traced(density, "Y")
     held = captured(MODEL.elbo)
     yield "captured: SoftKI.elbo | X", Door(lambda v: held((v, Y)), X, "x", ("X",), slow=True)
     by_fit = lambda v: trained(data=(X, v), batch_size=3)  # noqa: E731
     yield "fit SoftKI | Y", Door(by_fit, Y, "y", ("Y", "data"), slow=True)
-    batch = lambda pair: (tf.data.Dataset.from_tensors(tuple(map(unmasked, pair))),)  # noqa: E731
-    mapped = lambda pair: on_disk(map(unmasked, pair))  # noqa: E731
-    for source, bring in {"tf.data": batch, "on disk": mapped}.items():
-        for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
-            call = lambda v, b=bring, p=pair: predicted(b(p(v)))  # noqa: E731
-            brought = lambda v, b=bring, p=pair: b(p(v))  # noqa: E731
-            names = (name, f"{name} of data", "data")
-            good, role = (X, "x") if name == "X" else (Y, "y")
-            door = Door(call, good, role, names, graph=True, slow=True, bring=brought)
-            yield f"SoftKI.fit_posterior {source} | {name}", door
+    fitted_to = lambda d: predicted(d if isinstance(d, tuple) else (d,))  # noqa: E731
+    yield from from_sources({"SoftKI.fit_posterior": fitted_to})
 
 
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_slow())}

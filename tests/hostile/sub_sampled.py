@@ -19,8 +19,6 @@ from tests.hostile.judging import (
     X,
     Y,
     amount,
-    argument,
-    as_argument,
     below_one,
     captured,
     count,
@@ -33,6 +31,7 @@ from tests.hostile.judging import (
     seeded,
     swap,
     takes,
+    traced,
     two,
 )
 
@@ -144,24 +143,18 @@ def _inputs():
 
 
 def _traced():
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    for name, method in {"QSGP": CHEVRON.predict_f, "augmented": CACHED.predict_f}.items():
-        yield f"traced: {name}.predict_f", Door(argument(method), X, "alone", ("Xnew",), **options)
-    density = argument(lambda v: HEAD.predict_log_density((X, v)))
-    yield "traced: QSGP.predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
+    yield "traced: QSGP.predict_f", traced(CHEVRON.predict_f)
+    yield "traced: augmented.predict_f", traced(CACHED.predict_f)
+    density = lambda v: HEAD.predict_log_density((X, v))  # noqa: E731
+    yield "traced: QSGP.predict_log_density | Y", traced(density, "Y")
     for name, model in {"QSGP": WHOLE, "RVM": rvm(basis_batch_size=N + 1)}.items():
         model.prepare_step(0, lambda: two)
         optimizer = SparseSGD(0.0)
         stepped(model, optimizer=optimizer)  # it builds the optimizer
-        by_x = argument(
-            lambda v, m=model, o=optimizer: stepped(m, (v, Y), o, prepare=False, move=False)
-        )
-        by_y = argument(
-            lambda v, m=model, o=optimizer: stepped(m, (X, v), o, prepare=False, move=False)
-        )
-        options = {"graph": True, "slow": True, "bring": as_argument, "unseen": True}
-        yield f"traced: {name}.sparse_step | X", Door(by_x, X, "x", ("X",), **options)
-        yield f"traced: {name}.sparse_step | Y", Door(by_y, Y, "y", ("Y",), **options)
+        step = lambda d, m=model, o=optimizer: stepped(m, d, o, prepare=False, move=False)  # noqa: E731
+        by_x, by_y = lambda v, s=step: s((v, Y)), lambda v, s=step: s((X, v))
+        yield f"traced: {name}.sparse_step | X", traced(by_x, "X", unseen=True)
+        yield f"traced: {name}.sparse_step | Y", traced(by_y, "Y", unseen=True)
     held = captured(lambda d: CHEVRON.elbo(d))
     yield "captured: QSGP.elbo | X", Door(lambda v: held((v, Y)), X, "x", ("X",), slow=True)
 
