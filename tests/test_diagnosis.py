@@ -222,17 +222,6 @@ def test_a_region_without_inducing_points_stands_out():
     assert "100.0% of its prior variance" in sentence
 
 
-def test_scores_of_all_rows_are_those_of_the_predictions():
-    X, Y = data = rows(80)
-    model = optimal(svgp(points(9)[0]), data)
-    overall = gs.diagnostics(model, data)["residual_variance"]["overall"]
-    mean, var = (m.numpy() for m in model.predict_y(X))
-    np.testing.assert_allclose(overall["rmse"], np.sqrt(np.mean((Y - mean) ** 2)), rtol=1e-12)
-    np.testing.assert_allclose(overall["mean_squared_z"], np.mean((Y - mean) ** 2 / var))
-    inside = np.abs(Y - mean) < 1.959964 * np.sqrt(var)
-    np.testing.assert_allclose(overall["coverage_95"], inside.mean())
-
-
 def test_condition_numbers_are_those_of_the_factored_matrices():
     Z, O = points(12, 9)
     model = solvegp(Z, O)
@@ -465,37 +454,6 @@ def test_several_classes_and_several_binary_outputs_are_scored(kind):
     np.testing.assert_allclose(total, wrong.mean(), rtol=1e-12)
 
 
-def test_noise_that_varies_has_a_calibration_and_no_bound_but_the_models():
-    data = rows()
-    scale = gpflow.functions.Linear(np.full((2, 1), 0.01), np.array([0.3]))
-    model = svgp(points(9)[0], gpflow.likelihoods.Gaussian(scale=scale))
-    found = gs.diagnostics(model, data)
-    assert found["bound"]["collapsed"] is None
-    np.testing.assert_allclose(found["bound"]["elbo"], model.elbo(data), rtol=1e-10)
-    assert found["calibration"]["kind"] == "regression"
-    steady = svgp(points(9)[0], gpflow.likelihoods.Gaussian(scale=np.sqrt(NOISE)))
-    expected = gs.diagnostics(svgp(points(9)[0]), data)["bound"]
-    assert_close(gs.diagnostics(steady, data)["bound"], expected, rtol=1e-9)
-
-
-def test_single_precision_agrees_with_double():
-    X, Y = rows()
-    Z, O = points(7, 5)
-    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-4)):
-        expected = gs.diagnostics(solvegp(Z, O), (X, Y))
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        found = gs.diagnostics(solvegp(Z, O), (X, Y))
-    assert json.dumps(found, allow_nan=False)
-    for name, value in expected["bound"].items():
-        if isinstance(value, float):
-            np.testing.assert_allclose(found["bound"][name], value, rtol=1e-3)
-    np.testing.assert_allclose(
-        found["residual_variance"]["overall"]["unexplained"],
-        expected["residual_variance"]["overall"]["unexplained"],
-        rtol=1e-3,
-    )
-
-
 def test_constant_columns_and_constant_outputs_are_flagged_not_divided_by():
     X, _ = rows()
     X[:, 1] = 3.0
@@ -506,17 +464,6 @@ def test_constant_columns_and_constant_outputs_are_flagged_not_divided_by():
     assert first["flag"] is None
     assert found["hyperparameters"]["noise_fraction"] is None
     assert len(gs.diagnostics(svgp(X[:1]), (X[:1].repeat(9, 0), X[:9, :1]))["advice"]) > 0
-
-
-def test_kernels_without_lengthscales_say_so():
-    kernel = Matern52() + gpflow.kernels.Linear()
-    found = gs.diagnostics(svgp(points(9)[0], kernel=kernel), rows())
-    assert found["hyperparameters"]["columns"] is None
-    assert found["condition_numbers"]["smallest_distance"] is None
-    assert found["notes"]["lengthscales"].startswith("Sum is not one stationary kernel")
-    assert found["bound"]["exact"] > found["bound"]["collapsed"]
-    linear = svgp(points(1)[0], kernel=gpflow.kernels.Linear())  # no variance at the origin
-    assert json.dumps(gs.diagnostics(linear, (np.zeros((3, 2)), np.ones((3, 1)))), allow_nan=False)
 
 
 def test_several_kernels_have_what_does_not_need_one():

@@ -188,19 +188,6 @@ def test_compiled_equals_eager_also_where_the_first_call_is_traced():
         compiled(X, [8])
 
 
-@both_ways
-def test_float32_is_near_float64(orthogonal):
-    basis, indices = RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1), [5, 0, 5]
-    expected, chosen = basis(inputs()), basis(inputs(), indices)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        single = RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1)
-        got, got_chosen = single(inputs()), single(inputs(), indices)
-    assert got.dtype == got_chosen.dtype == tf.float32
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-    np.testing.assert_allclose(got_chosen, chosen, atol=1e-5)
-    np.testing.assert_allclose(tf.reduce_sum(got**2, axis=1), 1.7, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "other",
     [

@@ -76,21 +76,6 @@ def test_points_at_all_inputs_are_nystrom():
     np.testing.assert_allclose(columns @ columns.T, gram(X, X), atol=1e-5)
 
 
-@pytest.mark.nightly
-def test_more_features_come_closer_to_the_kernel_and_closer_than_features_alone():
-    """Mean square over seeds: by 1 / num_features, and by less than the whole variance."""
-    exact = gram(X, X)
-
-    def error(make):
-        products = [make(seed)(X).numpy() for seed in range(60)]
-        return np.mean([(phi @ phi.T - exact) ** 2 for phi in products])
-
-    few, many = (error(lambda seed, F=F: basis(F, seed=seed)) for F in (20, 320))
-    plain = error(lambda seed: RandomFourier(kernel(), 20, seed=seed))
-    assert 8.0 < few / many < 32.0
-    assert few < 0.5 * plain
-
-
 def test_gradients_reach_points_and_hyperparameters():
     """By all columns, by chosen ones of both kinds and by features."""
     hybrid = basis()

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.bases import KernelDictionary, ReweightedBasis
+from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.models import BasisGPR, BasisSVGP
 from tests.oracles import bases as oracle
 
@@ -177,32 +177,3 @@ def test_only_the_chosen_precisions_get_gradients():
     assert isinstance(gradient, tf.IndexedSlices)
     np.testing.assert_array_equal(gradient.indices, [4, 1])
     np.testing.assert_allclose(gradient.values, PRECISIONS[[4, 1]])
-
-
-@pytest.mark.parametrize("make", [dense, diagonal])
-def test_a_reweighted_dictionary_weighs_whitened_functions(make):
-    basis = make()
-    weights = np.linspace(0.5, 2.0, basis.num_basis)
-    reweighted = ReweightedBasis(basis, weights)
-    columns = reweighted(X).numpy()
-    np.testing.assert_allclose(columns, reweighted.features(X).numpy().T, rtol=1e-12)
-    A = basis.features(X).numpy()
-    np.testing.assert_allclose(columns @ columns.T, (A.T * weights) @ A, rtol=1e-10)
-    np.testing.assert_allclose(reweighted(X, [3, 1]), columns[:, [3, 1]], rtol=1e-12)
-    assert reweighted.precision == "identity"
-
-
-@pytest.mark.parametrize(
-    "any_kernel",
-    [
-        gpflow.kernels.Linear() + gpflow.kernels.Constant(),
-        gpflow.kernels.ArcCosine(),
-        gpflow.kernels.Periodic(gpflow.kernels.SquaredExponential(), period=[1.0, 2.0]),
-        gpflow.kernels.Matern32(active_dims=[1]) * gpflow.kernels.Cosine(active_dims=[0]),
-    ],
-    ids=lambda k: type(k).__name__,
-)
-def test_any_kernel_of_one_output(any_kernel):
-    basis = KernelDictionary(any_kernel, CENTERS)
-    np.testing.assert_allclose(basis(X, [2, 0]), any_kernel(X, CENTERS[[2, 0]]), atol=1e-12)
-    np.testing.assert_allclose(basis.prior_precision(), any_kernel(CENTERS), atol=1e-12)

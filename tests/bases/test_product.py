@@ -200,10 +200,3 @@ def test_other_kernels_are_refused_by_name(name, build):
     if name not in ("SharedIndependent", "ChangePoints"):
         with pytest.raises(ValueError, match=f"kernel must be a product.*: {name}; take"):
             ProductFactors(SquaredExponential() * build(), D)
-
-
-@pytest.mark.parametrize("lengthscale", [1e-3, 1.0, 1e3])
-def test_the_numerical_test_does_not_depend_on_the_lengthscale(lengthscale):
-    assert is_product_kernel(SquaredExponential(lengthscales=lengthscale), D)
-    assert not is_product_kernel(Matern32(lengthscales=lengthscale), D)
-    assert not is_product_kernel(Matern52(lengthscales=lengthscale), D)

@@ -76,16 +76,6 @@ def test_more_jitter_where_it_is_asked_for():
     np.testing.assert_allclose(L @ tf.transpose(L), covariance(Z, 0.01), rtol=1e-12)
 
 
-@every_temperature
-def test_a_common_shift_changes_nothing(options, temperature, float_type):
-    shift = np.array([64.0, -128.0, 32.0])  # added without rounding to what is rounded here
-    x, z = (np.round(part * 256.0) / 256.0 for part in (X, Z))
-    W = SoftInterpolation(kernel(), z, **options).weights(x)
-    far = SoftInterpolation(kernel(), z + shift, **options).weights(x + shift)
-    # float32 divides a shifted column by its temperature with an error of the shifted size
-    np.testing.assert_allclose(far, W, atol=1e-10 if float_type == np.float64 else 2e-3)
-
-
 def test_cold_weights_choose_the_nearest_point_and_hot_ones_average():
     nearest = np.argmin(((X[:, None] - Z) ** 2).sum(axis=2), axis=1)
     cold = SoftInterpolation(kernel(), Z, temperature=1e-4)
@@ -203,28 +193,6 @@ def test_gradients_equal_central_differences(case, what, rng):
         np.testing.assert_allclose(got, numeric, rtol=1e-6, atol=2e-8)
         seen += slope is not None and bool(np.any(np.abs(slope) > 1e-3))
     assert seen >= (2 if what == "weights" else 4)  # points, temperature; variance, lengthscales
-
-
-def test_only_a_tied_temperature_moves_with_the_lengthscales(rng):
-    goal = rng.normal(size=(9, 6))
-    for tied in (False, True):
-        basis = SoftInterpolation(kernel(), Z, temperature=0.4, tied=tied)
-        lengthscales = tf.constant(LENGTHSCALES)
-        basis.kernel.lengthscales = lengthscales
-        temperature = tf.constant(0.4, tf.float64)
-        basis.temperature = temperature
-        with tf.GradientTape() as tape:
-            tape.watch([lengthscales, temperature])
-            total = tf.reduce_sum(goal * basis.weights(X))
-        by_scale, by_temperature = tape.gradient(total, [lengthscales, temperature])
-        if not tied:
-            assert by_scale is None
-            continue
-        assert (np.abs(by_scale) > 1e-3).all()
-        # T is their product, so that the logarithm of either is one and the same direction
-        np.testing.assert_allclose(
-            np.sum(LENGTHSCALES * by_scale.numpy()), 0.4 * float(by_temperature), rtol=1e-10
-        )
 
 
 @every_temperature

@@ -276,27 +276,3 @@ def test_a_column_that_counts_the_rows_is_said():
     for table in (frame, frame.astype(str), part, frame.assign(id=frame["id"] - 1)):
         assert TableEncoder().fit(table).notes_ == (note,)
     assert TableEncoder().fit(frame.assign(id=frame["id"] * 2)).notes_ == ()
-
-
-def test_amounts_and_percentages_are_numbers_and_mixtures_are_named():
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=40).round(2)
-    encoder, encoded_values = encoded(
-        price=[f"${v:.2f}" for v in values],
-        share=[f"{v} %" for v in values[::-1]],
-        both=[f"{'$€'[i % 3 == 0]}{v}" for i, v in enumerate(rng.normal(size=40))],
-    )
-    np.testing.assert_array_equal(encoded_values, np.stack([values, values[::-1]], axis=1))
-    assert encoder.notes_[:2] == ("'price' is an amount of $.", "'share' is in percent.")
-    assert "has 14 cells of 40 that are no numbers of one form, such as '€" in encoder.notes_[2]
-
-
-def test_types_of_pandas_that_are_no_plain_numbers():
-    months = pd.Series(pd.period_range("2020-01", periods=30, freq="M"))
-    frame = pd.DataFrame({"month": months, "few": pd.arrays.SparseArray([0.0, 1.0, 0.0] * 10)})
-    encoder = TableEncoder().fit(frame)
-    days = (months.dt.to_timestamp() - pd.Timestamp(0)) / pd.Timedelta(days=1)
-    np.testing.assert_array_equal(encoder.transform(frame)[:, 0], days)
-    np.testing.assert_array_equal(encoder.transform(frame)[:, -1], [0.0, 1.0, 0.0] * 10)
-    with pytest.raises(ValueError, match="column 'c' must hold real numbers, got complex128"):
-        TableEncoder().fit(frame.assign(c=1j * np.arange(30)))

@@ -15,7 +15,7 @@ import pooch
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpflow_sparse.data import datasets, images, list_datasets, load, robot_arm
+from gpflow_sparse.data import datasets, list_datasets, load, robot_arm
 
 ROWS = np.arange(30.0).reshape(10, 3)
 MASK = np.eye(10, dtype=bool)
@@ -175,17 +175,6 @@ def test_cifar10_records_become_images_with_channels_last(server, monkeypatch):
     assert_array_equal(image[:, :, 2], np.arange(1024).reshape(32, 32) // 4)
 
 
-def test_a_cifar10_archive_with_a_missing_or_cut_part_is_refused(tmp_path):
-    records, path = cifar_records(), tmp_path / "cifar.tar.gz"
-    path.write_bytes(cifar_archive(records | {"data_batch_3.bin": b"\x01" * 3000}))
-    with pytest.raises(ValueError, match=r"data_batch_3\.bin must hold records .* got 3000"):
-        images.read_cifar10(path)
-    del records["test_batch.bin"]
-    path.write_bytes(cifar_archive(records))
-    with pytest.raises(ValueError, match=r"test_batch\.bin must hold records"):
-        images.read_cifar10(path)
-
-
 def molecule():
     """Three atoms in 20 frames, with forces, and an array that must not be read."""
     R = np.random.default_rng(0).normal(size=(20, 3, 3))
@@ -268,15 +257,6 @@ def test_without_a_mask_the_last_tenth_of_a_seeded_permutation_is_the_test_part(
     assert_array_equal(data.train[0][:, 0], order[:23])
     assert_array_equal(data.test[1][:, 0], 2 * order[23:])
     assert data.feature_names == ("speed",)
-
-
-def test_local_color_images_are_flattened_rows_first(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3)).astype(np.uint8)
-    labels = np.array([[1], [2], [3], [9]])
-    save(tmp_path / "img.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
-    data = load("img", root=tmp_path)
-    assert_array_equal(data.train[0][2, 3 * (32 * 5 + 7) + 1], pixels[2, 5, 7, 1])
-    assert_array_equal(data.train[1], labels)
 
 
 GOOD = {"x": ROWS[:, :2], "y": ROWS[:, 2:]}

@@ -399,23 +399,6 @@ def test_fit_takes_the_steps_of_a_data_set_of_these_batches(table):
 
 
 @pytest.mark.nightly
-def test_streamed_models_and_softki_read_all_rows(table):
-    opened = table[0].standardized()
-    rows = rows_of(opened.batches().as_numpy_iterator())
-    X, Y = rows[:, :-1], rows[:, -1:]
-    kernel = gpflow.kernels.SquaredExponential()
-    options = {"num_eigenfunctions": 6, "points_per_dimension": 4}
-    streamed = gs.models.GRIEF(opened.batches(16), kernel, **options)
-    assert_allclose(streamed.elbo(), gs.models.GRIEF((X, Y), kernel, **options).elbo(), rtol=1e-10)
-    model = gs.models.SoftKI(kernel, X[:5], num_data=100)
-    gs.training.fit(model, opened, batch_size=25, num_steps=2)
-    model.fit_posterior(opened.batches(16), refit_noise=False)
-    mean = model.predict_f(X[:3])[0]
-    model.fit_posterior((X, Y), refit_noise=False)
-    assert_allclose(mean, model.predict_f(X[:3])[0], rtol=1e-8)
-
-
-@pytest.mark.nightly
 def test_a_resumed_run_ends_with_the_same_bits(table, tmp_path):
     opened = table[0].standardized()
     options = {"batch_size": 9, "seed": 2, "deterministic": True, "natural_gradients": True}
@@ -430,23 +413,6 @@ def test_a_resumed_run_ends_with_the_same_bits(table, tmp_path):
     other = opened.part(0, 2)
     with pytest.raises(ValueError):
         gs.training.fit(svgp(other.num_rows), other, num_steps=20, resume=True, **options)
-
-
-@pytest.mark.nightly
-def test_neighbors_are_counted_over_all_rows(table):
-    opened = table[0].standardized()
-    rows = rows_of(opened.batches().as_numpy_iterator())
-
-    def trained(data):
-        points = gs.inducing_variables.NeighborInducingPoints(rows[::8, :-1], 3)
-        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
-        model = gs.models.SWSGP(kernel, likelihood, points, num_data=100)
-        gs.training.fit(model, data, batch_size=25, num_steps=3)
-        return model
-
-    found = trained(opened)
-    assert_allclose(found.usage, trained((rows[:, :-1], rows[:, -1:])).usage, rtol=1e-12)
-    assert found.q_mu.numpy().any()
 
 
 @pytest.mark.parametrize(

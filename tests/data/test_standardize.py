@@ -6,7 +6,6 @@ import sys
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -66,18 +65,6 @@ def test_labels_stay_untouched_without_outputs_at_fitting():
     assert_allclose(scaler.inverse_outputs(labels), labels, rtol=0)
     assert_allclose(scaler.inverse_mean_variance(labels, labels + 1)[1], labels + 1, rtol=0)
     assert scaler.log_density_offset == 0.0
-
-
-def test_a_checkpoint_of_the_owning_module_keeps_the_statistics(tmp_path):
-    owner, restored = tf.Module(), tf.Module()
-    owner.standardizer = Standardizer.fit(X, Y)
-    path = tf.train.Checkpoint(model=owner).write(str(tmp_path / "checkpoint"))
-    restored.standardizer = Standardizer(np.zeros(3), np.ones(3), np.zeros(2), np.ones(2))
-    tf.train.Checkpoint(model=restored).read(path).assert_consumed()
-    assert_allclose(
-        restored.standardizer.transform_inputs(X), owner.standardizer.transform(X, Y)[0]
-    )
-    assert_allclose(restored.standardizer.inverse_outputs(np.zeros((1, 2))), [[200, 0]], atol=1e-13)
 
 
 @pytest.fixture(scope="module")

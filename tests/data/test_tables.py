@@ -43,27 +43,6 @@ def test_without_a_header_columns_are_numbered_from_zero(tmp_path, target):
     assert table.target_name == "c1"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.tsv", "a\tb\n1\t2\n3\t4\n"),
-        ("a.txt", "a\tb\n1\t2\n3\t4\n"),
-        ("a.txt", "  a   b\n 1  2 \n 3 4\n"),
-        ("a.txt", "a,b\n1,2\n3,4\n"),
-        ("a.csv", "a;b\r\n1;2\r\n\r\n3;4\r\n"),
-        ("a.csv", '\ufeffa,"b"\n1,"2"\n3,4\n'),
-        ("A.CSV", "a,b\n1,2\n3,4\n"),
-    ],
-)
-def test_common_separators_and_line_ends_read_the_same(tmp_path, name, text):
-    path = tmp_path / name
-    path.write_bytes(text.encode())
-    table = read_table(path, "b")
-    assert_array_equal(table.X, [[1], [3]])
-    assert_array_equal(table.Y, [[2], [4]])
-    assert table.feature_names == ("a",)
-
-
 def test_numbers_are_read_to_the_last_digit_beside_text_and_without_it(tmp_path):
     values = np.random.default_rng(0).normal(size=(200, 3)) * 10.0 ** np.arange(-9, 9, 6)
     lines = [",".join(map(repr, row.tolist())) for row in values]
@@ -82,12 +61,6 @@ def test_blank_lines_count_above_the_header_and_between_rows(tmp_path):
     assert_array_equal(read_table(write(tmp_path / "a.csv", "\n\na,b\n1,2\n\n3,4\n")).X[1], [3, 4])
     with pytest.raises(ValueError, match="'b': 1 text cell, the first in row 5"):
         read_table(write(tmp_path / "a.csv", "\na,b\n1,2\n\n3,True\n"))
-
-
-def test_a_compressed_csv_is_read(tmp_path):
-    path = tmp_path / "a.csv.gz"
-    path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
-    assert_array_equal(read_table(str(path)).X, [[1, 2]])
 
 
 def test_one_error_names_every_bad_column_with_its_first_row(tmp_path):

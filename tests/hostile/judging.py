@@ -467,6 +467,13 @@ def swap(path: str, value: Any, names: tuple[str, ...], **options: Any) -> Spoil
     return Spoil(do, names, **options)
 
 
+def swaps(
+    path: str, names: tuple[str, ...], values: Mapping[str, Any], **options: Any
+) -> dict[str, Spoil]:
+    """Several other parts at one path, each with the name of its row."""
+    return {row: swap(path, value, names, **options) for row, value in values.items()}
+
+
 def drift(path: str, value: float, names: tuple[str, ...], **options: Any) -> Spoil:
     """An unconstrained variable assigned, as a training step does."""
 

@@ -79,18 +79,6 @@ def test_kuu_is_the_identity_whatever_the_jitter():
     assert int(features.num_inducing) == M
 
 
-def test_the_weights_are_linear_functionals_of_the_function():
-    """Sheet 1.10: ``u_j = lam_j^-1/2 q_j^T f(U)`` has these covariances, up to sign."""
-    expected, basis = reference(), grid_basis()
-    U, X = oracle.cartesian(expected.grid), inputs(7, seed=3)
-    vectors = [system.vectors for system in expected.systems]
-    q = np.array([np.kron(vectors[0][:, i], vectors[1][:, j]) for i, j in expected.idx]).T
-    T = q / np.sqrt(VARIANCE * np.exp(expected.log_lam))
-    np.testing.assert_allclose(T.T @ expected.kernel(U, U) @ T, np.eye(M), atol=1e-9)
-    covariance = T.T @ expected.kernel(U, X)
-    np.testing.assert_allclose(np.abs(covariance), np.abs(basis.features(X)), atol=1e-9)
-
-
 def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
     rows, Xnew = data(), np.concatenate([inputs(5, seed=3), 20.0 + inputs(3, seed=4)])
     y, expected = rows[1][:, 0], reference()
@@ -104,24 +92,6 @@ def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
     np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
     np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
     np.testing.assert_allclose(np.diag(cov)[5:], VARIANCE, rtol=1e-9)  # the prior, out there
-
-
-@pytest.mark.nightly
-def test_the_bound_is_below_the_evidence_and_grows_with_nested_features():
-    """While the likelihood of the features alone does not: it is no bound."""
-    for seed in range(3):
-        X = inputs(40, seed)
-        Y = np.sin(2.0 * X[:, :1]) + 0.3 * np.random.default_rng(seed).normal(size=(40, 1))
-        evidence = float(GPR((X, Y), kernel(), noise_variance=NOISE).log_marginal_likelihood())
-        bounds, likelihoods = [], []
-        for p in (1, 3, 6, 10, 20, 40, 100):
-            basis = GridEigenfunctions(kernel(), X, p)
-            bounds.append(float(sgpr((X, Y), basis).elbo()))
-            likelihoods.append(float(sgpr((X, Y), basis, Basis(basis)).elbo()))
-        assert (np.diff(bounds) > -1e-9).all()
-        assert bounds[-1] <= evidence + 1e-9
-        assert bounds[0] < evidence - 10.0
-        assert (np.array(bounds) <= np.array(likelihoods) + 1e-9).all()
 
 
 @pytest.mark.parametrize("whiten", [False, True])

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
-from gpflow.inducing_variables import InducingPatches
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import (
@@ -162,53 +161,6 @@ def test_solvegp_is_svgp_on_all_patches_with_the_q_of_both(rng, tick, whiten):
         np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
 
 
-@both_kernels
-def test_an_orthogonal_set_at_its_prior_changes_nothing(rng, tick):
-    X, sets = arrays(rng)
-    both, alone = solvegp(rng, sets, tick), solvegp(rng, sets[:1], tick)
-    for got, want in zip((*both.q_mu, *both.q_sqrt), (None, 0.0, None, np.eye(3)), strict=True):
-        if want is not None:
-            got.assign(np.broadcast_to(want, got.shape))
-    alone.q_mu[0].assign(both.q_mu[0])
-    alone.q_sqrt[0].assign(both.q_sqrt[0])
-    for got, want in zip(both.predict_f(X), alone.predict_f(X), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(both.prior_kl(), alone.prior_kl(), rtol=1e-12)
-
-
-@both_kernels
-def test_stock_svgp_on_orthogonal_patches_is_solvegp(rng, tick):
-    X, sets = arrays(rng)
-    model = solvegp(rng, sets, tick, P=1)
-    q_sqrt = np.zeros((1, 7, 7))
-    q_sqrt[:, :4, :4], q_sqrt[:, 4:, 4:] = model.q_sqrt[0], model.q_sqrt[1]
-    stock = gpflow.models.SVGP(
-        model.kernel,
-        model.likelihood,
-        model.inducing_variable,
-        q_mu=np.concatenate(list(model.q_mu)),
-        q_sqrt=q_sqrt,
-    )
-    Y = rng.normal(size=(N, 1))
-    np.testing.assert_allclose(stock.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-12)
-
-
-def test_one_channel_and_stride_one_is_solvegp_on_patches_of_gpflow(rng):
-    base = gpflow.kernels.SquaredExponential(lengthscales=1.5)
-    X, Y = rng.normal(size=(N, 20)), rng.normal(size=(N, 1))
-    q_mu, q_sqrt = random_q(rng, (4, 3), 1)
-    Z, O = rng.normal(size=(4, 6)), rng.normal(size=(3, 6))
-
-    def elbo(kernel, kind):
-        sets = OrthogonalInducingVariables(kind(Z), kind(O))
-        model = SOLVEGP(kernel, gpflow.likelihoods.Gaussian(), sets, q_mu=q_mu, q_sqrt=q_sqrt)
-        return model.elbo((X, Y))
-
-    ours = elbo(gs.kernels.Convolutional(base, (4, 5), (2, 3)), Patches)
-    theirs = elbo(gpflow.kernels.Convolutional(base, (4, 5), (2, 3)), InducingPatches)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-10)
-
-
 def test_gradients_reach_all_there_is(rng):
     """A compiled step of SOLVE-GP; its numbers are those of the eager one."""
     X, sets = arrays(rng)
@@ -265,30 +217,4 @@ def test_patches_with_another_kernel_are_refused(rng, tick, kernel):
         ),
     ):
         with pytest.raises(ValueError, match=f"kernel must be a .*{name}"):
-            call()
-
-
-def test_patches_without_places_are_not_for_tick_and_the_reverse(rng):
-    X, sets = arrays(rng)
-    for tick in (False, True):
-        (u,), kernel = wrap(sets[:1], tick), make_kernel(not tick)
-        wanted = "TICK" if tick else "Convolutional"
-        for call in (lambda: Kuu(u, kernel), lambda: Kuf(u, kernel, X)):  # noqa: B023
-            with pytest.raises(ValueError, match=wanted):
-                call()
-
-
-@both_kernels
-def test_patches_of_another_length_are_refused(rng, tick):
-    X, sets = arrays(rng)
-    u, v = wrap([(Z[:, :8], s) for Z, s in sets], tick)
-    for call in (
-        lambda: Kuu(u, make_kernel(tick)),
-        lambda: Kuf(u, make_kernel(tick), X),
-        lambda: Kuv(u, v, make_kernel(tick)),
-        lambda: SOLVEGP(
-            make_kernel(tick), gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(u, v)
-        ).predict_f(X),
-    ):
-        with pytest.raises(ValueError, match=f"Z must have {LENGTH} columns"):
             call()

@@ -17,7 +17,7 @@ from gpflow_sparse.initialization import (
     split_orthogonal,
     subset_hyperparameters,
 )
-from tests.oracles.pivoted_cholesky import conditional_variance, greedy_picks
+from tests.oracles.pivoted_cholesky import greedy_picks
 
 CHOICES = [kmeans, random_subset, greedy_variance]
 
@@ -157,14 +157,6 @@ def test_orthogonal_picks_continue_greedy_picks():
     np.testing.assert_array_equal(greedy_orthogonal(X, Z[:20], 10, kernel), Z[20:])
 
 
-def test_the_variance_at_the_picks_never_rises():
-    X, kernel = make_inputs(), make_stationary()
-    K, picks = kernel(X).numpy(), find_rows(X, greedy_variance(X, 40, kernel))
-    at_pick = [conditional_variance(K, picks[:i])[picks[i]] for i in range(40)]
-    assert np.all(np.diff(at_pick) <= 1e-12)
-    assert at_pick[-1] > 0.0
-
-
 @pytest.mark.parametrize("kernel", [gpflow.kernels.RBF, gpflow.kernels.Matern12])
 def test_orthogonal_picks_repeat_no_row_of_z(kernel):
     X = np.repeat(make_inputs(30), 2, axis=0)
@@ -231,17 +223,6 @@ def test_the_split_sets_are_disjoint_and_make_up_the_joint_choice(choose):
     np.testing.assert_allclose(sort_rows(union), sort_rows(joint), rtol=1e-12)
 
 
-def test_joint_kmeans_keeps_the_sets_further_apart_than_two_choices():
-    X = make_inputs(1000)
-
-    def nearest(first, second):
-        return np.sqrt(np.min(np.sum((first[:, None] - second) ** 2, axis=-1)))
-
-    apart = nearest(*split_orthogonal(X, 30, 30))
-    assert apart > 0.1
-    assert apart > 2.0 * nearest(kmeans(X, 30, seed=0), kmeans(X, 30, seed=1))
-
-
 def test_splits_that_cannot_be_made_are_errors():
     X = make_inputs(10)
     for sizes in [(5, 0), (0, 5), (6, 5)]:
@@ -295,13 +276,6 @@ def test_constant_and_mostly_constant_columns_have_positive_lengthscales():
     np.testing.assert_allclose(lengthscales[2], np.sqrt(0.05 * 0.95) * np.sqrt(3.0), rtol=1e-12)
 
 
-def test_median_lengthscales_of_a_subsample_are_close_to_those_of_all_rows():
-    X = make_inputs(2000)
-    subsampled = median_lengthscales(X, max_rows=500)
-    np.testing.assert_allclose(subsampled, median_lengthscales(X), rtol=0.1)
-    np.testing.assert_array_equal(subsampled, median_lengthscales(X, max_rows=500))
-
-
 # --- hyperparameters
 
 
@@ -311,14 +285,6 @@ def draw_gp(num_rows=300, lengthscale=0.3, noise_variance=0.01, seed=0):
     K = gpflow.kernels.Matern52(lengthscales=lengthscale)(X).numpy()
     root = np.linalg.cholesky(K + noise_variance * np.eye(num_rows))
     return X, root @ rng.standard_normal((num_rows, 1))
-
-
-def test_the_fit_recovers_lengthscale_and_noise_of_a_draw():
-    X, Y = draw_gp()
-    kernel = gpflow.kernels.Matern52(lengthscales=1.0)
-    noise_variance = subset_hyperparameters(X, Y, kernel)
-    np.testing.assert_allclose(kernel.lengthscales.numpy(), 0.3, rtol=0.3)
-    np.testing.assert_allclose(noise_variance, 0.01, rtol=0.3)
 
 
 def test_the_fit_is_that_of_gpr_on_the_subset():
@@ -370,18 +336,6 @@ def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
     with pytest.raises(ValueError, match="kernel: expected a finite optimum"):
         subset_hyperparameters(X, Y, kernel, noise_variance=1e-5)
     assert kernel.variance.numpy() == before
-
-
-def test_choices_and_fits_run_in_float32_sessions():
-    X, Y = draw_gp(60)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        kernel = gpflow.kernels.Matern52(lengthscales=0.3)
-        Z = greedy_variance(X, 10, kernel)
-        assert kmeans(X, 10, kernel).dtype == np.float64
-        subset_hyperparameters(X, Y, kernel, max_iterations=5)
-    assert Z.dtype == np.float64
-    assert len(np.unique(Z, axis=0)) == 10
-    assert kernel.lengthscales.numpy() != np.float32(0.3)
 
 
 def test_a_smooth_table_does_not_send_hyperparameters_to_infinity():

@@ -123,22 +123,6 @@ def test_covariances_are_sums_over_patches(rng, geometry, base, average, tick):
     np.testing.assert_allclose(jittered, expected[4] + 0.25 * np.eye(4), rtol=1e-12)
 
 
-@every_grid
-@both_averages
-@pytest.mark.parametrize("tick", [False, True], ids=["plain", "tick"])
-def test_the_joint_covariance_is_a_linear_map_of_responses(rng, geometry, average, tick):
-    """So it is positive semi-definite, whatever the weights; c in Kuf and c^2 in Kff."""
-    ours, prior = pair(rng, geometry, ard, tick=tick, average=average)
-    X, Z, s = images(rng, geometry, 3), patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)
-    u = LocatedPatches(Z, s) if tick else Patches(Z)
-    K_uf = Kuf(u, ours, X).numpy()
-    found = np.block([[Kuu(u, ours, jitter=0.0).numpy(), K_uf], [K_uf.T, ours(X).numpy()]])
-    expected = prior.joint_by_linear_map(Z, X, s if tick else None)
-    np.testing.assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())
-    eigenvalues = np.linalg.eigvalsh(found)
-    assert eigenvalues.min() > -1e-10 * eigenvalues.max()
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_one_channel_and_stride_one_is_the_kernel_of_gpflow(rng, weighted):
     geometry, base = GRIDS["one_channel"], mixture(GRIDS["one_channel"])[0]
@@ -168,26 +152,6 @@ def test_by_default_the_patches_are_averaged_with_weights_one(rng):
     np.testing.assert_allclose(kernel(np.ones((1, 30)))[0, 0], 1.6, rtol=1e-12)
     summed = Convolutional(kernel.base_kernel, (5, 6), (3, 2), average=False)
     np.testing.assert_allclose(summed(X), 15.0**2 * kernel(X), rtol=1e-12)
-
-
-@every_grid
-def test_where_places_do_not_matter_tick_is_the_plain_kernel(rng, geometry):
-    plain, _ = pair(rng, geometry, ard)
-    far = gpflow.kernels.Matern32(lengthscales=1e8)
-    image_shape, patch_shape, stride = geometry
-    tick = TICK(
-        plain.base_kernel, image_shape, patch_shape, location_kernel=far, weights=plain.weights,
-        stride=stride,
-    )  # fmt: skip
-    X, Z, s = images(rng, geometry, 3), patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)
-    located, patches = LocatedPatches(Z, s), Patches(Z)
-    for got, want in [
-        (tick(X), plain(X)),
-        (tick(X, full_cov=False), plain(X, full_cov=False)),
-        (Kuf(located, tick, X), Kuf(patches, plain, X)),
-        (Kuu(located, tick), Kuu(patches, plain)),
-    ]:
-        np.testing.assert_allclose(got, want, atol=1e-10)
 
 
 @every_grid

@@ -101,24 +101,3 @@ def test_stock_gpr_with_a_filled_kernel_has_noise_by_row():
     got_mean, got_var = model.predict_f(NEW)
     np.testing.assert_allclose(got_mean, mean, atol=1e-9)
     np.testing.assert_allclose(got_var[:, 0], np.diag(cov), atol=1e-9)
-
-
-@pytest.mark.parametrize("build", ["SVGP", "SGPR"])
-def test_stock_sparse_models_with_inducing_points_at_the_data_are_exact(build):
-    """The kernel has rank 6, so that 8 rows explain all of it but for their jitter."""
-    k, places = SoftKI(kernel(), Z, **OPTIONS), X[:8]
-    exact = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
-    sgpr = gpflow.models.SGPR((X, Y), k, places, noise_variance=NOISE)
-    if build == "SGPR":
-        np.testing.assert_allclose(sgpr.elbo(), exact.log_marginal_likelihood(), atol=3e-2)
-        return
-    q_mu, q_cov = sgpr.compute_qu()
-    svgp = gpflow.models.SVGP(
-        k,
-        gpflow.likelihoods.Gaussian(NOISE),
-        places,
-        q_mu=q_mu,
-        q_sqrt=np.linalg.cholesky(q_cov + 1e-9 * np.eye(8))[None],
-        whiten=False,
-    )
-    np.testing.assert_allclose(svgp.elbo((X, Y)), exact.log_marginal_likelihood(), atol=3e-2)

@@ -1,7 +1,6 @@
 """A loaded model is the saved one: same predictions, flags, priors, names, and what is shared."""
 
 import json
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -167,37 +166,6 @@ def test_a_circle_of_modules_comes_back(tmp_path):
     model.kernel.owner = model
     loaded = round_trip(model, tmp_path)
     assert loaded.kernel.owner is loaded
-
-
-@pytest.mark.nightly
-def test_a_loaded_model_can_do_all_that_a_model_can(tmp_path, capsys):
-    model = zoo.standardized()
-    X, Y = zoo.inputs(), zoo.outputs(2)
-    loaded = round_trip(model, tmp_path)
-    for part in ("x_mean", "x_scale", "y_mean", "y_scale"):
-        statistic = getattr(loaded.standardizer, part)
-        np.testing.assert_array_equal(statistic, getattr(model.standardizer, part))
-        assert statistic.dtype == tf.float64
-        assert not statistic.trainable
-    tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
-    tf.train.Checkpoint(model=loaded).read(str(tmp_path / "checkpoint")).assert_consumed()
-    gpflow.utilities.print_summary(loaded)
-    assert "kernel.lengthscales" in capsys.readouterr().out
-    copy = gpflow.utilities.deepcopy(loaded)
-    assert_equal_predictions(copy, model, X)
-    assert_equal_predictions(pickle.loads(pickle.dumps(loaded)), model, X)
-    before = float(loaded.elbo((X, Y)))
-    for pair in loaded.variational_parameters:
-        gpflow.set_trainable(pair, False)
-        gpflow.optimizers.NaturalGradient(0.1).minimize(
-            loaded.training_loss_closure((X, Y)), [pair]
-        )
-    gpflow.optimizers.Scipy().minimize(
-        loaded.training_loss_closure((X, Y)), loaded.trainable_variables, options={"maxiter": 3}
-    )
-    assert float(loaded.elbo((X, Y))) > before
-    gpflow.set_trainable(loaded, True)
-    gs.training.fit(loaded, (X, Y), num_steps=2, batch_size=4, progress=False)
 
 
 @pytest.mark.parametrize("name", ["grief_original", "grief_rotated"])

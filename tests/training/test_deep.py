@@ -55,17 +55,6 @@ def test_natural_gradients_move_the_last_layer_only_and_raise_the_bound():
     assert (np.diff(history.elbo) > 0.0).all()
 
 
-@pytest.mark.nightly
-def test_frozen_draws_are_maximized_by_lbfgs():
-    model, data = deep(seed=0), images()
-    start = float(model.elbo(data))
-    result = gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure(data), model.trainable_variables, options={"maxiter": 15}
-    )
-    np.testing.assert_allclose(-result.fun, model.elbo(data), rtol=1e-10)
-    assert -result.fun > start + 1.0
-
-
 @pytest.mark.parametrize("sampling", ["marginal", "joint"])
 def test_the_jitter_that_training_raises_reaches_every_layer(sampling):
     model, data = deep(seed=0), images()

@@ -8,7 +8,6 @@ import tensorflow as tf
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import ODVGP, SOLVEGP
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.training import fit
 
 N = 120
@@ -101,7 +100,3 @@ def test_other_models_refuse_it():
         fit(solvegp(ODVGP), data(), num_steps=1, precision="mixed")
     with pytest.raises(ValueError, match=r"precision must be one of 'full', 'mixed'; got 'half'"):
         fit(solvegp(), data(), num_steps=1, precision="half")
-    for options in ({"method": "svgp"}, {"num_neighbors": 8}, {"float32": True}):
-        with pytest.raises(ValueError, match=r"precision must be full; mixed is for solvegp"):
-            RunConfig(**{"method": "solvegp", "precision": "mixed", **options})
-    assert RunConfig(method="solvegp", precision="mixed").as_baseline().precision == "full"

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 from gpflow.keras import tf_keras
 
-import gpflow_sparse as gs
 from gpflow_sparse.training import SparseAdagrad, SparseAdam, SparseSGD, fit
 from tests.oracles.sparse_steps import Rows, summed
 from tests.training.test_checkpoints import data
@@ -108,14 +107,6 @@ def test_adagrad_adds_duplicates_before_it_squares():
     expected = [-0.1 * 2.0 / np.sqrt(4.1), -0.1 / np.sqrt(1.1)]
     np.testing.assert_allclose(variable, expected, atol=1e-10)
     assert round(float(variable[0]), 4) == -0.0988
-
-
-def test_adam_without_memory_goes_by_the_sign():
-    variable = tf.Variable(np.zeros(2))
-    optimizer = SparseAdam(0.1, beta_1=0.0, beta_2=0.0, epsilon=0.0)
-    for gradient in ([3.0, -1e-5], [1e-3, 2.0]):
-        optimizer.apply_gradients([(tf.constant(gradient, tf.float64), variable)])
-    np.testing.assert_allclose(variable, [-0.2, 0.0], atol=1e-15)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -313,15 +304,3 @@ def test_they_are_checkpointed_by_tensorflow(tmp_path, rng):
         [variable, *optimizer.variables], [again, *restored.variables], strict=True
     ):
         np.testing.assert_array_equal(mine, other)
-
-
-def test_single_precision(rng):
-    values, gradient = rng.normal(size=M), rng.normal(size=M)
-    variable, oracle = tf.Variable(values.astype(np.float32)), Rows(values)
-    optimizer = gs.training.SparseAdam(0.01)
-    for _ in range(5):
-        optimizer.apply_gradients([(tf.constant(gradient, tf.float32), variable)])
-        for i in range(M):
-            oracle.adam(i, gradient[i], 0.01, 0.9, 0.999, 1e-7)
-    np.testing.assert_allclose(variable, oracle.values, atol=1e-6)
-    assert {slot.dtype for slot in optimizer.variables[1:]} == {tf.float32}
