@@ -88,6 +88,7 @@ FILES: dict[str, bytes | str] = {
     "no file name": "",
 }
 FEW = "--num-inducing 6 --num-steps 3 --num-subset 30"
+MANY = "--num-inducing 500 --num-orthogonal 500 --num-steps 1"
 END = "--no-plot --no-baseline --target y --output {run}"
 DOORS = {
     name: line.split()
@@ -95,7 +96,7 @@ DOORS = {
         "fit": f"fit --method solvegp --num-orthogonal 4 {FEW} {END}",
         "fit classes": f"fit --method solvegp --num-orthogonal 4 --task classification {FEW} {END}",
         "fit swsgp": f"fit --method swsgp --num-neighbors 4 {FEW} {END}",
-        "fit M > N": f"fit --method solvegp --num-inducing 500 --num-orthogonal 500 --num-steps 1 {END}",
+        "fit M > N": f"fit --method solvegp {MANY} {END}",
         "evaluate": "evaluate --model model",
         "predict": "predict --model model",
     }.items()
