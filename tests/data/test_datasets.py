@@ -38,6 +38,7 @@ class Server:
     folder: Path
     http: ThreadingHTTPServer
     registry: dict[str, str | None]
+    patch: pytest.MonkeyPatch
 
     @property
     def url(self):
@@ -51,6 +52,11 @@ class Server:
         self.registry[f"uci_datasets/{path}"] = sha256 if known else None
         return sha256
 
+    def serve(self, name, path, content):
+        """Instead of the file of that name in the module."""
+        self.patch.setattr(datasets, f"{name}_SHA256", self.put(path, content), raising=False)
+        self.patch.setattr(datasets, f"{name}_URL", f"{self.url}/{path}")
+
     def stop(self):
         self.http.shutdown()
         self.http.server_close()
@@ -60,7 +66,9 @@ class Server:
 def server(tmp_path, monkeypatch):
     (tmp_path / "served").mkdir()
     handler = partial(QuietHandler, directory=str(tmp_path / "served"))
-    server = Server(tmp_path / "served", ThreadingHTTPServer(("127.0.0.1", 0), handler), {})
+    server = Server(
+        tmp_path / "served", ThreadingHTTPServer(("127.0.0.1", 0), handler), {}, monkeypatch
+    )
     threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.05}).start()
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(datasets, "UCI_URL", server.url)
@@ -129,13 +137,12 @@ def test_song_is_stacked_from_two_files_with_a_warning_that_they_are_unverified(
     assert files == ["data.csv.gz", "data1.csv.gz"]
 
 
-def test_mnist_is_flattened_to_pixel_values(server, monkeypatch):
+def test_mnist_is_flattened_to_pixel_values(server):
     pixels = np.arange(3 * 28 * 28).reshape(3, 28, 28).astype(np.uint8)
     labels = np.array([7, 0, 9], dtype=np.uint8)
     content = io.BytesIO()
     np.savez(content, x_train=pixels, y_train=labels, x_test=pixels[::-1], y_test=labels[::-1])
-    monkeypatch.setattr(datasets, "MNIST_SHA256", server.put("mnist.npz", content.getvalue()))
-    monkeypatch.setattr(datasets, "MNIST_URL", f"{server.url}/mnist.npz")
+    server.serve("MNIST", "mnist.npz", content.getvalue())
     data = load("mnist")
     assert_array_equal(data.train[0], pixels.reshape(3, 784))
     assert_array_equal(data.test[1], [[9], [0], [7]])
@@ -162,10 +169,8 @@ def cifar_records():
     return {"readme.html": b"text"} | {name: raw + gradient for name, raw in planes.items()}
 
 
-def test_cifar10_records_become_images_with_channels_last(server, monkeypatch):
-    content = cifar_archive(cifar_records())
-    monkeypatch.setattr(datasets, "CIFAR10_SHA256", server.put("cifar-10.tar.gz", content))
-    monkeypatch.setattr(datasets, "CIFAR10_URL", f"{server.url}/cifar-10.tar.gz")
+def test_cifar10_records_become_images_with_channels_last(server):
+    server.serve("CIFAR10", "cifar-10.tar.gz", cifar_archive(cifar_records()))
     data = load("cifar10")
     assert_array_equal(data.train[1], [[0], [1], [2], [3], [4]])
     assert_array_equal(data.test[1], [[5]])
