@@ -275,13 +275,11 @@ ARGUMENTS = {
         count="M2",
         never="kernel",
     ),
-    **takes(
-        "split_orthogonal",
-        partial(init.split_orthogonal, X, M=2, M2=2),
-        count="M M2",
-        never="method",
-        also=("num_orthogonal",),
+    "split_orthogonal M": Argument(lambda v: init.split_orthogonal(X, v, 2), "M", count),
+    "split_orthogonal num_orthogonal": Argument(
+        lambda v: init.split_orthogonal(X, 2, v), "num_orthogonal", count
     ),
+    **takes("split_orthogonal", partial(init.split_orthogonal, X, 2, 2), never="method"),
     **takes(
         "median_lengthscales", partial(init.median_lengthscales, X), count="max_rows", seed="seed"
     ),
