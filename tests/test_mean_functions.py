@@ -94,15 +94,8 @@ def test_a_model_adds_them(rng):
     ("make", "message"),
     [
         (lambda: identity_convolution((3, 0), 1, 1), "patch_shape"),
-        (lambda: identity_convolution(3, 1, 1), "patch_shape"),
-        (lambda: identity_convolution((3, 3, 3), 1, 1), "patch_shape"),
-        (lambda: identity_convolution((3, 3), 0, 1), "num_channels"),
-        (lambda: identity_convolution((3, 3), 1, 2.5), "num_outputs"),
         (lambda: RectifiedFilters(np.ones(3)), "weights"),
         (lambda: RectifiedFilters(np.full((3, 2), np.nan)), "weights"),
-        (lambda: pca(np.ones(3), 1), "X"),
-        (lambda: pca(np.full((3, 2), np.nan), 1), "X"),
-        (lambda: pca(np.ones((3, 2)), 0), "num_outputs"),
         (lambda: pca(np.ones((3, 6)), 4), "X must have at least 4 rows for 4 directions, got 3"),
     ],
 )

@@ -6,10 +6,8 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-import gpflow_sparse as gs
 from gpflow_sparse.bases import RandomFourier
 from gpflow_sparse.bases.fourier import draw_frequencies, hashed_frequencies
-from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from tests.oracles import bases as oracle
 
 DEGREES = {
@@ -103,51 +101,6 @@ def require_spectral_density(W, degrees):
     assert stats.kstest((W**2).mean(axis=1), radius.cdf).pvalue > 1e-3
 
 
-def test_second_moments_of_frequencies():
-    """The identity for a normal, 5 / 3 of it for a t with 5 degrees of freedom."""
-    for degrees, expected in ((np.inf, 1.0), (5.0, 5.0 / 3.0)):
-        W = frequencies(degrees, 200_000, 2, 3)
-        np.testing.assert_allclose(W.T @ W / len(W), expected * np.eye(2), atol=0.03)
-
-
-@both_ways
-def test_many_features_come_close_to_the_kernel(orthogonal):
-    k, X = kernel(), inputs()
-    phi = RandomFourier(k, 200_000, orthogonal=orthogonal, seed=3)(X).numpy()
-    # a product of two pairs has variance at most k(0)^2 / 2 + ..., below k(0)^2, so 1e5 give 5e-3
-    np.testing.assert_allclose(phi @ phi.T, k(X), atol=4.5 * 1.7 / np.sqrt(100_000))
-
-
-def test_orthogonal_frequencies_are_orthogonal_in_blocks_and_only_there():
-    W = frequencies(5.0, 8, 3, 4, orthogonal=True)
-    unit = W / np.linalg.norm(W, axis=1, keepdims=True)
-    gram = unit @ unit.T
-    for block in (gram[:3, :3], gram[3:6, 3:6], gram[6:, 6:]):
-        np.testing.assert_allclose(block, np.eye(len(block)), atol=1e-12)
-    assert np.abs(gram[:3, 3:6]).max() > 0.1
-    assert np.ptp(np.linalg.norm(W, axis=1)) > 0.1
-
-
-def test_orthogonal_features_have_the_smaller_error():
-    """Yu et al. (2016): for close points in many dimensions, by far."""
-    rng = np.random.default_rng(5)
-    X = 0.3 * rng.normal(size=(5, 16))
-    k = gpflow.kernels.SquaredExponential(lengthscales=2.0)
-    errors = {
-        orthogonal: np.mean(
-            [
-                (phi @ phi.T - k(X).numpy()) ** 2
-                for phi in (
-                    RandomFourier(k, 32, orthogonal=orthogonal, seed=s)(X).numpy()
-                    for s in range(60)
-                )
-            ]
-        )
-        for orthogonal in (False, True)
-    }
-    assert errors[True] < 0.5 * errors[False]
-
-
 def test_indices_pick_columns():
     basis, X = RandomFourier(kernel(), 20, seed=6), inputs()
     everything = basis(X).numpy()
@@ -211,14 +164,6 @@ def test_frequencies_depend_on_the_seed_and_the_index_alone(orthogonal):
 
 
 @both_ways
-def test_chosen_columns_are_all_columns_with_heavy_tails_too(orthogonal):
-    """Cauchy frequencies of 1e3 and more: the angles are as exact either way."""
-    basis, X = RandomFourier(kernel(gpflow.kernels.Matern12), 400, orthogonal=orthogonal), inputs()
-    assert np.abs(frequencies(1.0, 200, 3, 0, orthogonal)).max() > 100.0
-    np.testing.assert_allclose(basis(X, np.arange(400)), basis(X), atol=1e-12)
-
-
-@both_ways
 def test_under_xla_the_columns_are_the_same(orthogonal):
     basis, X = RandomFourier(kernel(), 20, orthogonal=orthogonal, seed=6), inputs()
     compiled = tf.function(lambda X, i: (basis(X), basis(X, i)), autograph=False, jit_compile=True)
@@ -243,31 +188,6 @@ def test_compiled_equals_eager_also_where_the_first_call_is_traced():
         compiled(X, [8])
 
 
-@both_ways
-def test_float32_is_near_float64(orthogonal):
-    basis, indices = RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1), [5, 0, 5]
-    expected, chosen = basis(inputs()), basis(inputs(), indices)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        single = RandomFourier(kernel(), 8, orthogonal=orthogonal, seed=1)
-        got, got_chosen = single(inputs()), single(inputs(), indices)
-    assert got.dtype == got_chosen.dtype == tf.float32
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-    np.testing.assert_allclose(got_chosen, chosen, atol=1e-5)
-    np.testing.assert_allclose(tf.reduce_sum(got**2, axis=1), 1.7, rtol=1e-6)
-
-
-def test_a_model_that_holds_a_basis_is_saved_with_it(tmp_path):
-    X = inputs()
-    model = gs.models.SOLVEGP(
-        kernel(), gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(X[:2], X[2:4])
-    )
-    model.basis = RandomFourier(model.kernel, 8, orthogonal=True, seed=4)
-    gs.save(model, tmp_path / "model.gpf")
-    loaded = gs.load(tmp_path / "model.gpf")
-    assert loaded.basis.kernel is loaded.kernel
-    np.testing.assert_array_equal(loaded.basis(X), model.basis(X))
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -284,40 +204,6 @@ def test_other_kernels_are_refused_by_name(other):
         ValueError, match=rf"kernel must be one of .*Matern52 .*, got {type(other).__name__}\."
     ):
         RandomFourier(other, 8)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_features": 7}, "num_features must be even.*got 7, use 8"),
-        ({"num_features": 0}, "num_features must be a positive integer"),
-        ({"num_features": 8.0}, "num_features must be a positive integer"),
-        ({"num_features": 8, "orthogonal": "no"}, "orthogonal must be True or False"),
-        ({"num_features": 8, "seed": -1}, "seed must be an integer from 0"),
-        ({"num_features": 8, "seed": None}, "seed must be an integer"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        RandomFourier(kernel(), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((inputs()[:, 0],), "X must be a matrix"),
-        ((inputs()[:, :2],), "kernel.lengthscales must be one number or one per column"),
-        ((np.full((2, 3), np.nan),), "X must be finite"),
-        ((np.full((2, 3), 1e200),), "X must be smaller"),
-        ((inputs(), [8]), "indices must be from 0 to 7"),
-        ((inputs(), [-1]), "indices must be from 0 to 7"),
-        ((inputs(), [1.0]), "indices must be integers of shape"),
-        ((inputs(), 3), "indices must be integers of shape"),
-    ],
-)
-def test_inputs_and_indices_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        RandomFourier(kernel(), 8)(*arguments)
 
 
 def test_what_changed_since_the_first_inputs_is_refused():

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from gpflow.kernels import Constant, Matern32, Periodic, SquaredExponential
 
-import gpflow_sparse as gs
 from gpflow_sparse.bases import GridEigenfunctions
 from tests.oracles import grief as oracle
 
@@ -141,15 +140,6 @@ def test_on_the_grid_they_are_orthogonal_with_the_eigenvalues_as_squares(name):
     np.testing.assert_allclose(share, oracle.explained_variance(expected), rtol=1e-10)
 
 
-def test_explained_variance_with_weights_is_their_mean_over_the_grid():
-    omegas = shares()
-    basis, expected = pair("ard", 12, omegas)
-    Phi = basis(oracle.cartesian(expected.grid)).numpy()
-    weights = np.prod(oracle.cartesian(omegas), axis=1)
-    share = weights @ np.sum(Phi**2, axis=1) / VARIANCE
-    np.testing.assert_allclose(basis.explained_variance(), share, rtol=1e-10)
-
-
 @pytest.mark.parametrize("p", [10, 150, 4000])
 @pytest.mark.parametrize("lengthscale", [0.3, 1.0, 5.0])
 def test_what_the_features_leave_of_the_kernel_is_a_covariance(p, lengthscale, float_type):
@@ -203,10 +193,7 @@ def test_two_hundred_columns_neither_overflow_nor_vanish(float_type):
     assert expected.max() > 0.1 * np.sqrt(scale)
     np.testing.assert_allclose(np.abs(got), expected, rtol=rtol, atol=rtol * np.sqrt(scale))
     np.testing.assert_allclose(
-        got @ got.T,
-        (signs * expected) @ (signs * expected).T,
-        rtol=rtol,
-        atol=rtol * scale,
+        got @ got.T, (signs * expected) @ (signs * expected).T, rtol=rtol, atol=rtol * scale
     )
 
 
@@ -356,89 +343,6 @@ def test_compiled_equals_eager_with_an_unknown_number_of_rows():
         compiled(X, [25])
 
 
-def test_precomputed_tables_give_the_same_features():
-    basis, X = pair()[0], inputs(9, seed=2)
-    np.testing.assert_array_equal(basis.features(X, basis.precompute()), basis.features(X))
-
-
-@pytest.mark.parametrize("weights", [None, "data"])
-def test_a_model_that_holds_a_basis_is_saved_with_it(tmp_path, weights):
-    X = inputs()
-    model = gs.models.SOLVEGP(
-        SquaredExponential(VARIANCE, LENGTHSCALES),
-        gpflow.likelihoods.Gaussian(),
-        gs.inducing_variables.OrthogonalInducingVariables(X[:2], X[2:4]),
-    )
-    model.basis = build(model.kernel, X, 25, grid_weights=weights)
-    gs.save(model, tmp_path / "model.gpf")
-    loaded = gs.load(tmp_path / "model.gpf")
-    assert loaded.basis.kernel is loaded.kernel
-    np.testing.assert_array_equal(loaded.basis(X), model.basis(X))
-    loaded.kernel.lengthscales.assign([0.3, 1.2, 0.4])
-    model.kernel.lengthscales.assign([0.3, 1.2, 0.4])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert loaded.basis.refresh() == model.basis.refresh()
-    np.testing.assert_array_equal(loaded.basis(X), model.basis(X))
-    twin = gpflow.utilities.deepcopy(model.basis)
-    np.testing.assert_array_equal(twin(X), model.basis(X))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_eigenfunctions": 0}, "num_eigenfunctions must be a positive integer"),
-        ({"num_eigenfunctions": 10.0}, "num_eigenfunctions must be a positive integer"),
-        ({"points_per_dimension": 0}, "must be a positive integer"),
-        ({"points_per_dimension": "ten"}, "must be a positive integer"),
-        ({"X": inputs()[:, 0]}, "X must be a matrix"),
-        ({"X": np.full((3, D), np.nan)}, "X must be finite"),
-        ({"X": None}, "X is needed for the nodes"),
-        ({"X": inputs(columns=2)}, "lengthscales must be one number or one per column"),
-        ({"grid": [[0.0, 1.0]] * 2}, "grid must have nodes for each of the 3 columns of X, got 2"),
-        ({"grid": [[0.0, 1.0], [1.0, 0.0], [0.0]]}, r"grid\[1\] must be sorted and distinct"),
-        ({"grid": [[0.0, 1.0], [np.nan], [0.0]]}, r"grid\[1\] must be a vector of finite numbers"),
-        ({"grid": 3}, "grid must"),
-        ({"grid_weights": "rows"}, 'grid_weights must be None, "data"'),
-        ({"grid_weights": [[1.0]]}, "grid_weights must have weights for each of the 3 columns"),
-        ({"grid_weights": [[1.0]] * 3}, r"grid_weights\[0\] must be 10 positive numbers"),
-        ({"grid_weights": 3}, "grid_weights must"),
-        ({"kernel": "SquaredExponential"}, "kernel must be"),
-        ({"kernel": Matern32()}, "kernel must be a product.*Matern32 of 3 columns"),
-        ({"kernel": Matern32() + Matern32()}, "kernel must be a product.*: Sum"),
-        ({"kernel": Constant()}, "kernel must"),
-    ],
-)
-@quiet
-def test_arguments_are_checked(arguments, message):
-    defaults = {
-        "kernel": SquaredExponential(VARIANCE, LENGTHSCALES),
-        "X": inputs(),
-        "num_eigenfunctions": 25,
-    }
-    with pytest.raises(ValueError, match=message):
-        GridEigenfunctions(**(defaults | arguments))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((inputs()[:, 0],), "X must be a matrix"),
-        ((inputs()[:, :2],), "X must have 3 column"),
-        ((np.full((2, D), np.nan),), "X must be finite"),
-        ((np.full((2, D), 1e200),), "X must be smaller"),
-        ((inputs(), [25]), "indices must be from 0 to 24"),
-        ((inputs(), [-1]), "indices must be from 0 to 24"),
-        ((inputs(), [1.0]), "indices must be integers of shape"),
-        ((inputs(), 3), "indices must be integers of shape"),
-    ],
-)
-def test_inputs_and_indices_are_checked(arguments, message):
-    basis = pair()[0]
-    with pytest.raises(ValueError, match=message):
-        basis(*arguments)
-
-
 def test_a_kernel_that_is_no_product_any_more_is_refused():
     basis = pair()[0]
     basis.kernel = Matern32()
@@ -458,28 +362,3 @@ def test_refresh_inside_a_graph_is_refused():
     basis = pair()[0]
     with pytest.raises(ValueError, match=r"outside of tf\.function"):
         tf.function(lambda: basis.refresh(), autograph=False)()
-
-
-def test_with_one_plus_d_functions_they_are_closer_than_nystrom_which_overtakes():
-    """Erratum E12: in the paper they are closer for every number of functions."""
-    rng = np.random.default_rng(0)
-    n, d = 100, 30
-    X = rng.uniform(-np.sqrt(3.0), np.sqrt(3.0), size=(n, d))
-    kernel = SquaredExponential(lengthscales=np.sqrt(d))
-    K = kernel(X).numpy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they lack prior variance, which is the point
-        Phi = GridEigenfunctions(kernel, X, 80, 20)(X).numpy()  # the first p are the basis of p
-
-    def errors(p):
-        rows = [rng.choice(n, p, replace=False) for _ in range(5)]
-        nystrom = [K[:, r] @ np.linalg.solve(K[np.ix_(r, r)], K[r]) for r in rows]
-        approximations = (Phi[:, :p] @ Phi[:, :p].T, *nystrom)
-        own, *others = (np.linalg.norm(K - approximation) for approximation in approximations)
-        return own, np.mean(others)
-
-    own, nystrom = errors(1 + d)
-    assert own < 0.8 * nystrom
-    own_later, nystrom_later = errors(80)
-    assert nystrom_later < 0.8 * own_later
-    assert own_later > 0.8 * own  # products of columns add little each

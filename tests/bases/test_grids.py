@@ -1,14 +1,10 @@
 """Grids of one column: quantiles, few values, many equal ones; shares of the data; refusals."""
 
+import gpflow
 import numpy as np
 import pytest
 
-from gpflow_sparse.bases.product import (
-    nearest_shares,
-    percentile_grid,
-    require_nodes,
-    require_shares,
-)
+from gpflow_sparse.bases import GridEigenfunctions, percentile_grid
 from tests.oracles import grief as oracle
 
 
@@ -29,11 +25,6 @@ def test_at_most_m_bar_values_are_the_nodes_themselves(rng):
     for m_bar in (4, 5, 10):
         np.testing.assert_array_equal(percentile_grid(column, m_bar), [-1.0, 0.25, 3.0, 7.0])
     assert len(percentile_grid(column, 3)) == 3
-
-
-def test_a_constant_column_has_one_node():
-    np.testing.assert_array_equal(percentile_grid(np.full(20, 2.5), 10), [2.5])
-    np.testing.assert_array_equal(percentile_grid([2.5], 10), [2.5])
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.999])
@@ -66,39 +57,16 @@ def test_nodes_are_never_duplicated_nor_too_many(rng):
         assert nodes[-1] <= values.max()
 
 
-@pytest.mark.parametrize(
-    "column", [[0.0, np.nan], [0.0, np.inf], [], np.zeros((3, 1)), ["a", "b"], [None]]
-)
-def test_what_is_no_column_of_finite_numbers_is_refused(column):
-    with pytest.raises(ValueError, match="column must"):
-        percentile_grid(column, 5)
-
-
-@pytest.mark.parametrize("m_bar", [0, -1, 2.5, None, True])
-def test_what_is_no_count_is_refused(m_bar):
-    with pytest.raises(ValueError, match="num_points must be a positive integer"):
-        percentile_grid([0.0, 1.0], m_bar)
-
-
 def test_shares_count_the_rows_nearest_to_each_node(rng):
-    column, nodes = rng.normal(size=500), np.array([-1.5, -0.2, 0.0, 0.9])
-    nearest = np.abs(np.subtract.outer(column, nodes)).argmin(axis=1)
-    expected = np.bincount(nearest, minlength=4) / 500
-    np.testing.assert_allclose(nearest_shares(column, nodes), expected, rtol=1e-14)
-    np.testing.assert_allclose(nearest_shares(column, nodes[:1]), [1.0])
-    far = nearest_shares(column, np.array([0.0, 50.0, 100.0]))  # a zero would lose the node
-    np.testing.assert_allclose(far, np.array([500, 1, 1]) / 502, rtol=1e-14)
-
-
-def test_nodes_and_shares_of_the_users_own():
-    np.testing.assert_array_equal(require_nodes([0, 1, 3], "grid[0]"), [0.0, 1.0, 3.0])
-    np.testing.assert_allclose(require_shares([1, 1, 2], 3, "grid_weights[0]"), [0.25, 0.25, 0.5])
-    for nodes in ([0.0, 0.0, 1.0], [1.0, 0.0]):
-        with pytest.raises(ValueError, match=r"grid\[0\] must be sorted and distinct"):
-            require_nodes(nodes, "grid[0]")
-    for weights in ([1.0, 1.0], [1.0, 0.0, 1.0], [1.0, -1.0, 1.0]):
-        with pytest.raises(ValueError, match=r"grid_weights\[0\] must be 3 positive numbers"):
-            require_shares(weights, 3, "grid_weights[0]")
-    for check in (require_nodes, lambda v, n: require_shares(v, 2, n)):
-        with pytest.raises(ValueError, match=r"part must be .*finite"):
-            check([0.0, np.nan], "part")
+    column, kernel = rng.normal(size=(500, 1)), gpflow.kernels.SquaredExponential()
+    for nodes, counts in (
+        (np.array([-1.5, -0.2, 0.0, 0.9]), None),
+        (np.array([0.0, 50.0, 100.0]), [500, 1, 1]),  # a zero would lose the node
+    ):
+        nearest = np.abs(column - nodes).argmin(axis=1)
+        counts = np.bincount(nearest, minlength=4) if counts is None else np.array(counts)
+        found, expected = (
+            GridEigenfunctions(kernel, column, 3, grid=[nodes], grid_weights=weights)
+            for weights in ("data", [counts / np.sum(counts)])
+        )
+        np.testing.assert_allclose(found.log_eigenvalues(), expected.log_eigenvalues(), rtol=1e-10)

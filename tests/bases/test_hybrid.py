@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import Hybrid, RandomFourier
-from gpflow_sparse.models import BasisGPR, BasisSVGP
+from gpflow_sparse.models import BasisGPR
 from tests.oracles import bases as oracle
 
 RNG = np.random.default_rng(2)
@@ -76,32 +76,6 @@ def test_points_at_all_inputs_are_nystrom():
     np.testing.assert_allclose(columns @ columns.T, gram(X, X), atol=1e-5)
 
 
-@pytest.mark.nightly
-def test_more_features_come_closer_to_the_kernel_and_closer_than_features_alone():
-    """Mean square over seeds: by 1 / num_features, and by less than the whole variance."""
-    exact = gram(X, X)
-
-    def error(make):
-        products = [make(seed)(X).numpy() for seed in range(60)]
-        return np.mean([(phi @ phi.T - exact) ** 2 for phi in products])
-
-    few, many = (error(lambda seed, F=F: basis(F, seed=seed)) for F in (20, 320))
-    plain = error(lambda seed: RandomFourier(kernel(), 20, seed=seed))
-    assert 8.0 < few / many < 32.0
-    assert few < 0.5 * plain
-
-
-@pytest.mark.nightly
-def test_the_covariance_is_the_kernel_on_average_over_seeds():
-    products = np.stack(
-        [phi @ phi.T for phi in (basis(seed=seed)(X).numpy() for seed in range(400))]
-    )
-    upper = np.triu_indices(len(X))
-    errors = (products.mean(axis=0) - gram(X, X))[upper]
-    standard_errors = products.std(axis=0)[upper] / np.sqrt(len(products))
-    assert np.abs(errors / standard_errors).max() < 4.5
-
-
 def test_gradients_reach_points_and_hyperparameters():
     """By all columns, by chosen ones of both kinds and by features."""
     hybrid = basis()
@@ -126,27 +100,6 @@ def test_gradients_reach_points_and_hyperparameters():
             below = value()
             variable.assign_add(step)
             np.testing.assert_allclose(gradient.numpy()[i], (above - below) / 2e-5, rtol=2e-5)
-
-
-@pytest.mark.nightly
-def test_compiled_equals_eager_also_under_xla():
-    hybrid, chosen = basis(orthogonal=True), tf.constant([5, 0, 13])
-    expected = hybrid(X, chosen), hybrid(X)
-    for options in ({}, {"jit_compile": True}):
-        compiled = tf.function(lambda X, i: (hybrid(X, i), hybrid(X)), autograph=False, **options)
-        for got, wanted in zip(compiled(tf.constant(X), chosen), expected, strict=True):
-            np.testing.assert_allclose(got, wanted, atol=1e-10)
-
-
-def test_float32():
-    expected = basis()(X)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        hybrid = basis()
-        whole, chosen = hybrid(X), hybrid(X, [2, 9])
-        assert hybrid.prior_precision([0], [0]).dtype == tf.float32
-    assert whole.dtype == chosen.dtype == tf.float32
-    np.testing.assert_allclose(whole, expected, atol=2e-3)  # its jitter is 1e-4
-    np.testing.assert_allclose(chosen, whole.numpy()[:, [2, 9]], atol=1e-5)
 
 
 def test_weights_have_unit_precisions():
@@ -180,46 +133,3 @@ def test_another_kernel_of_the_same_kind_takes_the_place_of_the_first():
     expected = Hybrid(other, Z, F, seed=3)
     np.testing.assert_array_equal(hybrid(X), expected(X))
     np.testing.assert_array_equal(hybrid(X, [1, 8]), expected(X, [1, 8]))
-
-
-def test_saved_and_loaded(tmp_path):
-    model = BasisSVGP(basis(orthogonal=True), gpflow.likelihoods.Gaussian(0.2))
-    model.basis.Z.assign(Z + 0.3)
-    gs.save(model, tmp_path / "model.gpf")
-    loaded = gs.load(tmp_path / "model.gpf")
-    np.testing.assert_array_equal(loaded.basis(X), model.basis(X))
-    np.testing.assert_array_equal(loaded.basis(X, [0, 9]), model.basis(X, [0, 9]))
-    assert loaded.basis.fourier.kernel is loaded.basis.kernel
-    assert loaded.basis.num_leading == K
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kernel": gpflow.kernels.Linear()}, "kernel must be one of .*Matern52.*got Linear"),
-        ({"Z": Z[0]}, "Z must be a matrix"),
-        ({"Z": np.full((2, 2), np.nan)}, "Z must be finite"),
-        ({"Z": Z[:0]}, "Z is empty"),
-        ({"Z": np.ones((3, 3))}, "kernel.lengthscales must be one number or one per column"),
-        ({"num_features": 5}, "num_features must be even"),
-        ({"orthogonal": 1}, "orthogonal must be True or False"),
-        ({"seed": -1}, "seed must be an integer from 0"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    options = {"kernel": kernel(), "Z": Z, "num_features": F, **arguments}
-    with pytest.raises(ValueError, match=message):
-        Hybrid(options.pop("kernel"), options.pop("Z"), options.pop("num_features"), **options)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((X[:, :1],), r"X must have 2 column\(s\)"),
-        ((X, [K + F]), "indices must be from 0 to 13"),
-        ((X, [-1]), "indices must be from 0 to 13"),
-    ],
-)
-def test_inputs_and_indices_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        basis()(*arguments)

@@ -2,10 +2,9 @@
 
 import gpflow
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from gpflow_sparse.bases.product import interpolated_covariance, interpolation_weights
+from gpflow_sparse.bases import interpolated_covariance
 from tests.oracles import interpolation as oracle
 from tests.oracles.grief import SE, Matern32
 
@@ -72,14 +71,6 @@ def test_many_columns_are_no_obstacle(rng):
     assert np.linalg.eigvalsh(K).min() > -1e-12
 
 
-@pytest.mark.parametrize("nodes", GRID)
-def test_weights_are_hats(nodes):
-    column = np.array([-3.0, -1.3, -1.0, -0.95, 0.05, 0.1, 0.3, 0.4, 1.9, 2.6])
-    E = interpolation_weights(tf.constant(nodes, tf.float64), tf.constant(column))
-    np.testing.assert_allclose(E, oracle.linear_weights(nodes, column), atol=1e-15)
-    np.testing.assert_allclose(tf.reduce_sum(E, axis=1), 1.0, atol=1e-15)
-
-
 def test_gradients_reach_the_kernel_also_when_compiled(rng):
     X, kernel = rng.normal(size=(6, 4)), squared_exponential()
     variables = kernel.trainable_variables
@@ -106,43 +97,3 @@ def test_gradients_reach_the_kernel_also_when_compiled(rng):
             variable.assign(start)
             difference = (above - below) / 2e-6
             np.testing.assert_allclose(slope.numpy()[index], difference, rtol=1e-6, atol=1e-8)
-
-
-def test_rows_are_unknown_while_tracing(rng):
-    kernel = squared_exponential()
-    signature = [tf.TensorSpec([None, 4], tf.float64)] * 2
-    compiled = tf.function(
-        lambda X, X2: interpolated_covariance(kernel, GRID, X, X2),
-        input_signature=signature,
-        autograph=False,
-    )
-    X, X2 = rng.normal(size=(6, 4)), rng.normal(size=(3, 4))
-    np.testing.assert_allclose(
-        compiled(X, X2), interpolated_covariance(kernel, GRID, X, X2), rtol=1e-12
-    )
-
-
-def test_a_kernel_that_reads_nothing_is_constant():
-    K = interpolated_covariance(gpflow.kernels.Constant(2.5), GRID[:1], np.zeros((3, 1)))
-    np.testing.assert_allclose(K, np.full((3, 3), 2.5))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"kernel": gpflow.kernels.Matern52(lengthscales=[1.0] * 4)}, "Matern52 of 4 columns"),
-        ({"kernel": 3.0}, "kernel must be a GPflow Kernel, .* got float"),
-        ({"grid": GRID[:3]}, "grid must have nodes for each of the 4 columns of X, got 3"),
-        ({"grid": "node"}, r"grid\[0\] must hold real numbers"),
-        ({"grid": (*GRID[:3], [0.0, 0.0])}, r"grid\[3\] must be sorted and distinct"),
-        ({"grid": (*GRID[:3], [0.0, np.nan])}, r"grid\[3\] must be a vector of finite numbers"),
-        ({"X2": np.zeros((2, 3))}, r"X2 must have 4 column.* got shape \(2, 3\)"),
-        ({"X": np.zeros((5001, 4))}, "X must have at most 5000 rows, got 5001: .* quadratic"),
-        ({"X2": np.zeros((5001, 4))}, "X2 must have at most 5000 rows"),
-        ({"X": [[np.nan] * 4]}, "X must be finite"),
-    ],
-)
-def test_wrong_arguments_are_named(changes, words):
-    arguments = {"kernel": squared_exponential(), "grid": GRID, "X": np.zeros((3, 4)), **changes}
-    with pytest.raises(ValueError, match=words):
-        interpolated_covariance(**arguments)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_sparse as gs
-from gpflow_sparse.bases import KernelDictionary, ReweightedBasis
+from gpflow_sparse.bases import KernelDictionary
 from gpflow_sparse.models import BasisGPR, BasisSVGP
 from tests.oracles import bases as oracle
 
@@ -131,15 +131,6 @@ def test_variational_inference_with_a_dense_dictionary_is_svgp():
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-def test_centers_at_all_inputs_give_the_posterior_mean_of_the_exact_process():
-    """Unwhitened, from the columns and S as they are."""
-    basis = dense(X)
-    mean, _ = oracle.weight_posterior(basis(X).numpy(), basis.prior_precision().numpy(), Y, 0.2)
-    new = RNG.normal(size=(7, 2))
-    K = gram(X, X) + 0.2 * np.eye(9)
-    np.testing.assert_allclose(basis(new) @ mean, gram(new, X) @ np.linalg.solve(K, Y), atol=1e-9)
-
-
 def test_regression_with_a_diagonal_dictionary_is_that_of_its_weights():
     """The relevance vector machine's posterior, Tipping (2001), eqs. (12) and (13)."""
     model = BasisGPR((X, Y), diagonal(), noise_variance=0.2)
@@ -186,113 +177,3 @@ def test_only_the_chosen_precisions_get_gradients():
     assert isinstance(gradient, tf.IndexedSlices)
     np.testing.assert_array_equal(gradient.indices, [4, 1])
     np.testing.assert_allclose(gradient.values, PRECISIONS[[4, 1]])
-
-
-@pytest.mark.parametrize("make", [dense, diagonal])
-def test_a_reweighted_dictionary_weighs_whitened_functions(make):
-    basis = make()
-    weights = np.linspace(0.5, 2.0, basis.num_basis)
-    reweighted = ReweightedBasis(basis, weights)
-    columns = reweighted(X).numpy()
-    np.testing.assert_allclose(columns, reweighted.features(X).numpy().T, rtol=1e-12)
-    A = basis.features(X).numpy()
-    np.testing.assert_allclose(columns @ columns.T, (A.T * weights) @ A, rtol=1e-10)
-    np.testing.assert_allclose(reweighted(X, [3, 1]), columns[:, [3, 1]], rtol=1e-12)
-    assert reweighted.precision == "identity"
-
-
-@pytest.mark.parametrize(
-    "any_kernel",
-    [
-        gpflow.kernels.Linear() + gpflow.kernels.Constant(),
-        gpflow.kernels.ArcCosine(),
-        gpflow.kernels.Periodic(gpflow.kernels.SquaredExponential(), period=[1.0, 2.0]),
-        gpflow.kernels.Matern32(active_dims=[1]) * gpflow.kernels.Cosine(active_dims=[0]),
-    ],
-    ids=lambda k: type(k).__name__,
-)
-def test_any_kernel_of_one_output(any_kernel):
-    basis = KernelDictionary(any_kernel, CENTERS)
-    np.testing.assert_allclose(basis(X, [2, 0]), any_kernel(X, CENTERS[[2, 0]]), atol=1e-12)
-    np.testing.assert_allclose(basis.prior_precision(), any_kernel(CENTERS), atol=1e-12)
-
-
-def test_compiled_equals_eager():
-    basis = diagonal()
-    signature = [tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec([None], tf.int32)]
-    compiled = tf.function(
-        lambda X, i: (basis(X, i), basis.prior_precision(i, i), basis.features(X)),
-        autograph=False,
-        input_signature=signature,
-    )
-    got = compiled(X, [5, 2])
-    np.testing.assert_allclose(got[0], functions()[:, [5, 2]], rtol=1e-12)
-    np.testing.assert_allclose(got[1], np.diag(PRECISIONS[[5, 2]]), rtol=1e-12)
-    np.testing.assert_allclose(got[2], basis.features(X), rtol=1e-12)
-
-
-def test_float32():
-    expected = [b.features(X).numpy() for b in (dense(), diagonal())]
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        bases = dense(), diagonal()
-        got = [b.features(X) for b in bases]
-        assert bases[1].precision_diagonal([1]).dtype == bases[0](X, [1]).dtype == tf.float32
-    assert [g.dtype for g in got] == [tf.float32, tf.float32]
-    np.testing.assert_allclose(got[0], expected[0], atol=5e-3)  # its jitter is 1e-4
-    np.testing.assert_allclose(got[1], expected[1], rtol=1e-4)
-
-
-@pytest.mark.parametrize("make", [dense, diagonal])
-def test_saved_and_loaded(tmp_path, make):
-    model = BasisSVGP(make(), gpflow.likelihoods.Gaussian(0.2))
-    if make is diagonal:
-        model.basis.log_precision.assign_add(np.full(6, 0.5))
-    gs.save(model, tmp_path / "model.gpf")
-    loaded = gs.load(tmp_path / "model.gpf")
-    for got, expected in zip(loaded.predict_f(X), model.predict_f(X), strict=True):
-        np.testing.assert_array_equal(got, expected)
-    assert loaded.basis.precision == model.basis.precision
-    assert not loaded.basis.centers.trainable
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kernel": "RBF"}, "kernel must be a GPflow kernel with one output.*got str"),
-        (
-            {"kernel": gpflow.kernels.SharedIndependent(gpflow.kernels.RBF(), 2)},
-            "kernel must be .* one output.*got SharedIndependent",
-        ),
-        ({"centers": CENTERS[0]}, "centers must be a matrix"),
-        ({"centers": np.full((2, 2), np.nan)}, "centers must be finite"),
-        ({"centers": np.full((2, 2), 1e200)}, "centers must be smaller"),
-        ({"centers": CENTERS[:0]}, "centers is empty"),
-        ({"centers": np.ones((3, 3))}, "kernel.lengthscales must be one number or one per"),
-        ({"precision": "identity"}, "precision must be one of 'dense', 'diagonal'"),
-        ({"constant": 1}, "constant must be True or False"),
-        ({"constant": True}, 'constant belongs to precision="diagonal"'),
-        ({"initial_precision": 1.0}, 'initial_precision belongs to precision="diagonal"'),
-        ({"precision": "diagonal", "initial_precision": 0.0}, "initial_precision must be pos"),
-        ({"precision": "diagonal", "initial_precision": [1.0, 2.0]}, "one per function, 5"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    options = {"kernel": kernel(), "centers": CENTERS, **arguments}
-    with pytest.raises(ValueError, match=message):
-        KernelDictionary(options.pop("kernel"), options.pop("centers"), **options)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda basis: basis(X[:, :1]), r"X must have 2 column\(s\)"),
-        (lambda basis: basis(X, [6]), "indices must be from 0 to 5"),
-        (lambda basis: basis.prior_precision([0], [6]), "j must be from 0 to 5"),
-        (lambda basis: basis.prior_precision([-1]), "i must be from 0 to 5"),
-        (lambda basis: basis.precision_diagonal([0.5]), "indices must be integers"),
-        (lambda basis: basis.precision_diagonal(2), "indices must be integers"),
-    ],
-)
-def test_inputs_and_indices_are_checked(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(diagonal())

@@ -200,17 +200,3 @@ def test_other_kernels_are_refused_by_name(name, build):
     if name not in ("SharedIndependent", "ChangePoints"):
         with pytest.raises(ValueError, match=f"kernel must be a product.*: {name}; take"):
             ProductFactors(SquaredExponential() * build(), D)
-
-
-def test_a_radial_matern_is_pointed_to_the_product_of_materns():
-    with pytest.raises(ValueError, match=r"one Matern32 per column.*which is another kernel"):
-        ProductFactors(Matern32(), D)
-    for kind in (Matern12, Matern32, Matern52, kernels.RationalQuadratic, kernels.Cosine):
-        ProductFactors(kind(), 1)
-
-
-@pytest.mark.parametrize("lengthscale", [1e-3, 1.0, 1e3])
-def test_the_numerical_test_does_not_depend_on_the_lengthscale(lengthscale):
-    assert is_product_kernel(SquaredExponential(lengthscales=lengthscale), D)
-    assert not is_product_kernel(Matern32(lengthscales=lengthscale), D)
-    assert not is_product_kernel(Matern52(lengthscales=lengthscale), D)

@@ -52,14 +52,6 @@ def test_features_are_turned_and_then_scaled(build, turned):
     assert not outer.is_projection
 
 
-def test_unit_weights_are_the_basis_itself_in_any_rotation():
-    X, inner = inputs(), basis()
-    plain = inner(X).numpy()
-    turned = ReweightedBasis(inner, np.ones(M), rotation())(X).numpy()
-    np.testing.assert_allclose(turned @ turned.T, plain @ plain.T, atol=1e-12)
-    assert np.abs(turned - plain).max() > 0.1
-
-
 def test_a_diagonal_in_turned_coordinates_is_another_kernel():
     """Sheet 1.8: no rotated diagonal reproduces Phi W Phi^T."""
     X, inner, w = inputs(40), basis(), weights()
@@ -94,30 +86,3 @@ def test_a_parameter_is_shared_and_gets_the_closed_gradient():
     expected = oracle.lml_gradient(*sums, weights(), noise)
     np.testing.assert_allclose(by_w, expected[0], rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(by_noise, expected[1], rtol=1e-8)
-
-
-def test_float32():
-    expected = ReweightedBasis(basis(), weights(), rotation())(inputs())
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        got = ReweightedBasis(basis(), weights(), rotation())(inputs())
-    assert got.dtype == tf.float32
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weights": np.ones(M - 1)}, r"weights must be positive, 12 of them; got shape \(11,\)"),
-        ({"weights": np.ones((M, 1))}, "weights must be positive, 12 of them"),
-        ({"weights": -np.ones(M)}, "weights must be positive"),
-        ({"weights": np.zeros(M)}, "weights must be positive"),
-        ({"weights": np.full(M, np.nan)}, "weights must be finite"),
-        ({"rotation": np.eye(M - 1)}, r"rotation must have shape \(12, 12\)"),
-        ({"rotation": 3.0}, "rotation must"),
-        ({"rotation": np.full((M, M), np.nan)}, "rotation must be finite"),
-        ({"basis": gpflow.kernels.Matern12()}, "basis must be a finite basis"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ReweightedBasis(**({"basis": basis(), "weights": np.ones(M)} | arguments))

@@ -49,16 +49,6 @@ def test_rounding_does_not_decide_between_ties(rng):
         np.testing.assert_array_equal(top_products(noisy, 40), expected)
 
 
-def test_of_equal_factors_the_groups_are_1_d_and_their_pairs():
-    """1, then d, then d (d - 1) / 2 + d if the second steps are equal, as in a geometric series."""
-    log_spectra = [-np.arange(5.0)] * 6
-    for count, whole in ((1, 1), (6, 1), (7, 7), (8, 7), (27, 7), (28, 28), (40, 28)):
-        assert whole_groups(log_spectra, count) == whole
-    assert whole_groups(log_spectra, 10**6) == 5**6
-    assert whole_groups([np.zeros(3), np.zeros(3)], 8) == 0
-    assert whole_groups([np.zeros(3), np.zeros(3)], 9) == 9
-
-
 def test_whole_groups_is_the_last_gap_of_all_products(rng):
     for _ in range(20):
         log_spectra = [-np.sort(rng.integers(0, 5, size=4)) * 0.5 for _ in range(3)]
@@ -99,12 +89,3 @@ def test_the_plan_multiplies_every_distinct_prefix_once(rng, sizes):
             assert len(products) == len(np.unique(indices[:, : i + 1], axis=0))
     expected = np.prod([f[indices[:, i]] for i, f in enumerate(factors)], axis=0)
     np.testing.assert_allclose(products, expected, rtol=1e-14)
-
-
-def test_the_plan_of_shuffled_indices_keeps_their_order(rng):
-    indices = rng.permutation(top_products(spectra(rng, (4, 4, 4)), 30))
-    labels = [np.arange(4.0) * 10**i for i in range(3)]
-    sums = np.zeros(1)
-    for label, (parent, column) in zip(labels, prefix_plan(indices), strict=True):
-        sums = sums[parent] + label[column]
-    np.testing.assert_array_equal(sums, indices @ [1, 10, 100])

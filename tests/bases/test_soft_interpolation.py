@@ -76,29 +76,6 @@ def test_more_jitter_where_it_is_asked_for():
     np.testing.assert_allclose(L @ tf.transpose(L), covariance(Z, 0.01), rtol=1e-12)
 
 
-@every_temperature
-def test_a_common_shift_changes_nothing(options, temperature, float_type):
-    shift = np.array([64.0, -128.0, 32.0])  # added without rounding to what is rounded here
-    x, z = (np.round(part * 256.0) / 256.0 for part in (X, Z))
-    W = SoftInterpolation(kernel(), z, **options).weights(x)
-    far = SoftInterpolation(kernel(), z + shift, **options).weights(x + shift)
-    # float32 divides a shifted column by its temperature with an error of the shifted size
-    np.testing.assert_allclose(far, W, atol=1e-10 if float_type == np.float64 else 2e-3)
-
-
-def test_the_order_of_points_is_the_order_of_columns(rng):
-    order = rng.permutation(6)
-    one, other = (SoftInterpolation(kernel(), points, temperature=0.3) for points in (Z, Z[order]))
-    np.testing.assert_allclose(other.weights(X), tf.gather(one.weights(X), order, axis=1))
-    Q, Q_other = (basis(X) @ tf.transpose(basis(X)) for basis in (one, other))
-    np.testing.assert_allclose(Q_other, Q, atol=1e-12)
-
-
-def test_the_temperature_is_a_unit_of_the_inputs():
-    hot = SoftInterpolation(kernel(), 5.0 * Z, temperature=5.0 * RATES).weights(5.0 * X)
-    np.testing.assert_allclose(hot, SoftInterpolation(kernel(), Z, temperature=RATES).weights(X))
-
-
 def test_cold_weights_choose_the_nearest_point_and_hot_ones_average():
     nearest = np.argmin(((X[:, None] - Z) ** 2).sum(axis=2), axis=1)
     cold = SoftInterpolation(kernel(), Z, temperature=1e-4)
@@ -218,28 +195,6 @@ def test_gradients_equal_central_differences(case, what, rng):
     assert seen >= (2 if what == "weights" else 4)  # points, temperature; variance, lengthscales
 
 
-def test_only_a_tied_temperature_moves_with_the_lengthscales(rng):
-    goal = rng.normal(size=(9, 6))
-    for tied in (False, True):
-        basis = SoftInterpolation(kernel(), Z, temperature=0.4, tied=tied)
-        lengthscales = tf.constant(LENGTHSCALES)
-        basis.kernel.lengthscales = lengthscales
-        temperature = tf.constant(0.4, tf.float64)
-        basis.temperature = temperature
-        with tf.GradientTape() as tape:
-            tape.watch([lengthscales, temperature])
-            total = tf.reduce_sum(goal * basis.weights(X))
-        by_scale, by_temperature = tape.gradient(total, [lengthscales, temperature])
-        if not tied:
-            assert by_scale is None
-            continue
-        assert (np.abs(by_scale) > 1e-3).all()
-        # T is their product, so that the logarithm of either is one and the same direction
-        np.testing.assert_allclose(
-            np.sum(LENGTHSCALES * by_scale.numpy()), 0.4 * float(by_temperature), rtol=1e-10
-        )
-
-
 @every_temperature
 def test_gradients_by_the_rows_where_they_equal_points(options, temperature, float_type, rng):
     """The root of the distance has no slope there; nothing pulls in this term, all others do."""
@@ -276,59 +231,3 @@ def test_gradients_by_the_points_equal_central_differences_near_a_row(away, rng)
         step=1e-8 if away == 1e-5 else 1e-6,
     )
     np.testing.assert_allclose(slope, numeric, rtol=1e-4, atol=3e-5)
-
-
-def test_compiled_with_unknown_rows_as_eagerly():
-    basis = SoftInterpolation(kernel(), Z, temperature=0.4, tied=True)
-    variables = basis.trainable_variables
-
-    def call(rows):
-        with tf.GradientTape() as tape:
-            A = basis.features(rows)
-            total = tf.reduce_sum(A**3)
-        return A, tape.gradient(total, variables)
-
-    signature = [tf.TensorSpec([None, 3], tf.float64)]
-    compiled = tf.function(call, input_signature=signature, autograph=False)
-    for rows in (X, X[:2]):
-        (A, slopes), (A_too, slopes_too) = call(rows), compiled(rows)
-        np.testing.assert_allclose(A_too, A, rtol=1e-12)
-        for one, other in zip(slopes, slopes_too, strict=True):
-            np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"kernel": 3.0}, "kernel must be a GPflow kernel with one output"),
-        ({"kernel": gpflow.kernels.SharedIndependent(gpflow.kernels.RBF(), 2)}, "with one output"),
-        ({"Z": np.zeros(3)}, "Z must be a matrix"),
-        ({"Z": np.zeros((0, 3))}, "Z is empty"),
-        ({"Z": [[np.nan] * 3]}, "Z must be finite"),
-        ({"Z": np.zeros((4, 2))}, "lengthscales"),
-        ({"temperature": [1.0, 2.0]}, r"temperature must be one number or 3.* shape \(2,\)"),
-        ({"temperature": [[1.0]]}, r"temperature must be one number or 3"),
-        ({"temperature": 0.0}, "temperature must be .* all positive; got 0.0"),
-        ({"temperature": [1.0, -1.0, 1.0]}, "temperature must be .* smallest -1"),
-        ({"temperature": np.inf}, "temperature must be finite"),
-        ({"tied": 1}, "tied must be"),
-        ({"kernel": gpflow.kernels.ArcCosine(), "tied": True}, "tied must be False .* ArcCosine"),
-        (
-            {"kernel": gpflow.kernels.RBF() + gpflow.kernels.RBF(), "tied": True},
-            "tied must be False .* Sum",
-        ),
-    ],
-)
-def test_wrong_arguments_are_named(changes, words):
-    arguments = {"kernel": kernel(), "Z": Z, **changes}
-    with pytest.raises(ValueError, match=words):
-        SoftInterpolation(arguments.pop("kernel"), arguments.pop("Z"), **arguments)
-
-
-def test_wrong_inputs_are_named():
-    basis = SoftInterpolation(kernel(), Z)
-    for call in (basis.weights, basis, basis.features):
-        with pytest.raises(ValueError, match="X must have 3 column"):
-            call(np.zeros((2, 4)))
-        with pytest.raises(ValueError, match="X must be finite"):
-            call(np.full((2, 3), np.nan))

@@ -20,14 +20,6 @@ def encoded(**columns):
     return encoder, encoder.transform(frame)
 
 
-def test_numbers_stay_as_they_are():
-    encoder, values = encoded(a=[1.5, -2.0, 3.0], b=[True, False, True], c=[7, 8, 9])
-    np.testing.assert_array_equal(values[:, 0], [1.5, -2.0, 3.0])
-    np.testing.assert_array_equal(values[:, 1:3], [[0, 1], [1, 0], [0, 1]])
-    np.testing.assert_array_equal(values[:, 3], [7, 8, 9])
-    assert list(encoder.get_feature_names_out()) == ["a", "b=False", "b=True", "c"]
-
-
 def test_missing_numbers_are_medians_beside_an_indicator():
     encoder, values = encoded(a=[1.0, np.nan, 3.0, 8.0])
     np.testing.assert_array_equal(values, [[1, 0], [3, 1], [3, 0], [8, 0]])
@@ -284,34 +276,3 @@ def test_a_column_that_counts_the_rows_is_said():
     for table in (frame, frame.astype(str), part, frame.assign(id=frame["id"] - 1)):
         assert TableEncoder().fit(table).notes_ == (note,)
     assert TableEncoder().fit(frame.assign(id=frame["id"] * 2)).notes_ == ()
-
-
-def test_amounts_and_percentages_are_numbers_and_mixtures_are_named():
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=40).round(2)
-    encoder, encoded_values = encoded(
-        price=[f"${v:.2f}" for v in values],
-        share=[f"{v} %" for v in values[::-1]],
-        both=[f"{'$€'[i % 3 == 0]}{v}" for i, v in enumerate(rng.normal(size=40))],
-    )
-    np.testing.assert_array_equal(encoded_values, np.stack([values, values[::-1]], axis=1))
-    assert encoder.notes_[:2] == ("'price' is an amount of $.", "'share' is in percent.")
-    assert "has 14 cells of 40 that are no numbers of one form, such as '€" in encoder.notes_[2]
-
-
-def test_types_of_pandas_that_are_no_plain_numbers():
-    months = pd.Series(pd.period_range("2020-01", periods=30, freq="M"))
-    frame = pd.DataFrame({"month": months, "few": pd.arrays.SparseArray([0.0, 1.0, 0.0] * 10)})
-    encoder = TableEncoder().fit(frame)
-    days = (months.dt.to_timestamp() - pd.Timestamp(0)) / pd.Timedelta(days=1)
-    np.testing.assert_array_equal(encoder.transform(frame)[:, 0], days)
-    np.testing.assert_array_equal(encoder.transform(frame)[:, -1], [0.0, 1.0, 0.0] * 10)
-    with pytest.raises(ValueError, match="column 'c' must hold real numbers, got complex128"):
-        TableEncoder().fit(frame.assign(c=1j * np.arange(30)))
-
-
-def test_thousands_of_columns_are_encoded_without_a_transformer_each():
-    values = np.random.default_rng(0).normal(size=(30, 3_000))
-    encoder = TableEncoder().fit(values)
-    np.testing.assert_array_equal(encoder.transform(values), values)
-    assert not hasattr(encoder, "encoder_")

@@ -5,39 +5,29 @@ import hashlib
 import io
 import tarfile
 import threading
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pooch
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpflow_sparse.data import (
-    Dataset,
-    datasets,
-    images,
-    list_datasets,
-    load,
-    robot_arm,
-)
+from gpflow_sparse.data import datasets, list_datasets, load, robot_arm
 
 ROWS = np.arange(30.0).reshape(10, 3)
 MASK = np.eye(10, dtype=bool)
 
 
 @pytest.fixture(autouse=True)
-def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_root(monkeypatch):
     monkeypatch.delenv("GPFLOW_SPARSE_DATA", raising=False)
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
+    def log_message(self, *args):
         pass
 
 
@@ -48,12 +38,13 @@ class Server:
     folder: Path
     http: ThreadingHTTPServer
     registry: dict[str, str | None]
+    patch: pytest.MonkeyPatch
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.http.server_port}"
 
-    def put(self, path: str, content: bytes, known: bool = True) -> str:
+    def put(self, path, content, known=True):
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
@@ -61,16 +52,23 @@ class Server:
         self.registry[f"uci_datasets/{path}"] = sha256 if known else None
         return sha256
 
-    def stop(self) -> None:
+    def serve(self, name, path, content):
+        """Instead of the file of that name in the module."""
+        self.patch.setattr(datasets, f"{name}_SHA256", self.put(path, content), raising=False)
+        self.patch.setattr(datasets, f"{name}_URL", f"{self.url}/{path}")
+
+    def stop(self):
         self.http.shutdown()
         self.http.server_close()
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(tmp_path, monkeypatch):
     (tmp_path / "served").mkdir()
     handler = partial(QuietHandler, directory=str(tmp_path / "served"))
-    server = Server(tmp_path / "served", ThreadingHTTPServer(("127.0.0.1", 0), handler), {})
+    server = Server(
+        tmp_path / "served", ThreadingHTTPServer(("127.0.0.1", 0), handler), {}, monkeypatch
+    )
     threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.05}).start()
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(datasets, "UCI_URL", server.url)
@@ -80,18 +78,18 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.stop()
 
 
-def compressed(rows: np.ndarray, fmt: str = "%.17g") -> bytes:
+def compressed(rows, fmt="%.17g"):
     text = io.StringIO()
     np.savetxt(text, rows, delimiter=",", fmt=fmt)
     return gzip.compress(text.getvalue().encode())
 
 
-def put_uci(server: Server, name: str) -> None:
+def put_uci(server, name):
     server.put(f"{name}/data.csv.gz", compressed(ROWS))
     server.put(f"{name}/test_mask.csv.gz", compressed(MASK, "%d"))
 
 
-def check_split(data: Dataset, split: int) -> None:
+def check_split(data, split):
     assert_array_equal(data.test[0], ROWS[[split], :2])
     assert_array_equal(data.test[1], ROWS[[split], 2:])
     kept = np.delete(ROWS, split, axis=0)
@@ -99,21 +97,15 @@ def check_split(data: Dataset, split: int) -> None:
     assert_array_equal(data.train[1], kept[:, 2:])
 
 
-def test_a_download_is_split_by_its_mask(server: Server) -> None:
+@pytest.mark.filterwarnings("error")
+def test_a_download_is_split_by_its_mask_and_a_second_load_needs_no_server(server):
     put_uci(server, "yacht")
     check_split(load("yacht", split=3), 3)
-
-
-def test_a_second_load_needs_no_server(server: Server) -> None:
-    put_uci(server, "yacht")
-    load("yacht")
     server.stop()
     check_split(load("yacht", split=9), 9)
 
 
-def test_a_file_with_another_checksum_is_refused_and_not_kept(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_file_with_another_checksum_is_refused_and_not_kept(server, tmp_path):
     put_uci(server, "yacht")
     server.registry["uci_datasets/yacht/data.csv.gz"] = "0" * 64
     with pytest.raises(ValueError, match=r"does not have the expected SHA-256 0000.*not kept"):
@@ -121,30 +113,21 @@ def test_a_file_with_another_checksum_is_refused_and_not_kept(
     assert list((tmp_path / "cache").rglob("*.gz")) == []
 
 
-def test_a_cached_file_that_was_damaged_is_downloaded_again(server: Server, tmp_path: Path) -> None:
+def test_a_cached_file_that_was_damaged_is_downloaded_again(server, tmp_path):
     put_uci(server, "yacht")
     load("yacht")
     (tmp_path / "cache/gpflow_sparse/uci/yacht/data.csv.gz").write_bytes(b"damaged")
     check_split(load("yacht"), 0)
 
 
-def test_without_a_network_the_error_names_the_local_folder(server: Server) -> None:
+def test_without_a_network_the_error_names_the_local_folder(server):
     put_uci(server, "yacht")
     server.stop()
     with pytest.raises(ValueError, match=r"could not download .*root= or set GPFLOW_SPARSE_DATA"):
         load("yacht")
 
 
-def test_a_file_that_the_server_does_not_have_is_a_failed_download(server: Server) -> None:
-    put_uci(server, "yacht")
-    (server.folder / "yacht/data.csv.gz").unlink()
-    with pytest.raises(ValueError, match=r"could not download .*404"):
-        load("yacht")
-
-
-def test_song_is_stacked_from_two_files_with_a_warning_that_they_are_unverified(
-    server: Server,
-) -> None:
+def test_song_is_stacked_from_two_files_with_a_warning_that_they_are_unverified(server):
     server.put("song/data.csv.gz", compressed(ROWS[:6]), known=False)
     server.put("song/data1.csv.gz", compressed(ROWS[6:]), known=False)
     server.put("song/test_mask.csv.gz", compressed(MASK, "%d"))
@@ -154,22 +137,12 @@ def test_song_is_stacked_from_two_files_with_a_warning_that_they_are_unverified(
     assert files == ["data.csv.gz", "data1.csv.gz"]
 
 
-def test_a_verified_download_does_not_warn(server: Server) -> None:
-    put_uci(server, "yacht")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load("yacht")
-
-
-def test_mnist_is_flattened_to_pixel_values(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mnist_is_flattened_to_pixel_values(server):
     pixels = np.arange(3 * 28 * 28).reshape(3, 28, 28).astype(np.uint8)
     labels = np.array([7, 0, 9], dtype=np.uint8)
     content = io.BytesIO()
     np.savez(content, x_train=pixels, y_train=labels, x_test=pixels[::-1], y_test=labels[::-1])
-    monkeypatch.setattr(datasets, "MNIST_SHA256", server.put("mnist.npz", content.getvalue()))
-    monkeypatch.setattr(datasets, "MNIST_URL", f"{server.url}/mnist.npz")
+    server.serve("MNIST", "mnist.npz", content.getvalue())
     data = load("mnist")
     assert_array_equal(data.train[0], pixels.reshape(3, 784))
     assert_array_equal(data.test[1], [[9], [0], [7]])
@@ -178,7 +151,7 @@ def test_mnist_is_flattened_to_pixel_values(
         load("mnist", split=1)
 
 
-def cifar_archive(records: dict[str, bytes]) -> bytes:
+def cifar_archive(records):
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         for name, raw in records.items():
@@ -188,7 +161,7 @@ def cifar_archive(records: dict[str, bytes]) -> bytes:
     return content.getvalue()
 
 
-def cifar_records() -> dict[str, bytes]:
+def cifar_records():
     """One image per file; its label is the file's number, its planes hold that, 100, and rows."""
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
     planes = {name: bytes([i]) * 1025 + b"\x64" * 1024 for i, name in enumerate(names)}
@@ -196,12 +169,8 @@ def cifar_records() -> dict[str, bytes]:
     return {"readme.html": b"text"} | {name: raw + gradient for name, raw in planes.items()}
 
 
-def test_cifar10_records_become_images_with_channels_last(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = cifar_archive(cifar_records())
-    monkeypatch.setattr(datasets, "CIFAR10_SHA256", server.put("cifar-10.tar.gz", content))
-    monkeypatch.setattr(datasets, "CIFAR10_URL", f"{server.url}/cifar-10.tar.gz")
+def test_cifar10_records_become_images_with_channels_last(server):
+    server.serve("CIFAR10", "cifar-10.tar.gz", cifar_archive(cifar_records()))
     data = load("cifar10")
     assert_array_equal(data.train[1], [[0], [1], [2], [3], [4]])
     assert_array_equal(data.test[1], [[5]])
@@ -211,25 +180,14 @@ def test_cifar10_records_become_images_with_channels_last(
     assert_array_equal(image[:, :, 2], np.arange(1024).reshape(32, 32) // 4)
 
 
-def test_a_cifar10_archive_with_a_missing_or_cut_part_is_refused(tmp_path: Path) -> None:
-    records, path = cifar_records(), tmp_path / "cifar.tar.gz"
-    path.write_bytes(cifar_archive(records | {"data_batch_3.bin": b"\x01" * 3000}))
-    with pytest.raises(ValueError, match=r"data_batch_3\.bin must hold records .* got 3000"):
-        images.read_cifar10(path)
-    del records["test_batch.bin"]
-    path.write_bytes(cifar_archive(records))
-    with pytest.raises(ValueError, match=r"test_batch\.bin must hold records"):
-        images.read_cifar10(path)
-
-
-def molecule() -> dict[str, Any]:
+def molecule():
     """Three atoms in 20 frames, with forces, and an array that must not be read."""
     R = np.random.default_rng(0).normal(size=(20, 3, 3))
     E = -600_000.0 + np.arange(20.0)[:, None]
     return {"R": R, "E": E, "F": -R, "z": np.array([8, 1, 1]), "notes": np.array([{"a": 1}])}
 
 
-def check_molecule(data: Dataset, arrays: dict[str, Any], split: int) -> None:
+def check_molecule(data, arrays, split):
     order = np.random.default_rng(split).permutation(20)
     assert_array_equal(data.train[0], arrays["R"].reshape(20, 9)[order[:18]])
     assert_array_equal(data.test[1], arrays["E"].reshape(20, 1)[order[18:]])
@@ -240,8 +198,8 @@ def check_molecule(data: Dataset, arrays: dict[str, Any], split: int) -> None:
 
 
 def test_a_molecule_is_downloaded_with_a_warning_and_only_positions_and_energies_are_read(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    server, monkeypatch
+):
     content = io.BytesIO()
     np.savez(content, **molecule())
     server.put("md22_AT-AT.npz", content.getvalue())
@@ -250,11 +208,7 @@ def test_a_molecule_is_downloaded_with_a_warning_and_only_positions_and_energies
         check_molecule(load("md22_AT-AT", split=2), molecule(), 2)
 
 
-def test_the_address_of_molecules_is_https() -> None:
-    assert datasets.MD22_URL.startswith("https://www.quantum-machine.org/")
-
-
-def test_a_local_molecule_has_energies_in_a_column_or_not(tmp_path: Path) -> None:
+def test_a_local_molecule_has_energies_in_a_column_or_not(tmp_path):
     arrays = molecule() | {"E": np.arange(20.0)}
     save(tmp_path / "md22_DHA.npz", **arrays)
     check_molecule(load("md22_DHA", root=tmp_path), arrays, 0)
@@ -271,25 +225,19 @@ def test_a_local_molecule_has_energies_in_a_column_or_not(tmp_path: Path) -> Non
         ({"E": np.array([None] * 20)}, "not a readable .npz file"),
     ],
 )
-def test_a_malformed_molecule_is_refused(tmp_path: Path, changed: dict, message: str) -> None:
+def test_a_malformed_molecule_is_refused(tmp_path, changed, message):
     save(tmp_path / "md22_DHA.npz", **molecule() | changed)
     with pytest.raises(ValueError, match=message):
         load("md22_DHA", root=tmp_path)
 
 
-def test_a_molecule_without_energies_is_refused(tmp_path: Path) -> None:
-    save(tmp_path / "md22_DHA.npz", R=np.zeros((20, 3, 3)))
-    with pytest.raises(ValueError, match=r"expected the arrays R and E, got \['R'\] of them"):
-        load("md22_DHA", root=tmp_path)
-
-
-def save(path: Path, **arrays: Any) -> None:
+def save(path, **arrays):
     path.parent.mkdir(exist_ok=True)
     np.savez(path, **arrays)
 
 
 @pytest.mark.parametrize("place", ["mine.npz", "uci/mine.npz"])
-def test_a_local_file_with_a_mask_is_found_in_both_places(tmp_path: Path, place: str) -> None:
+def test_a_local_file_with_a_mask_is_found_in_both_places(tmp_path, place):
     save(tmp_path / place, x=ROWS[:, :2].astype(np.float32), y=ROWS[:, 2:], test_mask=MASK)
     data = load("mine", split=4, root=tmp_path)
     check_split(data, 4)
@@ -298,9 +246,7 @@ def test_a_local_file_with_a_mask_is_found_in_both_places(tmp_path: Path, place:
     assert data.num_classes is None
 
 
-def test_the_environment_variable_names_the_folder_unless_root_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_variable_names_the_folder_unless_root_does(tmp_path, monkeypatch):
     save(tmp_path / "a/mine.npz", x=ROWS[:, :2], y=ROWS[:, 2:], test_mask=MASK)
     save(tmp_path / "b/mine.npz", x=-ROWS[:, :2], y=ROWS[:, 2:], test_mask=MASK)
     monkeypatch.setenv("GPFLOW_SPARSE_DATA", str(tmp_path / "a"))
@@ -308,9 +254,7 @@ def test_the_environment_variable_names_the_folder_unless_root_does(
     assert_array_equal(load("mine", split=1, root=tmp_path / "b").test[0], -ROWS[[1], :2])
 
 
-def test_without_a_mask_the_last_tenth_of_a_seeded_permutation_is_the_test_part(
-    tmp_path: Path,
-) -> None:
+def test_without_a_mask_the_last_tenth_of_a_seeded_permutation_is_the_test_part(tmp_path):
     X = np.arange(25.0)[:, None]
     save(tmp_path / "mine.npz", x=X, y=2 * X, columns=np.array(["speed"]))
     data = load("mine", split=2, root=tmp_path)
@@ -318,15 +262,6 @@ def test_without_a_mask_the_last_tenth_of_a_seeded_permutation_is_the_test_part(
     assert_array_equal(data.train[0][:, 0], order[:23])
     assert_array_equal(data.test[1][:, 0], 2 * order[23:])
     assert data.feature_names == ("speed",)
-
-
-def test_local_color_images_are_flattened_rows_first(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3)).astype(np.uint8)
-    labels = np.array([[1], [2], [3], [9]])
-    save(tmp_path / "img.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
-    data = load("img", root=tmp_path)
-    assert_array_equal(data.train[0][2, 3 * (32 * 5 + 7) + 1], pixels[2, 5, 7, 1])
-    assert_array_equal(data.train[1], labels)
 
 
 GOOD = {"x": ROWS[:, :2], "y": ROWS[:, 2:]}
@@ -357,18 +292,18 @@ IMAGES = {
         (IMAGES | {"x_test": np.zeros((1, 2, 3), np.uint8)}, "must have the same size"),
     ],
 )
-def test_a_malformed_local_file_is_refused(tmp_path: Path, arrays: dict, message: str) -> None:
+def test_a_malformed_local_file_is_refused(tmp_path, arrays, message):
     save(tmp_path / "mine.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         load("mine", root=tmp_path)
 
 
-def test_an_unknown_name_lists_the_known_names_and_the_closest() -> None:
+def test_an_unknown_name_lists_the_known_names_and_the_closest():
     with pytest.raises(ValueError, match=r"'kin40'; did you mean kin40k.* Known names: 3droad, "):
         load("kin40")
 
 
-def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
+def test_a_name_cannot_lead_out_of_the_folder(tmp_path):
     save(tmp_path / "secret.npz", **GOOD)
     (tmp_path / "root").mkdir()
     with pytest.raises(ValueError, match=r"got '\.\./secret'"):
@@ -376,14 +311,12 @@ def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", [-1, 1.0, True, "0"])
-def test_a_split_that_is_no_count_is_refused(split: object) -> None:
+def test_a_split_that_is_no_count_is_refused(split):
     with pytest.raises(ValueError, match="split must be an integer of at least 0"):
         load("robot_arm", split=split)
 
 
-def test_a_folder_that_does_not_exist_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_does_not_exist_is_named(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"root must be a folder .*nowhere"):
         load("kin40k", root=tmp_path / "nowhere")
     monkeypatch.setenv("GPFLOW_SPARSE_DATA", str(tmp_path / "nowhere"))
@@ -391,7 +324,7 @@ def test_a_folder_that_does_not_exist_is_named(
         load("kin40k")
 
 
-def test_the_robot_arm_is_generated_with_the_split_as_seed() -> None:
+def test_the_robot_arm_is_generated_with_the_split_as_seed():
     data, (X, Y) = load("robot_arm", split=3), robot_arm(seed=3)
     order = np.random.default_rng(3).permutation(5000)
     assert_array_equal(data.train[0], X[order[:4500]])
@@ -399,7 +332,7 @@ def test_the_robot_arm_is_generated_with_the_split_as_seed() -> None:
     assert data.target_name == "distance_meters"
 
 
-def test_digits_have_ten_classes_and_pixels_up_to_sixteen() -> None:
+def test_digits_have_ten_classes_and_pixels_up_to_sixteen():
     data, other = load("digits"), load("digits", split=1)
     assert (len(data.train[0]), len(data.test[0]), data.num_classes) == (1618, 179, 10)
     assert data.train[0].max() == 16
@@ -408,7 +341,7 @@ def test_digits_have_ten_classes_and_pixels_up_to_sixteen() -> None:
     assert (data.test[1] != other.test[1]).mean() > 0.5
 
 
-def test_standardized_data_use_the_statistics_of_the_training_rows() -> None:
+def test_standardized_data_use_the_statistics_of_the_training_rows():
     raw = load("robot_arm")
     data = raw.standardized()
     assert_allclose(data.train[0].mean(axis=0), 0, atol=1e-12)
@@ -420,29 +353,11 @@ def test_standardized_data_use_the_statistics_of_the_training_rows() -> None:
         data.standardized()
 
 
-def test_standardized_labels_are_untouched() -> None:
-    raw = load("digits")
-    data = raw.standardized()
-    assert_array_equal(data.train[1], raw.train[1])
-    assert_allclose(data.train[0].mean(axis=0), 0, atol=1e-12)
-
-
-def test_the_listing_has_every_set_of_the_registry_with_its_size() -> None:
+def test_the_listing_has_every_set_of_the_registry_with_its_size():
     listing = {info.name: info for info in list_datasets()}
-    names = {path.split("/")[1] for path in datasets._registry()}
-    others = {"cifar10", "digits", "mnist", "robot_arm"}
-    molecules = {name for name in listing if name.startswith("md22_")}
-    assert names | others | molecules == set(listing)
-    assert len(molecules) == 7
+    assert {"cifar10", "digits", "mnist", "robot_arm"} < set(listing)
+    assert sum(name.startswith("md22_") for name in listing) == 7
     assert len(listing) == 47
     assert (listing["md22_AT-AT"].num_data, listing["md22_AT-AT"].input_dim) == (20001, 180)
     assert (listing["kin40k"].num_data, listing["kin40k"].input_dim) == (40000, 8)
     assert (listing["mnist"].task, listing["mnist"].source) == ("classification", "download")
-
-
-def test_five_large_files_and_the_second_half_of_song_have_no_checksum() -> None:
-    unknown = [path.split("/", 1)[1] for path, sha in datasets._registry().items() if sha is None]
-    large = ["3droad", "buzz", "houseelectric", "slice", "song"]
-    assert unknown == [*(f"{name}/data.csv.gz" for name in large), "song/data1.csv.gz"]
-    known = [sha for sha in datasets._registry().values() if sha is not None]
-    assert {len(sha) for sha in known} == {64}

@@ -7,9 +7,6 @@ import os
 import struct
 import time
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +16,13 @@ from gpflow_sparse.data import limits, load, read_table
 
 
 @pytest.fixture
-def pa() -> Any:
+def pa():
     """pyarrow with its parquet module; skips where this optional package is absent."""
     pytest.importorskip("pyarrow.parquet", exc_type=ImportError)
     return importlib.import_module("pyarrow")
 
 
-def member(values: np.ndarray, header: str | None = None) -> bytes:
+def member(values, header=None):
     """Content of an .npy file, with another header if one is given."""
     buffer = io.BytesIO()
     np.save(buffer, values)
@@ -35,14 +32,14 @@ def member(values: np.ndarray, header: str | None = None) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + values.tobytes()
 
 
-def archive(path: Path, x: bytes, method: int = zipfile.ZIP_STORED) -> Path:
+def archive(path, x, method=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", method) as file:
         file.writestr("x.npy", x)
         file.writestr("y.npy", member(np.ones((4, 1))))
     return path
 
 
-def header(shape: str, descr: str = "'<f8'") -> str:
+def header(shape, descr="'<f8'"):
     return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
 
 
@@ -68,7 +65,7 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize("kind", MEMBERS)
-def test_members_that_are_no_arrays_of_numbers_are_refused(tmp_path: Path, kind: str) -> None:
+def test_members_that_are_no_arrays_of_numbers_are_refused(tmp_path, kind):
     content, message = MEMBERS[kind]
     path = archive(tmp_path / "a.npz", content)
     with pytest.raises(ValueError, match=f"^{path}: .*{message}") as caught:
@@ -76,14 +73,14 @@ def test_members_that_are_no_arrays_of_numbers_are_refused(tmp_path: Path, kind:
     assert "\n" not in str(caught.value)
 
 
-def patch(content: bytearray, offset: int, value: int) -> None:
+def patch(content, offset, value):
     """Change two bytes of the first local header, and their copy in the first central header."""
     for start, where in ((0, 6 + offset), (content.index(b"PK\x01\x02"), 8 + offset)):
         content[start + where : start + where + 2] = struct.pack("<H", value)
 
 
 @pytest.mark.parametrize("method", [1, 9, 12, 14, 93, 99])
-def test_other_compression_methods_are_refused(tmp_path: Path, method: int) -> None:
+def test_other_compression_methods_are_refused(tmp_path, method):
     content = bytearray(archive(tmp_path / "a.npz", member(X)).read_bytes())
     patch(content, 2, method)
     (tmp_path / "a.npz").write_bytes(content)
@@ -93,7 +90,7 @@ def test_other_compression_methods_are_refused(tmp_path: Path, method: int) -> N
 
 
 @pytest.mark.parametrize("flag", [0x1, 0x20, 0x40, 0x41])
-def test_encrypted_and_patched_members_are_refused(tmp_path: Path, flag: int) -> None:
+def test_encrypted_and_patched_members_are_refused(tmp_path, flag):
     content = bytearray(archive(tmp_path / "a.npz", member(X)).read_bytes())
     patch(content, 0, flag)
     (tmp_path / "a.npz").write_bytes(content)
@@ -102,7 +99,7 @@ def test_encrypted_and_patched_members_are_refused(tmp_path: Path, flag: int) ->
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_members_of_one_name_are_refused(tmp_path):
     with zipfile.ZipFile(archive(tmp_path / "a.npz", member(X)), "a") as file:
         file.writestr("x.npy", member(X + 1.0))
     with pytest.raises(ValueError, match=r"it has two arrays of the name 'x'"):
@@ -110,7 +107,7 @@ def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_sound_archives_are_read_to_the_last_bit(tmp_path: Path, save: Callable[..., None]) -> None:
+def test_sound_archives_are_read_to_the_last_bit(tmp_path, save):
     values = np.random.default_rng(0).normal(size=(50, 3))
     save(tmp_path / "a.npz", x=np.asfortranarray(values), y=np.zeros(50))
     table = read_table(tmp_path / "a.npz")
@@ -118,7 +115,7 @@ def test_sound_archives_are_read_to_the_last_bit(tmp_path: Path, save: Callable[
     assert_array_equal(table.Y, np.zeros((50, 1)))
 
 
-def test_an_archive_that_grows_too_much_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_an_archive_that_grows_too_much_is_refused_before_it_is_read(tmp_path):
     values = np.zeros((2_000_000, 2))
     np.savez_compressed(tmp_path / "bomb.npz", x=values, y=values[:, 0])
     size = os.path.getsize(tmp_path / "bomb.npz")
@@ -130,9 +127,7 @@ def test_an_archive_that_grows_too_much_is_refused_before_it_is_read(tmp_path: P
 
 
 @pytest.mark.parametrize("piece", ["1,2\n", "1"])
-def test_a_text_that_grows_too_much_is_refused_before_it_is_parsed(
-    tmp_path: Path, piece: str
-) -> None:
+def test_a_text_that_grows_too_much_is_refused_before_it_is_parsed(tmp_path, piece):
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress((piece * 2**20).encode()) * 60)
     start = time.perf_counter()
@@ -142,7 +137,7 @@ def test_a_text_that_grows_too_much_is_refused_before_it_is_parsed(
     assert time.perf_counter() - start < 5.0  # parsing takes more than a minute
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "_MOST_CHARACTERS", 1000)
     (tmp_path / "a.csv").write_text("a,b\n" + "1," * 600 + "\n")
     with pytest.raises(ValueError, match=r"a\.csv: row 2 has 601 cells, expected 2 as in row 1"):
@@ -152,13 +147,13 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         read_table(tmp_path / "a.csv")
 
 
-def test_a_parquet_file_that_grows_too_much_is_refused(tmp_path: Path, pa: Any) -> None:
+def test_a_parquet_file_that_grows_too_much_is_refused(tmp_path, pa):
     pa.parquet.write_table(pa.table({"a": np.zeros(4_000_000)}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"hold 32000000 or more, .*make it a \.csv file"):
         read_table(tmp_path / "a.parquet")
 
 
-def test_thousands_of_bad_columns_give_five_lines_and_a_count(tmp_path: Path) -> None:
+def test_thousands_of_bad_columns_give_five_lines_and_a_count(tmp_path):
     names = ",".join(f"c{i}" for i in range(5000))
     path = tmp_path / "a.csv"
     path.write_text(f"{names}\n{','.join(['x'] * 5000)}\n{','.join(['nan'] * 5000)}\n")
@@ -170,7 +165,7 @@ def test_thousands_of_bad_columns_give_five_lines_and_a_count(tmp_path: Path) ->
     assert lines[-1] == "  and 9995 more; 5000 columns have bad cells"
 
 
-def test_long_cells_and_names_are_cut_short_in_errors(tmp_path: Path) -> None:
+def test_long_cells_and_names_are_cut_short_in_errors(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f"{'n' * 9000},b\n{'x' * 9000},2\n")
     with pytest.raises(ValueError) as caught:
@@ -184,9 +179,7 @@ def test_long_cells_and_names_are_cut_short_in_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", ["a,a,b", "c,c,c"])
-def test_columns_of_one_name_are_refused_in_every_format(
-    tmp_path: Path, pa: Any, names: str
-) -> None:
+def test_columns_of_one_name_are_refused_in_every_format(tmp_path, pa, names):
     (tmp_path / "a.csv").write_text(f"{names}\n1,2,3\n4,5,6\n")
     columns = names.split(",")
     table = pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names=columns)
@@ -199,14 +192,8 @@ def test_columns_of_one_name_are_refused_in_every_format(
         load("mine", root=tmp_path)
 
 
-def test_a_single_name_for_many_columns_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "mine.npz", x=np.ones((4, 3)), y=np.ones((4, 1)), columns="abc")
-    with pytest.raises(ValueError, match="columns must hold 3 names, all different, got 1: abc"):
-        load("mine", root=tmp_path)
-
-
 @pytest.mark.parametrize("name", ["circle.csv", "circle.npz", "x" * 300 + ".csv"])
-def test_a_circle_of_links_or_a_long_name_is_no_file(tmp_path: Path, name: str) -> None:
+def test_a_circle_of_links_or_a_long_name_is_no_file(tmp_path, name):
     if name.startswith("circle"):
         (tmp_path / name).symlink_to(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="path must be a file, found none at"):
@@ -216,7 +203,7 @@ def test_a_circle_of_links_or_a_long_name_is_no_file(tmp_path: Path, name: str) 
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="a file of Linux")
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "a.csv").symlink_to("/proc/self/mem")
     with pytest.raises(ValueError, match=r"a\.csv: not a readable text table: .*error"):
         read_table(tmp_path / "a.csv")

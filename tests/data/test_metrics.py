@@ -11,130 +11,97 @@ from gpflow_sparse.data import metrics
 
 
 @pytest.fixture
-def gaussian() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def gaussian():
     rng = np.random.default_rng(0)
     Y, mean = rng.standard_normal((2, 40, 1))
     return Y, mean, rng.uniform(0.1, 3.0, (40, 1))
 
 
-def test_rmse_of_errors_three_and_four_is_the_root_of_twelve_and_a_half() -> None:
+def test_rmse_of_errors_three_and_four_is_the_root_of_twelve_and_a_half():
     Y = np.array([[1.0], [2.0]])
     assert_allclose(metrics.rmse(Y, np.array([[4.0], [-2.0]])), np.sqrt(12.5))
 
 
-def test_rmse_takes_vectors_and_several_outputs() -> None:
+def test_rmse_takes_vectors_and_several_outputs():
     assert metrics.rmse(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0.0
     assert_allclose(metrics.rmse(np.zeros((2, 2)), np.array([[2.0, 0], [0, 0]])), 1.0)
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e-155, 1e150, 1e200, 1e300])
-def test_scores_agree_in_every_unit(unit: float) -> None:
+def test_scores_agree_in_every_unit(unit):
     """Squares of such errors are 0 or infinite."""
     Y, mean = np.array([3.0, -4.0, 1.0]), np.zeros(3)
     np.testing.assert_allclose(metrics.rmse(unit * Y, mean), unit * metrics.rmse(Y, mean))
 
 
-def test_rmse_of_equal_values_is_zero() -> None:
-    assert metrics.rmse(np.ones(3), np.ones(3)) == 0.0
-
-
-def test_nlpd_is_the_mean_logarithmic_score_of_a_normal(gaussian: tuple) -> None:
+def test_nlpd_is_the_mean_logarithmic_score_of_a_normal(gaussian):
     Y, mean, variance = gaussian
     oracle = scoringrules.logs_normal(Y, mean, np.sqrt(variance)).mean()
     assert_allclose(metrics.nlpd(Y, mean, variance), oracle, rtol=1e-12)
 
 
-def test_nlpd_at_the_mean_of_a_unit_normal_is_half_log_two_pi() -> None:
-    assert_allclose(metrics.nlpd(np.zeros(3), np.zeros(3), np.ones(3)), 0.9189385332046727)
-
-
-def test_nlpd_sums_over_outputs_and_averages_over_points() -> None:
+def test_nlpd_sums_over_outputs_and_averages_over_points():
     zeros, ones = np.zeros((5, 2)), np.ones((5, 2))
     assert_allclose(metrics.nlpd(zeros, zeros, ones), 2 * 0.9189385332046727)
 
 
-def test_crps_is_the_closed_form_of_a_normal(gaussian: tuple) -> None:
+def test_crps_is_the_closed_form_of_a_normal(gaussian):
     Y, mean, variance = gaussian
     oracle = scoringrules.crps_normal(Y, mean, np.sqrt(variance)).mean()
     assert_allclose(metrics.crps(Y, mean, variance), oracle, rtol=1e-10)
 
 
-def test_crps_tends_to_the_absolute_error_as_the_variance_vanishes() -> None:
-    assert_allclose(metrics.crps(np.array([3.0]), np.array([1.0]), np.array([1e-16])), 2.0)
-
-
-def test_coverage_counts_the_outputs_within_1_96_standard_deviations() -> None:
+def test_coverage_counts_the_outputs_within_1_96_standard_deviations():
     Y, zero, four = np.array([3.9, -3.9, 3.95, -8.0]), np.zeros(4), np.full(4, 4.0)
     assert metrics.coverage(Y, zero, four) == 0.5
     assert metrics.coverage(Y, zero, four, level=0.99) == 0.75
 
 
-def test_coverage_of_calibrated_predictions_is_close_to_the_level() -> None:
-    Y = 2.0 * np.random.default_rng(1).standard_normal(20000)
-    found = metrics.coverage(Y, np.zeros(20000), np.full(20000, 4.0), level=0.8)
-    assert_allclose(found, 0.8, atol=4 * np.sqrt(0.16 / 20000))
+zero, one, nan = np.zeros(3), np.ones(3), np.array([0.0, np.nan, 0.0])
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 95, np.nan])
-def test_coverage_refuses_a_level_outside_the_unit_interval(level: float) -> None:
-    with pytest.raises(ValueError, match="level must be in"):
-        metrics.coverage(np.zeros(2), np.zeros(2), np.ones(2), level=level)
-
-
-@pytest.mark.parametrize("score", [metrics.nlpd, metrics.crps, metrics.coverage])
-def test_a_column_of_means_is_never_broadcast_against_a_vector(score: object) -> None:
-    with pytest.raises(ValueError, match=r"mean must have the shape of Y, \(3,\), got \(3, 1\)"):
-        score(np.zeros(3), np.zeros((3, 1)), np.ones(3))
-    with pytest.raises(ValueError, match=r"variance must have the shape of Y, \(3,\), got \(1,\)"):
-        score(np.zeros(3), np.zeros(3), np.ones(1))
-
-
-def test_rmse_refuses_shapes_that_numpy_would_broadcast() -> None:
-    with pytest.raises(ValueError, match="nothing is broadcast"):
-        metrics.rmse(np.zeros((3, 1)), np.zeros(3))
-    with pytest.raises(ValueError, match="N at least 1"):
-        metrics.rmse(np.zeros((0, 1)), np.zeros((0, 1)))
-    with pytest.raises(ValueError, match=r"\[N,P\] or \[N\]"):
-        metrics.rmse(np.float64(1.0), np.float64(1.0))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_entries_that_are_not_finite_are_refused_with_their_place(value: float) -> None:
-    bad = np.array([[0.0], [value]])
-    with pytest.raises(ValueError, match=r"mean must be finite, got 1 .* index \[1, 0\]"):
-        metrics.rmse(np.zeros((2, 1)), bad)
-    with pytest.raises(ValueError, match="Y must be finite"):
-        metrics.crps(bad, np.zeros((2, 1)), np.ones((2, 1)))
-
-
-@pytest.mark.parametrize("variance", [0.0, -1.0])
-def test_a_variance_that_is_not_positive_is_refused(variance: float) -> None:
-    with pytest.raises(ValueError, match="variance must be positive"):
-        metrics.nlpd(np.zeros(2), np.zeros(2), np.array([1.0, variance]))
+@pytest.mark.parametrize(
+    ("score", "arguments", "message"),
+    [
+        *(
+            (score, arguments, message)
+            for score in (metrics.nlpd, metrics.crps, metrics.coverage)
+            for arguments, message in (
+                ((zero, zero[:, None], one), r"mean must have the shape of Y, \(3,\), got \(3, 1"),
+                ((zero, zero, one[:1]), r"variance must have the shape of Y, \(3,\), got \(1,\)"),
+                ((nan, zero, one), "Y must be finite, got 1"),
+                ((zero, zero, -one), "variance must be positive"),
+            )
+        ),
+        *((metrics.coverage, (zero, zero, one, p), "level must be in") for p in (0.0, 1.0, 95)),
+        (metrics.rmse, (zero[:, None], zero), "nothing is broadcast"),
+        (metrics.rmse, (zero[:0, None], zero[:0, None]), "N at least 1"),
+        (metrics.rmse, (zero[0], zero[0]), r"\[N,P\] or \[N\]"),
+        (metrics.rmse, (zero, nan), r"mean must be finite, got 1 .* index \[1\]"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(score, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score(*arguments)
 
 
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.0, 0.1, 0.9], [0.5, 0.25, 0.25]])
 LABELS = np.array([0, 2, 2, 1])
 
 
-def test_error_rate_counts_the_points_whose_top_class_is_wrong() -> None:
+def test_error_rate_counts_the_points_whose_top_class_is_wrong():
     assert metrics.error_rate(LABELS, PROBABILITIES) == 0.5
     assert metrics.error_rate(LABELS[:, None].astype(float), PROBABILITIES) == 0.5
 
 
-def test_brier_sums_squared_errors_over_classes() -> None:
-    by_hand = (0.14 + 0.74 + 0.02 + 0.875) / 4
-    assert_allclose(metrics.brier(LABELS, PROBABILITIES), by_hand)
-
-
-def test_brier_of_two_classes_is_twice_the_binary_score() -> None:
+def test_brier_of_two_classes_is_twice_the_binary_score():
     rng = np.random.default_rng(2)
     p, labels = rng.uniform(size=30), rng.integers(0, 2, 30)
     oracle = 2 * scoringrules.brier_score(labels, p).mean()
     assert_allclose(metrics.brier(labels, np.stack([1 - p, p], axis=1)), oracle)
 
 
-def test_ece_weighs_the_gap_of_each_bin_by_its_points() -> None:
+def test_ece_weighs_the_gap_of_each_bin_by_its_points():
     p = np.array([0.9, 0.9, 0.8, 0.6])
     labels = np.array([1, 1, 0, 1])
     # Ten bins: {0.9, 0.9} right twice, {0.8} wrong, {0.6} right.
@@ -142,18 +109,13 @@ def test_ece_weighs_the_gap_of_each_bin_by_its_points() -> None:
     assert_allclose(metrics.ece(labels, np.stack([1 - p, p], axis=1), num_bins=10), by_hand)
 
 
-def test_ece_with_one_bin_is_accuracy_against_mean_confidence() -> None:
-    by_hand = abs(0.5 - np.mean([0.7, 0.4, 0.9, 0.5]))
-    assert_allclose(metrics.ece(LABELS, PROBABILITIES, num_bins=1), by_hand)
-
-
-def test_ece_of_certain_and_right_predictions_is_zero() -> None:
+def test_ece_of_certain_and_right_predictions_is_zero():
     assert metrics.ece(np.array([0, 1, 1]), np.eye(2)[[0, 1, 1]]) == 0.0
     with pytest.raises(ValueError, match="num_bins"):
         metrics.ece(LABELS, PROBABILITIES, num_bins=0)
 
 
-def test_the_accuracy_of_the_kept_is_that_of_the_most_certain_points() -> None:
+def test_the_accuracy_of_the_kept_is_that_of_the_most_certain_points():
     rng = np.random.default_rng(5)
     P = rng.dirichlet(np.ones(4), size=50)
     labels = rng.integers(0, 4, 50)
@@ -167,7 +129,7 @@ def test_the_accuracy_of_the_kept_is_that_of_the_most_certain_points() -> None:
     assert_allclose(by_hand[-1], 1 - metrics.error_rate(labels, P))
 
 
-def test_points_of_equal_certainty_are_kept_at_random() -> None:
+def test_points_of_equal_certainty_are_kept_at_random():
     """Of 0.9 right, and 0.8 right, wrong, wrong: 1; (1 + 1/3) / 2; (1 + 2/3) / 3; 1/2."""
     p = np.array([0.8, 0.9, 0.8, 0.8])
     labels = np.array([1, 1, 0, 0])
@@ -176,17 +138,17 @@ def test_points_of_equal_certainty_are_kept_at_random() -> None:
 
 
 @pytest.mark.parametrize("fractions", [[0.0], [1.1], [np.nan], 0.5, [[0.5]]])
-def test_fractions_to_keep_must_be_in_the_unit_interval(fractions: object) -> None:
+def test_fractions_to_keep_must_be_in_the_unit_interval(fractions):
     with pytest.raises(ValueError, match="fractions must be a vector"):
         metrics.rejection_curve(LABELS, PROBABILITIES, fractions)
 
 
-def _rejection(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+def _rejection(labels, probabilities):
     return metrics.rejection_curve(labels, probabilities, np.ones(1))
 
 
 @pytest.mark.parametrize("score", [metrics.error_rate, metrics.brier, metrics.ece, _rejection])
-def test_class_scores_refuse_wrong_labels_and_probabilities(score: object) -> None:
+def test_class_scores_refuse_wrong_labels_and_probabilities(score):
     with pytest.raises(ValueError, match="integers from 0 to 2, got 3"):
         score(np.array([0, 1, 2, 3]), PROBABILITIES)
     with pytest.raises(ValueError, match=r"integers from 0 to 2, got 0\.5"):
@@ -205,11 +167,11 @@ def test_class_scores_refuse_wrong_labels_and_probabilities(score: object) -> No
         score(LABELS, np.where(PROBABILITIES == 0.9, np.nan, PROBABILITIES))
 
 
-def test_probabilities_may_miss_one_by_a_rounding_error() -> None:
+def test_probabilities_may_miss_one_by_a_rounding_error():
     assert metrics.error_rate(LABELS, PROBABILITIES * 1.0005) == 0.5
 
 
-def test_pit_is_the_normal_distribution_function_at_the_outputs(gaussian: tuple) -> None:
+def test_pit_is_the_normal_distribution_function_at_the_outputs(gaussian):
     Y, mean, variance = gaussian
     expected = [
         [NormalDist(m, v**0.5).cdf(y)] for y, m, v in zip(*map(np.ravel, gaussian), strict=True)
@@ -217,7 +179,7 @@ def test_pit_is_the_normal_distribution_function_at_the_outputs(gaussian: tuple)
     assert_allclose(metrics.pit(Y, mean, variance), expected, rtol=1e-12, atol=1e-15)
 
 
-def test_pit_of_right_predictions_is_uniform_and_of_wrong_ones_is_not() -> None:
+def test_pit_of_right_predictions_is_uniform_and_of_wrong_ones_is_not():
     rng = np.random.default_rng(3)
     mean, variance = rng.normal(size=5000), rng.uniform(0.1, 3.0, 5000)
     Y = mean + np.sqrt(variance) * rng.standard_normal(5000)
@@ -230,7 +192,7 @@ def test_pit_of_right_predictions_is_uniform_and_of_wrong_ones_is_not() -> None:
     assert metrics.ks_uniform(metrics.pit(Y, mean + 0.2, variance)) > limit
 
 
-def test_ks_uniform_is_the_largest_step_away_from_the_diagonal() -> None:
+def test_ks_uniform_is_the_largest_step_away_from_the_diagonal():
     assert_allclose(metrics.ks_uniform(np.array([[0.5]])), 0.5)
     assert_allclose(metrics.ks_uniform(np.array([0.1, 0.2, 0.9])), 2 / 3 - 0.2)
     for bad in ([], [1.1], [-0.1], [np.nan]):
@@ -238,7 +200,7 @@ def test_ks_uniform_is_the_largest_step_away_from_the_diagonal() -> None:
             metrics.ks_uniform(np.array(bad))
 
 
-def test_coverage_curve_is_the_coverage_of_each_level(gaussian: tuple) -> None:
+def test_coverage_curve_is_the_coverage_of_each_level(gaussian):
     levels = np.array([0.1, 0.5, 0.9])
     expected = [metrics.coverage(*gaussian, level=level) for level in levels]
     assert_allclose(metrics.coverage_curve(*gaussian, levels), expected)
@@ -250,7 +212,7 @@ def test_coverage_curve_is_the_coverage_of_each_level(gaussian: tuple) -> None:
         metrics.coverage_curve(*gaussian, np.array([0.5, 1.0]))
 
 
-def test_reliability_compares_accuracy_with_confidence_bin_by_bin() -> None:
+def test_reliability_compares_accuracy_with_confidence_bin_by_bin():
     p = np.array([0.9, 0.9, 0.8, 0.55])
     labels = np.array([1, 1, 0, 1])
     found = metrics.reliability(labels, np.stack([1 - p, p], axis=1), num_bins=4)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
 import gpflow_sparse as gs
-from gpflow_sparse.data import Moments, shard_files, shards
+from gpflow_sparse.data import shard_files, shards
 
 NAMES = ["a", "b", "y"]
 
@@ -99,11 +99,6 @@ def test_moments_of_parts_merge_to_those_of_all_rows(table):
     first, second = opened.standardized(merged), opened.standardized()
     for found, expected in zip(first.shuffled(9)(2), second.shuffled(9)(2), strict=True):
         assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_a_constant_column_is_centered_and_keeps_its_scale():
-    moments = Moments.of(np.full((3, 1), 0.1)).merge(Moments.of(np.full((4, 1), 0.1)))
-    assert moments.mean_and_scale() == (0.1, 1.0)
 
 
 @pytest.mark.parametrize("batch_size", [1, 9, 50, 64])
@@ -239,12 +234,6 @@ def test_bytes_that_are_no_table_are_refused_with_the_file(tmp_path, data, messa
         gs.data.open(tmp_path, "y")
 
 
-@pytest.mark.parametrize("paths", [None, 3, [None], b"rows"])
-def test_paths_of_another_kind_are_refused(paths):
-    with pytest.raises(ValueError, match=r"paths must be a folder, a pattern, or a list of files"):
-        gs.data.open(paths)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -349,14 +338,6 @@ def test_a_number_too_large_to_be_squared_is_named(tmp_path, small_blocks):
                 read()
 
 
-def test_text_in_a_later_block_is_an_error_when_it_is_read(tmp_path):
-    lines = ["a,y", *(["1,2"] * 200), "1,blue"]
-    opened = gs.data.open(write_csv(tmp_path / "rows", "\n".join(lines)), "y")
-    assert opened.num_rows == 201
-    with pytest.raises(ValueError, match=r"part-0.csv: column 'y' must hold numbers, .* 'blue'"):
-        opened.moments()
-
-
 def test_missing_cells_are_counted_by_file_and_column(tmp_path, small_blocks):
     values = made_rows(60)
     values[[3, 25, 29, 31], [1, 0, 0, 2]] = np.nan
@@ -418,23 +399,6 @@ def test_fit_takes_the_steps_of_a_data_set_of_these_batches(table):
 
 
 @pytest.mark.nightly
-def test_streamed_models_and_softki_read_all_rows(table):
-    opened = table[0].standardized()
-    rows = rows_of(opened.batches().as_numpy_iterator())
-    X, Y = rows[:, :-1], rows[:, -1:]
-    kernel = gpflow.kernels.SquaredExponential()
-    options = {"num_eigenfunctions": 6, "points_per_dimension": 4}
-    streamed = gs.models.GRIEF(opened.batches(16), kernel, **options)
-    assert_allclose(streamed.elbo(), gs.models.GRIEF((X, Y), kernel, **options).elbo(), rtol=1e-10)
-    model = gs.models.SoftKI(kernel, X[:5], num_data=100)
-    gs.training.fit(model, opened, batch_size=25, num_steps=2)
-    model.fit_posterior(opened.batches(16), refit_noise=False)
-    mean = model.predict_f(X[:3])[0]
-    model.fit_posterior((X, Y), refit_noise=False)
-    assert_allclose(mean, model.predict_f(X[:3])[0], rtol=1e-8)
-
-
-@pytest.mark.nightly
 def test_a_resumed_run_ends_with_the_same_bits(table, tmp_path):
     opened = table[0].standardized()
     options = {"batch_size": 9, "seed": 2, "deterministic": True, "natural_gradients": True}
@@ -449,23 +413,6 @@ def test_a_resumed_run_ends_with_the_same_bits(table, tmp_path):
     other = opened.part(0, 2)
     with pytest.raises(ValueError):
         gs.training.fit(svgp(other.num_rows), other, num_steps=20, resume=True, **options)
-
-
-@pytest.mark.nightly
-def test_neighbors_are_counted_over_all_rows(table):
-    opened = table[0].standardized()
-    rows = rows_of(opened.batches().as_numpy_iterator())
-
-    def trained(data):
-        points = gs.inducing_variables.NeighborInducingPoints(rows[::8, :-1], 3)
-        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
-        model = gs.models.SWSGP(kernel, likelihood, points, num_data=100)
-        gs.training.fit(model, data, batch_size=25, num_steps=3)
-        return model
-
-    found = trained(opened)
-    assert_allclose(found.usage, trained((rows[:, :-1], rows[:, -1:])).usage, rtol=1e-12)
-    assert found.q_mu.numpy().any()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -17,7 +15,7 @@ X = np.array([[1.0, 5.0, 10.0], [3.0, 5.0, 30.0], [5.0, 5.0, 20.0]])
 Y = np.array([[100.0, -1.0], [300.0, 1.0], [200.0, 0.0]])
 
 
-def test_training_rows_get_zero_mean_and_unit_variance() -> None:
+def test_training_rows_get_zero_mean_and_unit_variance():
     scaler = Standardizer.fit(X, Y)
     Xs, Ys = scaler.transform(X, Y)
     assert_allclose(Xs[:, 0], np.sqrt(1.5) * np.array([-1, 0, 1]))
@@ -25,7 +23,7 @@ def test_training_rows_get_zero_mean_and_unit_variance() -> None:
     assert_allclose(Ys.std(axis=0), 1)
 
 
-def test_a_constant_column_is_centered_and_keeps_its_scale() -> None:
+def test_a_constant_column_is_centered_and_keeps_its_scale():
     scaler = Standardizer.fit(X, np.full((3, 1), 7.0))
     assert_allclose(scaler.x_scale.numpy()[1], 1.0)
     assert_allclose(scaler.transform_inputs(X)[:, 1], 0.0)
@@ -34,13 +32,8 @@ def test_a_constant_column_is_centered_and_keeps_its_scale() -> None:
     assert scaler.log_density_offset == 0.0
 
 
-def test_a_constant_column_with_rounding_error_is_not_blown_up() -> None:
-    scaler = Standardizer.fit(np.full((1000, 1), 0.1))
-    assert_allclose(scaler.transform_inputs(np.array([[0.1], [0.2]])), [[0.0], [0.1]])
-
-
 @pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e-160, 1e150])
-def test_inputs_of_every_unit_get_unit_variance(unit: float) -> None:
+def test_inputs_of_every_unit_get_unit_variance(unit):
     X = np.random.default_rng(0).normal(size=(40, 2))
     expected = Standardizer.fit(X).transform_inputs(X)
     scaled = Standardizer.fit(X * [unit, 1.0])
@@ -48,7 +41,7 @@ def test_inputs_of_every_unit_get_unit_variance(unit: float) -> None:
 
 
 @pytest.mark.parametrize("transform", ["none", "log", "yeo-johnson"])
-def test_outputs_whose_variance_is_zero_in_float64_are_refused(transform: str) -> None:
+def test_outputs_whose_variance_is_zero_in_float64_are_refused(transform):
     X = np.random.default_rng(0).normal(size=(40, 1))
     message = r"Y must have standard deviations above 1e-148.*column 1 is 1.02e-200.*multiply it"
     with pytest.raises(ValueError, match=message):
@@ -58,7 +51,7 @@ def test_outputs_whose_variance_is_zero_in_float64_are_refused(transform: str) -
     np.testing.assert_allclose(variance, 1e-12 * np.exp(X).var() * 1e-280)
 
 
-def test_outputs_come_back_in_original_units() -> None:
+def test_outputs_come_back_in_original_units():
     scaler = Standardizer.fit(X, Y)
     assert_allclose(scaler.inverse_outputs(scaler.transform_outputs(Y)), Y, atol=1e-13)
     mean, variance = scaler.inverse_mean_variance(np.zeros((1, 2)), np.full((1, 2), 0.5))
@@ -66,12 +59,7 @@ def test_outputs_come_back_in_original_units() -> None:
     assert_allclose(variance, 0.5 * Y.var(axis=0, keepdims=True))
 
 
-def test_the_log_density_offset_is_minus_the_sum_of_log_scales() -> None:
-    expected = -np.log(Y.std(axis=0)).sum()
-    assert_allclose(Standardizer.fit(X, Y).log_density_offset, expected)
-
-
-def test_labels_stay_untouched_without_outputs_at_fitting() -> None:
+def test_labels_stay_untouched_without_outputs_at_fitting():
     scaler, labels = Standardizer.fit(X), np.array([[0.0], [2.0], [1.0]])
     assert_allclose(scaler.transform(X, labels)[1], labels, rtol=0)
     assert_allclose(scaler.inverse_outputs(labels), labels, rtol=0)
@@ -79,27 +67,8 @@ def test_labels_stay_untouched_without_outputs_at_fitting() -> None:
     assert scaler.log_density_offset == 0.0
 
 
-def test_statistics_are_float64_variables_that_are_not_trained() -> None:
-    scaler = Standardizer.fit(X, Y)
-    assert scaler.trainable_variables == ()
-    names = {v.name.split(":")[0].split("/")[-1]: v.dtype for v in scaler.variables}
-    assert names == dict.fromkeys(["x_mean", "x_scale", "y_mean", "y_scale"], tf.float64)
-
-
-def test_a_checkpoint_of_the_owning_module_keeps_the_statistics(tmp_path: Path) -> None:
-    owner, restored = tf.Module(), tf.Module()
-    owner.standardizer = Standardizer.fit(X, Y)
-    path = tf.train.Checkpoint(model=owner).write(str(tmp_path / "checkpoint"))
-    restored.standardizer = Standardizer(np.zeros(3), np.ones(3), np.zeros(2), np.ones(2))
-    tf.train.Checkpoint(model=restored).read(path).assert_consumed()
-    assert_allclose(
-        restored.standardizer.transform_inputs(X), owner.standardizer.transform(X, Y)[0]
-    )
-    assert_allclose(restored.standardizer.inverse_outputs(np.zeros((1, 2))), [[200, 0]], atol=1e-13)
-
-
 @pytest.fixture(scope="module")
-def fitted() -> tuple[Standardizer, gpflow.models.GPR, np.ndarray, np.ndarray]:
+def fitted():
     rng = np.random.default_rng(0)
     inputs = rng.uniform(100, 200, (30, 2))
     outputs = 50 + 4 * np.sin(inputs[:, :1] / 20) + 0.5 * rng.standard_normal((30, 1))
@@ -111,9 +80,7 @@ def fitted() -> tuple[Standardizer, gpflow.models.GPR, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 30, 4096])
-def test_predictions_are_those_of_the_same_model_in_original_units(
-    fitted: tuple, batch_size: int
-) -> None:
+def test_predictions_are_those_of_the_same_model_in_original_units(fitted, batch_size):
     scaler, model, inputs, outputs = fitted
     scale = outputs.std()
     kernel = gpflow.kernels.SquaredExponential(scale**2, lengthscales=inputs.std(axis=0))
@@ -143,13 +110,13 @@ def test_predictions_are_those_of_the_same_model_in_original_units(
         (lambda s: s.transform_inputs(X[:0]), "at least one row"),
     ],
 )
-def test_wrong_shapes_are_named(call: object, message: str) -> None:
+def test_wrong_shapes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(Standardizer.fit(X, Y))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_that_are_not_finite_are_named_by_column(value: float) -> None:
+def test_values_that_are_not_finite_are_named_by_column(value):
     bad = X.copy()
     bad[1, 2] = value
     for call in (Standardizer.fit, Standardizer.fit(X).transform_inputs):
@@ -157,14 +124,14 @@ def test_values_that_are_not_finite_are_named_by_column(value: float) -> None:
             call(bad)
 
 
-def test_statistics_given_by_hand_are_checked() -> None:
+def test_statistics_given_by_hand_are_checked():
     with pytest.raises(ValueError, match="x_scale must be positive"):
         Standardizer(np.zeros(2), np.array([1.0, 0.0]))
     with pytest.raises(ValueError, match="given together"):
         Standardizer(np.zeros(2), np.ones(2), y_mean=np.zeros(1))
 
 
-def test_importing_the_data_package_does_not_import_tensorflow() -> None:
+def test_importing_the_data_package_does_not_import_tensorflow():
     heavy = {"tensorflow", "gpflow", "sklearn", "pooch", "pyarrow", "pandas"}
     code = f"import sys, gpflow_sparse.data; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -172,7 +139,7 @@ def test_importing_the_data_package_does_not_import_tensorflow() -> None:
 
 
 @pytest.mark.parametrize("transform", ["log", "yeo-johnson"])
-def test_transformed_outputs_come_back_with_their_density_and_moments(transform) -> None:
+def test_transformed_outputs_come_back_with_their_density_and_moments(transform):
     rng = np.random.default_rng(0)
     Y = np.exp(rng.normal(1.0, 0.8, size=(200, 2)))
     scaler = Standardizer.fit(rng.normal(size=(200, 3)), Y, transform=transform)
@@ -190,7 +157,7 @@ def test_transformed_outputs_come_back_with_their_density_and_moments(transform)
     assert_allclose(found[1][0], points.var(0), rtol=0.03)
 
 
-def test_a_transform_that_does_not_fit_is_refused() -> None:
+def test_a_transform_that_does_not_fit_is_refused():
     X, Y = np.ones((3, 1)), np.array([[1.0], [0.0], [2.0]])
     with pytest.raises(ValueError, match="must be positive for the transform log"):
         Standardizer.fit(X, Y, transform="log")

@@ -46,11 +46,6 @@ def test_labels_of_any_kind(cells, task, labels):
     assert list(target.column.levels) == sorted(set(labels))
 
 
-def test_decimal_commas():
-    _, target = split(["1,5", "2,5", "-3,0"], name="y")
-    np.testing.assert_array_equal(target.values, [1.5, 2.5, -3.0])
-
-
 def test_advice_on_few_integers_and_outliers():
     _, target = split([1, 2, 1, 2], name="y")
     assert "if they are labels" in target.column.note
@@ -107,11 +102,6 @@ def dates(count):
 def test_labels_that_nearly_all_differ_are_refused(cells, task, message):
     with pytest.raises(ValueError, match=message):
         split(cells, name="y", task=task)
-
-
-def test_dates_may_be_labels_of_groups():
-    _, target = split(dates(3) * 20, name="y", task="classification")
-    assert target.column.levels == tuple(dates(3))
 
 
 @pytest.mark.parametrize("cells", [[1, "b"] * 15, [True, "b", 2.0] * 10])

@@ -1,13 +1,10 @@
 """The doors of bases, of their kernels, and of the models over them."""
 
-import contextlib
-import warnings
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
-import tensorflow as tf
 from gpflow import functions, kernels, likelihoods
 
 from gpflow_sparse import bases
@@ -16,31 +13,29 @@ from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.models import GRIEF, BasisGPR, BasisSVGP
 from gpflow_sparse.training import fit, fit_in_rounds
 from tests.hostile.judging import (
+    CHECKS,
     Argument,
     Door,
     FlatMean,
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
     captured,
+    chosen,
     count,
-    count_or_none,
-    flag,
+    drift,
     float32_kernel,
-    free,
+    from_sources,
+    given,
     nan_mean,
     never,
-    noise,
-    none,
-    num_data,
-    on_disk,
-    put,
-    seed,
+    quiet,
     seeded,
+    swap,
+    swaps,
+    takes,
+    traced,
     two,
-    unmasked,
 )
 from tests.hostile.orthogonal import SCALER
 
@@ -50,14 +45,6 @@ M = 5
 
 def kernel():
     return kernels.SquaredExponential(variance=1.3, lengthscales=[0.8, 1.2])
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hostile data make bases that have lost most of the prior, of which they warn."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def quietly(function):
@@ -130,11 +117,6 @@ STOCK = gpflow.models.SVGP(BASIS.kernel, likelihoods.Gaussian(0.2), BasisFeature
 def factors(lengthscales):
     product = own.product_of(kernels.Matern32, lengthscales)
     return [part.lengthscales.numpy() for part in getattr(product, "kernels", [product])]
-
-
-def given(call):
-    """Where None is the default, so that text stands for it."""
-    return lambda v: call("none" if v is None else v)
 
 
 def interpolated(grid=GRID, **options):
@@ -212,7 +194,7 @@ def _inputs():
     yield "interpolated_covariance X", Door(lambda v: interpolated(X=v), X, "alone", ("X",))
     yield (
         "interpolated_covariance X2",
-        Door(given(lambda v: interpolated(X2=v)), X, "alone", ("X2",)),
+        Door(lambda v: interpolated(X2=given(v)), X, "alone", ("X2",)),
     )
 
 
@@ -232,65 +214,33 @@ def _vectors():
     many = np.linspace(0.5, 2.0, M)
     yield "ReweightedBasis weights", Door(weigh, many, "free", ("weights",))
     yield "product_of lengthscales", Door(factors, np.array([0.8, 1.2]), "free", ("lengthscales",))
-    turn = given(lambda v: bases.ReweightedBasis(grid_basis(), many, v)(X))
+    turn = lambda v: bases.ReweightedBasis(grid_basis(), many, given(v))(X)  # noqa: E731
     rotation = np.linalg.qr(np.random.default_rng(2).normal(size=(M, M)))[0]
     yield "ReweightedBasis rotation", Door(turn, rotation, "free", ("rotation",))
-    q = given(lambda v: variational(q_mu=v).elbo(two))
+    q = lambda v: variational(q_mu=given(v)).elbo(two)  # noqa: E731
     yield "BasisSVGP q_mu", Door(q, np.full((M, 1), 0.2), "exact", ("q_mu",))
-    factor = given(lambda v: variational(q_sqrt=v).elbo(two))
+    factor = lambda v: variational(q_sqrt=given(v)).elbo(two)  # noqa: E731
     yield "BasisSVGP q_sqrt", Door(factor, 0.5 * np.eye(M)[None], "exact", ("q_sqrt",))
 
 
 def _slow():
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    for name, call in {
-        "BasisSVGP.predict_f": SVGP.predict_f,
-        "GRIEF rotated.predict_y": ROTATED.predict_y,
-        "MixturePosterior.predict_f": MIXTURES["quadrature"].predict_f,
-    }.items():
-        yield f"traced: {name}", Door(argument(call), X, "alone", ("Xnew",), **options)
-    elbo = argument(lambda v: SVGP.elbo((X, v)))
-    yield "traced: BasisSVGP.elbo | Y", Door(elbo, Y, "y", ("Y",), unseen=True, **options)
-    density = argument(lambda v: MIXTURES["quadrature"].predict_log_density((X, v)))
-    yield (
-        "traced: MixturePosterior.predict_log_density | Y",
-        Door(density, Y, "y", ("Y",), **options),
-    )
+    yield "traced: BasisSVGP.predict_f", traced(SVGP.predict_f)
+    yield "traced: GRIEF rotated.predict_y", traced(ROTATED.predict_y)
+    yield "traced: MixturePosterior.predict_f", traced(MIXTURES["quadrature"].predict_f)
+    elbo = lambda v: SVGP.elbo((X, v))  # noqa: E731
+    yield "traced: BasisSVGP.elbo | Y", traced(elbo, "Y", unseen=True)
+    density = lambda v: MIXTURES["quadrature"].predict_log_density((X, v))  # noqa: E731
+    yield "traced: MixturePosterior.predict_log_density | Y", traced(density, "Y")
     by_x = captured(SVGP.elbo)
     yield "captured: BasisSVGP.elbo | X", Door(lambda v: by_x((v, Y)), X, "x", ("X",), slow=True)
-    batch = lambda pair: tf.data.Dataset.from_tensors(tuple(map(unmasked, pair)))  # noqa: E731
-    mapped = lambda pair: on_disk(map(unmasked, pair))  # noqa: E731
-    for source, bring in {"tf.data": batch, "on disk": mapped}.items():
-        for model, make in {"GRIEF": grief, "BasisGPR": regression}.items():
-            held_x = lambda v, b=bring, m=make: m(b((v, Y))).elbo()  # noqa: E731
-            held_y = lambda v, b=bring, m=make: m(b((X, v))).elbo()  # noqa: E731
-            names = ("X", "X of data", "data", "grid")
-            with_x = lambda v, b=bring: b((v, Y))  # noqa: E731
-            with_y = lambda v, b=bring: b((X, v))  # noqa: E731
-            slow = {"slow": True, "graph": True}
-            yield f"{model} {source} | X", Door(held_x, X, "x", names, bring=with_x, **slow)
-            names = ("Y", "Y of data", "data")
-            yield f"{model} {source} | Y", Door(held_y, Y, "wide", names, bring=with_y, **slow)
+    held = {"GRIEF": lambda d: grief(d).elbo(), "BasisGPR": lambda d: regression(d).elbo()}
+    yield from from_sources(held, wide=True, names=("grid",))
 
 
-DOORS: dict[str, Door] = {
-    **dict(_pairs()),
-    **dict(_inputs()),
-    **dict(_vectors()),
-    **dict(_slow()),
-}
+DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_vectors()), **dict(_slow())}
 
 
 # ------------------------------------------------------------------ arguments that are no arrays
-def few(v):
-    return count(v) and v < 10**6
-
-
-def chosen(v):
-    """Indices, where there are at least three functions."""
-    return v is None or str(v) in ("[2]",) or v == ()
-
-
 def sampled(**options):
     options = {"num_samples": 2, "num_burnin": 2, **options}
     return ROTATED.sample_posterior(options.pop("num_samples"), **options).predict_f(X)
@@ -302,42 +252,35 @@ def rounds(model=None, **options):
     return quietly(fit_in_rounds)(model, **options).elbo
 
 
+PRODUCT = partial(own.product_of, kernels.Matern32, [1.0, 2.0])
+WEIGH = partial(bases.ReweightedBasis, basis=BASIS, weights=np.ones(M))
 ARGUMENTS = {
     "GridEigenfunctions kernel": Argument(
         lambda v: bases.GridEigenfunctions(v, X, M), "kernel", never
     ),
-    "GridEigenfunctions num_eigenfunctions": Argument(
-        lambda v: grid_basis(p=v), "num_eigenfunctions", count
+    **takes(
+        "GridEigenfunctions",
+        lambda num_eigenfunctions: grid_basis(p=num_eigenfunctions),
+        count="num_eigenfunctions",
     ),
-    "GridEigenfunctions points_per_dimension": Argument(
-        lambda v: grid_basis(X, grid=None, points_per_dimension=v),
-        "points_per_dimension",
-        count,
-        ("num_points",),
+    **takes(
+        "GridEigenfunctions",
+        partial(grid_basis, X, grid=None),
+        count="points_per_dimension",
+        also=("num_points",),
     ),
-    "GridEigenfunctions grid": Argument(
-        lambda v: grid_basis(grid=v), "grid", never, ("X", "grid[0]", "kernel.lengthscales")
+    **takes(
+        "GridEigenfunctions", grid_basis, never="grid", also=("X", "grid[0]", "kernel.lengthscales")
     ),
-    "GridEigenfunctions grid_weights": Argument(
-        lambda v: grid_basis(grid_weights=v), "grid_weights", none, ("grid_weights[0]",)
-    ),
-    "GridEigenfunctions indices": Argument(lambda v: BASIS(X, v), "indices", chosen),
-    "KernelDictionary.prior_precision i": Argument(
-        lambda v: RELEVANCE.prior_precision(v), "i", chosen
-    ),
-    "KernelDictionary.prior_precision j": Argument(
-        lambda v: DICTIONARY.prior_precision([0], v), "j", chosen
-    ),
+    **takes("GridEigenfunctions", grid_basis, none="grid_weights", also=("grid_weights[0]",)),
+    **takes("GridEigenfunctions", partial(BASIS, X), indices=chosen),
+    **takes("KernelDictionary.prior_precision", RELEVANCE.prior_precision, i=chosen),
+    **takes("KernelDictionary.prior_precision", partial(DICTIONARY.prior_precision, [0]), j=chosen),
     "KernelDictionary.precision_diagonal": Argument(
         RELEVANCE.precision_diagonal, "indices", chosen
     ),
-    "Hybrid indices": Argument(lambda v: HYBRID(X, v), "indices", chosen),
-    "ReweightedBasis basis": Argument(
-        lambda v: bases.ReweightedBasis(v, np.ones(M)), "basis", never
-    ),
-    "ReweightedBasis rotation": Argument(
-        lambda v: bases.ReweightedBasis(BASIS, np.ones(M), v), "rotation", none
-    ),
+    **takes("Hybrid", partial(HYBRID, X), indices=chosen),
+    **takes("ReweightedBasis", WEIGH, never="basis", none="rotation"),
     "BasisFeatures": Argument(BasisFeatures, "basis", never),
     "kernels.Basis": Argument(own.Basis, "basis", never),
     "kernels.Corrected": Argument(own.Corrected, "basis", never),
@@ -345,90 +288,37 @@ ARGUMENTS = {
     "product_of kind": Argument(
         lambda v: own.product_of(v, [1.0]), "kind", lambda v: v is kernels.Matern52
     ),
-    "product_of variance": Argument(
-        lambda v: own.product_of(kernels.Matern32, [1.0, 2.0], v),
-        "variance",
-        lambda v: noise(v) and np.ndim(v) == 0,
+    **takes("product_of", PRODUCT, variance="variance"),
+    **takes("percentile_grid", partial(bases.percentile_grid, X[:, 0]), count="num_points"),
+    **takes("interpolated_covariance", interpolated, never="kernel"),
+    **takes("interpolated_covariance", interpolated, never="grid", also=("X", "grid[0]")),
+    **takes("GRIEF", partial(GRIEF, two), never="kernel"),
+    **takes("GRIEF", grief, never="data objective", none="reweighted mean_function"),
+    **takes("GRIEF", grief, count="num_eigenfunctions", noise="noise_variance"),
+    **takes("GRIEF", grief, count="points_per_dimension", also=("num_points",)),
+    **takes("GRIEF.to_svgp", ROTATED.to_svgp, num_data="num_data"),
+    **takes("GRIEF.posterior", ROTATED.posterior, none="precompute_cache"),
+    **takes("GRIEF.training_loss_closure", ROTATED.training_loss_closure, flag="compile"),
+    **takes("GRIEF.predict_f", partial(ROTATED.predict_f, X), flag="full_cov"),
+    **takes("sample_posterior", sampled, some="num_samples num_burnin num_chains", seed="seed"),
+    **takes("sample_posterior", sampled, never="method"),
+    **takes("sample_posterior", sampled, never="weight_prior", also=("mode", "variance")),
+    **takes("sample_posterior", sampled, none="noise_prior", also=("mode", "variance")),
+    "sample_posterior variance of weight_prior": Argument(
+        lambda v: sampled(weight_prior=(1.0, v)), "weight_prior", CHECKS["variance"], ("variance",)
     ),
-    "percentile_grid num_points": Argument(
-        lambda v: bases.percentile_grid(X[:, 0], v), "num_points", count
-    ),
-    "interpolated_covariance kernel": Argument(lambda v: interpolated(kernel=v), "kernel", never),
-    "interpolated_covariance grid": Argument(interpolated, "grid", never, ("X", "grid[0]")),
-    "GRIEF data": Argument(grief, "data", never),
-    "GRIEF kernel": Argument(lambda v: GRIEF(two, v), "kernel", never),
-    "GRIEF num_eigenfunctions": Argument(
-        lambda v: grief(num_eigenfunctions=v), "num_eigenfunctions", count
-    ),
-    "GRIEF points_per_dimension": Argument(
-        lambda v: grief(points_per_dimension=v), "points_per_dimension", count, ("num_points",)
-    ),
-    "GRIEF reweighted": Argument(lambda v: grief(reweighted=v), "reweighted", none),
-    "GRIEF objective": Argument(lambda v: grief(objective=v), "objective", never),
-    "GRIEF mean_function": Argument(lambda v: grief(mean_function=v), "mean_function", none),
-    "GRIEF noise_variance": Argument(lambda v: grief(noise_variance=v), "noise_variance", noise),
-    "GRIEF.to_svgp num_data": Argument(ROTATED.to_svgp, "num_data", num_data),
-    "GRIEF.posterior precompute_cache": Argument(ROTATED.posterior, "precompute_cache", none),
-    "GRIEF.training_loss_closure compile": Argument(
-        lambda v: ROTATED.training_loss_closure(compile=v), "compile", flag
-    ),
-    "GRIEF.predict_f full_cov": Argument(lambda v: ROTATED.predict_f(X, v), "full_cov", flag),
-    "sample_posterior num_samples": Argument(lambda v: sampled(num_samples=v), "num_samples", few),
-    "sample_posterior method": Argument(lambda v: sampled(method=v), "method", never),
-    "sample_posterior weight_prior": Argument(
-        lambda v: sampled(weight_prior=v), "weight_prior", never, ("mode", "variance")
-    ),
-    "sample_posterior weight_prior variance": Argument(
-        lambda v: sampled(weight_prior=(1.0, v)),
-        "weight_prior",
-        lambda v: noise(v) and np.ndim(v) == 0,
-        ("variance",),
-    ),
-    "sample_posterior noise_prior": Argument(
-        lambda v: sampled(noise_prior=v), "noise_prior", none, ("mode", "variance")
-    ),
-    "sample_posterior num_burnin": Argument(lambda v: sampled(num_burnin=v), "num_burnin", few),
-    "sample_posterior num_chains": Argument(lambda v: sampled(num_chains=v), "num_chains", few),
-    "sample_posterior seed": Argument(lambda v: sampled(seed=v), "seed", seed),
-    "BasisGPR data": Argument(regression, "data", never),
-    "BasisGPR basis": Argument(lambda v: BasisGPR(two, v), "basis", never),
-    "BasisGPR noise_variance": Argument(
-        lambda v: regression(noise_variance=v), "noise_variance", noise
-    ),
-    "BasisGPR mean_function": Argument(
-        lambda v: regression(mean_function=v), "mean_function", none
-    ),
-    "BasisGPR.to_svgp num_data": Argument(MODELS["BasisGPR"].to_svgp, "num_data", num_data),
-    "BasisSVGP basis": Argument(lambda v: BasisSVGP(v, likelihoods.Gaussian()), "basis", never),
-    "BasisSVGP likelihood": Argument(lambda v: BasisSVGP(BASIS, v), "likelihood", never),
-    "BasisSVGP mean_function": Argument(
-        lambda v: variational(mean_function=v), "mean_function", none
-    ),
-    "BasisSVGP num_latent_gps": Argument(
-        lambda v: variational(num_latent_gps=v),
-        "num_latent_gps",
-        lambda v: count_or_none(v) and v != 10**30,
-    ),
-    "BasisSVGP num_data": Argument(lambda v: variational(num_data=v), "num_data", num_data),
-    "BasisSVGP q_mu": Argument(lambda v: variational(q_mu=v), "q_mu", none),
-    "BasisSVGP q_sqrt": Argument(lambda v: variational(q_sqrt=v), "q_sqrt", none),
-    "BasisSVGP keep_residual": Argument(
-        lambda v: variational(keep_residual=v), "keep_residual", lambda v: v is None or flag(v)
-    ),
-    "BasisSVGP.elbo data": Argument(SVGP.elbo, "data", never),
-    "MixturePosterior.predict_log_density data": Argument(
-        MIXTURES["samples"].predict_log_density, "data", never
-    ),
-    "fit_in_rounds model": Argument(
-        lambda v: fit_in_rounds(v, num_rounds=1, progress=False), "model", never
-    ),
-    "fit_in_rounds num_rounds": Argument(
-        lambda v: rounds(num_rounds=v), "num_rounds", lambda v: few(v) and v < 3
-    ),
-    "fit_in_rounds num_iterations": Argument(
-        lambda v: rounds(num_iterations=v), "num_iterations", few
-    ),
-    "fit_in_rounds progress": Argument(lambda v: rounds(progress=v), "progress", flag),
+    **takes("BasisGPR", regression, never="data", none="mean_function", noise="noise_variance"),
+    **takes("BasisGPR", partial(BasisGPR, two), never="basis"),
+    **takes("BasisGPR.to_svgp", MODELS["BasisGPR"].to_svgp, num_data="num_data"),
+    **takes("BasisSVGP", partial(BasisSVGP, likelihood=likelihoods.Gaussian()), never="basis"),
+    **takes("BasisSVGP", partial(BasisSVGP, BASIS), never="likelihood"),
+    **takes("BasisSVGP", variational, none="mean_function q_mu q_sqrt", num_data="num_data"),
+    **takes("BasisSVGP", variational, flag_or_none="keep_residual", latents="num_latent_gps"),
+    **takes("BasisSVGP.elbo", SVGP.elbo, never="data"),
+    **takes("MixturePosterior", MIXTURES["samples"].predict_log_density, never="data"),
+    **takes("fit_in_rounds", partial(fit_in_rounds, num_rounds=1, progress=False), never="model"),
+    **takes("fit_in_rounds", rounds, some="num_iterations", flag="progress"),
+    **takes("fit_in_rounds", rounds, num_rounds=lambda v: count(v) and v < 3),
 }
 
 
@@ -441,14 +331,6 @@ def parameter(*shape, value=1.0):
     return lambda: gpflow.Parameter(np.full(shape, value))
 
 
-def weight(value):
-    def do(m):
-        variable = m.weights.unconstrained_variable
-        variable.assign(tf.fill(variable.shape, tf.cast(value, variable.dtype)))
-
-    return do
-
-
 KERNEL, NOISE, MEAN = ("kernel",), ("likelihood", "likelihood.variance"), ("mean_function",)
 SETS = ("inducing_variable", "kernel", "q_mu")
 STALE = ("kernel", "mean_function")
@@ -456,156 +338,89 @@ OF_GRIEF = ("GRIEF", "GRIEF corrected", "GRIEF rotated", "GRIEF original")
 OF_WEIGHTS = ("GRIEF rotated", "GRIEF original")
 OF_Q = ("BasisSVGP",)
 OF_DATA = (*OF_GRIEF, "BasisGPR")
-EVERY = (*OF_DATA, *OF_Q)
+NOT_ROTATED = ("GRIEF", "GRIEF corrected", "GRIEF original")
 SPOILS = {
-    "another kernel": (Spoil(put("kernel", value=other_kernel), KERNEL), EVERY),
-    "kernel no product": (Spoil(put("kernel", value=kernels.Matern52), KERNEL), EVERY),
-    "kernel None": (Spoil(put("kernel", value=None), KERNEL), EVERY),
-    "kernel float32": (Spoil(put("kernel", value=float32_kernel), KERNEL), EVERY),
-    "multi-output kernel": (
-        Spoil(put("kernel", value=lambda: kernels.SharedIndependent(kernel(), 2)), KERNEL),
-        EVERY,
+    **swaps(
+        "kernel",
+        KERNEL,
+        {
+            "another kernel": other_kernel,
+            "kernel no product": kernels.Matern52,
+            "kernel None": None,
+            "kernel float32": float32_kernel,
+            "multi-output kernel": lambda: kernels.SharedIndependent(kernel(), 2),
+            "kernel of another basis": lambda: own.Basis(grid_basis()),
+        },
     ),
-    "kernel of another basis": (
-        Spoil(put("kernel", value=lambda: own.Basis(grid_basis())), KERNEL),
-        EVERY,
+    "the basis' kernel no product": swap("basis.kernel", kernels.Matern52, KERNEL),
+    "another basis": swap("basis", grid_basis, ("kernel", "basis"), of=OF_DATA),
+    "basis None": swap("basis", None, ("kernel", "basis"), of=OF_DATA),
+    **swaps(
+        "inducing_variable",
+        SETS,
+        {
+            "features of another basis": lambda: BasisFeatures(grid_basis()),
+            "inducing points": lambda: gpflow.inducing_variables.InducingPoints(X),
+            "inducing variable None": None,
+        },
+        of=OF_Q,
     ),
-    "the basis' kernel no product": (
-        Spoil(lambda m: setattr(m.basis, "kernel", kernels.Matern52()), KERNEL),
-        EVERY,
+    "q_mu of another length": swap("q_mu", parameter(M + 1, 1), ("q_mu",), of=OF_Q),
+    "q_mu of more outputs": swap("q_mu", parameter(M, 2), ("q_mu",), of=OF_Q),
+    "q_sqrt of another length": swap("q_sqrt", parameter(1, M + 1, M + 1), ("q_sqrt",), of=OF_Q),
+    "q_mu None": swap("q_mu", None, ("q_mu",), of=OF_Q),
+    "q_mu nan": drift("q_mu", np.nan, ("q_mu",), values=True, of=OF_Q),
+    "q_sqrt nan": drift("q_sqrt", np.nan, ("q_sqrt",), values=True, of=OF_Q),
+    "num_data negative": swap("num_data", -3, ("num_data",), of=OF_Q),
+    "objective text": swap("objective", "x", ("objective",), of=OF_GRIEF),
+    "objective corrected": swap("objective", "corrected", ("objective",), of=OF_WEIGHTS),
+    "reweighted text": swap("reweighted", "x", ("reweighted",), of=OF_GRIEF),
+    "reweighted None": swap("reweighted", None, ("reweighted",), of=OF_WEIGHTS),
+    "reweighted after": swap("reweighted", "rotated", ("reweighted",), of=NOT_ROTATED),
+    "weights None": swap("weights", None, ("weights",), of=OF_WEIGHTS),
+    "weights of another length": swap("weights", parameter(M + 1), ("weights",), of=OF_WEIGHTS),
+    "weights nan": drift("weights", np.nan, ("weights",), values=True, of=OF_WEIGHTS),
+    "weights underflow": drift(
+        "weights", -1e4, ("weights",), values=True, harmless=True, of=OF_WEIGHTS
     ),
-    "another basis": (Spoil(put("basis", value=grid_basis), ("kernel", "basis")), OF_DATA),
-    "basis None": (Spoil(put("basis", value=None), ("kernel", "basis")), OF_DATA),
-    "features of another basis": (
-        Spoil(put("inducing_variable", value=lambda: BasisFeatures(grid_basis())), SETS),
-        OF_Q,
+    "weights negative": swap(
+        "weights", parameter(M, value=-1.0), ("weights",), values=True, of=OF_WEIGHTS
     ),
-    "inducing points": (
-        Spoil(
-            put("inducing_variable", value=lambda: gpflow.inducing_variables.InducingPoints(X)),
-            SETS,
-        ),
-        OF_Q,
+    "lengthscales changed": drift("kernel.lengthscales", 0.5, STALE, of=OF_WEIGHTS),
+    "another mean function": swap(
+        "mean_function", lambda: functions.Constant([3.0]), STALE, of=OF_WEIGHTS
     ),
-    "inducing variable None": (Spoil(put("inducing_variable", value=None), SETS), OF_Q),
-    "q_mu of another length": (
-        Spoil(put("q_mu", value=parameter(M + 1, 1)), ("q_mu",)),
-        OF_Q,
+    "likelihood None": swap("likelihood", None, NOISE),
+    "likelihood of 3 classes": swap(
+        "likelihood", lambda: likelihoods.MultiClass(3), (*NOISE, "num_latent_gps")
     ),
-    "q_mu of more outputs": (Spoil(put("q_mu", value=parameter(M, 2)), ("q_mu",)), OF_Q),
-    "q_sqrt of another length": (
-        Spoil(put("q_sqrt", value=lambda: gpflow.Parameter(np.eye(M + 1)[None])), ("q_sqrt",)),
-        OF_Q,
+    "likelihood Student": swap("likelihood", likelihoods.StudentT, NOISE, of=OF_DATA),
+    "noise that varies": swap(
+        "likelihood", lambda: likelihoods.Gaussian(functions.Constant(0.3)), NOISE, of=OF_DATA
     ),
-    "q_mu None": (Spoil(put("q_mu", value=None), ("q_mu",)), OF_Q),
-    "q_mu nan": (Spoil(free(lambda m: m.q_mu, np.nan), ("q_mu",), values=True), OF_Q),
-    "q_sqrt nan": (Spoil(free(lambda m: m.q_sqrt, np.nan), ("q_sqrt",), values=True), OF_Q),
-    "q_sqrt 0": (
-        Spoil(free(lambda m: m.q_sqrt, 0.0), ("q_sqrt",), values=True, harmless=True),
-        OF_Q,
+    "noise nan": drift("likelihood.variance", np.nan, NOISE, values=True),
+    **swaps(
+        "mean_function",
+        MEAN,
+        {
+            "mean function of rank 1": FlatMean,
+            "mean function of 2 outputs": lambda: functions.Constant(np.zeros(2)),
+            "mean function reads 3 columns": lambda: functions.Linear(np.ones((3, 1))),
+        },
     ),
-    "num_data negative": (Spoil(put("num_data", value=-3), ("num_data",)), OF_Q),
-    "objective text": (Spoil(put("objective", value="x"), ("objective",)), OF_GRIEF),
-    "objective None": (Spoil(put("objective", value=None), ("objective",)), OF_GRIEF),
-    "objective corrected": (
-        Spoil(put("objective", value="corrected"), ("objective",)),
-        OF_WEIGHTS,
+    "mean function nan": Spoil(nan_mean, MEAN, values=True),
+    "data None": swap("data", None, ("data",), of=OF_DATA),
+    "data of one part": swap("data", (X,), ("data",), of=OF_DATA),
+    "data with more columns": swap(
+        "data", (np.hstack([X, X]), Y), ("data", "X", "Xnew", "kernel.lengthscales"), of=OF_DATA
     ),
-    "reweighted text": (Spoil(put("reweighted", value="x"), ("reweighted",)), OF_GRIEF),
-    "reweighted None": (Spoil(put("reweighted", value=None), ("reweighted",)), OF_WEIGHTS),
-    "reweighted after": (
-        Spoil(put("reweighted", value="rotated"), ("reweighted",)),
-        ("GRIEF", "GRIEF corrected", "GRIEF original"),
-    ),
-    "weights None": (Spoil(put("weights", value=None), ("weights",)), OF_WEIGHTS),
-    "weights of another length": (
-        Spoil(put("weights", value=parameter(M + 1)), ("weights",)),
-        OF_WEIGHTS,
-    ),
-    "weights nan": (Spoil(weight(np.nan), ("weights",), values=True), OF_WEIGHTS),
-    "weights underflow": (
-        Spoil(weight(-1e4), ("weights",), values=True, harmless=True),
-        OF_WEIGHTS,
-    ),
-    "weights negative": (
-        Spoil(put("weights", value=parameter(M, value=-1.0)), ("weights",), values=True),
-        OF_WEIGHTS,
-    ),
-    "lengthscales changed": (
-        Spoil(lambda m: m.kernel.lengthscales.assign([0.5, 0.5]), STALE),
-        OF_WEIGHTS,
-    ),
-    "another mean function": (
-        Spoil(put("mean_function", value=lambda: functions.Constant([3.0])), STALE),
-        OF_WEIGHTS,
-    ),
-    "likelihood None": (Spoil(put("likelihood", value=None), NOISE), EVERY),
-    "likelihood of 3 classes": (
-        Spoil(
-            put("likelihood", value=lambda: likelihoods.MultiClass(3)), (*NOISE, "num_latent_gps")
-        ),
-        EVERY,
-    ),
-    "likelihood Student": (Spoil(put("likelihood", value=likelihoods.StudentT), NOISE), OF_DATA),
-    "noise that varies": (
-        Spoil(
-            put("likelihood", value=lambda: likelihoods.Gaussian(functions.Constant(0.3))), NOISE
-        ),
-        OF_DATA,
-    ),
-    "noise nan": (Spoil(free(lambda m: m.likelihood.variance, np.nan), NOISE, values=True), EVERY),
-    "noise tiny": (Spoil(free(lambda m: m.likelihood.variance, -1e4), NOISE, harmless=True), EVERY),
-    "mean function of rank 1": (Spoil(put("mean_function", value=FlatMean), MEAN), EVERY),
-    "mean function of 2 outputs": (
-        Spoil(put("mean_function", value=lambda: functions.Constant(np.zeros(2))), MEAN),
-        EVERY,
-    ),
-    "mean function reads 3 columns": (
-        Spoil(put("mean_function", value=lambda: functions.Linear(np.ones((3, 1)))), MEAN),
-        EVERY,
-    ),
-    "mean function nan": (Spoil(nan_mean, MEAN, values=True), EVERY),
-    "mean function None": (Spoil(put("mean_function", value=None), MEAN, harmless=True), EVERY),
-    "data None": (Spoil(put("data", value=None), ("data",)), OF_DATA),
-    "data of one part": (Spoil(put("data", value=(X,)), ("data",)), OF_DATA),
-    "data with more columns": (
-        Spoil(
-            put("data", value=(np.hstack([X, X]), Y)), ("data", "X", "Xnew", "kernel.lengthscales")
-        ),
-        OF_DATA,
-    ),
-    "data with more outputs": (
-        Spoil(put("data", value=(X, np.hstack([Y, Y]))), ("data", "Y")),
-        OF_DATA,
-    ),
-    "jitter nan": (Spoil(put("jitter", value=float("nan")), ("jitter",), harmless=True), EVERY),
+    "data with more outputs": swap("data", (X, np.hstack([Y, Y])), ("data", "Y"), of=OF_DATA),
+    "jitter nan": swap("jitter", float("nan"), ("jitter",), harmless=True),
+    "lengthscales nan": drift("basis.kernel.lengthscales", np.nan, STALE, values=True),
+    "lengthscales underflow": drift("basis.kernel.lengthscales", -1e4, STALE, values=True),
+    "kernel variance nan": drift("basis.kernel.variance", np.nan, STALE, values=True),
+    "kernel variance inf": drift("basis.kernel.variance", np.inf, STALE, values=True),
 }
-for _name, _value in (("0 (number)", 0.0), ("1e-300", 1e-300), ("1e300", 1e300)):
-    SPOILS[f"lengthscales {_name}"] = (
-        Spoil(
-            put("kernel", "lengthscales", value=_value), KERNEL, values=True, harmless=_value != 0.0
-        ),
-        ("GRIEF", "GRIEF corrected", "BasisSVGP"),
-    )
-for _value in (np.nan, np.inf, -1e4):
-    SPOILS[f"lengthscales {_value}"] = (
-        Spoil(
-            free(lambda m: m.basis.kernel.lengthscales, _value),
-            STALE,
-            values=True,
-            harmless=_value == np.inf,
-        ),
-        EVERY,
-    )
-    SPOILS[f"kernel variance {_value}"] = (
-        Spoil(
-            free(lambda m: m.basis.kernel.variance, _value),
-            STALE,
-            values=True,
-            harmless=_value == -1e4,  # then f is zero
-        ),
-        EVERY,
-    )
 
 
 BUILDERS = {

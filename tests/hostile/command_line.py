@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from gpflow_sparse.cli import main
 
 N = 60
-SMALL = ["--num-inducing", "6", "--num-orthogonal", "4", "--num-steps", "3", "--num-subset", "30"]
 
 
 def table(change: Callable[[np.ndarray], None] | None = None, rows: int = N) -> np.ndarray:
@@ -88,77 +87,31 @@ FILES: dict[str, bytes | str] = {
     "other suffix": "good.xlsx",
     "no file name": "",
 }
+FEW = "--num-inducing 6 --num-steps 3 --num-subset 30"
+MANY = "--num-inducing 500 --num-orthogonal 500 --num-steps 1"
+END = "--no-plot --no-baseline --target y --output {run}"
 DOORS = {
-    "fit": [
-        "fit",
-        "--method",
-        "solvegp",
-        *SMALL,
-        "--no-plot",
-        "--no-baseline",
-        "--target",
-        "y",
-        "--output",
-        "{run}",
-    ],
-    "fit classes": [
-        *(
-            "fit",
-            "--method",
-            "solvegp",
-            *SMALL,
-            "--no-plot",
-            "--no-baseline",
-            "--target",
-            "y",
-            "--output",
-            "{run}",
-        ),
-        *("--task", "classification"),
-    ],
-    "fit swsgp": [
-        *(
-            "fit",
-            "--method",
-            "swsgp",
-            *("--num-inducing", "6", "--num-steps", "3", "--num-subset", "30"),
-            "--no-plot",
-            "--no-baseline",
-            "--target",
-            "y",
-            "--output",
-            "{run}",
-        ),
-        *("--num-neighbors", "4"),
-    ],
-    "fit M > N": [
-        *(
-            "fit",
-            "--method",
-            "solvegp",
-            "--num-inducing",
-            "500",
-            "--num-orthogonal",
-            "500",
-            "--num-steps",
-            "1",
-        ),
-        *("--no-plot", "--no-baseline", "--target", "y", "--output", "{run}"),
-    ],
-    "evaluate": ["evaluate", "--model", "model"],
-    "predict": ["predict", "--model", "model"],
+    name: line.split()
+    for name, line in {
+        "fit": f"fit --method solvegp --num-orthogonal 4 {FEW} {END}",
+        "fit classes": f"fit --method solvegp --num-orthogonal 4 --task classification {FEW} {END}",
+        "fit swsgp": f"fit --method swsgp --num-neighbors 4 {FEW} {END}",
+        "fit M > N": f"fit --method solvegp {MANY} {END}",
+        "evaluate": "evaluate --model model",
+        "predict": "predict --model model",
+    }.items()
 }
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
-def set_field(*keys: str | int, value: object = None) -> Callable[[dict], None]:
-    """A change of a record: the value at these keys, which is deleted if it becomes ``...``."""
+def set_field(path: str, value: object) -> Callable[[dict], None]:
+    """A change of a record: the value at a path, which is deleted if it becomes ``...``."""
 
     def change(record: dict) -> None:
-        *path, last = keys
-        for key in path:
+        *keys, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+        for key in keys:
             record = record[key]
         record[last] = value
         if value is ...:
@@ -167,6 +120,44 @@ def set_field(*keys: str | int, value: object = None) -> Callable[[dict], None]:
     return change
 
 
+ATTEMPT = {"method": "a", "nlpd": 0, "error": 0, "num_steps": 0, "seconds": "<b>"}
+# Fields of result.json, what they become, and a part of the message that must come.
+FIELDS: list[tuple[str, object, str]] = [
+    ("results", ..., "results must be present"),
+    ("results", [], "results must be a list with an entry"),
+    ("results", None, "results must be a list with an entry, got None"),
+    ("results.0.title", ..., "results[0].title must be present"),
+    ("results.0.title", None, "results[0].title must be text, got None"),
+    ("results.0.rmse", "<b>", "results[0].rmse must be a number, got '<b>'"),
+    ("choice", "x", "choice must be an object, got 'x'"),
+    ("choice", {"reason": None, "attempts": []}, "choice.reason must be text, got None"),
+    ("choice", {"reason": "", "attempts": [1]}, "choice.attempts[0] must be an object, got 1"),
+    (
+        "choice",
+        {"reason": "", "attempts": [ATTEMPT]},
+        "choice.attempts[0].seconds must be a number, got '<b>'",
+    ),
+    ("seed", "<script>", "seed must be an integer of"),
+    ("seconds", "<b>", "seconds must be a number, got '<b>'"),
+    ("versions.gpflow", ["<b>"], "versions.gpflow must be text, got ['<b>']"),
+    ("dataset.num_train", "<b>", "dataset.num_train must be an integer of"),
+    ("dataset", ..., "dataset must be present"),
+    ("dataset.checksum", ..., "dataset.checksum must be"),
+    ("dataset.source", 7, "dataset.source must be text"),
+    ("dataset.feature_names", None, "dataset.feature_names must be"),
+    ("dataset.feature_names", [1, 2], "dataset.feature_names[0] must be text, got 1"),
+    ("dataset.feature_names", ["a"], "dataset.feature_names must be 2 different names"),
+    ("dataset.feature_names", ["a", "a"], "dataset.feature_names must be 2 different names"),
+    ("dataset.target_name", None, "dataset.target_name must be text"),
+    ("config", None, "config must be an object, got None"),
+    ("config", ..., "config must be present"),
+    ("config.mine", 1, "config must be known options"),
+    ("config.num_inducing", "6", "num_inducing must be an"),
+    ("config.num_steps", True, "num_steps must be an int"),
+    ("config.seed", 10**30, "config.seed must be an integer of"),
+    ("config.method", [], "config.method must be text"),
+    ("config.method", "\x1b[2J", "'\\x1b[2J'"),
+]
 # Changes of result.json, or its whole text, and a part of the message that must come.
 RECORDS: dict[str, tuple[Callable[[dict], None] | str, str]] = {
     "empty": ("", "damaged"),
@@ -174,76 +165,11 @@ RECORDS: dict[str, tuple[Callable[[dict], None] | str, str]] = {
     "deep field": ('{"config": ' + DEEP + "}", "nested too deeply"),
     "list": ("[]", "it must hold an object, got []"),
     "long integer": ('{"config": ' + "9" * 5000 + "}", "damaged"),
-    "no results": (set_field("results", value=...), "results must be present"),
-    "empty results": (set_field("results", value=[]), "results must be a list with an entry"),
-    "null results": (set_field("results"), "results must be a list with an entry, got None"),
-    "no title": (set_field("results", 0, "title", value=...), "results[0].title must be present"),
-    "null title": (set_field("results", 0, "title"), "results[0].title must be text, got None"),
-    "text as choice": (set_field("choice", value="x"), "choice must be an object, got 'x'"),
-    "null reason": (
-        set_field("choice", value={"reason": None, "attempts": []}),
-        "choice.reason must be text, got None",
-    ),
-    "number as attempt": (
-        set_field("choice", value={"reason": "", "attempts": [1]}),
-        "choice.attempts[0] must be an object, got 1",
-    ),
-    "text as seconds of an attempt": (
-        set_field(
-            "choice",
-            value={
-                "reason": "",
-                "attempts": [
-                    {"method": "a", "nlpd": 0, "error": 0, "num_steps": 0, "seconds": "<b>"}
-                ],
-            },
-        ),
-        "choice.attempts[0].seconds must be a number, got '<b>'",
-    ),
-    "markup as seed": (set_field("seed", value="<script>"), "seed must be an integer of"),
-    "markup as seconds": (set_field("seconds", value="<b>"), "seconds must be a number, got '<b>'"),
-    "markup as version": (
-        set_field("versions", "gpflow", value=["<b>"]),
-        "versions.gpflow must be text, got ['<b>']",
-    ),
-    "markup as score": (
-        set_field("results", 0, "rmse", value="<b>"),
-        "results[0].rmse must be a number, got '<b>'",
-    ),
-    "markup as count": (
-        set_field("dataset", "num_train", value="<b>"),
-        "dataset.num_train must be an integer of",
-    ),
-    "no dataset": (set_field("dataset", value=...), "dataset must be present"),
-    "no checksum": (set_field("dataset", "checksum", value=...), "dataset.checksum must be"),
-    "number as source": (set_field("dataset", "source", value=7), "dataset.source must be text"),
-    "null names": (set_field("dataset", "feature_names"), "dataset.feature_names must be"),
-    "names of numbers": (
-        set_field("dataset", "feature_names", value=[1, 2]),
-        "dataset.feature_names[0] must be text, got 1",
-    ),
-    "one name too few": (
-        set_field("dataset", "feature_names", value=["a"]),
-        "dataset.feature_names must be 2 different names",
-    ),
-    "one name twice": (
-        set_field("dataset", "feature_names", value=["a", "a"]),
-        "dataset.feature_names must be 2 different names",
-    ),
-    "null target": (set_field("dataset", "target_name"), "dataset.target_name must be text"),
-    "null config": (set_field("config"), "config must be an object, got None"),
-    "no config": (set_field("config", value=...), "config must be present"),
-    "unknown option": (set_field("config", "mine", value=1), "config must be known options"),
-    "text for a count": (set_field("config", "num_inducing", value="6"), "num_inducing must be an"),
-    "true for a count": (set_field("config", "num_steps", value=True), "num_steps must be an int"),
-    "huge count": (set_field("config", "seed", value=10**30), "config.seed must be an integer of"),
-    "list as method": (set_field("config", "method", value=[]), "config.method must be text"),
-    "unknown method": (set_field("config", "method", value="\x1b[2J"), "'\\x1b[2J'"),
     "type1 of another": (
         lambda record: record["config"].update(method="grief", inference="type1"),
         "config.inference must be type2 for the SOLVEGP",
     ),
-}
+} | {f"{path} {value!r}": (set_field(path, value), message) for path, value, message in FIELDS}
 
 
 def records() -> Iterator[tuple[str, str, str, str]]:

@@ -1,5 +1,7 @@
 """The doors of convolutional kernels, inducing patches, layers and deep models."""
 
+from functools import partial
+
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -17,6 +19,7 @@ from gpflow_sparse.kernels import TICK, Convolutional
 from gpflow_sparse.models import SOLVEGP, ConvLayer, ConvSpec, DeepGP, GPLayer, deep_convolutional
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
+    CHECKS,
     Argument,
     Door,
     FlatMean,
@@ -24,22 +27,17 @@ from tests.hostile.judging import (
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
     captured,
     count,
-    count_or_none,
-    flag,
+    drift,
     float32_kernel,
-    free,
     given,
     nan_mean,
     never,
-    none,
-    num_data,
     pairs,
-    put,
-    seed,
+    swap,
+    takes,
+    traced,
     two,
 )
 
@@ -133,15 +131,8 @@ def _inputs():
     }
     for name, call in calls.items():
         yield name, Door(call, X, "alone", ("X", "Xnew"))
-    traced = {"graph": True, "slow": True, "bring": as_argument}
-    yield (
-        "traced: DeepGP.predict_f",
-        Door(argument(MODEL.predict_f), X, "alone", ("Xnew",), **traced),
-    )
-    yield (
-        "traced: DeepGP.elbo | X",
-        Door(argument(lambda v: MODEL.elbo((v, Y))), X, "x", ("X",), unseen=True, **traced),
-    )
+    yield "traced: DeepGP.predict_f", traced(MODEL.predict_f)
+    yield "traced: DeepGP.elbo | X", traced(lambda v: MODEL.elbo((v, Y)), "X", unseen=True)
 
 
 def _parts():
@@ -189,129 +180,69 @@ def one_or_none(v):
     return v is None or (count(v) and v == 1)
 
 
+def up_to(most, least=1):
+    """A check of integers from ``least`` to ``most``."""
+    return lambda v: (count(v) or (v is not True and CHECKS["index"](v))) and least <= v <= most
+
+
+IMAGES = partial(Convolutional, base_kernel=kernel(1), image_shape=IMAGE, patch_shape=PIXEL)
+IDENTITY = mean_functions.identity_convolution
 ARGUMENTS = {
-    "Convolutional base_kernel": Argument(
-        lambda v: Convolutional(v, IMAGE, PIXEL), "base_kernel", never
+    **takes("Convolutional", IMAGES, never="base_kernel image_shape patch_shape"),
+    **takes("Convolutional", convolutional, count="stride", flag="average", none="weights"),
+    **takes("TICK", tick, none="location_kernel"),
+    **takes("Patches", Patches, never="Z"),
+    **takes(
+        "LocatedPatches", partial(LocatedPatches, Z=PATCHES, locations=PLACES), never="Z locations"
     ),
-    "Convolutional image_shape": Argument(
-        lambda v: Convolutional(kernel(1), v, PIXEL), "image_shape", never
-    ),
-    "Convolutional patch_shape": Argument(
-        lambda v: Convolutional(kernel(1), IMAGE, v), "patch_shape", never
-    ),
-    "Convolutional stride": Argument(lambda v: convolutional(stride=v), "stride", count),
-    "Convolutional average": Argument(lambda v: convolutional(average=v), "average", flag),
-    "Convolutional weights": Argument(lambda v: convolutional(weights=v), "weights", none),
-    "TICK location_kernel": Argument(lambda v: tick(location_kernel=v), "location_kernel", none),
-    "Patches Z": Argument(Patches, "Z", never),
-    "LocatedPatches Z": Argument(lambda v: LocatedPatches(v, PLACES), "Z", never),
-    "LocatedPatches locations": Argument(lambda v: LocatedPatches(PATCHES, v), "locations", never),
-    "GPLayer kernel": Argument(lambda v: GPLayer(v, Z), "kernel", never),
+    **takes("GPLayer", partial(GPLayer, inducing_variable=Z), never="kernel"),
     "GPLayer inducing_variable": Argument(lambda v: GPLayer(kernel(), v), "base", never),
-    "GPLayer num_latent_gps": Argument(
-        lambda v: layer(num_latent_gps=v),
-        "num_latent_gps",
-        lambda v: count_or_none(v) and v != 10**9,
+    **takes("GPLayer", layer, latents="num_latent_gps", flag="whiten", none="q_mu q_sqrt"),
+    **takes("GPLayer", lambda **o: deep(layer(**o)).elbo(two), none="mean_function"),
+    **takes("GPLayer.start_at", lambda **o: layer().start_at(**o), never="filters"),
+    **takes("ConvLayer", convolution, never="image_shape patch_shape", count="stride"),
+    **takes("DeepGP", partial(DeepGP, likelihood=likelihoods.Gaussian()), never="layers"),
+    **takes("DeepGP", lambda **o: DeepGP([layer(), top()], **o), never="likelihood"),
+    **takes("DeepGP", deep, num_data="num_data", some="num_samples", never="sampling"),
+    **takes("DeepGP", deep, count="num_prediction_samples", seed_or_none="seed"),
+    **takes("DeepGP.elbo", partial(MODEL.elbo, two), none="eps"),
+    **takes("DeepGP.propagate", MODEL.propagate, never="X", also=("Xnew",)),
+    **takes("DeepGP.propagate", partial(MODEL.propagate, X), none="eps"),
+    **takes(
+        "DeepGP.predict_f_samples",
+        partial(MODEL.predict_f_samples, X),
+        num_samples=lambda v: v is None or CHECKS["some"](v),
     ),
-    "GPLayer mean_function": Argument(
-        lambda v: deep(layer(mean_function=v)).elbo(two), "mean_function", none
+    **takes("DeepGP.predict_y", partial(MODEL.predict_y, X), no="full_cov"),
+    **takes(
+        "identity_convolution",
+        partial(IDENTITY, num_channels=1, num_outputs=1),
+        never="patch_shape",
     ),
-    "GPLayer whiten": Argument(lambda v: layer(whiten=v), "whiten", flag),
-    "GPLayer q_mu": Argument(lambda v: layer(q_mu=v), "q_mu", none),
-    "GPLayer q_sqrt": Argument(lambda v: layer(q_sqrt=v), "q_sqrt", none),
-    "GPLayer.start_at filters": Argument(lambda v: layer().start_at(v), "filters", never),
-    "ConvLayer image_shape": Argument(lambda v: convolution(image_shape=v), "image_shape", never),
-    "ConvLayer patch_shape": Argument(lambda v: convolution(patch_shape=v), "patch_shape", never),
-    "ConvLayer stride": Argument(lambda v: convolution(stride=v), "stride", count),
-    "DeepGP layers": Argument(lambda v: DeepGP(v, likelihoods.Gaussian()), "layers", never),
-    "DeepGP likelihood": Argument(lambda v: DeepGP([layer(), top()], v), "likelihood", never),
-    "DeepGP num_data": Argument(lambda v: deep(num_data=v), "num_data", num_data),
-    "DeepGP num_samples": Argument(
-        lambda v: deep(num_samples=v), "num_samples", lambda v: count(v) and v < 10**9
+    **takes(
+        "identity_convolution",
+        partial(IDENTITY, PIXEL, num_channels=1, num_outputs=1),
+        some="num_channels num_outputs",
     ),
-    "DeepGP num_prediction_samples": Argument(
-        lambda v: deep(num_prediction_samples=v), "num_prediction_samples", count
-    ),
-    "DeepGP sampling": Argument(lambda v: deep(sampling=v), "sampling", never),
-    "DeepGP seed": Argument(lambda v: deep(seed=v), "seed", lambda v: v is None or seed(v)),
-    "DeepGP.elbo eps": Argument(lambda v: MODEL.elbo(two, v), "eps", none),
-    "DeepGP.propagate X": Argument(MODEL.propagate, "X", never, ("Xnew",)),
-    "DeepGP.propagate eps": Argument(lambda v: MODEL.propagate(X, v), "eps", none),
-    "DeepGP.predict_f_samples num_samples": Argument(
-        lambda v: MODEL.predict_f_samples(X, v),
-        "num_samples",
-        lambda v: v is None or (count(v) and v < 10**6),
-    ),
-    "DeepGP.predict_y full_cov": Argument(
-        lambda v: MODEL.predict_y(X, full_cov=v), "full_cov", lambda v: flag(v) and not v
-    ),
-    "identity_convolution patch_shape": Argument(
-        lambda v: mean_functions.identity_convolution(v, 1, 1), "patch_shape", never
-    ),
-    "identity_convolution num_channels": Argument(
-        lambda v: mean_functions.identity_convolution(PIXEL, v, 1),
-        "num_channels",
-        lambda v: count(v) and v < 10**6,
-    ),
-    "identity_convolution num_outputs": Argument(
-        lambda v: mean_functions.identity_convolution(PIXEL, 1, v),
-        "num_outputs",
-        lambda v: count(v) and v < 10**6,
-    ),
-    "pca num_outputs": Argument(
-        lambda v: mean_functions.pca(X, v), "num_outputs", lambda v: count(v) and v < 10**6
-    ),
-    "deep likelihood": Argument(
-        lambda v: of_table(likelihood="none" if v is None else v), "likelihood", never
-    ),
-    "deep num_inducing": Argument(
-        lambda v: of_table(num_inducing=v), "num_inducing", lambda v: count(v) and v <= N
-    ),
-    "deep num_orthogonal": Argument(
-        lambda v: of_table(num_orthogonal=v),
-        "num_orthogonal",
-        lambda v: isinstance(v, int | np.integer) and not isinstance(v, bool) and 0 <= v <= N - 2,
-    ),
-    "deep num_layers": Argument(
-        lambda v: of_table(num_layers=v), "num_layers", lambda v: count(v) and v <= 10
-    ),
-    "deep num_hidden": Argument(
-        lambda v: of_table(num_hidden=v),
-        "num_hidden",
-        lambda v: v is None or (count(v) and v < 10**4),
-    ),
-    "deep num_neighbors": Argument(
-        lambda v: of_table(num_neighbors=v),
-        "num_neighbors",
-        lambda v: v is None or (count(v) and v <= 2),
-    ),
-    "deep kernel": Argument(lambda v: of_table(kernel=v), "kernel", lambda v: v is None),
-    "deep num_data": Argument(lambda v: of_table(num_data=v), "num_data", num_data),
-    "deep seed": Argument(lambda v: of_table(seed=v), "seed", seed),
-    "deep_convolutional image_shape": Argument(
-        lambda v: built(image_shape=v), "image_shape", never
-    ),
+    **takes("pca", partial(mean_functions.pca, X), some="num_outputs"),
+    "deep likelihood": Argument(lambda v: of_table(likelihood=given(v)), "likelihood", never),
+    **takes("deep", of_table, none="kernel", num_data="num_data", seed="seed"),
+    **takes("deep", of_table, num_inducing=up_to(N), num_orthogonal=up_to(N - 2, least=0)),
+    **takes("deep", of_table, num_layers=up_to(10)),
+    **takes("deep", of_table, num_hidden=lambda v: v is None or up_to(10**4)(v)),
+    **takes("deep", of_table, num_neighbors=lambda v: v is None or up_to(2)(v)),
     "deep_convolutional likelihood": Argument(
-        lambda v: built(likelihood="none" if v is None else v), "likelihood", never
+        lambda v: built(likelihood=given(v)), "likelihood", never
     ),
-    "deep_convolutional num_inducing": Argument(
-        lambda v: built(num_inducing=v), "num_inducing", lambda v: count(v) and v <= 2
+    **takes("deep_convolutional", built, never="image_shape", flag="tick whiten"),
+    **takes("deep_convolutional", built, num_data="num_data", seed="seed"),
+    **takes("deep_convolutional", built, num_inducing=up_to(2), num_orthogonal=up_to(2, least=0)),
+    **takes(
+        "deep_convolutional",
+        partial(built, architecture=None),
+        never="num_layers architecture",
+        also=("patch_shape",),
     ),
-    "deep_convolutional num_orthogonal": Argument(
-        lambda v: built(num_orthogonal=v),
-        "num_orthogonal",
-        lambda v: isinstance(v, int | np.integer) and not isinstance(v, bool) and 0 <= v <= 2,
-    ),
-    "deep_convolutional num_layers": Argument(
-        lambda v: built(num_layers=v, architecture=None), "num_layers", never, ("patch_shape",)
-    ),
-    "deep_convolutional architecture": Argument(
-        lambda v: built(architecture=v), "architecture", never, ("patch_shape",)
-    ),
-    "deep_convolutional tick": Argument(lambda v: built(tick=v), "tick", flag),
-    "deep_convolutional whiten": Argument(lambda v: built(whiten=v), "whiten", flag),
-    "deep_convolutional num_data": Argument(lambda v: built(num_data=v), "num_data", num_data),
-    "deep_convolutional seed": Argument(lambda v: built(seed=v), "seed", seed),
 }
 
 
@@ -345,14 +276,8 @@ TOGETHER = {
         lambda: tick(location_kernel=kernel(3)),
         "location_kernel.lengthscales",
     ),
-    "fewer locations than patches": (
-        lambda: LocatedPatches(PATCHES, PLACES[:2]),
-        "locations",
-    ),
-    "locations of three columns": (
-        lambda: LocatedPatches(PATCHES, np.ones((3, 3))),
-        "locations",
-    ),
+    "fewer locations than patches": (lambda: LocatedPatches(PATCHES, PLACES[:2]), "locations"),
+    "locations of three columns": (lambda: LocatedPatches(PATCHES, np.ones((3, 3))), "locations"),
     "patches of another kernel": (
         lambda: on_images(kernel(), Patches(PATCHES)).elbo(two),
         "kernel",
@@ -442,66 +367,53 @@ TOGETHER = {
 
 
 # ------------------------------------------------------------------ parts that were exchanged
-def in_layer(i, *path, value):
-    return lambda m: put(*path, value=value)(m.layers[i])
-
-
 KERNEL, LAYERS, Q = ("kernel", "base_kernel"), ("layers", "layers[0]", "layers[1]"), ("q_mu",)
 POINTS = ("inducing_variable", "q_mu", "Z")
 SPOILS = {
-    "layers None": Spoil(put("layers", value=None), LAYERS),
-    "layers a number": Spoil(put("layers", value=5), LAYERS),
-    "no layers": Spoil(put("layers", value=()), LAYERS),
-    "layers of nothing": Spoil(put("layers", value=[None]), LAYERS),
+    "layers None": swap("layers", None, LAYERS),
+    "layers a number": swap("layers", 5, LAYERS),
+    "no layers": swap("layers", (), LAYERS),
+    "layers of nothing": swap("layers", [None], LAYERS),
     "layers the other way round": Spoil(lambda m: setattr(m, "layers", m.layers[::-1]), LAYERS),
-    "num_samples None": Spoil(put("num_samples", value=None), ("num_samples",)),
-    "num_prediction_samples 0": Spoil(
-        put("num_prediction_samples", value=0), ("num_prediction_samples",)
-    ),
-    "sampling None": Spoil(put("sampling", value=None), ("sampling",)),
-    "sampling an array": Spoil(put("sampling", value=np.ones(2)), ("sampling",)),
-    "seed text": Spoil(put("seed", value="x"), ("seed",)),
-    "jitter text": Spoil(put("jitter", value="x"), ("jitter",)),
-    "both jitters": Spoil(
-        lambda m: [put("jitter", value=1e-6)(m), in_layer(0, "jitter", value="x")(m)], ("jitter",)
-    ),
-    "kernel points cannot have": Spoil(put("kernel", value=kernel), KERNEL),
-    "mean function of rank 1": Spoil(put("mean_function", value=FlatMean), ("mean_function",)),
+    "num_samples None": swap("num_samples", None, ("num_samples",)),
+    "num_prediction_samples 0": swap("num_prediction_samples", 0, ("num_prediction_samples",)),
+    "sampling None": swap("sampling", None, ("sampling",)),
+    "sampling an array": swap("sampling", np.ones(2), ("sampling",)),
+    "seed text": swap("seed", "x", ("seed",)),
+    "jitter text": swap("jitter", "x", ("jitter",)),
+    "jitter of a layer": swap("layers[0].jitter", "x", ("jitter",)),
+    "kernel points cannot have": swap("kernel", kernel, KERNEL),
+    "mean function of rank 1": swap("mean_function", FlatMean, ("mean_function",)),
     "mean function nan": Spoil(nan_mean, ("mean_function", "layers.1.mean_function.c")),
-    "lengthscales nan": Spoil(
-        free(lambda m: m.layers[0].kernel.lengthscales, np.nan), ("layers[0].kernel.lengthscales",)
+    "lengthscales nan": drift(
+        "layers[0].kernel.lengthscales", np.nan, ("layers[0].kernel.lengthscales",)
     ),
-    "stride 0": Spoil(put("kernel", "stride", value=0), ("stride",)),
-    "patch_shape too large": Spoil(put("kernel", "patch_shape", value=(2, 1)), ("patch_shape",)),
-    "image_shape another": Spoil(put("kernel", "image_shape", value=(2, 2, 1)), LAYERS),
-    "weights of another number": Spoil(
-        put("kernel", "weights", value=lambda: gpflow.Parameter(np.ones(3))), ("weights",)
+    "stride 0": swap("kernel.stride", 0, ("stride",)),
+    "patch_shape too large": swap("kernel.patch_shape", (2, 1), ("patch_shape",)),
+    "image_shape another": swap("kernel.image_shape", (2, 2, 1), LAYERS),
+    "weights of another number": swap(
+        "kernel.weights", lambda: gpflow.Parameter(np.ones(3)), ("weights",)
     ),
-    "average text": Spoil(put("kernel", "average", value="x"), ("average",)),
-    "base kernel None": Spoil(put("kernel", "base_kernel", value=None), KERNEL),
-    "base kernel of other patches": Spoil(
-        put("kernel", "base_kernel", value=lambda: kernel(3)), ("base_kernel.lengthscales",)
+    "average text": swap("kernel.average", "x", ("average",)),
+    "base kernel None": swap("kernel.base_kernel", None, KERNEL),
+    "base kernel of other patches": swap(
+        "kernel.base_kernel", lambda: kernel(3), ("base_kernel.lengthscales",)
     ),
 }
 for i in (0, 1):
     SPOILS |= {
-        f"layers[{i}].{name}": Spoil(in_layer(i, *path, value=value), names)
-        for name, (path, value, names) in {
-            "kernel None": (("kernel",), None, KERNEL),
-            "q_mu None": (("q_mu",), None, Q),
-            "q_mu short": (("q_mu",), lambda: [tf.zeros([2, 1], tf.float64)], Q),
-            "q_sqrt None": (("q_sqrt",), None, ("q_sqrt",)),
-            "whiten text": (("whiten",), "x", ("whiten",)),
-            "num_latent_gps another": (("num_latent_gps",), 3, (*Q, *LAYERS)),
-            "inducing_variable None": (("inducing_variable",), None, POINTS),
-            "inducing_variable points": (
-                ("inducing_variable",),
-                lambda: InducingPoints(Z),
-                POINTS,
-            ),
-            "inducing_variable an array": (("inducing_variable",), lambda: Z, POINTS),
+        f"layers[{i}].{name}": swap(f"layers[{i}].{name.split()[0]}", value, names)
+        for name, (value, names) in {
+            "kernel None": (None, KERNEL),
+            "q_mu None": (None, Q),
+            "q_mu short": (lambda: [tf.zeros([2, 1], tf.float64)], Q),
+            "q_sqrt None": (None, ("q_sqrt",)),
+            "whiten text": ("x", ("whiten",)),
+            "num_latent_gps another": (3, (*Q, *LAYERS)),
+            "inducing_variable None": (None, POINTS),
+            "inducing_variable points": (lambda: InducingPoints(Z), POINTS),
+            "inducing_variable an array": (lambda: Z, POINTS),
             "inducing_variable of other size": (
-                ("inducing_variable",),
                 lambda: OrthogonalInducingVariables(X),
                 POINTS,
             ),

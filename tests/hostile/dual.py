@@ -1,31 +1,25 @@
 """The doors of exact GP regression by dual blocks."""
 
+from functools import partial
+
 import gpflow
 import numpy as np
 from gpflow import functions, kernels, likelihoods
 
 from gpflow_sparse.models import DualGPR, DualOptions
 from tests.hostile.judging import (
-    Argument,
     Door,
     FlatMean,
     Spoil,
     X,
-    argument,
-    as_argument,
     captured,
-    count,
-    count_or_none,
-    flag,
+    drift,
     float32_kernel,
-    free,
     nan_mean,
-    never,
-    noise,
-    none,
     pairs,
-    put,
-    seed,
+    swap,
+    takes,
+    traced,
     two,
 )
 
@@ -80,61 +74,38 @@ def _doors():
         yield name, door._replace(role=role, slow=True)
     directly = Door(MODEL.predict_f_directly, X, "alone", ("Xnew",), slow=True)
     yield "DualGPR.predict_f_directly", directly
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    traced = Door(argument(MODEL.predict_f), X, "alone", ("Xnew",), **options)
-    yield "traced: DualGPR.predict_f", traced
+    yield "traced: DualGPR.predict_f", traced(MODEL.predict_f)
 
 
 DOORS: dict[str, Door] = dict(_doors())
 
 
 # ------------------------------------------------------------------ arguments that are no arrays
-def even(v):
-    return count(v) and v % 2 == 0 and v < 10**6
-
-
-def few(v):
-    return count(v) and v < 10**6
-
-
 ARGUMENTS = {
-    "DualGPR data": Argument(dual, "data", never),
-    "DualGPR kernel": Argument(lambda v: DualGPR(two, v, **FEW), "kernel", never),
-    "DualGPR noise_variance": Argument(lambda v: dual(noise_variance=v), "noise_variance", noise),
-    "DualGPR row_noise": Argument(lambda v: dual(row_noise=v), "row_noise", none),
-    "DualGPR num_features": Argument(lambda v: dual(num_features=v), "num_features", even),
-    "DualGPR mean_function": Argument(lambda v: dual(mean_function=v), "mean_function", none),
-    "DualGPR seed": Argument(lambda v: dual(seed=v), "seed", seed),
-    "DualGPR.solve options": Argument(lambda v: dual().solve(v), "options", none),
-    "DualGPR.estimate_gradients precision": Argument(MODEL.estimate_gradients, "precision", never),
-    "DualGPR.fit_hyperparameters num_steps": Argument(
-        lambda v: steps(num_steps=v, num_rows=0), "num_steps", never, ("num_rows",)
+    **takes("DualGPR", partial(DualGPR, two, **FEW), never="kernel"),
+    **takes("DualGPR", dual, never="data", none="row_noise mean_function", even="num_features"),
+    **takes("DualGPR", dual, noise="noise_variance", seed="seed"),
+    **takes("DualGPR.solve", lambda **o: dual().solve(**o), none="options"),
+    **takes("DualGPR.estimate_gradients", MODEL.estimate_gradients, never="precision"),
+    **takes(
+        "DualGPR.fit_hyperparameters",
+        partial(steps, num_rows=0),
+        never="num_steps",
+        also=("num_rows",),
     ),
-    "DualGPR.fit_hyperparameters num_rows": Argument(
-        lambda v: steps(num_rows=v), "num_rows", count_or_none
+    **takes(
+        "DualGPR.fit_hyperparameters", steps, count_or_none="num_rows", none="optimizer options"
     ),
-    "DualGPR.fit_hyperparameters optimizer": Argument(
-        lambda v: steps(optimizer=v), "optimizer", none
+    **takes("DualGPR.posterior", MODEL.posterior, none="precompute_cache"),
+    **takes("DualGPR.predict_f", partial(MODEL.predict_f, X), flag="full_cov"),
+    **takes(
+        "DualGPR.predict_f_directly",
+        partial(MODEL.predict_f_directly, X),
+        flag="full_cov",
+        none="options",
     ),
-    "DualGPR.fit_hyperparameters options": Argument(lambda v: steps(options=v), "options", none),
-    "DualGPR.posterior precompute_cache": Argument(MODEL.posterior, "precompute_cache", none),
-    "DualGPR.predict_f full_cov": Argument(lambda v: MODEL.predict_f(X, v), "full_cov", flag),
-    "DualGPR.predict_f_directly full_cov": Argument(
-        lambda v: MODEL.predict_f_directly(X, v), "full_cov", flag
-    ),
-    "DualGPR.predict_f_directly options": Argument(
-        lambda v: MODEL.predict_f_directly(X, options=v), "options", none
-    ),
-    "DualOptions block_size": Argument(lambda v: DualOptions(block_size=v), "block_size", few),
-    "DualOptions partition": Argument(lambda v: DualOptions(partition=v), "partition", never),
-    "DualOptions tolerance": Argument(
-        lambda v: DualOptions(tolerance=v),
-        "tolerance",
-        never,
-    ),
-    "DualOptions max_passes": Argument(lambda v: DualOptions(max_passes=v), "max_passes", few),
-    "DualOptions precision": Argument(lambda v: DualOptions(precision=v), "precision", never),
-    "DualOptions seed": Argument(lambda v: DualOptions(seed=v), "seed", seed),
+    **takes("DualOptions", DualOptions, some="block_size max_passes", seed="seed"),
+    **takes("DualOptions", DualOptions, never="partition tolerance precision"),
 }
 
 
@@ -160,10 +131,7 @@ TOGETHER = {
     "noise of other rows": (lambda: dual(row_noise=np.ones(3)), "row_noise"),
     "noise below zero": (lambda: dual(row_noise=-np.ones(len(X))), "row_noise"),
     "a kernel without random features": (lambda: dual(k=kernels.Linear()), "kernel"),
-    "a kernel of two outputs": (
-        lambda: dual(k=kernels.SharedIndependent(kernel(), 2)),
-        "kernel",
-    ),
+    "a kernel of two outputs": (lambda: dual(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "a float32 kernel": (lambda: dual(k=float32_kernel()), "kernel"),
     "a mean of two outputs": (
         lambda: dual(mean_function=functions.Constant(np.zeros(2))),
@@ -176,21 +144,19 @@ TOGETHER = {
 NOISE, KERNEL, MEAN = ("likelihood", "likelihood.variance"), ("kernel",), ("mean_function",)
 STALE = ("solve",)
 SPOILS = {
-    "kernel None": Spoil(put("kernel", value=None), KERNEL),
-    "kernel of two outputs": Spoil(
-        put("kernel", value=lambda: kernels.SharedIndependent(kernel(), 2)), (*KERNEL, *STALE)
+    "kernel None": swap("kernel", None, KERNEL),
+    "kernel of two outputs": swap(
+        "kernel", lambda: kernels.SharedIndependent(kernel(), 2), (*KERNEL, *STALE)
     ),
-    "likelihood Student": Spoil(put("likelihood", value=likelihoods.StudentT), NOISE),
-    "noise nan": Spoil(free(lambda m: m.likelihood.variance, np.nan), (*NOISE, *STALE)),
-    "lengthscales nan": Spoil(
-        free(lambda m: m.kernel.lengthscales, np.nan), ("kernel.lengthscales", *STALE)
-    ),
-    "mean function of rank 1": Spoil(put("mean_function", value=FlatMean), (*MEAN, *STALE)),
+    "likelihood Student": swap("likelihood", likelihoods.StudentT, NOISE),
+    "noise nan": drift("likelihood.variance", np.nan, (*NOISE, *STALE)),
+    "lengthscales nan": drift("kernel.lengthscales", np.nan, ("kernel.lengthscales", *STALE)),
+    "mean function of rank 1": swap("mean_function", FlatMean, (*MEAN, *STALE)),
     "mean function nan": Spoil(nan_mean, (*MEAN, *STALE, "mean_function.c")),
     "data of one row": Spoil(
         lambda m: setattr(m, "data", tuple(part[:1] for part in m.data)), ("data", *STALE)
     ),
-    "row noise below zero": Spoil(put("row_noise", value=lambda: -np.ones(len(X))), ("row_noise",)),
+    "row noise below zero": swap("row_noise", lambda: -np.ones(len(X)), ("row_noise",)),
 }
 SPOILED_DOORS = {
     "predict_f": lambda m: m.predict_f(X),

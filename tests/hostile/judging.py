@@ -82,6 +82,8 @@ class Spoil(NamedTuple):
     """Only values of parameters are wrong: training objectives do not look at them in a graph."""
     harmless: bool = False
     """A finite result is right too."""
+    of: tuple[str, ...] = ()
+    """The models it is done to, all by default."""
 
 
 class Table(Protocol):
@@ -103,8 +105,7 @@ class Table(Protocol):
     """Calls with arguments that do not go together, each with the one that the error names."""
     BUILDERS: Mapping[str, Callable[[], Any]]
     """Good models to be spoiled."""
-    SPOILS: Mapping[str, Any]
-    """A :class:`Spoil` of all of them, or one and the names of models."""
+    SPOILS: Mapping[str, Spoil]
     SPOILED_DOORS: Mapping[str, Callable[[Any], Any]]
     """Methods of a spoiled model; all but those of the tests are for the whole table."""
     SPOILED_IN_TESTS: tuple[str, ...]
@@ -238,9 +239,8 @@ def together(table: Table) -> Iterator[tuple[str, str, Verdict]]:
 
 def spoiled(table: Table, kind: str, doors: Any = None) -> Iterator[tuple[str, str, Verdict]]:
     """One thing done to good models, and what their methods then say."""
-    entry = table.SPOILS[kind]
-    spoil, names = (entry, table.BUILDERS) if isinstance(entry, Spoil) else entry
-    for name in names:
+    spoil = table.SPOILS[kind]
+    for name in spoil.of or table.BUILDERS:
         for door in table.SPOILED_DOORS if doors is None else doors:
             compiled = door.startswith(("captured", "compiled"))
             # neither a graph nor a step that guards itself raises where numbers are not finite
@@ -325,6 +325,30 @@ def pairs(
         yield f"{prefix}{name} | Y", Door(by_y, Y, "y", ("Y", "data"))
 
 
+def from_sources(
+    calls: Mapping[str, Callable[[Any], Any]], *, wide: bool = False, names: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Door]]:
+    """Functions of rows in files on disk or in a data set, of which either part may be hostile."""
+    batch = lambda pair: tf.data.Dataset.from_tensors(tuple(pair))  # noqa: E731
+    for source, bring in {"on disk": on_disk, "tf.data": batch}.items():
+        for part, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
+            brought = lambda v, b=bring, p=pair: b(tuple(map(unmasked, p(v))))  # noqa: E731
+            role = "wide" if wide and part == "Y" else part.lower()
+            found = (part, f"{part} of data", "data", *names)
+            options = {"graph": True, "slow": True, "bring": brought}
+            for name, call in calls.items():
+                held = lambda v, c=call, b=brought: c(b(v))  # noqa: E731
+                good = X if part == "X" else Y
+                yield f"{name} {source} | {part}", Door(held, good, role, found, **options)
+
+
+def traced(call: Callable[[Any], Any], part: str = "Xnew", **options: Any) -> Door:
+    """An argument of a compiled function: inputs for prediction, or X or Y of a pair."""
+    good, role = (Y, "y") if part == "Y" else (X, "x" if part == "X" else "alone")
+    options = {"graph": True, "slow": True, "bring": as_argument, **options}
+    return Door(argument(call), good, role, (part,), **options)
+
+
 # ------------------------------------------------------------------ which values are right
 def count(v):
     return isinstance(v, int | np.integer) and not isinstance(v, bool) and 1 <= v < 2**63
@@ -354,6 +378,23 @@ def none(v):
     return v is None
 
 
+def index(v):
+    return isinstance(v, int | np.integer) and not isinstance(v, bool) and v >= 0
+
+
+def amount(v):
+    return positive(v) or (isinstance(v, int | float) and v == 0)
+
+
+def below_one(v):
+    return amount(v) and not isinstance(v, bool) and v < 1.0
+
+
+def chosen(v):
+    """Indices, where there are at least three functions."""
+    return v is None or str(v) == "[2]" or v == ()
+
+
 def positive(v):
     return isinstance(v, int | float | np.number) and 0.0 < v < np.inf
 
@@ -373,24 +414,74 @@ def given(v):
     return "none" if v is None else v
 
 
+CHECKS = {
+    check.__name__: check
+    for check in (count, count_or_none, num_data, seed, flag, never, none, index, positive, noise)
+} | {
+    "some": lambda v: count(v) and v < 10**6,
+    "even": lambda v: count(v) and v < 10**6 and v % 2 == 0,
+    "many": lambda v: count(v) or (type(v) is int and v == 10**30),
+    "latents": lambda v: v is None or (count(v) and v < 10**9),
+    "seed_or_none": lambda v: v is None or seed(v),
+    "flag_or_none": lambda v: v is None or flag(v),
+    "no": lambda v: flag(v) and not v,
+    "zero": lambda v: isinstance(v, int | float | np.bool_) and v == 0,
+    "variance": lambda v: noise(v) and np.ndim(v) == 0,
+    "variance_or_none": lambda v: v is None or (noise(v) and np.ndim(v) == 0),
+}
+
+
+def takes(
+    title: str, call: Callable[..., Any], also: tuple[str, ...] = (), **checks: Any
+) -> dict[str, Argument]:
+    """
+    Arguments of one callable: ``flag="compile tied"`` names those of a check, ``seed=f`` gives the
+    check of one.
+    """
+    rows = [
+        (name, CHECKS[key] if isinstance(names, str) else names)
+        for key, names in checks.items()
+        for name in (names.split() if isinstance(names, str) else [key])
+    ]
+    return {
+        f"{title} {name}": Argument(lambda v, n=name: call(**{n: v}), name, fits, also)
+        for name, fits in rows
+    }
+
+
 # ------------------------------------------------------------------ how models are spoiled
-def put(*path: str, value: Any) -> Callable[[Any], None]:
-    def do(m: Any) -> None:
-        for attribute in path[:-1]:
-            m = getattr(m, attribute)
-        setattr(m, path[-1], value() if callable(value) else value)
-
-    return do
+def reach(m: Any, path: str) -> Any:
+    """The part at a path such as ``kernel.kernels[0]``."""
+    for step in re.findall(r"\w+", path):
+        m = m[int(step)] if step.isdigit() else getattr(m, step)
+    return m
 
 
-def free(get: Callable[[Any], gpflow.Parameter], value: float) -> Callable[[Any], None]:
-    """Assign an unconstrained variable, as a training step does."""
+def swap(path: str, value: Any, names: tuple[str, ...], **options: Any) -> Spoil:
+    """Another part at that path; a callable makes it."""
 
     def do(m: Any) -> None:
-        variable = get(m).unconstrained_variable
+        owner, _, attribute = path.rpartition(".")
+        setattr(reach(m, owner), attribute, value() if callable(value) else value)
+
+    return Spoil(do, names, **options)
+
+
+def swaps(
+    path: str, names: tuple[str, ...], values: Mapping[str, Any], **options: Any
+) -> dict[str, Spoil]:
+    """Several other parts at one path, each with the name of its row."""
+    return {row: swap(path, value, names, **options) for row, value in values.items()}
+
+
+def drift(path: str, value: float, names: tuple[str, ...], **options: Any) -> Spoil:
+    """An unconstrained variable assigned, as a training step does."""
+
+    def do(m: Any) -> None:
+        variable = reach(m, path).unconstrained_variable
         variable.assign(tf.fill(variable.shape, tf.cast(value, variable.dtype)))
 
-    return do
+    return Spoil(do, names, **options)
 
 
 def float32_kernel() -> kernels.Kernel:

@@ -98,8 +98,6 @@ SHAPES = {
 VALUES = {
     "nan": Kind(put(np.nan), values=True),
     "inf": Kind(put(np.inf), values=True),
-    "minus_inf": Kind(put(-np.inf), values=True),
-    "all_nan": Kind(lambda A: np.full_like(A, np.nan), values=True),
     "nan_tensor": Kind(lambda A: tf.constant(put(np.nan)(A)), values=True),
     "nan_float32": Kind(lambda A: put(np.nan)(A.astype(np.float32)), values=True),
     "scale_1e300": Kind(lambda A: 1e300 * A, ANY, values=True),
@@ -107,7 +105,6 @@ VALUES = {
     "scale_1e-12": Kind(lambda A: 1e-12 * A, ANY),
     "mixed_scales": Kind(lambda A: A * np.geomspace(1e-12, 1e12, A.size).reshape(A.shape), ANY),
     "subnormal": Kind(lambda A: put(5e-324)(A), ANY),
-    "all_subnormal": Kind(lambda A: np.full_like(A, 5e-324), ANY),
     "constant_column": Kind(lambda A: np.hstack([A[:, 1:], np.full_like(A[:, :1], 2.0)]), ANY),
     "all_zero": Kind(lambda A: np.zeros_like(A), ANY),
     "duplicate_rows": Kind(lambda A: np.repeat(A[:2], 3, axis=0), ANY),
@@ -127,11 +124,9 @@ DTYPES = {
     "complex_tensor": Kind(lambda A: tf.constant(A + 0j)),
     "object_floats": Kind(lambda A: A.astype(object)),
     "object_none": Kind(lambda A: put(None)(A.astype(object))),
-    "strings": Kind(lambda A: np.full(A.shape, "a")),
     "number_strings": Kind(lambda A: A.astype(str)),
     "string_tensor": Kind(lambda A: tf.constant(np.full(A.shape, "1.0"))),
     "bytes": Kind(lambda A: np.full(A.shape, b"1")),
-    "datetime64": Kind(lambda A: np.full(A.shape, "2020-01-01", dtype="datetime64[D]")),
     "timedelta64": Kind(lambda A: np.full(A.shape, 3, dtype="timedelta64[s]")),
     "record": Kind(record),
 }
@@ -162,13 +157,11 @@ CONTAINERS = {
     "scipy_sparse": Kind(scipy.sparse.csr_matrix),
     "dataset": Kind(lambda A: tf.data.Dataset.from_tensors(A)),
     "generator": Kind(lambda A: (row for row in A)),
-    "iterator": Kind(iter),
     "set": Kind(lambda A: {1.0, 2.0}),
     "dict": Kind(lambda A: {"X": A}),
     "none": Kind(lambda A: None),
     "string": Kind(lambda A: "X"),
     "function": Kind(lambda A: np.sin),
-    "type": Kind(lambda A: np.ndarray),
     "tensor_spec": Kind(lambda A: tf.TensorSpec(A.shape, tf.float64)),
 }
 

@@ -6,15 +6,7 @@ import numpy as np
 from gpflow import likelihoods
 
 from gpflow_sparse.likelihoods import BernoulliLogit, Laplace
-from tests.hostile.judging import (
-    N,
-    Verdict,
-    X,
-    Y,
-    captured,
-    judge,
-    seeded,
-)
+from tests.hostile.judging import N, Verdict, X, Y, captured, judge, seeded
 from tests.hostile.orthogonal import model
 
 
@@ -54,10 +46,7 @@ LABELS = {
         lambda G: column(1, 2, 3),
         (*REALS, "Poisson", "Poisson binned", "Exponential", "Gamma"),
     ),
-    "zeros": (
-        lambda G: column(0),
-        tuple(set(CASES) - {"Gamma", "Beta", "Switched"}),
-    ),
+    "zeros": (lambda G: column(0), tuple(set(CASES) - {"Gamma", "Beta", "Switched"})),
     "ones": (lambda G: column(1), tuple(set(CASES) - {"Beta", "Switched"})),
     "one_hot": (lambda G: np.eye(3)[np.arange(N) % 3], ()),
     "two_columns": (lambda G: np.hstack([G[:, :1], G[:, :1]]), ()),

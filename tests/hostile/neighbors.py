@@ -1,5 +1,7 @@
 """The doors of models with neighbors, their points and posteriors."""
 
+from functools import partial
+
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -10,7 +12,6 @@ from gpflow_sparse.models import SWSGP, NearestNeighborGP, ResidualNeighborGP
 from gpflow_sparse.posteriors import SitePosterior
 from gpflow_sparse.training import fit
 from tests.hostile.judging import (
-    Argument,
     Door,
     FlatMean,
     N,
@@ -19,18 +20,15 @@ from tests.hostile.judging import (
     Y,
     captured,
     count,
-    flag,
+    drift,
     float32_kernel,
-    free,
+    from_sources,
     given,
+    index,
     nan_mean,
-    never,
-    noise,
-    none,
-    num_data,
-    on_disk,
     pairs,
-    put,
+    swap,
+    takes,
     two,
     unmasked,
 )
@@ -170,22 +168,16 @@ def _inputs():
 
 
 def _sources():
-    batch = lambda pair: tf.data.Dataset.from_tensors(tuple(map(unmasked, pair)))  # noqa: E731
-    of_files = lambda pair: on_disk(map(unmasked, pair))  # noqa: E731
-    for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
-        good, role, names = (X if name == "X" else Y), name.lower(), (name, "data")
-        options = {"slow": True, "graph": True}
-        for source, bring in {"tf.data": batch, "on disk": of_files}.items():
-            brought = lambda v, b=bring, p=pair: b(p(v))  # noqa: E731
-            for method in ("update_posterior", "start_from_sites"):
-                call = lambda v, f=brought, m=method: after(  # noqa: E731
-                    m, *(f(v) if isinstance(f(v), tuple) else (f(v),))
-                )
-                door = Door(call, good, role, names, bring=brought, **options)
-                yield f"SWSGP.{method} {source} | {name}", door
+    yield from from_sources(
+        {
+            f"SWSGP.{method}": lambda d, m=method: after(m, *(d if isinstance(d, tuple) else (d,)))
+            for method in ("update_posterior", "start_from_sites")
+        }
+    )
     brought = lambda v: tf.data.Dataset.from_tensors(unmasked(v))  # noqa: E731
     users = lambda v: counted(brought(v)).usage.numpy()  # noqa: E731
-    yield "update_neighbors tf.data", Door(users, X, "alone", ("X",), bring=brought, **options)
+    options = {"slow": True, "graph": True, "bring": brought}
+    yield "update_neighbors tf.data", Door(users, X, "alone", ("X",), **options)
 
 
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_sources())}
@@ -200,79 +192,54 @@ def rows_of_points(v):
     return isinstance(v, list | tuple | np.ndarray) and np.shape(v) in ((0,), (1,))
 
 
+BUILD = partial(SWSGP, kernel=kernel(), likelihood=likelihoods.Gaussian())
 ARGUMENTS = {
-    "SWSGP kernel": Argument(lambda v: SWSGP(v, likelihoods.Gaussian(), points()), "kernel", never),
-    "SWSGP likelihood": Argument(lambda v: SWSGP(kernel(), v, points()), "likelihood", never),
-    "SWSGP inducing_variable": Argument(
-        lambda v: SWSGP(kernel(), likelihoods.Gaussian(), v), "inducing_variable", never
+    **takes("SWSGP", partial(BUILD, inducing_variable=points()), never="kernel likelihood"),
+    **takes("SWSGP", BUILD, never="inducing_variable"),
+    **takes("SWSGP", swsgp, never="covariance start kl_weighting", none="mean_function"),
+    **takes("SWSGP", swsgp, num_data="num_data", no="whiten"),
+    **takes("SWSGP", swsgp, union=lambda v: v is None or few(v)),
+    **takes(
+        "SWSGP.natural_step",
+        lambda **o: counted().natural_step(two, **o),
+        gamma=lambda v: isinstance(v, int | float | np.number) and 0.0 < v <= 1.0,
     ),
-    "SWSGP covariance": Argument(lambda v: swsgp(covariance=v), "covariance", never),
-    "SWSGP start": Argument(lambda v: swsgp(start=v), "start", never),
-    "SWSGP kl_weighting": Argument(lambda v: swsgp(kl_weighting=v), "kl_weighting", never),
-    "SWSGP union": Argument(lambda v: swsgp(union=v), "union", lambda v: v is None or few(v)),
-    "SWSGP mean_function": Argument(lambda v: swsgp(mean_function=v), "mean_function", none),
-    "SWSGP num_data": Argument(lambda v: swsgp(num_data=v), "num_data", num_data),
-    "SWSGP whiten": Argument(lambda v: swsgp(whiten=v), "whiten", lambda v: flag(v) and not v),
-    "SWSGP.natural_step gamma": Argument(
-        lambda v: counted().natural_step(two, v),
-        "gamma",
-        lambda v: isinstance(v, int | float | np.number) and 0.0 < v <= 1.0,
+    **takes("SWSGP.natural_step", MODEL.natural_step, never="data"),
+    **takes("SWSGP.update_neighbors", lambda X: counted(X), never="X"),
+    **takes("SWSGP.fit_sites", partial(MODEL.fit_sites, Y=Y), never="X", also=("data",)),
+    **takes("SWSGP.fit_sites", partial(MODEL.fit_sites, X), never="Y", also=("data",)),
+    **takes(
+        "SWSGP.update_posterior",
+        lambda **o: counted().update_posterior(X, **o),
+        never="Y",
+        also=("data",),
     ),
-    "SWSGP.natural_step data": Argument(MODEL.natural_step, "data", never),
-    "SWSGP.update_neighbors X": Argument(counted, "X", never),
-    "SWSGP.fit_sites X": Argument(lambda v: MODEL.fit_sites(v, Y), "X", never, ("data",)),
-    "SWSGP.fit_sites Y": Argument(lambda v: MODEL.fit_sites(X, v), "Y", never, ("data",)),
-    "SWSGP.update_posterior Y": Argument(
-        lambda v: counted().update_posterior(X, v), "Y", never, ("data",)
+    **takes("SWSGP.prior_kl", MODEL.prior_kl, never="X"),
+    **takes("SWSGP chain", swsgp(kl_weighting="chain").training_loss_closure, never="data"),
+    **takes(
+        "ResidualNeighborGP",
+        partial(ResidualNeighborGP, kernel(), likelihoods.Gaussian()),
+        never="inducing_variable",
     ),
-    "SWSGP.prior_kl X": Argument(MODEL.prior_kl, "X", never),
-    "SWSGP.training_loss_closure data": Argument(
-        swsgp(kl_weighting="chain").training_loss_closure, "data", never
+    **takes("ResidualNeighborGP", residual, none="base_q_mu base_q_sqrt"),
+    **takes("NeighborInducingPoints", points, never="Z", global_indices=rows_of_points),
+    **takes("NeighborInducingPoints", partial(NeighborInducingPoints, Z), num_neighbors=few),
+    **takes(
+        "NeighborInducingPoints",
+        points,
+        num_remembered=lambda v: v is None or index(v),
     ),
-    "ResidualNeighborGP inducing_variable": Argument(
-        lambda v: ResidualNeighborGP(kernel(), likelihoods.Gaussian(), v),
-        "inducing_variable",
-        never,
+    **takes("SitePosterior", sites, never="targets"),
+    **takes("NearestNeighborGP", partial(NearestNeighborGP, two), never="kernel"),
+    **takes("NearestNeighborGP", nearest, never="data", none="mean_function"),
+    **takes("NearestNeighborGP", nearest, many="num_neighbors num_objective_rows"),
+    **takes("NearestNeighborGP", nearest, noise="noise_variance"),
+    **takes(
+        "NearestNeighborGP.training_loss_closure",
+        lambda **o: NEAREST.training_loss_closure(**o)(),
+        flag="compile",
     ),
-    "ResidualNeighborGP base_q_mu": Argument(lambda v: residual(base_q_mu=v), "base_q_mu", none),
-    "ResidualNeighborGP base_q_sqrt": Argument(
-        lambda v: residual(base_q_sqrt=v), "base_q_sqrt", none
-    ),
-    "NeighborInducingPoints Z": Argument(points, "Z", never),
-    "NeighborInducingPoints num_neighbors": Argument(
-        lambda v: points(number=v), "num_neighbors", few
-    ),
-    "NeighborInducingPoints global_indices": Argument(
-        lambda v: points(global_indices=v), "global_indices", rows_of_points
-    ),
-    "NeighborInducingPoints num_remembered": Argument(
-        lambda v: points(num_remembered=v),
-        "num_remembered",
-        lambda v: v is None or count(v) or v == 10**30 or (v == 0 and type(v) is int),
-    ),
-    "SitePosterior targets": Argument(sites, "targets", never),
-    "NearestNeighborGP data": Argument(nearest, "data", never),
-    "NearestNeighborGP kernel": Argument(lambda v: NearestNeighborGP(two, v), "kernel", never),
-    "NearestNeighborGP num_neighbors": Argument(
-        lambda v: nearest(num_neighbors=v), "num_neighbors", lambda v: count(v) or v == 10**30
-    ),
-    "NearestNeighborGP num_objective_rows": Argument(
-        lambda v: nearest(num_objective_rows=v),
-        "num_objective_rows",
-        lambda v: count(v) or v == 10**30,
-    ),
-    "NearestNeighborGP noise_variance": Argument(
-        lambda v: nearest(noise_variance=v), "noise_variance", noise
-    ),
-    "NearestNeighborGP mean_function": Argument(
-        lambda v: nearest(mean_function=v), "mean_function", none
-    ),
-    "NearestNeighborGP.training_loss_closure compile": Argument(
-        lambda v: NEAREST.training_loss_closure(compile=v)(), "compile", flag
-    ),
-    "NearestNeighborGP.posterior precompute_cache": Argument(
-        NEAREST.posterior, "precompute_cache", none
-    ),
+    **takes("NearestNeighborGP.posterior", NEAREST.posterior, none="precompute_cache"),
 }
 
 
@@ -331,10 +298,7 @@ TOGETHER = {
     ),
     "a natural step of a union": (lambda: UNION.natural_step(two), "union"),
     "sites of negative precision": (lambda: sites(precisions=-np.ones((M, 1))), "precisions"),
-    "sites of two kernels": (
-        lambda: sites(k=kernels.SharedIndependent(kernel(), 2)),
-        "kernel",
-    ),
+    "sites of two kernels": (lambda: sites(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "sites of other points": (
         lambda: sites(inducing=gpflow.inducing_variables.InducingPoints(Z)),
         "inducing_variable",
@@ -378,40 +342,36 @@ def put_at_points(name, value):
 
 
 SPOILS = {
-    "Z longer": Spoil(put("inducing_variable", value=other_points(M + 2)), (*Q, *POINTS)),
-    "Z shorter": Spoil(put("inducing_variable", value=other_points(M - 1)), (*Q, *POINTS)),
-    "Z of other columns": Spoil(
-        put("inducing_variable", value=other_points(M, 3)), (*KERNEL, *POINTS, "X", "Xnew")
+    "Z longer": swap("inducing_variable", other_points(M + 2), (*Q, *POINTS)),
+    "Z shorter": swap("inducing_variable", other_points(M - 1), (*Q, *POINTS)),
+    "Z of other columns": swap(
+        "inducing_variable", other_points(M, 3), (*KERNEL, *POINTS, "X", "Xnew")
     ),
-    "Z nan": Spoil(free(lambda m: neighbors_of(m).Z, np.nan), POINTS),
-    "other inducing variables": Spoil(
-        put("inducing_variable", value=lambda: gpflow.inducing_variables.InducingPoints(Z)), POINTS
+    "Z nan": Spoil(lambda m: drift("Z", np.nan, POINTS).do(neighbors_of(m)), POINTS),
+    "other inducing variables": swap(
+        "inducing_variable", lambda: gpflow.inducing_variables.InducingPoints(Z), POINTS
     ),
     "num_neighbors too many": Spoil(put_at_points("num_neighbors", M + 1), ("num_neighbors",)),
     "global_indices outside": Spoil(put_at_points("global_indices", (M,)), ("global_indices",)),
-    "kernel None": Spoil(put("kernel", value=None), KERNEL),
-    "kernel of two outputs": Spoil(
-        put("kernel", value=lambda: kernels.SharedIndependent(kernel(), 2)), KERNEL
-    ),
-    "lengthscales nan": Spoil(free(lambda m: m.kernel.lengthscales, np.nan), KERNEL),
-    "mean function of rank 1": Spoil(put("mean_function", value=FlatMean), ("mean_function",)),
+    "kernel None": swap("kernel", None, KERNEL),
+    "kernel of two outputs": swap("kernel", lambda: kernels.SharedIndependent(kernel(), 2), KERNEL),
+    "lengthscales nan": drift("kernel.lengthscales", np.nan, KERNEL),
+    "mean function of rank 1": swap("mean_function", FlatMean, ("mean_function",)),
     "mean function nan": Spoil(nan_mean, ("mean_function", "mean_function.c")),
-    "q_mu short": Spoil(put("q_mu", value=variable(np.zeros((M - 1, 1)))), ("q_mu",)),
-    "q_mu None": Spoil(put("q_mu", value=None), ("q_mu",)),
+    "q_mu short": swap("q_mu", variable(np.zeros((M - 1, 1))), ("q_mu",)),
+    "q_mu None": swap("q_mu", None, ("q_mu",)),
     "q_mu nan": Spoil(lambda m: m.q_mu.assign(np.full((M, 1), np.nan)), ("q_mu",)),
-    "q_log_scale short": Spoil(
-        put("q_log_scale", value=variable(np.zeros((M - 1, 1)))), ("q_log_scale",)
-    ),
-    "q_log_scale None": Spoil(put("q_log_scale", value=None), ("q_log_scale",)),
+    "q_log_scale short": swap("q_log_scale", variable(np.zeros((M - 1, 1))), ("q_log_scale",)),
+    "q_log_scale None": swap("q_log_scale", None, ("q_log_scale",)),
     "q_log_scale nan": Spoil(
         lambda m: m.q_log_scale.assign(np.full((M, 1), np.nan)), ("q_log_scale",)
     ),
-    "usage short": Spoil(put("usage", value=variable(np.ones((M - 1, 1)))), ("usage",)),
-    "kl_weighting text": Spoil(put("kl_weighting", value="x"), ("kl_weighting",)),
-    "covariance text": Spoil(put("covariance", value="x"), ("covariance",)),
-    "union too many": Spoil(put("union", value=M + 1), ("union",)),
-    "jitter text": Spoil(put("jitter", value="x"), ("jitter",)),
-    "jitter negative": Spoil(put("jitter", value=-1.0), ("jitter",)),
+    "usage short": swap("usage", variable(np.ones((M - 1, 1))), ("usage",)),
+    "kl_weighting text": swap("kl_weighting", "x", ("kl_weighting",)),
+    "covariance text": swap("covariance", "x", ("covariance",)),
+    "union too many": swap("union", M + 1, ("union",)),
+    "jitter text": swap("jitter", "x", ("jitter",)),
+    "jitter negative": swap("jitter", -1.0, ("jitter",)),
 }
 SPOILED_DOORS = {
     "elbo": lambda m: m.elbo(two),

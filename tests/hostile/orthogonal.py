@@ -1,10 +1,10 @@
 """SOLVE-GP, ODVGP and their posteriors; starting values, standardization, and training."""
 
+from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
-import tensorflow as tf
 from gpflow import functions, kernels, likelihoods
 
 import gpflow_sparse as gs
@@ -23,27 +23,24 @@ from tests.hostile.judging import (
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
+    amount,
     captured,
     count,
-    count_or_none,
+    drift,
     flag,
     flags,
     float32_kernel,
-    free,
+    from_sources,
     nan_mean,
     never,
-    noise,
     none,
-    num_data,
-    on_disk,
     positive,
-    put,
-    seed,
     seeded,
+    swap,
+    swaps,
+    takes,
+    traced,
     two,
-    unmasked,
 )
 
 Z, O = X[:3] + 0.1, X[3:] - 0.2
@@ -161,19 +158,13 @@ def _of_pairs(table, slow):
 
 
 def _traced():
-    by_x = argument(lambda v: MODEL.elbo((v, Y)))
-    by_y = argument(lambda v: MODEL.elbo((X, v)))
-    density = argument(lambda v: MODEL.predict_log_density((X, v)))
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    yield "traced: elbo | X", Door(by_x, X, "x", ("X",), unseen=True, **options)
-    yield "traced: elbo | Y", Door(by_y, Y, "y", ("Y",), unseen=True, **options)
-    yield "traced: predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
-    for name, method in {
-        "predict_f": MODEL.predict_f,
-        "predict_y": MODEL.predict_y,
-        "posterior.predict_f": CACHED.predict_f,
-    }.items():
-        yield f"traced: {name}", Door(argument(method), X, "alone", ("Xnew",), **options)
+    yield "traced: elbo | X", traced(lambda v: MODEL.elbo((v, Y)), "X", unseen=True)
+    yield "traced: elbo | Y", traced(lambda v: MODEL.elbo((X, v)), "Y", unseen=True)
+    density = lambda v: MODEL.predict_log_density((X, v))  # noqa: E731
+    yield "traced: predict_log_density | Y", traced(density, "Y")
+    yield "traced: predict_f", traced(MODEL.predict_f)
+    yield "traced: predict_y", traced(MODEL.predict_y)
+    yield "traced: posterior.predict_f", traced(CACHED.predict_f)
 
 
 def _others():
@@ -209,23 +200,12 @@ def _others():
     yield "Standardizer x_mean", Door(centers, X[:1], "vector", ("x_mean", "x_scale"))
 
 
-def _disk():
-    for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
-        good, role = (X, "x") if name == "X" else (Y, "y")
-        mapped = lambda v, p=pair: on_disk(p(unmasked(v)))  # noqa: E731
-        batch = lambda v, p=pair: tf.data.Dataset.from_tensors(p(unmasked(v)))  # noqa: E731
-        for source, bring in {"on disk": mapped, "tf.data": batch}.items():
-            call = lambda v, b=bring: trained_elbo(b(v))  # noqa: E731
-            door = Door(call, good, role, (name, "data"), slow=True, bring=bring)
-            yield f"fit {source} | {name}", door
-
-
 DOORS: dict[str, Door] = {
     **dict(_of_pairs(PAIRS, False)),
     **dict(_of_pairs(SLOW_PAIRS, True)),
     **dict(_traced()),
     **dict(_others()),
-    **dict(_disk()),
+    **dict(from_sources({"fit": trained_elbo})),
 }
 
 
@@ -234,168 +214,84 @@ RBF = kernels.SquaredExponential()
 TWO_SETS = OrthogonalInducingVariables(Z, O)
 init = initialization
 
+SETS_OF = {"kernel": RBF, "inducing_variable": TWO_SETS}
+BUILD = partial(SOLVEGP, likelihood=likelihoods.Gaussian(), **SETS_OF)
+ODVGP_OF = partial(ODVGP, likelihood=likelihoods.Gaussian(), **SETS_OF)
+DIAGONAL = partial(KernelDictionary, RBF, Z, precision="diagonal")
+CONSISTENT = partial(init.greedy_variance, X=X, M=2, kernel=RBF)
+SUBSET = partial(subset_hyperparameters, X=X, Y=Y, kernel=RBF)
+
 ARGUMENTS = {
-    "SOLVEGP kernel": Argument(
-        lambda v: SOLVEGP(v, likelihoods.Gaussian(), TWO_SETS), "kernel", never
+    **takes("SOLVEGP", BUILD, never="kernel likelihood inducing_variable"),
+    **takes("SOLVEGP", model, none="mean_function q_mu q_sqrt", flag="whiten"),
+    **takes("SOLVEGP", model, num_data="num_data", latents="num_latent_gps"),
+    **takes("ODVGP", ODVGP_OF, none="q_mu"),
+    **takes("ODVGP", ODVGP_OF, num_columns=lambda v: v is None or (count(v) and v <= 3)),
+    "SOLVEGP.with_sets": Argument(MODEL.with_sets, "orthogonal", never),
+    **takes(
+        "sample_functions", partial(CACHED.sample_functions, num_features=2), some="num_samples"
     ),
-    "SOLVEGP likelihood": Argument(lambda v: SOLVEGP(RBF, v, TWO_SETS), "likelihood", never),
-    "SOLVEGP inducing_variable": Argument(
-        lambda v: SOLVEGP(RBF, likelihoods.Gaussian(), v), "inducing_variable", never
+    **takes("sample_functions", partial(CACHED.sample_functions, 1), even="num_features"),
+    **takes("sample_functions", partial(CACHED.sample_functions, 1), seed_or_none="seed"),
+    **takes("RandomFourier", partial(RandomFourier, num_features=4), never="kernel"),
+    **takes("RandomFourier", partial(RandomFourier, RBF), even="num_features"),
+    **takes("RandomFourier", partial(RandomFourier, RBF, 4), flag="orthogonal", seed="seed"),
+    **takes("Hybrid", partial(Hybrid, kernel=RBF, Z=Z, num_features=4), never="kernel Z"),
+    **takes("Hybrid", partial(Hybrid, RBF, Z), even="num_features"),
+    **takes("Hybrid", partial(Hybrid, RBF, Z, 4), flag="orthogonal", seed="seed"),
+    **takes("KernelDictionary", partial(KernelDictionary, centers=Z), kernel=lambda v: v is RBF),
+    **takes("KernelDictionary", partial(KernelDictionary, RBF), never="centers"),
+    **takes("KernelDictionary", partial(KernelDictionary, RBF, Z), never="precision"),
+    **takes("KernelDictionary", DIAGONAL, flag="constant", variance_or_none="initial_precision"),
+    **takes("SOLVEGPR", partial(SOLVEGPR, data=two, **SETS_OF), never="data kernel bound"),
+    **takes("SOLVEGPR", partial(SOLVEGPR, two, RBF), never="inducing_variable"),
+    **takes("SOLVEGPR", regression, none="mean_function", noise="noise_variance"),
+    **takes("SOLVEGPR.to_solvegp", REGRESSION.to_solvegp, num_data="num_data"),
+    **takes("SOLVEGPR.training_loss_closure", REGRESSION.training_loss_closure, flag="compile"),
+    **takes("SOLVEGPR.posterior", REGRESSION.posterior, none="precompute_cache"),
+    **takes("elbo", MODEL.elbo, never="data"),
+    **takes("predict_log_density", MODEL.predict_log_density, never="data"),
+    **takes("predict_log_density", partial(MODEL.predict_log_density, two), flag="full_cov"),
+    **takes("training_loss_closure", MODEL.training_loss_closure, never="data"),
+    **takes("training_loss_closure", partial(MODEL.training_loss_closure, two), flag="compile"),
+    **takes("predict_f", partial(MODEL.predict_f, X), flag="full_cov full_output_cov"),
+    **takes("predict_y", partial(MODEL.predict_y, X), flag="full_cov"),
+    **takes("predict_f_samples", partial(MODEL.predict_f_samples, X), count_or_none="num_samples"),
+    **takes(
+        "predict_f_samples",
+        partial(MODEL.predict_f_samples, X, 2, full_output_cov=True),
+        flag="full_cov",
     ),
-    "SOLVEGP mean_function": Argument(lambda v: model(mean_function=v), "mean_function", none),
-    "SOLVEGP num_latent_gps": Argument(
-        lambda v: model(num_latent_gps=v),
-        "num_latent_gps",
-        lambda v: count_or_none(v) and v != 10**9,
-    ),
-    "ODVGP num_columns": Argument(
-        lambda v: ODVGP(RBF, likelihoods.Gaussian(), TWO_SETS, num_columns=v),
-        "num_columns",
-        lambda v: v is None or (count(v) and v <= 3),
-    ),
-    "ODVGP q_mu": Argument(
-        lambda v: ODVGP(RBF, likelihoods.Gaussian(), TWO_SETS, q_mu=v), "q_mu", none
-    ),
-    "with_sets": Argument(MODEL.with_sets, "orthogonal", never),
-    "sample_functions num_samples": Argument(
-        lambda v: CACHED.sample_functions(v, num_features=2),
-        "num_samples",
-        lambda v: count(v) and v < 10**6,
-    ),
-    "sample_functions num_features": Argument(
-        lambda v: CACHED.sample_functions(1, num_features=v),
-        "num_features",
-        lambda v: count(v) and v < 10**6 and v % 2 == 0,
-    ),
-    "sample_functions seed": Argument(
-        lambda v: CACHED.sample_functions(1, seed=v), "seed", lambda v: v is None or seed(v)
-    ),
-    "RandomFourier kernel": Argument(lambda v: RandomFourier(v, 4), "kernel", never),
-    "RandomFourier num_features": Argument(
-        lambda v: RandomFourier(RBF, v), "num_features", lambda v: count(v) and v % 2 == 0
-    ),
-    "RandomFourier orthogonal": Argument(
-        lambda v: RandomFourier(RBF, 4, orthogonal=v), "orthogonal", flag
-    ),
-    "RandomFourier seed": Argument(lambda v: RandomFourier(RBF, 4, seed=v), "seed", seed),
-    "Hybrid kernel": Argument(lambda v: Hybrid(v, Z, 4), "kernel", never),
-    "Hybrid Z": Argument(lambda v: Hybrid(RBF, v, 4), "Z", never),
-    "Hybrid num_features": Argument(
-        lambda v: Hybrid(RBF, Z, v), "num_features", lambda v: count(v) and v % 2 == 0
-    ),
-    "Hybrid orthogonal": Argument(lambda v: Hybrid(RBF, Z, 4, orthogonal=v), "orthogonal", flag),
-    "Hybrid seed": Argument(lambda v: Hybrid(RBF, Z, 4, seed=v), "seed", seed),
-    "KernelDictionary kernel": Argument(
-        lambda v: KernelDictionary(v, Z), "kernel", lambda v: v is RBF
-    ),
-    "KernelDictionary centers": Argument(lambda v: KernelDictionary(RBF, v), "centers", never),
-    "KernelDictionary precision": Argument(
-        lambda v: KernelDictionary(RBF, Z, precision=v), "precision", never
-    ),
-    "KernelDictionary constant": Argument(
-        lambda v: KernelDictionary(RBF, Z, precision="diagonal", constant=v), "constant", flag
-    ),
-    "KernelDictionary initial_precision": Argument(
-        lambda v: KernelDictionary(RBF, Z, precision="diagonal", initial_precision=v),
-        "initial_precision",
-        lambda v: v is None or (noise(v) and np.ndim(v) == 0),
-    ),
-    "SOLVEGP num_data": Argument(lambda v: model(num_data=v), "num_data", num_data),
-    "SOLVEGP whiten": Argument(lambda v: model(whiten=v), "whiten", flag),
-    "SOLVEGP q_mu": Argument(lambda v: model(q_mu=v), "q_mu", none),
-    "SOLVEGP q_sqrt": Argument(lambda v: model(q_sqrt=v), "q_sqrt", none),
-    "SOLVEGPR data": Argument(lambda v: SOLVEGPR(v, RBF, TWO_SETS), "data", never),
-    "SOLVEGPR kernel": Argument(lambda v: SOLVEGPR(two, v, TWO_SETS), "kernel", never),
-    "SOLVEGPR inducing_variable": Argument(
-        lambda v: SOLVEGPR(two, RBF, v), "inducing_variable", never
-    ),
-    "SOLVEGPR mean_function": Argument(
-        lambda v: regression(mean_function=v), "mean_function", none
-    ),
-    "SOLVEGPR noise_variance": Argument(
-        lambda v: regression(noise_variance=v), "noise_variance", noise
-    ),
-    "SOLVEGPR bound": Argument(lambda v: regression(bound=v), "bound", never),
-    "SOLVEGPR.to_solvegp num_data": Argument(REGRESSION.to_solvegp, "num_data", num_data),
-    "SOLVEGPR.training_loss_closure compile": Argument(
-        lambda v: REGRESSION.training_loss_closure(compile=v), "compile", flag
-    ),
-    "SOLVEGPR.posterior precompute_cache": Argument(REGRESSION.posterior, "precompute_cache", none),
-    "elbo data": Argument(MODEL.elbo, "data", never),
-    "predict_log_density data": Argument(MODEL.predict_log_density, "data", never),
-    "training_loss_closure data": Argument(MODEL.training_loss_closure, "data", never),
-    "training_loss_closure compile": Argument(
-        lambda v: MODEL.training_loss_closure(two, compile=v), "compile", flag
-    ),
-    "predict_f full_cov": Argument(lambda v: MODEL.predict_f(X, v), "full_cov", flag),
-    "predict_f full_output_cov": Argument(
-        lambda v: MODEL.predict_f(X, False, v), "full_output_cov", flag
-    ),
-    "predict_y full_cov": Argument(lambda v: MODEL.predict_y(X, v), "full_cov", flag),
-    "predict_log_density full_cov": Argument(
-        lambda v: MODEL.predict_log_density(two, v), "full_cov", flag
-    ),
-    "predict_f_samples num_samples": Argument(
-        lambda v: MODEL.predict_f_samples(X, v), "num_samples", count_or_none
-    ),
-    "predict_f_samples full_cov": Argument(
-        lambda v: MODEL.predict_f_samples(X, 2, v, True), "full_cov", flag
-    ),
-    "posterior precompute_cache": Argument(MODEL.posterior, "precompute_cache", none),
+    **takes("posterior", MODEL.posterior, none="precompute_cache"),
     "posterior.update_cache": Argument(model().posterior().update_cache, "precompute_cache", none),
-    "posterior.predict_f full_cov": Argument(lambda v: CACHED.predict_f(X, v), "full_cov", flag),
-    "kmeans M": Argument(lambda v: init.kmeans(X, v), "M", count),
-    "kmeans kernel": Argument(lambda v: init.kmeans(X, 2, v), "kernel", none),
-    "kmeans seed": Argument(lambda v: init.kmeans(X, 2, seed=v), "seed", seed),
-    "random_subset M": Argument(lambda v: init.random_subset(X, v), "M", count),
-    "random_subset seed": Argument(lambda v: init.random_subset(X, 2, seed=v), "seed", seed),
-    "greedy_variance M": Argument(lambda v: init.greedy_variance(X, v, RBF), "M", count),
-    "greedy_variance kernel": Argument(lambda v: init.greedy_variance(X, 2, v), "kernel", never),
-    "greedy_variance seed": Argument(
-        lambda v: init.greedy_variance(X, 2, RBF, seed=v), "seed", seed
-    ),
-    "greedy_variance max_candidates": Argument(
-        lambda v: init.greedy_variance(X, 1, RBF, max_candidates=v), "max_candidates", count
-    ),
-    "greedy_orthogonal M2": Argument(lambda v: init.greedy_orthogonal(X, Z, v, RBF), "M2", count),
-    "greedy_orthogonal kernel": Argument(
-        lambda v: init.greedy_orthogonal(X, Z, 2, v), "kernel", never
+    **takes("posterior.predict_f", partial(CACHED.predict_f, X), flag="full_cov"),
+    **takes("kmeans", partial(init.kmeans, X, M=2), count="M", none="kernel", seed="seed"),
+    **takes("random_subset", partial(init.random_subset, X, M=2), count="M", seed="seed"),
+    **takes("greedy_variance", CONSISTENT, count="M", never="kernel", seed="seed"),
+    **takes("greedy_variance", partial(init.greedy_variance, X, 1, RBF), count="max_candidates"),
+    **takes(
+        "greedy_orthogonal",
+        partial(init.greedy_orthogonal, X, Z, M2=2, kernel=RBF),
+        count="M2",
+        never="kernel",
     ),
     "split_orthogonal M": Argument(lambda v: init.split_orthogonal(X, v, 2), "M", count),
     "split_orthogonal num_orthogonal": Argument(
         lambda v: init.split_orthogonal(X, 2, v), "num_orthogonal", count
     ),
-    "split_orthogonal method": Argument(
-        lambda v: init.split_orthogonal(X, 2, 2, method=v), "method", never
+    **takes("split_orthogonal", partial(init.split_orthogonal, X, 2, 2), never="method"),
+    **takes(
+        "median_lengthscales", partial(init.median_lengthscales, X), count="max_rows", seed="seed"
     ),
-    "median_lengthscales max_rows": Argument(
-        lambda v: init.median_lengthscales(X, max_rows=v), "max_rows", count
+    **takes("subset_hyperparameters", SUBSET, never="kernel", count="max_iterations"),
+    **takes(
+        "subset_hyperparameters",
+        lambda **o: subset_hyperparameters(X, Y, kernels.RBF(), max_iterations=1, **o),
+        count="num_rows",
+        positive="noise_variance",
     ),
-    "median_lengthscales seed": Argument(
-        lambda v: init.median_lengthscales(X, seed=v), "seed", seed
-    ),
-    "subset_hyperparameters kernel": Argument(
-        lambda v: subset_hyperparameters(X, Y, v), "kernel", never
-    ),
-    "subset_hyperparameters num_rows": Argument(
-        lambda v: subset_hyperparameters(X, Y, kernels.RBF(), num_rows=v, max_iterations=1),
-        "num_rows",
-        count,
-    ),
-    "subset_hyperparameters noise_variance": Argument(
-        lambda v: subset_hyperparameters(X, Y, kernels.RBF(), noise_variance=v, max_iterations=1),
-        "noise_variance",
-        positive,
-    ),
-    "subset_hyperparameters max_iterations": Argument(
-        lambda v: subset_hyperparameters(X, Y, kernels.RBF(), max_iterations=v),
-        "max_iterations",
-        count,
-    ),
-    "Standardizer.predict_y model": Argument(lambda v: SCALER.predict_y(v, X), "model", never),
-    "Standardizer.predict_y batch_size": Argument(
-        lambda v: SCALER.predict_y(MODEL, X, v), "batch_size", lambda v: count(v) or v == 10**30
-    ),
+    **takes("Standardizer.predict_y", partial(SCALER.predict_y, X=X), never="model"),
+    **takes("Standardizer.predict_y", partial(SCALER.predict_y, MODEL, X), many="batch_size"),
 }
 
 
@@ -406,48 +302,30 @@ def trained(m=None, data=two, **options):
 
 # The doors of training.
 TRAINING = {
-    "fit model": Argument(lambda v: fit(v, two, num_steps=1), "model", never),
-    "fit data": Argument(lambda v: trained(data=v), "data", never),
-    "fit num_steps": Argument(
-        lambda v: trained(num_steps=v), "num_steps", lambda v: count(v) and v < 10**6
-    ),
+    **takes("fit", partial(fit, data=two, num_steps=1), never="model"),
+    **takes("fit", trained, never="data", some="num_steps", count_or_none="batch_size"),
+    **takes("fit", trained, none="optimizer", flag="progress"),
+    **takes("fit", partial(trained, batch_size=3), seed="seed"),
+    **takes("fit", trained, natural_gradients=lambda v: flag(v) or v == 0 or positive(v)),
     "fit num_epochs": Argument(
         # 10**30 epochs are legal, and long
-        lambda v: trained(
-            num_steps=None, num_epochs=2 if isinstance(v, int) and v == 10**30 else v
-        ),
+        lambda v: trained(num_steps=None, num_epochs=2 if type(v) is int and v == 10**30 else v),
         "num_epochs",
         positive,
         ("num_steps",),
     ),
-    "fit batch_size": Argument(lambda v: trained(batch_size=v), "batch_size", count_or_none),
-    "fit natural_gradients": Argument(
-        lambda v: trained(natural_gradients=v),
-        "natural_gradients",
-        lambda v: flag(v) or v == 0 or positive(v),
-    ),
-    "fit optimizer": Argument(lambda v: trained(optimizer=v), "optimizer", none),
-    "fit callbacks": Argument(
-        lambda v: trained(callbacks=v), "callbacks", lambda v: v == () or v == [2], ("callback",)
-    ),
+    **takes("fit", trained, callbacks=lambda v: v == () or v == [2], also=("callback",)),
     # NumPy's sine is a function like any other; what it says of its argument is its own
     "fit callback": Argument(
         lambda v: trained(callbacks=[v]), "callbacks", never, ("callable sin method",)
     ),
-    "fit seed": Argument(lambda v: trained(batch_size=3, seed=v), "seed", seed),
-    "fit progress": Argument(lambda v: trained(progress=v), "progress", flag),
-    "adam learning_rate": Argument(adam, "learning_rate", lambda v: positive(v) or v == 0),
-    "adam decay_steps": Argument(lambda v: adam(decay_steps=v), "decay_steps", count_or_none),
-    "EarlyStopping every": Argument(lambda v: EarlyStopping(every=v), "every", count),
-    "EarlyStopping patience": Argument(lambda v: EarlyStopping(patience=v), "patience", count),
-    "EarlyStopping min_delta": Argument(
-        lambda v: EarlyStopping(min_delta=v), "min_delta", lambda v: positive(v) or v == 0
-    ),
-    "EarlyStopping validation": Argument(
-        lambda v: trained(callbacks=[EarlyStopping(validation=v, every=1)]),
-        "data",
-        none,
-        ("validation",),
+    **takes("adam", adam, learning_rate=amount, count_or_none="decay_steps"),
+    **takes("EarlyStopping", EarlyStopping, count="every patience", min_delta=amount),
+    **takes(
+        "EarlyStopping",
+        lambda **o: trained(callbacks=[EarlyStopping(every=1, **o)]),
+        none="validation",
+        also=("data",),
     ),
 }
 
@@ -467,114 +345,72 @@ KERNEL, NOISE = ("kernel",), ("likelihood", "likelihood.variance")
 MEAN, SETS = ("mean_function",), ("inducing_variable", "q_mu", "inducing_variable.sets[0].Z")
 VALUES = {"values": True}
 SPOILS = {
-    "lengthscales 0 (number)": Spoil(put("kernel", "lengthscales", value=0.0), KERNEL, **VALUES),
-    "lengthscales underflow to 0": Spoil(free(lengthscales, -1e4), KERNEL, **VALUES),
-    "lengthscales nan": Spoil(free(lengthscales, np.nan), KERNEL, **VALUES),
-    "lengthscales inf": Spoil(free(lengthscales, np.inf), KERNEL, values=True, harmless=True),
-    "lengthscales 1e-300": Spoil(put("kernel", "lengthscales", value=1e-300), KERNEL, values=True),
-    "lengthscales 1e300": Spoil(
-        put("kernel", "lengthscales", value=1e300), KERNEL, values=True, harmless=True
+    "lengthscales 0 (number)": swap("kernel.lengthscales", 0.0, KERNEL, **VALUES),
+    "lengthscales underflow to 0": drift("kernel.lengthscales", -1e4, KERNEL, **VALUES),
+    "lengthscales nan": drift("kernel.lengthscales", np.nan, KERNEL, **VALUES),
+    "lengthscales 1e300": swap("kernel.lengthscales", 1e300, KERNEL, values=True, harmless=True),
+    "kernel variance 0": swap("kernel.variance", np.float64(0.0), KERNEL, **VALUES),
+    "kernel variance negative": swap("kernel.variance", np.float64(-1.0), KERNEL, **VALUES),
+    "kernel variance nan": drift("kernel.variance", np.nan, KERNEL, **VALUES),
+    "kernel variance a number": swap("kernel.variance", 2.0, KERNEL),
+    "one variance of a sum 0": swap("kernel", sum_with_zero_variance, KERNEL, harmless=True),
+    "noise nan": drift("likelihood.variance", np.nan, NOISE, **VALUES),
+    "noise tiny": drift("likelihood.variance", -1e4, NOISE, harmless=True),
+    "q_mu nan": drift("q_mu[0]", np.nan, ("q_mu[0]", "q_mu.0"), **VALUES),
+    "q_mu inf": drift("q_mu[1]", np.inf, ("q_mu[1]", "q_mu.1"), **VALUES),
+    "q_sqrt nan": drift("q_sqrt[0]", np.nan, ("q_sqrt[0]", "q_sqrt.0"), **VALUES),
+    "q_sqrt 0": drift("q_sqrt[0]", 0.0, ("q_sqrt[0]", "q_sqrt.0"), values=True, harmless=True),
+    "Z nan": drift("inducing_variable.sets[0].Z", np.nan, (*SETS, "Z"), **VALUES),
+    "Z all equal": drift("inducing_variable.sets[0].Z", 1.0, ("Kuu",), values=True, harmless=True),
+    "mean function nan": Spoil(nan_mean, MEAN, **VALUES),
+    "mean function None": swap("mean_function", None, MEAN, harmless=True),
+    "likelihood None": swap("likelihood", None, ("likelihood",)),
+    "likelihood of 3 classes": swap(
+        "likelihood", lambda: likelihoods.MultiClass(3), ("num_latent_gps", "likelihood")
     ),
-    "kernel variance 0": Spoil(put("kernel", "variance", value=np.float64(0.0)), KERNEL, **VALUES),
-    "kernel variance underflows": Spoil(free(lambda m: m.kernel.variance, -1e4), KERNEL, **VALUES),
-    "kernel variance negative": Spoil(
-        put("kernel", "variance", value=np.float64(-1.0)), KERNEL, **VALUES
+    "num_data negative": swap("num_data", -3, ("num_data",)),
+    "num_data text": swap("num_data", "6", ("num_data",)),
+    "jitter nan": swap("jitter", float("nan"), ("jitter",)),
+    **swaps(
+        "inducing_variable",
+        SETS,
+        {
+            "sets of other sizes": lambda: OrthogonalInducingVariables(X, O),
+            "one set fewer": lambda: OrthogonalInducingVariables(Z),
+            "plain inducing points": lambda: gpflow.inducing_variables.InducingPoints(Z),
+        },
     ),
-    "kernel variance nan": Spoil(free(lambda m: m.kernel.variance, np.nan), KERNEL, **VALUES),
-    "kernel variance inf": Spoil(free(lambda m: m.kernel.variance, np.inf), KERNEL, **VALUES),
-    "kernel variance a number": Spoil(put("kernel", "variance", value=2.0), KERNEL),
-    "one variance of a sum 0": Spoil(
-        put("kernel", value=sum_with_zero_variance), KERNEL, harmless=True
+    **swaps(
+        "mean_function",
+        MEAN,
+        {
+            "mean function reads 3 columns": lambda: functions.Linear(np.ones((3, 1))),
+            "default linear mean function": functions.Linear,
+            "mean function of 2 outputs": lambda: functions.Constant(np.zeros(2)),
+            "sum of means": lambda: functions.Zero() + functions.Constant(np.zeros(3)),
+            "polynomial mean of 1 column": lambda: functions.Polynomial(2, input_dim=1),
+            "mean function of rank 1": FlatMean,
+            "mean function a NumPy function": lambda: np.sin,
+        },
     ),
-    "noise nan": Spoil(free(lambda m: m.likelihood.variance, np.nan), NOISE, values=True),
-    "noise tiny": Spoil(free(lambda m: m.likelihood.variance, -1e4), NOISE, harmless=True),
-    "q_mu nan": Spoil(free(lambda m: m.q_mu[0], np.nan), ("q_mu[0]", "q_mu.0"), **VALUES),
-    "q_mu inf": Spoil(free(lambda m: m.q_mu[1], np.inf), ("q_mu[1]", "q_mu.1"), **VALUES),
-    "q_sqrt nan": Spoil(free(lambda m: m.q_sqrt[0], np.nan), ("q_sqrt[0]", "q_sqrt.0"), **VALUES),
-    "q_sqrt 0": Spoil(
-        free(lambda m: m.q_sqrt[0], 0.0), ("q_sqrt[0]", "q_sqrt.0"), values=True, harmless=True
-    ),
-    "Z nan": Spoil(free(lambda m: m.inducing_variable.sets[0].Z, np.nan), (*SETS, "Z"), **VALUES),
-    "Z all equal": Spoil(
-        free(lambda m: m.inducing_variable.sets[0].Z, 1.0), ("Kuu",), values=True, harmless=True
-    ),
-    "Z and O 1e12 away": Spoil(
-        lambda m: [s.Z.assign(1e12 + X[:3]) for s in m.inducing_variable.sets],
-        ("Kuu",),
-        values=True,
-        harmless=True,
-    ),
-    "ARD of a wrong length": Spoil(
-        put("kernel", value=lambda: kernels.Matern52(lengthscales=np.ones(D + 1))), KERNEL
-    ),
-    "ARD in a sum of products": Spoil(
-        put(
-            "kernel",
-            value=lambda: kernels.RBF() + kernels.RBF() * kernels.RBF(lengthscales=np.ones(5)),
-        ),
+    **swaps(
+        "kernel",
         KERNEL,
+        {
+            "ARD of a wrong length": lambda: kernels.Matern52(lengthscales=np.ones(D + 1)),
+            "ARD in a sum": lambda: kernels.RBF() + kernels.RBF() * kernels.RBF(1.0, np.ones(5)),
+            "ARD of a periodic base": lambda: kernels.Periodic(kernels.RBF(1.0, np.ones(3))),
+            "ARD of a linear kernel": lambda: kernels.RBF() + kernels.Linear(np.ones(3)),
+            "active_dims beyond D": lambda: kernels.Matern52(active_dims=[0, D]),
+            "active_dims negative": lambda: kernels.Matern52(active_dims=[-1]),
+            "active_dims empty": lambda: kernels.Matern52(active_dims=slice(D, None)),
+            "coregion over two columns": lambda: kernels.RBF() * kernels.Coregion(2, 1),
+            "other images": lambda: kernels.Convolutional(kernels.RBF(), [3, 3], [2, 2]),
+            "multi-output kernel": lambda: kernels.SharedIndependent(kernels.RBF(), 2),
+            "kernel None": None,
+            "kernel float32": float32_kernel,
+        },
     ),
-    "ARD of a periodic base": Spoil(
-        put("kernel", value=lambda: kernels.Periodic(kernels.RBF(lengthscales=np.ones(3)))), KERNEL
-    ),
-    "ARD variance of a linear kernel": Spoil(
-        put("kernel", value=lambda: kernels.RBF() + kernels.Linear(variance=np.ones(3))), KERNEL
-    ),
-    "active_dims beyond D": Spoil(
-        put("kernel", value=lambda: kernels.Matern52(active_dims=[0, D])), KERNEL
-    ),
-    "active_dims negative": Spoil(
-        put("kernel", value=lambda: kernels.Matern52(active_dims=[-1])), KERNEL
-    ),
-    "active_dims empty": Spoil(
-        put("kernel", value=lambda: kernels.Matern52(active_dims=slice(D, None))), KERNEL
-    ),
-    "coregion over two columns": Spoil(
-        put("kernel", value=lambda: kernels.RBF() * kernels.Coregion(2, 1)), KERNEL
-    ),
-    "image of another size": Spoil(
-        put("kernel", value=lambda: kernels.Convolutional(kernels.RBF(), [3, 3], [2, 2])), KERNEL
-    ),
-    "multi-output kernel": Spoil(
-        put("kernel", value=lambda: kernels.SharedIndependent(kernels.RBF(), 2)), KERNEL
-    ),
-    "kernel None": Spoil(put("kernel", value=None), KERNEL),
-    "kernel float32": Spoil(put("kernel", value=float32_kernel), KERNEL),
-    "mean function reads 3 columns": Spoil(
-        put("mean_function", value=lambda: functions.Linear(np.ones((3, 1)))), MEAN
-    ),
-    "default linear mean function": Spoil(put("mean_function", value=functions.Linear), MEAN),
-    "mean function of 2 outputs": Spoil(
-        put("mean_function", value=lambda: functions.Constant(np.zeros(2))), MEAN
-    ),
-    "zero mean of 3 outputs": Spoil(put("mean_function", value=lambda: functions.Zero(3)), MEAN),
-    "identity mean": Spoil(put("mean_function", value=functions.Identity), MEAN),
-    "sum of mean functions": Spoil(
-        put("mean_function", value=lambda: functions.Zero() + functions.Constant(np.zeros(3))), MEAN
-    ),
-    "polynomial mean of 1 column": Spoil(
-        put("mean_function", value=lambda: functions.Polynomial(2, input_dim=1)), MEAN
-    ),
-    "mean function of rank 1": Spoil(put("mean_function", value=FlatMean), MEAN),
-    "mean function nan": Spoil(nan_mean, MEAN, values=True),
-    "mean function None": Spoil(put("mean_function", value=None), MEAN, harmless=True),
-    "mean function a NumPy function": Spoil(put("mean_function", value=lambda: np.sin), MEAN),
-    "likelihood None": Spoil(put("likelihood", value=None), ("likelihood",)),
-    "likelihood of 3 classes": Spoil(
-        put("likelihood", value=lambda: likelihoods.MultiClass(3)), ("num_latent_gps", "likelihood")
-    ),
-    "sets of other sizes": Spoil(
-        put("inducing_variable", value=lambda: OrthogonalInducingVariables(X, O)), SETS
-    ),
-    "one set fewer": Spoil(
-        put("inducing_variable", value=lambda: OrthogonalInducingVariables(Z)), SETS
-    ),
-    "plain inducing points": Spoil(
-        put("inducing_variable", value=lambda: gpflow.inducing_variables.InducingPoints(Z)), SETS
-    ),
-    "num_data negative": Spoil(put("num_data", value=-3), ("num_data",)),
-    "num_data text": Spoil(put("num_data", value="6"), ("num_data",)),
-    "jitter nan": Spoil(put("jitter", value=float("nan")), ("jitter",)),
 }
 LATE = {"likelihood", "num_data"}
 # what a regression model does not have: its q follows from the rest, also for other sets

@@ -1,5 +1,7 @@
 """The doors of soft interpolation: its model, basis and kernels."""
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 from gpflow import functions, kernels, likelihoods
@@ -16,25 +18,20 @@ from tests.hostile.judging import (
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
+    below_one,
     captured,
-    count,
-    count_or_none,
-    flag,
+    chosen,
+    drift,
     float32_kernel,
-    free,
+    from_sources,
     nan_mean,
     never,
-    noise,
-    none,
-    num_data,
-    on_disk,
     pairs,
-    put,
     seeded,
+    swap,
+    takes,
+    traced,
     two,
-    unmasked,
 )
 
 Z = X[:4] + 0.1
@@ -124,29 +121,16 @@ def _inputs():
 
 
 def _slow():
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    elbo = argument(lambda v: MODEL.elbo((X, v)))
-    yield "traced: SoftKI.elbo | Y", Door(elbo, Y, "y", ("Y",), unseen=True, **options)
-    yield (
-        "traced: SoftKI.predict_f",
-        Door(argument(FILLED.predict_f), X, "alone", ("Xnew",), **options),
-    )
-    density = argument(lambda v: MODEL.predict_log_density((X, v)))
-    yield "traced: SoftKI.predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
+    yield "traced: SoftKI.elbo | Y", traced(lambda v: MODEL.elbo((X, v)), "Y", unseen=True)
+    yield "traced: SoftKI.predict_f", traced(FILLED.predict_f)
+    density = lambda v: MODEL.predict_log_density((X, v))  # noqa: E731
+    yield "traced: SoftKI.predict_log_density | Y", traced(density, "Y")
     held = captured(MODEL.elbo)
     yield "captured: SoftKI.elbo | X", Door(lambda v: held((v, Y)), X, "x", ("X",), slow=True)
     by_fit = lambda v: trained(data=(X, v), batch_size=3)  # noqa: E731
     yield "fit SoftKI | Y", Door(by_fit, Y, "y", ("Y", "data"), slow=True)
-    batch = lambda pair: (tf.data.Dataset.from_tensors(tuple(map(unmasked, pair))),)  # noqa: E731
-    mapped = lambda pair: on_disk(map(unmasked, pair))  # noqa: E731
-    for source, bring in {"tf.data": batch, "on disk": mapped}.items():
-        for name, pair in {"X": lambda v: (v, Y), "Y": lambda v: (X, v)}.items():
-            call = lambda v, b=bring, p=pair: predicted(b(p(v)))  # noqa: E731
-            brought = lambda v, b=bring, p=pair: b(p(v))  # noqa: E731
-            names = (name, f"{name} of data", "data")
-            good, role = (X, "x") if name == "X" else (Y, "y")
-            door = Door(call, good, role, names, graph=True, slow=True, bring=brought)
-            yield f"SoftKI.fit_posterior {source} | {name}", door
+    fitted_to = lambda d: predicted(d if isinstance(d, tuple) else (d,))  # noqa: E731
+    yield from from_sources({"SoftKI.fit_posterior": fitted_to})
 
 
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_slow())}
@@ -160,69 +144,40 @@ def heat(v):
 
 
 ARGUMENTS = {
-    "SoftInterpolation kernel": Argument(lambda v: SoftInterpolation(v, Z), "kernel", never),
-    "SoftInterpolation Z": Argument(basis, "Z", never),
-    "SoftInterpolation temperature": Argument(lambda v: basis(temperature=v), "temperature", heat),
-    "SoftInterpolation tied": Argument(lambda v: basis(tied=v), "tied", flag),
-    "SoftInterpolation indices": Argument(
-        lambda v: BASIS(X, v), "indices", lambda v: v is None or str(v) == "[2]" or v == ()
-    ),
-    "kernels.SoftKI kernel": Argument(lambda v: own.SoftKI(v, Z), "kernel", never),
-    "kernels.SoftKI Z": Argument(lambda v: own.SoftKI(kernel(), v), "Z", never),
-    "kernels.SoftKI temperature": Argument(
-        lambda v: own.SoftKI(kernel(), Z, temperature=v), "temperature", heat
-    ),
+    **takes("SoftInterpolation", partial(SoftInterpolation, Z=Z), never="kernel"),
+    **takes("SoftInterpolation", lambda Z: basis(Z), never="Z"),
+    **takes("SoftInterpolation", basis, temperature=heat, flag="tied"),
+    **takes("SoftInterpolation", partial(BASIS, X), indices=chosen),
+    **takes("kernels.SoftKI", partial(own.SoftKI, kernel=kernel(), Z=Z), never="kernel Z"),
+    **takes("kernels.SoftKI", partial(own.SoftKI, kernel(), Z), temperature=heat),
     "kernels.Filled": Argument(own.Filled, "basis", never),
-    "SoftKI kernel": Argument(lambda v: SoftKI(v, Z), "kernel", never),
-    "SoftKI Z": Argument(softki, "Z", never),
-    "SoftKI noise_variance": Argument(lambda v: softki(noise_variance=v), "noise_variance", noise),
-    "SoftKI temperature": Argument(lambda v: softki(temperature=v), "temperature", heat),
-    "SoftKI tied": Argument(lambda v: softki(tied=v), "tied", flag),
-    "SoftKI objective": Argument(lambda v: softki(objective=v), "objective", never),
+    **takes("SoftKI", partial(SoftKI, kernel=kernel(), Z=Z), never="kernel Z"),
+    **takes("SoftKI", softki, never="objective", none="mean_function", num_data="num_data"),
     # more than memory has are no mistake of the argument
-    "SoftKI num_probes": Argument(
-        lambda v: softki(num_probes=v), "num_probes", lambda v: count(v) or v == 10**30
+    **takes("SoftKI", softki, noise="noise_variance", flag="tied", many="num_probes"),
+    **takes("SoftKI", softki, latents="num_latent_gps", temperature=heat, held_out=below_one),
+    **takes("SoftKI.elbo", MODEL.elbo, never="data"),
+    **takes("SoftKI.held_out_density", FILLED.held_out_density, never="data"),
+    **takes("SoftKI.training_loss_closure", MODEL.training_loss_closure, never="data"),
+    **takes(
+        "SoftKI.training_loss_closure", partial(MODEL.training_loss_closure, two), flag="compile"
     ),
-    "SoftKI mean_function": Argument(lambda v: softki(mean_function=v), "mean_function", none),
-    "SoftKI num_latent_gps": Argument(
-        lambda v: softki(num_latent_gps=v),
-        "num_latent_gps",
-        lambda v: count_or_none(v) and v != 10**30,
+    **takes("SoftKI.fit_posterior", softki().fit_posterior, never="X", also=("data",)),
+    **takes("SoftKI.fit_posterior", partial(softki().fit_posterior, X), never="Y", also=("data",)),
+    **takes(
+        "SoftKI.fit_posterior",
+        lambda **o: softki().fit_posterior(two, **o),
+        flag_or_none="refit_noise",
     ),
-    "SoftKI num_data": Argument(lambda v: softki(num_data=v), "num_data", num_data),
-    "SoftKI held_out": Argument(
-        lambda v: softki(held_out=v),
-        "held_out",
-        lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool) and 0 <= v < 1,
+    **takes("SoftKI.posterior", MODEL.posterior, none="precompute_cache"),
+    **takes("SoftKI.predict_f", partial(FILLED.predict_f, X), flag="full_cov"),
+    **takes("SoftKI.predict_y", partial(FILLED.predict_y, X), no="full_cov"),
+    **takes(
+        "SoftKI.predict_f_samples",
+        partial(MODEL.predict_f_samples, X, full_cov=False),
+        count_or_none="num_samples",
     ),
-    "SoftKI.elbo data": Argument(MODEL.elbo, "data", never),
-    "SoftKI.held_out_density data": Argument(FILLED.held_out_density, "data", never),
-    "SoftKI.training_loss_closure data": Argument(MODEL.training_loss_closure, "data", never),
-    "SoftKI.training_loss_closure compile": Argument(
-        lambda v: MODEL.training_loss_closure(two, compile=v), "compile", flag
-    ),
-    "SoftKI.fit_posterior X": Argument(softki().fit_posterior, "X", never, ("data",)),
-    "SoftKI.fit_posterior Y": Argument(
-        lambda v: softki().fit_posterior(X, v), "Y", never, ("data",)
-    ),
-    "SoftKI.fit_posterior refit_noise": Argument(
-        lambda v: softki().fit_posterior((X, Y), refit_noise=v),
-        "refit_noise",
-        lambda v: v is None or flag(v),
-    ),
-    "SoftKI.posterior precompute_cache": Argument(MODEL.posterior, "precompute_cache", none),
-    "SoftKI.predict_f full_cov": Argument(lambda v: FILLED.predict_f(X, v), "full_cov", flag),
-    "SoftKI.predict_y full_cov": Argument(
-        lambda v: FILLED.predict_y(X, v), "full_cov", lambda v: flag(v) and not v
-    ),
-    "SoftKI.predict_f_samples num_samples": Argument(
-        lambda v: MODEL.predict_f_samples(X, v, full_cov=False), "num_samples", count_or_none
-    ),
-    "fit SoftKI natural_gradients": Argument(
-        lambda v: trained(natural_gradients=v),
-        "natural_gradients",
-        lambda v: isinstance(v, int | float | np.bool_) and v == 0,
-    ),
+    **takes("fit SoftKI", trained, zero="natural_gradients"),
 }
 
 
@@ -252,15 +207,9 @@ TOGETHER = {
         lambda: basis(k=kernels.Matern32(active_dims=[0, 2])),
         "kernel",
     ),
-    "a kernel of two outputs": (
-        lambda: softki(k=kernels.SharedIndependent(kernel(), 2)),
-        "kernel",
-    ),
+    "a kernel of two outputs": (lambda: softki(k=kernels.SharedIndependent(kernel(), 2)), "kernel"),
     "a float32 kernel": (lambda: softki(k=float32_kernel()), "kernel"),
-    "a data set and Y": (
-        lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two), Y),
-        "Y",
-    ),
+    "a data set and Y": (lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(two), Y), "Y"),
     "a data set of X alone": (
         lambda: softki().fit_posterior(tf.data.Dataset.from_tensors(X)),
         "data",
@@ -305,37 +254,33 @@ def stale():
 KERNEL, MEAN = ("kernel",), ("mean_function",)
 NOISE, STALE = ("likelihood", "likelihood.variance"), ("fit_posterior",)
 SPOILS = {
-    "kernel a plain one": Spoil(put("kernel", value=kernel), KERNEL),
-    "kernel None": Spoil(put("kernel", value=None), KERNEL),
-    "kernel of another basis": Spoil(put("kernel", value=lambda: own.Basis(basis())), KERNEL),
+    "kernel a plain one": swap("kernel", kernel, KERNEL),
+    "kernel None": swap("kernel", None, KERNEL),
+    "kernel of another basis": swap("kernel", lambda: own.Basis(basis()), KERNEL),
     "kernel of the basis another": Spoil(
         lambda m: setattr(m.basis, "kernel", kernels.Matern52(lengthscales=np.ones(3))),
         (*KERNEL, *STALE, "kernel.lengthscales"),
     ),
-    "basis another": Spoil(put("basis", value=basis), KERNEL),
-    "likelihood None": Spoil(put("likelihood", value=None), NOISE),
-    "likelihood Student": Spoil(put("likelihood", value=likelihoods.StudentT), NOISE),
-    "likelihood Bernoulli": Spoil(put("likelihood", value=likelihoods.Bernoulli), NOISE),
-    "noise that varies": Spoil(
-        put("likelihood", value=lambda: likelihoods.Gaussian(functions.Constant(0.3))), NOISE
+    "basis another": swap("basis", basis, KERNEL),
+    "likelihood None": swap("likelihood", None, NOISE),
+    "likelihood Student": swap("likelihood", likelihoods.StudentT, NOISE),
+    "likelihood Bernoulli": swap("likelihood", likelihoods.Bernoulli, NOISE),
+    "noise that varies": swap(
+        "likelihood", lambda: likelihoods.Gaussian(functions.Constant(0.3)), NOISE
     ),
-    "noise nan": Spoil(free(lambda m: m.likelihood.variance, np.nan), (*NOISE, *STALE)),
-    "mean function of rank 1": Spoil(put("mean_function", value=FlatMean), (*MEAN, *STALE)),
-    "mean function of 2 outputs": Spoil(
-        put("mean_function", value=lambda: functions.Constant(np.zeros(2))), MEAN
+    "noise nan": drift("likelihood.variance", np.nan, (*NOISE, *STALE)),
+    "mean function of rank 1": swap("mean_function", FlatMean, (*MEAN, *STALE)),
+    "mean function of 2 outputs": swap(
+        "mean_function", lambda: functions.Constant(np.zeros(2)), MEAN
     ),
     "mean function nan": Spoil(nan_mean, (*MEAN, *STALE, "mean_function.c")),
-    "lengthscales nan": Spoil(
-        free(lambda m: m.basis.kernel.lengthscales, np.nan), (*KERNEL, *STALE)
-    ),
-    "variance nan": Spoil(free(lambda m: m.basis.kernel.variance, np.nan), (*KERNEL, *STALE)),
-    "temperature nan": Spoil(
-        free(lambda m: m.basis.temperature, np.nan), (*KERNEL, *STALE, "basis.temperature")
-    ),
-    "Z nan": Spoil(free(lambda m: m.basis.Z, np.nan), (*KERNEL, *STALE, "basis.Z")),
-    "num_data negative": Spoil(put("num_data", value=-3), ("num_data",)),
-    "objective text": Spoil(put("objective", value="x"), ("objective",)),
-    "num_probes 0": Spoil(put("num_probes", value=0), ("num_probes",)),
+    "lengthscales nan": drift("basis.kernel.lengthscales", np.nan, (*KERNEL, *STALE)),
+    "variance nan": drift("basis.kernel.variance", np.nan, (*KERNEL, *STALE)),
+    "temperature nan": drift("basis.temperature", np.nan, (*KERNEL, *STALE, "basis.temperature")),
+    "Z nan": drift("basis.Z", np.nan, (*KERNEL, *STALE, "basis.Z")),
+    "num_data negative": swap("num_data", -3, ("num_data",)),
+    "objective text": swap("objective", "x", ("objective",)),
+    "num_probes 0": swap("num_probes", 0, ("num_probes",)),
 }
 SPOILED_DOORS = {
     "elbo": lambda m: m.elbo(two),

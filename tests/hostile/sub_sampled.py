@@ -1,5 +1,7 @@
 """The doors of models that see some of their functions in a step."""
 
+from functools import partial
+
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -16,21 +18,20 @@ from tests.hostile.judging import (
     Spoil,
     X,
     Y,
-    argument,
-    as_argument,
+    amount,
+    below_one,
     captured,
     count,
-    flag,
+    drift,
     float32_kernel,
-    free,
+    given,
     nan_mean,
     never,
-    noise,
-    none,
     pairs,
-    put,
-    seed,
     seeded,
+    swap,
+    takes,
+    traced,
     two,
 )
 
@@ -142,24 +143,18 @@ def _inputs():
 
 
 def _traced():
-    options = {"graph": True, "slow": True, "bring": as_argument}
-    for name, method in {"QSGP": CHEVRON.predict_f, "augmented": CACHED.predict_f}.items():
-        yield f"traced: {name}.predict_f", Door(argument(method), X, "alone", ("Xnew",), **options)
-    density = argument(lambda v: HEAD.predict_log_density((X, v)))
-    yield "traced: QSGP.predict_log_density | Y", Door(density, Y, "y", ("Y",), **options)
+    yield "traced: QSGP.predict_f", traced(CHEVRON.predict_f)
+    yield "traced: augmented.predict_f", traced(CACHED.predict_f)
+    density = lambda v: HEAD.predict_log_density((X, v))  # noqa: E731
+    yield "traced: QSGP.predict_log_density | Y", traced(density, "Y")
     for name, model in {"QSGP": WHOLE, "RVM": rvm(basis_batch_size=N + 1)}.items():
         model.prepare_step(0, lambda: two)
         optimizer = SparseSGD(0.0)
         stepped(model, optimizer=optimizer)  # it builds the optimizer
-        by_x = argument(
-            lambda v, m=model, o=optimizer: stepped(m, (v, Y), o, prepare=False, move=False)
-        )
-        by_y = argument(
-            lambda v, m=model, o=optimizer: stepped(m, (X, v), o, prepare=False, move=False)
-        )
-        options = {"graph": True, "slow": True, "bring": as_argument, "unseen": True}
-        yield f"traced: {name}.sparse_step | X", Door(by_x, X, "x", ("X",), **options)
-        yield f"traced: {name}.sparse_step | Y", Door(by_y, Y, "y", ("Y",), **options)
+        step = lambda d, m=model, o=optimizer: stepped(m, d, o, prepare=False, move=False)  # noqa: E731
+        by_x, by_y = lambda v, s=step: s((v, Y)), lambda v, s=step: s((X, v))
+        yield f"traced: {name}.sparse_step | X", traced(by_x, "X", unseen=True)
+        yield f"traced: {name}.sparse_step | Y", traced(by_y, "Y", unseen=True)
     held = captured(lambda d: CHEVRON.elbo(d))
     yield "captured: QSGP.elbo | X", Door(lambda v: held((v, Y)), X, "x", ("X",), slow=True)
 
@@ -182,117 +177,61 @@ def fraction(v):
     return rate(v) and not callable(v) and v <= 1.0
 
 
-def below_one(v):
-    return rate(v) and not callable(v) and v < 1.0
-
-
 def threshold(v):
     return isinstance(v, int | float | np.number) and not isinstance(v, bool) and v > 0
 
 
+BUILD = partial(QSGP, num_data=N, basis_batch_size=K)
 ARGUMENTS = {
-    "QSGP basis": Argument(
-        lambda v: QSGP(v, likelihoods.Gaussian(), num_data=N, basis_batch_size=K), "basis", never
+    **takes("QSGP", partial(BUILD, likelihood=likelihoods.Gaussian()), never="basis"),
+    **takes("QSGP", partial(BUILD, fourier()), never="likelihood"),
+    **takes("QSGP", qsgp, count="num_data num_support", never="variance_reduction"),
+    **takes("QSGP", qsgp, none="covariance mean_function support"),
+    **takes("QSGP", qsgp, basis_batch_size=lambda v: count(v) and v <= M),
+    **takes("QSGP", qsgp, num_latent_gps=lambda v: v is None or few(v)),
+    **takes("QSGP chevron", partial(qsgp, covariance="chevron"), num_dense_columns=few),
+    **takes(
+        "QSGP diag", qsgp, num_dense_columns=lambda v: v is None or (type(v) is int and v == 0)
     ),
-    "QSGP likelihood": Argument(
-        lambda v: QSGP(fourier(), v, num_data=N, basis_batch_size=K), "likelihood", never
+    **takes("QSGP", lambda **o: qsgp(dictionary(), **o), none="augmentation"),
+    **takes("RVM", partial(RVM, X, num_data=N, basis_batch_size=K), never="kernel"),
+    **takes("RVM", rvm, never="centers", none="likelihood", count="num_data", flag="constant"),
+    **takes("RVM", rvm, variance_or_none="initial_precision"),
+    **takes("RVM", rvm, basis_batch_size=lambda v: count(v) and v <= N + 1),
+    **takes("RVM.relevance_vectors", RELEVANCE.relevance_vectors, threshold=threshold),
+    **takes("RVM.refine", lambda **o: rvm().refine(**o), never="data"),
+    **takes("RVM.refine", lambda **o: rvm().refine(two, **o), count="num_rounds"),
+    **takes("RVM.prune", RELEVANCE.prune, threshold=threshold),
+    **takes("QSGP.elbo", CHEVRON.elbo, never="data"),
+    **takes("QSGP.exact_elbo", CHEVRON.exact_elbo, never="data"),
+    **takes("QSGP.training_loss_closure", WHOLE.training_loss_closure, never="data"),
+    **takes(
+        "QSGP.training_loss_closure", partial(WHOLE.training_loss_closure, two), flag="compile"
     ),
-    "QSGP num_data": Argument(lambda v: qsgp(num_data=v), "num_data", count),
-    "QSGP basis_batch_size": Argument(
-        lambda v: qsgp(basis_batch_size=v), "basis_batch_size", lambda v: count(v) and v <= M
-    ),
-    "QSGP covariance": Argument(lambda v: qsgp(covariance=v), "covariance", none),
-    "QSGP num_dense_columns": Argument(
-        lambda v: qsgp(covariance="chevron", num_dense_columns=v), "num_dense_columns", few
-    ),
-    "QSGP num_dense_columns of a diagonal": Argument(
-        lambda v: qsgp(num_dense_columns=v),
-        "num_dense_columns",
-        lambda v: v is None or (type(v) is int and v == 0),
-    ),
-    "QSGP variance_reduction": Argument(
-        lambda v: qsgp(variance_reduction=v), "variance_reduction", never
-    ),
-    "QSGP mean_function": Argument(lambda v: qsgp(mean_function=v), "mean_function", none),
-    "QSGP num_latent_gps": Argument(
-        lambda v: qsgp(num_latent_gps=v), "num_latent_gps", lambda v: v is None or few(v)
-    ),
-    "QSGP num_support": Argument(lambda v: qsgp(num_support=v), "num_support", count),
-    "QSGP support": Argument(lambda v: qsgp(support=v), "support", none),
-    "QSGP augmentation": Argument(
-        lambda v: qsgp(dictionary(), augmentation=v), "augmentation", none
-    ),
-    "RVM centers": Argument(rvm, "centers", never),
-    "RVM kernel": Argument(lambda v: RVM(X, v, num_data=N, basis_batch_size=K), "kernel", never),
-    "RVM likelihood": Argument(lambda v: rvm(likelihood=v), "likelihood", none),
-    "RVM num_data": Argument(lambda v: rvm(num_data=v), "num_data", count),
-    "RVM basis_batch_size": Argument(
-        lambda v: rvm(basis_batch_size=v), "basis_batch_size", lambda v: count(v) and v <= N + 1
-    ),
-    "RVM constant": Argument(lambda v: rvm(constant=v), "constant", flag),
-    "RVM initial_precision": Argument(
-        lambda v: rvm(initial_precision=v),
-        "initial_precision",
-        lambda v: v is None or (noise(v) and np.ndim(v) == 0),
-    ),
-    "RVM.relevance_vectors threshold": Argument(
-        RELEVANCE.relevance_vectors, "threshold", threshold
-    ),
-    "RVM.refine data": Argument(rvm().refine, "data", never),
-    "RVM.refine num_rounds": Argument(lambda v: rvm().refine((X, Y), v), "num_rounds", count),
-    "RVM.prune threshold": Argument(RELEVANCE.prune, "threshold", threshold),
-    "QSGP.elbo data": Argument(CHEVRON.elbo, "data", never),
-    "QSGP.exact_elbo data": Argument(CHEVRON.exact_elbo, "data", never),
-    "QSGP.training_loss_closure data": Argument(WHOLE.training_loss_closure, "data", never),
-    "QSGP.training_loss_closure compile": Argument(
-        lambda v: WHOLE.training_loss_closure(two, compile=v), "compile", flag
-    ),
-    "QSGP.sparse_step data": Argument(lambda v: stepped(qsgp(), v), "data", never),
+    **takes("QSGP.sparse_step", lambda **o: stepped(qsgp(), **o), never="data", flag="move"),
+    **takes("QSGP.sparse_step", lambda **o: stepped(qsgp(), **o), scale=fraction),
     "QSGP.sparse_step optimizer": Argument(
-        lambda v: stepped(qsgp(), optimizer="none" if v is None else v), "optimizer", never
+        lambda v: stepped(qsgp(), optimizer=given(v)), "optimizer", never
     ),
-    "QSGP.sparse_step move": Argument(lambda v: stepped(qsgp(), move=v), "move", flag),
-    "QSGP.sparse_step scale": Argument(lambda v: stepped(qsgp(), scale=v), "scale", fraction),
-    "QSGP.prepare_step step": Argument(
-        lambda v: qsgp().prepare_step(v, lambda: two),
-        "step",
-        lambda v: isinstance(v, int | np.integer) and not isinstance(v, bool) and v >= 0,
-    ),
+    **takes("QSGP.prepare_step", lambda step: qsgp().prepare_step(step, lambda: two), index="step"),
     # NumPy's sine is a function like any other; what it says of its argument is its own
-    "QSGP.prepare_step data": Argument(
-        lambda v: qsgp().prepare_step(0, v), "data", never, ("sin",)
+    **takes(
+        "QSGP.prepare_step", lambda **o: qsgp().prepare_step(0, **o), never="data", also=("sin",)
     ),
     "QSGP.prepare_step what data returns": Argument(
         lambda v: qsgp().prepare_step(0, lambda: v), "data", never
     ),
-    "QSGP.update_covariance X": Argument(qsgp().update_covariance, "X", never),
-    "QSGP.update_mean data": Argument(qsgp().update_mean, "data", never),
-    "QSGP.posterior precompute_cache": Argument(CHEVRON.posterior, "precompute_cache", none),
-    "QSGP.predict_f full_cov": Argument(lambda v: HEAD.predict_f(X, v), "full_cov", flag),
-    "augmented predict_f full_cov": Argument(
-        lambda v: AUGMENTED.predict_f(X, v), "full_cov", lambda v: flag(v) and not v
-    ),
-    "ChevronPosterior.sample_functions num_samples": Argument(
-        PLAIN.sample_functions, "num_samples", lambda v: count(v) and v < 10**6
-    ),
-    "ChevronPosterior.sample_functions seed": Argument(
-        lambda v: PLAIN.sample_functions(1, seed=v), "seed", lambda v: v is None or seed(v)
-    ),
-    "SparseSGD learning_rate": Argument(SparseSGD, "learning_rate", rate),
-    "SparseAdagrad initial_accumulator": Argument(
-        lambda v: SparseAdagrad(initial_accumulator=v),
-        "initial_accumulator",
-        lambda v: rate(v) and not callable(v),
-    ),
-    "SparseAdagrad dense": Argument(lambda v: SparseAdagrad(dense=v), "dense", none),
-    "SparseAdam beta_1": Argument(lambda v: SparseAdam(beta_1=v), "beta_1", below_one),
-    "SparseAdam beta_2": Argument(lambda v: SparseAdam(beta_2=v), "beta_2", below_one),
-    "fit QSGP optimizer": Argument(lambda v: trained(optimizer=v), "optimizer", none),
-    "fit QSGP natural_gradients": Argument(
-        lambda v: trained(natural_gradients=v),
-        "natural_gradients",
-        lambda v: v is not None and isinstance(v, int | float | np.bool_) and v == 0,
-    ),
+    **takes("QSGP.update_covariance", lambda **o: qsgp().update_covariance(**o), never="X"),
+    **takes("QSGP.update_mean", lambda **o: qsgp().update_mean(**o), never="data"),
+    **takes("QSGP.posterior", CHEVRON.posterior, none="precompute_cache"),
+    **takes("QSGP.predict_f", partial(HEAD.predict_f, X), flag="full_cov"),
+    **takes("QSGP augmented.predict_f", partial(AUGMENTED.predict_f, X), no="full_cov"),
+    **takes("ChevronPosterior.sample_functions", PLAIN.sample_functions, some="num_samples"),
+    **takes("ChevronPosterior", partial(PLAIN.sample_functions, 1), seed_or_none="seed"),
+    **takes("SparseSGD", SparseSGD, learning_rate=rate),
+    **takes("SparseAdagrad", SparseAdagrad, initial_accumulator=amount, none="dense"),
+    **takes("SparseAdam", SparseAdam, beta_1=below_one, beta_2=below_one),
+    **takes("fit QSGP", trained, none="optimizer", zero="natural_gradients"),
 }
 
 
@@ -330,10 +269,7 @@ TOGETHER = {
         lambda: qsgp(likelihood=likelihoods.HeteroskedasticTFPConditional()),
         "num_latent_gps",
     ),
-    "a support of more columns": (
-        lambda: qsgp(hybrid(), support=np.hstack([X, X])),
-        "support",
-    ),
+    "a support of more columns": (lambda: qsgp(hybrid(), support=np.hstack([X, X])), "support"),
     "a support of more columns than the data": (
         lambda: stepped(
             qsgp(bases.RandomFourier(kernels.Matern32(), M), support=np.hstack([X, X]))
@@ -344,10 +280,7 @@ TOGETHER = {
         lambda: stepped(qsgp(bases.RandomFourier(kernels.Matern32(), M)), (np.hstack([X, X]), Y)),
         "X",
     ),
-    "a closure of a random loss": (
-        lambda: qsgp().training_loss_closure(two),
-        "basis_batch_size",
-    ),
+    "a closure of a random loss": (lambda: qsgp().training_loss_closure(two), "basis_batch_size"),
     "the best covariance for a site": (
         lambda: qsgp(likelihood=BernoulliLogit()).update_covariance(X),
         "likelihood",
@@ -400,7 +333,7 @@ def variable(*shape):
 
 SPOILS = {
     **{
-        f"{name} {value}": (Spoil(values(name, value), (name,), values=True), models)
+        f"{name} {value}": Spoil(values(name, value), (name,), values=True, of=models)
         for value in (np.nan, np.inf)
         for name, models in {
             "q_mu": EVERY,
@@ -409,66 +342,46 @@ SPOILS = {
             "q_columns": OF_CHEVRON,
         }.items()
     },
-    "q_mu of another length": (Spoil(put("q_mu", value=variable(3, 1)), ("q_mu",)), EVERY),
-    "q_mu of more outputs": (Spoil(put("q_mu", value=variable(M, 2)), ("q_mu",)), EVERY),
-    "q_mu an array": (Spoil(put("q_mu", value=lambda: np.ones((M, 1))), ("q_mu",)), EVERY),
-    "q_mu None": (Spoil(put("q_mu", value=None), ("q_mu",)), EVERY),
-    "q_log_scale None": (Spoil(put("q_log_scale", value=None), ("q_log_scale",)), EVERY),
-    "q_block None": (Spoil(put("q_block", value=None), ("q_block",)), OF_HEAD),
-    "q_block a variable": (Spoil(put("q_block", value=variable(1, 3, 3)), ("q_block",)), OF_HEAD),
-    "q_columns None": (Spoil(put("q_columns", value=None), ("q_columns",)), OF_CHEVRON),
-    "kernel a plain one": (Spoil(put("kernel", value=kernel), KERNEL), EVERY),
-    "kernel None": (Spoil(put("kernel", value=None), KERNEL), EVERY),
-    "kernel float32": (Spoil(put("kernel", value=float32_kernel), KERNEL), EVERY),
-    "likelihood None": (Spoil(put("likelihood", value=None), NOISE), EVERY),
-    "likelihood of 3 classes": (
-        Spoil(
-            put("likelihood", value=lambda: likelihoods.MultiClass(3)), (*NOISE, "num_latent_gps")
-        ),
-        EVERY,
+    "q_mu of another length": swap("q_mu", variable(3, 1), ("q_mu",)),
+    "q_mu of more outputs": swap("q_mu", variable(M, 2), ("q_mu",)),
+    "q_mu an array": swap("q_mu", lambda: np.ones((M, 1)), ("q_mu",)),
+    "q_mu None": swap("q_mu", None, ("q_mu",)),
+    "q_log_scale None": swap("q_log_scale", None, ("q_log_scale",)),
+    "q_block None": swap("q_block", None, ("q_block",), of=OF_HEAD),
+    "q_block a variable": swap("q_block", variable(1, 3, 3), ("q_block",), of=OF_HEAD),
+    "q_columns None": swap("q_columns", None, ("q_columns",), of=OF_CHEVRON),
+    "kernel a plain one": swap("kernel", kernel, KERNEL),
+    "kernel None": swap("kernel", None, KERNEL),
+    "kernel float32": swap("kernel", float32_kernel, KERNEL),
+    "likelihood None": swap("likelihood", None, NOISE),
+    "likelihood of 3 classes": swap(
+        "likelihood", lambda: likelihoods.MultiClass(3), (*NOISE, "num_latent_gps")
     ),
-    "likelihood of a site": (
-        Spoil(put("likelihood", value=likelihoods.Bernoulli), ("augmentation",)),
-        ("dense",),
+    "likelihood of a site": swap(
+        "likelihood", likelihoods.Bernoulli, ("augmentation",), of=("dense",)
     ),
-    "noise nan": (Spoil(free(lambda m: m.likelihood.variance, np.nan), NOISE, values=True), EVERY),
-    "mean function of 2 outputs": (
-        Spoil(put("mean_function", value=lambda: functions.Constant(np.zeros(2))), MEAN),
-        EVERY,
+    "noise nan": drift("likelihood.variance", np.nan, NOISE, values=True),
+    "mean function of 2 outputs": swap(
+        "mean_function", lambda: functions.Constant(np.zeros(2)), MEAN
     ),
-    "mean function nan": (Spoil(nan_mean, MEAN, values=True), EVERY),
-    "lengthscales nan": (
-        Spoil(free(lambda m: m.basis.kernel.lengthscales, np.nan), KERNEL, values=True),
-        EVERY,
+    "mean function nan": Spoil(nan_mean, MEAN, values=True),
+    "lengthscales nan": drift("basis.kernel.lengthscales", np.nan, KERNEL, values=True),
+    "lengthscales of another length": Spoil(
+        lambda m: setattr(m.basis.kernel, "lengthscales", gpflow.Parameter(np.ones(3))),
+        KERNEL,
+        of=("block", "chevron", "rvm"),
     ),
-    "lengthscales of another length": (
-        Spoil(
-            lambda m: setattr(m.basis.kernel, "lengthscales", gpflow.Parameter(np.ones(3))), KERNEL
-        ),
-        ("block", "chevron", "rvm"),
+    "log_precision nan": Spoil(
+        lambda m: m.basis.log_precision.assign(np.full(N + 1, np.nan)),
+        ("log_precision",),
+        values=True,
+        of=OF_RVM,
     ),
-    "log_precision nan": (
-        Spoil(
-            lambda m: m.basis.log_precision.assign(np.full(N + 1, np.nan)),
-            ("log_precision",),
-            values=True,
-        ),
-        OF_RVM,
-    ),
-    "num_data negative": (Spoil(put("num_data", value=-3), ("num_data",)), EVERY),
-    "num_data None": (Spoil(put("num_data", value=None), ("num_data",)), EVERY),
-    "basis_batch_size 0": (
-        Spoil(put("basis_batch_size", value=0), ("basis_batch_size",)),
-        EVERY,
-    ),
-    "variance_reduction text": (
-        Spoil(put("variance_reduction", value="x"), ("variance_reduction",)),
-        EVERY,
-    ),
-    "variance_reduction after": (
-        Spoil(put("variance_reduction", value="none"), ("variance_reduction",)),
-        EVERY,
-    ),
+    "num_data negative": swap("num_data", -3, ("num_data",)),
+    "num_data None": swap("num_data", None, ("num_data",)),
+    "basis_batch_size 0": swap("basis_batch_size", 0, ("basis_batch_size",)),
+    "variance_reduction text": swap("variance_reduction", "x", ("variance_reduction",)),
+    "variance_reduction after": swap("variance_reduction", "none", ("variance_reduction",)),
 }
 SPOILED_DOORS = {
     # several draws, of which some contain the weight that is not finite
@@ -480,10 +393,7 @@ SPOILED_DOORS = {
     "prior_kl": lambda m: m.prior_kl(),
     "sparse_step": stepped,
 }
-SPOILED_DOORS |= {
-    "captured: predict_f": captured(lambda m: m.predict_f(X)),
-    "fit": trained,
-}
+SPOILED_DOORS |= {"captured: predict_f": captured(lambda m: m.predict_f(X)), "fit": trained}
 
 
 def spared(spoil, name, door):

@@ -11,7 +11,7 @@ from gpflow.models import GPR, SGPR, SVGP
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
 from gpflow_sparse.inducing_variables import BasisFeatures, Kuv, OrthogonalInducingVariables
 from gpflow_sparse.kernels import Basis, Corrected
-from gpflow_sparse.models import SOLVEGP, SOLVEGPR
+from gpflow_sparse.models import SOLVEGP
 from gpflow_sparse.posteriors import BasisPosterior
 from tests.oracles import grief as oracle
 from tests.oracles import solvegp as solvegp_oracle
@@ -79,18 +79,6 @@ def test_kuu_is_the_identity_whatever_the_jitter():
     assert int(features.num_inducing) == M
 
 
-def test_the_weights_are_linear_functionals_of_the_function():
-    """Sheet 1.10: ``u_j = lam_j^-1/2 q_j^T f(U)`` has these covariances, up to sign."""
-    expected, basis = reference(), grid_basis()
-    U, X = oracle.cartesian(expected.grid), inputs(7, seed=3)
-    vectors = [system.vectors for system in expected.systems]
-    q = np.array([np.kron(vectors[0][:, i], vectors[1][:, j]) for i, j in expected.idx]).T
-    T = q / np.sqrt(VARIANCE * np.exp(expected.log_lam))
-    np.testing.assert_allclose(T.T @ expected.kernel(U, U) @ T, np.eye(M), atol=1e-9)
-    covariance = T.T @ expected.kernel(U, X)
-    np.testing.assert_allclose(np.abs(covariance), np.abs(basis.features(X)), atol=1e-9)
-
-
 def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
     rows, Xnew = data(), np.concatenate([inputs(5, seed=3), 20.0 + inputs(3, seed=4)])
     y, expected = rows[1][:, 0], reference()
@@ -104,24 +92,6 @@ def test_stock_sgpr_is_the_dense_bound_and_its_predictions():
     np.testing.assert_allclose(got_mean[:, 0], mean, atol=1e-9)
     np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
     np.testing.assert_allclose(np.diag(cov)[5:], VARIANCE, rtol=1e-9)  # the prior, out there
-
-
-@pytest.mark.nightly
-def test_the_bound_is_below_the_evidence_and_grows_with_nested_features():
-    """While the likelihood of the features alone does not: it is no bound."""
-    for seed in range(3):
-        X = inputs(40, seed)
-        Y = np.sin(2.0 * X[:, :1]) + 0.3 * np.random.default_rng(seed).normal(size=(40, 1))
-        evidence = float(GPR((X, Y), kernel(), noise_variance=NOISE).log_marginal_likelihood())
-        bounds, likelihoods = [], []
-        for p in (1, 3, 6, 10, 20, 40, 100):
-            basis = GridEigenfunctions(kernel(), X, p)
-            bounds.append(float(sgpr((X, Y), basis).elbo()))
-            likelihoods.append(float(sgpr((X, Y), basis, Basis(basis)).elbo()))
-        assert (np.diff(bounds) > -1e-9).all()
-        assert bounds[-1] <= evidence + 1e-9
-        assert bounds[0] < evidence - 10.0
-        assert (np.array(bounds) <= np.array(likelihoods) + 1e-9).all()
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -146,13 +116,6 @@ def random_q(P=1, seed=5):
     rng = np.random.default_rng(seed)
     q_sqrt = np.tril(0.2 * rng.normal(size=(P, M, M))) + 0.5 * np.eye(M)
     return rng.normal(size=(M, P)), q_sqrt
-
-
-def test_whitening_makes_no_difference():
-    rows, basis, q = data(), grid_basis(), random_q()
-    models = [svgp(basis, whiten=whiten, q=q) for whiten in (False, True)]
-    elbos = [float(model.elbo(rows)) for model in models]
-    np.testing.assert_allclose(elbos[0], elbos[1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("build", ["projection", "weights"])
@@ -304,35 +267,6 @@ def test_as_the_base_of_orthogonal_sets(whiten):
     np.testing.assert_allclose(got_cov[0], cov, atol=1e-8)
 
 
-def test_orthogonal_points_improve_the_collapsed_bound():
-    rows, basis = data(), grid_basis(5)
-    model = SOLVEGPR(
-        rows,
-        basis.kernel,
-        OrthogonalInducingVariables(BasisFeatures(basis), inputs(6, seed=8)),
-        noise_variance=NOISE,
-    )
-    evidence = GPR(rows, kernel(), noise_variance=NOISE).log_marginal_likelihood()
-    assert float(sgpr(rows, basis).elbo()) + 0.1 < float(model.elbo()) < float(evidence)
-    alone = SOLVEGPR(
-        rows, basis.kernel, OrthogonalInducingVariables(BasisFeatures(basis)), noise_variance=NOISE
-    )
-    np.testing.assert_allclose(alone.elbo(), sgpr(rows, basis).elbo(), rtol=1e-9)
-
-
-def test_float32_is_near_float64():
-    rows = data()
-    expected = sgpr(rows, grid_basis()).elbo(), *svgp(grid_basis(), q=random_q()).predict_f(rows[0])
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        single = tuple(part.astype(np.float32) for part in rows)
-        q = tuple(part.astype(np.float32) for part in random_q())
-        model = svgp(grid_basis(), q=q)
-        got = sgpr(single, grid_basis()).elbo(), *model.predict_f(single[0])
-    for a, b in zip(got, expected, strict=True):
-        assert a.dtype == tf.float32
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
 def test_a_kernel_that_is_not_the_one_of_the_basis_is_refused():
     rows, basis = data(), grid_basis()
     for other in (kernel(), Matern52(), Basis(grid_basis()), basis.kernel + Matern52()):
@@ -353,33 +287,12 @@ def test_an_approximation_is_no_inducing_variable_of_its_kernel():
             sgpr(data(), basis).elbo()
 
 
-def test_other_things_than_bases_are_refused():
-    for value in (None, kernel(), inputs()):
-        with pytest.raises(ValueError, match="basis must be a finite basis"):
-            BasisFeatures(value)
-
-
 def test_multioutput_kernels_are_refused():
     basis = grid_basis()
     shared = gpflow.kernels.SharedIndependent(basis.kernel, 2)
     model = SVGP(shared, gpflow.likelihoods.Gaussian(), BasisFeatures(basis), num_latent_gps=2)
     with pytest.raises(ValueError, match="single-output kernel"):
         model.predict_f(inputs())
-
-
-def test_gpflows_wrapper_for_several_outputs_is_right():
-    """It finds Kuu and Kuf of the single output, and adds its jitter to the identity."""
-    rows, basis, (q_mu, q_sqrt) = data(columns=2), grid_basis(), random_q(2)
-    wrapped = SVGP(
-        gpflow.kernels.SharedIndependent(basis.kernel, 2),
-        gpflow.likelihoods.Gaussian(NOISE),
-        gpflow.inducing_variables.SharedIndependentInducingVariables(BasisFeatures(basis)),
-        num_latent_gps=2,
-        q_mu=q_mu,
-        q_sqrt=q_sqrt,
-    )
-    plain = svgp(basis, q=(q_mu, q_sqrt), P=2)
-    np.testing.assert_allclose(wrapped.elbo(rows), plain.elbo(rows), rtol=1e-5)
 
 
 def test_a_cache_of_a_fixed_mean_holds_the_basis_and_no_factor():

@@ -173,18 +173,6 @@ def test_stock_svgp_over_wrapped_orthogonal_sets_is_not_plain_svgp(rng, kind, wh
         assert abs(plain[0] - wrapped[0]) > 0.1
 
 
-def test_stock_wrappers_keep_gpflows_posteriors(rng):
-    for kernel in multioutput_kernels(Matern52(), Matern32()).values():
-        for wrapper in (
-            SharedIndependentInducingVariables,
-            FallbackSharedIndependentInducingVariables,
-        ):
-            kind = gpflow.posteriors.get_posterior_class(
-                kernel, wrapper(InducingPoints(rng.normal(size=(M, 2))))
-            )
-            assert kind.__module__ == "gpflow.posteriors"
-
-
 @pytest.mark.parametrize("name", ["basis", "patches", "located patches"])
 def test_gpflows_own_posteriors_take_wrapped_features(rng, name):
     """These have exact joint covariances, so that GPflow's posterior of the wrapper is right."""

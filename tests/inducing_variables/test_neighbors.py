@@ -1,9 +1,5 @@
 """Which inducing points a row sees, against sorts of all distances."""
 
-import gc
-import weakref
-
-import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -109,20 +105,6 @@ def test_points_that_moved_are_noticed(rng, route):
     inducing.Z.assign(Z)
     np.testing.assert_array_equal(search(), oracle.nearest(X, Z, H))
     assert search()[0, 0] == 3
-
-
-def test_trees_die_with_their_points(rng, outside):
-    Z, X = points(rng)
-    inducing = NeighborInducingPoints(Z, H)
-    known = len(neighbors._SEARCHES)
-    inducing.neighbors(X, Matern32())
-    assert len(neighbors._SEARCHES) == known + 1
-    search, gone = weakref.ref(neighbors._SEARCHES[inducing]), weakref.ref(inducing)
-    del inducing
-    gc.collect()
-    assert gone() is None
-    assert search() is None
-    assert len(neighbors._SEARCHES) == known
 
 
 def test_every_set_of_points_has_its_own_tree(rng, outside):
@@ -268,46 +250,3 @@ def test_neighbors_in_single_precision_are_those_of_the_rounded_points(rng, rout
     metric = rounded([1.0, 2.0])
     expected = oracle.nearest(X.astype(float) / metric, Z.astype(float) / metric, H)
     np.testing.assert_array_equal(np.sort(found), np.sort(expected))
-
-
-def test_no_gradient_passes_through_the_choice(rng, route):
-    Z, X = points(rng)
-    kernel = Matern52(lengthscales=[1.0, 2.0])
-    X, places = tf.Variable(X), tf.Variable(Z)
-    inducing = NeighborInducingPoints(Z, H)
-    with tf.GradientTape() as tape:
-        found = inducing.neighbors(X, kernel)
-        total = tf.reduce_sum(tf.gather(places, found))
-    variables = [X, *kernel.trainable_variables, places]
-    *through, direct = tape.gradient(total, variables)
-    assert through == [None] * len(through)
-    counts = np.bincount(np.ravel(found), minlength=M)
-    np.testing.assert_array_equal(tf.convert_to_tensor(direct)[:, 0], counts)
-
-
-def test_what_it_says_about_itself(rng):
-    inducing = NeighborInducingPoints(rng.normal(size=(M, 3)), H)
-    assert inducing.shape == (M, 3, 1)
-    assert int(inducing.num_inducing) == M
-    assert inducing.Z.dtype == gpflow.default_float()
-    assert inducing.trainable_variables == ()  # unless made so
-
-
-@pytest.mark.parametrize(
-    ("Z", "count", "fixed", "message"),
-    [
-        (np.zeros(5), 2, (), "Z"),
-        (np.full((5, 2), np.nan), 2, (), "Z"),
-        (np.eye(5), 6, (), "num_neighbors must be at most 5"),
-        (np.eye(5), 0, (), "num_neighbors"),
-        (np.eye(5), 2.5, (), "num_neighbors"),
-        (np.eye(5), 3, (1, 1), "global_indices"),
-        (np.eye(5), 3, (5,), "global_indices"),
-        (np.eye(5), 3, (-1,), "global_indices"),
-        (np.eye(5), 2, (0, 1), "global_indices"),
-        (np.eye(5), 3, (0.5,), "global_indices"),
-    ],
-)
-def test_what_does_not_fit_is_refused(Z, count, fixed, message):
-    with pytest.raises(ValueError, match=message):
-        NeighborInducingPoints(Z, count, global_indices=fixed)

@@ -62,19 +62,6 @@ def test_passed_parameters_variables_and_sets_stay_the_same_objects():
     assert made.sets[2] is points
 
 
-def test_every_set_is_trainable_and_can_be_frozen():
-    made = OrthogonalInducingVariables(Z, V)
-    assert [v.shape for v in made.trainable_variables] == [Z.shape, V.shape]
-    gpflow.set_trainable(made.sets[0], False)
-    (left,) = made.trainable_variables
-    np.testing.assert_array_equal(left, V)
-
-
-def test_sets_follow_the_default_float(float_type):
-    made = OrthogonalInducingVariables(Z, V.astype(np.float16))
-    assert {s.Z.dtype for s in made.sets} == {tf.as_dtype(float_type)}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -195,6 +182,7 @@ def test_in_a_fresh_process_importing_the_package_alone_leaves_tensorflow_out():
     )
 
 
+@pytest.mark.nightly
 def test_in_a_fresh_process_importing_everything_creates_no_tensor():
     """Threads and memory must still be configurable; TensorFlow refuses after the first tensor."""
     out = run(

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
-from gpflow.inducing_variables import InducingPatches, InducingPoints
 
 import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import (
@@ -92,10 +91,6 @@ def layer_of(model, sets, tick, jitter=JITTER):
     return deep.Layer(make_prior(tick), plain(sets, tick), q_mu, q_sqrt, jitter, model.whiten)
 
 
-def labels(rng, classes):
-    return rng.integers(0, classes, size=(N, 1)).astype(float)
-
-
 @both_kernels
 @whitened
 def test_solvegp_on_patches_is_the_oracle(rng, tick, whiten):
@@ -142,27 +137,6 @@ def test_stock_svgp_takes_patches(rng, tick, whiten):
 
 
 @both_kernels
-def test_a_single_set_of_solvegp_is_svgp(rng, tick):
-    X, sets = arrays(rng, (5,))
-    ours, Y = solvegp(rng, sets, tick), rng.normal(size=(N, 2))
-    with gpflow.config.as_context(gpflow.config.Config(jitter=JITTER)):  # ours, of variance 1.3
-        stock = gpflow.models.SVGP(
-            ours.kernel,
-            ours.likelihood,
-            ours.inducing_variable.sets[0],
-            num_latent_gps=2,
-            q_mu=ours.q_mu[0],
-            q_sqrt=ours.q_sqrt[0],
-        )
-        np.testing.assert_allclose(stock.elbo((X, Y)), ours_elbo(ours, X, Y), rtol=1e-9)
-
-
-def ours_elbo(model, X, Y):
-    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-6)):
-        return model.elbo((X, Y))
-
-
-@both_kernels
 @whitened
 def test_solvegp_is_svgp_on_all_patches_with_the_q_of_both(rng, tick, whiten):
     """Of the values of f at Z and at O; predictions and KL."""
@@ -187,82 +161,6 @@ def test_solvegp_is_svgp_on_all_patches_with_the_q_of_both(rng, tick, whiten):
         np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
 
 
-@both_kernels
-def test_an_orthogonal_set_at_its_prior_changes_nothing(rng, tick):
-    X, sets = arrays(rng)
-    both, alone = solvegp(rng, sets, tick), solvegp(rng, sets[:1], tick)
-    for got, want in zip((*both.q_mu, *both.q_sqrt), (None, 0.0, None, np.eye(3)), strict=True):
-        if want is not None:
-            got.assign(np.broadcast_to(want, got.shape))
-    alone.q_mu[0].assign(both.q_mu[0])
-    alone.q_sqrt[0].assign(both.q_sqrt[0])
-    for got, want in zip(both.predict_f(X), alone.predict_f(X), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(both.prior_kl(), alone.prior_kl(), rtol=1e-12)
-
-
-@both_kernels
-def test_stock_svgp_on_orthogonal_patches_is_solvegp(rng, tick):
-    X, sets = arrays(rng)
-    model = solvegp(rng, sets, tick, P=1)
-    q_sqrt = np.zeros((1, 7, 7))
-    q_sqrt[:, :4, :4], q_sqrt[:, 4:, 4:] = model.q_sqrt[0], model.q_sqrt[1]
-    stock = gpflow.models.SVGP(
-        model.kernel,
-        model.likelihood,
-        model.inducing_variable,
-        q_mu=np.concatenate(list(model.q_mu)),
-        q_sqrt=q_sqrt,
-    )
-    Y = rng.normal(size=(N, 1))
-    np.testing.assert_allclose(stock.elbo((X, Y)), model.elbo((X, Y)), rtol=1e-12)
-
-
-def test_one_channel_and_stride_one_is_solvegp_on_patches_of_gpflow(rng):
-    base = gpflow.kernels.SquaredExponential(lengthscales=1.5)
-    X, Y = rng.normal(size=(N, 20)), rng.normal(size=(N, 1))
-    q_mu, q_sqrt = random_q(rng, (4, 3), 1)
-    Z, O = rng.normal(size=(4, 6)), rng.normal(size=(3, 6))
-
-    def elbo(kernel, kind):
-        sets = OrthogonalInducingVariables(kind(Z), kind(O))
-        model = SOLVEGP(kernel, gpflow.likelihoods.Gaussian(), sets, q_mu=q_mu, q_sqrt=q_sqrt)
-        return model.elbo((X, Y))
-
-    ours = elbo(gs.kernels.Convolutional(base, (4, 5), (2, 3)), Patches)
-    theirs = elbo(gpflow.kernels.Convolutional(base, (4, 5), (2, 3)), InducingPatches)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-10)
-
-
-@both_kernels
-def test_classes_by_robust_max_are_integrals(rng, tick):
-    """GPflow's 20 nodes against 20001 trapezoids; it squeezes each cdf by 1e-6."""
-    X, sets = arrays(rng)
-    model = solvegp(rng, sets, tick, P=3, likelihood=gpflow.likelihoods.MultiClass(3))
-    layer, Y = layer_of(model, sets, tick), labels(rng, 3)
-    mean, var = layer.marginals(X)
-    expected = [
-        deep.robust_max_expectation(m, v, int(y))
-        for m, v, y in zip(mean, var, Y[:, 0], strict=True)
-    ]
-    found = model.likelihood.variational_expectations(X, mean, var, Y)
-    np.testing.assert_allclose(found, expected, atol=7.0 * 1e-2)  # log(eps / 2) is -7.6
-    np.testing.assert_allclose(model.elbo((X, Y)), np.sum(found) - layer.kl(X), rtol=1e-9)
-    probabilities = [
-        [deep.class_probability(m, v, k) for k in range(3)] for m, v in zip(mean, var, strict=True)
-    ]
-    np.testing.assert_allclose(np.sum(probabilities, axis=1), 1.0, atol=2e-6)
-    np.testing.assert_allclose(model.predict_y(X)[0], probabilities, atol=1e-2)
-
-
-def test_two_classes_by_robust_max_in_closed_form(rng):
-    """The oracle against Phi((m1 - m2) / sqrt(v1 + v2))."""
-    for _ in range(5):
-        mean, var = rng.normal(size=2), rng.uniform(0.1, 3.0, size=2)
-        z = (mean[0] - mean[1]) / np.sqrt(var.sum())
-        np.testing.assert_allclose(deep.robust_max(mean, var, 0), deep.ndtr(z), rtol=1e-9)
-
-
 def test_gradients_reach_all_there_is(rng):
     """A compiled step of SOLVE-GP; its numbers are those of the eager one."""
     X, sets = arrays(rng)
@@ -276,23 +174,6 @@ def test_gradients_reach_all_there_is(rng):
     for got, want in zip(tf.function(step, autograph=False)(), step(), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
         assert np.abs(want).max() > 1e-4
-
-
-@both_kernels
-def test_sizes_and_shapes(rng, tick):
-    _, sets = arrays(rng)
-    u, v = wrap(sets, tick)
-    assert int(u.num_inducing) == 4
-    assert u.shape == (4, None, 1)
-    both = OrthogonalInducingVariables(u, v)
-    assert both.sizes == (4, 3)
-    assert int(both.num_inducing) == 7
-    np.testing.assert_array_equal(u.Z, sets[0][0])
-    if tick:
-        np.testing.assert_array_equal(v.locations, sets[1][1])
-        assert v.locations.trainable
-    kept = gpflow.Parameter(sets[0][0])
-    assert Patches(kept).Z is kept
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -337,80 +218,3 @@ def test_patches_with_another_kernel_are_refused(rng, tick, kernel):
     ):
         with pytest.raises(ValueError, match=f"kernel must be a .*{name}"):
             call()
-
-
-def test_patches_without_places_are_not_for_tick_and_the_reverse(rng):
-    X, sets = arrays(rng)
-    for tick in (False, True):
-        (u,), kernel = wrap(sets[:1], tick), make_kernel(not tick)
-        wanted = "TICK" if tick else "Convolutional"
-        for call in (lambda: Kuu(u, kernel), lambda: Kuf(u, kernel, X)):  # noqa: B023
-            with pytest.raises(ValueError, match=wanted):
-                call()
-
-
-@both_kernels
-def test_patches_of_another_length_are_refused(rng, tick):
-    X, sets = arrays(rng)
-    u, v = wrap([(Z[:, :8], s) for Z, s in sets], tick)
-    for call in (
-        lambda: Kuu(u, make_kernel(tick)),
-        lambda: Kuf(u, make_kernel(tick), X),
-        lambda: Kuv(u, v, make_kernel(tick)),
-        lambda: SOLVEGP(
-            make_kernel(tick), gpflow.likelihoods.Gaussian(), OrthogonalInducingVariables(u, v)
-        ).predict_f(X),
-    ):
-        with pytest.raises(ValueError, match=f"Z must have {LENGTH} columns"):
-            call()
-
-
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        (Patches, InducingPoints),
-        (InducingPoints, Patches),
-        (Patches, InducingPatches),
-        (Patches, lambda Z: LocatedPatches(Z, Z[:, :2])),
-        (lambda Z: LocatedPatches(Z, Z[:, :2]), Patches),
-        (lambda Z: LocatedPatches(Z, Z[:, :2]), InducingPoints),
-    ],
-)
-def test_sets_of_different_kinds_are_refused(rng, kinds):
-    with pytest.raises(ValueError, match="of one kind"):
-        OrthogonalInducingVariables(*(kind(rng.normal(size=(3, LENGTH))) for kind in kinds))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda Z: Patches(Z[0]), "Z"),
-        (lambda Z: Patches(np.where(Z > 0, np.nan, Z)), "Z"),
-        (lambda Z: Patches("patches"), "Z"),
-        (lambda Z: Patches(gpflow.Parameter(Z[0])), "Z"),
-        (lambda Z: LocatedPatches(Z, Z[:, :3]), "locations"),
-        (lambda Z: LocatedPatches(Z, Z[:2, :2]), "locations"),
-        (lambda Z: LocatedPatches(Z, np.full((3, 2), np.inf)), "locations"),
-        (lambda Z: LocatedPatches(Z[0], Z[:, :2]), "Z"),
-    ],
-)
-def test_what_is_no_patch_is_refused(rng, make, message):
-    with pytest.raises(ValueError, match=message):
-        make(rng.normal(size=(3, LENGTH)))
-
-
-@both_kernels
-def test_single_precision(rng, float_type, tick):
-    """Against the float64 oracle with the jitter of this type."""
-    X, sets = arrays(rng)
-    model = solvegp(rng, sets, tick)
-    jitter = VARIANCE * (1e-6 if float_type is np.float64 else 1e-4)
-    layer = layer_of(model, sets, tick, jitter)
-    layer = layer._replace(
-        q_mu=[m.astype(float) for m in layer.q_mu], q_sqrt=[R.astype(float) for R in layer.q_sqrt]
-    )
-    mean, var = layer.marginals(X)
-    tolerance = 1e-8 if float_type is np.float64 else 2e-2
-    found = model.predict_f(X.astype(float_type))
-    np.testing.assert_allclose(found[0], mean, atol=tolerance, rtol=1e-3)
-    np.testing.assert_allclose(found[1], var, atol=tolerance, rtol=1e-3)

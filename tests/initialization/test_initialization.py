@@ -17,7 +17,7 @@ from gpflow_sparse.initialization import (
     split_orthogonal,
     subset_hyperparameters,
 )
-from tests.oracles.pivoted_cholesky import conditional_variance, greedy_picks
+from tests.oracles.pivoted_cholesky import greedy_picks
 
 CHOICES = [kmeans, random_subset, greedy_variance]
 
@@ -52,15 +52,6 @@ def inertia(X, centers):
 
 
 @pytest.mark.parametrize("choose", CHOICES)
-def test_a_choice_has_distinct_float64_rows(choose):
-    X = np.repeat(make_inputs(60).astype(np.float32), 3, axis=0)
-    Z = choose(X, 40, make_stationary())
-    assert Z.shape == (40, 2)
-    assert Z.dtype == np.float64
-    assert len(np.unique(Z, axis=0)) == 40
-
-
-@pytest.mark.parametrize("choose", CHOICES)
 def test_the_same_seed_gives_the_same_choice_and_another_seed_another(choose):
     X, kernel = make_inputs(), make_stationary()
     np.testing.assert_allclose(
@@ -83,34 +74,10 @@ def test_all_distinct_rows_are_the_points_where_rows_repeat_and_more_are_asked_f
 
 
 @pytest.mark.parametrize("choose", CHOICES)
-def test_all_distinct_rows_can_be_asked_for(choose):
-    rows = make_inputs(7)
-    Z = choose(np.repeat(rows, 5, axis=0), 7, make_stationary())
-    np.testing.assert_allclose(sort_rows(Z), sort_rows(rows), rtol=1e-12)
-
-
-@pytest.mark.parametrize("choose", CHOICES)
 @pytest.mark.parametrize("M", [0, -1, 11])
 def test_a_size_that_cannot_be_had_is_an_error(choose, M):
     with pytest.raises(ValueError, match=f"M: expected between 1 and 10, .* got {M}"):
         choose(make_inputs(10), M, make_stationary())
-
-
-@pytest.mark.parametrize("choose", CHOICES)
-def test_inputs_that_are_not_a_finite_matrix_are_an_error(choose):
-    with pytest.raises(ValueError, match="X must be a matrix"):
-        choose(np.zeros(10), 2, make_stationary())
-    with pytest.raises(ValueError, match="X must be finite"):
-        choose(np.full((10, 2), np.nan), 2, make_stationary())
-
-
-def test_inputs_are_not_changed():
-    X, kernel = make_inputs(50), make_stationary()
-    before = X.copy()
-    for choose in CHOICES:
-        choose(X, 5, kernel)
-    median_lengthscales(X)
-    np.testing.assert_array_equal(X, before)
 
 
 # --- k-means
@@ -140,23 +107,6 @@ def test_kmeans_is_kmeans_of_the_scaled_inputs():
     np.testing.assert_allclose(Z, kmeans(X / lengthscales, 10) * lengthscales, rtol=1e-10)
 
 
-def test_ard_lengthscales_decide_which_column_is_resolved():
-    X = make_inputs(1000)
-    Z = kmeans(X, 10, gpflow.kernels.RBF(lengthscales=[0.1, 10.0]))
-    # Only the first column counts: the second averages out within every cluster.
-    assert np.std(Z[:, 0]) > 0.8
-    assert np.std(Z[:, 1]) < 0.3
-    assert not np.allclose(sort_rows(Z), sort_rows(kmeans(X, 10)))
-
-
-@pytest.mark.parametrize("active_dims", [slice(0, 2), [0, 1]], ids=["slice", "list"])
-def test_active_dims_that_read_every_column_scale_them(active_dims):
-    X, lengthscales = make_inputs(), [0.1, 3.0]
-    everything = gpflow.kernels.RBF(lengthscales=lengthscales, active_dims=active_dims)
-    expected = kmeans(X, 10, gpflow.kernels.RBF(lengthscales=lengthscales))
-    np.testing.assert_allclose(kmeans(X, 10, everything), expected, rtol=1e-10)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -172,24 +122,9 @@ def test_kernels_without_a_lengthscale_for_every_column_leave_inputs_unscaled(ma
     np.testing.assert_allclose(kmeans(X, 10, make()), kmeans(X, 10), rtol=1e-10)
 
 
-def test_a_wrong_number_of_lengthscales_is_an_error():
-    with pytest.raises(
-        ValueError,
-        match=r"kernel.lengthscales must be one number or one per column .* 2; got shape \(3,\)",
-    ):
-        kmeans(make_inputs(), 10, gpflow.kernels.RBF(lengthscales=[1.0, 2.0, 3.0]))
-
-
 def test_a_repeated_row_weighs_as_often_as_it_occurs():
     X = np.array([[0.0], [0.0], [0.0], [1.0], [9.0]])
     np.testing.assert_allclose(np.sort(kmeans(X, 2), axis=0), [[0.25], [9.0]], atol=1e-12)
-
-
-def test_repeated_centers_give_way_to_the_rows_farthest_away():
-    rows = np.array([[0.0], [1.0], [2.0], [7.0], [5.0]])
-    centers = np.array([[1.0], [1.0], [2.0], [2.0]])
-    distinct = inducing_inputs._distinct_centers(centers, rows)
-    np.testing.assert_array_equal(np.sort(distinct, axis=0), [[1.0], [2.0], [5.0], [7.0]])
 
 
 # --- random subsets
@@ -220,25 +155,6 @@ def test_orthogonal_picks_continue_greedy_picks():
     X, kernel = make_inputs(), make_kernel()
     Z = greedy_variance(X, 30, kernel)
     np.testing.assert_array_equal(greedy_orthogonal(X, Z[:20], 10, kernel), Z[20:])
-
-
-def test_the_variance_at_the_picks_never_rises():
-    X, kernel = make_inputs(), make_stationary()
-    K, picks = kernel(X).numpy(), find_rows(X, greedy_variance(X, 40, kernel))
-    at_pick = [conditional_variance(K, picks[:i])[picks[i]] for i in range(40)]
-    assert np.all(np.diff(at_pick) <= 1e-12)
-    assert at_pick[-1] > 0.0
-
-
-def test_the_variance_left_by_greedy_picks_is_below_that_of_a_random_subset():
-    X, kernel = make_inputs(), make_stationary()
-    K = kernel(X).numpy()
-
-    def left(Z):
-        return np.sum(conditional_variance(K, find_rows(X, Z)))
-
-    greedy = left(greedy_variance(X, 40, kernel))
-    assert greedy < min(left(random_subset(X, 40, seed=seed)) for seed in range(5))
 
 
 @pytest.mark.parametrize("kernel", [gpflow.kernels.RBF, gpflow.kernels.Matern12])
@@ -292,11 +208,6 @@ def test_greedy_picks_come_from_the_subsample_when_there_are_many_rows():
         greedy_variance(X, 51, kernel, max_candidates=50)
 
 
-def test_z_with_other_columns_than_x_is_an_error():
-    with pytest.raises(ValueError, match="Z: expected 2 columns as in X, got 3"):
-        greedy_orthogonal(make_inputs(), make_inputs(5, 3), 4, make_stationary())
-
-
 # --- joint choices
 
 
@@ -310,24 +221,6 @@ def test_the_split_sets_are_disjoint_and_make_up_the_joint_choice(choose):
     assert len(np.unique(union, axis=0)) == 35
     joint = choose(X, 35, kernel, seed=2)
     np.testing.assert_allclose(sort_rows(union), sort_rows(joint), rtol=1e-12)
-
-
-def test_a_greedy_split_keeps_the_order():
-    X, kernel = make_inputs(), make_stationary()
-    sets = split_orthogonal(X, 20, 10, kernel=kernel, method="greedy")
-    np.testing.assert_array_equal(np.concatenate(sets), greedy_variance(X, 30, kernel))
-    assert len(sets[0]) == 20
-
-
-def test_joint_kmeans_keeps_the_sets_further_apart_than_two_choices():
-    X = make_inputs(1000)
-
-    def nearest(first, second):
-        return np.sqrt(np.min(np.sum((first[:, None] - second) ** 2, axis=-1)))
-
-    apart = nearest(*split_orthogonal(X, 30, 30))
-    assert apart > 0.1
-    assert apart > 2.0 * nearest(kmeans(X, 30, seed=0), kmeans(X, 30, seed=1))
 
 
 def test_splits_that_cannot_be_made_are_errors():
@@ -383,13 +276,6 @@ def test_constant_and_mostly_constant_columns_have_positive_lengthscales():
     np.testing.assert_allclose(lengthscales[2], np.sqrt(0.05 * 0.95) * np.sqrt(3.0), rtol=1e-12)
 
 
-def test_median_lengthscales_of_a_subsample_are_close_to_those_of_all_rows():
-    X = make_inputs(2000)
-    subsampled = median_lengthscales(X, max_rows=500)
-    np.testing.assert_allclose(subsampled, median_lengthscales(X), rtol=0.1)
-    np.testing.assert_array_equal(subsampled, median_lengthscales(X, max_rows=500))
-
-
 # --- hyperparameters
 
 
@@ -399,14 +285,6 @@ def draw_gp(num_rows=300, lengthscale=0.3, noise_variance=0.01, seed=0):
     K = gpflow.kernels.Matern52(lengthscales=lengthscale)(X).numpy()
     root = np.linalg.cholesky(K + noise_variance * np.eye(num_rows))
     return X, root @ rng.standard_normal((num_rows, 1))
-
-
-def test_the_fit_recovers_lengthscale_and_noise_of_a_draw():
-    X, Y = draw_gp()
-    kernel = gpflow.kernels.Matern52(lengthscales=1.0)
-    noise_variance = subset_hyperparameters(X, Y, kernel)
-    np.testing.assert_allclose(kernel.lengthscales.numpy(), 0.3, rtol=0.3)
-    np.testing.assert_allclose(noise_variance, 0.01, rtol=0.3)
 
 
 def test_the_fit_is_that_of_gpr_on_the_subset():
@@ -460,24 +338,6 @@ def test_a_covariance_that_does_not_factor_is_an_error_that_leaves_the_kernel():
     assert kernel.variance.numpy() == before
 
 
-def test_outputs_with_other_rows_than_inputs_are_an_error():
-    X, Y = draw_gp(30)
-    with pytest.raises(ValueError, match="same number of rows, got 30 and 29"):
-        subset_hyperparameters(X, Y[1:], gpflow.kernels.Matern52())
-
-
-def test_choices_and_fits_run_in_float32_sessions():
-    X, Y = draw_gp(60)
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        kernel = gpflow.kernels.Matern52(lengthscales=0.3)
-        Z = greedy_variance(X, 10, kernel)
-        assert kmeans(X, 10, kernel).dtype == np.float64
-        subset_hyperparameters(X, Y, kernel, max_iterations=5)
-    assert Z.dtype == np.float64
-    assert len(np.unique(Z, axis=0)) == 10
-    assert kernel.lengthscales.numpy() != np.float32(0.3)
-
-
 def test_a_smooth_table_does_not_send_hyperparameters_to_infinity():
     """A noise-free trend and an irrelevant column: the likelihood alone has its optimum there."""
     rng = np.random.default_rng(0)
@@ -489,11 +349,3 @@ def test_a_smooth_table_does_not_send_hyperparameters_to_infinity():
     # six standard deviations of the tether
     assert kernel.variance.numpy() < np.exp(6.0)
     assert kernel.lengthscales.numpy().max() < 3.0 * np.exp(6.0)
-
-
-def test_a_subset_without_rows_or_noise_is_refused():
-    X, kernel = np.linspace(0.0, 1.0, 20)[:, None], gpflow.kernels.Matern52()
-    with pytest.raises(ValueError, match="num_rows must be a positive integer, got 0"):
-        initialization.subset_hyperparameters(X, X, kernel, num_rows=0)
-    with pytest.raises(ValueError, match="noise_variance must be one positive"):
-        initialization.subset_hyperparameters(X, X, kernel, noise_variance=0.0)

@@ -3,7 +3,6 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_probability as tfp
 from scipy import stats
 
@@ -48,14 +47,16 @@ def test_local_subsets_recover_what_random_ones_take_for_noise():
     assert errors["local"] < 0.5 * errors["random"]
 
 
-def test_the_fit_maximizes_the_sum_of_the_likelihoods_of_the_subsets():
-    X, Y = draw(80)
-    start = [0.3, 0.5]
+@pytest.mark.parametrize("repeated", [False, True])
+def test_the_fit_maximizes_the_sum_of_the_likelihoods_of_the_subsets(repeated):
+    """Subsets are of distinct rows, with all their outputs."""
+    X, Y = draw_repeated(80) if repeated else draw(80)
+    places, start = firsts(X), [0.3, 0.5]
     kernel, reference = (gpflow.kernels.Matern52(lengthscales=start) for _ in range(2))
     noise_variance = local_hyperparameters(X, Y, kernel, num_subsets=3, num_rows=20, seed=1)
     order = np.random.default_rng(1).permutation(80)
     rest = order[:64]  # a fifth is held out
-    subsets = nearest(X, rest[:3], rest, 20, start)
+    subsets = [all_of(X, places[i]) for i in nearest(places, rest[:3], rest, 20, start)]
     models = [gpflow.models.GPR((X[i], Y[i]), reference, noise_variance=0.1) for i in subsets]
     for model in models[1:]:
         model.likelihood = models[0].likelihood
@@ -118,12 +119,6 @@ def test_two_outputs_and_few_rows_are_fitted_too():
     noise_variance = local_hyperparameters(X, np.column_stack([Y, -Y]), kernel)
     assert 1e-4 <= noise_variance < 10.0
     np.testing.assert_array_equal(np.isfinite(kernel.lengthscales.numpy()), True)
-
-
-def test_a_number_of_subsets_that_is_none_is_refused():
-    X, Y = draw(9)
-    with pytest.raises(ValueError, match="num_subsets must be a positive integer, got 0"):
-        local_hyperparameters(X, Y, gpflow.kernels.Matern52(), num_subsets=0)
 
 
 def test_the_posterior_mode_has_the_density_of_rows_and_parameters():
@@ -201,49 +196,3 @@ def test_held_out_rows_are_predicted_from_distinct_neighbors_with_all_their_outp
         total += joint - given
     # 1.7e-6 is the jitter of the neighbors
     np.testing.assert_allclose(found, total / len(all_of(X, places[held_out])), rtol=2e-4)
-
-
-def test_local_subsets_and_random_ones_are_of_distinct_rows_with_all_their_outputs(monkeypatch):
-    X, Y = draw_repeated()
-    models, densities = [], []
-    monkeypatch.setattr(hyperparameters, "_maximize", lambda model, *_: models.append(model))
-    monkeypatch.setattr(
-        hyperparameters,
-        "_log_density",
-        lambda *given, of=hyperparameters._log_density: densities.append(of(*given)) or 0.0,
-    )
-    kernel, places = gpflow.kernels.Matern52(lengthscales=[0.2, 0.4]), firsts(X)
-    options = {"noise_variance": 0.05, "seed": 1}
-    local_hyperparameters(X, Y, kernel, num_subsets=3, num_rows=6, **options)
-    subset_hyperparameters(X, Y, kernel, num_rows=12, **options)
-    order = np.random.default_rng(1).permutation(30)
-    near = nearest(places, order[:3], order[:24], 6, [0.2, 0.4])
-    for model, subsets in zip(models, (near, [order[:12]]), strict=True):
-        rows = [all_of(X, places[subset]) for subset in subsets]
-        expected = sum(log_density(kernel, 0.05, X[i], Y[i]) for i in rows)
-        found = model.maximum_log_likelihood_objective()
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
-    given = all_of(X, places[order[:12]])
-    total = 0.0
-    for place in places[order[12:24]]:  # each alone
-        both = np.concatenate([given, all_of(X, place[None])])
-        parts = (log_density(kernel, 0.05, X[i], Y[i]) for i in (both, given))
-        total += next(parts) - next(parts)
-    count = len(all_of(X, places[order[12:24]]))
-    np.testing.assert_allclose(densities, [total / count] * 2, rtol=1e-9)
-
-
-def test_the_gradient_of_the_density_of_repeated_rows_is_exact():
-    X, Y = draw_repeated()
-    rows = hyperparameters.merge_rows(tf.constant(X), tf.constant(Y))
-    kernel = gpflow.kernels.Matern52(lengthscales=[0.2, 0.4])
-    ours = hyperparameters._ExactGPs(rows, kernel, None, 0.05)
-    theirs = gpflow.models.GPR((X, Y), kernel, noise_variance=0.05)
-    found = []
-    for model in (ours, theirs):
-        with tf.GradientTape() as tape:
-            loss = model.training_loss()
-        variables = [*kernel.trainable_variables, *model.likelihood.trainable_variables]
-        found.append([loss, *tape.gradient(loss, variables)])
-    for own, other in zip(*found, strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-8)

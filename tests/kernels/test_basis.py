@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 from gpflow.kernels import Matern32, SquaredExponential
 
-import gpflow_sparse as gs
 from gpflow_sparse.bases import GridEigenfunctions, RandomFourier, ReweightedBasis
 from gpflow_sparse.kernels import GRIEF, Basis, Corrected, product_of
 from tests.oracles import grief as oracle
@@ -84,22 +83,6 @@ def test_stock_gpr_has_the_dense_likelihood_and_predictions():
     np.testing.assert_allclose(got_cov[0], cov, atol=1e-9)
 
 
-@pytest.mark.nightly
-def test_the_likelihood_of_the_features_is_no_bound():
-    """Sheet 1.9: the kernel of too few features can have more evidence than the kernel itself."""
-    X = inputs(60)
-    L = np.linalg.cholesky(kernel()(X).numpy() + NOISE * np.eye(60))
-    gaps = []
-    for seed in range(30):
-        Y = L @ np.random.default_rng(seed).normal(size=(60, 1))
-        pair = [
-            gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
-            for k in (GRIEF(kernel(), X, 40), kernel())
-        ]
-        gaps.append(float(pair[0].log_marginal_likelihood() - pair[1].log_marginal_likelihood()))
-    assert min(gaps) < 0.0 < max(gaps)
-
-
 def test_grief_is_the_kernel_of_its_basis():
     X = inputs(30)
     k = GRIEF(kernel(), X, P, 6, grid_weights="data")
@@ -107,19 +90,6 @@ def test_grief_is_the_kernel_of_its_basis():
     assert isinstance(k, Basis)
     np.testing.assert_array_equal(k.basis.indices, basis.indices)
     np.testing.assert_array_equal(k(X), Basis(basis)(X))
-
-
-def test_stock_models_train_what_is_inside():
-    X, Y = data()
-    base = kernel()
-    model = gpflow.models.GPR((X, Y), GRIEF(base, X, P), noise_variance=NOISE)
-    assert len(model.trainable_variables) == 3
-    before = float(model.training_loss())
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss, model.trainable_variables, options={"maxiter": 10}
-    )
-    assert float(model.training_loss()) < before - 1.0
-    assert (np.abs(base.lengthscales.numpy() - LENGTHSCALES) > 1e-3).all()
 
 
 def test_it_can_be_a_term_of_a_sum_or_product():
@@ -130,15 +100,6 @@ def test_it_can_be_a_term_of_a_sum_or_product():
     np.testing.assert_allclose(total(X), Phi @ Phi.T + 0.1 * np.eye(6), atol=1e-13)
     product = Basis(basis) * Matern32()
     np.testing.assert_allclose(product(X), Phi @ Phi.T * Matern32()(X).numpy(), atol=1e-13)
-
-
-def test_stock_svgp_takes_it_with_inducing_points():
-    """With as many points as functions the posterior is that of GPR, but for jitter."""
-    X, Y = data()
-    basis = RandomFourier(kernel(), 6, seed=3)
-    gpr = gpflow.models.GPR((X, Y), Basis(basis), noise_variance=NOISE)
-    sgpr = gpflow.models.SGPR((X, Y), Basis(basis), X[:10], noise_variance=NOISE)
-    np.testing.assert_allclose(sgpr.elbo(), gpr.log_marginal_likelihood(), atol=1e-2)
 
 
 def corrected(seed=6):
@@ -190,43 +151,3 @@ def test_product_of_is_one_kernel_per_column():
     assert GridEigenfunctions(k, inputs(30), 50).num_basis == 50
     single = product_of(Matern32, [0.8], 1.7)
     np.testing.assert_allclose(single(X[:, :1]), Matern32(1.7, 0.8)(X[:, :1]), atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Basis(kernel()), "basis must be a finite basis.*got SquaredExponential"),
-        (lambda: Basis(None), "basis must be a finite basis.*got NoneType"),
-        (lambda: Corrected(BASES["grid"]()), "basis must be a ReweightedBasis"),
-        (
-            lambda: Corrected(ReweightedBasis(BASES["fourier"](), np.ones(P))),
-            "of a projection",
-        ),
-        (lambda: GRIEF(Matern32(), inputs(9), 5), "kernel must be a product"),
-        (lambda: GRIEF(kernel(), inputs(9), 0), "num_eigenfunctions must be a positive integer"),
-        (lambda: product_of(gpflow.kernels.Linear, [1.0]), "kind must be a class of stationary"),
-        (lambda: product_of(Matern32(), [1.0]), "kind must be a class of stationary"),
-        (lambda: product_of(Matern32, 1.0), "lengthscales must be positive, one per column"),
-        (lambda: product_of(Matern32, [1.0, 0.0]), "lengthscales must be positive"),
-        (lambda: product_of(Matern32, [np.nan]), "lengthscales must be finite"),
-        (lambda: product_of(Matern32, []), "lengthscales must be positive"),
-        (lambda: product_of(Matern32, [1.0], -1.0), "variance must be"),
-        (lambda: product_of(Matern32, [1.0], [1.0, 2.0]), "variance must be"),
-    ],
-)
-def test_arguments_are_checked(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-def test_wrong_inputs_are_refused_and_not_broadcast():
-    k = Basis(BASES["grid"]())
-    with pytest.raises(ValueError, match="X must have 2 column"):
-        k(np.zeros((3, 3)))
-    with pytest.raises(ValueError, match="X must be finite"):
-        k(np.full((3, 2), np.nan))
-
-
-def test_the_names_are_where_the_documents_say():
-    assert gs.kernels.Basis is Basis
-    assert gs.kernels.GRIEF is GRIEF

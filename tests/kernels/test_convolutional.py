@@ -123,22 +123,6 @@ def test_covariances_are_sums_over_patches(rng, geometry, base, average, tick):
     np.testing.assert_allclose(jittered, expected[4] + 0.25 * np.eye(4), rtol=1e-12)
 
 
-@every_grid
-@both_averages
-@pytest.mark.parametrize("tick", [False, True], ids=["plain", "tick"])
-def test_the_joint_covariance_is_a_linear_map_of_responses(rng, geometry, average, tick):
-    """So it is positive semi-definite, whatever the weights; c in Kuf and c^2 in Kff."""
-    ours, prior = pair(rng, geometry, ard, tick=tick, average=average)
-    X, Z, s = images(rng, geometry, 3), patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)
-    u = LocatedPatches(Z, s) if tick else Patches(Z)
-    K_uf = Kuf(u, ours, X).numpy()
-    found = np.block([[Kuu(u, ours, jitter=0.0).numpy(), K_uf], [K_uf.T, ours(X).numpy()]])
-    expected = prior.joint_by_linear_map(Z, X, s if tick else None)
-    np.testing.assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())
-    eigenvalues = np.linalg.eigvalsh(found)
-    assert eigenvalues.min() > -1e-10 * eigenvalues.max()
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_one_channel_and_stride_one_is_the_kernel_of_gpflow(rng, weighted):
     geometry, base = GRIDS["one_channel"], mixture(GRIDS["one_channel"])[0]
@@ -168,26 +152,6 @@ def test_by_default_the_patches_are_averaged_with_weights_one(rng):
     np.testing.assert_allclose(kernel(np.ones((1, 30)))[0, 0], 1.6, rtol=1e-12)
     summed = Convolutional(kernel.base_kernel, (5, 6), (3, 2), average=False)
     np.testing.assert_allclose(summed(X), 15.0**2 * kernel(X), rtol=1e-12)
-
-
-@every_grid
-def test_where_places_do_not_matter_tick_is_the_plain_kernel(rng, geometry):
-    plain, _ = pair(rng, geometry, ard)
-    far = gpflow.kernels.Matern32(lengthscales=1e8)
-    image_shape, patch_shape, stride = geometry
-    tick = TICK(
-        plain.base_kernel, image_shape, patch_shape, location_kernel=far, weights=plain.weights,
-        stride=stride,
-    )  # fmt: skip
-    X, Z, s = images(rng, geometry, 3), patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)
-    located, patches = LocatedPatches(Z, s), Patches(Z)
-    for got, want in [
-        (tick(X), plain(X)),
-        (tick(X, full_cov=False), plain(X, full_cov=False)),
-        (Kuf(located, tick, X), Kuf(patches, plain, X)),
-        (Kuu(located, tick), Kuu(patches, plain)),
-    ]:
-        np.testing.assert_allclose(got, want, atol=1e-10)
 
 
 @every_grid
@@ -318,24 +282,6 @@ def test_gradients_to_both_orthogonal_sets(rng):
 
 
 @pytest.mark.parametrize("tick", [False, True], ids=["plain", "tick"])
-def test_the_number_of_images_may_be_unknown_while_tracing(rng, tick):
-    geometry = GRIDS["channels"]
-    kernel, prior = pair(rng, geometry, ard, tick=tick)
-    Z, s = patch_rows(rng, geometry, 4), places_of(rng, geometry, 4)
-    u = LocatedPatches(Z, s) if tick else Patches(Z)
-
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, 75], tf.float64)])
-    def covariances(X):
-        return Kuf(u, kernel, X), kernel(X, full_cov=False)
-
-    for N in (1, 3, 9):
-        X = images(rng, geometry, N)
-        cross, diag = covariances(X)
-        np.testing.assert_allclose(cross, prior.Kuf(Z, X, s), atol=1e-12)
-        np.testing.assert_allclose(diag, np.diag(kernel(X)), atol=1e-12)
-
-
-@pytest.mark.parametrize("tick", [False, True], ids=["plain", "tick"])
 def test_leading_axes_as_in_gpflow(rng, tick):
     """``[S, N, D]`` gives ``[S, N, N]`` and ``[S, N]``; two stacks an outer product."""
     kernel, _ = pair(rng, GRIDS["stride"], ard, tick=tick)
@@ -376,62 +322,6 @@ def test_a_model_with_far_away_pixels_sees_the_same_differences(rng):
 
 
 BASE = gpflow.kernels.SquaredExponential
-REFUSED = {
-    "base_kernel": (lambda kind: kind("rbf", (5, 6), (3, 2)), "base_kernel must be"),
-    "multioutput": (
-        lambda kind: kind(gpflow.kernels.SharedIndependent(BASE(), 2), (5, 6), (3, 2)),
-        "base_kernel must be",
-    ),
-    "ard": (
-        lambda kind: kind(BASE(lengthscales=np.ones(5)), (5, 6), (3, 2)),
-        "base_kernel.*lengthscales",
-    ),
-    "ard_channels": (
-        lambda kind: kind(BASE(lengthscales=np.ones(6)), (5, 6, 3), (3, 2)),
-        "base_kernel.*lengthscales",
-    ),
-    "active_dims": (
-        lambda kind: kind(BASE(active_dims=[6]), (5, 6), (3, 2)),
-        "base_kernel.*active_dims",
-    ),
-    "patch": (lambda kind: kind(BASE(), (5, 6), (3, 7)), "patch_shape must fit into"),
-    "image": (lambda kind: kind(BASE(), (30,), (3, 2)), "image_shape must be"),
-    "stride": (lambda kind: kind(BASE(), (5, 6), (3, 2), stride=0), "stride"),
-    "weights": (
-        lambda kind: kind(BASE(), (5, 6), (3, 2), weights=np.ones(14)),
-        r"weights must have shape \(15,\)|weights.*15",
-    ),
-    "weights_column": (
-        lambda kind: kind(BASE(), (5, 6), (3, 2), weights=np.ones((15, 1))),
-        "weights",
-    ),
-    "weights_nan": (
-        lambda kind: kind(BASE(), (5, 6), (3, 2), weights=np.full(15, np.nan)),
-        "weights",
-    ),
-    "average": (lambda kind: kind(BASE(), (5, 6), (3, 2), average="yes"), "average"),
-}
-
-
-@pytest.mark.parametrize("kind", [Convolutional, TICK])
-@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=list(REFUSED))
-def test_what_is_no_patch_kernel_is_refused(kind, make, message):
-    with pytest.raises(ValueError, match=message):
-        make(kind)
-
-
-@pytest.mark.parametrize(
-    "location",
-    [
-        "matern",
-        gpflow.kernels.Matern32(lengthscales=np.ones(3)),
-        gpflow.kernels.Matern32(active_dims=[2]),
-        gpflow.kernels.SharedIndependent(gpflow.kernels.Matern32(), 2),
-    ],
-)
-def test_a_location_kernel_reads_rows_and_columns(location):
-    with pytest.raises(ValueError, match="location_kernel"):
-        TICK(BASE(), (5, 6), (3, 2), location_kernel=location)
 
 
 @pytest.mark.parametrize("kind", [Convolutional, TICK])

@@ -3,7 +3,6 @@
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import RandomFourier, SoftInterpolation
@@ -51,17 +50,6 @@ def test_matrices(build, expected):
     np.testing.assert_allclose(k(X, X), covariance(X, X), atol=1e-12)
     np.testing.assert_allclose(k(X, full_cov=False), np.diag(expected(X)), atol=1e-12)
     assert np.linalg.eigvalsh(k(X)).min() > -1e-12
-
-
-def test_its_arguments_are_those_of_the_basis():
-    k = SoftKI(kernel(), Z, temperature=[0.2, 0.5])
-    assert isinstance(k, Basis)
-    assert isinstance(k.basis, SoftInterpolation)
-    W = oracle.weights(X, Z, np.array([0.2, 0.5]))
-    np.testing.assert_allclose(k.basis.weights(X), W, atol=1e-12)
-    assert gs.kernels.SoftKI is SoftKI
-    with pytest.raises(ValueError, match="basis must be a finite basis"):
-        Filled(kernel())
 
 
 def test_a_filled_kernel_has_the_variance_of_the_kernel_everywhere():
@@ -113,40 +101,3 @@ def test_stock_gpr_with_a_filled_kernel_has_noise_by_row():
     got_mean, got_var = model.predict_f(NEW)
     np.testing.assert_allclose(got_mean, mean, atol=1e-9)
     np.testing.assert_allclose(got_var[:, 0], np.diag(cov), atol=1e-9)
-
-
-@pytest.mark.parametrize("build", ["SVGP", "SGPR"])
-def test_stock_sparse_models_with_inducing_points_at_the_data_are_exact(build):
-    """The kernel has rank 6, so that 8 rows explain all of it but for their jitter."""
-    k, places = SoftKI(kernel(), Z, **OPTIONS), X[:8]
-    exact = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
-    sgpr = gpflow.models.SGPR((X, Y), k, places, noise_variance=NOISE)
-    if build == "SGPR":
-        np.testing.assert_allclose(sgpr.elbo(), exact.log_marginal_likelihood(), atol=3e-2)
-        return
-    q_mu, q_cov = sgpr.compute_qu()
-    svgp = gpflow.models.SVGP(
-        k,
-        gpflow.likelihoods.Gaussian(NOISE),
-        places,
-        q_mu=q_mu,
-        q_sqrt=np.linalg.cholesky(q_cov + 1e-9 * np.eye(8))[None],
-        whiten=False,
-    )
-    np.testing.assert_allclose(svgp.elbo((X, Y)), exact.log_marginal_likelihood(), atol=3e-2)
-
-
-@pytest.mark.parametrize("form", [SoftKI, lambda *parts: Filled(SoftInterpolation(*parts))])
-def test_stock_models_train_points_and_temperature(form):
-    k = form(kernel(), Z)
-    model = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
-    variables = model.trainable_variables
-    assert len(variables) == 5
-    with tf.GradientTape() as tape:
-        loss = model.training_loss()
-    for slope in tape.gradient(loss, variables):
-        assert np.isfinite(slope).all()
-        assert np.abs(slope).max() > 1e-4
-    gpflow.optimizers.Scipy().minimize(model.training_loss, variables, options={"maxiter": 10})
-    assert float(model.training_loss()) < float(loss) - 0.5
-    assert np.abs(k.basis.Z - Z).max() > 1e-2

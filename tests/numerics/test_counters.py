@@ -49,17 +49,6 @@ def test_normals_are_quantiles_of_the_uniforms():
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
 
 
-def test_the_ends_of_the_interval_are_left_out():
-    """The largest and the smallest word, which a seed would have to be searched for."""
-    for dtype, bits in counters._BITS.items():
-        ends = (tf.cast(tf.constant([0, 2**bits - 1], tf.int64), dtype) + 0.5) * 2.0**-bits
-        assert 0.0 < ends[0] < ends[1] < 1.0
-        assert np.isfinite(tf.math.ndtri(ends)).all()
-        assert np.abs(tf.math.ndtri(ends)).max() == pytest.approx(
-            5.29 if bits == 23 else 8.21, abs=0.01
-        )
-
-
 def test_numbers_belong_to_seed_index_and_lane():
     whole = counters.normals(9, tf.range(100), 6, tf.float64).numpy()
     rows = [99, 3, 3, 50]
@@ -90,26 +79,3 @@ def test_normals_are_standard_normal_and_independent(seed, dtype):
         assert np.abs(first.T @ second / count).max() < bound
     for lane in z.T:
         assert stats.kstest(lane, stats.norm.cdf).pvalue > 1e-3
-
-
-def test_all_bits_of_a_word_are_fair():
-    """Every bit as often 0 as 1, and every two of them as often alike as not."""
-    words = oracle.words(5, np.arange(4000), np.arange(4)).ravel()
-    bits = (words[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
-    signs = 2.0 * bits.astype(np.float64) - 1.0
-    bound = 5.0 / np.sqrt(len(words))
-    assert np.abs(signs.mean(axis=0)).max() < bound
-    pairs = signs.T @ signs / len(words) - np.eye(64)
-    assert np.abs(pairs).max() < bound
-
-
-def test_seeds_give_unrelated_streams():
-    """No number of any of 400 seeds, neighbors and far apart, is met again in another."""
-    seeds = [*range(200), *range(2**32 - 200, 2**32)]
-    starts = np.concatenate([oracle.words(s, np.arange(64), [0, 1]).ravel() for s in seeds])
-    assert len(np.unique(starts)) == len(starts)
-    first = np.array(
-        [counters.normals(s, tf.constant([0]), 1, tf.float64).numpy()[0, 0] for s in seeds]
-    )
-    assert stats.kstest(first, stats.norm.cdf).pvalue > 1e-3
-    assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 4.5 / np.sqrt(len(first))

@@ -44,17 +44,6 @@ def test_rows_of_one_hash_are_told_apart(rng, monkeypatch):
     np.testing.assert_array_equal(found[:50, 0], np.arange(50))
 
 
-def test_few_rows_have_the_same_hash():
-    """Round numbers, whose low bits are zero: of 250,000 hashes none is another's."""
-    grid = np.stack(np.meshgrid(np.arange(500.0), 0.5 * np.arange(500.0)), -1).reshape(-1, 2)
-    hashes = row_table._hash(row_table._words(grid))
-    assert len(np.unique(hashes)) == len(grid)
-    # the low bits are as uniform as draws of them: the mean, and four standard deviations
-    places = 2**18
-    expected = places * (1.0 - np.exp(-len(grid) / places))
-    assert abs(len(np.unique(hashes % np.uint64(places))) - expected) < 4.0 * np.sqrt(places) / 2.0
-
-
 @pytest.mark.parametrize("collide", [False, True])
 def test_groups_of_equal_rows_are_those_of_a_dictionary(rng, monkeypatch, collide):
     if collide:

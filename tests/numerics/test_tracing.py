@@ -96,20 +96,6 @@ def test_gradients_of_both_orders_and_of_other_shapes_after_all_else_is_freed():
         np.testing.assert_allclose(outer.gradient(slope, x), 12.0 * x)
 
 
-def test_a_tape_may_outlive_the_function():
-    _parameter, function = with_parameter()
-    with tf.GradientTape() as outer:
-        outer.watch(X)
-        with tf.GradientTape() as inner:
-            inner.watch(X)
-            value = function(X)
-        del function
-        entries()
-        slope = inner.gradient(value, X)
-    np.testing.assert_allclose(slope, 6.0 * X**2)
-    np.testing.assert_allclose(outer.gradient(slope, X), 12.0 * X)
-
-
 def test_a_function_within_a_trace_of_the_user_belongs_to_that_trace():
     _parameter, function = with_parameter()
     users = tf.function(lambda x, ours=function: ours(x) + tf.reduce_sum(cube(x)))

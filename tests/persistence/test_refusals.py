@@ -10,24 +10,27 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 import gpflow_sparse as gs
-from gpflow_sparse.persistence import files, names
+from gpflow_sparse.persistence import files
 from tests import battery
 from tests.persistence import corruptions, zoo
+
+
+def saved_as(path, model=None):
+    gs.save(battery.MEMBERS["solvegp"].build(num_data=10) if model is None else model, path)
+    return path
 
 
 @pytest.fixture
 def saved(tmp_path):
     """The path of a good file."""
-    gs.save(battery.MEMBERS["solvegp"].build(num_data=10), tmp_path / "model.gp")
-    return tmp_path / "model.gp"
+    return saved_as(tmp_path / "model.gp")
 
 
-def refused(path, message, **options):
+def refused(path, message):
     with pytest.raises(ValueError, match=message) as caught:
-        gs.load(path, **options)
+        gs.load(path)
     assert str(path.name) in str(caught.value)
     assert type(caught.value).__mro__.index(ValueError) <= 1
 
@@ -35,19 +38,31 @@ def refused(path, message, **options):
 def forged(path, change):
     """Change the tree of a file, and sign it again; ``change`` gets the tree and the arrays."""
     header, arrays = files.read(path)
-    tree = json.loads(header["tree"])
+    tree, arrays = json.loads(header["tree"]), dict(arrays)
     change(tree, arrays)
     files.write(path, arrays, {**header, "tree": json.dumps(tree)})
     return path
 
 
 def attributes_of(tree, name):
-    (found,) = (o["attributes"] for o in tree["objects"] if o.get("class") == name)
-    return found
+    """Attributes of the last object of a class."""
+    objects = [o for o in tree["objects"] if str(o.get("class")).rpartition(".")[2] == name]
+    return objects[-1]["attributes"]
 
 
-SOLVEGP = "gpflow_sparse.models.SOLVEGP"
-GAUSSIAN = "gpflow.likelihoods.Gaussian"
+def attribute(kind, name, value):
+    return lambda tree, arrays: attributes_of(tree, kind).update({name: value})
+
+
+def numbers(kind, name, new):
+    """Exchange the numbers of one variable, and say that this is its shape."""
+
+    def change(tree, arrays):
+        described = tree["objects"][attributes_of(tree, kind)[name]["ref"]]
+        arrays[described["data"]] = np.ascontiguousarray(new(arrays[described["data"]]))
+        described["shape"] = {"shape": list(arrays[described["data"]].shape)}
+
+    return change
 
 
 class Payload:
@@ -82,14 +97,17 @@ def test_files_that_are_not_ours_are_refused(tmp_path):
         with pytest.raises(ValueError, match="is not a saved model"):
             gs.persistence.read_header(tmp_path / name)
     refused(tmp_path, "is not a file")
-    with pytest.raises(FileNotFoundError, match=r"no saved model at .*nowhere"):
-        gs.load(tmp_path / "nowhere")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for name in ("nowhere", "circle", "x" * 300):
+        for read in (gs.load, gs.persistence.read_header):
+            with pytest.raises(FileNotFoundError, match=r"no saved model at .*there is no such"):
+                read(tmp_path / name)
     with pytest.raises(ValueError, match="path must be a str or a Path, got int"):
         gs.load(3)
     assert not sentinel.exists()
 
 
-def test_truncated_and_damaged_files_are_refused(saved):
+def test_truncated_and_damaged_files_and_checkpoints_are_refused(saved):
     content = saved.read_bytes()
     saved.write_bytes(content[:-1])
     refused(saved, "is truncated or damaged: it cannot be read")
@@ -97,6 +115,10 @@ def test_truncated_and_damaged_files_are_refused(saved):
     refused(saved, "is truncated or damaged|only a piece of one")
     saved.write_bytes(content[:-9] + b"\xff" + content[-8:])
     refused(saved, "is truncated or damaged: its checksum does not match")
+    files.write(saved, {"a": np.zeros(2)}, {"kind": "checkpoint", "run": "{}"})
+    for read in (gs.load, gs.persistence.read_header):
+        with pytest.raises(ValueError, match=r"is a checkpoint of a training run, not a model"):
+            read(saved)
 
 
 def test_files_of_a_newer_format_are_refused(saved, monkeypatch):
@@ -113,7 +135,7 @@ def test_files_of_a_newer_format_are_refused(saved, monkeypatch):
 def test_random_damage_is_refused_or_harmless(tmp_path):
     trial = corruptions.Trial(tmp_path)
     assert trial.load() == "equal"
-    outcomes = [trial.outcome(seed) for seed in range(400)]
+    outcomes = [trial.outcome(seed) for seed in range(250)]
     assert [result for result in outcomes if not corruptions.acceptable(*result)] == []
     assert {name for name, _ in outcomes} >= {"forge", "flip", "truncate"}
     assert ("forge", "equal") in outcomes
@@ -124,7 +146,7 @@ def test_a_forged_description_is_refused_in_one_plain_sentence(tmp_path, name):
     """With a valid checksum; without a KeyError or words of other packages in the sentence."""
     trial = corruptions.Trial(tmp_path, zoo.BUILDERS[name])
     content, outcomes = trial.path.read_bytes(), []
-    for seed in range(60):
+    for seed in range(30):
         trial.path.write_bytes(content)
         corruptions.forge(trial.path, np.random.default_rng(seed))
         outcomes.append(("forge", trial.load()))
@@ -132,85 +154,45 @@ def test_a_forged_description_is_refused_in_one_plain_sentence(tmp_path, name):
     assert ("forge", "refused") in outcomes
 
 
+# Names that a forged file may hold: of a class, of a function, of an attribute.
+CLASSES = ("os.system", "builtins.eval", "tf.py_function", "gpflow.likelihoods.__builtins__")
+CLASSES += ("gpflow.likelihoods.base.os", "gpflow.models.BayesianModel", "tfp.bijectors.Inline")
+CLASSES += ("gpflow_sparse.models.VariationalModel", "tfp.bijectors.Softplus", "", None, 7, ["os"])
+FUNCTIONS = ("os.system", "builtins.eval", "tf.io.write_file", None, {})
+ATTRIBUTES = ("__class__", "__dict__", "__reduce__", "__call__", "_self_setattr_tracking", "_name")
+ATTRIBUTES += ("predict_mean_and_var", "_scalar_log_prob", "trainable_variables", "not a name")
+ATTRIBUTES += ("", "a.b")
+
+
 def set_class(name):
     def change(tree, arrays):
         for described in tree["objects"]:
-            if described.get("class") == GAUSSIAN:
+            if described.get("class") == "gpflow.likelihoods.Gaussian":
                 described["class"] = name
 
     return change
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "os.system",
-        "builtins.eval",
-        "subprocess.Popen",
-        "tf.py_function",
-        "gpflow.likelihoods.__builtins__",
-        "gpflow.likelihoods.base.os",
-        "gpflow.models.BayesianModel",
-        "gpflow_sparse.models.VariationalModel",
-        "tfp.bijectors.Inline",
-        "tfp.bijectors.Softplus",
-        "",
-        None,
-        7,
-        ["os"],
-    ],
-)
-def test_classes_outside_of_the_public_lists_are_refused(saved, name):
-    refused(forged(saved, set_class(name)), "which is no known class")
+def test_names_outside_of_the_public_lists_are_refused(tmp_path):
+    content = saved_as(tmp_path / "model.gp").read_bytes()
+    reserved = "cannot be an attribute of|would replace a method or property"
+    changes = [
+        *((set_class(name), "which is no known class") for name in CLASSES),
+        *((attribute("Gaussian", "invlink", {"function": n}), "may not name") for n in FUNCTIONS),
+        *((attribute("Gaussian", name, 1), reserved) for name in ATTRIBUTES),
+        (attribute("Matern52", "active_dims", 1), "'active_dims' would replace .* of Matern52"),
+    ]
+    for change, message in changes:
+        (tmp_path / "model.gp").write_bytes(content)
+        refused(forged(tmp_path / "model.gp", change), message)
 
 
 def test_naming_a_module_does_not_import_it(saved, tmp_path, monkeypatch):
     (tmp_path / "intruder.py").write_text("import os; os.mkdir('it ran')\nclass Kernel: pass\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    refused(
-        forged(saved, set_class("intruder:Kernel")), r"pass gs.load\(path, classes=\[Kernel\]\)"
-    )
+    refused(forged(saved, set_class("intruder:Kernel")), r"pass gs.load\(path, classes=\[Kernel\]")
     assert not (tmp_path / "it ran").exists()
-
-
-@pytest.mark.parametrize("name", ["os.system", "builtins.eval", "tf.io.write_file", None, {}])
-def test_functions_outside_of_the_list_are_refused(saved, name):
-    def change(tree, arrays):
-        attributes_of(tree, GAUSSIAN)["invlink"] = {"function": name}
-
-    refused(forged(saved, change), "a model file may not name")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "__class__",
-        "__dict__",
-        "__reduce__",
-        "__call__",
-        "_self_setattr_tracking",
-        "_name",
-        "predict_mean_and_var",
-        "_scalar_log_prob",
-        "trainable_variables",
-        "not a name",
-        "",
-        "a.b",
-    ],
-)
-def test_attributes_that_are_part_of_a_class_are_refused(saved, name):
-    def change(tree, arrays):
-        attributes_of(tree, GAUSSIAN)[name] = 1
-
-    refused(forged(saved, change), "cannot be an attribute of|would replace a method or property")
-
-
-def test_properties_that_can_be_set_are_no_attributes_either(saved):
-    def change(tree, arrays):
-        attributes_of(tree, "gpflow.kernels.Matern52")["active_dims"] = 1
-
-    refused(forged(saved, change), "'active_dims' would replace a method or property of Matern52")
 
 
 def nest(depth):
@@ -230,12 +212,8 @@ def huge_shape(tree, arrays):
     described["shape"] = {"shape": [10**12, 10**12]}
 
 
-def object_without(key):
-    def change(tree, arrays):
-        for described in tree["objects"]:
-            described.pop(key, None)
-
-    return change
+def without(key):
+    return lambda tree, arrays: [described.pop(key, None) for described in tree["objects"]]
 
 
 def shared_chain(depth):
@@ -255,10 +233,6 @@ def shared_chain(depth):
     return change
 
 
-def unused_array(tree, arrays):
-    arrays["extra"] = np.ones(3)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -268,81 +242,126 @@ def unused_array(tree, arrays):
         lambda tree, arrays: tree.update(root={"ref": True}),
         lambda tree, arrays: tree.update(root={"eval": "1"}),
         lambda tree, arrays: tree.update(objects=None),
-        lambda tree, arrays: attributes_of(tree, SOLVEGP).update(extra=nest(150)),
-        lambda tree, arrays: attributes_of(tree, SOLVEGP).update(extra={"list": [0] * 200_000}),
+        attribute("SOLVEGP", "extra", nest(150)),
+        attribute("SOLVEGP", "extra", {"list": [0] * 200_000}),
         lambda tree, arrays: arrays.popitem(),
-        circle,
-        huge_shape,
-        unused_array,
-        shared_chain(16),
-        shared_chain(40),
-        object_without("kind"),
-        object_without("data"),
-        object_without("attributes"),
-        object_without("transform"),
+        lambda tree, arrays: arrays.update(extra=np.ones(3)),
+        *(circle, huge_shape, shared_chain(16), shared_chain(40)),
+        *map(without, ("kind", "data", "attributes", "transform")),
     ],
 )
 def test_descriptions_that_no_model_has_are_refused(saved, change):
     refused(forged(saved, change), "cannot load")
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, "", "null", "NaN", '{"root": Infinity}', "9" * 9999]
-)
-def test_trees_that_are_no_trees_are_refused(saved, text):
-    header, arrays = files.read(saved)
-    files.write(saved, arrays, {**header, "tree": text})
-    refused(saved, "cannot load")
-
-
-def set_attribute(name, value):
-    return lambda tree, arrays: attributes_of(tree, SOLVEGP).update({name: value})
+def test_parts_that_are_shared_a_few_times_are_loaded(saved):
+    model = gs.load(forged(saved, shared_chain(4)))
+    names = [parameter.transform.name for parameter in model.parameters]
+    assert sum(name.startswith("chain_of_chain_of_chain") for name in names) == 1
 
 
 def exchange_kernel_and_likelihood(tree, arrays):
-    model = attributes_of(tree, SOLVEGP)
+    model = attributes_of(tree, "SOLVEGP")
     model["kernel"], model["likelihood"] = model["likelihood"], model["kernel"]
 
 
-def reverse_q(tree, arrays):
-    attributes_of(tree, SOLVEGP)["q_mu"]["tuple"].reverse()
+def zero_scale(tree, arrays):
+    (reference,) = attributes_of(tree, "Standardizer")["x_scale"].values()
+    arrays[tree["objects"][reference]["data"]] *= 0.0
 
 
-def drop_kernel(tree, arrays):
-    del attributes_of(tree, SOLVEGP)["kernel"]
+def with_attributes(kind, **rows):
+    """Rows of one attribute each: its value and words of the message."""
+    return [
+        (attribute(kind, name, value), f"{name}{words}") for name, (value, words) in rows.items()
+    ]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (set_attribute("kernel", 1), r"model\.kernel must be a Kernel, got int"),
-        (drop_kernel, r"model\.kernel must be a Kernel, got NoneType"),
-        (exchange_kernel_and_likelihood, r"model\.kernel must be a Kernel, got Gaussian"),
-        (set_attribute("mean_function", None), r"model\.mean_function must be a Function"),
-        (
-            set_attribute("inducing_variable", "Z"),
-            r"model\.inducing_variable must be InducingVariables, got str",
+WEIGHTS = r"model\.weights\.q_mu must be"
+# By model, changes and words of the message.
+FORGERIES = {
+    "battery.solvegp": [
+        *with_attributes(
+            "SOLVEGP",
+            kernel=(1, " must be a Kernel, got int"),
+            mean_function=(None, " must be a Function"),
+            inducing_variable=("Z", " must be InducingVariables, got str"),
+            num_latent_gps=(0, " must be a positive count"),
+            whiten=("no", " must be a bool"),
+            jitter=(-1.0, " must be None or a positive number"),
+            standardizer=(3, " must be a Standardizer"),
+            q_mu=({"tuple": ["a", "b"]}, " must hold parameters"),
         ),
-        (set_attribute("num_data", -3), r"model\.num_data must be None or a positive count"),
-        (set_attribute("num_data", "many"), r"model\.num_data must be None or a positive count"),
-        (set_attribute("num_latent_gps", 0), r"model\.num_latent_gps must be a positive count"),
-        (set_attribute("whiten", "no"), r"model\.whiten must be a bool"),
-        (set_attribute("jitter", -1.0), r"model\.jitter must be None or a positive number"),
+        (attribute("SOLVEGP", "num_data", -3), r"model\.num_data must be None or a positive count"),
+        (attribute("SOLVEGP", "num_data", "many"), "num_data must be None or a positive count"),
+        (attribute("SOLVEGP", "jitter", 1e300), "jitter must be None or a positive number up to 1"),
+        (attribute("SOLVEGP", "q_mu", {"tuple": []}), r"model\.q_mu must have 2 entries"),
+        (lambda tree, _: attributes_of(tree, "SOLVEGP").pop("kernel"), "kernel must .* NoneType"),
+        (exchange_kernel_and_likelihood, "kernel must be a Kernel, got Gaussian"),
         (
-            set_attribute("jitter", 1e300),
-            r"model\.jitter must be None or a positive number up to 1",
+            lambda tree, _: attributes_of(tree, "SOLVEGP")["q_mu"]["tuple"].reverse(),
+            r"model\.q_mu must have shape \(5, 2\)",
         ),
-        (set_attribute("standardizer", 3), r"model\.standardizer must be a Standardizer"),
-        (reverse_q, r"model\.q_mu must have shape \(5, 2\)"),
-        (set_attribute("q_mu", {"tuple": []}), r"model\.q_mu must have 2 entries"),
-        (set_attribute("q_mu", {"tuple": ["a", "b"]}), r"model\.q_mu must hold parameters"),
     ],
-)
-def test_models_that_would_predict_nonsense_are_refused(saved, change, message):
-    refused(forged(saved, change), message)
+    "model.standardized": [(zero_scale, r"model\.standardizer\.x_scale must be positive")],
+    "battery.softki": [
+        (numbers("FittedWeights", "q_mu", lambda q: q[:-1]), WEIGHTS),
+        (numbers("FittedWeights", "q_mu", lambda q: np.hstack([q, q])), WEIGHTS),
+        (numbers("FittedWeights", "q_mu", lambda q: q[:, 0]), WEIGHTS),
+        (numbers("FittedWeights", "q_mu", lambda q: q.astype(np.float32)), f"{WEIGHTS} a float64"),
+        (numbers("FittedWeights", "q_sqrt", lambda q: q[:2, :2]), r"weights\.q_sqrt must be a fl"),
+        (numbers("FittedWeights", "q_mu", lambda q: q * np.nan), r"weights\.q_mu must be finite"),
+        (numbers("FittedWeights", "q_sqrt", lambda q: q + np.inf), r"weights\.q_sqrt must be fini"),
+        *with_attributes(
+            "SoftKI",
+            basis=(None, " must be a SoftInterp"),
+            objective=("x", " must be one of"),
+            num_probes=(0, " must be"),
+        ),
+        (attribute("SoftKI", "num_latent_gps", 2), WEIGHTS),
+    ],
+    "battery.swsgp": [
+        (attribute("NeighborInducingPoints", "num_neighbors", 99), "num_neighbors"),
+        *with_attributes(
+            "SWSGP",
+            covariance=("x", ""),
+            kl_weighting=("x", ""),
+            union=(99, ""),
+            inducing_variable=(None, ""),
+        ),
+        (attribute("SWSGP", "num_latent_gps", 2), "q_mu"),
+        *(
+            (numbers("SWSGP", name, lambda v: v[:-1]), name)
+            for name in ("q_mu", "q_log_scale", "usage")
+        ),
+    ],
+    "battery.deep_convolution": [
+        (attribute("DeepGP", "layers", {"list": [None]}), "layers"),
+        *with_attributes(
+            "DeepGP", layers=(None, ""), sampling=("x", ""), num_samples=(0, ""), seed=(-1, "")
+        ),
+        (attribute("ConvLayer", "num_latent_gps", 3), "layers"),
+        (attribute("ConvLayer", "image_shape", {"tuple": [2, 2, 1]}), "layers"),
+        *with_attributes(
+            "ConvLayer",
+            stride=(0, ""),
+            patch_shape=({"tuple": [1, 3]}, ""),
+            inducing_variable=(None, ""),
+            kernel=(None, ""),
+            mean_function=(5, ""),
+            q_mu=(None, ""),
+        ),
+        (attribute("TICK", "image_shape", {"tuple": [2, 2, 2]}), "layers"),
+    ],
+}
 
 
-GPNN = "gpflow_sparse.models.NearestNeighborGP"
+@pytest.mark.parametrize("name", FORGERIES)
+def test_models_that_would_predict_nonsense_are_refused(name, tmp_path):
+    content = saved_as(tmp_path / "model.gp", zoo.BUILDERS[name]()).read_bytes()
+    for change, message in FORGERIES[name]:
+        (tmp_path / "model.gp").write_bytes(content)
+        refused(forged(tmp_path / "model.gp", change), f"cannot load .*{message}")
 
 
 @pytest.mark.parametrize(
@@ -359,26 +378,15 @@ GPNN = "gpflow_sparse.models.NearestNeighborGP"
 def test_groups_of_equal_rows_that_are_not_those_of_the_data_are_refused(tmp_path, wrong):
     X = np.array([[0.0], [1.0], [0.0], [2.0], [2.0]])
     model = gs.models.NearestNeighborGP((X, np.sin(X)), gpflow.kernels.Matern32())
-    gs.save(model, tmp_path / "model.gp")
-    np.testing.assert_array_equal(gs.load(tmp_path / "model.gp").groups[1], [0, 1, 0, 2, 2])
+    path = saved_as(tmp_path / "model.gp", model)
+    np.testing.assert_array_equal(gs.load(path).groups[1], [0, 1, 0, 2, 2])
 
     def change(tree, arrays):
-        node = attributes_of(tree, GPNN)["groups"]["tuple"][1]["ref"]
+        node = attributes_of(tree, "NearestNeighborGP")["groups"]["tuple"][1]["ref"]
         key = tree["objects"][node]["data"]
         arrays[key] = np.ascontiguousarray(wrong(arrays[key]))
 
-    refused(forged(tmp_path / "model.gp", change), r"model\.groups must number the distinct rows")
-
-
-def test_a_standardizer_with_wrong_statistics_is_refused(tmp_path):
-    path = tmp_path / "model.gp"
-    gs.save(zoo.standardized(), path)
-
-    def change(tree, arrays):
-        (reference,) = attributes_of(tree, "gpflow_sparse.data.Standardizer")["x_scale"].values()
-        arrays[tree["objects"][reference]["data"]] *= 0.0
-
-    refused(forged(path, change), r"model\.standardizer\.x_scale must be positive")
+    refused(forged(path, change), r"model\.groups must number the distinct rows")
 
 
 def test_the_float_type_is_compared_with_the_current_one(tmp_path):
@@ -407,23 +415,11 @@ def test_another_default_jitter_is_warned_of(saved, recwarn):
     recwarn.clear()
     assert gs.load(saved).jitter == 1e-5
     assert not recwarn.list
-
-
-def test_the_lists_of_names_are_sound():
-    for name, kind in names.constructed_classes().items():
-        assert names.class_name(kind) == name
-        assert isinstance(kind, type)
-    for name, kind in names.assembled_classes().items():
-        assert names.assembled_class(names.class_name(kind), ()) is kind
-        assert name.startswith(("gpflow.", "gpflow_sparse."))
-    assert names.assembled_classes()["gpflow_sparse.models.SOLVEGP"] is gs.models.SOLVEGP
-    assert tfp.bijectors.Inline not in names.constructed_classes().values()
-
-
-def test_parts_that_are_shared_a_few_times_are_loaded(saved):
-    model = gs.load(forged(saved, shared_chain(4)))
-    names = [parameter.transform.name for parameter in model.parameters]
-    assert sum(name.startswith("chain_of_chain_of_chain") for name in names) == 1
+    with (
+        gpflow.config.as_context(gpflow.config.Config(jitter=2.0)),
+        pytest.raises(ValueError, match=r"default jitter of 2: the largest in a file is 1"),
+    ):
+        gs.save(zoo.svgp(), saved)
 
 
 @pytest.mark.parametrize(
@@ -438,29 +434,27 @@ def test_parts_that_are_shared_a_few_times_are_loaded(saved):
         ("float", "\x1b[2J", r"got '\\x1b\[2J'"),
         ("versions", "[1]", r"versions of .* must hold an object, got \[1\]"),
         ("versions", "[" * 100_000, "nested too deeply"),
+        *(
+            ("tree", text, "cannot load")
+            for text in ("[" * 100_000, "", "null", "NaN", '{"root": Infinity}', "9" * 9999)
+        ),
     ],
 )
 def test_settings_of_the_header_are_checked(saved, name, text, message):
     header, arrays = files.read(saved)
     files.write(saved, arrays, {**header, name: text})
     refused(saved, message)
-    with pytest.raises(ValueError, match=message):
-        gs.persistence.read_header(saved)
-
-
-def test_a_default_jitter_that_no_file_may_have_is_refused_when_saving(tmp_path):
-    with (
-        gpflow.config.as_context(gpflow.config.Config(jitter=2.0)),
-        pytest.raises(ValueError, match=r"default jitter of 2: the largest in a file is 1"),
-    ):
-        gs.save(zoo.svgp(), tmp_path / "model")
+    if name != "tree":
+        with pytest.raises(ValueError, match=message):
+            gs.persistence.read_header(saved)
 
 
 def test_too_many_arrays_are_refused_before_they_are_read(tmp_path, monkeypatch):
     arrays = {str(i): np.zeros(1, np.uint8) for i in range(30_000)}
-    header = {"format": files.FORMAT, "format_version": "1"}
     path = tmp_path / "many"
-    path.write_bytes(safetensors.numpy.save(arrays, header))
+    path.write_bytes(
+        safetensors.numpy.save(arrays, {"format": files.FORMAT, "format_version": "1"})
+    )
     length = int.from_bytes(path.read_bytes()[:8], "little")
     monkeypatch.setattr(files, "_MAX_ARRAYS", 29_999)
     refused(path, f"has a header of {length} bytes and 30000 arrays, and a model file has at most")
@@ -478,23 +472,9 @@ def test_text_of_a_file_reaches_no_terminal_as_commands(saved):
         gs.load(forged(saved, set_class(hostile)))
     assert "\x1b" not in str(caught.value)
     assert "\\x1b]0;Kernel" in str(caught.value)
-
-    def name_array(tree, arrays):
-        arrays["\x1b[2J"] = np.ones(3)
-
-    gs.save(zoo.svgp(), saved)
-    with pytest.raises(ValueError, match=r"its arrays \['\\x1b\[2J'\] belong to nothing"):
-        gs.load(forged(saved, name_array))
-
-
-@pytest.mark.parametrize("name", ["circle", "x" * 300])
-def test_a_circle_of_links_or_a_long_name_is_no_saved_model(tmp_path, name):
-    path = tmp_path / name
-    if name == "circle":
-        path.symlink_to(path)
-    for read in (gs.load, files.read_header):
-        with pytest.raises(FileNotFoundError, match="there is no such file"):
-            read(path)
+    saved_as(saved, zoo.svgp())
+    forged(saved, lambda tree, arrays: arrays.update({"\x1b[2J": np.ones(3)}))
+    refused(saved, r"its arrays \['\\x1b\[2J'\] belong to nothing")
 
 
 @pytest.mark.parametrize("place", ["x" * 300, "circle/model", "/proc/model", "/proc/new/model"])
@@ -502,10 +482,3 @@ def test_a_place_where_no_file_can_be_is_refused_in_one_sentence(tmp_path, place
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(ValueError, match=r"^path must [^\n]*$"):
         gs.save(zoo.svgp(), tmp_path / place)
-
-
-def test_a_checkpoint_is_told_from_a_model(tmp_path):
-    files.write(tmp_path / "checkpoint", {"a": np.zeros(2)}, {"kind": "checkpoint", "run": "{}"})
-    for read in (gs.load, files.read_header):
-        with pytest.raises(ValueError, match=r"is a checkpoint of a training run, not a model"):
-            read(tmp_path / "checkpoint")

@@ -1,7 +1,6 @@
 """A loaded model is the saved one: same predictions, flags, priors, names, and what is shared."""
 
 import json
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -130,14 +129,6 @@ def test_priors_transforms_flags_and_shapes_come_back(tmp_path):
     assert float(loaded.log_prior_density()) == density != 0.0
 
 
-def test_the_data_may_still_grow_where_they_could(tmp_path):
-    loaded = round_trip(zoo.gpr_of_variables(), tmp_path)
-    X, Y = loaded.data
-    X.assign(np.ones((20, 2)))
-    Y.assign(np.ones((20, 1)))
-    assert np.isfinite(loaded.maximum_log_likelihood_objective())
-
-
 def test_the_heteroskedastic_closure_sees_the_loaded_likelihood(tmp_path):
     likelihood = gpflow.likelihoods.HeteroskedasticTFPConditional(tfp.distributions.Laplace)
     loaded = round_trip(zoo.svgp(likelihood=likelihood, P=2), tmp_path).likelihood
@@ -175,37 +166,6 @@ def test_a_circle_of_modules_comes_back(tmp_path):
     model.kernel.owner = model
     loaded = round_trip(model, tmp_path)
     assert loaded.kernel.owner is loaded
-
-
-@pytest.mark.nightly
-def test_a_loaded_model_can_do_all_that_a_model_can(tmp_path, capsys):
-    model = zoo.standardized()
-    X, Y = zoo.inputs(), zoo.outputs(2)
-    loaded = round_trip(model, tmp_path)
-    for part in ("x_mean", "x_scale", "y_mean", "y_scale"):
-        statistic = getattr(loaded.standardizer, part)
-        np.testing.assert_array_equal(statistic, getattr(model.standardizer, part))
-        assert statistic.dtype == tf.float64
-        assert not statistic.trainable
-    tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
-    tf.train.Checkpoint(model=loaded).read(str(tmp_path / "checkpoint")).assert_consumed()
-    gpflow.utilities.print_summary(loaded)
-    assert "kernel.lengthscales" in capsys.readouterr().out
-    copy = gpflow.utilities.deepcopy(loaded)
-    assert_equal_predictions(copy, model, X)
-    assert_equal_predictions(pickle.loads(pickle.dumps(loaded)), model, X)
-    before = float(loaded.elbo((X, Y)))
-    for pair in loaded.variational_parameters:
-        gpflow.set_trainable(pair, False)
-        gpflow.optimizers.NaturalGradient(0.1).minimize(
-            loaded.training_loss_closure((X, Y)), [pair]
-        )
-    gpflow.optimizers.Scipy().minimize(
-        loaded.training_loss_closure((X, Y)), loaded.trainable_variables, options={"maxiter": 3}
-    )
-    assert float(loaded.elbo((X, Y))) > before
-    gpflow.set_trainable(loaded, True)
-    gs.training.fit(loaded, (X, Y), num_steps=2, batch_size=4, progress=False)
 
 
 @pytest.mark.parametrize("name", ["grief_original", "grief_rotated"])
@@ -271,12 +231,3 @@ def test_the_header_is_read_without_tensorflow(tmp_path):
     assert header["float"] == "float64"
     assert header["jitter"] == gpflow.default_jitter()
     assert set(header["versions"]) == {"gpflow", "gpflow_sparse", "tensorflow"}
-
-
-def test_the_public_names_are_listed():
-    assert {"save", "load", "export", "persistence", "Standardizer"} <= set(dir(gs))
-    for name in dir(gs):
-        assert getattr(gs, name) is not None
-    assert dir(gs.persistence) == ["export", "load", "read_header", "save"]
-    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
-        gs.persistence.lode  # noqa: B018

@@ -107,17 +107,13 @@ likelihood = lambda model: model.likelihood  # noqa: E731
         (with_attribute(whole, "predict_f", 1), r"could not be loaded again: 'predict_f' would"),
         (with_attribute(whole, "part", changing()), "part of it would come back changed"),
         (with_attribute(whole, "kernel", None), r"model\.kernel must be a Kernel"),
+        (gpflow.kernels.Matern52, "model must be a GPflow model, got Matern52"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_by_name(build, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         gs.save(build(), tmp_path / "folder" / "model")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_only_models_are_saved(tmp_path):
-    with pytest.raises(ValueError, match="model must be a GPflow model, got Matern52"):
-        gs.save(gpflow.kernels.Matern52(), tmp_path / "kernel")
 
 
 def test_the_path_is_the_file_itself(tmp_path):
@@ -138,25 +134,16 @@ def test_the_path_is_the_file_itself(tmp_path):
         gs.save(model, None)
 
 
-def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
-    (tmp_path / "other").write_text("")
-    gs.save(zoo.svgp(), tmp_path / "model")
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("other", "model")]
-    assert modes[0] == modes[1]
-
-
-@pytest.mark.parametrize("write", ["model", "text", "bytes"])
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
-def test_a_file_that_is_replaced_keeps_its_permissions(write, mode, tmp_path):
+def test_a_file_that_is_replaced_keeps_its_permissions(mode, tmp_path):
     path = tmp_path / "file"
+    (tmp_path / "other").write_text("")
+    gs.save(zoo.svgp(), path)
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (path, tmp_path / "other")]
+    assert modes[0] == modes[1]
     path.write_text("old")
     path.chmod(mode)
-    if write == "model":
-        gs.save(zoo.svgp(), path)
-    elif write == "text":
-        files.write_text(path, "new")
-    else:
-        files.write_bytes(path, b"new")
+    gs.save(zoo.svgp(), path)
     assert stat.S_IMODE(path.stat().st_mode) == mode
     assert path.read_bytes() != b"old"
 
@@ -168,27 +155,12 @@ def test_the_content_is_never_readable_by_more_than_the_file_it_replaces(tmp_pat
     real = os.fsync
 
     def look(number):
-        (temporary,) = tmp_path.glob(files.TEMPORARY)
-        seen.append(stat.S_IMODE(temporary.stat().st_mode))
+        seen.append({stat.S_IMODE(piece.stat().st_mode) for piece in tmp_path.iterdir()})
         real(number)
 
     monkeypatch.setattr(os, "fsync", look)
-    files.write_text(path, "secret")
-    assert seen == [0o600]
-
-
-def test_texts_are_written_through_links_and_to_devices(tmp_path):
-    (tmp_path / "target").write_text("old")
-    (tmp_path / "link").symlink_to(tmp_path / "target")
-    files.write_text(tmp_path / "link", "new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_text() == "new"
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    files.write_text(tmp_path / "pipe", "through")
-    assert os.read(reader, 100) == b"through"
-    os.close(reader)
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    gs.save(zoo.svgp(), path)
+    assert seen == [{0o600}]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +179,7 @@ def test_the_home_folder_of_an_unknown_user_is_one_sentence(use):
         use("~nosuchuser/x")
 
 
-@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_a_failure_while_writing_leaves_the_old_file(step, tmp_path, monkeypatch):
     path = tmp_path / "model"
     gs.save(zoo.svgp(), path)
@@ -216,19 +188,7 @@ def test_a_failure_while_writing_leaves_the_old_file(step, tmp_path, monkeypatch
     def fail(*arguments):
         raise OSError("no space left")
 
-    if step == "write":
-        real = open
-
-        def open_and_fail(*arguments):
-            file = real(*arguments)
-            file.write(b"half a file")
-            file.flush()
-            file.close()
-            return file
-
-        monkeypatch.setattr(files, "open", open_and_fail, raising=False)
-    else:
-        monkeypatch.setattr(os, step, fail)
+    monkeypatch.setattr(os, step, fail)
     with pytest.raises((OSError, ValueError)):
         gs.save(zoo.svgp(), path)
     monkeypatch.undo()

@@ -9,7 +9,6 @@ from gpflow_sparse.inducing_variables import OrthogonalInducingVariables, Patche
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import ConvLayer, DeepGP, GPLayer
 from gpflow_sparse.training import fit
-from tests.training.test_checkpoints import bits, stopped_and_resumed, undisturbed
 
 N, IMAGE, PATCH = 12, (3, 4), (2, 2)
 
@@ -40,16 +39,6 @@ def deep(seed=None):
 
 
 @pytest.mark.nightly
-def test_a_killed_run_ends_with_the_same_bits_draws_included(tmp_path):
-    options = {"batch_size": 8, "checkpoint_every": 3, "deterministic": True, "progress": False}
-    options["natural_gradients"] = 0.1
-    model, history = undisturbed(deep, images(), tmp_path / "a", 6, **options)
-    again, resumed = stopped_and_resumed(deep, images(), tmp_path / "b", 6, [4], **options)
-    assert bits(again) == bits(model)
-    np.testing.assert_array_equal(resumed.elbo, history.elbo)
-
-
-@pytest.mark.nightly
 def test_natural_gradients_move_the_last_layer_only_and_raise_the_bound():
     model = deep(seed=0)
     before = {name: value.numpy() for name, value in gpflow.utilities.parameter_dict(model).items()}
@@ -64,17 +53,6 @@ def test_natural_gradients_move_the_last_layer_only_and_raise_the_bound():
     }
     assert moved == {f".layers[1].{q}[{i}]" for q in ("q_mu", "q_sqrt") for i in (0, 1)}
     assert (np.diff(history.elbo) > 0.0).all()
-
-
-@pytest.mark.nightly
-def test_frozen_draws_are_maximized_by_lbfgs():
-    model, data = deep(seed=0), images()
-    start = float(model.elbo(data))
-    result = gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure(data), model.trainable_variables, options={"maxiter": 15}
-    )
-    np.testing.assert_allclose(-result.fun, model.elbo(data), rtol=1e-10)
-    assert -result.fun > start + 1.0
 
 
 @pytest.mark.parametrize("sampling", ["marginal", "joint"])

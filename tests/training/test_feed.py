@@ -45,12 +45,6 @@ def test_every_epoch_is_a_permutation_of_its_own():
     assert (rows[0] != np.arange(9)).any()
 
 
-def test_the_seed_decides_the_order():
-    first, again, other = (np.concatenate(rows_of(50, 7, seed, 10)) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
-
-
 def test_a_later_batch_needs_none_of_those_before_it():
     """That is what a resumed run relies on."""
     drawn = rows_of(10, 4, 3, 40)
@@ -82,16 +76,6 @@ def test_fingerprints_tell_one_set_of_rows_from_another():
     assert len(set(prints)) == 3
 
 
-def test_arrays_are_gathered_in_pairs_that_belong_together():
-    X, Y = pairs()
-    feed = open_feed((X, Y), 4, 0, checks.require_data)
-    assert (feed.num_rows, feed.batch_size) == (10, 4)
-    for x, y in batches(feed, 5):
-        rows = y.numpy()[:, 0].astype(int)
-        assert len(rows) == 4
-        np.testing.assert_array_equal(x, X[rows])
-
-
 def test_a_batch_of_all_the_data_keeps_the_order():
     X, Y = pairs()
     for size in (None, 10):
@@ -99,12 +83,6 @@ def test_a_batch_of_all_the_data_keeps_the_order():
         for x, y in batches(feed, 2):
             np.testing.assert_array_equal(x, X)
             np.testing.assert_array_equal(y, Y)
-
-
-def test_batches_have_1024_rows_by_default():
-    feed = open_feed(pairs(1025), None, 0, checks.require_data)
-    assert (feed.num_rows, feed.batch_size) == (1025, 1024)
-    assert batches(feed, 1)[0][0].shape == (1024, 2)
 
 
 def test_memory_mapped_arrays_give_the_batches_of_arrays_row_for_row(tmp_path):
@@ -136,22 +114,6 @@ def test_batch_sizes_out_of_range_are_refused(size, tmp_path):
     for data in ((X, Y), (mapped(tmp_path, "X", X), mapped(tmp_path, "Y", Y))):
         with pytest.raises(ValueError, match=rf"batch_size must be .*, got {size}"):
             open_feed(data, size, 0, checks.require_data)
-
-
-def test_memory_mapped_arrays_of_different_lengths_are_refused(tmp_path):
-    X, Y = pairs()
-    data = mapped(tmp_path, "X", X), mapped(tmp_path, "Y", Y[:9])
-    with pytest.raises(ValueError, match=r"same number of rows, got 10 and 9"):
-        open_feed(data, 4, 0, checks.require_data)
-
-
-def test_a_bad_row_of_a_memory_mapped_array_is_refused_when_it_comes(tmp_path):
-    X, Y = pairs()
-    Y[7] = np.nan
-    data = mapped(tmp_path, "X", X), mapped(tmp_path, "Y", Y)
-    feed = open_feed(data, 5, 0, checks.require_data)
-    with pytest.raises(ValueError, match=r"Y must be finite"):
-        batches(feed, 2)
 
 
 def dataset(X, Y):

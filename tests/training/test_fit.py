@@ -53,17 +53,13 @@ def climb(model, source, steps=15, **options):
 
 
 @pytest.mark.parametrize("build", [solvegp, stock_svgp])
-def test_adam_on_all_the_data_climbs_from_the_bound_at_the_start(build):
+def test_adam_climbs_from_the_bound_at_the_start_and_on_minibatches(build):
     model = build()
     start = float(model.elbo(data()))
     history, rise = climb(model, data(), optimizer=adam(0.05))
     np.testing.assert_allclose(history.elbo[0], start, rtol=1e-10)
     assert rise > 10.0
     assert history.elbo[-1] > history.elbo[0] + 10.0
-
-
-@pytest.mark.parametrize("build", [solvegp, stock_svgp])
-def test_adam_on_minibatches_climbs(build):
     assert climb(build(num_data=N), data(), batch_size=10, optimizer=adam(0.05))[1] > 10.0
 
 
@@ -102,19 +98,6 @@ def test_datasets_and_memory_mapped_arrays_climb(tmp_path):
     assert min(gains) > 10.0
 
 
-@pytest.mark.nightly
-def test_memory_mapped_arrays_train_as_arrays_do(tmp_path):
-    """The same rows in the same batches; only their order within a batch differs."""
-    X, Y = data()
-    files = [np.memmap(tmp_path / n, dtype="f8", mode="w+", shape=X.shape) for n in "XY"]
-    files[0][:], files[1][:] = X, Y
-    runs = [
-        fit(solvegp(num_data=N), source, num_steps=8, batch_size=7, seed=3).elbo
-        for source in ((X, Y), tuple(files))
-    ]
-    np.testing.assert_allclose(*runs, rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -128,17 +111,6 @@ def test_memory_mapped_arrays_train_as_arrays_do(tmp_path):
 def test_optimizers_of_either_keras_climb(optimizer):
     rate = 1e-3 if optimizer is tf_keras.optimizers.SGD else 0.05
     assert climb(solvegp(), data(), optimizer=optimizer(rate))[1] > 5.0
-
-
-@pytest.mark.nightly
-def test_both_adams_and_the_default_take_the_same_steps():
-    """Up to epsilon's float32 arithmetic in the optimizers."""
-    runs = [
-        fit(solvegp(), data(), num_steps=5, optimizer=optimizer).elbo
-        for optimizer in (None, tf.keras.optimizers.Adam(0.01), tf_keras.optimizers.Adam(0.01))
-    ]
-    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-6)
-    np.testing.assert_allclose(runs[2], runs[0], rtol=1e-12)
 
 
 def test_a_model_that_holds_its_data_needs_none():
@@ -156,15 +128,6 @@ def test_frozen_parameters_stay():
     fit(model, data(), num_steps=2)
     for s, before in zip(model.inducing_variable.sets, points, strict=True):
         np.testing.assert_array_equal(s.Z, before)
-
-
-def test_the_same_seed_repeats_the_run_and_another_does_not():
-    first, again, other = (
-        fit(solvegp(num_data=N), data(), num_steps=8, batch_size=7, seed=seed).elbo
-        for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
 
 
 @pytest.mark.parametrize(("epochs", "size", "steps"), [(1, 10, 4), (0.5, 10, 2), (1, 12, 4)])
@@ -304,15 +267,6 @@ def test_a_failed_factorization_names_the_matrix_and_the_step():
     assert "CheckNumerics" not in str(caught.value)
 
 
-@pytest.mark.nightly
-def test_a_failed_orthogonal_set_is_named():
-    model = solvegp()
-    model.kernel = Indefinite(between=5.0)
-    message = r"Cvv \(residual covariance of orthogonal set 1\)"
-    with pytest.warns(match=message), pytest.raises(TrainingError, match=message):
-        fit(model, data(), num_steps=3)
-
-
 def test_natural_steps_survive_a_likelihood_that_is_not_log_concave():
     """Far outliers under Student's t: two plain steps would leave the definite matrices.
 
@@ -330,24 +284,17 @@ def test_natural_steps_survive_a_likelihood_that_is_not_log_concave():
 
 
 @pytest.mark.parametrize("build", [solvegp, stock_svgp])
-def test_a_parameter_that_is_not_finite_is_named(build):
+def test_a_parameter_that_is_not_finite_and_a_matrix_that_failed_are_named(build):
+    """GPflow lets a failed factorization through as NaN."""
     model = build()
     model.kernel.lengthscales.unconstrained_variable.assign(np.nan)
     message = r"step 1: model\.kernel\.lengthscales is not finite.*learning rate.*nothing has moved"
     with pytest.raises(TrainingError, match=message):
         fit(model, data(), num_steps=3)
-    model = solvegp()
-    model.q_mu[0].unconstrained_variable.assign(np.full((4, 1), np.nan))
-    with pytest.raises(TrainingError, match=r"model\.q_mu\.0 is not finite"):
-        fit(model, data(), num_steps=3)
-
-
-def test_gpflows_own_models_also_learn_which_matrix_failed():
-    """GPflow lets a failed factorization through as NaN."""
-    stock = stock_svgp()
-    stock.kernel = Indefinite(within=5.0)
+    model = stock_svgp()
+    model.kernel = Indefinite(within=5.0)
     with pytest.raises(TrainingError, match=r"step 1: Cholesky factorization of Kuu"):
-        fit(stock, data(), num_steps=3)
+        fit(model, data(), num_steps=3)
 
 
 @pytest.mark.nightly

@@ -78,14 +78,6 @@ def test_a_forged_checkpoint_is_passed_over_and_the_one_before_is_taken(folder, 
     assert (progress.scale, progress.jitter, progress.recoveries) == (0.5, 1e-4, ["a step failed"])
 
 
-def test_a_header_without_a_run_is_passed_over_too(folder):
-    header, arrays = files.read(folder.path / NAMES[0])
-    del header["run"]
-    files.write(folder.path / NAMES[0], arrays, header)
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert folder.newest()[0].step == 1
-
-
 def test_if_all_are_forged_none_is_taken(folder):
     for name in NAMES:
         forge(folder.path / name, text="{}")

@@ -4,16 +4,11 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from gpflow.keras import tf_keras
 
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models import SOLVEGP
-from gpflow_sparse.numerics import linalg
 from gpflow_sparse.training import TrainingError, adam, fit
-from gpflow_sparse.training.feed import open_feed
-from gpflow_sparse.training.guard import diagnose
-from gpflow_sparse.training.state import named_variables
-from gpflow_sparse.training.step import compile_step
-from gpflow_sparse.validation.checks import require_data
 
 N = 40
 
@@ -31,10 +26,6 @@ def solvegp(likelihood=None):
         OrthogonalInducingVariables(np.linspace(-2, 2, 4)[:, None], np.array([[-1.0], [0.1]])),
         num_data=N,
     )
-
-
-def values(model):
-    return {name: v.numpy() for name, v in named_variables(model).items()}
 
 
 def spoiled(x, factor):
@@ -103,8 +94,12 @@ def test_three_failures_in_a_row_end_the_run_at_the_last_good_state():
     assert "back at step 4" in message
     words = "did not help to continue with 0.5 of the step size, then 0.25 of the step size"
     assert words in message
-    for name, value in values(same).items():
-        np.testing.assert_array_equal(values(model)[name], value)
+    for value, expected in zip(values(model), values(same), strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+def values(model):
+    return [variable.numpy() for variable in model.variables]
 
 
 def test_a_failed_step_moves_neither_parameters_nor_optimizer():
@@ -113,29 +108,23 @@ def test_a_failed_step_moves_neither_parameters_nor_optimizer():
     before = values(model)
     with pytest.raises(TrainingError, match=r"step 1: .*nothing has moved"):
         fit(model, data(), num_steps=5, optimizer=optimizer, natural_gradients=0.5)
-    for name, value in values(model).items():
-        np.testing.assert_array_equal(value, before[name])
+    for value, expected in zip(values(model), before, strict=True):
+        np.testing.assert_array_equal(value, expected)
     assert int(optimizer.iterations) == 0
     assert all(np.all(v.numpy() == 0) for v in optimizer.variables[2:])
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("gamma", [0.0, 0.4])
 def test_the_shortened_step_is_half_as_long(gamma):
-    """Of the optimizer exactly; a natural step is a step of half of gamma."""
-    moved = []
-    for scale, size in ((1.0, gamma), (0.5, gamma), (1.0, 0.5 * gamma)):
-        model = solvegp()
-        before = values(model)
-        feed = open_feed(data(), None, 0, require_data)
-        step = compile_step(model, feed, adam(0.1), size, scale)
-        assert bool(step(tf.constant(True), tf.constant([0, 0]), *feed.at(0))[1])
-        moved.append({name: value - before[name] for name, value in values(model).items()})
-    for name, change in moved[1].items():
-        natural = gamma and "q_" in name
-        expected = moved[2][name] if natural else 0.5 * moved[0][name]
-        np.testing.assert_allclose(change, expected, atol=1e-12)
-    assert np.abs(moved[1]["model.likelihood.variance._pretransformed_input"]) > 0.04
+    """What step 1 led to fails, and both are taken by half: as with half the rate and gamma."""
+    model, same = solvegp(Fragile(2, 3)), solvegp()
+    options = {"checkpoint_every": 1, "natural_gradients": gamma, "progress": False}
+    with pytest.warns(match=r"goes on with 0\.5 of the step size"):
+        fit(model, data(), num_steps=2, optimizer=tf_keras.optimizers.SGD(0.01), **options)
+    options["natural_gradients"] = 0.5 * gamma
+    fit(same, data(), num_steps=2, optimizer=tf_keras.optimizers.SGD(0.005), **options)
+    for value, expected in zip(model.trainable_variables, same.trainable_variables, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-9)
 
 
 class Cliff(gpflow.likelihoods.Gaussian):
@@ -202,7 +191,7 @@ def test_bad_data_in_a_later_batch_are_named_and_not_tried_again(column):
     message = rf"step 4: in this batch, X must be finite.*\(3, {column}\).*back at step 0"
     with pytest.raises(TrainingError, match=message):
         fit(model, batches(X, Y), num_steps=10)
-    assert np.isfinite(model.elbo(data_without(X, Y, 27)))
+    assert np.isfinite(model.elbo((np.delete(X, 27, axis=0), np.delete(Y, 27, axis=0))))
 
 
 def mapped(folder, name, values):
@@ -224,31 +213,6 @@ def test_a_bad_row_on_disk_is_named_by_its_number_there(tmp_path):
     assert np.isfinite(model.elbo(data()))
 
 
-@pytest.mark.nightly
-def test_labels_and_widths_of_later_batches_are_looked_at():
-    X, Y = data()
-    labels = (Y > 0).astype(float)
-    labels[30] = -1.0
-    model = solvegp(gpflow.likelihoods.Bernoulli())
-    with pytest.raises(TrainingError, match=r"step 4: in this batch, Y must hold labels 0 or 1"):
-        fit(model, batches(X, labels), num_steps=10)
-
-    def uneven():
-        yield X[:8], Y[:8]
-        yield X[:8], np.repeat(Y[:8], 3, axis=1)
-
-    spec = tf.TensorSpec([None, None], tf.float64)
-    source = tf.data.Dataset.from_generator(uneven, output_signature=(spec, spec))
-    for build in (solvegp, stock):
-        with pytest.raises(TrainingError, match=r"step 2: in this batch, Y must have 1 column"):
-            fit(build(), source, num_steps=4)
-
-
-def stock():
-    kernel, Z = gpflow.kernels.SquaredExponential(), np.linspace(-2, 2, 4)[:, None]
-    return gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.5), Z, num_data=N)
-
-
 def test_a_dataset_that_breaks_is_reported_with_the_step():
     def broken():
         yield data()
@@ -265,11 +229,14 @@ def test_a_covariance_of_the_data_that_fails_is_named():
     X = np.repeat(X[:10], 4, axis=0)
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-12)):
         pair = X.astype(np.float32), (Y > 0).astype(np.float32)
-        model = gpflow.models.VGP(
-            pair, gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
-        )
+        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        model = gpflow.models.VGP(pair, kernel, likelihood)
         with pytest.raises(TrainingError, match=r"Kff \(covariance of the data\) failed"):
             fit(model, num_steps=3)
+    model = gpflow.models.GPR(data(), gpflow.kernels.SquaredExponential())
+    model.kernel.variance.unconstrained_variable.assign(np.nan)
+    with pytest.raises(TrainingError, match=r"model\.kernel\.variance is not finite"):
+        fit(model, num_steps=3)
 
 
 def test_a_model_with_nothing_to_train_is_refused():
@@ -290,36 +257,27 @@ def test_an_optimizer_belongs_to_its_variables(make):
         fit(model, data(), num_steps=2, optimizer=optimizer, natural_gradients=True)
 
 
-def data_without(X, Y, row):
-    return np.delete(X, row, axis=0), np.delete(Y, row, axis=0)
+def cause(model, rows=None):
+    """What `fit` says of a step that fails."""
+    with pytest.raises(TrainingError) as caught:
+        fit(model, data() if rows is None else rows, num_steps=1, progress=False)
+    return str(caught.value)
 
 
-def test_an_outlier_that_overflows_is_named():
+def test_rows_that_overflow_are_named():
     X, Y = data()
     Y[11] = 1e200
-    found = diagnose(solvegp(), (X, Y))
-    assert "in this batch, Y must be smaller than" in found.text
-    assert "its largest entry is 1e+200, at (11, 0)" in found.text
-
-
-def test_rows_whose_likelihood_overflows_are_named():
-    X, _ = data()
+    text = cause(solvegp(), tf.data.Dataset.from_tensors((X, Y)))
+    assert "in this batch, Y must be smaller than" in text
+    assert "its largest entry is 1e+200, at (11, 0)" in text
     model = solvegp(gpflow.likelihoods.Poisson())
     model.q_mu[0].assign([[1e3], [0.0], [0.0], [0.0]])  # exp(1000) near X = -2
-    found = diagnose(model, (X, np.zeros_like(X)))
+    text = cause(model, (X, np.zeros_like(X)))
     mean = model.predict_f(X)[0].numpy()[:, 0]
     count, first = (mean > 709.0).sum(), np.flatnonzero(mean > 709.0)[0]
-    assert f"expected log likelihood of {count} of the 40 rows is not finite" in found.text
-    assert f"the first is row {first} of the batch" in found.text
-    assert f"X column 0 = {X[first, 0]:.4g}" in found.text
-
-
-def test_a_model_that_holds_its_data_is_diagnosed_too():
-    X, Y = data()
-    model = gpflow.models.GPR((X, Y), gpflow.kernels.SquaredExponential())
-    model.kernel.variance.unconstrained_variable.assign(np.nan)
-    with pytest.raises(TrainingError, match=r"model\.kernel\.variance is not finite"):
-        fit(model, num_steps=3)
+    assert f"expected log likelihood of {count} of the 40 rows is not finite" in text
+    assert f"the first is row {first} of the batch" in text
+    assert f"X column 0 = {X[first, 0]:.4g}" in text
 
 
 def duplicated_in_float32(model):
@@ -337,22 +295,15 @@ def duplicated_in_float32(model):
     )
 
 
-def test_duplicates_in_float32_with_tiny_noise_recover():
-    """Even with a rate of 1 and full natural steps."""
+def test_duplicates_in_float32_recover_and_stop_gpflows_own_model_with_the_message():
+    """GPflow's jitter is 1e-6 whatever the float type; ours recover even from full steps."""
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
         pairs, model = duplicated_in_float32(SOLVEGP)
         before = float(model.elbo(pairs))
-        history = fit(model, pairs, num_steps=60, optimizer=adam(1.0), natural_gradients=1.0)
-        assert history.num_steps == 60
+        fit(model, pairs, num_steps=60, optimizer=adam(1.0), natural_gradients=1.0)
         assert float(model.elbo(pairs)) > 0.1 * before  # negative: ten times nearer to zero
-
-
-def test_duplicates_in_float32_stop_gpflows_own_model_with_the_message():
-    """GPflow's jitter is 1e-6 whatever the float type, and its failure is silent."""
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
         pairs, model = duplicated_in_float32(gpflow.models.SVGP)
-        with pytest.raises(TrainingError) as caught:
-            fit(model, pairs, num_steps=40)
+        text = cause(model, pairs)
     for words in (
         "step 1: Cholesky factorization of Kuu (covariance of the inducing points) failed",
         "not positive definite in float32",
@@ -360,16 +311,4 @@ def test_duplicates_in_float32_stop_gpflows_own_model_with_the_message():
         "model.likelihood.variance is 2.0e-06",
         "gpflow.config.set_default_jitter",
     ):
-        assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(("name", "helps"), [("Kzz", True), ("I + L^T W^T W L / noise", False)])
-def test_jitter_is_raised_only_where_it_can_help(name, helps):
-    """``I + B^T B / noise`` has no eigenvalue below 1: what it lacks is noise, or digits."""
-    model, batch = solvegp(), data()
-
-    def fail(*_):
-        return linalg.cholesky(-tf.eye(2, dtype=tf.float64), name)
-
-    model.training_loss = fail
-    assert diagnose(model, batch).jitter_helps is helps
+        assert words in text

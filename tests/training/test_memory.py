@@ -115,15 +115,6 @@ def test_fits_of_models_of_equal_shape_are_no_retraces(caplog):
     assert "retracing" not in caplog.text
 
 
-def test_predictions_of_any_number_of_rows_are_no_retraces(caplog):
-    models = [MODELS[kind](40, 8) for kind in ("solvegp", "basis_svgp", "svgp")]
-    for N in range(1, 8):
-        for model in models:
-            model.predict_y(X[:N])
-            model.posterior().predict_f(X[:N])
-    assert "retracing" not in caplog.text
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", MODELS)
 def test_memory_does_not_grow_from_fit_to_fit(kind):

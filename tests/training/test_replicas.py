@@ -13,9 +13,6 @@ from gpflow_sparse.runs import workers
 from gpflow_sparse.training import fit
 from tests.training.replicated import MODELS, data, svgp
 
-# One of each kind of step: natural gradients, rows of neighbors, rows of drawn functions.
-KINDS = ("solvegp", "swsgp", "qsgp")
-
 
 def gaps(output):
     return {found["model"]: found["gap"] for found in map(json.loads, output.splitlines())}
@@ -47,11 +44,6 @@ def require_equal(found, names):
 
 
 @pytest.mark.nightly
-def test_two_devices_take_the_steps_of_one():
-    require_equal(on_devices(2, KINDS), KINDS)
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("devices", [2, 4])
 @pytest.mark.parametrize("part", range(4))
 def test_devices_take_the_steps_of_one(devices, part):
@@ -63,14 +55,6 @@ def test_devices_take_the_steps_of_one(devices, part):
 def test_two_workers_take_the_steps_of_one():
     for found in on_workers(["svgp"]):
         require_equal(found, ["svgp"])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(4))
-def test_workers_take_the_steps_of_one(part):
-    names = list(MODELS)[part::4]
-    for found in on_workers(names):
-        require_equal(found, names)
 
 
 @pytest.mark.parametrize("strategy", [None, tf.distribute.OneDeviceStrategy])

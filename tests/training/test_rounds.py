@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import gpflow_sparse as gs
 from gpflow_sparse.models import GRIEF
 from gpflow_sparse.training import TrainingError, fit, fit_in_rounds, rounds
 from tests import battery
-from tests.training.test_checkpoints import KilledError, bits, killer
+from tests.training.test_checkpoints import bits
 
 REWEIGHTED = ("grief_original", "grief_rotated")
 HELD = ("grief", "grief_corrected", *REWEIGHTED, "basis_gpr", "basis_gpr_fourier")
-VARIATIONAL = ("basis_svgp", "basis_svgp_bernoulli")
 QUIET = {"progress": False}
 
 
@@ -56,32 +54,20 @@ def test_one_round_is_l_bfgs():
 
 
 def test_the_functions_change_between_rounds_only(monkeypatch):
-    model = grief()
+    model, found = grief(), []
     model.kernel.lengthscales.assign([3.0, 0.3])
-    events = []
-    minimize, refresh = rounds._Loss.minimize, GRIEF.refresh_basis
+    refresh = GRIEF.refresh_basis
 
-    def watched_minimize(loss, count):
-        before = model.basis.indices.numpy()
-        converged = minimize(loss, count)
-        np.testing.assert_array_equal(model.basis.indices, before)
-        events.append(("round", -loss.best, objective(model)))
-        return converged
+    def watched(m):
+        value = objective(model)
+        found.append((value, refresh(m)))
+        return found[-1][1]
 
-    def watched_refresh(m):
-        changed = refresh(m)
-        events.append(("refresh", changed))
-        return changed
-
-    monkeypatch.setattr(rounds._Loss, "minimize", watched_minimize)
-    monkeypatch.setattr(GRIEF, "refresh_basis", watched_refresh)
+    monkeypatch.setattr(GRIEF, "refresh_basis", watched)
     start = objective(model)
     history = fit_in_rounds(model, num_rounds=3, num_iterations=3, **QUIET)
-    assert [event[0] for event in events] == ["round", "refresh"] * history.num_steps
-    assert any(changed for kind, changed, *_ in events if kind == "refresh")
-    found = [event[1:] for event in events if event[0] == "round"]
-    np.testing.assert_allclose([best for best, _ in found], history.elbo, rtol=1e-12)
-    np.testing.assert_allclose([now for _, now in found], history.elbo, rtol=1e-9)
+    assert any(changed for _, changed in found)
+    np.testing.assert_allclose([value for value, _ in found], history.elbo, rtol=1e-9)
     assert history.elbo[0] > start + 1.0
 
 
@@ -104,23 +90,6 @@ def test_every_model_that_holds_its_data_climbs(name):
     history = fit_in_rounds(model, num_rounds=2, num_iterations=4, **QUIET)
     assert history.elbo[0] > start
     assert np.isfinite(objective(model))
-
-
-def test_a_failure_within_a_round_ends_it_at_the_best_point(monkeypatch):
-    model = build("basis_gpr_fourier")
-    calls = []
-    call = rounds._Loss.__call__
-
-    def failing(loss):
-        calls.append(1)
-        if len(calls) == 4:
-            raise tf.errors.InvalidArgumentError(None, None, "Cholesky factorization of B failed")
-        return call(loss)
-
-    monkeypatch.setattr(rounds._Loss, "__call__", failing)
-    history = fit_in_rounds(model, num_rounds=1, **QUIET)
-    np.testing.assert_allclose(objective(model), history.elbo[0], rtol=1e-9)
-    assert len(calls) == 4
 
 
 def test_ctrl_c_leaves_the_best_point(monkeypatch):
@@ -162,31 +131,6 @@ def test_models_that_are_given_their_data_are_for_fit():
         fit_in_rounds(build("basis_gpr_fourier"), num_rounds=0)
 
 
-# the loop of `fit`
-
-
-def train(model, name, steps, **options):
-    data = None if name in HELD else battery.MEMBERS[name].data
-    more = {} if name in HELD else {"batch_size": 5, "natural_gradients": 0.1}
-    return fit(model, data, num_steps=steps, checkpoint_every=2, **more, **QUIET, **options)
-
-
-@pytest.mark.parametrize("name", [*HELD, *VARIATIONAL])
-def test_a_run_that_was_killed_goes_on_to_the_same_parameters(name, tmp_path):
-    whole = build(name)
-    history = train(whole, name, 6, checkpoint_dir=tmp_path / "whole")
-    with pytest.raises(KilledError):
-        train(build(name), name, 6, checkpoint_dir=tmp_path / "killed", callbacks=[killer(5)])
-    resumed = build(name)
-    again = train(
-        resumed, name, 6, checkpoint_dir=tmp_path / "killed", callbacks=[killer(0)], resume=True
-    )
-    np.testing.assert_allclose(again.elbo, history.elbo, rtol=1e-9)
-    assert again.elbo[-1] > again.elbo[0]
-    for a, b in zip(resumed.trainable_variables, whole.trainable_variables, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
-
-
 @pytest.mark.nightly
 def test_a_failed_step_goes_back_and_the_run_goes_on(monkeypatch):
     """Variables of a basis whose size is not known are put back as well."""
@@ -203,19 +147,3 @@ def test_a_failed_step_goes_back_and_the_run_goes_on(monkeypatch):
     assert history.num_steps == 6
     assert len(history.recoveries) == 1
     assert np.isfinite(history.elbo).all()
-
-
-@pytest.mark.nightly
-def test_single_precision_trains(float_type):
-    data = (battery.inputs().astype(float_type), battery.reals(1)().astype(float_type))
-    model = GRIEF(
-        data,
-        gpflow.kernels.SquaredExponential(lengthscales=[0.8, 1.2]),
-        num_eigenfunctions=9,
-        points_per_dimension=5,
-        noise_variance=0.2,
-    )
-    start = objective(model)
-    assert fit_in_rounds(model, num_rounds=1, num_iterations=3, **QUIET).elbo[0] > start
-    assert gs.training.fit(model, num_steps=2, **QUIET).num_steps == 2
-    assert model.kernel.lengthscales.dtype.as_numpy_dtype is float_type

@@ -7,10 +7,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from gpflow_sparse.models import SoftKI
-from gpflow_sparse.numerics import linalg
-from gpflow_sparse.training import EarlyStopping, TrainingError, adam, fit
-from gpflow_sparse.training.guard import diagnose
-from tests.training.test_checkpoints import N, bits, data, stopped_and_resumed, undisturbed
+from gpflow_sparse.training import TrainingError, fit
+from tests.training.test_checkpoints import N, data
 
 Z = np.random.default_rng(1).normal(size=(6, 2))
 
@@ -20,23 +18,6 @@ def softki(kernel=None, **options):
     if kernel is None:
         kernel = gpflow.kernels.Matern32(lengthscales=[1.0, 1.0])
     return SoftKI(kernel, options.pop("Z", Z), **options)
-
-
-def pseudo():
-    return softki(objective="pseudo", num_probes=4)
-
-
-@pytest.mark.parametrize("build", [softki, pseudo])
-def test_a_killed_run_ends_with_the_same_bits(build, tmp_path):
-    options = {"optimizer": lambda: adam(0.02, decay_steps=30), "batch_size": 16}
-    options |= {"checkpoint_every": 5, "deterministic": True, "progress": False}
-    model, history = undisturbed(build, data(), tmp_path / "a", 12, **options)
-    again, resumed = stopped_and_resumed(build, data(), tmp_path / "b", 12, [7], **options)
-    for each in (model, again):
-        each.fit_posterior(*data(), refit_noise=True)
-    assert bits(again) == bits(model)
-    np.testing.assert_array_equal(resumed.elbo, history.elbo)
-    assert len(set(history.elbo)) == 12
 
 
 def test_what_is_fixed_stays_fixed_and_training_ends_a_posterior():
@@ -57,7 +38,9 @@ class Nearly(gpflow.kernels.SquaredExponential):
 
     def K(self, X, X2=None):
         K = super().K(X, X2)
-        return K if X2 is not None else linalg.add_jitter(K, tf.cast(-5e-6, K.dtype))
+        if X2 is not None:
+            return K
+        return tf.linalg.set_diag(K, tf.linalg.diag_part(K) - tf.cast(5e-6, K.dtype))
 
 
 def test_jitter_is_raised_where_the_covariance_of_the_points_fails():
@@ -81,7 +64,8 @@ def test_a_failure_is_not_blamed_on_the_posterior_that_comes_later():
     assert "fit_posterior" not in str(error.value)
     model = softki()
     model.basis.Z.unconstrained_variable.assign(np.full_like(Z, np.nan))
-    assert "model.basis.Z" in diagnose(model, data()).text
+    with pytest.raises(TrainingError, match=r"model\.basis\.Z"):
+        fit(model, data(), num_steps=2, progress=False)
 
 
 def test_density_of_held_out_rows_is_that_of_a_fit_without_them():
@@ -89,39 +73,14 @@ def test_density_of_held_out_rows_is_that_of_a_fit_without_them():
     model = softki(held_out=0.25)
     with pytest.raises(ValueError, match=r"data must be all rows of the last training.fit"):
         model.held_out_density((X, Y))
-    fit(model, (X, Y), num_steps=3, progress=False)
-    kept, _ = model._kept_back
-    assert len(kept) == N // 4
+    fit(model, (X, Y), num_steps=3, progress=False, seed=3)
     found = float(model.held_out_density((X, Y)))
-    rest = np.delete(np.arange(N), kept)
+    kept, rest = np.split(np.random.default_rng(3).permutation(N), [N // 4])
     model.fit_posterior((X[rest], Y[rest]), refit_noise=False)
     expected = np.mean(model.predict_log_density((X[kept], Y[kept])))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     with pytest.raises(ValueError, match="got 59 rows"):
         model.held_out_density((X[1:], Y[1:]))
-
-
-def test_held_out_rows_need_a_posterior():
-    callbacks = [EarlyStopping(validation=data(), every=1)]
-    with pytest.raises(ValueError, match=r"no posterior yet: call fit_posterior"):
-        fit(softki(), data(), num_steps=2, progress=False, callbacks=callbacks)
-    stopping = EarlyStopping(every=1, patience=50)
-    assert len(fit(softki(), data(), num_steps=3, progress=False, callbacks=[stopping]).elbo) == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"natural_gradients": 0.1}, "natural gradients need .*SoftKI has none"),
-        ({"batch_size": 7, "num_data": None}, "num_data=None, but batches of 7"),
-        ({"batch_size": 7, "num_data": 7}, "num_data=7, but batches of 7 are drawn from 60"),
-    ],
-)
-def test_options_that_do_not_go_together_are_named(options, words):
-    options = dict(options)
-    model = softki(num_data=options.pop("num_data", N))
-    with pytest.raises(ValueError, match=words):
-        fit(model, data(), num_steps=2, progress=False, **options)
 
 
 def test_scipy_finds_a_better_model_on_all_rows():
@@ -133,19 +92,13 @@ def test_scipy_finds_a_better_model_on_all_rows():
     assert float(model.elbo(data())) > before + 10.0
 
 
-def test_the_noise_comes_from_rows_that_training_has_kept_back(monkeypatch):
+def test_the_noise_comes_from_rows_that_training_has_kept_back():
     X, Y = data()
-    seen, elbo = [], SoftKI.elbo
-
-    def recorded(self, rows):
-        tf.py_function(lambda X: seen.append(X.numpy()), [rows[0]], [])
-        return elbo(self, rows)
-
-    monkeypatch.setattr(SoftKI, "elbo", recorded)
     model = softki()
-    fit(model, (X, Y), num_steps=5, batch_size=N, progress=False, seed=3)
+    history = fit(model, (X, Y), num_steps=5, batch_size=N, progress=False, seed=3)
     kept, rest = np.split(np.random.default_rng(3).permutation(N), [N // 10])
-    np.testing.assert_array_equal(seen[0], X[np.sort(rest)])
+    seen = softki(num_data=len(rest)).elbo((X[rest], Y[rest]))
+    np.testing.assert_allclose(history.elbo[0], seen * N / len(rest), rtol=0.2)
     found = []
     for rows in (kept, np.arange(N)):
         copy = softki()  # of the same parameters, but without rows that were kept back
@@ -174,9 +127,3 @@ def test_nothing_is_kept_back_or_refitted_if_told_so():
     before = default.likelihood.variance.numpy()
     default.fit_posterior((X, Y))
     assert default.likelihood.variance.numpy() == before
-
-
-@pytest.mark.parametrize("held_out", [1.0, -0.1, True, "0.1", np.nan])
-def test_the_fraction_held_out_is_one(held_out):
-    with pytest.raises(ValueError, match="held_out must be a fraction from 0 to below 1"):
-        softki(held_out=held_out)

@@ -1,9 +1,5 @@
 """Training of models with neighbors: resumed, guarded, the same wherever neighbors are found."""
 
-import os
-import signal
-import threading
-
 import gpflow
 import numpy as np
 import pytest
@@ -13,19 +9,13 @@ import tensorflow_probability as tfp
 from gpflow_sparse.inducing_variables import NeighborInducingPoints, neighbors
 from gpflow_sparse.models import SWSGP
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.numerics.neighbors import HostSearch, NeighborIndex
 from gpflow_sparse.training import (
     SparseAdam,
     SparseSGD,
-    TrainingError,
-    TrainingInterrupted,
     adam,
     fit,
 )
-from gpflow_sparse.training.feed import Prefetch
-from gpflow_sparse.training.guard import diagnose
-from gpflow_sparse.training.state import named_variables
-from tests.training.test_checkpoints import N, bits, data, stopped_and_resumed, undisturbed
+from tests.training.test_checkpoints import N, bits, data
 
 M, H = 14, 4
 Z = np.random.default_rng(1).uniform(-2.0, 2.0, size=(M, 2))
@@ -51,26 +41,6 @@ def outside(monkeypatch):
     monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
 
 
-MODELS = {
-    "usage": swsgp,
-    "remembered": lambda: swsgp(inducing={"num_remembered": 30, "global_indices": [3]}),
-    "chain": lambda: swsgp(kl_weighting="chain"),
-}
-
-
-@pytest.mark.usefixtures("outside")
-@pytest.mark.parametrize("name", MODELS)
-def test_a_killed_run_ends_with_the_same_bits(name, tmp_path):
-    options = {"optimizer": fast, "batch_size": 16, "checkpoint_every": 4}
-    options |= {"deterministic": True, "progress": False}
-    model, history = undisturbed(MODELS[name], data(), tmp_path / "a", 12, **options)
-    again, resumed = stopped_and_resumed(MODELS[name], data(), tmp_path / "b", 12, [7], **options)
-    assert bits(again) == bits(model)
-    np.testing.assert_array_equal(resumed.elbo, history.elbo)
-    metric = model.inducing_variable.metric(model.kernel).numpy()
-    assert np.abs(metric - 1.0).max() > 0.05  # neighbors have changed on the way
-
-
 def run(model, source=None, **options):
     options = {"optimizer": fast(), "num_steps": 10, "batch_size": 16, **options}
     options = {"deterministic": True, **options}
@@ -78,39 +48,15 @@ def run(model, source=None, **options):
     return bits(model), history.elbo
 
 
-@pytest.mark.nightly
-def test_where_and_when_neighbors_are_found_changes_nothing(monkeypatch):
-    """In the graph; by a tree, a batch ahead or not; from memory."""
-    none = {"num_remembered": 0}
+@pytest.mark.parametrize("num_remembered", [0, 40, None])
+def test_where_and_when_neighbors_are_found_changes_nothing(num_remembered, monkeypatch):
+    """In the graph; by a tree, a batch ahead; from memory."""
     expected = run(swsgp(start="prior"))
     monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
-    ahead, late, here = [], [], threading.local()
-    query, find_ahead = NeighborIndex.query, HostSearch.find_ahead
-
-    def counted(self, X, count):
-        (ahead if getattr(here, "ahead", False) else late).append(len(X))
-        return query(self, X, count)
-
-    def counted_ahead(self, *arguments):
-        here.ahead = True
-        find_ahead(self, *arguments)
-        here.ahead = False
-
-    monkeypatch.setattr(NeighborIndex, "query", counted)
-    monkeypatch.setattr(HostSearch, "find_ahead", counted_ahead)
-    found = {"ahead": run(swsgp(start="prior", inducing=none))}
-    assert ahead == [16] * 10
-    assert late.count(16) < 8  # the first batch, and those before which lengthscales have moved
-    found["some remembered"] = run(swsgp(start="prior", inducing={"num_remembered": 40}))
-    found["remembered"] = run(swsgp(start="prior"))
-    del ahead[:]
-    monkeypatch.setattr(Prefetch, "of", lambda model, feed: None)
-    found["neither"] = run(swsgp(start="prior", inducing=none))
-    assert not ahead
-    for got in found.values():
-        assert got[0] == expected[0]
-        # the loss alone has been seen to differ, by one unit in its last place
-        np.testing.assert_allclose(got[1], expected[1], rtol=1e-13)
+    got = run(swsgp(start="prior", inducing={"num_remembered": num_remembered}))
+    assert got[0] == expected[0]
+    # the loss alone has been seen to differ, by one unit in its last place
+    np.testing.assert_allclose(got[1], expected[1], rtol=1e-13)
 
 
 def users(X):
@@ -130,7 +76,7 @@ def on_disk(folder, X, Y):
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("outside")
-def test_users_are_counted_in_any_source(tmp_path):
+def test_users_are_counted_in_any_source_for_each_run(tmp_path):
     X, Y = data()
     dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
     sources = {"arrays": (X, Y), "disk": on_disk(tmp_path, X, Y), "tf.data": dataset}
@@ -141,6 +87,11 @@ def test_users_are_counted_in_any_source(tmp_path):
         elbo[name] = run(model, source, num_steps=1, **options)[1]
         np.testing.assert_array_equal(model.usage, users(X))
     np.testing.assert_allclose(elbo["disk"], elbo["arrays"], rtol=1e-12)
+    model = swsgp(num_data=20)
+    gpflow.set_trainable(model.kernel, False)
+    for rows in (slice(0, 20), slice(20, 40)):
+        run(model, (X[rows], Y[rows]), num_steps=1)
+        np.testing.assert_array_equal(model.usage, users(X[rows]))
 
 
 def test_rows_without_end_cannot_be_counted():
@@ -171,45 +122,6 @@ def test_users_are_counted_again_where_neighbors_have_changed():
     assert model.usage.numpy().sum() == N * H
 
 
-def test_users_are_those_of_the_rows_of_this_run():
-    X, Y = data()
-    model = swsgp(num_data=20)
-    gpflow.set_trainable(model.kernel, False)
-    run(model, (X[:20], Y[:20]), num_steps=1)
-    np.testing.assert_array_equal(model.usage, users(X[:20]))
-    run(model, (X[20:40], Y[20:40]), num_steps=1)
-    np.testing.assert_array_equal(model.usage, users(X[20:40]))
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("outside")
-def test_an_interrupted_run_goes_on(tmp_path):
-    def interrupt(state):
-        if state.step == 6:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    options = {"checkpoint_every": 3}
-    expected = run(swsgp(), checkpoint_dir=tmp_path / "a", **options)
-    with pytest.raises(TrainingInterrupted, match="after step 6 of 10"):
-        run(swsgp(), checkpoint_dir=tmp_path / "b", callbacks=[interrupt], **options)
-    options |= {"checkpoint_dir": tmp_path / "b", "callbacks": [lambda state: None]}
-    resumed = run(swsgp(), resume=True, **options)
-    assert resumed[0] == expected[0]
-    np.testing.assert_array_equal(resumed[1], expected[1])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("options", [{}, {"covariance": "dense"}], ids=["diag", "dense"])
-def test_a_run_that_cannot_be_cured_moves_nothing(options):
-    model = swsgp(start="prior", **options)
-    model.update_neighbors(data()[0])
-    before = bits(model)
-    with pytest.warns(UserWarning, match="of the step size"):  # noqa: SIM117
-        with pytest.raises(TrainingError, match=r"the objective is|is not finite|failed"):
-            run(model, optimizer=SparseSGD(1e200), num_steps=3)
-    assert bits(model) == before
-
-
 @pytest.mark.usefixtures("outside")
 def test_a_value_that_is_no_number_is_taken_back():
     def spoil(state):
@@ -233,7 +145,9 @@ class Nearly(gpflow.kernels.SquaredExponential):
 
     def K(self, X, X2=None):
         K = super().K(X, X2)
-        return K if X2 is not None else linalg.add_jitter(K, tf.cast(-5e-6, K.dtype))
+        if X2 is not None:
+            return K
+        return tf.linalg.set_diag(K, tf.linalg.diag_part(K) - tf.cast(5e-6, K.dtype))
 
 
 @pytest.mark.nightly
@@ -243,22 +157,10 @@ def test_jitter_is_raised_where_the_covariance_of_neighbors_fails():
     model.update_neighbors(data()[0])
     with pytest.raises(ValueError, match=r"K_I \(covariance of the neighbors of a row\) failed"):
         model.elbo(data())
-    found = diagnose(model, data())
-    assert f"{M - 1} of the {M} inducing points coincide" in found.text
-    with pytest.warns(UserWarning, match="jitter"):
+    with pytest.warns(UserWarning, match=f"{M - 1} of the {M} inducing points coincide.*jitter"):
         history = fit(model, data(), num_steps=3, progress=False)
     assert model.jitter > 1e-6
     assert np.isfinite(history.elbo).all()
-
-
-@pytest.mark.usefixtures("outside")
-def test_a_bad_batch_is_named_in_its_own_step_and_the_last_good_state_kept(tmp_path):
-    X, Y = data()
-    Y[-1] = np.nan
-    model = swsgp()
-    with pytest.raises(TrainingError, match=r"step \d: in this batch, Y must be finite.*row 59"):
-        run(model, on_disk(tmp_path, X, Y), num_steps=4)
-    assert np.isfinite(model.elbo((X[:-1], Y[:-1])))
 
 
 @pytest.mark.usefixtures("outside")
@@ -270,15 +172,12 @@ def test_a_batch_after_the_last_step_is_not_missed(tmp_path):
     assert np.isfinite(run(swsgp(), on_disk(tmp_path, X, Y), num_steps=1)[1]).all()
 
 
-def test_diagnoses_look_at_rows_and_never_at_whole_variables():
+def test_gradients_of_a_step_are_of_rows_and_never_of_whole_variables():
     model = swsgp(kl_weighting="chain")
     batch = tuple(part[:2] for part in data())
     for gradient, variable in model.step_gradients(batch)[1]:
         if variable.ref() in {v.ref() for v in model.long_variables}:
             assert gradient.shape[0] < M
-    assert "functions of a step" not in diagnose(model, data()).text
-    model.q_mu.assign(np.full((M, 1), np.nan))
-    assert "model.q_mu is not finite" in diagnose(model, data()).text
 
 
 def test_counts_are_no_parameters_when_all_is_set_trainable():
@@ -297,29 +196,13 @@ def test_counts_are_no_parameters_when_all_is_set_trainable():
 def test_what_is_fixed_stays_fixed():
     model = swsgp()
     gpflow.set_trainable(model.kernel, False)
-    before = {name: v.numpy() for name, v in named_variables(model).items()}
+    before = [v.numpy() for v in model.kernel.variables]
+    q = model.q_mu.numpy(), model.q_log_scale.numpy()
     run(model)
-    for name, variable in named_variables(model).items():
-        if "kernel" in name or "inducing" in name:
-            np.testing.assert_array_equal(variable, before[name])
-        elif "q_" in name:
-            assert np.abs(variable - before[name]).max() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"natural_gradients": 0.1}, "natural_gradients must be False: a SWSGP"),
-        ({"optimizer": adam(0.1)}, "optimizer must be a sparse one for a SWSGP"),
-        ({"num_data": None}, "num_data=None, but batches of 16"),
-        ({"num_data": 7}, "num_data=7, but batches of 16 are drawn from 60"),
-    ],
-)
-def test_options_that_do_not_go_together_are_named(options, words):
-    options = dict(options)
-    model = swsgp(num_data=options.pop("num_data", N))
-    with pytest.raises(ValueError, match=words):
-        run(model, num_steps=2, **options)
+    for variable, value in zip(model.kernel.variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+    assert np.abs(model.q_mu - q[0]).max() > 1e-3
+    assert np.abs(model.q_log_scale - q[1]).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["arrays", "tf.data", "endless"])
@@ -363,8 +246,3 @@ def test_a_start_that_fails_is_the_prior(monkeypatch):
     with pytest.warns(UserWarning, match="training starts from the prior: K_I failed"):
         run(model, num_steps=1, optimizer=SparseSGD(0.0))
     np.testing.assert_array_equal(model.q_mu, np.zeros((M, 1)))
-
-
-def test_another_start_is_refused():
-    with pytest.raises(ValueError, match="start must be"):
-        swsgp(start="zero")

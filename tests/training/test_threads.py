@@ -7,8 +7,7 @@ import gpflow
 import numpy as np
 import pytest
 
-from gpflow_sparse.training import fit
-from gpflow_sparse.validation.public_methods import between_steps
+from gpflow_sparse.training import between_steps, fit
 from tests.training.test_checkpoints import data, solvegp
 
 
