@@ -36,7 +36,7 @@ def main(num_data, num_eigenfunctions, num_rounds, output):
         points_per_dimension=20,
         noise_variance=0.1,
     )
-    gs.training.fit_in_rounds(model, num_rounds=num_rounds, progress=False)
+    gs.training.fit_with_basis_refresh(model, num_rounds=num_rounds, progress=False)
 
     x = np.linspace(-np.pi, np.pi, 60)
     Xnew = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)

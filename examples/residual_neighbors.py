@@ -35,7 +35,7 @@ def main(num_inducing, num_orthogonal, num_neighbors, output):
     sets = gs.inducing_variables.OrthogonalInducingVariables(Z, near)
     noise = gpflow.likelihoods.Gaussian(0.04)
     model = gs.models.ResidualNeighborGP(kernel, noise, sets, num_data=len(X))
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     model.start_from_sites((X, Y))
     for _ in range(5):  # q of each part, given that of the other
         model.update_base((X, Y))

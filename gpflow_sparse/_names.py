@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 _PACKAGE = __name__.rpartition(".")[0]
@@ -45,9 +45,19 @@ _NEW_PLACES = {
         "inference.noise_profile": "inference.rotation",
         "models.conv_layer": "models.deep.layers",
         "models.guarded": "models.base",
+        "models.held_data": "models.training_data",
+        "models.rowwise": "models.partial_updates",
+        "numerics.waves": "numerics.cosines",
+        "runs.baselines": "recipes.baselines",
+        "runs.build": "recipes.building",
+        "runs.calibration": "recipes.calibration",
+        "runs.choice": "recipes.choice",
+        "runs.evaluation": "recipes.evaluation",
+        "runs.observations": "recipes.observations",
+        "runs.starts": "recipes.starts",
         "models.minibatch": "models.base",
         "models.orthogonal": "models.solvegp.model",
-        "models.row_streaming": "models.held_data",
+        "models.row_streaming": "models.training_data",
         "models.weight_space": "models.basis",
         "posteriors.components": "models.grief.posterior",
         "posteriors.composed": "models.deep.posterior",
@@ -128,26 +138,38 @@ class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 sys.meta_path.append(_MovedModules())
 
 
-def offer(module: str, names: Sequence[str]) -> None:
+def restrict_dir(
+    module: str, names: Sequence[str], former: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """
     Let ``dir(module)`` list only ``names``, and errors about unknown attributes contain a hint.
 
     :param module: ``__name__`` of the module.
     :param names: its ``__all__``.
+    :param former: names that the module had before, with a deprecation warning, and the present.
     """
     target: Any = sys.modules[module]
     target.__dir__ = lambda: sorted(names)
-    target.__getattr__ = functools.partial(attribute, module, {})
+    target.__getattr__ = lambda name: attribute(module, {}, name, former)
 
 
-def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
+def attribute(
+    module: str,
+    lazy: Mapping[str, str],
+    name: str,
+    former: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
     """
     The result of ``__getattr__`` of a module (PEP 562).
 
     :param lazy: names that are imported on first use, each with the module that defines it; for a
         submodule its own name.
+    :param former: names that the module had before, with a deprecation warning, and the present.
     :raises AttributeError: for any other name, with the public name that is closest to it.
     """
+    if name in former:
+        warnings.warn(f"{module}.{name} is now {former[name]}", DeprecationWarning, stacklevel=3)
+        return getattr(sys.modules[module], former[name])
     if name in lazy:
         found = importlib.import_module(lazy[name])
         return found if lazy[name] == f"{module}.{name}" else getattr(found, name)
@@ -157,7 +179,18 @@ def attribute(module: str, lazy: Mapping[str, str], name: str) -> Any:
     )
 
 
-def keep_old(module: str, replaced: Mapping[str, tuple[str, Any]]) -> None:
+def former_attribute(name: str) -> property:
+    """A property for the former name of an attribute, with a deprecation warning."""
+
+    def read(owner: Any) -> Any:
+        message = f"an attribute of {type(owner).__name__} has another name now: {name}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return getattr(owner, name)
+
+    return property(read)
+
+
+def deprecate_aliases(module: str, replaced: Mapping[str, tuple[str, Any]]) -> None:
     """
     Keep names of version 0.1 in a module, with a deprecation warning.
 

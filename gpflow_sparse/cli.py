@@ -89,7 +89,7 @@ def fit(
     SVGP is trained beside the model. Ctrl-C keeps the best model so far; the same command with
     --resume continues. Where TF_CONFIG names several workers, this process is one of them.
     """
-    if num_workers > 1 and not workers.is_one():
+    if num_workers > 1 and not workers.is_worker():
         sys.exit(workers.run_command(num_workers))
     with clear_errors(), session(fields["float32"], device, devices=devices) as strategy:
         config = _config_of(fields)
@@ -117,7 +117,7 @@ def fit(
             click.echo(f"model and scores are in {folder}", err=True)
             if as_json:
                 click.echo(json.dumps(record))
-        if workers.is_one():
+        if workers.is_worker():
             training.end_together(strategy)
             workers.leave()
 
@@ -309,9 +309,9 @@ def _draw(folder: Path, config: RunConfig, dataset: Any, trained: list[Any]) -> 
 def _print_layers(model: Any, dataset: Any) -> None:
     """Print signal and noise of the hidden layers of a deep model, which has no report."""
     if hasattr(model, "layers"):
-        from gpflow_sparse.diagnosis.layers import describe, of_some_rows
+        from gpflow_sparse.diagnosis.layers import describe, signal_to_noise_on_sample
 
-        for entry in of_some_rows(model, dataset.train[0]):
+        for entry in signal_to_noise_on_sample(model, dataset.train[0]):
             click.echo(describe(entry), err=True)
 
 

@@ -17,7 +17,7 @@ from gpflow.likelihoods.utils import inv_probit
 from gpflow.quadrature import GaussianQuadrature
 from scipy import stats
 
-from gpflow_sparse._names import offer
+from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.inference.gaussian_averages import (
     deviation,
     expected_student_t,
@@ -36,7 +36,7 @@ __all__ = [
     "TrapezoidQuadrature",
 ]
 
-offer(__name__, __all__)
+restrict_dir(__name__, __all__)
 
 _NUM_POINTS = 128  # of the Sobol sequence for softmax, a power of two
 

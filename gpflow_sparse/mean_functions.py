@@ -10,13 +10,13 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import TensorType
 from gpflow.functions import Linear
 
-from gpflow_sparse._names import offer
+from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.covariances.patch_grids import require_sizes
 from gpflow_sparse.validation import checks
 
 __all__ = ["RectifiedFilters", "identity_convolution", "pca"]
 
-offer(__name__, __all__)
+restrict_dir(__name__, __all__)
 
 # Weights of trained maps, as a fraction of what the optimizer changes: Adam moves the latter by its
 # rate in each step, and a rate that is right for q is a large part of a weight of a wide patch.

@@ -14,7 +14,7 @@ from gpflow_sparse.inducing_variables import (
     OrthogonalInducingVariables,
     Patches,
 )
-from gpflow_sparse.kernels import TICK, Basis, Convolutional, Filled
+from gpflow_sparse.kernels import TICK, Basis, Convolutional, WithMissingVariance
 from gpflow_sparse.likelihoods import BernoulliLogit
 from gpflow_sparse.mean_functions import RectifiedFilters, pca
 from gpflow_sparse.models import (
@@ -223,7 +223,7 @@ def softki(P=1, filled=False, **options) -> Callable[..., Any]:
             **options,
         )
         if filled:
-            model.kernel = Filled(model.basis)
+            model.kernel = WithMissingVariance(model.basis)
         return settle(model)
 
     return build
@@ -264,7 +264,7 @@ def settle(model):
         rows = inputs().astype(kind), reals(model.num_latent_gps)().astype(kind)
         model.fit_posterior(rows, refit_noise=False)
     if isinstance(model, SWSGP):
-        model.update_neighbors(inputs().astype(kind))
+        model.count_neighbors(inputs().astype(kind))
     return model
 
 

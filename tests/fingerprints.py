@@ -48,8 +48,8 @@ def fingerprint(name: str) -> dict[str, list[float]]:
     member = MEMBERS[name]
     model = battery.perturb(member.build())
     found = {}
-    if hasattr(model, "update_neighbors"):
-        model.update_neighbors(member.data[0])
+    if hasattr(model, "count_neighbors"):
+        model.count_neighbors(member.data[0])
     if hasattr(model, "prepare_step"):
         model.prepare_step(0, lambda: member.data)
     found |= objective_and_gradients(model, member.data)

@@ -198,10 +198,12 @@ def score(build: Callable[..., Any], cell: Cell) -> tuple[float, float] | str:
     except ValueError as error:
         return str(error).splitlines()[0]
     if isinstance(model, models.SWSGP):
-        model.update_neighbors(train[0])
+        model.count_neighbors(train[0])
     before = nlpd(model, test)
     if isinstance(model, models.BasisGPR):
-        gs.training.fit_in_rounds(model, num_rounds=1, num_iterations=STEPS, progress=False)
+        gs.training.fit_with_basis_refresh(
+            model, num_rounds=1, num_iterations=STEPS, progress=False
+        )
     else:
         optimizers = {models.QSGP: gs.training.SparseAdagrad, models.SWSGP: gs.training.SparseAdam}
         rate = 0.1 if isinstance(model, models.QSGP) else 0.02

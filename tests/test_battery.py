@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 from gpflow.utilities import multiple_assign, print_summary, read_values, set_trainable
 
 import gpflow_sparse.models
-from gpflow_sparse.kernels import Basis, Filled
+from gpflow_sparse.kernels import Basis, WithMissingVariance
 from gpflow_sparse.models import SWSGP, DeepGP, ResidualNeighborGP
 from tests.battery import MEMBERS, REGRESSIONS, SOLVED, D, N, inputs, perturb, settle
 
@@ -126,7 +126,9 @@ def test_variances_are_positive_at_and_far_from_the_inducing_inputs(member):
     assert (var[:-N] > 0).all()
     assert (far >= 0).all()
     assert (far < 1e-100).all() if member.degenerate else (far > 0).all()
-    if not (member.degenerate or member.deep or isinstance(model.kernel, Basis | Filled)):
+    if not (
+        member.degenerate or member.deep or isinstance(model.kernel, Basis | WithMissingVariance)
+    ):
         prior = prior_covariances(model, X[-N:])
         np.testing.assert_allclose(far, np.diagonal(prior, axis1=1, axis2=2).T, rtol=1e-9)
     assert np.linalg.eigvalsh(model.predict_f(X, full_cov=True)[1].numpy()).min() > -1e-9
@@ -357,9 +359,9 @@ def test_frozen_parts_leave_the_trainable_variables(member):
 def variational_parts(model):
     """What q is made of: parameters, or plain variables where it is too long for them."""
     if isinstance(model, ResidualNeighborGP):
-        return [*model.long_variables, model.base_q_mu, model.base_q_sqrt]
+        return [*model.row_variables, model.base_q_mu, model.base_q_sqrt]
     if isinstance(model, SWSGP):
-        return model.long_variables
+        return model.row_variables
     if isinstance(model, DeepGP):
         return [
             part for layer in model.layers for pair in layer.variational_parameters for part in pair
@@ -433,7 +435,7 @@ def test_drawn_functions_have_the_predicted_moments(member):
     joint = not isinstance(model, SWSGP)
     posterior = model.posterior("nocache")
     if not member.drawable:
-        with pytest.raises(ValueError, match=r"kernels.Filled|does not draw|Patches"):
+        with pytest.raises(ValueError, match=r"kernels.WithMissingVariance|does not draw|Patches"):
             posterior.sample_functions(S)
         return
     mean, cov = (m.numpy() for m in model.predict_f(X, full_cov=joint))

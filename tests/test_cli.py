@@ -310,8 +310,8 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
             ["basis is not for grief"],
         ),
         (
-            ["--method", "basis_gpr", "--inference", "type1"],
-            ["inference", "but for grief"],
+            ["--method", "basis_gpr", "--weights", "integrate"],
+            ["weights", "but for grief"],
         ),
         (["--method", "softki", "--task", "classification"], ["softki", "basis_svgp --basis soft"]),
         (["--method", "softki", "--data", "digits"], ["softki", "regression", "basis_svgp"]),
@@ -319,9 +319,9 @@ def test_a_method_is_chosen_and_its_choice_recorded(run, rng, tmp_path, monkeypa
         (["--method", "softki", "--num-inducing", "9000"], ["num_inducing", "training rows"]),
         (["--method", "softki", "--num-inducing", "0"], ["num_inducing must be positive"]),
         (["--method", "swsgp", "--num-neighbors", "0"], ["num_neighbors must be positive"]),
-        (["--method", "swsgp", "--whiten"], ["--whiten is not for swsgp"]),
-        (["--method", "svgp", "--minutes", "1"], ["--minutes is for the automatic choice"]),
-        (["--bound", "block"], ["bound must be one of 'standard', 'log'; got 'block'"]),
+        (["--method", "swsgp", "--whiten"], ["whiten is not for swsgp"]),
+        (["--method", "svgp", "--minutes", "1"], ["minutes is not for svgp, but for auto"]),
+        (["--bound", "block"], ["bound must be one of standard, log; got 'block'"]),
         (["--method", "basis_svgp", "--num-basis", "0"], ["num_basis must be positive"]),
         (["--method", "conv-solvegp"], ["image_shape is missing", "8 columns"]),
         (["--method", "conv-solvegp", "--image-shape", "3,3"], ["image_shape 3,3,1", "8 input"]),
@@ -521,7 +521,7 @@ def test_an_interrupted_run_of_rounds_starts_again_and_one_of_steps_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(gs.training, "fit_in_rounds", interrupt)
+        patch.setattr(gs.training, "fit_with_basis_refresh", interrupt)
         patch.setattr("gpflow_sparse.runs.training.evaluate", interrupt)
         assert run("fit", *options, "--output", "parts")[0] != 0
     if method == "grief":

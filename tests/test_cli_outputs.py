@@ -492,7 +492,7 @@ def test_a_report_does_not_replace_pictures_of_a_run_nor_the_other_way_round(tmp
     writers = (outputs.FIT, outputs.REPORT)
     for writer in writers:
         plots.save_figure(plots.new_figure(1.0, 1.0), tmp_path / "confusion.png", writer)
-        assert [outputs.is_by(tmp_path / "confusion.png", w) for w in writers] == [
+        assert [outputs.was_written_by(tmp_path / "confusion.png", w) for w in writers] == [
             w == writer for w in writers
         ]
 

@@ -562,7 +562,7 @@ def test_sampled_columns_leave_the_bound_exact():
     model = ODVGP(Matern52(), gpflow.likelihoods.Gaussian(NOISE), sets)
     model.q_mu[1].assign([[0.5], [-0.3], [0.2]])
     exact = model.elbo(data)
-    model.num_columns = 1
+    model.num_penalty_samples = 1
     found = gs.diagnostics(model, data)
     np.testing.assert_allclose(found["bound"]["elbo"], exact, rtol=1e-12)
     assert found["bound"]["factorization_gap"] is found["bound"]["training_gap"] is None

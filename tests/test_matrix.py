@@ -151,7 +151,7 @@ def test_the_exact_posterior_is_the_best_q(basis):
     assert float(model.exact_elbo(batch)) < evidence - 1e-3
 
 
-@pytest.mark.parametrize("weighting", ["usage", "paper", "chain"])
+@pytest.mark.parametrize("weighting", ["counts", "paper", "chain"])
 @pytest.mark.parametrize("labels", [False, True], ids=["gaussian", "logit"])
 def test_points_that_all_rows_see_are_a_basis_of_kernels_there(labels, weighting):
     """With all points for neighbors, any weighting is the bound over that basis and its rest."""
@@ -163,7 +163,7 @@ def test_points_that_all_rows_see_are_a_basis_of_kernels_there(labels, weighting
         kl_weighting=weighting, q_mu=mean, q_sqrt=factor[None],
     )  # fmt: skip
     batch = data(labels)
-    local.update_neighbors(batch[0])
+    local.count_neighbors(batch[0])
     K = kernel()(Z).numpy() + 1.4e-6 * np.eye(7)
     T = np.linalg.inv(np.linalg.cholesky(K))  # whitens values of f, not weights
     q_sqrt = np.linalg.cholesky(T @ factor @ factor.T @ T.T)[None]

@@ -35,7 +35,7 @@ def test_all_neighbors_are_svgp(rng):
     X, y, Z = w1()
     m, S = some_q(rng)
     sets, elbo = oracle.nearest(X, Z, M), svgp(X, y, Z, m, S)
-    for kind in ("paper", "usage"):
+    for kind in ("paper", "counts"):
         w = oracle.kl_weights(kind, sets, M)
         np.testing.assert_allclose(w, np.full(N, 1.0 / N))
         value = oracle.objective(k, X, y, Z, sets, w, m, S, EPS, NOISE)
@@ -77,13 +77,13 @@ def test_disjoint_cells_are_svgps_of_their_own(rng):
     cells = [np.arange(0, 20), np.arange(20, 40)]
     sets = [cells[i % 2] for i in range(N)]
     m, S = some_q(rng)
-    w = oracle.kl_weights("usage", sets, M)
+    w = oracle.kl_weights("counts", sets, M)
     value = oracle.objective(k, X, y, Z, sets, w, m, S, EPS, NOISE)
     parts = [svgp(X[c::2], y[c::2], Z[I], m[I], S[np.ix_(I, I)]) for c, I in enumerate(cells)]
     assert value == pytest.approx(sum(parts), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["paper", "usage", "chain"])
+@pytest.mark.parametrize("kind", ["paper", "counts", "chain"])
 def test_the_best_q_is_stationary(kind):
     X, y, Z = w1()
     H = 4

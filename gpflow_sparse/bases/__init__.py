@@ -1,6 +1,6 @@
 """Finite bases ``phi(x)``, with which a Gaussian process is a weighted sum of m functions."""
 
-from gpflow_sparse._names import offer
+from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.bases.fourier import RandomFourier
 from gpflow_sparse.bases.grid_eigenfunctions import GridEigenfunctions, ReweightedBasis
@@ -26,4 +26,4 @@ __all__ = [
     "percentile_grid",
 ]
 
-offer(__name__, __all__)
+restrict_dir(__name__, __all__)

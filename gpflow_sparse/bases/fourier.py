@@ -11,7 +11,7 @@ from gpflow import kernels
 
 from gpflow_sparse.bases.base import FiniteBasis
 from gpflow_sparse.numerics import counters
-from gpflow_sparse.numerics.waves import waves
+from gpflow_sparse.numerics.cosines import cos_two_pi
 from gpflow_sparse.validation import checks, component_checks
 
 # Degrees of freedom of the Student's t that the frequencies follow, 2 nu for a Matern kernel of
@@ -107,7 +107,7 @@ class RandomFourier(FiniteBasis):
         # a sine is a cosine a quarter turn later: one function per column, not two
         phases = -0.25 * tf.cast(indices % 2, W.dtype)
         scale = tf.sqrt(2.0 * self.kernel.variance / self.num_basis)
-        return [waves(tf.linalg.matmul(x, W, transpose_b=True), phases, scale) for x in inputs]
+        return [cos_two_pi(tf.linalg.matmul(x, W, transpose_b=True), phases, scale) for x in inputs]
 
     def _scaled_inputs(self, X: tf.Tensor) -> tf.Tensor:
         """The columns ``[N, D]`` that the kernel reads, over its lengthscales."""

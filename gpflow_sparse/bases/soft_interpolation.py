@@ -29,7 +29,7 @@ class SoftInterpolation(FiniteBasis):
     Regression with Soft Kernel Interpolation" (SoftKI), eqs. (16) and (17), where T = 1. The basis
     is whitened, ``W L`` with ``L = chol(k(Z, Z) + jitter)``, so that nothing is ever multiplied by
     the inverse of ``k(Z, Z)``. Because weights are positive and add up to 1, prior variances are at
-    most the kernel's, which :class:`gpflow_sparse.kernels.Filled` restores.
+    most the kernel's, which :class:`gpflow_sparse.kernels.WithMissingVariance` restores.
 
     The *temperature* T decides how local the weights are, and the paper leaves it out: with 256
     points in standard normal columns, T = 1 spreads the weights of a row over some 180 to 220 of

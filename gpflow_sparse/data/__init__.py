@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 from gpflow_sparse._names import attribute
 from gpflow_sparse.data import metrics
 from gpflow_sparse.data.datasets import Dataset, DatasetInfo, list_datasets, load
-from gpflow_sparse.data.moments import Moments
+from gpflow_sparse.data.moments import RunningMoments
 from gpflow_sparse.data.robot_arm import robot_arm
 from gpflow_sparse.data.tables import Table, read_table
 
 if TYPE_CHECKING:
-    from gpflow_sparse.data.shards import Shards, open
+    from gpflow_sparse.data.shards import Shards, open_shards
     from gpflow_sparse.data.standardize import Standardizer
 
 __all__ = [
     "Dataset",
     "DatasetInfo",
-    "Moments",
+    "RunningMoments",
     "Shards",
     "Standardizer",
     "Table",
     "list_datasets",
     "load",
     "metrics",
-    "open",
+    "open_shards",
     "read_table",
     "robot_arm",
 ]
@@ -34,12 +34,15 @@ __all__ = [
 _LAZY = {
     "Shards": "gpflow_sparse.data.shards",
     "Standardizer": "gpflow_sparse.data.standardize",
-    "open": "gpflow_sparse.data.shards",
+    "open_shards": "gpflow_sparse.data.shards",
 }
 
 
+_FORMER = {"Moments": "RunningMoments", "open": "open_shards"}
+
+
 def __getattr__(name: str) -> Any:
-    return attribute(__name__, _LAZY, name)
+    return attribute(__name__, _LAZY, name, _FORMER)
 
 
 def __dir__() -> list[str]:

@@ -26,12 +26,12 @@ __all__ = ["Column", "learn_column"]
 
 MISSING_LEVEL = "(missing)"
 # A column of text is numbers or dates if at least this fraction of its cells is.
-MOST_CELLS = 0.9
+MAX_CELLS = 0.9
 # Levels of a category that get a column of their own; rarer ones share the origin.
-_MOST_LEVELS = 30
+_MAX_LEVELS = 30
 # Text with more distinct values than this fraction of the rows tells rows apart, not groups.
 _IDENTIFIER = 0.5
-_LEAST_ROWS = 20
+_MIN_ROWS = 20
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 # Decimals of sines and cosines of dates: days since 1970 and their angles are rounded to 1e-11, so
 # that equal times of different days would differ.
@@ -107,15 +107,15 @@ def learn_column(cells: pd.Series, *, as_category: bool = False) -> Column:
     evidence = evidence_of(present)
     values = numbers(cells, evidence.reading)
     finite = np.isfinite(values)[~missing]
-    if finite.mean() >= MOST_CELLS:
+    if finite.mean() >= MAX_CELLS:
         return _number(cells, values, missing, evidence)
-    if like_dates(present).mean() >= MOST_CELLS:
+    if like_dates(present).mean() >= MAX_CELLS:
         dates = days(present, date_order(pd.Series(texts_of(present), dtype=str))[0])
-        if np.isfinite(dates).mean() >= MOST_CELLS:
+        if np.isfinite(dates).mean() >= MAX_CELLS:
             return _date(name, present, missing, num_strange=int((~np.isfinite(dates)).sum()))
     labels = labels_of(present)
     distinct = len(set(labels))
-    if distinct > max(_IDENTIFIER * len(labels), _LEAST_ROWS):
+    if distinct > max(_IDENTIFIER * len(labels), _MIN_ROWS):
         reason = f"has {distinct} texts in {len(labels)} rows, which name rows rather than groups,"
         if finite.mean() >= 0.5:
             reason = f"has {int((~finite).sum())} cells of {len(labels)} that are no numbers of one"
@@ -144,7 +144,9 @@ def _number(
     fill, parts = float(np.median(known)), read_as(evidence)
     if strange.any():
         example = cells[strange].iloc[0]
-        parts.append(f"has {int(strange.sum())} cells that are no numbers, such as {example!r}")
+        count = int(strange.sum())
+        few = "1 cell that is no number" if count == 1 else f"{count} cells that are no numbers"
+        parts.append(f"has {few}, such as {example!r}")
     if len(known) < len(values):
         count = len(values) - len(known)
         parts.append(f"misses {count} of {len(cells)} values, which are set to the median {fill:g}")
@@ -182,7 +184,7 @@ def read_as(evidence: Evidence) -> list[str]:
 
 def _counts_rows(values: np.ndarray, index: pd.Index) -> bool:
     """Whether a column is 0, 1, 2, ... or 1, 2, 3, ..., in all rows or in those of the index."""
-    if len(values) < _LEAST_ROWS:
+    if len(values) < _MIN_ROWS:
         return False
     places = [np.arange(len(values))]
     if pd.api.types.is_integer_dtype(index.dtype):
@@ -195,7 +197,7 @@ def _category(name: str, labels: np.ndarray, missing: np.ndarray) -> Column:
     counts = sorted(Counter(labels).items(), key=lambda pair: (-pair[1], pair[0]))
     if len(counts) == 1 and not missing.any():
         return _constant(name)
-    levels = tuple(sorted(label for label, _ in counts[:_MOST_LEVELS]))
+    levels = tuple(sorted(label for label, _ in counts[:_MAX_LEVELS]))
     note = f"{name!r} is a category of {len(counts)} levels"
     if len(counts) > len(levels):
         note += f"; the {len(levels)} most frequent have a column each"
@@ -217,7 +219,7 @@ def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) 
     periods = tuple(
         period
         for period, length in PERIODS.items()
-        if span >= 2 * length and np.ptp(waves(values, period), axis=0).any()
+        if span >= 2 * length and np.ptp(seasonal_features(values, period), axis=0).any()
     )
     formats = date_formats(texts)
     parts = [f"{name!r} is a date", order] if order else [f"{name!r} is a date"]
@@ -235,7 +237,7 @@ def _date(name: str, present: pd.Series, missing: np.ndarray, num_strange: int) 
     )
 
 
-def waves(days_since: np.ndarray, period: str) -> np.ndarray:
+def seasonal_features(days_since: np.ndarray, period: str) -> np.ndarray:
     """Sine and cosine of the time of a period [N, 2]."""
     angle = 2 * np.pi * days_since / PERIODS[period]
     return np.round(np.stack([np.sin(angle), np.cos(angle)], axis=1), _DECIMALS)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpflow_sparse.data.cells import days, is_missing, labels_of, numbers, strange_marks
-from gpflow_sparse.data.column_kinds import MISSING_LEVEL, Column, learn_column, waves
+from gpflow_sparse.data.column_kinds import MISSING_LEVEL, Column, learn_column, seasonal_features
 from gpflow_sparse.data.limits import listed
 
 __all__ = ["Column", "TableEncoder"]
@@ -254,7 +254,9 @@ def _encoded(column: Column, cells: pd.Series) -> np.ndarray:
     gaps = np.isnan(values)
     values = np.where(gaps, column.fill, values)
     parts = [values, gaps] if column.missing else [values]
-    return np.column_stack([*parts, *(waves(values, period) for period in column.periods)])
+    return np.column_stack(
+        [*parts, *(seasonal_features(values, period) for period in column.periods)]
+    )
 
 
 def _gaps(column: Column, cells: pd.Series) -> Iterator[str]:

@@ -14,9 +14,9 @@ from numpy.lib import format as npy
 # A compressed file may grow to this many bytes, or by this factor, whichever is more. Tables of
 # measurements shrink to a third or a tenth; the deflate method can reach a factor of 1,032.
 _SMALL = 2**24
-_MOST_GROWTH = 100
-_MOST_CHARACTERS = 2**24  # of a line: more than a million columns
-_MOST_NAMES = 20
+_MAX_GROWTH = 100
+_MAX_CHARACTERS = 2**24  # of a line: more than a million columns
+_MAX_NAMES = 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those that NumPy writes
 _ENCRYPTED_OR_PATCHED = 0x1 | 0x20 | 0x40
 
@@ -34,7 +34,7 @@ def require_plausible_growth(path: Path, size: int, remedy: str) -> None:
     :raises TooLargeError: naming the file and the limit.
     """
     packed = os.path.getsize(path)
-    limit = max(_SMALL, _MOST_GROWTH * packed)
+    limit = max(_SMALL, _MAX_GROWTH * packed)
     if size > limit:
         raise TooLargeError(
             f"{path}: its {packed} compressed bytes hold {size} or more, and at most {limit} are "
@@ -59,10 +59,10 @@ def text_pieces(path: Path) -> Iterator[bytes]:
 
 def bounded_line(path: Path, file: TextIO) -> str:
     """The next line of a text file, empty at its end; refused if it is too long for a table."""
-    line = file.readline(_MOST_CHARACTERS)
-    if len(line) == _MOST_CHARACTERS:
+    line = file.readline(_MAX_CHARACTERS)
+    if len(line) == _MAX_CHARACTERS:
         raise TooLargeError(
-            f"{path}: a line has {_MOST_CHARACTERS} characters or more, which is no table"
+            f"{path}: a line has {_MAX_CHARACTERS} characters or more, which is no table"
         )
     return line
 
@@ -75,8 +75,8 @@ def quoted(text: str) -> str:
 def listed(values: Sequence[Any]) -> str:
     """The first 20 values and the number of others, names quoted where they are not plain."""
     texts = [v if str(v).isprintable() and len(str(v)) <= 40 else quoted(v) for v in values]
-    shown = ", ".join(map(str, texts[:_MOST_NAMES]))
-    return shown if len(texts) <= _MOST_NAMES else f"{shown}, and {len(texts) - _MOST_NAMES} more"
+    shown = ", ".join(map(str, texts[:_MAX_NAMES]))
+    return shown if len(texts) <= _MAX_NAMES else f"{shown}, and {len(texts) - _MAX_NAMES} more"
 
 
 def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class RunningMoments:
     """
     Sums from which the means and standard deviations of columns follow.
 
@@ -30,7 +30,7 @@ class Moments:
     """Largest values, ``[C]``."""
 
     @classmethod
-    def of(cls, values: np.ndarray) -> "Moments":
+    def of(cls, values: np.ndarray) -> "RunningMoments":
         """:param values: at least one row, finite, ``[n, C]``."""
         deviations = values - values[0]
         offset = deviations.mean(axis=0)
@@ -43,14 +43,14 @@ class Moments:
         """Mean of each column, ``[C]``."""
         return self.origin + self.offset
 
-    def merge(self, other: "Moments") -> "Moments":
+    def merge(self, other: "RunningMoments") -> "RunningMoments":
         """The moments of the rows of both."""
         count = self.num_rows + other.num_rows
         step = (other.origin - self.origin) + (other.offset - self.offset)
         offset = self.offset + step * (other.num_rows / count)
         squares = self.squares + other.squares + step**2 * (self.num_rows * other.num_rows / count)
         low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
-        return Moments(count, self.origin, offset, squares, low, high)
+        return RunningMoments(count, self.origin, offset, squares, low, high)
 
     def mean_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``[C]``; a constant column has its value and 1."""

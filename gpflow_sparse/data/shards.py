@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from gpflow_sparse.data.limits import listed
-from gpflow_sparse.data.moments import Moments
+from gpflow_sparse.data.moments import RunningMoments
 from gpflow_sparse.data.shard_files import SUFFIXES, ShardFile, not_numeric, open_file
 from gpflow_sparse.data.standardize import Standardizer
 from gpflow_sparse.data.tables import column_named
@@ -43,7 +43,9 @@ class _Block(NamedTuple):
         return self.size - len(self.dropped)
 
 
-def open(paths: Paths, target: str | None = None, columns: Sequence[str] | None = None) -> "Shards":
+def open_shards(
+    paths: Paths, target: str | None = None, columns: Sequence[str] | None = None
+) -> "Shards":
     """
     A table of numbers in many files, of any number of rows; no rows are read, but for .npz files.
 
@@ -130,7 +132,8 @@ def _require_schema(file: ShardFile, first: ShardFile, used: Sequence[str]) -> N
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Shards:
     """
-    Rows of many files, which `training.fit` takes as data; made by :func:`gpflow_sparse.data.open`.
+    Rows of many files, which `training.fit` takes as data; made by
+    :func:`gpflow_sparse.data.open_shards`.
 
     Memory is that of a buffer of 2^21 numbers, or of a block where it is larger, whatever the
     number of rows. A block is a row group of Parquet, a record batch of Feather, 8192 rows of .npy
@@ -183,17 +186,17 @@ class Shards:
         parts += [part.tobytes() for part in self._units or ()]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def moments(self) -> Moments:
+    def moments(self) -> RunningMoments:
         """
         Means and squared deviations of all inputs and the output, in one pass.
 
-        Those of :meth:`part` in several processes, merged by :meth:`Moments.merge`, equal those of
-        all rows but for rounding; pass them to :meth:`standardized`.
+        Moments of :meth:`part` in several processes, merged by :meth:`RunningMoments.merge`, equal
+        those of all rows but for rounding; pass them to :meth:`standardized`.
 
         :raises ValueError: for cells that are missing or infinite, naming files, columns and
             counts.
         """
-        found: Moments | None = None
+        found: RunningMoments | None = None
         bad: dict[int, np.ndarray] = {}  # counts by file and column
         for block in self.blocks:
             values = self._raw(block)
@@ -201,7 +204,7 @@ class Shards:
             if counts.any() or block.file in bad:
                 bad[block.file] = bad.get(block.file, np.zeros_like(counts)) + counts
             elif len(values):
-                part = Moments.of(values)
+                part = RunningMoments.of(values)
                 found = part if found is None else found.merge(part)
         if bad:
             raise ValueError("\n".join(self._missing(file, bad[file]) for file in list(bad)[:5]))
@@ -209,7 +212,9 @@ class Shards:
             raise ValueError("there are no rows")
         return found
 
-    def standardized(self, moments: Moments | None = None, *, outputs: bool = True) -> "Shards":
+    def standardized(
+        self, moments: RunningMoments | None = None, *, outputs: bool = True
+    ) -> "Shards":
         """
         The same rows with zero mean and unit variance, in which they are then read; one pass.
 

@@ -14,7 +14,7 @@ TRANSFORMS = ("none", "log", "yeo-johnson")
 # Powers of Yeo and Johnson for which their function has an inverse on the whole line.
 _POWERS = (0.0, 2.0)
 # Least standard deviation of outputs: its square, times variances down to 1e-12, is above 0.
-_LEAST_SCALE = 1e-148
+_MIN_SCALE = 1e-148
 _NUM_NODES = 64  # of Gauss-Hermite quadrature, for moments of transformed outputs
 
 
@@ -325,7 +325,7 @@ def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Rounding can give a constant column a tiny standard deviation, which would blow it up.
     constant = values.min(axis=0) == values.max(axis=0)
     mean, scale = values.mean(axis=0), values.std(axis=0)
-    lost = ~constant & ~((scale > _LEAST_SCALE) & (scale < np.inf))  # squares are 0 or infinite
+    lost = ~constant & ~((scale > _MIN_SCALE) & (scale < np.inf))  # squares are 0 or infinite
     if lost.any():
         size = np.abs(values[:, lost] - mean[lost]).max(axis=0)
         scale[lost] = size * ((values[:, lost] - mean[lost]) / size).std(axis=0)
@@ -335,10 +335,10 @@ def _mean_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _require_spread(Y: np.ndarray) -> None:
     """Refuse outputs that vary by so little that predicted variances would be 0."""
     scale = _mean_and_scale(Y)[1]
-    small = np.flatnonzero(scale < _LEAST_SCALE)
+    small = np.flatnonzero(scale < _MIN_SCALE)
     if small.size:
         raise ValueError(
-            f"Y must have standard deviations above {_LEAST_SCALE:.0e}, or its squares are 0 in "
+            f"Y must have standard deviations above {_MIN_SCALE:.0e}, or its squares are 0 in "
             f"float64; that of column {small[0]} is {scale[small[0]]:.3g}. Take another unit: "
             "multiply it."
         )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ARROW_SUFFIXES = (".parquet", ".feather")
-_MOST_LISTED = 5
+_MAX_LISTED = 5
 _REMEDIES = {
     "infinite": "drop or fix the rows",
     "missing": "drop or fill the rows",
@@ -274,7 +274,7 @@ def _finite_numbers(path: Path, frame: "pd.DataFrame", columns: Sequence[str] | 
     if not found:
         return values
     lines = []
-    for name, kind, rows in found[:_MOST_LISTED]:
+    for name, kind, rows in found[:_MAX_LISTED]:
         cell = str(frame[name].iloc[rows[0]])
         lines.append(
             f"  column {quoted(name)}: {len(rows)} {kind} cell{'s' * (len(rows) > 1)}, the first "

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy import stats
 
 from gpflow_sparse.data.cells import evidence_of, is_missing, labels_of, numbers
-from gpflow_sparse.data.column_kinds import MOST_CELLS, Column, is_logical, learn_column, read_as
+from gpflow_sparse.data.column_kinds import MAX_CELLS, Column, is_logical, learn_column, read_as
 from gpflow_sparse.data.tables import column_named
 
 __all__ = ["Target", "read_target", "split_target"]
@@ -53,7 +53,9 @@ def split_target(
     notes = []
     if name is None:
         name = str(frame.columns[-1])
-        notes.append(f"the last column, {name!r}, is predicted; name another one as target.")
+        notes.append(
+            f"the last column, {name!r}, is predicted; use --target to choose another column."
+        )
     name = column_named(name, list(frame.columns), "the table")
     if frame.shape[1] < 2:
         raise ValueError(f"no input columns are left beside the target {name!r}.")
@@ -93,7 +95,7 @@ def _kind_of(name: str, cells: pd.Series, task: str | None) -> tuple[Column, lis
     """The column of a target, without its note, and sentences on how its numbers are read."""
     evidence = evidence_of(cells)
     finite = np.isfinite(numbers(cells, evidence.reading))
-    is_number = bool(finite.mean() >= MOST_CELLS) and not is_logical(cells)
+    is_number = bool(finite.mean() >= MAX_CELLS) and not is_logical(cells)
     if task != "classification" and not is_number and learn_column(cells).kind == "date":
         raise ValueError(
             f"target {name!r} must hold numbers or labels, got dates such as {str(cells.iloc[0])!r}"
@@ -111,7 +113,7 @@ def _kind_of(name: str, cells: pd.Series, task: str | None) -> tuple[Column, lis
         return Column(name, "number", **evidence.reading._asdict()), notes
     labels = labels_of(cells)
     reason = "take regression" if is_number else "predict another column"
-    if 0.5 <= finite.mean() < MOST_CELLS:
+    if 0.5 <= finite.mean() < MAX_CELLS:
         cell = cells[~finite].iloc[0]
         reason = (
             f"for regression, drop the {int((~finite).sum())} rows without number such as {cell!r}"
@@ -161,9 +163,11 @@ def _advice(name: str, values: np.ndarray, task: str | None) -> list[str]:
     spread = np.median(np.abs(values - center))
     far = np.abs(values - center) > _OUTLIER * spread
     if spread > 0 and far.any():
-        worst = values[np.argmax(np.abs(values - center))]
+        worst, count = values[np.argmax(np.abs(values - center))], int(far.sum())
+        found = "1 value" if count == 1 else f"{count} values"
         return [
-            f"{int(far.sum())} values of {name!r} are outliers, the farthest {worst:g} beside a "
-            f"median of {center:g}: the likelihood student_t gives them less weight."
+            f"{found} of {name!r} {'is an outlier' if count == 1 else 'are outliers'}, the "
+            f"farthest {worst:g} beside a median of {center:g}: the likelihood student_t gives "
+            "them less weight."
         ]
     return []

@@ -20,7 +20,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz")
 WRONG_CELLS = "{}: row {} has {} cells, expected {} as in row {}; fix the row or its separators"
 _SPACES = r"\s+"
 # Lines from which the separator is found, characters read of each, and cells listed in sentences.
-_FIRST_LINES, _LINE, _MOST_LISTED = 20, 2**20, 5
+_FIRST_LINES, _LINE, _MAX_LISTED = 20, 2**20, 5
 _MISSING = frozenset({"", "na", "nan", "null", "?"})
 
 
@@ -145,14 +145,14 @@ def require_distinct(path: Path, names: Sequence[str], first: int = 1) -> None:
 
     :param first: the number of the first of the columns.
     """
-    unnamed = [i for i, name in enumerate(names, first) if not name][:_MOST_LISTED]
+    unnamed = [i for i, name in enumerate(names, first) if not name][:_MAX_LISTED]
     if unnamed:
         raise ValueError(
             f"{path}: every column needs a name in the header, column {unnamed} (from 1) "
             "has none; name or drop it (only the first may be a saved row index)"
         )
     repeated = sorted(name[:40] for name, count in Counter(names).items() if count > 1)
-    if repeated := repeated[:_MOST_LISTED]:
+    if repeated := repeated[:_MAX_LISTED]:
         raise ValueError(f"{path}: column names must differ, {repeated} repeated; rename them")
 
 
@@ -199,8 +199,8 @@ def _notes_on(first: Sequence[str], second: Sequence[str] = ()) -> list[str]:
 
 
 def _shown(cells: Sequence[str]) -> str:
-    shown = ", ".join(map(limits.quoted, cells[:_MOST_LISTED]))
-    return f"{shown}, ..." if len(cells) > _MOST_LISTED else shown
+    shown = ", ".join(map(limits.quoted, cells[:_MAX_LISTED]))
+    return f"{shown}, ..." if len(cells) > _MAX_LISTED else shown
 
 
 def _is_value(cell: str) -> bool:

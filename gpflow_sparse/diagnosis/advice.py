@@ -14,7 +14,7 @@ COINCIDING = 1e-3
 # probability that chance alone makes it so large.
 TOLERANCE, CHANCE = 0.02, 1e-3
 # A hidden layer whose signal is less than so many times its noise passes on little of its input.
-LEAST_RATIO = 1.0
+MIN_RATIO = 1.0
 # Predictions of training rows are fitted to the outputs of these rows.
 _IN_SAMPLE = "; of training rows, some excess is to be expected"
 
@@ -104,7 +104,7 @@ def _layers(layers: list[dict[str, Any]]) -> list[str]:
         f"over rows is {entry['ratio']:.2g} times its own variance. Start it at a mean function "
         "or with start_at, train longer, or leave the layer out."
         for entry in layers
-        if entry["ratio"] is not None and entry["ratio"] < LEAST_RATIO
+        if entry["ratio"] is not None and entry["ratio"] < MIN_RATIO
     ]
 
 

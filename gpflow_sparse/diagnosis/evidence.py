@@ -13,7 +13,7 @@ from gpflow_sparse.covariances.stationary import covariance
 from gpflow_sparse.diagnosis.inducing import Notes, Projection, UnavailableError, batches
 from gpflow_sparse.diagnosis.parameters import constant_noise, input_kernel
 from gpflow_sparse.inference import collapsed
-from gpflow_sparse.inference.chevron import MOST_DENSE
+from gpflow_sparse.inference.chevron import MAX_DENSE
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.models import (
     ODVGP,
@@ -23,8 +23,8 @@ from gpflow_sparse.models import (
     SoftKI,
     VariationalModel,
 )
-from gpflow_sparse.models.held_data import row_sums
 from gpflow_sparse.models.regression import RegressionModel, noise_variance
+from gpflow_sparse.models.training_data import row_sums
 from gpflow_sparse.numerics import linalg
 
 _BOUNDS = ("elbo", "collapsed", "exact", "upper", "factorization_gap")
@@ -126,8 +126,8 @@ def full_elbo(model: Any, X: tf.Tensor, Y: tf.Tensor) -> float:
         parts = [(rows, model.elbo((X[rows], Y[rows]))) for rows in batches(num_rows)]
         return sum(float(part) * (r.stop - r.start) for r, part in parts) / num_rows
     basis = model.basis if isinstance(model, QSGP) else None
-    if basis is not None and basis.precision == "dense" and basis.num_basis > MOST_DENSE:
-        raise UnavailableError(f"it needs a determinant over more than {MOST_DENSE} functions.")
+    if basis is not None and basis.precision == "dense" and basis.num_basis > MAX_DENSE:
+        raise UnavailableError(f"it needs a determinant over more than {MAX_DENSE} functions.")
     total = sum(
         _batch_elbo(model, X[rows], Y[rows], (rows.stop - rows.start) / num_rows)
         for rows in batches(num_rows)

@@ -11,7 +11,7 @@ from gpflow_sparse.models.deep import LayerMoments
 from gpflow_sparse.validation import checks
 
 # Rows from which signal and noise are computed.
-MOST_ROWS = 500
+MAX_ROWS = 500
 
 
 def has_hidden_layers(model: Any) -> bool:
@@ -43,9 +43,9 @@ def layer_signals(model: Any, X: Any) -> list[dict[str, Any]]:
     return [{"layer": place} | _entry(moments) for place, moments in enumerate(found, 1)]
 
 
-def of_some_rows(model: Any, X: tf.Tensor) -> list[dict[str, Any]]:
-    """:func:`layer_signals` of at most :data:`MOST_ROWS` rows, drawn by a fixed seed."""
-    chosen = np.random.default_rng(0).permutation(X.shape[0])[:MOST_ROWS]
+def signal_to_noise_on_sample(model: Any, X: tf.Tensor) -> list[dict[str, Any]]:
+    """:func:`layer_signals` of at most :data:`MAX_ROWS` rows, drawn by a fixed seed."""
+    chosen = np.random.default_rng(0).permutation(X.shape[0])[:MAX_ROWS]
     return layer_signals(model, tf.gather(X, np.sort(chosen)))
 
 

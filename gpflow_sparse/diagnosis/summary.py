@@ -19,7 +19,7 @@ from gpflow_sparse.diagnosis.inducing import (
     nystrom_of,
     project_rows,
 )
-from gpflow_sparse.diagnosis.layers import of_some_rows
+from gpflow_sparse.diagnosis.layers import signal_to_noise_on_sample
 from gpflow_sparse.diagnosis.parameters import column_lengthscales, hyperparameters, input_kernel
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.validation import checks
@@ -116,7 +116,7 @@ def _without_predictions(
         "bound": evidence.bounds(model, X, Y, errors, projection, notes),
         "condition_numbers": notes.attempt("condition_numbers", conditioning, nystrom, columns),
         "hyperparameters": hyperparameters(model, X, Y),
-        "layers": notes.attempt("layers", of_some_rows, model, X),
+        "layers": notes.attempt("layers", signal_to_noise_on_sample, model, X),
     }
     return entries, None if projection is None else projection.unexplained
 

@@ -6,4 +6,4 @@ from gpflow_sparse.estimators.estimators import SparseGPClassifier, SparseGPRegr
 
 __all__ = ["Column", "SparseGPClassifier", "SparseGPRegressor", "TableEncoder"]
 
-_names.offer(__name__, __all__)
+_names.restrict_dir(__name__, __all__)

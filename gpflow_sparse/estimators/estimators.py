@@ -37,7 +37,7 @@ from gpflow_sparse.runs.rows import require_range
 
 # Rows of one call of a model, and rows whose joint covariance is one matrix.
 _CHUNK = 4096
-_MOST_JOINT_ROWS = 10_000
+_MAX_JOINT_ROWS = 10_000
 
 
 class SparseGPEstimator(BaseEstimator):
@@ -442,9 +442,9 @@ def _require_target(X: Any, y: Any, estimator: SparseGPEstimator) -> None:
 
 
 def _require_joint(rows: np.ndarray) -> None:
-    if len(rows) > _MOST_JOINT_ROWS:
+    if len(rows) > _MAX_JOINT_ROWS:
         raise ValueError(
-            f"X must have at most {_MOST_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
+            f"X must have at most {_MAX_JOINT_ROWS} rows for a joint covariance, got {len(rows)}."
         )
 
 

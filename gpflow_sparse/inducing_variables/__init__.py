@@ -1,6 +1,6 @@
 """Inducing variables. Importing this package registers its posteriors with GPflow."""
 
-from gpflow_sparse._names import offer
+from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures
 from gpflow_sparse.inducing_variables.covariances import Kuv
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
@@ -20,4 +20,4 @@ __all__ = [
     "Patches",
 ]
 
-offer(__name__, __all__)
+restrict_dir(__name__, __all__)

@@ -10,7 +10,7 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.bases.base import require_basis
 from gpflow_sparse.inducing_variables.covariances import Kuv
-from gpflow_sparse.kernels import Basis, Corrected, Filled
+from gpflow_sparse.kernels import Basis, Corrected, WithMissingVariance
 from gpflow_sparse.validation.component_checks import require_kind
 
 
@@ -64,7 +64,7 @@ def require_own_kernel(inducing_variable: Any, kernel: Any) -> None:
     :raises ValueError: naming a valid kernel.
     """
     basis = require_features(inducing_variable).basis
-    if isinstance(kernel, Basis | Corrected | Filled) and kernel.basis is basis:
+    if isinstance(kernel, Basis | Corrected | WithMissingVariance) and kernel.basis is basis:
         return
     if kernel is not basis.kernel:
         raise ValueError(

@@ -17,7 +17,7 @@ from gpflow_sparse.numerics.neighbors import HostSearch, largest, nearest, round
 from gpflow_sparse.validation import checks
 
 # Number of points up to which distances to all, in the graph, are as fast as a tree outside of it.
-_MOST_IN_GRAPH = 4096
+_MAX_IN_GRAPH = 4096
 # Ratios of lengthscales are rounded to steps of ten per cent, so that trees are rebuilt rarely.
 _METRIC_STEP = 0.1
 # Trees by points and kernel; not a part of models, since they can be rebuilt.
@@ -73,9 +73,9 @@ class NeighborInducingPoints(InducingVariables):
         if num_remembered is not None:
             num_remembered = checks.require_whole(num_remembered, "num_remembered")
         self.num_remembered = num_remembered
-        self.require_sound()
+        self.validate_neighbors()
 
-    def require_sound(self) -> None:
+    def validate_neighbors(self) -> None:
         """:raises ValueError: for counts and indices that do not fit Z; they can be assigned."""
         M, H = int(self.Z.shape[0]), checks.require_count(self.num_neighbors, "num_neighbors")
         if H > M:
@@ -231,7 +231,7 @@ class NeighborInducingPoints(InducingVariables):
     def _in_graph(self) -> bool:
         """Whether neighbors are found by operations of the graph."""
         trainable = getattr(self.Z, "trainable", False)  # a frozen model has a tensor
-        return bool(trainable) or self.Z.shape[0] <= _MOST_IN_GRAPH or _sees_gpu()
+        return bool(trainable) or self.Z.shape[0] <= _MAX_IN_GRAPH or _sees_gpu()
 
     def searches_outside(self, kernel: Kernel) -> bool:
         """Whether neighbors under this kernel are found outside of the graph."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from gpflow_sparse._names import keep_old
+from gpflow_sparse._names import deprecate_aliases
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import streamed_sum
 
@@ -22,7 +22,7 @@ Columns = Callable[[tf.Tensor], tf.Tensor]
 Sums = Sequence[tf.Tensor]
 
 # The largest number of basis functions for which a square matrix over all of them is formed.
-MOST_DENSE = 4096
+MAX_DENSE = 4096
 # Entries of the largest tensor of one chunk of functions: 32 MiB in float32, 64 in float64.
 _CHUNK_ENTRIES = 2**23
 
@@ -134,10 +134,10 @@ def best_factor(
     :raises ValueError: for dense columns over more than 4,096 functions.
     """
     h, m = num_head, basis.num_basis
-    if with_columns and m > MOST_DENSE:
+    if with_columns and m > MAX_DENSE:
         raise ValueError(
             "the best columns of a chevron need the precision of all weights, so at most "
-            f"{MOST_DENSE} functions; the basis has {m}. Take covariance='block', or train the "
+            f"{MAX_DENSE} functions; the basis has {m}. Take covariance='block', or train the "
             "columns."
         )
 
@@ -173,9 +173,9 @@ def best_mean(basis: Any, X: tf.Tensor, errors: tf.Tensor, weight: tf.Tensor) ->
     :raises ValueError: for more than 4,096 functions.
     """
     m = int(basis.num_basis)
-    if m > MOST_DENSE:
+    if m > MAX_DENSE:
         raise ValueError(
-            f"the best mean needs the precision of all weights, so at most {MOST_DENSE} functions; "
+            f"the best mean needs the precision of all weights, so at most {MAX_DENSE} functions; "
             f"the basis has {m}. Train the mean."
         )
     every = tf.range(m)
@@ -277,7 +277,7 @@ def _over_chunks(
     return last[1:]
 
 
-keep_old(
+deprecate_aliases(
     __name__,
     {"lower_factor_of_inverse": ("numerics.linalg.inverse_factor", linalg.inverse_factor)},
 )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from gpflow_sparse._names import keep_old
+from gpflow_sparse._names import deprecate_aliases
 from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.numerics import linalg
 
@@ -241,4 +241,6 @@ def _diagonal_blocks(matrix: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]
     return [matrix[e - size : e, e - size : e] for size, e in zip(sizes, ends, strict=True)]
 
 
-keep_old(__name__, {"structured_bound": ("collapsed_bound(sums, noise, sizes)", collapsed_bound)})
+deprecate_aliases(
+    __name__, {"structured_bound": ("collapsed_bound(sums, noise, sizes)", collapsed_bound)}
+)

@@ -18,7 +18,7 @@ from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.numerics import random_draws
 
 # Lower limit of an estimated variance, below which the square root in a quadrature has no gradient.
-_LEAST_VARIANCE = 1e-10
+_MIN_VARIANCE = 1e-10
 
 Pair = tuple[tf.Tensor, tf.Tensor]
 """One tensor for each of two independent draws."""
@@ -191,7 +191,7 @@ def site_expectations(
     for draw in range(2):
         mean, dense = chevron.split_projections(projections[draw], batch.mean.shape[1])
         variance = spread[draw] + tf.reduce_sum(tf.square(dense), axis=-1)
-        variance = tf.maximum(variance, tf.cast(_LEAST_VARIANCE, variance.dtype))
+        variance = tf.maximum(variance, tf.cast(_MIN_VARIANCE, variance.dtype))
         mean = mean + batch.mean
         terms.append(likelihood.variational_expectations(batch.X, mean, variance, batch.Y))
     return 0.5 * (terms[0] + terms[1])

@@ -1,6 +1,6 @@
 """Starting values from the data: inducing inputs, lengthscales, kernel hyperparameters."""
 
-from gpflow_sparse._names import offer
+from gpflow_sparse._names import restrict_dir
 from gpflow_sparse.initialization.hyperparameters import (
     local_hyperparameters,
     neighbor_log_density,
@@ -29,4 +29,4 @@ __all__ = [
     "subset_hyperparameters",
 ]
 
-offer(__name__, __all__)
+restrict_dir(__name__, __all__)

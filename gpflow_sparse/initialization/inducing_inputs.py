@@ -208,7 +208,7 @@ def _pivoted_cholesky(
 
 def _require_finite(covariance: Array, kernel: Kernel) -> None:
     if not np.isfinite(covariance).all():
-        component_checks.require_sound(kernel, failed=True)
+        component_checks.validate_components(kernel, failed=True)
         raise ValueError("kernel: expected finite covariances, got NaN or infinity. Standardize X.")
 
 

@@ -1,7 +1,7 @@
 """Kernels beyond those of GPflow, for any GPflow model."""
 
-from gpflow_sparse._names import offer
-from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, Filled, SoftKI
+from gpflow_sparse._names import restrict_dir
+from gpflow_sparse.kernels.basis import GRIEF, Basis, Corrected, SoftKI, WithMissingVariance
 from gpflow_sparse.kernels.convolutional import TICK, Convolutional
 from gpflow_sparse.kernels.product import product_of
 
@@ -11,9 +11,9 @@ __all__ = [
     "Basis",
     "Convolutional",
     "Corrected",
-    "Filled",
     "SoftKI",
+    "WithMissingVariance",
     "product_of",
 ]
 
-offer(__name__, __all__)
+restrict_dir(__name__, __all__, {"Filled": "WithMissingVariance"})

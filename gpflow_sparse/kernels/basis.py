@@ -76,7 +76,7 @@ class SoftKI(Basis):
         super().__init__(SoftInterpolation(kernel, Z, **options))
 
 
-class Filled(_BasisKernel):
+class WithMissingVariance(_BasisKernel):
     """
     ``phi(x)^T phi(x')`` plus independent noise at every x that restores the kernel's own variance:
     ``max(k(x, x) - |phi(x)|^2, 0)``.

@@ -4,7 +4,7 @@ Base classes with the ELBO are in ``base.py``, regression with Gaussian noise in
 models of a finite basis in ``basis.py``.
 """
 
-from gpflow_sparse._names import offer
+from gpflow_sparse._names import restrict_dir
 
 # First, since it imports this package last: see the comment there.
 import gpflow_sparse.inducing_variables  # isort: skip  # noqa: F401
@@ -51,4 +51,4 @@ __all__ = [
     "deep_convolutional",
 ]
 
-offer(__name__, __all__)
+restrict_dir(__name__, __all__)

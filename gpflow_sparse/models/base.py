@@ -2,9 +2,10 @@
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import gpflow
 import tensorflow as tf
@@ -19,7 +20,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow_sparse.inference import residual_bounds
 from gpflow_sparse.inference.calibration import Calibration, observed
 from gpflow_sparse.inference.residual_bounds import Terms
-from gpflow_sparse.models.held_data import variable_or
+from gpflow_sparse.models.training_data import variable_or
 from gpflow_sparse.numerics import tracing
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.posteriors.multioutput import require_latent_kernels
@@ -43,6 +44,9 @@ class SparseGPModel(GPModel):
     """Factors of predictive variances, see :func:`gpflow_sparse.calibrate`; saved with the model.
     Predictions and draws have them, objectives do not."""
 
+    former_arguments: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """For names that arguments of the constructor had before, the present ones."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the constructor of a subclass say which arguments it has."""
         super().__init_subclass__(**options)
@@ -50,7 +54,7 @@ class SparseGPModel(GPModel):
             return
         own = inspect.signature(cls.__init__).parameters
         instead = {theirs: ours for ours, theirs in _INSTEAD.items() if ours in own}
-        explain = explain_arguments(instead=instead)
+        explain = explain_arguments(instead=instead, former=cls.former_arguments)
         cls.__init__ = explain(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
@@ -318,7 +322,7 @@ class VariationalModel(SparseGPModel, ExternalDataTrainingLossMixin):
             values.
         """
         checks.require_flag(compile, "compile")
-        component_checks.require_sound(self)
+        component_checks.validate_components(self)
         if isinstance(data, Iterator) and not isinstance(data, tf.data.Iterator):
             raise ValueError(
                 "data must be arrays or iter(tf.data.Dataset): a compiled closure would freeze the "

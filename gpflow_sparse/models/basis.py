@@ -18,9 +18,9 @@ from gpflow_sparse.inducing_variables.basis_features import require_features, re
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.kernels import Basis, Corrected
 from gpflow_sparse.models.base import VariationalModel, require_shape
-from gpflow_sparse.models.held_data import columns, row_sums
 from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.starting import parameter
+from gpflow_sparse.models.training_data import columns, row_sums
 from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method

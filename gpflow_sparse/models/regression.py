@@ -14,7 +14,7 @@ from gpflow.models import InternalDataTrainingLossMixin
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.models.base import SparseGPModel, compiled
-from gpflow_sparse.models.held_data import columns, hold
+from gpflow_sparse.models.training_data import columns, keep_training_data
 from gpflow_sparse.validation import checks, component_checks
 
 
@@ -43,7 +43,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
         noise_variance: Any = 1.0,
     ) -> None:
         """See the subclasses for the arguments."""
-        held = hold(data, batches=self.takes_batches)
+        held = keep_training_data(data, batches=self.takes_batches)
         super().__init__(
             kernel,
             Gaussian(require_noise(noise_variance)),
@@ -74,7 +74,7 @@ class RegressionModel(SparseGPModel, InternalDataTrainingLossMixin):
         :param compile: wrap the loss in ``tf.function``.
         """
         checks.require_flag(compile, "compile")
-        component_checks.require_sound(self)
+        component_checks.validate_components(self)
         return compiled(self.training_loss, compile)
 
     @property

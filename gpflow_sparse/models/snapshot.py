@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gpflow_sparse.inference.collapsed import RowSums
 from gpflow_sparse.inference.rotation import Rotation, rotate
-from gpflow_sparse.models.held_data import HeldData, are_same, fingerprint
+from gpflow_sparse.models.training_data import TrainingData, are_same, fingerprint
 
 # Relative rounding error of a parameter through its transform and back, in float32.
 _ROUNDING = 1e-5
@@ -103,7 +103,7 @@ class FixedStatistics(tf.Module):
     """
 
     def __init__(
-        self, sums: RowSums, *, rotated: bool, fixed: Sequence[tf.Module], data: HeldData
+        self, sums: RowSums, *, rotated: bool, fixed: Sequence[tf.Module], data: TrainingData
     ) -> None:
         """
         :param rotated: also keep the rotation that makes the functions orthogonal on the data.
@@ -133,7 +133,7 @@ class FixedStatistics(tf.Module):
         """Whether there is a :attr:`rotation`."""
         return self._rotation is not None
 
-    def update(self, sums: RowSums, fixed: Sequence[tf.Module], data: HeldData) -> None:
+    def update(self, sums: RowSums, fixed: Sequence[tf.Module], data: TrainingData) -> None:
         """Replace the sums by those of the present modules and data."""
         variables, values = [*self._sums], [*sums]
         if self._rotation is not None:
@@ -142,7 +142,7 @@ class FixedStatistics(tf.Module):
             variable.assign(value)
         self._fix(fixed, data)
 
-    def is_current(self, fixed: Sequence[tf.Module], data: HeldData) -> bool:
+    def is_current(self, fixed: Sequence[tf.Module], data: TrainingData) -> bool:
         """Whether modules and data are those of the sums, with the same values."""
         try:
             self.require_current(fixed, data)
@@ -150,7 +150,7 @@ class FixedStatistics(tf.Module):
             return False
         return True
 
-    def require_current(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
+    def require_current(self, fixed: Sequence[tf.Module], data: TrainingData) -> None:
         """:raises ValueError: unless :meth:`is_current`, while tracing too."""
         if not all(mine is given for mine, given in zip(self._fixed, fixed, strict=True)):
             raise ValueError(_OTHER_BASIS)
@@ -170,7 +170,7 @@ class FixedStatistics(tf.Module):
         tf.debugging.assert_equal(self._is_unassigned(), True, message=_OTHER_DATA)
         return self._snapshot.read(variables, self._fixed)
 
-    def adopt(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
+    def adopt(self, fixed: Sequence[tf.Module], data: TrainingData) -> None:
         """
         Complete an object from a file that does not say which rows were summed.
 
@@ -189,7 +189,7 @@ class FixedStatistics(tf.Module):
             self._fixed = tuple(fixed)
             del self._values
 
-    def _fix(self, fixed: Sequence[tf.Module], data: HeldData) -> None:
+    def _fix(self, fixed: Sequence[tf.Module], data: TrainingData) -> None:
         for module in fixed:
             gpflow.set_trainable(module, False)
         self._fixed, self._data = tuple(fixed), data
@@ -220,7 +220,7 @@ class FittedWeights(tf.Module):
         self.q_sqrt.assign(tf.cast(q_sqrt, self.q_sqrt.dtype))
         self._snapshot.take(parts)
 
-    def require_sound(self, num_basis: int, num_outputs: int, dtype: tf.DType) -> None:
+    def validate_values(self, num_basis: int, num_outputs: int, dtype: tf.DType) -> None:
         """Refuse values from a file of other shapes or types, or not finite."""
         for name, columns in (("q_mu", num_outputs), ("q_sqrt", num_basis)):
             value, shape = getattr(self, name, None), (num_basis, columns)

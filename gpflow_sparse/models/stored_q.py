@@ -101,5 +101,5 @@ class _NoVariables:
         raise ValueError(
             "gpflow.set_trainable takes parameters and modules, and a long variable of q, such as "
             "q_mu, is a tf.Variable, which training.fit always updates: to train the other "
-            "parameters alone, give a Keras optimizer the gradients of model.small_variables."
+            "parameters alone, give a Keras optimizer the gradients of model.dense_variables."
         )

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 _ALGORITHM = "philox"
 # All integers are sorted by random keys where at least one in so many is drawn.
-_MOST_SORTED = 4
+_MAX_SORTED = 4
 
 
 # The seed of a block and the numbers of its draws, for the thread that runs or traces the block.
@@ -116,7 +116,7 @@ def different(size: int, count: int | tf.Tensor) -> tf.Tensor:
     O(count log count) whatever the size; otherwise all are sorted by random keys. TensorFlow's own
     shuffles have kernels on CPUs only, and none for XLA.
     """
-    if tf.is_tensor(count) or size <= _MOST_SORTED * count:
+    if tf.is_tensor(count) or size <= _MAX_SORTED * count:
         keys = tf.random.stateless_uniform([size], next_seed(), dtype=tf.float64, alg=_ALGORITHM)
         return tf.argsort(keys)[:count]
     seed = next_seed()

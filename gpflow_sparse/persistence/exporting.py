@@ -28,8 +28,8 @@ _WRITTEN = "assets.extra/gpflow_sparse.txt"
 # Of Linux's renameat2: paths are relative to the working directory; exchange the two.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
-Moments = tuple[tf.Tensor, tf.Tensor]
-Predictor = Callable[[tf.Tensor], Moments]
+MeanAndVariance = tuple[tf.Tensor, tf.Tensor]
+Predictor = Callable[[tf.Tensor], MeanAndVariance]
 
 
 def export(model: GPModel, directory: str | os.PathLike) -> None:
@@ -122,7 +122,7 @@ def _predictors(model: GPModel) -> tuple[Any, Predictor, Predictor]:
     source = tf.Module()
     source.posterior, source.likelihood = posterior, likelihood
 
-    def predict_y(X: tf.Tensor) -> Moments:
+    def predict_y(X: tf.Tensor) -> MeanAndVariance:
         if isinstance(posterior, SparsePosterior):  # may average over more than one Gaussian
             return posterior.predict_y(X, likelihood)
         return likelihood.predict_mean_and_var(X, *posterior.predict_f(X))
@@ -151,7 +151,7 @@ def _predicts_by_posterior(kind: type) -> bool:
 
 
 def _in_original_units(predict_y: Predictor, standardizer: Any, dtype: tf.DType) -> Predictor:
-    def predict(X: tf.Tensor) -> Moments:
+    def predict(X: tf.Tensor) -> MeanAndVariance:
         X = (X - standardizer.x_mean) / standardizer.x_scale
         mean, var = (tf.cast(m, tf.float64) for m in predict_y(tf.cast(X, dtype)))
         return standardizer.to_original_moments(mean, var)

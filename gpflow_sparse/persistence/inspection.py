@@ -26,7 +26,7 @@ from gpflow_sparse.models import (
 )
 from gpflow_sparse.models.base import SparseGPModel
 from gpflow_sparse.models.dual import DualWeights
-from gpflow_sparse.models.qsgp import SupportRows
+from gpflow_sparse.models.qsgp import ControlRows
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.solvegp import OrthogonalModel
 from gpflow_sparse.persistence.files import MAX_JITTER
@@ -59,13 +59,13 @@ _ATTRIBUTES: list[tuple[type, str, Any, str]] = [
     (DualGPR, "weights", DualWeights, "a DualWeights"),
     (DualGPR, "num_paths", int, "a count"),
     (DualGPR, "num_features", int, "a count"),
-    (QSGP, "anchors", SupportRows | None, "SupportRows or None"),
+    (QSGP, "anchors", ControlRows | None, "ControlRows or None"),
 ]
 # Attributes that not all of these models have.
 _OPTIONAL = ("inducing_variable", "whiten")
 
 
-def require_sound(model: Any) -> None:
+def validate_loaded_model(model: Any) -> None:
     """
     Refuse an object that is no model, or a model with invalid parts.
 
@@ -96,13 +96,13 @@ def require_sound(model: Any) -> None:
     if isinstance(model, NearestNeighborGP | SoftKI | QSGP | SWSGP | DeepGP | DualGPR):
         model._require_parts(model.input_dim, model.dtype)
         if isinstance(model, NearestNeighborGP):
-            model.require_sound_groups()
+            model.validate_groups()
         if isinstance(model, SoftKI):
             num_points = int(model.basis.Z.shape[0])
-            model.weights.require_sound(num_points, int(model.num_latent_gps), model.dtype)
+            model.weights.validate_values(num_points, int(model.num_latent_gps), model.dtype)
         if isinstance(model, DualGPR):
             num_rows = int(tf.shape(model.data[0])[0])
-            model.weights.require_sound(num_rows, model.path_shape, model.dtype)
+            model.weights.validate_values(num_rows, model.path_shape, model.dtype)
     elif isinstance(model, VariationalModel | gpflow.models.SVGP):
         _require_variational_shapes(model)
 

@@ -28,14 +28,16 @@ from gpflow_sparse.models.stored_q import Stored
 
 # Renamed classes: the name in files, and the public name or "module:Name" of the class today.
 RENAMED_CLASSES: dict[str, str] = {
-    "gpflow_sparse.models.Anchors": "gpflow_sparse.models.SupportRows",
+    "gpflow_sparse.models.Anchors": "gpflow_sparse.models.ControlRows",
+    "gpflow_sparse.kernels.Filled": "gpflow_sparse.kernels.WithMissingVariance",
 }
 # Renamed attributes by the name of their class today, which also holds for its subclasses: the name
 # in files, and the name today; None for an attribute that no longer exists.
 RENAMED_ATTRIBUTES: dict[str, dict[str, str | None]] = {
-    "QSGP": {"site_estimator": None},
+    "ODVGP": {"num_columns": "num_penalty_samples"},
+    "QSGP": {"site_estimator": None, "num_support": "num_control_rows"},
     "SoftKI": {"probes": None},  # the law of the probes, of which random signs are left
-    "SupportRows": {"Y": None},
+    "ControlRows": {"Y": None},
 }
 # Names in checkpoints of variables that no longer exist.
 REMOVED_VARIABLES = {"model.anchors.Y"}
@@ -44,7 +46,7 @@ REMOVED_VARIABLES = {"model.anchors.Y"}
 UPGRADES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "GRIEF": lambda attributes: _with_rows(attributes),
     "QSGP": lambda attributes: _with_variance_reduction(attributes),
-    "SWSGP": lambda attributes: _with_dense_q(attributes),
+    "SWSGP": lambda attributes: _with_present_options(attributes),
     "VariationalModel": lambda attributes: _without_blocks(attributes),
     "WeightSpaceModel": lambda attributes: _without_blocks(attributes),
 }
@@ -200,8 +202,13 @@ def _with_variance_reduction(attributes: dict[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def _with_dense_q(attributes: dict[str, Any]) -> dict[str, Any]:
-    """q of a SWSGP of covariance "low_rank" ``diag(s) + V V^T``, of version 0.1, as a dense one."""
+def _with_present_options(attributes: dict[str, Any]) -> dict[str, Any]:
+    """
+    Values of today's options of a SWSGP of version 0.1: q of covariance "low_rank",
+    ``diag(s) + V V^T``, becomes a dense one, and the weighting "usage" has the name "counts".
+    """
+    if attributes.get("kl_weighting") == "usage":
+        attributes = attributes | {"kl_weighting": "counts"}
     if attributes.get("covariance") != "low_rank":
         return attributes
     scales = np.exp(attributes["q_log_scale"].numpy().T)  # [L, M]

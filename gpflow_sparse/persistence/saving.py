@@ -13,7 +13,7 @@ import tensorflow as tf
 from gpflow_sparse._version import __version__
 from gpflow_sparse.persistence import files
 from gpflow_sparse.persistence.codec import Decoder, Encoder
-from gpflow_sparse.persistence.inspection import float_name, require_sound
+from gpflow_sparse.persistence.inspection import float_name, validate_loaded_model
 from gpflow_sparse.persistence.names import can_assemble
 
 
@@ -128,7 +128,7 @@ def _model_from_tree(
         raise ValueError("its description has no root or no list of objects")
     decoder = Decoder(tree["objects"], arrays, classes)
     model = decoder.decode(tree["root"])
-    require_sound(model)
+    validate_loaded_model(model)
     decoder.require_all_used()
     return model
 

@@ -26,7 +26,7 @@ from gpflow_sparse.validation import component_checks
 from gpflow_sparse.validation.public_methods import THREAD, public_method
 
 Cache = Sequence[tf.Tensor]
-Moments = tuple[tf.Tensor, tf.Tensor]
+MeanAndVariance = tuple[tf.Tensor, tf.Tensor]
 
 
 class SparsePosterior(AbstractPosterior):
@@ -125,7 +125,7 @@ class SparsePosterior(AbstractPosterior):
         X: tf.Tensor,
         full_cov: bool = False,
         full_output_cov: bool = False,
-    ) -> Moments:
+    ) -> MeanAndVariance:
         """
         :meth:`predict_f` for valid inputs.
 
@@ -142,7 +142,7 @@ class SparsePosterior(AbstractPosterior):
         return 1.0 if self.calibration is None else self.calibration.function
 
     @public_method("the prediction", prediction=True)
-    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
+    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
         """Mean and variance of new observations, ``[N, P]``; from the cache if there is one."""
         moments = self.predict(self.cache, Xnew)
         return likelihood.predict_mean_and_var(
@@ -170,7 +170,7 @@ class SparsePosterior(AbstractPosterior):
     @public_method("the prediction", prediction=True)
     def predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> Moments:
+    ) -> MeanAndVariance:
         """Mean and (co)variance at ``Xnew [..., N, D]`` from the cache; shapes as in GPflow."""
         if self.cache is None:
             raise ValueError(
@@ -181,7 +181,7 @@ class SparsePosterior(AbstractPosterior):
     @public_method("the prediction", prediction=True)
     def fused_predict_f(
         self, Xnew: tf.Tensor, full_cov: bool = False, full_output_cov: bool = False
-    ) -> Moments:
+    ) -> MeanAndVariance:
         """Mean and (co)variance as :meth:`predict_f`, without the cache, so that gradients flow."""
         return self.predict(None, Xnew, full_cov, full_output_cov)
 
@@ -215,7 +215,7 @@ class SparsePosterior(AbstractPosterior):
             that are not finite.
         """
         sampler = Sampler.make(num_samples, num_features, seed)
-        component_checks.require_sound(self)
+        component_checks.validate_components(self)
         return self._draw_functions(sampler._replace(scale=self.variance_factor**0.5))
 
     def _draw_functions(self, sampler: Sampler) -> FunctionDraws:
@@ -248,7 +248,7 @@ class SparsePosterior(AbstractPosterior):
         Xnew: tf.Tensor,
         full_cov: bool = False,
         full_output_cov: bool = False,
-    ) -> Moments:
+    ) -> MeanAndVariance:
         """:meth:`predict` without the mean function and calibration."""
         if full_cov:
             mean, cov = self._joint(cache, Xnew)
@@ -258,14 +258,14 @@ class SparsePosterior(AbstractPosterior):
             mean, cov = by_rows(partial(self._marginals, cache), Xnew)
         return mean, spread_outputs(cov, full_cov) if full_output_cov else cov
 
-    def _conditional_fused(self, *arguments: Any, **options: Any) -> Moments:
+    def _conditional_fused(self, *arguments: Any, **options: Any) -> MeanAndVariance:
         return self._conditional_with_precompute(None, *arguments, **options)
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """Mean and variance at each row of ``X [n, D]``, ``[n, P]`` each."""
         raise NotImplementedError
 
-    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """Mean ``[..., N, P]`` and covariance ``[..., P, N, N]`` at ``X [..., N, D]``."""
         raise ValueError(
             f"full_cov must be False for a {type(self).__name__}, which has no joint distribution "
@@ -317,11 +317,11 @@ class BlockPosterior(SparsePosterior):
         mean = self._add_mean_function(X, mean)
         return Terms(mean, variance, kl, residual[:, None] + tf.zeros_like(mean))
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         blocks = self.blocks(cache, X)
         return marginals(self._prior_variances(X, blocks), blocks)[:2]
 
-    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         blocks = self.blocks(cache, tf.reshape(X, [-1, X.shape[-1]]))
         shape = tf.shape(X)[:-1]
         return joint(
@@ -338,7 +338,7 @@ def precomputed(tensors: Sequence[tf.Tensor]) -> tuple[PrecomputedValue, ...]:
     return tuple(PrecomputedValue(tensor, (False,) * tensor.shape.rank) for tensor in tensors)
 
 
-def by_rows(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moments:
+def by_rows(function: Callable[[tf.Tensor], MeanAndVariance], X: tf.Tensor) -> MeanAndVariance:
     """
     ``function`` of all rows of ``X [..., N, D]`` together.
 
@@ -349,7 +349,7 @@ def by_rows(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moments:
     return split_rows(mean, tf.shape(X)[:-1]), split_rows(cov, tf.shape(X)[:-1])
 
 
-def by_batches(function: Callable[[tf.Tensor], Moments], X: tf.Tensor) -> Moments:
+def by_batches(function: Callable[[tf.Tensor], MeanAndVariance], X: tf.Tensor) -> MeanAndVariance:
     """
     ``function`` of each batch of rows of ``X [..., N, D]`` by itself.
 

@@ -9,9 +9,9 @@ from gpflow.posteriors import get_posterior_class
 from gpflow_sparse.bases import ReweightedBasis
 from gpflow_sparse.inducing_variables.basis_features import BasisFeatures, require_own_kernel
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
-from gpflow_sparse.kernels import Basis, Filled
+from gpflow_sparse.kernels import Basis, WithMissingVariance
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import BlockPosterior, Cache, Moments
+from gpflow_sparse.posteriors.base import BlockPosterior, Cache, MeanAndVariance
 from gpflow_sparse.posteriors.pathwise import Paths, Sampler, WeightPaths, residual_paths
 
 
@@ -41,7 +41,7 @@ class BasisPosterior(BlockPosterior):
         q_mu, q_sqrt, rest = self._parts(cache)
         return [Block(self.X_data.basis.features(X, rest), q_mu, q_sqrt)]
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """With no residual process the moments of ``A^T w`` are all."""
         (q_mu, q_sqrt, rest), basis = self._parts(cache), self.X_data.basis
         is_all, mixing = isinstance(self.kernel, Basis), None
@@ -82,10 +82,10 @@ class BasisPosterior(BlockPosterior):
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """Draws of the weights, and of the residual process, if that is part of f."""
         basis = self.X_data.basis
-        if isinstance(self.kernel, Filled):
+        if isinstance(self.kernel, WithMissingVariance):
             raise ValueError(
-                "functions cannot be drawn with kernels.Filled, which adds noise that is "
-                "independent at every input, as no function has. Draw values: predict_f_samples."
+                "functions cannot be drawn with kernels.WithMissingVariance, which adds noise that "
+                "is independent at every input, as no function has. Draw values: predict_f_samples."
             )
         weights = sampler.gaussian(*self._q())
         if isinstance(self.kernel, Basis):

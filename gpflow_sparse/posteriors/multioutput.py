@@ -15,7 +15,7 @@ from gpflow.kernels import (
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.posteriors.base import (
     Cache,
-    Moments,
+    MeanAndVariance,
     SparsePosterior,
     spread_outputs,
 )
@@ -63,7 +63,7 @@ class MultioutputPosterior(SparsePosterior):
         Xnew: tf.Tensor,
         full_cov: bool = False,
         full_output_cov: bool = False,
-    ) -> Moments:
+    ) -> MeanAndVariance:
         parts = self._parts_with(cache)
         moments = [part._conditional_with_precompute(own, Xnew, full_cov) for part, own in parts]
         return mixed(self.kernel, moments, full_cov, full_output_cov)
@@ -107,8 +107,11 @@ class MultioutputPosterior(SparsePosterior):
 
 
 def mixed(
-    kernel: MultioutputKernel, moments: Sequence[Moments], full_cov: bool, full_output_cov: bool
-) -> Moments:
+    kernel: MultioutputKernel,
+    moments: Sequence[MeanAndVariance],
+    full_cov: bool,
+    full_output_cov: bool,
+) -> MeanAndVariance:
     """
     Moments of ``W g`` from those of the latent functions g.
 

@@ -27,8 +27,9 @@ def option(default: Any, help: str, **limits: Any) -> Any:
     :param default: a tuple lets the option be given several times.
     :param help: one sentence for ``--help``.
     :param limits: ``choices``; ``least``, the smallest allowed value, 0 or 1; ``positive=True``;
-        ``between``, the smallest and the largest value; or ``off``, the flag of the command line
-        for false.
+        ``between``, the smallest and the largest value; ``off``, the flag of the command line for
+        false; ``former_name`` of the option, and ``former``, values that had another name before,
+        by that name.
     """
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 

@@ -10,7 +10,7 @@ import numpy as np
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.observations import make_likelihood
-from gpflow_sparse.recipes.starts import START_NOISE, Starts
+from gpflow_sparse.recipes.starts import DEFAULT_NOISE, InitialHyperparameters
 from gpflow_sparse.validation import checks
 
 
@@ -31,7 +31,7 @@ def build_model(
     :param kernel: copied in place of the one that the recipe names.
     :param likelihood: a likelihood to copy, or a name, in place of the one that the recipe names.
     :param noise_variance: start of the noise variance; together with ``kernel`` nothing is fitted,
-        see :class:`~gpflow_sparse.recipes.starts.Starts`.
+        see :class:`~gpflow_sparse.recipes.starts.InitialHyperparameters`.
     :param start: a trained model of the same method, whose parameters are the start.
     :raises ValueError: if there are fewer training rows than inducing points, patches do not fit
         into the images, or the method is for regression and the data set has classes.
@@ -43,13 +43,13 @@ def build_model(
         )
     likelihood = likelihood or recipe.likelihood
     if recipe.takes_images:
-        noise_variance = START_NOISE
+        noise_variance = DEFAULT_NOISE
     else:
         kernel = copy.deepcopy(kernel)
-        starts = Starts(dataset, likelihood, kernel)
+        starts = InitialHyperparameters(dataset, likelihood, kernel)
         if start is not None:  # its values replace kernel, noise and inducing points
             recipe = _with_any_points(recipe)
-            kernel, noise_variance = starts.untrained_kernel(recipe), START_NOISE
+            kernel, noise_variance = starts.untrained_kernel(recipe), DEFAULT_NOISE
         elif kernel is None or noise_variance is None:
             kernel, noise_variance = starts.find(recipe)[:2]
         # in double precision the optimum of exact GPs is not only a start
@@ -85,7 +85,7 @@ def require_outputs(dataset: Dataset, likelihood: Any) -> None:
     :param likelihood: a likelihood, its name, or None for the usual one.
     :raises ValueError: for these, such as negative counts, or for an unknown name.
     """
-    made = make_likelihood(likelihood, dataset.num_classes, START_NOISE)
+    made = make_likelihood(likelihood, dataset.num_classes, DEFAULT_NOISE)
     checks.require_data(dataset.train, likelihood=made)
 
 

@@ -11,7 +11,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.base import Recipe
 from gpflow_sparse.recipes.rows import Pair, shuffled
-from gpflow_sparse.training.calibration import gain
+from gpflow_sparse.training.calibration import calibration_improvement
 
 MIN_ROWS = 8000
 """With fewer training rows none are held out: a twentieth would often make predictions worse."""
@@ -49,7 +49,7 @@ def score_of(recipe: Recipe, held_out: Pair, num_rows: int) -> Callable[[Any], f
         found = float(np.mean(model.predict_log_density(held_out)))
         gaussian = isinstance(model.likelihood, gpflow.likelihoods.Gaussian)
         if recipe.calibrate and num_rows >= MIN_ROWS and gaussian and np.isfinite(found):
-            found += gain(model, held_out)
+            found += calibration_improvement(model, held_out)
         return found
 
     return score
@@ -69,10 +69,10 @@ def calibrate(
     except ValueError as error:  # the model predicts without it
         report(f"not calibrated: {error}")
     else:
-        report(described(model))
+        report(describe_calibration(model))
 
 
-def described(model: gpflow.models.GPModel) -> str:
+def describe_calibration(model: gpflow.models.GPModel) -> str:
     """The calibration of a model in a sentence; empty without one."""
     found = getattr(model, "calibration", None)
     if found is None:

@@ -21,22 +21,22 @@ from gpflow_sparse.recipes.evaluation import CachedModel, class_probabilities
 from gpflow_sparse.recipes.observations import is_standardized
 from gpflow_sparse.recipes.registry import AUTO, kind_of, recipe_of
 from gpflow_sparse.recipes.rows import Pair, num_distinct, shuffled
-from gpflow_sparse.recipes.starts import Starts, name_of
+from gpflow_sparse.recipes.starts import InitialHyperparameters, name_of
 from gpflow_sparse.recipes.task import Task, candidates
-from gpflow_sparse.training.calibration import gain
+from gpflow_sparse.training.calibration import calibration_improvement
 from gpflow_sparse.validation import checks
 
 # Held-out rows: a fraction, a largest number, and a least one of at most a quarter of the rows.
-_HELD_OUT, _MOST_HELD_OUT, _LEAST_HELD_OUT = 0.1, 2000, 100
+_HELD_OUT, _MAX_HELD_OUT, _MIN_HELD_OUT = 0.1, 2000, 100
 # Rounds of the choice: steps of each candidate without a budget, and fractions of a budget.
 _ROUNDS = ((100, 0.2), (200, 0.2))
 # Steps whose time is measured before the number of steps within a budget is known, and the least
 # number of steps of a model.
 _MEASURED = 10
 # Largest number of passes over the rows within a budget, and fraction of the time for them.
-_MOST_PASSES, _FRACTION = 200, 0.95
+_MAX_PASSES, _FRACTION = 200, 0.95
 # Values of the inputs to which simple models are fitted: logistic regression took 60 s on MNIST.
-_MOST_BASELINE_VALUES = 2e6
+_MAX_BASELINE_VALUES = 2e6
 # Time that must be left for another candidate, in multiples of the longest start of one so far;
 # the winner starts once more.
 _STARTS_LEFT = 2.0
@@ -223,7 +223,7 @@ class Candidate:
         left = _FRACTION * seconds - self.build_seconds - self.first_seconds
         batch = getattr(self.recipe, "batch_size", len(self.rows[0]))
         wanted = self.recipe.num_iterations
-        most = max(wanted, math.ceil(_MOST_PASSES * len(self.rows[0]) / batch))
+        most = max(wanted, math.ceil(_MAX_PASSES * len(self.rows[0]) / batch))
         if not self.step_seconds > 0.0:
             return wanted
         return max(_MEASURED, min(most, int(left / self.step_seconds)))
@@ -287,11 +287,11 @@ class _Race:
         seed = int(task.options.get("seed", 0))
         X, Y = task.dataset.train
         order = shuffled(len(X), seed)
-        least = min(_LEAST_HELD_OUT, len(X) // 4)
-        count = max(least, min(_MOST_HELD_OUT, int(_HELD_OUT * len(X))))
+        least = min(_MIN_HELD_OUT, len(X) // 4)
+        count = max(least, min(_MAX_HELD_OUT, int(_HELD_OUT * len(X))))
         self.held_out = X[order[:count]], Y[order[:count]]
         self.rest = task.on((X[order[count:]], Y[order[count:]]))
-        self._starts = Starts(self.rest.dataset, task.likelihood, task.kernel)
+        self._starts = InitialHyperparameters(self.rest.dataset, task.likelihood, task.kernel)
         self.start_seconds = 0.0
 
     @property
@@ -303,7 +303,7 @@ class _Race:
     def run(self, names: list[str]) -> None:
         """Train and score all candidates; ``best`` is the winner."""
         X, Y = self.rest.dataset.train
-        most = max(1, int(_MOST_BASELINE_VALUES / X.shape[1]))
+        most = max(1, int(_MAX_BASELINE_VALUES / X.shape[1]))
         rows = X[:most], Y[:most]  # in random order
         for name in (CONSTANT, LINEAR, *([TREES] if self.task.options.get("trees") else [])):
             begin = time.perf_counter()
@@ -362,7 +362,7 @@ class _Race:
         num_classes = self.task.dataset.num_classes
         nlpd, error = held_out_scores(CachedModel(candidate.model), self.held_out, num_classes)
         if split_rows(candidate.recipe, self.task.dataset)[1] is not None:
-            nlpd -= gain(candidate.model, self.held_out)
+            nlpd -= calibration_improvement(candidate.model, self.held_out)
         attempt = Attempt(candidate.name, nlpd, error, candidate.num_steps, candidate.seconds)
         if self.best is None or nlpd <= self.attempts[self.best.name].nlpd:
             self.best = candidate

@@ -68,9 +68,10 @@ def initialization(default: str = "kmeans") -> Any:
 def kl_weighting() -> Any:
     """Weights of the KL terms of neighborhoods."""
     return option(
-        "usage",
+        "counts",
         "Weights of the KL terms of neighborhoods.",
-        choices=["usage", "paper", "chain"],
+        choices=["counts", "paper", "chain"],
+        former={"usage": "counts"},
     )
 
 
@@ -159,9 +160,14 @@ def variance_reduction() -> Any:
     return option("anchored", "Variance reduction of gradients.", choices=["anchored", "none"])
 
 
-def num_support() -> Any:
+def num_control_rows() -> Any:
     """Rows where the mean is known exactly."""
-    return option(500, "Rows where the mean is kept exactly.", least=1)
+    return option(
+        500,
+        "Rows of the control variate, where the mean is kept exactly.",
+        least=1,
+        former_name="num_support",
+    )
 
 
 def image_shape() -> Any:

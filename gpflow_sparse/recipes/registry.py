@@ -87,6 +87,18 @@ def present_name(method: str, options: Mapping[str, Any]) -> str:
     return method
 
 
+def _present_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options and values by their present names, where they had others in earlier versions."""
+    fields = [field for kind in _LISTED for field in dataclasses.fields(kind)]
+    names = {f.metadata["former_name"]: f.name for f in fields if "former_name" in f.metadata}
+    values = {f.name: f.metadata["former"] for f in fields if "former" in f.metadata}
+    present = {names.get(name, name): value for name, value in options.items()}
+    return {
+        name: values.get(name, {}).get(value, value) if isinstance(value, str) else value
+        for name, value in present.items()
+    }
+
+
 def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
     """
     The recipe in the record of a run. Options of other methods, which older versions stored too,
@@ -94,6 +106,7 @@ def stored_recipe(method: str, options: Mapping[str, Any]) -> Recipe:
 
     :raises ValueError: naming an option with a wrong value.
     """
+    options = _present_options(options)
     method = present_name(method, options)
     defaults = {field.name: field.default for field in dataclasses.fields(kind_of(method))}
     known = read_options(method, options)
@@ -122,6 +135,7 @@ def recipe_of(method: str, **chosen: Any) -> Recipe:
     :raises ValueError: for an unknown method, an option that it does not have, or a value that the
         option does not take.
     """
+    chosen = _present_options(chosen)
     kind = kind_of(present_name(method, chosen))
     if kind is not Auto:
         require_options(kind.name, chosen)

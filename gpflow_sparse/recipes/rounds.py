@@ -8,9 +8,9 @@ ROUND = 10
 """Iterations of L-BFGS in a round, which is an entry of the history."""
 
 
-def fit_in_rounds(recipe: Any, model: Any, options: dict[str, Any]) -> Any:
+def fit_with_basis_refresh(recipe: Any, model: Any, options: dict[str, Any]) -> Any:
     """Maximize the objective of a model that holds its data by L-BFGS."""
-    return gs.training.fit_in_rounds(
+    return gs.training.fit_with_basis_refresh(
         model,
         num_rounds=-(-recipe.num_steps // ROUND),
         num_iterations=ROUND,

@@ -24,18 +24,18 @@ KERNELS = {
     "squared_exponential": gpflow.kernels.SquaredExponential,
 }
 AUTO_KERNEL = "auto"
-START_NOISE = 0.1
+DEFAULT_NOISE = 0.1
 """Noise variance without a fit, as a fraction of the variance of the outputs."""
 # Rows of a table, in multiples of a random subset, from which local subsets are tried too.
-_LEAST_FOR_LOCAL = 4
+_MIN_FOR_LOCAL = 4
 # Least number of training rows for a choice of the kernel, and rows by which starts are compared,
 # at most a fifth: of 500 the log density was off by .007 on elevators, and a worse start was taken.
-_LEAST_FOR_KERNELS, _HELD_OUT = 200, 2000
-_MOST_DRAWS = 20  # of local subsets
-_MOST_DISTANCES = 4e8  # of which medians are starting lengthscales; 8 s on a core
+_MIN_FOR_KERNELS, _HELD_OUT = 200, 2000
+_MAX_DRAWS = 20  # of local subsets
+_MAX_DISTANCES = 4e8  # of which medians are starting lengthscales; 8 s on a core
 
 
-class Start(NamedTuple):
+class Hyperparameters(NamedTuple):
     """Starting hyperparameters."""
 
     kernel: gpflow.kernels.Kernel
@@ -62,7 +62,7 @@ class _Trial(NamedTuple):
     """Whether an exact GP of all rows is fitted, and judged by its posterior density."""
 
 
-class Starts:
+class InitialHyperparameters:
     """
     Starting hyperparameters for the methods that are tried on a table.
 
@@ -99,17 +99,17 @@ class Starts:
         self._score = functools.cache(self._score_once)
         self._failure: ValueError | None = None
 
-    def find(self, recipe: Any) -> Start:
+    def find(self, recipe: Any) -> Hyperparameters:
         """The start of a method, not to be changed."""
         if not self._is_fitted or not recipe.num_subset:
-            return Start(self.untrained_kernel(recipe), START_NOISE)
+            return Hyperparameters(self.untrained_kernel(recipe), DEFAULT_NOISE)
         trial = self._best_trial(recipe)
         if trial is not None:
             return self._fit(trial)
         warnings.warn(f"training starts from median lengthscales: {self._failure}", stacklevel=2)
-        return Start(self.untrained_kernel(recipe), START_NOISE)
+        return Hyperparameters(self.untrained_kernel(recipe), DEFAULT_NOISE)
 
-    def improve(self, recipe: Any, until: float) -> Start:
+    def improve(self, recipe: Any, until: float) -> Hyperparameters:
         """
         The best of the start of a method and of fits of its kernel to other local subsets.
 
@@ -123,7 +123,7 @@ class Starts:
         if best is None or best.all_rows:
             return self.find(recipe)
         trials, longest = [best], 0.0
-        for draw in range(1, _MOST_DRAWS):
+        for draw in range(1, _MAX_DRAWS):
             begin = time.perf_counter()
             if begin + longest > until:
                 break
@@ -161,7 +161,7 @@ class Starts:
             return [None]
         if recipe.kernel != AUTO_KERNEL:
             return [recipe.kernel]
-        return list(KERNELS)[: None if len(self._dataset.train[0]) >= _LEAST_FOR_KERNELS else 1]
+        return list(KERNELS)[: None if len(self._dataset.train[0]) >= _MIN_FOR_KERNELS else 1]
 
     def _kernel(self, trial: _Trial) -> gpflow.kernels.Kernel:
         if self._given is not None:
@@ -170,10 +170,10 @@ class Starts:
 
     def _median_lengthscales(self, seed: int) -> np.ndarray:
         X = self._dataset.train[0]
-        most = min(2000, int((_MOST_DISTANCES / X.shape[1]) ** 0.5))
+        most = min(2000, int((_MAX_DISTANCES / X.shape[1]) ** 0.5))
         return initialization.median_lengthscales(X, max_rows=most, seed=seed)
 
-    def _fit_once(self, trial: _Trial) -> Start:
+    def _fit_once(self, trial: _Trial) -> Hyperparameters:
         """:raises ValueError: if the fit fails."""
         kernel, rows, seed = self._kernel(trial), self._dataset.train, trial.seed + trial.draw
         begin = time.perf_counter()
@@ -186,7 +186,7 @@ class Starts:
             noise_variance = initialization.subset_hyperparameters(
                 *rows, kernel, num_rows=trial.num_rows, seed=seed
             )
-        return Start(kernel, noise_variance, time.perf_counter() - begin, log_posterior)
+        return Hyperparameters(kernel, noise_variance, time.perf_counter() - begin, log_posterior)
 
     def _score_once(self, trial: _Trial) -> float:
         """Log density of held-out rows given their nearest rows; of all rows see the trial."""
@@ -219,7 +219,7 @@ def _subsets(recipe: Any, num_rows: int) -> list[int | None]:
     """A random subset, and for a long table local ones."""
     subset = min(max(recipe.num_subset, recipe.least_subset), num_rows)
     local = recipe.starts_locally
-    return [subset, *([None] if local and num_rows >= _LEAST_FOR_LOCAL * subset else [])]
+    return [subset, *([None] if local and num_rows >= _MIN_FOR_LOCAL * subset else [])]
 
 
 def _make_kernel(trial: _Trial, lengthscales: np.ndarray) -> gpflow.kernels.Kernel:

@@ -13,10 +13,10 @@ from gpflow_sparse.data import metrics
 from gpflow_sparse.data.table_format import TableFormat
 
 # Compared values of a factor, and most distinct values or levels that are compared as they are.
-_GRID, _MOST_LEVELS = 30, 12
-_MOST_ROWS = 5000
+_GRID, _MAX_LEVELS = 30, 12
+_MAX_ROWS = 5000
 # Probability integral transforms are clipped to this distance from 0 and 1, residuals so to 6.0.
-_LEAST_TAIL = 1e-9
+_MIN_TAIL = 1e-9
 
 
 class Factor(NamedTuple):
@@ -47,13 +47,13 @@ class Factor(NamedTuple):
         """
         part = X[:, self.columns]
         if self.kind == "category":
-            most = np.argsort(-part.sum(axis=0), kind="stable")[:_MOST_LEVELS]
+            most = np.argsort(-part.sum(axis=0), kind="stable")[:_MAX_LEVELS]
             return np.eye(len(self.columns))[np.sort(most)]
         if self.kind == "period":
             angles = np.linspace(0.0, 2.0 * np.pi, _GRID, endpoint=False)
             return np.stack([np.sin(angles), np.cos(angles)], axis=1)
         distinct = np.unique(part)
-        if len(distinct) <= _MOST_LEVELS:
+        if len(distinct) <= _MAX_LEVELS:
             return distinct[:, None]
         low, high = np.quantile(part, (0.01, 0.99))
         ends = (low, high) if low < high else (distinct[0], distinct[-1])
@@ -141,7 +141,7 @@ def partial_dependence(
     :param most: how many of the first factors are varied.
     :return: the largest first; none for factors with a single value.
     """
-    X = X[np.random.default_rng(0).permutation(len(X))[:_MOST_ROWS]]
+    X = X[np.random.default_rng(0).permutation(len(X))[:_MAX_ROWS]]
     typical, grids = np.empty(X.shape[1]), {}
     for factor in factors:
         typical[list(factor.columns)] = factor.typical(X)
@@ -179,7 +179,7 @@ def residuals(Y: np.ndarray, predictions: dict[str, np.ndarray]) -> np.ndarray:
         P = predictions["probabilities"]
         return (P.argmax(axis=1) == Y[:, 0])[:, None] - P.max(axis=1, keepdims=True)
     pit = pit_of(Y, predictions)
-    tail = np.maximum(np.minimum(pit, 1.0 - pit), _LEAST_TAIL)  # exactly symmetric, also if clipped
+    tail = np.maximum(np.minimum(pit, 1.0 - pit), _MIN_TAIL)  # exactly symmetric, also if clipped
     return np.where(pit > 0.5, -1.0, 1.0) * stats.norm.ppf(tail)
 
 

@@ -36,7 +36,7 @@ def load_folder(config: RunConfig) -> Dataset:
     for name, wanted in (("task", (None, "regression")), ("transform", ("none",))):
         if getattr(config, name) not in wanted:
             raise ValueError(f"{name} must be {wanted[-1]} for a folder.")
-    rows, seed = data.open(config.data, config.target), config.split
+    rows, seed = data.open_shards(config.data, config.target), config.split
     if rows.files[0].types[rows.target_name] == "bool":
         raise ValueError(
             f"target {rows.target_name!r} must hold numbers in a folder, got booleans: write them "

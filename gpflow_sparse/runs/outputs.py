@@ -37,7 +37,7 @@ def require_own(folder: Path, names: Iterable[str], writer: str) -> None:
     :raises ValueError: naming the first existing file that ``writer`` did not write.
     """
     for name in names:
-        if os.path.lexists(folder / name) and not is_by(folder / name, writer):
+        if os.path.lexists(folder / name) and not was_written_by(folder / name, writer):
             raise foreign(folder / name, writer)
 
 
@@ -49,7 +49,7 @@ def foreign(path: Path, writer: str) -> ValueError:
     )
 
 
-def is_by(path: Path, writer: str) -> bool:
+def was_written_by(path: Path, writer: str) -> bool:
     """Whether a file names ``writer`` as the program that wrote it."""
     if not path.is_file():
         return False
@@ -139,7 +139,7 @@ def _has_results(folder: Path) -> bool:
 def _unfinished(folder: Path) -> dict[str, Any] | None:
     """The configuration of a run that was begun in a folder and not completed, or None."""
     checkpoints = folder / CHECKPOINTS
-    if is_by(checkpoints / CONFIG, FIT):
+    if was_written_by(checkpoints / CONFIG, FIT):
         schema, remedy = {"written_by": str}, "choose another --output"
         return read_with_config(checkpoints / CONFIG, schema, remedy)[0].to_record()
     left = set(checkpoints.glob(files.TEMPORARY))  # left by a run killed before its first step

@@ -18,7 +18,7 @@ from gpflow_sparse.diagnosis import advice, diagnostics
 from gpflow_sparse.diagnosis.summary import training_diagnostics
 from gpflow_sparse.kernels import Convolutional
 from gpflow_sparse.persistence import files
-from gpflow_sparse.recipes.calibration import described
+from gpflow_sparse.recipes.calibration import describe_calibration
 from gpflow_sparse.runs import outputs, plots
 from gpflow_sparse.runs import report_pictures as pictures
 from gpflow_sparse.runs.config import PAGE
@@ -38,11 +38,11 @@ from gpflow_sparse.runs.training import Trained
 _INDEX, _DIAGNOSTICS = "index.html", "diagnostics.json"
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 _RESULTS = ("title", "rmse", "error_rate", "nlpd", "crps", "brier", "seconds", "error")
-_MOST_EFFECTS, _MOST_BARS = 4, 12  # columns with a picture, and with a bar
-_MOST_FACTORS = 64  # columns that are compared by partial dependence
-_MOST_ROWS, _SHOWN_INPUTS = 10, 4  # surprising rows, and their input columns
-_MOST_DIAGNOSED = 200_000  # training rows at the end of a run: more take longer than 15 s
-_MOST_ENTRIES = 12  # most entries of a list, such as the center of a region
+_MAX_EFFECTS, _MAX_BARS = 4, 12  # columns with a picture, and with a bar
+_MAX_FACTORS = 64  # columns that are compared by partial dependence
+_MAX_ROWS, _SHOWN_INPUTS = 10, 4  # surprising rows, and their input columns
+_MAX_DIAGNOSED = 200_000  # training rows at the end of a run: more take longer than 15 s
+_MAX_ENTRIES = 12  # most entries of a list, such as the center of a region
 
 
 class Scored(NamedTuple):
@@ -120,7 +120,7 @@ def write_run_report(folder: Path, dataset: Dataset, trained: Trained) -> None:
         stored = open_model(folder)
         pair = original_units(dataset, dataset.test)
         scored = Scored(*pair, trained.metrics, trained.predictions, empty=dataset.test_empty)
-        few = dataset.num_train <= _MOST_DIAGNOSED or dataset.shards is not None
+        few = dataset.num_train <= _MAX_DIAGNOSED or dataset.shards is not None
         many = ValueError("evaluate --report diagnoses so many rows.")
         data = _in_memory(dataset) if few else many
         found = _diagnose(stored, scored, data)
@@ -244,10 +244,8 @@ def _tried(stored: StoredModel) -> str:
     scope = "Trained on all training rows"
     if found is not None:
         scope += f" but {found.num_rows}"
-    return (
-        f"{tried}<p>{html.escape(f'{scope}. {described(stored.model)}')} Scores on the test rows:"
-        f"</p>{_records(results)}"
-    )
+    said = html.escape(f"{scope}. {describe_calibration(stored.model)}")
+    return f"{tried}<p>{said} Scores on the test rows:</p>{_records(results)}"
 
 
 def _scores(scores: dict[str, float]) -> str:
@@ -314,10 +312,10 @@ def _columns(
 
     if prior:
         factors.sort(key=lambda factor: -sum(prior[i] for i in factor.columns))
-    effects = partial_dependence(predict, scored.X, factors, _MOST_FACTORS)
+    effects = partial_dependence(predict, scored.X, factors, _MAX_FACTORS)
     if not effects:
         return {}, factors
-    captions, shown = _TEXTS["captions"], effects[:_MOST_BARS]
+    captions, shown = _TEXTS["captions"], effects[:_MAX_BARS]
     caption = captions["effects"].format(len(shown), len(factors))
     sizes = {"size of the effect": [effect.size for effect in shown]}
     if prior:
@@ -325,7 +323,7 @@ def _columns(
         sizes["ARD"] = [sum(prior[i] for i in effect.factor.columns) for effect in shown]
     figures = {caption: pictures.relevance([effect.factor.name for effect in shown], sizes)}
     z = residuals(scored.Y, scored.predictions)
-    for effect in effects[:_MOST_EFFECTS]:
+    for effect in effects[:_MAX_EFFECTS]:
         figure = pictures.effect_of_column(effect, scored.shown, z, target)
         figures[f"Effect of {effect.factor.name}."] = figure
     return figures, [effect.factor for effect in effects]
@@ -335,7 +333,7 @@ def _surprising(
     stored: StoredModel, scored: Scored, factors: Sequence[Factor], numbers: np.ndarray
 ) -> str:
     """The rows predicted worst, with their values of the most relevant columns."""
-    rows = surprising_rows(scored.Y, scored.predictions, _MOST_ROWS)
+    rows = surprising_rows(scored.Y, scored.predictions, _MAX_ROWS)
     X, Y, columns = scored.X[rows], scored.Y[rows], {"row": numbers[rows]}
     predicted = predict_table(stored, X, 4096)
     if stored.num_classes is not None:
@@ -389,7 +387,7 @@ def _cell(value: Any) -> str:
         cells = ("".join(f"<td>{_cell(v)}</td>" for v in row.values()) for row in value)
         return _table([header, *cells])
     if isinstance(value, list):
-        shown = [_cell(entry) for entry in value[:_MOST_ENTRIES]]
+        shown = [_cell(entry) for entry in value[:_MAX_ENTRIES]]
         more = [f"and {len(value) - len(shown)} more"] if len(value) > len(shown) else []
         return ", ".join([*shown, *more]) or "none"
     if value is None:

@@ -11,8 +11,8 @@ from gpflow_sparse.runs.effects import Effect, Factor
 from gpflow_sparse.runs.plots import draw_confusion, draw_scatter, new_figure
 
 _BINS = 20  # of the histogram of the probability integral transform
-_MOST_POINTS = 1000  # of a scatter plot: more would overlap
-_MOST_LINES = 6  # classes whose probabilities are drawn
+_MAX_POINTS = 1000  # of a scatter plot: more would overlap
+_MAX_LINES = 6  # classes whose probabilities are drawn
 _GROUPS = 8  # groups of rows by a column, each with its mean residual
 # Okabe & Ito's colors, which differ for the color-blind; lines differ in style too.
 _BLUE, _ORANGE, _GRAY = "#0072B2", "#D55E00", "0.45"
@@ -128,7 +128,7 @@ def _draw_probabilities(axis: Any, effect: Effect) -> None:
     """The probabilities of the classes that change most; of two classes, of the second."""
     frame, x = effect.predicted, effect.places
     names = [name for name in frame if name.startswith("probability_")]
-    most = sorted(names, key=lambda name: -frame[name].std(ddof=0))[:_MOST_LINES]
+    most = sorted(names, key=lambda name: -frame[name].std(ddof=0))[:_MAX_LINES]
     shown = names[1:] if len(names) == 2 else [name for name in names if name in most]
     is_category = effect.factor.kind == "category"
     for name, (color, line, marker) in zip(shown, _LINES, strict=False):
@@ -149,7 +149,7 @@ def _draw_residuals(
     x, values = x[known], residuals.reshape(-1)[known]
     axis.axhline(0.0, color="0.2", lw=1.0)
     if with_points:
-        rows = np.random.default_rng(0).permutation(x.size)[:_MOST_POINTS]
+        rows = np.random.default_rng(0).permutation(x.size)[:_MAX_POINTS]
         axis.plot(x[rows], values[rows], ".", ms=3, alpha=0.45, color=_GRAY)
         for height in (-1.96, 1.96):
             axis.axhline(height, color="0.2", lw=0.8, ls="--")

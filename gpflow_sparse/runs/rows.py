@@ -22,7 +22,7 @@ from gpflow_sparse.runs.config import RunConfig
 from gpflow_sparse.runs.folders import is_folder, load_folder
 
 # Two rows for training, in which a column may vary, and one for testing.
-_LEAST_ROWS = 3
+_MIN_ROWS = 3
 
 
 def load_data(
@@ -106,9 +106,9 @@ def _target_of(config: RunConfig, names: Sequence[str]) -> str | None:
 
 
 def _require_rows(config: RunConfig, num_rows: int) -> None:
-    if num_rows < _LEAST_ROWS:
+    if num_rows < _MIN_ROWS:
         raise ValueError(
-            f"{config.data} has too few rows: {num_rows} with a target, but at least {_LEAST_ROWS} "
+            f"{config.data} has too few rows: {num_rows} with a target, but at least {_MIN_ROWS} "
             "are needed, one of them for testing. Add rows."
         )
 

@@ -53,7 +53,7 @@ def strategy_of(devices: str | None) -> Any:
     """
     import tensorflow as tf
 
-    if workers.is_one():
+    if workers.is_worker():
         return tf.distribute.MultiWorkerMirroredStrategy()
     if devices is None:
         return None

@@ -68,7 +68,7 @@ class Trained:
 
 def require_divisible(recipe: Recipe) -> None:
     """:raises ValueError: for a method whose training is not shared among devices or workers."""
-    if not recipe.by_minibatches or (recipe.is_choice and workers.is_one()):
+    if not recipe.by_minibatches or (recipe.is_choice and workers.is_worker()):
         raise ValueError(
             "--workers and --devices need a --method that is trained by minibatches, which "
             f"{recipe.name} is not."

@@ -15,14 +15,14 @@ from typing import Any
 _GRACE = 30.0
 
 
-def is_one() -> bool:
+def is_worker() -> bool:
     """Whether ``TF_CONFIG`` says that this process is one of several workers."""
     return len(_place().get("cluster", {}).get("worker", ())) > 1
 
 
 def is_chief() -> bool:
     """Whether this process is the only one, or the worker that writes files."""
-    return not is_one() or int(_place()["task"]["index"]) == 0
+    return not is_worker() or int(_place()["task"]["index"]) == 0
 
 
 def leave() -> None:

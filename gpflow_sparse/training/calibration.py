@@ -19,7 +19,7 @@ from gpflow_sparse.numerics.tracing import compiled
 from gpflow_sparse.training import rescaling
 from gpflow_sparse.validation import checks
 
-LEAST_ROWS = 100
+MIN_ROWS = 100
 """With fewer rows the relative standard error of a variance, sqrt(2 / n), exceeds 14 %."""
 # Standard deviation of the logarithm of a factor a priori: a factor between 1 / e and e is likely.
 _PRIOR_DEVIATION = 1.0
@@ -85,9 +85,9 @@ def calibrate(model: GPModel, data: tuple[Any, Any], *, conformal: bool = False)
             f"{type(model.likelihood).__name__}."
         )
     X, Y = _require_data(model, data)
-    if len(X) < LEAST_ROWS:
+    if len(X) < MIN_ROWS:
         raise ValueError(
-            f"data must hold at least {LEAST_ROWS} held-out rows to calibrate on, got {len(X)}."
+            f"data must hold at least {MIN_ROWS} held-out rows to calibrate on, got {len(X)}."
         )
     uncalibrate(model)
     function, noise, _ = _best_factors(model, X, Y)
@@ -116,7 +116,7 @@ def uncalibrate(model: GPModel) -> None:
     model.calibration = None
 
 
-def gain(model: GPModel, data: tuple[Any, Any]) -> float:
+def calibration_improvement(model: GPModel, data: tuple[Any, Any]) -> float:
     """
     How much :func:`calibrate` on these rows would raise the mean log density of a row, in nats.
 

@@ -11,7 +11,7 @@ Data = tuple[tf.Tensor, tf.Tensor]
 
 
 @runtime_checkable
-class RowwiseModel(Protocol):
+class PartialUpdateModel(Protocol):
     """
     A model with variables so long that a training step updates only some of their rows.
 
@@ -25,11 +25,11 @@ class RowwiseModel(Protocol):
         """The sparse optimizer that `fit` takes by default: "adagrad" or "adam"."""
 
     @property
-    def long_variables(self) -> tuple[tf.Variable, ...]:
+    def row_variables(self) -> tuple[tf.Variable, ...]:
         """Variables of which a step updates only some rows."""
 
     @property
-    def small_variables(self) -> Sequence[tf.Variable]:
+    def dense_variables(self) -> Sequence[tf.Variable]:
         """All other trainable variables."""
 
     def sparse_step(

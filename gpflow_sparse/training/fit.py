@@ -16,7 +16,7 @@ from gpflow_sparse.data.shards import Shards
 from gpflow_sparse.numerics.replicas import Replicas
 from gpflow_sparse.training.callbacks import Callback, as_callback
 from gpflow_sparse.training.checkpoints import CheckpointFolder
-from gpflow_sparse.training.contract import RowwiseModel
+from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import HELD, Feed, data_guard, open_feed, require_rows
 from gpflow_sparse.training.loop import TrainingLoop
 from gpflow_sparse.training.optimizers import NaturalGradients, adam, require_rate
@@ -89,8 +89,8 @@ def fit(
 
     :param model: changed in place.
     :param data: ``(X [N, D], Y [N, P])`` as arrays or ``np.memmap``, the rows of files that
-        ``gpflow_sparse.data.open`` gives, a ``tf.data.Dataset`` of batches, or None for a model
-        that holds its data.
+        ``gpflow_sparse.data.open_shards`` gives, a ``tf.data.Dataset`` of batches, or None for a
+        model that holds its data.
     :param optimizer: a Keras optimizer of either Keras (only ``apply_gradients`` is used), learning
         rate schedules included, or a sparse one of ``gpflow_sparse.training``; default
         ``adam(0.01)``. Models with row-wise updates take sparse ones only; default
@@ -211,7 +211,7 @@ def progress_bar(num_steps: int, *, enabled: bool) -> Iterator[Callable[[int, fl
 
 def _default(model: Any, total: int) -> Any:
     """Adam; for a model with row-wise updates, a sparse optimizer whose rate falls to 0."""
-    if not isinstance(model, RowwiseModel):
+    if not isinstance(model, PartialUpdateModel):
         return adam()
     if model.default_optimizer == "adam":
         return SparseAdam(tf_keras.optimizers.schedules.CosineDecay(0.02, total), dense=adam())

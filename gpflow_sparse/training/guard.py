@@ -10,7 +10,7 @@ from gpflow.inducing_variables import InducingPoints
 
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.training.contract import RowwiseModel
+from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import data_guard
 from gpflow_sparse.training.optimizers import (
     natural_pairs,
@@ -34,7 +34,7 @@ class Diagnosis(NamedTuple):
     """The failing matrix, parameter, or data column, and its likely cause."""
     jitter_helps: bool = False
     """Whether a factorization failed that more jitter can make succeed."""
-    hopeless: bool = False
+    data_at_fault: bool = False
     """Whether the data themselves are the cause, which no smaller step can remedy."""
 
 
@@ -49,7 +49,7 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         try:
             batch = data_guard(model)(batch)
         except ValueError as error:
-            return Diagnosis(f"in this batch, {error}", hopeless=True)
+            return Diagnosis(f"in this batch, {error}", data_at_fault=True)
     bad = [_path(n) for n, v in named_variables(model).items() if not _finite(v)]
     if bad:
         return Diagnosis(
@@ -65,10 +65,10 @@ def diagnose(model: gpflow.models.GPModel, batch: Any, gamma: float = 0.0) -> Di
         # covariance of q has none, and a basis takes its jitter from the float type
         others = ("natural-gradient", "factorization of I + ", "factorization of S_I ")
         helps = "positive definite" in text and not any(part in text for part in others)
-        helps = helps and not (isinstance(model, RowwiseModel) and hasattr(model, "basis"))
+        helps = helps and not (isinstance(model, PartialUpdateModel) and hasattr(model, "basis"))
         return Diagnosis(f"{text}{_suspects(model)}", jitter_helps=helps)
     except ValueError as error:
-        return Diagnosis(str(error), hopeless=True)
+        return Diagnosis(str(error), data_at_fault=True)
 
 
 def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diagnosis:
@@ -92,7 +92,7 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
                 f"a natural-gradient step of size {gamma:g} is not finite: take a smaller one"
             )
     who = "the likelihood draws"
-    if isinstance(model, RowwiseModel):
+    if isinstance(model, PartialUpdateModel):
         drawn = "functions" if hasattr(model, "basis") else "inducing points"
         who = f"choose the {drawn} of a step, or that {who}"
     return Diagnosis(
@@ -104,7 +104,7 @@ def _follow_step(model: gpflow.models.GPModel, batch: Any, gamma: float) -> Diag
 def _loss_and_gradients(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, Any]]:
     """Loss, and gradients by the path of their variable; for row-wise updates, of the rows used."""
     variables = named_variables(model)
-    if isinstance(model, RowwiseModel):
+    if isinstance(model, PartialUpdateModel):
         names = {variable.ref(): name for name, variable in variables.items()}
         loss, pairs = model.step_gradients(batch)
         return loss, {names[variable.ref()]: gradient for gradient, variable in pairs}

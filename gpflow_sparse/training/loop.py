@@ -18,7 +18,7 @@ from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.training.callbacks import Callback, FitState
 from gpflow_sparse.training.checkpoints import CheckpointFolder
-from gpflow_sparse.training.contract import RowwiseModel
+from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import HELD, Feed, Prefetch
 from gpflow_sparse.training.guard import Diagnosis, TrainingError, diagnose
 from gpflow_sparse.training.state import Progress, RunState, Snapshot
@@ -26,7 +26,7 @@ from gpflow_sparse.training.step import Step, compile_step, has_stateful_draws, 
 from gpflow_sparse.training.traces import SharedStep, key_of
 from gpflow_sparse.validation.public_methods import between_steps
 
-_MOST_FAILURES = 3
+_MAX_FAILURES = 3
 # Errors of a sum over workers to which one does not contribute.
 _LOST = (
     tf.errors.UnavailableError,
@@ -185,7 +185,7 @@ class TrainingLoop:
         scale = self.progress.scale
         options = scale, int(seed), self.replicas
         step = compile_step(self.model, self.feed, self.optimizer, self.gamma, *options)
-        alone = self.replicas.count == 1 and not isinstance(self.model, RowwiseModel)
+        alone = self.replicas.count == 1 and not isinstance(self.model, PartialUpdateModel)
         if not alone or self.feed.batch_size is None:  # batches may have several shapes
             return step
         return SharedStep(step, self._state.variables, self.optimizer, self._key_of_trace)
@@ -305,13 +305,13 @@ class TrainingLoop:
         with random_draws.seeded(self._seed_of(step)):  # the same draws as in the step
             found = diagnose(self.model, batch, self.progress.scale * self.gamma)
         text = f"step {step + 1}: {found.text.rstrip('.')}; {self._go_back()}"
-        given_up = found.hopeless or len(self._tried) + 1 >= _MOST_FAILURES
+        given_up = found.data_at_fault or len(self._tried) + 1 >= _MAX_FAILURES
         cures = "" if given_up else self._cures(found)
         if not cures:
             if self._tried and hasattr(self.model, "jitter"):
                 self.model.jitter = self._good_jitter
             tried = f"; it did not help to continue with {', then '.join(self._tried)}"
-            moved = self._good is not None and not found.hopeless
+            moved = self._good is not None and not found.data_at_fault
             raise TrainingError(
                 f"{text}{tried if self._tried else ''}.{f' {_ADVICE}' if moved else ''}"
             )

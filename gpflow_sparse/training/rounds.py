@@ -24,7 +24,7 @@ def rows_of_workers(strategy: Any, timeout: float = 600.0) -> Iterator[None]:
 
     Each worker builds the same model from rows of its own, and all make the same calls in the same
     order: sums over rows, of the objective and of its gradients, are added over all workers, so
-    that :func:`fit_in_rounds`, GPflow's ``Scipy``, :func:`fit` with ``strategy=None`` and
+    that :func:`fit_with_basis_refresh`, GPflow's ``Scipy``, :func:`fit` with ``strategy=None`` and
     ``SoftKI.fit_posterior`` take the steps that one process with all rows would, to rounding. What
     comes before needs the same arguments everywhere: kernel, basis and inducing points.
 
@@ -39,7 +39,7 @@ def rows_of_workers(strategy: Any, timeout: float = 600.0) -> Iterator[None]:
         yield
 
 
-def fit_in_rounds(
+def fit_with_basis_refresh(
     model: Any, *, num_rounds: int = 7, num_iterations: int = 10, progress: bool = True
 ) -> History:
     """
@@ -70,7 +70,7 @@ def fit_in_rounds(
     checks.require_flag(progress, "progress")
     checks.require_count(num_rounds, "num_rounds")
     checks.require_count(num_iterations, "num_iterations")
-    component_checks.require_sound(model)
+    component_checks.validate_components(model)
     start = time.perf_counter()
     objective: list[float] = []
     seconds: list[float] = []

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gpflow_sparse.numerics import linalg, random_draws
 from gpflow_sparse.numerics.replicas import ONE, Replicas
 from gpflow_sparse.numerics.tracing import compiled
-from gpflow_sparse.training.contract import RowwiseModel
+from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import Data, Feed
 from gpflow_sparse.training.optimizers import (
     apply_scaled,
@@ -73,7 +73,7 @@ def compile_step(
         GPflow's likelihoods use; they advance from call to call and start again with a new trace.
     :param replicas: how each batch is divided.
     """
-    build = _rowwise_step if isinstance(model, RowwiseModel) else _dense_step
+    build = _rowwise_step if isinstance(model, PartialUpdateModel) else _dense_step
     body = build(model, optimizer, gamma, scale, replicas if is_divisible(model) else ONE)
 
     def step(
@@ -148,7 +148,7 @@ def _mean_gradients(
 
 
 def _rowwise_step(
-    model: RowwiseModel, optimizer: Any, gamma: float, scale: float, replicas: Replicas
+    model: PartialUpdateModel, optimizer: Any, gamma: float, scale: float, replicas: Replicas
 ) -> Step:
     """A step that updates only some rows of long variables."""
     if gamma:
@@ -161,7 +161,7 @@ def _rowwise_step(
             "gs.training.SparseAdagrad(0.1): others move all rows in every step; got "
             f"{type(optimizer).__name__}."
         )
-    optimizer.build(model.long_variables, model.small_variables)
+    optimizer.build(model.row_variables, model.dense_variables)
     return lambda move, batch: model.sparse_step(
         batch, optimizer, move=move, scale=scale, replicas=replicas
     )

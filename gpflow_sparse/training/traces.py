@@ -16,7 +16,7 @@ from gpflow_sparse.training.state import named_variables, structure_of
 from gpflow_sparse.training.step import calls_python, draws_statefully
 
 # Number of traces that are kept, each with the values of the variables it was traced with.
-_MOST_KEPT = 8
+_MAX_KEPT = 8
 # Classes of both Keras packages whose objects have all they depend on in their attributes.
 _KERAS = ("tf_keras", "keras")
 _OPTIMIZERS = (
@@ -117,7 +117,7 @@ def _keep(key: str, concrete: Any, handles: Mapping[str, tf.Tensor]) -> None:
         return
     with _LOCK:
         _KEPT[key] = _Trace(concrete, captured)
-        while len(_KEPT) > _MOST_KEPT:
+        while len(_KEPT) > _MAX_KEPT:
             _KEPT.popitem(last=False)
 
 

@@ -156,7 +156,7 @@ def require_jitter(value: Any) -> None:
         raise ValueError(f"jitter must be None or a number of at least 0, got {value!r}.")
 
 
-def require_sound(module: tf.Module, *, failed: bool = False) -> None:
+def validate_components(module: tf.Module, *, failed: bool = False) -> None:
     """
     Refuse parameters that cannot give finite results. Reads every parameter of ``module``: meant
     for use after a failure, or once per trace.
@@ -183,13 +183,13 @@ def require_finite_result(module: tf.Module, name: str, *results: tf.Tensor) -> 
     A result that overflowed with valid parameters passes: for an optimizer, infinity is the
     right value after too long a step.
 
-    :raises ValueError: see :func:`require_sound`.
+    :raises ValueError: see :func:`validate_components`.
     """
     if not tf.executing_eagerly():
         return
     if not all(bool(tf.reduce_all(tf.math.is_finite(result))) for result in results):
         try:
-            require_sound(module, failed=True)
+            validate_components(module, failed=True)
         except ValueError as error:
             raise ValueError(f"{name} is not finite: {error}") from None
 
@@ -206,7 +206,7 @@ def explain_failures(module: tf.Module) -> Iterator[None]:
 def explained(module: tf.Module, error: FactorizationError) -> FactorizationError:
     """The error, in which the invalid parameter of ``module`` is named if there is one."""
     try:
-        require_sound(module, failed=True)
+        validate_components(module, failed=True)
     except ValueError as cause:
         failure = str(error).split(":", maxsplit=1)[0]
         return FactorizationError(f"{failure}: {cause}")

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import MappingProxyType
@@ -100,13 +101,16 @@ def public_method(
 
 
 def explain_arguments(
-    usage: str | None = None, instead: Mapping[str, str] = MappingProxyType({})
+    usage: str | None = None,
+    instead: Mapping[str, str] = MappingProxyType({}),
+    former: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Method], Method]:
     """
     Decorator of a public function or constructor, which answers other arguments than it has.
 
     :param usage: a call to it; None, for a constructor, for the names of its arguments.
     :param instead: for names of arguments that users may expect, those to be written instead.
+    :param former: for names that arguments had before, which cause a warning, the present ones.
     :raises ValueError: from the decorated function, for arguments that it does not have, and for
         missing ones.
     """
@@ -119,6 +123,10 @@ def explain_arguments(
 
         @functools.wraps(function)
         def explained(*args: Any, **kwargs: Any) -> Any:
+            for old in former.keys() & kwargs.keys():
+                message = f"{old} is now {former[old]}"
+                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                kwargs[former[old]] = kwargs.pop(old)
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
@@ -179,7 +187,7 @@ def _validate(
 
 def _watch(owner: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Inputs and data that raise when a graph runs on values that are not finite."""
-    component_checks.require_sound(owner)
+    component_checks.validate_components(owner)
     for name in ("Xnew", "X"):
         if values.get(name) is not None:
             values[name] = checks.require_finite_in_graph(values[name], name)

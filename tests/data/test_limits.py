@@ -138,7 +138,7 @@ def test_a_text_that_grows_too_much_is_refused_before_it_is_parsed(tmp_path, pie
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "_MOST_CHARACTERS", 1000)
+    monkeypatch.setattr(limits, "_MAX_CHARACTERS", 1000)
     (tmp_path / "a.csv").write_text("a,b\n" + "1," * 600 + "\n")
     with pytest.raises(ValueError, match=r"a\.csv: row 2 has 601 cells, expected 2 as in row 1"):
         read_table(tmp_path / "a.csv")

@@ -61,7 +61,7 @@ def small_blocks(monkeypatch):
 def table(tmp_path, small_blocks):
     values = made_rows(100)
     write(tmp_path / "rows", values, "npy")
-    return gs.data.open(tmp_path / "rows", "c2"), values
+    return gs.data.open_shards(tmp_path / "rows", "c2"), values
 
 
 def rows_of(batches):
@@ -73,7 +73,7 @@ def test_rows_and_statistics_are_those_of_the_whole_table(tmp_path, small_blocks
     if kind in ("parquet", "feather"):
         pytest.importorskip("pyarrow")
     values = made_rows(100)
-    opened = gs.data.open(tmp_path / "rows", write(tmp_path / "rows", values, kind))
+    opened = gs.data.open_shards(tmp_path / "rows", write(tmp_path / "rows", values, kind))
     assert (opened.num_rows, opened.num_columns) == (100, 2)
     assert_array_equal(rows_of(opened.batches(13).as_numpy_iterator()), values)
     moments = opened.moments()
@@ -161,11 +161,11 @@ def test_rows_that_are_held_out_are_no_longer_read(table):
 def test_inputs_are_chosen_by_name(tmp_path, small_blocks):
     values = made_rows(30)
     write(tmp_path / "rows", values, "csv")
-    opened = gs.data.open(str(tmp_path / "rows" / "*.csv"), "b", columns=["y"])
+    opened = gs.data.open_shards(str(tmp_path / "rows" / "*.csv"), "b", columns=["y"])
     assert opened.column_names == ("y",)
     assert_array_equal(rows_of(opened.batches().as_numpy_iterator()), values[:, [2, 1]])
     assert "num_rows=30, num_columns=1, target='b'" in repr(opened)
-    assert opened.fingerprint == gs.data.open(opened_paths(opened), "b", ["y"]).fingerprint
+    assert opened.fingerprint == gs.data.open_shards(opened_paths(opened), "b", ["y"]).fingerprint
 
 
 def opened_paths(opened):
@@ -204,19 +204,19 @@ def write_csv(folder, *texts):
 )
 def test_files_that_do_not_fit_are_refused_when_opened(tmp_path, texts, message):
     with pytest.raises(ValueError, match=message):
-        gs.data.open(write_csv(tmp_path / "rows", *texts), "y")
+        gs.data.open_shards(write_csv(tmp_path / "rows", *texts), "y")
 
 
 def test_types_must_agree(tmp_path):
     np.save(tmp_path / "0.npy", np.ones((3, 2)))
     np.save(tmp_path / "1.npy", np.ones((3, 2), np.int32))
     with pytest.raises(ValueError, match=r"1.npy: column 'c0' is int32, but float64 in .*0.npy"):
-        gs.data.open(tmp_path, "c1")
+        gs.data.open_shards(tmp_path, "c1")
     (tmp_path / "2.csv").write_text("a,y\n1,2\n")
     with pytest.raises(ValueError, match=r"files of one kind, got \.csv, \.npy"):
-        gs.data.open(tmp_path, "c1")
+        gs.data.open_shards(tmp_path, "c1")
     with pytest.raises(FileNotFoundError, match="found none at"):
-        gs.data.open(tmp_path / "nothing", "c1")
+        gs.data.open_shards(tmp_path / "nothing", "c1")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_types_must_agree(tmp_path):
 def test_bytes_that_are_no_table_are_refused_with_the_file(tmp_path, data, message):
     (tmp_path / "part.csv").write_bytes(data)
     with pytest.raises(ValueError, match=message):
-        gs.data.open(tmp_path, "y")
+        gs.data.open_shards(tmp_path, "y")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_row_with_other_cells_is_refused_when_it_is_read(
     folder = tmp_path / "rows"
     folder.mkdir()
     (folder / "part.csv").write_bytes("\n".join(lines).encode())
-    opened = gs.data.open(folder, "y")
+    opened = gs.data.open_shards(folder, "y")
     assert opened.num_rows == 40
     for read in (opened.moments, lambda: opened.hold_out(39)):
         with pytest.raises(ValueError, match=f"part.csv: {message}"):
@@ -266,7 +266,7 @@ def test_quotes_of_columns_that_are_left_out_are_no_cells(tmp_path, small_blocks
     cells = [f'"x{mark}""{mark}y"', '5" or 6', '""', '"a"']
     rows = [mark.join([repr(float(i)), cells[i % 4], "2.5"]) for i in range(20)]
     write_csv(tmp_path / "rows", "\r\n".join([mark.join(["a", "text", "y"]), *rows]))
-    opened = gs.data.open(tmp_path / "rows", "y", columns=["a"])
+    opened = gs.data.open_shards(tmp_path / "rows", "y", columns=["a"])
     found = rows_of(opened.batches().as_numpy_iterator())
     assert_array_equal(found, np.stack([np.arange(20.0), np.full(20, 2.5)], 1))
 
@@ -276,7 +276,7 @@ def test_a_saved_index_and_the_encoding_of_the_files_are_said(tmp_path, small_bl
     frame = pd.DataFrame(values, columns=["größe", "b", "y"])
     (tmp_path / "0.csv").write_bytes(frame[:10].to_csv().encode("cp1252"))
     (tmp_path / "1.csv").write_text(frame[10:].to_csv(sep="|"), encoding="utf-8")
-    opened = gs.data.open(tmp_path, "y")
+    opened = gs.data.open_shards(tmp_path, "y")
     assert opened.column_names == ("größe", "b")
     assert_array_equal(rows_of(opened.batches().as_numpy_iterator()), values)
     starts = [note.split(",")[0].split(":")[0] for note in opened.notes]
@@ -294,7 +294,7 @@ def test_an_index_in_arrow_files_is_no_input(tmp_path, kind):
     {"parquet": parquet.write_table, "feather": feather.write_feather}[kind](
         table, tmp_path / f"a.{kind}"
     )
-    opened = gs.data.open(tmp_path, "y")
+    opened = gs.data.open_shards(tmp_path, "y")
     assert opened.column_names == ("a", "b")
     assert_array_equal(rows_of(opened.batches().as_numpy_iterator()), values[::-1])
     assert "'__index_level_1__' is a row index" in opened.notes[-1]
@@ -306,7 +306,7 @@ def test_a_file_that_was_replaced_is_no_longer_read(tmp_path, small_blocks, kind
     if kind in ("parquet", "feather"):
         pytest.importorskip("pyarrow")
     values, folder = made_rows(60), tmp_path / "rows"
-    opened = gs.data.open(folder, write(folder, values, kind)).standardized()
+    opened = gs.data.open_shards(folder, write(folder, values, kind)).standardized()
     path = opened_paths(opened)[1]
     if change == "gone":
         path.unlink()
@@ -331,7 +331,7 @@ def test_a_number_too_large_to_be_squared_is_named(tmp_path, small_blocks):
     values = made_rows(60)
     values[30, 0] = 1e300
     for kind in ("npy", "csv"):
-        opened = gs.data.open(tmp_path / kind, write(tmp_path / kind, values, kind))
+        opened = gs.data.open_shards(tmp_path / kind, write(tmp_path / kind, values, kind))
         name = opened.column_names[0]
         for read in (opened.standardized, lambda opened=opened: opened.hold_out(59)):
             with pytest.raises(ValueError, match=rf"part-1.*below 1e\+151 .* 1 in column '{name}'"):
@@ -343,7 +343,7 @@ def test_missing_cells_are_counted_by_file_and_column(tmp_path, small_blocks):
     values[[3, 25, 29, 31], [1, 0, 0, 2]] = np.nan
     values[26, 1] = np.inf
     write(tmp_path / "rows", values, "npy")
-    opened = gs.data.open(tmp_path / "rows", "c2")
+    opened = gs.data.open_shards(tmp_path / "rows", "c2")
     with pytest.raises(ValueError) as error:
         opened.standardized()
     first, second = str(error.value).splitlines()
@@ -366,7 +366,7 @@ def test_a_missing_pyarrow_is_explained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ValueError, match=r"needs pyarrow .*pip install pyarrow"):
-        gs.data.open(tmp_path, "y")
+        gs.data.open_shards(tmp_path, "y")
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.npy", "a.npz"])
@@ -375,7 +375,7 @@ def test_a_damaged_file_is_named(tmp_path, name):
         pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(gzip.compress(b"nothing"))
     with pytest.raises(ValueError, match=rf"{name}: not a readable|{name}: the .npz file"):
-        gs.data.open(tmp_path, "y")
+        gs.data.open_shards(tmp_path, "y")
 
 
 def svgp(num_data):
@@ -434,7 +434,7 @@ def test_cells_that_a_table_takes_for_labels_are_refused(
     match = f"part-0.csv: column 'a' must hold numbers, but holds {found!r}"
     folder = write_csv(tmp_path / "rows", "\n".join(lines))
     with pytest.raises(ValueError, match=match):
-        gs.data.open(folder, "y").moments()
+        gs.data.open_shards(folder, "y").moments()
 
 
 def test_numbers_are_those_of_the_table_of_one_file(tmp_path):
@@ -443,5 +443,5 @@ def test_numbers_are_those_of_the_table_of_one_file(tmp_path):
         folder = write_csv(tmp_path / str(i), f"a,y\n{cell},1\n3,2\n")
         table = gs.data.read_table(folder / "part-0.csv") if cell != "1e400" else None
         expected = np.array([[np.inf], [3.0]]) if table is None else table.X[:, :1]
-        opened = gs.data.open(folder, "y")
+        opened = gs.data.open_shards(folder, "y")
         assert_array_equal(opened.files[0].read(0, ["a"]), expected)

@@ -20,7 +20,10 @@ def test_the_last_column_is_the_default_and_is_said():
     assert list(inputs.columns) == ["a"]
     assert target.column.name == "y"
     np.testing.assert_array_equal(target.values, [1.0, 2.5, 4.0])
-    assert target.column.note == "the last column, 'y', is predicted; name another one as target."
+    assert (
+        target.column.note
+        == "the last column, 'y', is predicted; use --target to choose another column."
+    )
 
 
 def test_rows_without_a_target_are_left_out():

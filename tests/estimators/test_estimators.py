@@ -337,7 +337,7 @@ def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tr
 
     def start(lengthscale):
         kernel = gpflow.kernels.Matern52(lengthscales=[lengthscale] * 3)
-        return starts.Start(kernel, 0.05)
+        return starts.Hyperparameters(kernel, 0.05)
 
     X, y = smooth(400)
     X, y = (X - X.mean(0)) / X.std(0), ((y - y.mean()) / y.std())[:, None]
@@ -346,8 +346,8 @@ def test_gpnn_takes_other_fits_that_predict_held_out_rows_better(monkeypatch, tr
     first, other = start(3.0), start(tried)
     monkeypatch.setattr(choice, "_ROUNDS", ((1, 0.1), (1, 0.1)))
     monkeypatch.setattr(choice, "candidates", lambda task: ["gpnn", "solvegp"])
-    monkeypatch.setattr(starts.Starts, "find", lambda *_: first)
-    monkeypatch.setattr(starts.Starts, "improve", lambda *_: other)
+    monkeypatch.setattr(starts.InitialHyperparameters, "find", lambda *_: first)
+    monkeypatch.setattr(starts.InitialHyperparameters, "improve", lambda *_: other)
     found = choice.choose(task, seconds=20.0)
     assert found.config.method == "gpnn"
     np.testing.assert_allclose(found.start.kernel.lengthscales, [taken] * 3)

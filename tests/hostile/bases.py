@@ -11,7 +11,7 @@ from gpflow_sparse import bases
 from gpflow_sparse import kernels as own
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.models import GRIEF, BasisGPR, BasisSVGP
-from gpflow_sparse.training import fit, fit_in_rounds
+from gpflow_sparse.training import fit, fit_with_basis_refresh
 from tests.hostile.judging import (
     CHECKS,
     Argument,
@@ -249,7 +249,7 @@ def sampled(**options):
 def rounds(model=None, **options):
     model = grief() if model is None else model
     options = {"num_rounds": 1, "num_iterations": 1, "progress": False, **options}
-    return quietly(fit_in_rounds)(model, **options).elbo
+    return quietly(fit_with_basis_refresh)(model, **options).elbo
 
 
 PRODUCT = partial(own.product_of, kernels.Matern32, [1.0, 2.0])
@@ -316,9 +316,13 @@ ARGUMENTS = {
     **takes("BasisSVGP", variational, flag_or_none="keep_residual", latents="num_latent_gps"),
     **takes("BasisSVGP.elbo", SVGP.elbo, never="data"),
     **takes("MixturePosterior", MIXTURES["samples"].predict_log_density, never="data"),
-    **takes("fit_in_rounds", partial(fit_in_rounds, num_rounds=1, progress=False), never="model"),
-    **takes("fit_in_rounds", rounds, some="num_iterations", flag="progress"),
-    **takes("fit_in_rounds", rounds, num_rounds=lambda v: count(v) and v < 3),
+    **takes(
+        "fit_with_basis_refresh",
+        partial(fit_with_basis_refresh, num_rounds=1, progress=False),
+        never="model",
+    ),
+    **takes("fit_with_basis_refresh", rounds, some="num_iterations", flag="progress"),
+    **takes("fit_with_basis_refresh", rounds, num_rounds=lambda v: count(v) and v < 3),
 }
 
 
@@ -451,7 +455,7 @@ SPOILED_DOORS |= {
     "fit": lambda m: (
         fit(m, two if isinstance(m, BasisSVGP) else None, num_steps=1, progress=False).elbo
     ),
-    "fit_in_rounds": lambda m: None if isinstance(m, BasisSVGP) else rounds(m),
+    "fit_with_basis_refresh": lambda m: None if isinstance(m, BasisSVGP) else rounds(m),
     "to_svgp": lambda m: None if isinstance(m, BasisSVGP) else m.to_svgp().predict_f(X),
     "sample_posterior": lambda m: (
         m.sample_posterior(method="quadrature").predict_f(X)

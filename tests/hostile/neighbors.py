@@ -56,7 +56,7 @@ def swsgp(Z=Z, number=H, k=None, likelihood=None, inducing=None, **options):
 
 def counted(inputs=X, **options):
     model = swsgp(**options)
-    model.update_neighbors(inputs)
+    model.count_neighbors(inputs)
     return model
 
 
@@ -89,7 +89,7 @@ def residual(**options):
     sets = OrthogonalInducingVariables(X[:2], points())
     options = {"num_data": N, **options}
     model = ResidualNeighborGP(kernel(), likelihoods.Gaussian(0.2), sets, **options)
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     return model
 
 
@@ -147,7 +147,7 @@ def _inputs():
         yield f"SWSGP.{name}", Door(call, X, "alone", ("X", "Xnew"))
     yield "SWSGP.prior_kl", Door(MODEL.prior_kl, X, "alone", ("X", "Xnew"))
     users = lambda v: counted([] if isinstance(v, tf.data.Dataset) else v).usage.numpy()  # noqa: E731
-    yield "SWSGP.update_neighbors", Door(users, X, "alone", ("X",))
+    yield "SWSGP.count_neighbors", Door(users, X, "alone", ("X",))
     yield (
         "NeighborInducingPoints Z",
         Door(lambda v: swsgp(v, 1, kl_weighting="paper").elbo(two), Z, "alone", ("Z", "kernel")),
@@ -177,7 +177,7 @@ def _sources():
     brought = lambda v: tf.data.Dataset.from_tensors(unmasked(v))  # noqa: E731
     users = lambda v: counted(brought(v)).usage.numpy()  # noqa: E731
     options = {"slow": True, "graph": True, "bring": brought}
-    yield "update_neighbors tf.data", Door(users, X, "alone", ("X",), **options)
+    yield "count_neighbors tf.data", Door(users, X, "alone", ("X",), **options)
 
 
 DOORS: dict[str, Door] = {**dict(_pairs()), **dict(_inputs()), **dict(_sources())}
@@ -205,7 +205,7 @@ ARGUMENTS = {
         gamma=lambda v: isinstance(v, int | float | np.number) and 0.0 < v <= 1.0,
     ),
     **takes("SWSGP.natural_step", MODEL.natural_step, never="data"),
-    **takes("SWSGP.update_neighbors", lambda X: counted(X), never="X"),
+    **takes("SWSGP.count_neighbors", lambda X: counted(X), never="X"),
     **takes("SWSGP.fit_sites", partial(MODEL.fit_sites, Y=Y), never="X", also=("data",)),
     **takes("SWSGP.fit_sites", partial(MODEL.fit_sites, X), never="Y", also=("data",)),
     **takes(
@@ -273,10 +273,10 @@ TOGETHER = {
         lambda: swsgp(k=kernels.Matern52(lengthscales=np.ones(3))),
         "kernel",
     ),
-    "users that were not counted": (lambda: swsgp(num_data=N + 1).elbo(two), "update_neighbors"),
+    "users that were not counted": (lambda: swsgp(num_data=N + 1).elbo(two), "count_neighbors"),
     "users that were not counted, compiled": (
         lambda: captured(swsgp(num_data=N + 1).elbo)(two),
-        "update_neighbors",
+        "count_neighbors",
     ),
     "a KL without rows": (MODEL.prior_kl, "X"),
     "a closure of drawn terms": (
@@ -366,7 +366,7 @@ SPOILS = {
     "q_log_scale nan": Spoil(
         lambda m: m.q_log_scale.assign(np.full((M, 1), np.nan)), ("q_log_scale",)
     ),
-    "usage short": swap("usage", variable(np.ones((M - 1, 1))), ("usage",)),
+    "usage short": swap("counts", variable(np.ones((M - 1, 1))), ("counts",)),
     "kl_weighting text": swap("kl_weighting", "x", ("kl_weighting",)),
     "covariance text": swap("covariance", "x", ("covariance",)),
     "union too many": swap("union", M + 1, ("union",)),
@@ -400,11 +400,11 @@ CORE = (
     "SWSGP.elbo | X",
     "SWSGP.fit_sites | Y",
     "SWSGP.predict_f",
-    "SWSGP.update_neighbors",
+    "SWSGP.count_neighbors",
 )
 COMPILED = (
     *("SWSGP.start_from_sites tf.data | X", "SWSGP.update_posterior on disk | Y"),
-    "update_neighbors tf.data",
+    "count_neighbors tf.data",
 )
 TAKING = COMPILED
 SPOILED_IN_TESTS = ("elbo", "predict_f")

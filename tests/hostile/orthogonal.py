@@ -226,7 +226,7 @@ ARGUMENTS = {
     **takes("SOLVEGP", model, none="mean_function q_mu q_sqrt", flag="whiten"),
     **takes("SOLVEGP", model, num_data="num_data", latents="num_latent_gps"),
     **takes("ODVGP", ODVGP_OF, none="q_mu"),
-    **takes("ODVGP", ODVGP_OF, num_columns=lambda v: v is None or (count(v) and v <= 3)),
+    **takes("ODVGP", ODVGP_OF, num_penalty_samples=lambda v: v is None or (count(v) and v <= 3)),
     "SOLVEGP.with_sets": Argument(MODEL.with_sets, "orthogonal", never),
     **takes(
         "sample_functions", partial(CACHED.sample_functions, num_features=2), some="num_samples"

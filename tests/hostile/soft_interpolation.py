@@ -150,7 +150,7 @@ ARGUMENTS = {
     **takes("SoftInterpolation", partial(BASIS, X), indices=chosen),
     **takes("kernels.SoftKI", partial(own.SoftKI, kernel=kernel(), Z=Z), never="kernel Z"),
     **takes("kernels.SoftKI", partial(own.SoftKI, kernel(), Z), temperature=heat),
-    "kernels.Filled": Argument(own.Filled, "basis", never),
+    "kernels.WithMissingVariance": Argument(own.WithMissingVariance, "basis", never),
     **takes("SoftKI", partial(SoftKI, kernel=kernel(), Z=Z), never="kernel Z"),
     **takes("SoftKI", softki, never="objective", none="mean_function", num_data="num_data"),
     # more than memory has are no mistake of the argument

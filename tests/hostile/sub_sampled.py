@@ -55,7 +55,7 @@ def dictionary():
 
 
 def qsgp(basis=None, likelihood=None, **options):
-    options = {"num_data": N, "basis_batch_size": K, "num_support": 4, **options}
+    options = {"num_data": N, "basis_batch_size": K, "num_control_rows": 4, **options}
     return QSGP(
         fourier() if basis is None else basis,
         likelihoods.Gaussian(0.2) if likelihood is None else likelihood,
@@ -64,7 +64,7 @@ def qsgp(basis=None, likelihood=None, **options):
 
 
 def rvm(centers=X, k=None, **options):
-    options = {"num_data": N, "basis_batch_size": K, "num_support": 4, **options}
+    options = {"num_data": N, "basis_batch_size": K, "num_control_rows": 4, **options}
     return RVM(centers, kernel() if k is None else k, **options)
 
 
@@ -185,7 +185,7 @@ BUILD = partial(QSGP, num_data=N, basis_batch_size=K)
 ARGUMENTS = {
     **takes("QSGP", partial(BUILD, likelihood=likelihoods.Gaussian()), never="basis"),
     **takes("QSGP", partial(BUILD, fourier()), never="likelihood"),
-    **takes("QSGP", qsgp, count="num_data num_support", never="variance_reduction"),
+    **takes("QSGP", qsgp, count="num_data num_control_rows", never="variance_reduction"),
     **takes("QSGP", qsgp, none="covariance mean_function support"),
     **takes("QSGP", qsgp, basis_batch_size=lambda v: count(v) and v <= M),
     **takes("QSGP", qsgp, num_latent_gps=lambda v: v is None or few(v)),

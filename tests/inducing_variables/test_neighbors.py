@@ -18,13 +18,13 @@ STEP = 0.1  # of the logarithm of a ratio of lengthscales
 @pytest.fixture(params=[4096, 10], ids=["in the graph", "outside"])
 def route(request, monkeypatch):
     """Both ways to search: few points, and many."""
-    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", request.param)
+    monkeypatch.setattr(neighbors, "_MAX_IN_GRAPH", request.param)
 
 
 @pytest.fixture
 def outside(monkeypatch):
     """The way of many points, and how often a tree was built."""
-    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 10)
+    monkeypatch.setattr(neighbors, "_MAX_IN_GRAPH", 10)
     built = []
 
     class Counted(NeighborIndex):

@@ -6,7 +6,7 @@ import pytest
 
 import gpflow_sparse as gs
 from gpflow_sparse.bases import RandomFourier, SoftInterpolation
-from gpflow_sparse.kernels import Basis, Filled, SoftKI
+from gpflow_sparse.kernels import Basis, SoftKI, WithMissingVariance
 from tests.oracles import softki as oracle
 
 RNG = np.random.default_rng(4)
@@ -39,7 +39,10 @@ def filled(places):
     ("build", "expected"),
     [
         (SoftKI, lambda places: covariance(places, places)),
-        (lambda *parts, **options: Filled(SoftInterpolation(*parts, **options)), filled),
+        (
+            lambda *parts, **options: WithMissingVariance(SoftInterpolation(*parts, **options)),
+            filled,
+        ),
     ],
     ids=["plain", "filled"],
 )
@@ -53,7 +56,7 @@ def test_matrices(build, expected):
 
 
 def test_a_filled_kernel_has_the_variance_of_the_kernel_everywhere():
-    k = Filled(SoftInterpolation(kernel(), Z))
+    k = WithMissingVariance(SoftInterpolation(kernel(), Z))
     places = np.concatenate([X, 1e3 * X])
     np.testing.assert_allclose(k(places, full_cov=False), VARIANCE, rtol=1e-12)
     np.testing.assert_allclose(np.diag(k(places)), VARIANCE, rtol=1e-12)
@@ -62,13 +65,13 @@ def test_a_filled_kernel_has_the_variance_of_the_kernel_everywhere():
 def test_a_basis_with_more_variance_keeps_it():
     """Random features of the kernel have its variance; twice the weights have more."""
     basis = RandomFourier(kernel(), 20, seed=3)
-    np.testing.assert_allclose(Filled(basis)(X), Basis(basis)(X), atol=1e-12)
+    np.testing.assert_allclose(WithMissingVariance(basis)(X), Basis(basis)(X), atol=1e-12)
     more = gs.bases.ReweightedBasis(basis, np.full(20, 2.0))
-    np.testing.assert_allclose(Filled(more)(X), Basis(more)(X), atol=1e-12)
+    np.testing.assert_allclose(WithMissingVariance(more)(X), Basis(more)(X), atol=1e-12)
 
 
 def test_leading_axes_are_as_in_gpflow(rng):
-    k, like = Filled(SoftInterpolation(kernel(), Z)), kernel()
+    k, like = WithMissingVariance(SoftInterpolation(kernel(), Z)), kernel()
     places, others = rng.normal(size=(2, 3, 5, 2)), rng.normal(size=(4, 6, 2))
     batched, diagonal, outer = k(places), k(places, full_cov=False), k(places, others)
     assert batched.shape == like(places).shape
@@ -92,7 +95,7 @@ def test_stock_gpr_has_the_dense_likelihood_and_predictions():
 
 
 def test_stock_gpr_with_a_filled_kernel_has_noise_by_row():
-    k = Filled(SoftInterpolation(kernel(), Z, **OPTIONS))
+    k = WithMissingVariance(SoftInterpolation(kernel(), Z, **OPTIONS))
     model = gpflow.models.GPR((X, Y), k, noise_variance=NOISE)
     np.testing.assert_allclose(
         model.log_marginal_likelihood(), oracle.log_density_dense(filled(X), Y, NOISE), rtol=1e-9

@@ -88,7 +88,7 @@ def test_set_trainable_of_a_long_variable_names_the_way(build, tmp_path):
     model = build()
     for each in (model, gpflow.utilities.deepcopy(model), loaded(model, tmp_path)):
         for variable in (each.q_mu, each.q_log_scale):
-            with pytest.raises(ValueError, match=r"gradients of model\.small_variables"):
+            with pytest.raises(ValueError, match=r"gradients of model\.dense_variables"):
                 gpflow.set_trainable(variable, False)
     np.testing.assert_array_equal(list(model.q_mu), model.q_mu.numpy())
     # the way
@@ -98,8 +98,8 @@ def test_set_trainable_of_a_long_variable_names_the_way(build, tmp_path):
     for _ in range(3):
         with tf.GradientTape() as tape:
             loss = model.training_loss((X, Y))
-        gradients = tape.gradient(loss, model.small_variables)
-        adam.apply_gradients(zip(gradients, model.small_variables, strict=True))
+        gradients = tape.gradient(loss, model.dense_variables)
+        adam.apply_gradients(zip(gradients, model.dense_variables, strict=True))
     assert -float(model.training_loss((X, Y))) > before
     assert model.likelihood.variance.numpy() != noise_before
     np.testing.assert_array_equal(model.q_mu, q[0])

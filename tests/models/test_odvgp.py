@@ -97,7 +97,7 @@ def test_sampled_columns_are_unbiased_by_enumeration(rng, monkeypatch):
         return [elbo, *tape.gradient(elbo, model.trainable_variables)]
 
     exact = value_and_gradients()
-    model.num_columns = 2
+    model.num_penalty_samples = 2
     draws = []
     for chosen in combinations(range(4), 2):
         monkeypatch.setattr(random_draws, "different", lambda *_, drawn=chosen: tf.constant(drawn))
@@ -110,7 +110,7 @@ def test_sampled_columns_are_unbiased_by_enumeration(rng, monkeypatch):
 def test_sampled_columns_leave_no_square_of_the_orthogonal_set(rng):
     """The claim on cost: no tensor of a compiled step has M2 x M2 entries or more."""
     X, Y = (tf.constant(part) for part in data(rng, N=11))
-    model = build(sets(rng, (5, 37)), num_columns=3)
+    model = build(sets(rng, (5, 37)), num_penalty_samples=3)
     variables = model.trainable_variables
 
     @tf.function(autograph=False)
@@ -130,15 +130,17 @@ def test_what_it_cannot_be_built_from_is_refused(rng):
     for inducing, number in (([Z], 1), ([Z, O, O + 1.0], 3)):
         with pytest.raises(ValueError, match=f"one orthogonal set, got {number}"):
             build(inducing)
-    assert build([Z, O], num_columns=5).num_columns == 5
-    with pytest.raises(ValueError, match="num_columns must be at most M2 = 5, got 6"):
-        build([Z, O], num_columns=6)
-    with pytest.raises(ValueError, match="num_columns must be"):
-        build([Z, O], num_columns=0)
+    assert build([Z, O], num_penalty_samples=5).num_penalty_samples == 5
+    with pytest.raises(ValueError, match="num_penalty_samples must be at most M2 = 5, got 6"):
+        build([Z, O], num_penalty_samples=6)
+    with pytest.raises(ValueError, match="num_penalty_samples must be"):
+        build([Z, O], num_penalty_samples=0)
     with pytest.raises(ValueError, match=r"q_sqrt must be a tuple with one entry per set, 1"):
         build([Z, O], q_sqrt=[np.eye(7)[None], np.eye(5)[None]])
     kernel = gpflow.kernels.Convolutional(gpflow.kernels.SquaredExponential(), [4, 4], [2, 2])
     patches = [gpflow.inducing_variables.InducingPatches(rng.normal(size=(3, 4))) for _ in "ab"]
-    with pytest.raises(ValueError, match="num_columns must be None for inducing variables that"):
-        build(patches, kernel=kernel, num_columns=2)
+    with pytest.raises(
+        ValueError, match="num_penalty_samples must be None for inducing variables that"
+    ):
+        build(patches, kernel=kernel, num_penalty_samples=2)
     assert np.isfinite(build(patches, kernel=kernel).elbo(data(rng, D=16)))

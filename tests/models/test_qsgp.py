@@ -64,7 +64,7 @@ def build(basis, covariance="diag", head=None, *, batch=2, L=1, seed=3, num_data
         covariance=covariance,
         num_dense_columns=head,
         num_latent_gps=L,
-        num_support=4,
+        num_control_rows=4,
         **options,
     )
     rng = np.random.default_rng(seed)
@@ -238,7 +238,7 @@ def step_gradients(model, batch, draws):
 
 
 def trained(model):
-    return [*model.long_variables, *model.small_variables]
+    return [*model.row_variables, *model.dense_variables]
 
 
 def exact_gradients(model, batch):
@@ -389,10 +389,10 @@ def test_a_step_leaves_untouched_rows_alone(name):
         kinds += [gs.training.SparseSGD(0.01), gs.training.SparseAdagrad(0.1)]
     h, taken = model.num_head, {0, 1, 2}
     for optimizer in kinds:
-        before = [v.numpy() for v in model.long_variables]
+        before = [v.numpy() for v in model.row_variables]
         with at_draws(model, lambda o=optimizer: model.sparse_step((X, Y), o)) as step:
             assert bool(step(([0, 2], [1, 2]))[1])
-        for variable, old in zip(model.long_variables, before, strict=True):
+        for variable, old in zip(model.row_variables, before, strict=True):
             whole = variable.shape[0] == model.basis.num_basis
             rows = {*range(h), *(h + i for i in taken)} if whole else taken
             changed = np.any((variable.numpy() != old).reshape(len(old), -1), axis=1)

@@ -20,7 +20,7 @@ O = np.random.default_rng(2).normal(size=(M2, 2)) / LENGTHSCALES
 X, Y = rows(N=N)
 X = X / LENGTHSCALES
 NEW = np.random.default_rng(9).normal(size=(6, 2))
-every_weighting = pytest.mark.parametrize("weighting", ["usage", "paper", "chain"])
+every_weighting = pytest.mark.parametrize("weighting", ["counts", "paper", "chain"])
 
 
 def base_q(seed=5, M=M, L=L):
@@ -29,7 +29,7 @@ def base_q(seed=5, M=M, L=L):
     return rng.normal(size=(M, L)), np.tril(0.3 * rng.normal(size=(L, M, M))) + 0.7 * np.eye(M)
 
 
-def build(covariance="diag", weighting="usage", count=H, Z=Z, O=O, start=False, **options):
+def build(covariance="diag", weighting="counts", count=H, Z=Z, O=O, start=False, **options):
     q = {}
     if not start:
         q = dict(zip(("base_q_mu", "base_q_sqrt"), base_q(M=len(Z)), strict=True))
@@ -42,7 +42,7 @@ def build(covariance="diag", weighting="usage", count=H, Z=Z, O=O, start=False, 
         kl_weighting=weighting,
         **{"num_data": N, "num_latent_gps": L, **q, **options},
     )
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     return model
 
 
@@ -154,7 +154,7 @@ def test_a_base_without_information_leaves_swsgp(weighting):
         ours.kernel, ours.likelihood, ours.points, num_data=N, num_latent_gps=L,
         kl_weighting=weighting, q_mu=q_mu, q_sqrt=q_sqrt,
     )  # fmt: skip
-    theirs.update_neighbors(X)
+    theirs.count_neighbors(X)
     np.testing.assert_allclose(ours.elbo((X, Y)), theirs.elbo((X, Y)), rtol=1e-10)
     for a, b in zip(ours.predict_f(NEW), theirs.predict_f(NEW), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-10)

@@ -215,7 +215,7 @@ def test_the_weights_are_those_of_the_whitened_qr():
 
 def test_a_filled_kernel_adds_the_prior_deficit_to_variances_alone():
     plain, filled = fitted(2), fitted(2)
-    filled.kernel = gs.kernels.Filled(filled.basis)
+    filled.kernel = gs.kernels.WithMissingVariance(filled.basis)
     Xnew = np.concatenate([inputs(5, seed=4), 1e3 * inputs(2, seed=5)])
     lacking = oracle.prior_deficit(np.full(7, VARIANCE), whitened(Xnew))
     assert lacking.max() > 0.3 * VARIANCE

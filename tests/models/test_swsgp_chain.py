@@ -115,7 +115,7 @@ def test_it_is_below_the_evidence_of_its_own_model(covariance, count):
     with tf.GradientTape() as tape:
         elbo = model.elbo((X, Y))
     assert elbo < evidence
-    for gradient in tape.gradient(elbo, model.long_variables):
+    for gradient in tape.gradient(elbo, model.row_variables):
         np.testing.assert_allclose(tf.convert_to_tensor(gradient), 0.0, atol=1e-5)
 
 
@@ -123,6 +123,6 @@ def test_what_has_no_such_sum_is_refused():
     model = build("diag", "chain")
     with pytest.raises(ValueError, match="chain"):
         model.training_loss_closure(rows())  # fewer rows than M: a new loss at every call
-    for other in (build("diag", "paper"), build("dense", "usage")):
+    for other in (build("diag", "paper"), build("dense", "counts")):
         with pytest.raises(ValueError, match="needs X"):
             other.prior_kl()

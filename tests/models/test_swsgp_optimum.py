@@ -12,7 +12,7 @@ from tests.models.test_swsgp import EPS, LENGTHSCALES, NOISE, H, L, M, build, ro
 from tests.oracles import swsgp as oracle
 
 Z = base.points().Z.numpy()
-WEIGHTINGS = ["usage", "paper", "chain"]
+WEIGHTINGS = ["counts", "paper", "chain"]
 every_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS)
 every_local = pytest.mark.parametrize("weighting", WEIGHTINGS[:2])
 
@@ -21,7 +21,7 @@ def fitted(weighting, N=40, **options):
     """A model at its best q, and its data."""
     X, Y = rows(N=N)
     model = build("diag", weighting, num_data=N, **options)
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     model.update_posterior((X, Y))
     return model, X, Y
 
@@ -54,10 +54,10 @@ def test_the_gradient_is_zero_there(weighting):
     model, X, Y = fitted(weighting)
     with tf.GradientTape() as tape:
         elbo = model.elbo((X, Y))
-    for gradient in tape.gradient(elbo, model.long_variables):
+    for gradient in tape.gradient(elbo, model.row_variables):
         np.testing.assert_allclose(tf.convert_to_tensor(gradient), np.zeros((M, L)), atol=1e-5)
     start = build("diag", weighting, num_data=len(X))
-    start.update_neighbors(X)
+    start.count_neighbors(X)
     assert start.elbo((X, Y)) < elbo
 
 
@@ -79,7 +79,7 @@ def test_many_rows_are_read_in_blocks():
     rng = np.random.default_rng(0)
     X, points = rng.normal(size=(1500, 2)), NeighborInducingPoints(rng.normal(size=(64, 2)), 64)
     model = SWSGP(gpflow.kernels.Matern12(), gpflow.likelihoods.Gaussian(), points, num_data=1500)
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     data, found = (X, np.sin(3.0 * X[:, :1])), []
     for source in (data, tf.data.Dataset.from_tensor_slices(data).batch(100)):
         model.update_posterior(source)
@@ -90,8 +90,8 @@ def test_many_rows_are_read_in_blocks():
 
 def test_points_that_no_row_sees_stay_as_they_are():
     X, Y = rows(N=3)
-    model = build("diag", "usage", count=2, num_data=3)
-    model.update_neighbors(X)
+    model = build("diag", "counts", count=2, num_data=3)
+    model.count_neighbors(X)
     before = model.q_mu.numpy(), model.q_sqrt.numpy()
     model.update_posterior((X, Y))
     unused = np.ravel(model.usage) == 0
@@ -117,7 +117,7 @@ def test_a_natural_step_from_anywhere(weighting, gamma):
     """Precisions move towards the best by gamma; means along the gradient by gamma s / W."""
     X, Y = rows(N=40)
     model = build("diag", weighting, num_data=40)
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     m, s = model.q_mu.numpy(), model.q_sqrt.numpy() ** 2
     with tf.GradientTape() as tape:
         loss = model.training_loss((X, Y))
@@ -133,8 +133,8 @@ def test_a_natural_step_from_anywhere(weighting, gamma):
 
 def test_a_natural_step_moves_what_the_batch_sees():
     X, Y = rows(N=40)
-    model = build("diag", "usage", num_data=40)
-    model.update_neighbors(X)
+    model = build("diag", "counts", num_data=40)
+    model.count_neighbors(X)
     before = model.q_mu.numpy(), model.q_sqrt.numpy()
     step = tf.function(lambda X, Y: model.natural_step((X, Y), 0.1), autograph=False)
     step(X[:2], Y[:2])

@@ -51,8 +51,8 @@ def test_moments_and_kl_are_those_of_dense_algebra(count):
     mean, var, kl = dense(sites, NEW, count)
     for ours, expected in zip(found.fused_predict_f(NEW), (mean, var), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-9)
-    rowwise = [float(found.prior_kl(tf.constant(x[None]))) for x in NEW]
-    np.testing.assert_allclose(rowwise, kl, rtol=1e-8)
+    partial_updates = [float(found.prior_kl(tf.constant(x[None]))) for x in NEW]
+    np.testing.assert_allclose(partial_updates, kl, rtol=1e-8)
     np.testing.assert_allclose(found.prior_kl(tf.constant(NEW)), kl.sum(), rtol=1e-8)
 
 
@@ -165,7 +165,7 @@ def test_lumped_sites_of_any_likelihood():
 def test_q_starts_at_the_sites(covariance):
     X, Y = rows(N=60)
     model = build(covariance, num_data=60)
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     factor = None if model.q_factor is None else model.q_factor.numpy()
     model.start_from_sites((X, Y))
     sites = gaussian_sites(X, Y)

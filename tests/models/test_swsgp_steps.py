@@ -13,11 +13,11 @@ from tests.models.test_swsgp import H, L, M, N, build, points, rows
 from tests.oracles import swsgp as oracle
 
 FORMS = {
-    "diag usage": ("diag", "usage", {}),
+    "diag usage": ("diag", "counts", {}),
     "dense paper": ("dense", "paper", {}),
     "diag chain": ("diag", "chain", {}),
     "dense chain": ("dense", "chain", {}),
-    "union": ("diag", "usage", {"union": 6}),
+    "union": ("diag", "counts", {"union": 6}),
 }
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
 
@@ -54,7 +54,7 @@ def test_a_step_has_the_gradient_of_the_loss(form):
 def test_a_compiled_step_moves_what_it_touches(form):
     X, Y = rows()
     model = built(form)
-    before = [variable.numpy() for variable in model.long_variables]
+    before = [variable.numpy() for variable in model.row_variables]
     optimizer = gs.training.SparseAdam(0.01)
     step = tf.function(lambda X, Y: model.sparse_step((X, Y), optimizer), autograph=False)
     lengthscales = model.kernel.lengthscales.numpy()
@@ -62,7 +62,7 @@ def test_a_compiled_step_moves_what_it_touches(form):
     assert finite
     assert np.isfinite(loss)
     assert np.all(model.kernel.lengthscales.numpy() != lengthscales)
-    for variable, old in zip(model.long_variables, before, strict=True):
+    for variable, old in zip(model.row_variables, before, strict=True):
         moved = np.any((variable.numpy() != old).reshape(M, -1), axis=1)
         assert 0 < moved.sum() < M
 
@@ -75,7 +75,7 @@ def test_users_are_counted():
     pairs = tf.data.Dataset.zip((dataset, dataset))
     for inputs in (X, X.tolist(), dataset, pairs):
         model.usage.assign(tf.zeros_like(model.usage))
-        model.update_neighbors(inputs)
+        model.count_neighbors(inputs)
         np.testing.assert_array_equal(model.usage, expected)
     assert expected.sum() == 40 * H
 
@@ -83,7 +83,7 @@ def test_users_are_counted():
 @pytest.mark.parametrize("num_rows", [None, N])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_batch_of_all_rows_counts_itself(num_rows, compiled):
-    """The objective before `fit` and `update_neighbors` is that after them."""
+    """The objective before `fit` and `count_neighbors` is that after them."""
     X, Y = rows()
 
     def built():
@@ -91,7 +91,7 @@ def test_a_batch_of_all_rows_counts_itself(num_rows, compiled):
         return SWSGP(kernel, likelihood, points(), num_latent_gps=L, num_data=num_rows)
 
     fresh, counted = built(), built()
-    counted.update_neighbors(X)
+    counted.count_neighbors(X)
     data = tf.constant(X), tf.constant(Y)
     for name in ("elbo", "training_loss"):
         use = getattr(fresh, name)
@@ -110,11 +110,11 @@ def test_usage_must_be_counted_before_a_minibatch():
     optimizer = gs.training.SparseAdam(0.1)
     uses = (model.elbo, model.training_loss, model.training_loss_closure)
     for use in (*uses, lambda data: model.sparse_step(data, optimizer)):
-        with pytest.raises(ValueError, match=r"have not been counted.*update_neighbors\(X\)"):
+        with pytest.raises(ValueError, match=r"have not been counted.*count_neighbors\(X\)"):
             use((X, Y))
-    with pytest.raises(ValueError, match="update_neighbors"):
+    with pytest.raises(ValueError, match="count_neighbors"):
         model.prior_kl(X)
-    with pytest.raises(ValueError, match="update_neighbors"):
+    with pytest.raises(ValueError, match="count_neighbors"):
         tf.function(model.elbo, autograph=False)((tf.constant(X), tf.constant(Y)))
     model.predict_f(X)  # needs none
 
@@ -122,10 +122,10 @@ def test_usage_must_be_counted_before_a_minibatch():
 def test_points_without_users_cost_nothing_and_have_no_gradient():
     X, Y = rows(N=3)
     model = build(count=1)
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     unused = np.ravel(model.usage) == 0
     assert unused.any()
     with tf.GradientTape() as tape:
         loss = model.training_loss((X, Y))
-    for gradient in tape.gradient(loss, model.long_variables):
+    for gradient in tape.gradient(loss, model.row_variables):
         assert not np.any(tf.convert_to_tensor(gradient).numpy()[unused])

@@ -50,7 +50,7 @@ def test_gradients_of_a_batch_are_those_of_its_rows_of_q():
         with tf.GradientTape() as tape:
             loss = model.training_loss((X, Y))
         touched = np.isin(np.arange(M), active(X))
-        for gradient in tape.gradient(loss, model.long_variables):
+        for gradient in tape.gradient(loss, model.row_variables):
             moved = np.abs(tf.convert_to_tensor(gradient).numpy()).reshape(M, -1).sum(axis=1) > 0
             np.testing.assert_array_equal(moved, touched)
 

@@ -7,11 +7,11 @@ import tensorflow as tf
 from gpflow_sparse.numerics.neighbors import HostSearch, NeighborIndex, largest, nearest
 from tests.oracles import swsgp as oracle
 
-MOST_COLUMNS = {"tree": 1000, "all distances": 0}
+MAX_COLUMNS = {"tree": 1000, "all distances": 0}
 module = "gpflow_sparse.numerics.neighbors"
 
 
-@pytest.fixture(params=MOST_COLUMNS.values(), ids=list(MOST_COLUMNS))
+@pytest.fixture(params=MAX_COLUMNS.values(), ids=list(MAX_COLUMNS))
 def route(request, monkeypatch):
     """Both ways to search, whichever would be chosen."""
     monkeypatch.setattr(f"{module}._MAX_TREE_COLUMNS", request.param)
@@ -72,14 +72,14 @@ def test_every_search_takes_the_lower_index_of_equally_near_points(rng, monkeypa
     X, Z = X / units, Z / units
     squares = np.square(X[:, None] - Z).sum(axis=2)
     order = np.argsort(np.round(squares, 9), axis=1, kind="stable")
-    for most in MOST_COLUMNS.values():
+    for most in MAX_COLUMNS.values():
         monkeypatch.setattr(f"{module}._MAX_TREE_COLUMNS", most)
         index = NeighborIndex(Z)
         for H in (1, 16, 700):
             np.testing.assert_array_equal(index.query(X, H), order[:, :H])
             np.testing.assert_array_equal(index.query(X[3:4], H), order[3:4, :H])
     for most in (700, 256):
-        monkeypatch.setattr(f"{module}._MOST_AT_ONCE", most)
+        monkeypatch.setattr(f"{module}._MAX_AT_ONCE", most)
         compiled = tf.function(lambda X: nearest(X, Z, 16), autograph=False)
         np.testing.assert_array_equal(compiled(X), order[:, :16])
 
@@ -114,7 +114,7 @@ def test_equally_near_points_before_a_row_come_in_order(rng):
 def test_parts_of_the_points_are_searched_as_all_of_them(rng, monkeypatch):
     X, Z, before = rng.normal(size=(9, 2)), rng.normal(size=(70, 2)), tf.range(0, 72, 8)
     expected = nearest(X, Z, 4), nearest(X, Z, 4, before)
-    monkeypatch.setattr(f"{module}._MOST_AT_ONCE", 16)  # the last part has 6
+    monkeypatch.setattr(f"{module}._MAX_AT_ONCE", 16)  # the last part has 6
     compiled = tf.function(lambda: (nearest(X, Z, 4), nearest(X, Z, 4, before)), autograph=False)
     np.testing.assert_array_equal(compiled(), expected)
 

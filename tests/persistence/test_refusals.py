@@ -332,7 +332,7 @@ FORGERIES = {
         (attribute("SWSGP", "num_latent_gps", 2), "q_mu"),
         *(
             (numbers("SWSGP", name, lambda v: v[:-1]), name)
-            for name in ("q_mu", "q_log_scale", "usage")
+            for name in ("q_mu", "q_log_scale", "counts")
         ),
     ],
     "battery.deep_convolution": [

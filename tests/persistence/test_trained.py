@@ -29,7 +29,7 @@ every_method = pytest.mark.parametrize("name", BUILDERS)
 @pytest.fixture(autouse=True)
 def outside(monkeypatch):
     """Neighbors are found by a tree, as among thousands of points."""
-    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
+    monkeypatch.setattr(neighbors, "_MAX_IN_GRAPH", 3)
 
 
 def trained(model, num_steps=2):

@@ -186,9 +186,11 @@ def test_functions_of_a_basis_have_what_it_leaves_of_the_kernel(build):
 
 def test_noise_that_is_no_function_is_refused():
     model = gs.models.SoftKI(matern(), inputs(5), num_latent_gps=P)
-    model.kernel = gs.kernels.Filled(model.basis)
+    model.kernel = gs.kernels.WithMissingVariance(model.basis)
     model.fit_posterior(inputs(9), outputs(inputs(9)))
-    with pytest.raises(ValueError, match=r"kernels.Filled.* independent at every input"):
+    with pytest.raises(
+        ValueError, match=r"kernels.WithMissingVariance.* independent at every input"
+    ):
         model.posterior().sample_functions(2)
 
 

@@ -27,12 +27,12 @@ PACKAGE = Path(gs.__file__).parent
         ("solvegp", {"batch_size": 2.5}),
         ("solvegp", {"learning_rate": 0.0}),
         ("solvegp", {"natural_gradients": 1.5}),
-        ("odvgp", {"num_columns": -1}),
+        ("odvgp", {"num_penalty_samples": -1}),
         ("odvgp", {"num_orthogonal": 0}),
         ("residual_neighbors", {"num_orthogonal": 0}),
         ("qsgp", {"num_basis": 0}),
         ("grief", {"points_per_dimension": 0}),
-        ("grief", {"inference": "type3"}),
+        ("grief", {"weights": "both"}),
         ("basis_gpr", {"basis": "wavelets"}),
         ("solvegp", {"seed": -1}),
         ("auto", {"num_inducing": 0}),
@@ -49,7 +49,7 @@ def test_a_wrong_value_is_named(method, wrong):
     ("method", "options", "message"),
     [
         ("grief", {"basis": "fourier"}, "basis is not for grief, but for qsgp, basis_gpr and"),
-        ("basis_svgp", {"inference": "type1"}, "inference is not for basis_svgp, but for grief"),
+        ("basis_svgp", {"weights": "integrate"}, "weights is not for basis_svgp, but for grief"),
         ("basis_gpr", {"basis": "fourier", "num_basis": 7}, "must be even for fourier, got 7"),
         ("basis_gpr", {"temperature": 0.2}, "temperature is for basis_gpr with another basis"),
         ("qsgp", {"num_basis": 100, "num_inducing": 99}, "an even number of random features"),
@@ -155,7 +155,7 @@ def test_deep_models_of_tables_have_fewer_points_in_hidden_layers():
         (
             "qsgp",
             {"basis": "fourier", "num_basis": 1000, "basis_batch_size": 100, "batch_size": 50}
-            | {"num_support": 30},
+            | {"num_control_rows": 30},
             (500, 3, 1),
             500 * 4 + 2 * 2 * 1000 + 8 * 80 * 200,
         ),

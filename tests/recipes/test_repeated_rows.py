@@ -10,7 +10,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.building import build_model
 from gpflow_sparse.recipes.registry import read_options, recipe_of
-from gpflow_sparse.recipes.starts import Starts
+from gpflow_sparse.recipes.starts import InitialHyperparameters
 from gpflow_sparse.recipes.task import Task
 
 NOISE = 0.35
@@ -135,7 +135,7 @@ def test_predictions_are_as_good_as_the_means_of_the_cells(method):
 def test_kernels_of_few_places_are_compared_by_their_posterior_density():
     """The nearest rows of a held-out row were copies of it: chance chose among the kernels."""
     dataset = dataset_of(*levels())
-    starts = Starts(dataset)
+    starts = InitialHyperparameters(dataset)
     config = recipe_of("gpnn")
     kernel, noise, _, log_posterior = starts.find(config)
     assert isinstance(kernel, gpflow.kernels.SquaredExponential)

@@ -18,7 +18,7 @@ from gpflow_sparse.initialization import (
     subset_hyperparameters,
 )
 from gpflow_sparse.recipes.registry import RECIPES, recipe_of
-from gpflow_sparse.recipes.starts import Starts
+from gpflow_sparse.recipes.starts import InitialHyperparameters
 
 TABULAR = [name for name, recipe in RECIPES.items() if not recipe.takes_images]
 
@@ -201,7 +201,7 @@ def test_a_long_table_starts_from_the_fit_that_predicts_held_out_rows_better(mon
     def start(random, local, config=config):
         monkeypatch.setattr(initialization, "subset_hyperparameters", random)
         monkeypatch.setattr(initialization, "local_hyperparameters", local)
-        kernel, noise_variance = Starts(dataset).find(config)[:2]
+        kernel, noise_variance = InitialHyperparameters(dataset).find(config)[:2]
         return kernel.lengthscales.numpy()[0], noise_variance
 
     good, bad = fit(0.3, 0.02), fit(3.0, 0.5)
@@ -221,7 +221,7 @@ def test_the_best_of_several_draws_of_local_subsets_is_taken(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(500, 1))
     pair = standardized(X, np.sin(20.0 * X) + 0.1 * rng.standard_normal(X.shape))
-    starts = Starts(Dataset("table", pair, pair, ("a",), "y", None))
+    starts = InitialHyperparameters(Dataset("table", pair, pair, ("a",), "y", None))
     scales, drawn = {0: 3.0, 1: 0.3, 2: 1.0}, []
 
     def fit(X, Y, kernel, *, seed, **_):
@@ -251,13 +251,13 @@ def test_the_kernel_with_which_neighbors_predict_best_is_taken(kind):
     pair = standardized(X, f + 0.02 * rng.standard_normal(X.shape))
     dataset = Dataset("table", pair, pair, ("a",), "y", None)
     config = recipe_of("gpnn", num_subset=100)
-    starts = Starts(dataset)
+    starts = InitialHyperparameters(dataset)
     kernel, noise_variance = starts.find(config)[:2]
     assert (type(kernel).__name__ == "Matern12") == (kind == "matern12")
     assert noise_variance < 0.01
     # with few rows, or a kernel that was asked for, nothing is chosen
     few = dataclasses.replace(dataset, train=tuple(a[:150] for a in pair))
-    assert type(Starts(few).find(config).kernel) is gpflow.kernels.Matern52
+    assert type(InitialHyperparameters(few).find(config).kernel) is gpflow.kernels.Matern52
     assert starts.find(config).kernel is kernel  # no fit is made twice
     asked = dataclasses.replace(config, kernel="matern32")
     assert type(starts.find(asked).kernel) is gpflow.kernels.Matern32
@@ -270,7 +270,9 @@ def test_an_exact_gp_of_few_rows_has_the_more_probable_lengthscales(columns):
     X = rng.standard_normal((60, columns))
     f = np.sin(3.0 * X[:, :1]) if columns == 2 else np.sin(X.sum(1, keepdims=True) / 2.0)
     pair = standardized(X, f + 0.1 * rng.standard_normal(f.shape))
-    starts = Starts(Dataset("table", pair, pair, tuple("abcdefghijkl"[:columns]), "y", None))
+    starts = InitialHyperparameters(
+        Dataset("table", pair, pair, tuple("abcdefghijkl"[:columns]), "y", None)
+    )
     found, one = (
         starts.find(recipe_of("exact", kernel="matern52", ard=ard)) for ard in (True, False)
     )

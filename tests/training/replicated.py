@@ -46,7 +46,7 @@ def log_bound(gs):
 
 def odvgp(gs):
     sets = gs.inducing_variables.OrthogonalInducingVariables(data()[0][:4], data()[0][4:20])
-    return gs.models.ODVGP(kernel(), gaussian(), sets, num_columns=3, num_data=N), False
+    return gs.models.ODVGP(kernel(), gaussian(), sets, num_penalty_samples=3, num_data=N), False
 
 
 def basis_svgp(gs):
@@ -83,7 +83,7 @@ def residual(gs):
 
 def qsgp(gs, **options):
     basis = gs.bases.RandomFourier(kernel(), 12, seed=1)
-    options = {"num_data": N, "basis_batch_size": 3, "num_support": 8} | options
+    options = {"num_data": N, "basis_batch_size": 3, "num_control_rows": 8} | options
     return gs.models.QSGP(basis, gaussian(), **options), False
 
 
@@ -92,7 +92,7 @@ def qsgp_chevron(gs):
 
 
 def rvm(gs):
-    model = gs.models.RVM(data()[0], kernel(), num_data=N, basis_batch_size=5, num_support=8)
+    model = gs.models.RVM(data()[0], kernel(), num_data=N, basis_batch_size=5, num_control_rows=8)
     return model, False
 
 

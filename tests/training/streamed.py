@@ -40,7 +40,9 @@ def values(gs, rows, name):
     with tf.GradientTape() as tape:
         loss = model.training_loss()
     gradients = tape.gradient(loss, model.trainable_variables)
-    history = gs.training.fit_in_rounds(model, num_rounds=1, num_iterations=4, progress=False)
+    history = gs.training.fit_with_basis_refresh(
+        model, num_rounds=1, num_iterations=4, progress=False
+    )
     return [loss, *gradients, history.elbo, *model.predict_f(data()[0][:5])]
 
 

@@ -124,7 +124,7 @@ HELD = ("grief", "grief_corrected", "grief_original", "grief_rotated", "basis_gp
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "softmax", *MODELS, *HELD])
 def test_a_killed_run_ends_with_the_same_bits(name, tmp_path, monkeypatch):
     """Draws, schedules, slots and rows included; neighbors are found by a tree."""
-    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
+    monkeypatch.setattr(neighbors, "_MAX_IN_GRAPH", 3)
     build, source, options = run_of(name)
     options |= {"batch_size": None if source is None else 16, "checkpoint_every": 5}
     options |= {"deterministic": True, "progress": False}

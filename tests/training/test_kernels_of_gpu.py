@@ -15,7 +15,7 @@ import gpflow_sparse as gs
 from gpflow_sparse.inducing_variables import neighbors
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.training import SparseAdam, adam
-from gpflow_sparse.training.contract import RowwiseModel
+from gpflow_sparse.training.contract import PartialUpdateModel
 from gpflow_sparse.training.feed import data_guard, open_feed
 from gpflow_sparse.training.step import compile_step
 from tests.training.replicated import MODELS, N, data, gaussian, kernel
@@ -41,7 +41,7 @@ def make_step(name):
     """The model, its compiled step, and its arguments for the first batch."""
     model, natural = ALL[name](gs)
     feed = open_feed(data(), 15, 0, data_guard(model))
-    optimizer = SparseAdam(0.01) if isinstance(model, RowwiseModel) else adam()
+    optimizer = SparseAdam(0.01) if isinstance(model, PartialUpdateModel) else adam()
     batch = feed.lookup(*feed.at(0))
     for hook, arguments in {
         "prepare_data": (data(),),

@@ -82,7 +82,7 @@ def test_a_fit_leaves_no_graphs(kind):
 def test_rounds_leave_no_graphs():
     before = left()
     model = MODELS["sgpr"](40, 8)
-    gs.training.fit_in_rounds(model, num_rounds=1, num_iterations=1, progress=False)
+    gs.training.fit_with_basis_refresh(model, num_rounds=1, num_iterations=1, progress=False)
     del model
     assert left() == before
 

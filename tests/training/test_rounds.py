@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_sparse.models import GRIEF
-from gpflow_sparse.training import TrainingError, fit, fit_in_rounds, rounds
+from gpflow_sparse.training import TrainingError, fit, fit_with_basis_refresh, rounds
 from tests import battery
 from tests.training.test_checkpoints import bits
 
@@ -43,7 +43,7 @@ def objective(model):
 @pytest.mark.nightly
 def test_one_round_is_l_bfgs():
     ours, stock = build("basis_gpr_fourier"), build("basis_gpr_fourier")
-    history = fit_in_rounds(ours, num_rounds=1, num_iterations=5, **QUIET)
+    history = fit_with_basis_refresh(ours, num_rounds=1, num_iterations=5, **QUIET)
     result = gpflow.optimizers.Scipy().minimize(
         stock.training_loss, stock.trainable_variables, options={"maxiter": 5}
     )
@@ -65,7 +65,7 @@ def test_the_functions_change_between_rounds_only(monkeypatch):
 
     monkeypatch.setattr(GRIEF, "refresh_basis", watched)
     start = objective(model)
-    history = fit_in_rounds(model, num_rounds=3, num_iterations=3, **QUIET)
+    history = fit_with_basis_refresh(model, num_rounds=3, num_iterations=3, **QUIET)
     assert any(changed for _, changed in found)
     np.testing.assert_allclose([value for value, _ in found], history.elbo, rtol=1e-9)
     assert history.elbo[0] > start + 1.0
@@ -74,7 +74,7 @@ def test_the_functions_change_between_rounds_only(monkeypatch):
 @pytest.mark.nightly
 def test_it_stops_where_neither_the_functions_nor_the_parameters_move():
     model = grief()
-    history = fit_in_rounds(model, num_rounds=30, num_iterations=50, **QUIET)
+    history = fit_with_basis_refresh(model, num_rounds=30, num_iterations=50, **QUIET)
     assert history.stopped_early
     assert history.num_steps < 30
     with tf.GradientTape() as tape:
@@ -87,7 +87,7 @@ def test_it_stops_where_neither_the_functions_nor_the_parameters_move():
 def test_every_model_that_holds_its_data_climbs(name):
     model = build(name)
     start = objective(model)
-    history = fit_in_rounds(model, num_rounds=2, num_iterations=4, **QUIET)
+    history = fit_with_basis_refresh(model, num_rounds=2, num_iterations=4, **QUIET)
     assert history.elbo[0] > start
     assert np.isfinite(objective(model))
 
@@ -106,7 +106,7 @@ def test_ctrl_c_leaves_the_best_point(monkeypatch):
 
     monkeypatch.setattr(rounds._Loss, "__call__", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fit_in_rounds(model, **QUIET)
+        fit_with_basis_refresh(model, **QUIET)
     np.testing.assert_allclose(objective(model), max(seen), rtol=1e-9)
     assert max(seen) > start
 
@@ -116,19 +116,19 @@ def test_an_objective_that_is_not_finite_is_an_error_and_moves_nothing():
     before = bits(model)
     model.data = (model.data[0], tf.constant(np.full((battery.N, 1), np.nan)))
     with pytest.raises(TrainingError, match="the objective"):
-        fit_in_rounds(model, **QUIET)
+        fit_with_basis_refresh(model, **QUIET)
     assert bits(model) == before
     model = build("basis_gpr_fourier")
     model.likelihood.variance.unconstrained_variable.assign(np.nan)
     with pytest.raises(ValueError, match=r"likelihood\.variance must be finite"):
-        fit_in_rounds(model, **QUIET)
+        fit_with_basis_refresh(model, **QUIET)
 
 
 def test_models_that_are_given_their_data_are_for_fit():
     with pytest.raises(ValueError, match=r"model must hold its data.* got BasisSVGP, which is for"):
-        fit_in_rounds(build("basis_svgp"))
+        fit_with_basis_refresh(build("basis_svgp"))
     with pytest.raises(ValueError, match="num_rounds must be a positive integer"):
-        fit_in_rounds(build("basis_gpr_fourier"), num_rounds=0)
+        fit_with_basis_refresh(build("basis_gpr_fourier"), num_rounds=0)
 
 
 @pytest.mark.nightly

@@ -20,12 +20,12 @@ def kernel():
 
 
 def qsgp(**options):
-    options = {"num_data": N, "basis_batch_size": K, "num_support": 8, **options}
+    options = {"num_data": N, "basis_batch_size": K, "num_control_rows": 8, **options}
     return QSGP(RandomFourier(kernel(), M, seed=1), gpflow.likelihoods.Gaussian(0.3), **options)
 
 
 def rvm():
-    return RVM(data()[0], kernel(), num_data=N, basis_batch_size=5, num_support=8)
+    return RVM(data()[0], kernel(), num_data=N, basis_batch_size=5, num_control_rows=8)
 
 
 def adagrad():
@@ -41,7 +41,7 @@ def test_a_run_that_cannot_be_cured_moves_nothing(name):
     kept = [v for v in model.trainable_variables if v.ref() not in anchors]
     if name.startswith("swsgp"):
         model.start_from_sites(data())
-        model.update_neighbors(data()[0])
+        model.count_neighbors(data()[0])
     before = [v.numpy() for v in kept]
     with (
         pytest.warns(UserWarning, match="of the step size"),
@@ -74,7 +74,7 @@ def test_gradients_of_a_step_are_of_rows_and_failures_are_named():
     loss, pairs = model.step_gradients(data())
     assert np.isfinite(loss)
     sizes = {id(variable): gradient.shape for gradient, variable in pairs}
-    for variable in model.long_variables:
+    for variable in model.row_variables:
         assert sizes[id(variable)][0] <= 4 < variable.shape[0]
     for value, words in (
         (1e160, "the objective is nan. The expected log likelihood"),
@@ -95,7 +95,7 @@ def test_what_is_held_fixed_stays_fixed_when_all_is_set_trainable(build):
     gpflow.set_trainable(model, True)
     assert float(model.log_prior_density()) == expected
     held = {v.ref() for v in model.anchors.variables}
-    assert not held & {v.ref() for v in model.small_variables}
+    assert not held & {v.ref() for v in model.dense_variables}
     model.prepare_step(0, data)
     before = [v.numpy() for v in model.anchors.basis.kernel.trainable_variables]
     factor = model.anchors.factor.numpy()
@@ -106,12 +106,12 @@ def test_what_is_held_fixed_stays_fixed_when_all_is_set_trainable(build):
         np.testing.assert_array_equal(variable, old)
     np.testing.assert_array_equal(model.anchors.factor, factor)
     if build is rvm:  # closed forms alone move them
-        assert model.basis.log_precision.ref() not in {v.ref() for v in model.long_variables}
+        assert model.basis.log_precision.ref() not in {v.ref() for v in model.row_variables}
 
 
 def build_like(model):
     """A model around the parts of another, priors included."""
-    options = {"num_data": N, "basis_batch_size": K, "num_support": 8}
+    options = {"num_data": N, "basis_batch_size": K, "num_control_rows": 8}
     if isinstance(model, RVM):
         return RVM(data()[0], model.basis.kernel, **options)
     return QSGP(model.basis, model.likelihood, **options)

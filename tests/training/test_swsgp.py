@@ -38,7 +38,7 @@ def fast():
 @pytest.fixture
 def outside(monkeypatch):
     """Neighbors are found by a tree, as among thousands of points."""
-    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
+    monkeypatch.setattr(neighbors, "_MAX_IN_GRAPH", 3)
 
 
 def run(model, source=None, **options):
@@ -52,7 +52,7 @@ def run(model, source=None, **options):
 def test_where_and_when_neighbors_are_found_changes_nothing(num_remembered, monkeypatch):
     """In the graph; by a tree, a batch ahead; from memory."""
     expected = run(swsgp(start="prior"))
-    monkeypatch.setattr(neighbors, "_MOST_IN_GRAPH", 3)
+    monkeypatch.setattr(neighbors, "_MAX_IN_GRAPH", 3)
     got = run(swsgp(start="prior", inducing={"num_remembered": num_remembered}))
     assert got[0] == expected[0]
     # the loss alone has been seen to differ, by one unit in its last place
@@ -61,7 +61,7 @@ def test_where_and_when_neighbors_are_found_changes_nothing(num_remembered, monk
 
 def users(X):
     model = swsgp()
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     return model.usage.numpy()
 
 
@@ -98,8 +98,8 @@ def test_rows_without_end_cannot_be_counted():
     """But need not be, where they have been."""
     X, Y = data()
     source = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16).repeat()
-    for use in (lambda m: m.update_neighbors(source), lambda m: run(m, source, batch_size=None)):
-        with pytest.raises(ValueError, match=r"without end.*update_neighbors\(X\)"):
+    for use in (lambda m: m.count_neighbors(source), lambda m: run(m, source, batch_size=None)):
+        with pytest.raises(ValueError, match=r"without end.*count_neighbors\(X\)"):
             use(swsgp())
     hidden = tf.data.Dataset.from_generator(
         lambda: iter(source), output_signature=source.element_spec
@@ -107,7 +107,7 @@ def test_rows_without_end_cannot_be_counted():
     with pytest.raises(ValueError, match=r"more than the 60 rows.*without end"):
         run(swsgp(), hidden, batch_size=None)  # it cannot tell
     model = swsgp()
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     assert np.isfinite(run(model, source, batch_size=None, num_steps=2)[1]).all()
     np.testing.assert_array_equal(model.usage, users(X))
 
@@ -116,7 +116,7 @@ def test_users_are_counted_again_where_neighbors_have_changed():
     model = swsgp()
     run(model, num_steps=12, checkpoint_every=4)  # an epoch is 4 steps
     fresh = swsgp(gpflow.kernels.Matern52(lengthscales=model.kernel.lengthscales.numpy()))
-    fresh.update_neighbors(data()[0])
+    fresh.count_neighbors(data()[0])
     assert not np.array_equal(users(data()[0]), fresh.usage)
     assert not np.array_equal(users(data()[0]), model.usage)
     assert model.usage.numpy().sum() == N * H
@@ -154,7 +154,7 @@ class Nearly(gpflow.kernels.SquaredExponential):
 def test_jitter_is_raised_where_the_covariance_of_neighbors_fails():
     model = swsgp(Nearly(lengthscales=[1.0, 1.0]), q_mu=np.zeros((M, 1)), q_sqrt=np.ones((M, 1)))
     model.inducing_variable.Z.assign(np.repeat(Z[:1], M, axis=0))
-    model.update_neighbors(data()[0])
+    model.count_neighbors(data()[0])
     with pytest.raises(ValueError, match=r"K_I \(covariance of the neighbors of a row\) failed"):
         model.elbo(data())
     with pytest.warns(UserWarning, match=f"{M - 1} of the {M} inducing points coincide.*jitter"):
@@ -176,16 +176,16 @@ def test_gradients_of_a_step_are_of_rows_and_never_of_whole_variables():
     model = swsgp(kl_weighting="chain")
     batch = tuple(part[:2] for part in data())
     for gradient, variable in model.step_gradients(batch)[1]:
-        if variable.ref() in {v.ref() for v in model.long_variables}:
+        if variable.ref() in {v.ref() for v in model.row_variables}:
             assert gradient.shape[0] < M
 
 
 def test_counts_are_no_parameters_when_all_is_set_trainable():
     model = swsgp()
     model.kernel.variance.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(1.0))
-    model.update_neighbors(data()[0])
+    model.count_neighbors(data()[0])
     gpflow.set_trainable(model, True)
-    assert model.usage.ref() not in {v.ref() for v in model.small_variables}
+    assert model.usage.ref() not in {v.ref() for v in model.dense_variables}
     assert all(v is not model.usage for _, v in model.step_gradients(data())[1])
     run(model, num_steps=2)
     assert model.usage.numpy().sum() == N * H
@@ -212,7 +212,7 @@ def test_training_starts_from_sites_once(kind):
     source = {"arrays": (X, Y), "tf.data": rows, "endless": rows.repeat()}[kind]
     expected, model = swsgp(), swsgp()
     expected.start_from_sites((X, Y))
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     fixed = {"optimizer": SparseSGD(0.0), "batch_size": 16 if kind == "arrays" else None}
     run(model, source, num_steps=1, **fixed)
     assert np.abs(model.q_mu).max() > 0.1

@@ -11,7 +11,7 @@ from bench.steps import Row, Tables
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.choice import Candidate, Task, held_out_scores
 from gpflow_sparse.recipes.evaluation import CachedModel
-from gpflow_sparse.recipes.starts import Starts
+from gpflow_sparse.recipes.starts import InitialHyperparameters
 
 _METHODS = ("solvegp", "softki", "swsgp", "qsgp")
 _HELD_OUT = 2000
@@ -33,7 +33,7 @@ def batches(batch_size: Sequence[int], seconds: int, repeats: int) -> Tables:
     order = np.random.default_rng(0).permutation(len(X))
     new, rest = ((X[rows], Y[rows]) for rows in np.split(order, [_HELD_OUT]))
     task = Task(Dataset("rows", rest, new, tuple(map(str, range(X.shape[1]))), "y", None))
-    starts = Starts(task.dataset)
+    starts = InitialHyperparameters(task.dataset)
     found: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
     for seed in range(repeats):
         for method in _METHODS:

@@ -107,7 +107,7 @@ def prediction_calls(method: str) -> Calls:
     few = {} if method == "deep" else {"num_neighbors": 4}  # a deep GP has all by default
     model = build_model(recipe_of(method, **read_options(method, _OPTIONS | few)), dataset)
     if method == "swsgp":
-        model.update_neighbors(dataset.train[0])
+        model.count_neighbors(dataset.train[0])
     if method == "softki":
         model.fit_posterior(dataset.train)
     if method == "dual":

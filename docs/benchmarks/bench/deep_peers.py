@@ -20,14 +20,14 @@ from gpflow_sparse.recipes import calibration
 from gpflow_sparse.recipes.building import attach_units
 from gpflow_sparse.recipes.methods.deep import Deep
 from gpflow_sparse.recipes.rows import Pair
-from gpflow_sparse.recipes.starts import Starts
+from gpflow_sparse.recipes.starts import InitialHyperparameters
 from gpflow_sparse.training import TrainingError
 
 # GPflux's own start of hidden layers, see `gpflux.architectures.build_constant_input_dim_deep_gp`:
 # variance and lengthscales of the kernels, factor of the standard deviations of q.
 _VARIANCE, _LENGTHSCALE, _SCALE = 1e-6, 2.0, 1e-5
 # Passes that no budget of minutes reaches.
-_MOST_EPOCHS = 10_000_000
+_MAX_EPOCHS = 10_000_000
 
 
 def fit_deep(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> Record:
@@ -53,7 +53,7 @@ def fit_gpflux(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> 
     recipe = Deep.create(**options, seed=budget.seed)
     rows, held_out = calibration.split_rows(recipe, dataset)
     tf.random.set_seed(budget.seed)
-    start = Starts(dataclasses.replace(dataset, train=rows)).find(recipe)
+    start = InitialHyperparameters(dataclasses.replace(dataset, train=rows)).find(recipe)
     Z = initialization.kmeans(rows[0], recipe.num_inducing, start.kernel, seed=budget.seed)
     likelihood = gpflow.likelihoods.Gaussian(max(start.noise_variance, recipe.min_noise))
     layers = gpflux_layers(copy.deepcopy(start.kernel), Z, recipe.num_layers, len(rows[0]))
@@ -146,7 +146,7 @@ def _train(
     network.compile(tf_keras.optimizers.Adam(Cosine(recipe.learning_rate, monitor, warm_up=20)))
     given, stop = {"inputs": rows[0], "targets": rows[1]}, Stop()
     size = min(recipe.batch_size, len(rows[0]))
-    found = network.fit(given, batch_size=size, epochs=_MOST_EPOCHS, verbose=0, callbacks=[stop])
+    found = network.fit(given, batch_size=size, epochs=_MAX_EPOCHS, verbose=0, callbacks=[stop])
     if not np.isfinite(found.history["loss"][-1]):
         raise TrainingError("the objective of GPflux is not finite.")
     return stop.count

@@ -95,7 +95,7 @@ def make_folder(folder: Path, num_rows: int, input_dim: int) -> None:
 def open_folder(folder: Path) -> Shards:
     """The rows of :func:`make_folder`."""
     first = np.load(next(folder.glob("*.npy")), mmap_mode="r")
-    return data.open(folder, target=f"c{first.shape[1] - 1}")
+    return data.open_shards(folder, target=f"c{first.shape[1] - 1}")
 
 
 def train_solvegp(shards: Shards, num_inducing: int, batch_size: int) -> None:

@@ -17,7 +17,7 @@ from gpflow_sparse.runs.session import session
 # Seconds of training between two predictions, and rows that are predicted.
 _ROUND, _NUM_NEW = 20.0, 1000
 # Steps of a round that ends with its time, and of one of L-BFGS or dual blocks, which does not.
-_MOST_STEPS, _STEPS = 1_000_000, 20
+_MAX_STEPS, _STEPS = 1_000_000, 20
 # Rows and sizes that differ from the defaults, so that the largest model starts in seconds.
 _SIZES: dict[str, Any] = {"num_inducing": 512, "num_orthogonal": 512, "num_basis": 2000}
 _FEW_ROWS = ("exact",)
@@ -67,7 +67,7 @@ def _rounds(
     """Seconds since the start, memory and seconds per step, after each round."""
     begin = time.perf_counter()
     rounds: list[tuple[float, float, float]] = []
-    recipe = recipe.with_steps(_MOST_STEPS if recipe.by_minibatches else _STEPS)
+    recipe = recipe.with_steps(_MAX_STEPS if recipe.by_minibatches else _STEPS)
     while not rounds or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
         history = recipe.train(model, dataset.train, until=start + _ROUND, progress=False)

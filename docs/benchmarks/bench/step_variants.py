@@ -32,7 +32,7 @@ _NUM_DATA = _NUM_BASIS = 100_000
 _NEIGHBORS = tuple((M, H) for H in (100, 16) for M in (1000, 100_000, 1_000_000))
 _DENSE, _SVGP = (1024, 4), 1024
 # Points up to which GPyTorch's model is timed: its neighbors are searched for minutes beyond.
-_MOST_OF_PEER = 10_000
+_MAX_OF_PEER = 10_000
 # Rows that SWSGP's batches are drawn from, and dimensions of the surface near which they are.
 _NEIGHBOR_DATA, _SURFACE = 5000, 3
 # Steps of SWSGP that are taken one after the other, since neighbors are found a step early.
@@ -199,7 +199,7 @@ def qsgp_step(
     model = QSGP(basis, likelihood, num_data=len(X), basis_batch_size=k, support=support[0])
     optimizer = SparseAdagrad(0.1)
     model.prepare_step(0, lambda: support)
-    optimizer.build(model.long_variables, model.small_variables)
+    optimizer.build(model.row_variables, model.dense_variables)
     return compiled(lambda: model.sparse_step(random_rows((X, Y), batch_size), optimizer))
 
 
@@ -254,7 +254,7 @@ def swsgp(batch_size: int, input_dim: int, repeats: int, surface: bool, memory: 
     model, svgp = make("svgp", Z[:_SVGP].numpy()), f"GPflow SVGP({_SVGP})"
     steps[svgp] = partial(_together, partial(adam_step, model, (X, Y), batch_size))
     _, targets = made_rows(most, input_dim, 1, surface)
-    for M, H in (sizes for sizes in _NEIGHBORS if sizes[0] <= _MOST_OF_PEER):
+    for M, H in (sizes for sizes in _NEIGHBORS if sizes[0] <= _MAX_OF_PEER):
         peer = partial(peers.neighbor_step, (Z[:M], targets[:M]), H, batch_size)
         steps[f"GPyTorch nearest neighbors({M}, H = {H})"] = partial(_together, peer)
     return {"rows": time_in_turn(steps, repeats, svgp, calls=TOGETHER)}
@@ -279,9 +279,9 @@ def swsgp_step(
         q = {"q_mu": np.zeros([M, 1]), "q_sqrt": np.full([M, 1], 0.1)}
     options = {"covariance": covariance, "num_data": len(X), **q}
     model = SWSGP(_kernel(Z), likelihood, points, **options)
-    model.update_neighbors(X)
+    model.count_neighbors(X)
     optimizer = SparseAdam()
-    optimizer.build(model.long_variables, model.small_variables)
+    optimizer.build(model.row_variables, model.dense_variables)
     feed = open_feed((X, Y), batch_size, 0, data_guard(model))
     prefetch, numbers = Prefetch.of(model, feed), itertools.count()
     step = tf.function(lambda *at: model.sparse_step(feed.lookup(*at), optimizer), autograph=False)

@@ -40,7 +40,7 @@ _HIDDEN = 0.1, 2.0
 # Standard deviation of the last layer's starting means, relative to that of the prior.
 _DIFFERENCE = 0.01
 # Least residual variance of an orthogonal set, relative to the base set and in units of the jitter.
-_LEAST_SHARE, _LEAST_JITTERS = 1e-3, 100
+_MIN_SHARE, _MIN_JITTERS = 1e-3, 100
 
 
 class ConvSpec(NamedTuple):
@@ -210,7 +210,7 @@ def _warn_of_noise(kernel: Kernel, inducing: OrthogonalInducingVariables) -> Non
     nothing = [None] * len(inducing.sizes)
     factors = OrthogonalPosterior(kernel, inducing, nothing, nothing).prior_factors()
     scales = [float(tf.reduce_mean(tf.reduce_sum(tf.square(L), axis=-1))) for L in factors]
-    least = max(_LEAST_SHARE, _LEAST_JITTERS * linalg.relative_jitter(factors[0].dtype))
+    least = max(_MIN_SHARE, _MIN_JITTERS * linalg.relative_jitter(factors[0].dtype))
     if min(scales) < least * scales[0]:
         warnings.warn(
             "orthogonal inducing patches have hardly any variance left: the mean of the diagonal "

@@ -11,7 +11,7 @@ from gpflow_sparse.numerics.streaming import Tensors, by_chunks
 from gpflow_sparse.posteriors.base import (
     BlockPosterior,
     Cache,
-    Moments,
+    MeanAndVariance,
     SparsePosterior,
     group_columns,
 )
@@ -167,7 +167,7 @@ class LayerPosterior(tf.Module):
             return tf.reshape(self._draw_jointly(cache, rows, split), shape)
         return tf.reshape(self._draw_inducing(cache, rows, noise, split), shape)
 
-    def _moments(self, cache: Cache, rows: tf.Tensor) -> Moments:
+    def _moments(self, cache: Cache, rows: tf.Tensor) -> MeanAndVariance:
         """Mean and variance of every row by itself, ``[n, S, p, G]``."""
         flat = tf.reshape(rows, [-1, rows.shape[-1]])
         mean, var = self.posterior.predict(cache, flat)

@@ -15,7 +15,7 @@ from gpflow_sparse.models.deep.layer_posterior import LayerMoments, LayerPosteri
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.base import (
     Cache,
-    Moments,
+    MeanAndVariance,
     SparsePosterior,
     by_batches,
     by_rows,
@@ -141,8 +141,8 @@ class DeepPosterior(SparsePosterior):
         return [layer.noise_size(self.sampling) for layer in self.layers[:-1]]
 
     @public_method("the prediction", prediction=True)
-    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> Moments:
-        def predict(X: tf.Tensor) -> Moments:
+    def predict_y(self, Xnew: tf.Tensor, likelihood: Likelihood) -> MeanAndVariance:
+        def predict(X: tf.Tensor) -> MeanAndVariance:
             rows = tf.repeat(X, self.num_samples, axis=0)
             moments = observed(self.calibration, likelihood, rows, self._sampled(X))
             return self._mixed_by_row(*likelihood.predict_mean_and_var(rows, *moments))
@@ -187,14 +187,14 @@ class DeepPosterior(SparsePosterior):
         Xnew: tf.Tensor,
         full_cov: bool = False,
         full_output_cov: bool = False,
-    ) -> Moments:
+    ) -> MeanAndVariance:
         caches, last = self._caches(cache), self.layers[-1].posterior
 
-        def marginals(X: tf.Tensor) -> Moments:
+        def marginals(X: tf.Tensor) -> MeanAndVariance:
             noise = self.frozen_noise(X, self.num_samples)
             return self._mixed_by_row(*self._last_layer(caches, X, noise, full_output_cov))
 
-        def joint(X: tf.Tensor) -> Moments:
+        def joint(X: tf.Tensor) -> MeanAndVariance:
             shapes = [[self.num_samples, *tail] for tail in self._joint_shapes(X)]
             noise = [self._frozen(shape, place, X.dtype) for place, shape in enumerate(shapes)]
             inputs = self._propagate_together(caches[:-1], X, noise)  # [S, N, D_L]
@@ -239,13 +239,13 @@ class DeepPosterior(SparsePosterior):
         X: tf.Tensor,
         noise: Sequence[tf.Tensor],
         full_output_cov: bool = False,
-    ) -> Moments:
+    ) -> MeanAndVariance:
         """Moments of the last layer ``[N S, ...]`` given draws of the hidden layers."""
         inputs = self._propagate(caches[:-1], X, noise)
         last = self.layers[-1].posterior
         return last.predict(caches[-1], inputs, full_output_cov=full_output_cov)
 
-    def _sampled(self, X: tf.Tensor) -> Moments:
+    def _sampled(self, X: tf.Tensor) -> MeanAndVariance:
         """Mean and variance of the last layer ``[N S, P]`` at ``X [N, D]``, from the cache."""
         noise = self.frozen_noise(X, self.num_samples)
         return self._last_layer(self._caches(self.cache), X, noise)
@@ -254,7 +254,7 @@ class DeepPosterior(SparsePosterior):
         """``[N, S, ...]`` of ``[N S, ...]``."""
         return split_rows(value, tf.constant([-1, self.num_samples]))
 
-    def _mixed_by_row(self, mean: tf.Tensor, cov: tf.Tensor) -> Moments:
+    def _mixed_by_row(self, mean: tf.Tensor, cov: tf.Tensor) -> MeanAndVariance:
         """Moments of the mixtures ``[N, ...]``, from those of the draws ``[N S, ...]``."""
         return _mixed(self._by_sample(mean), self._by_sample(cov), 1)
 
@@ -310,7 +310,7 @@ class ComposedPaths(Paths):
         return X
 
 
-def _mixed(mean: tf.Tensor, cov: tf.Tensor, axis: int) -> Moments:
+def _mixed(mean: tf.Tensor, cov: tf.Tensor, axis: int) -> MeanAndVariance:
     """
     Mean and covariance of equally probable Gaussians.
 

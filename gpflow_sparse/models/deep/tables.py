@@ -22,7 +22,7 @@ from gpflow_sparse.validation import checks, component_checks
 # 0.052; with a scale of 1e-2 0.080, with a tenfold variance 0.072.
 _SHARE, _SCALE = 0.05, 1e-4
 # Columns of hidden layers of wide tables, and layers.
-_MOST_HIDDEN, _MOST_LAYERS = 30, 10
+_MAX_HIDDEN, _MAX_LAYERS = 30, 10
 
 
 def deep(
@@ -73,8 +73,8 @@ def deep(
     :raises ValueError: for inputs, counts or a kernel that do not fit each other.
     """
     rows = np.asarray(checks.require_matrix(X, "X"), dtype=np.float64)
-    if not 1 <= checks.require_whole(num_layers, "num_layers") <= _MOST_LAYERS:
-        raise ValueError(f"num_layers must be from 1 to {_MOST_LAYERS}, got {num_layers}.")
+    if not 1 <= checks.require_whole(num_layers, "num_layers") <= _MAX_LAYERS:
+        raise ValueError(f"num_layers must be from 1 to {_MAX_LAYERS}, got {num_layers}.")
     latents = int(getattr(likelihood, "latent_dim", None) or 1)
     checks.require_likelihood(likelihood, latents)
     sizes = layer_sizes(num_inducing, num_orthogonal, num_layers)
@@ -82,7 +82,7 @@ def deep(
     checks.require_seed(seed)
     num_data = len(rows) if num_data is None else num_data
     if num_hidden is None:
-        num_hidden = rows.shape[1] if kernel is not None else min(_MOST_HIDDEN, rows.shape[1])
+        num_hidden = rows.shape[1] if kernel is not None else min(_MAX_HIDDEN, rows.shape[1])
     checks.require_count(num_hidden, "num_hidden")
     layers = []
     for size in sizes[:-1]:

@@ -15,9 +15,9 @@ from gpflow_sparse.models.dual.gradients import QuadraticForms
 from gpflow_sparse.models.dual.posterior import DualPosterior
 from gpflow_sparse.models.dual.solver import DualOptions, DualSolution, DualState, System
 from gpflow_sparse.models.dual.steps import FEW_PASSES, HyperparameterStep, fit_hyperparameters
-from gpflow_sparse.models.held_data import read
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.snapshot import Snapshot
+from gpflow_sparse.models.training_data import read
 from gpflow_sparse.posteriors.pathwise import PriorPaths, Sampler, stack
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -131,7 +131,7 @@ class DualGPR(RegressionModel):
 
         :param system: of the same rows, with other values of the parameters, to be used again.
         """
-        component_checks.require_sound(self)
+        component_checks.validate_components(self)
         X, B, prior = self._right_hand_sides()
         system = system or System(self.kernel, X, self.num_columns, options)
         start = None if state is not None else self.weights.start(B.shape)
@@ -337,7 +337,7 @@ class DualWeights(tf.Module):
         self._data_hash = tf.Variable(tf.zeros([2, 8], tf.uint8), trainable=False)
         self._snapshot = Snapshot(_STALE)
 
-    def require_sound(self, num_rows: int, shape: Sequence[int], dtype: tf.DType) -> None:
+    def validate_values(self, num_rows: int, shape: Sequence[int], dtype: tf.DType) -> None:
         """Refuse values from a file of other shapes or types, or not finite."""
         S, P, _, F = shape
         rows = num_rows if self._snapshot.is_taken else 0

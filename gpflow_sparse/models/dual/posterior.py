@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow.kernels import Kernel
 
 from gpflow_sparse.covariances.stationary import covariance
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
+from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
 from gpflow_sparse.posteriors.pathwise import Paths, Sampler, in_blocks, sums_of_cosines, unstack
 
 
@@ -38,16 +38,16 @@ class DualPosterior(SparsePosterior):
         weights, cosines = self._current_q()
         return [weights, *cosines]
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         mean, deviations = self._mean_and_deviations(cache, X)
         var = tf.reduce_mean(tf.square(deviations), axis=[0, 2])  # [n]
         return mean, var[:, None] + tf.zeros_like(mean)
 
-    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         tensors = self._tensors() if cache is None else cache
         return by_batches(partial(self._joint_moments, tensors), X)
 
-    def _joint_moments(self, cache: Cache, X: tf.Tensor) -> Moments:
+    def _joint_moments(self, cache: Cache, X: tf.Tensor) -> MeanAndVariance:
         """Mean ``[N, P]`` and covariance ``[P, N, N]`` at ``X [N, D]``."""
         mean, deviations = self._mean_and_deviations(cache, X)
         S, P = deviations.shape[0], deviations.shape[2]

@@ -23,8 +23,8 @@ from gpflow_sparse.models.grief.posterior import (
     WeightedComponents,
 )
 from gpflow_sparse.models.grief.quadrature import quadrature
-from gpflow_sparse.models.held_data import Tensors, hold, some_inputs, streamed
 from gpflow_sparse.models.snapshot import FixedStatistics
+from gpflow_sparse.models.training_data import Tensors, keep_training_data, some_inputs, streamed
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import explain_arguments, public_method
 
@@ -104,7 +104,7 @@ class GRIEF(WeightSpaceModel):
             kernel that is not a product, naming the part.
         """
         _require_options(reweighted, objective, bound)
-        held = hold(data, batches=True)
+        held = keep_training_data(data, batches=True)
         basis = GridEigenfunctions(
             kernel,
             some_inputs(held),

@@ -24,7 +24,7 @@ _NOISE_NODES, _SEARCH_NODES, _LOG_NEGLIGIBLE = 61, 21, -40.0
 # Smallest logarithm of a noise variance, below which squares could underflow.
 _LOWEST_LOG_NOISE = -300.0
 # Largest number of nodes of all weights together: a few tensors of 512 MiB.
-_MOST_NODES = 2**26
+_MAX_NODES = 2**26
 
 
 class Quadrature(NamedTuple):
@@ -104,7 +104,7 @@ def _weight_nodes(rotated: Rotation, prior: LogNormal) -> _Nodes:
     narrowest = (1.0 + 0.5 * prior.sd**2 * outputs) ** -0.5
     spacing = min(_SPACING, _FINENESS * narrowest)
     count = math.ceil((high - low) / spacing) + 1
-    if count * int(best.shape[0]) > _MOST_NODES:
+    if count * int(best.shape[0]) > _MAX_NODES:
         raise ValueError(
             f"weight_prior is too sharp for quadrature, which would need {count} nodes for each of "
             f"{best.shape[0]} weights: give it a larger variance, or take method='nuts'."

@@ -11,9 +11,9 @@ from gpflow.kernels import Kernel
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference.nearest_rows import nearest_rows_moments
 from gpflow_sparse.models.base import compiled
-from gpflow_sparse.models.held_data import columns
 from gpflow_sparse.models.regression import RegressionModel
 from gpflow_sparse.models.swsgp import SitePosterior
+from gpflow_sparse.models.training_data import columns
 from gpflow_sparse.numerics.row_table import group_rows
 from gpflow_sparse.numerics.streaming import streamed_sum
 from gpflow_sparse.validation import checks, component_checks
@@ -129,7 +129,7 @@ class NearestNeighborGP(RegressionModel):
         :param compile: wrap the loss in ``tf.function``.
         """
         checks.require_flag(compile, "compile")
-        component_checks.require_sound(self)
+        component_checks.validate_components(self)
         with component_checks.explain_failures(self):
             parts = self._left_out()
         return compiled(lambda: -self._objective(parts) - self.log_prior_density(), compile)
@@ -228,7 +228,7 @@ class NearestNeighborGP(RegressionModel):
         order = tf.argsort(tf.cast(found == rows[:, None], tf.int32), axis=1, stable=True)
         return tf.gather(found, order, batch_dims=1)[:, :count]
 
-    def require_sound_groups(self) -> None:
+    def validate_groups(self) -> None:
         """Refuse groups, as a file may hold, that are not those of the equal rows of X."""
         if self.groups is None:
             return
@@ -241,6 +241,6 @@ class NearestNeighborGP(RegressionModel):
         super()._require_parts(num_columns, dtype)
         component_checks.require_single(self.kernel, num_columns)
         checks.require_count(self.num_objective_rows, "num_objective_rows")
-        self.neighbors.require_sound()
+        self.neighbors.validate_neighbors()
         if (self.neighbors.Z if self.groups is None else self.groups[0]) is not self.data[0]:
             raise ValueError("data must stay as they are in NearestNeighborGP; make a new model.")

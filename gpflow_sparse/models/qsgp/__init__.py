@@ -7,6 +7,6 @@ Start with ``model.py``, the model and its options; ``step.py`` has the estimate
 from gpflow_sparse.models.qsgp.model import QSGP
 from gpflow_sparse.models.qsgp.posterior import ChevronPosterior
 from gpflow_sparse.models.qsgp.rvm import RVM
-from gpflow_sparse.models.qsgp.step import SupportRows
+from gpflow_sparse.models.qsgp.step import ControlRows
 
-__all__ = ["QSGP", "RVM", "ChevronPosterior", "SupportRows"]
+__all__ = ["QSGP", "RVM", "ChevronPosterior", "ControlRows"]

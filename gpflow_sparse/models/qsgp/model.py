@@ -1,6 +1,7 @@
 """Quadruply stochastic Gaussian processes: training steps at a cost independent of N and of m."""
 
 from collections.abc import Callable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import gpflow
@@ -11,16 +12,17 @@ from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.utilities import triangular
 
+from gpflow_sparse import _names
 from gpflow_sparse.bases import FiniteBasis
 from gpflow_sparse.inference import chevron, subsampling
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.inference.subsampling import Batch, Draw, Functions, KnownProjections, Pair
 from gpflow_sparse.kernels import Basis
-from gpflow_sparse.models import rowwise
+from gpflow_sparse.models import partial_updates
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.qsgp import closed_form, options
 from gpflow_sparse.models.qsgp.posterior import ChevronPosterior
-from gpflow_sparse.models.qsgp.step import SubsampledStep, SupportRows, functions_at
+from gpflow_sparse.models.qsgp.step import ControlRows, SubsampledStep, functions_at
 from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -53,11 +55,11 @@ class QSGP(VariationalModel):
     O((n + p) (h + k) (d + 1 + h)), with "block" O((n + p) (h + k) (d + 1) + n h^2); nothing grows
     with N or m. Starting, prediction and :meth:`exact_elbo` cost O(m) per row.
 
-    **A step** (:func:`~gpflow_sparse.models.rowwise.sparse_step`, after :meth:`prepare_step`) takes
-    two fresh draws of k functions of the tail each. It reads and writes the rows of the head and of
-    the functions drawn in ``q_mu``, those of the functions drawn in ``q_log_scale`` and
-    ``q_columns``, the rows of both in ``basis.log_precision`` if that is trained,
-    :attr:`small_variables` in full (``q_block`` and the trainable parameters of basis, likelihood
+    **A step** (:func:`~gpflow_sparse.models.partial_updates.sparse_step`, after
+    :meth:`prepare_step`) takes two fresh draws of k functions of the tail each. It reads and writes
+    the rows of the head and of the functions drawn in ``q_mu``, those of the functions drawn in
+    ``q_log_scale`` and ``q_columns``, the rows of both in ``basis.log_precision`` if it is trained,
+    :attr:`dense_variables` in full (``q_block`` and the trainable parameters of basis, likelihood
     and mean function), and the optimizer's slots of all these and its ``iterations``. Of the
     support rows, ``anchors``, it writes ``values`` and reads ``X`` and ``factor``, and if
     hyperparameters are trained the copy of the basis. The draws of functions are the only random
@@ -72,6 +74,9 @@ class QSGP(VariationalModel):
     q_mu, q_log_scale, q_columns = LongRows(), LongRows(), LongRows()
     num_data: Any  # always an integer here
 
+    num_support = _names.former_attribute("num_control_rows")
+    former_arguments = MappingProxyType({"num_support": "num_control_rows"})
+
     def __init__(
         self,
         basis: FiniteBasis,
@@ -84,7 +89,7 @@ class QSGP(VariationalModel):
         variance_reduction: str = "anchored",
         mean_function: MeanFunction | None = None,
         num_latent_gps: int = 1,
-        num_support: int = 500,
+        num_control_rows: int = 500,
         support: Any = None,
         augmentation: Any = None,
     ) -> None:
@@ -105,7 +110,7 @@ class QSGP(VariationalModel):
             projection is corrected by its known error at the support rows. "none".
         :param mean_function: added to the prior mean; zero by default.
         :param num_latent_gps: number of latent functions L, each with its own weights.
-        :param num_support: number of rows of the first batch that become support rows.
+        :param num_control_rows: number of rows of the first batch that become support rows.
         :param support: given support rows ``[p, D]``.
         :param augmentation: ``X [N, D]``, all training inputs: predictions then have one more
             function at each test point, which restores the prior's variance far from the data
@@ -137,14 +142,14 @@ class QSGP(VariationalModel):
             self.q_block = Parameter(blocks, transform=triangular(), dtype=dtype)
         if self.covariance == "chevron":
             self.q_columns = tf.Variable(tf.zeros([self.num_tail, L, h], dtype))
-        self.num_support = checks.require_count(num_support, "num_support")
+        self.num_control_rows = checks.require_count(num_control_rows, "num_control_rows")
         self.support = options.require_rows(support, "support", basis)
         options.require_augmentation(augmentation, basis, likelihood)
         self.augmentation = options.require_rows(augmentation, "augmentation", basis)
         self.anchors = None
         if self.variance_reduction == "anchored":
             num_vectors = L * (1 + h) if self.q_columns is not None else L
-            self.anchors = SupportRows(basis, h, num_vectors)
+            self.anchors = ControlRows(basis, h, num_vectors)
         self._require_parts(self.input_dim)
 
     @property
@@ -189,18 +194,18 @@ class QSGP(VariationalModel):
         return self.basis.precision == "diagonal" and self.basis.log_precision.trainable
 
     @property
-    def long_variables(self) -> tuple[tf.Variable, ...]:
+    def row_variables(self) -> tuple[tf.Variable, ...]:
         """The variables of which a step updates only some rows."""
         precision = self.basis.log_precision if self.trains_precision else None
         found = (self.q_mu, self.q_log_scale, self.q_columns, precision)
         return tuple(variable for variable in found if variable is not None)
 
     @property
-    def small_variables(self) -> list[tf.Variable]:
+    def dense_variables(self) -> list[tf.Variable]:
         """All other trainable variables, without the rows of data that the model keeps."""
         rows = [value for value in (self.support, self.augmentation) if value is not None]
         rows += [] if self.anchors is None else self.anchors.variables
-        others = {variable.ref() for variable in (*self.long_variables, *rows)}
+        others = {variable.ref() for variable in (*self.row_variables, *rows)}
         return [v for v in self.trainable_variables if v.ref() not in others]
 
     @public_method("the elbo")
@@ -231,7 +236,7 @@ class QSGP(VariationalModel):
         head: Head,
         head_precision: tf.Tensor,
         draws: Sequence[Draw],
-        anchors: SupportRows | None,
+        anchors: ControlRows | None,
     ) -> tuple[tf.Tensor, Functions]:
         """
         Estimate of the elbo from n rows and two draws of k functions; theorems 1 and 2.
@@ -288,7 +293,7 @@ class QSGP(VariationalModel):
         self,
         draws: Sequence[Draw],
         tail_scale: tf.Tensor,
-        anchors: SupportRows | None,
+        anchors: ControlRows | None,
         Phi: Functions,
     ) -> tf.Tensor:
         """``mu^T S mu`` for a prior precision that is not diagonal."""
@@ -306,13 +311,13 @@ class QSGP(VariationalModel):
         S = self.basis.prior_precision(jt, it)
         return subsampling.dense_quadratic(S, means, tail_scale, pair)  # type: ignore[arg-type]
 
-    sparse_step = rowwise.sparse_step
-    step_gradients = rowwise.step_gradients
-    variational_parameters = property(rowwise.variational_parameters)
+    sparse_step = partial_updates.sparse_step
+    step_gradients = partial_updates.step_gradients
+    variational_parameters = property(partial_updates.variational_parameters)
     update_covariance = closed_form.update_covariance
     update_mean = closed_form.update_mean
 
-    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> partial_updates.RowUpdate:
         step, computed = SubsampledStep(self, self._draw()), []
 
         def loss(values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -326,7 +331,7 @@ class QSGP(VariationalModel):
         def averages() -> Sequence[tf.Tensor]:
             return self._averages(computed[0])
 
-        return rowwise.RowUpdate(step.row_indices, loss, after, averages)
+        return partial_updates.RowUpdate(step.row_indices, loss, after, averages)
 
     def _averages(self, Phi: Functions) -> Sequence[tf.Tensor]:
         """Means over the rows of the batch that :meth:`_after_step` needs."""
@@ -363,7 +368,7 @@ class QSGP(VariationalModel):
             X, _ = self._require_data(data())
             self._require_parts(int(X.shape[1]), self.dtype)
             options.require_support(self.support, X)
-            X = X[: self.num_support] if self.support is None else self.support
+            X = X[: self.num_control_rows] if self.support is None else self.support
             self.anchors.refresh(self.basis, self.tail, X)
         elif self.anchors.is_due(step, self.basis):
             self.anchors.refresh(self.basis, self.tail)

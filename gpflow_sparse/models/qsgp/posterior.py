@@ -14,7 +14,7 @@ from gpflow_sparse.inference.calibration import Calibration
 from gpflow_sparse.inference.chevron import Head, Tail
 from gpflow_sparse.kernels import Basis
 from gpflow_sparse.numerics import linalg, streaming
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
+from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
 from gpflow_sparse.posteriors.pathwise import ColumnPaths, Paths, Sampler
 
 # Training inputs in a block.
@@ -91,13 +91,13 @@ class ChevronPosterior(SparsePosterior):
         D = rest[-1] if self._q_columns is not None else None
         return Head(mu[:h], B), Tail(mu[h:], log_c, D)
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         mean, var = self._moments(cache, X, full_cov=False)
         if self._augmentation is not None:
             var = var + self._added_variance(X, *self._augmentation)
         return mean, var
 
-    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         if self._augmentation is not None:
             raise ValueError(
                 "full_cov must be False with augmentation: it adds a function at each test point, "
@@ -105,7 +105,7 @@ class ChevronPosterior(SparsePosterior):
             )
         return by_batches(partial(self._moments, cache, full_cov=True), X)
 
-    def _moments(self, cache: Cache | None, X: tf.Tensor, full_cov: bool) -> Moments:
+    def _moments(self, cache: Cache | None, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         head, tail = self._parts(cache)
         columns = partial(self.basis, X)
         return chevron.moments(columns, head, tail, tf.shape(X)[0], full_cov=full_cov)
@@ -143,10 +143,10 @@ class ChevronPosterior(SparsePosterior):
     def _dense_terms(self, mu: tf.Tensor) -> tf.Tensor:
         """``(mu^T S mu - log |S|) / 2`` for a prior precision that is not diagonal."""
         m, L = mu.shape
-        if m > chevron.MOST_DENSE:
+        if m > chevron.MAX_DENSE:
             raise ValueError(
                 f"the KL divergence needs the determinant of a dense precision of {m} functions: "
-                f"at most {chevron.MOST_DENSE}. Steps and predictions do not need it."
+                f"at most {chevron.MAX_DENSE}. Steps and predictions do not need it."
             )
         S = self.basis.prior_precision()
         jittered = linalg.add_jitter(S, linalg.jitter(tf.linalg.diag_part(S)))

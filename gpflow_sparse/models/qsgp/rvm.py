@@ -16,7 +16,7 @@ from gpflow_sparse.models.qsgp.step import SubsampledStep
 from gpflow_sparse.validation import checks
 
 # Limits of precisions, for float32 and Cholesky factorizations.
-_LEAST_LOG, _MOST_LOG = np.log(1e-6), np.log(1e8)
+_MIN_LOG, _MAX_LOG = np.log(1e-6), np.log(1e8)
 
 
 class RVM(QSGP):
@@ -110,7 +110,7 @@ class RVM(QSGP):
         parts = (self.basis.kernel, self.likelihood, self.mean_function)
         kernel, likelihood, mean_function = map(gpflow.utilities.deepcopy, parts)
         options = ["num_data", "covariance", "variance_reduction"]
-        options += ["num_latent_gps", "num_support", "support"]
+        options += ["num_latent_gps", "num_control_rows", "support"]
         small = RVM(
             self.basis.centers.numpy()[centers],
             kernel,
@@ -142,9 +142,9 @@ class RVM(QSGP):
         return False
 
     @property
-    def small_variables(self) -> list[tf.Variable]:
+    def dense_variables(self) -> list[tf.Variable]:
         """All trainable variables but the long ones and the precisions."""
-        return [v for v in super().small_variables if v is not self.basis.log_precision]
+        return [v for v in super().dense_variables if v is not self.basis.log_precision]
 
     def _variances(self, places: tf.Tensor) -> tf.Tensor:
         """``Sigma_ii [h + k, L]`` of the head and of k places in the tail."""
@@ -196,4 +196,4 @@ class RVM(QSGP):
 def _best_log_precisions(mu: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
     """``log s_i = -log(mu_i^2 + Sigma_ii)``, ``[k]``, of means and variances ``[k, L]``."""
     log_s = -tf.math.log(tf.reduce_mean(tf.square(mu) + variances, axis=1))
-    return tf.clip_by_value(log_s, _LEAST_LOG, _MOST_LOG)
+    return tf.clip_by_value(log_s, _MIN_LOG, _MAX_LOG)

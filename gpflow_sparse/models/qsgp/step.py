@@ -100,7 +100,7 @@ def _first(values: tf.Tensor, count: int) -> tf.Tensor:
     return values[:count] if count else tf.zeros([0, *values.shape[1:]], values.dtype)
 
 
-class SupportRows(tf.Module):
+class ControlRows(tf.Module):
     """
     Support rows, a copy of the basis, and the projections of the tail at these rows.
 
@@ -260,7 +260,7 @@ def functions_at(
     h: int,
     X: tf.Tensor,
     draws: Sequence[Draw],
-    anchors: SupportRows | None,
+    anchors: ControlRows | None,
 ) -> Functions:
     """
     Functions of the head and of both draws at X, and of both draws at the support rows.

@@ -21,7 +21,6 @@ from gpflow_sparse.inference.blocks import kl_from_standard_normal
 from gpflow_sparse.inference.neighborhoods import GaussianRows
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.base import require_shape
-from gpflow_sparse.models.held_data import takes_data
 from gpflow_sparse.models.residual_neighbors.posterior import (
     ResidualNeighborPosterior,
     ResidualPrior,
@@ -35,6 +34,7 @@ from gpflow_sparse.models.swsgp import (
     observations,
     observations_at,
 )
+from gpflow_sparse.models.training_data import accepts_pair_or_dataset
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.posteriors.base import SparsePosterior
 from gpflow_sparse.validation import component_checks
@@ -89,7 +89,7 @@ class ResidualNeighborGP(SWSGP):
         inducing_variable: OrthogonalInducingVariables,
         *,
         covariance: str = "diag",
-        kl_weighting: str = "usage",
+        kl_weighting: str = "counts",
         union: int | None = None,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
@@ -179,7 +179,7 @@ class ResidualNeighborGP(SWSGP):
         return found
 
     @property
-    def priors_of_passes(self) -> list[tuple[ResidualPrior, slice]]:
+    def cached_priors(self) -> list[tuple[ResidualPrior, slice]]:
         return [(prior.with_table(), of) for prior, of in self.priors]
 
     def _terms(self, X: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets) -> Terms:
@@ -205,7 +205,7 @@ class ResidualNeighborGP(SWSGP):
     def _live_q(self) -> tuple[Any, Any]:
         return (self.base_q_mu, self.q_mu), LiveFactors(self)
 
-    @takes_data
+    @accepts_pair_or_dataset
     def start_from_sites(self, X: Any, Y: Any = None) -> None:
         """
         Set q near the posterior, by two passes over the data and without an optimizer.
@@ -225,7 +225,7 @@ class ResidualNeighborGP(SWSGP):
         self._fit_base(self._start_observations(X, Y))
         super().start_from_sites(X if Y is None else (X, Y))
 
-    @takes_data
+    @accepts_pair_or_dataset
     def update_base(self, X: Any, Y: Any = None) -> None:
         """
         Set q of the base to its optimum given q of r and the hyperparameters: for Gaussian noise

@@ -44,7 +44,7 @@ from gpflow_sparse.posteriors.pathwise import (
 )
 
 # Entries of the largest table of features, and rows that are computed together for it.
-_MOST_TABLE, _ROWS = 2**27, 4096
+_MAX_TABLE, _ROWS = 2**27, 4096
 
 
 class BaseProcess(NamedTuple):
@@ -101,7 +101,7 @@ class ResidualPrior(NeighborPrior):
         :param table: ``A`` if it is known; without rows if there is none.
         """
         M2, M = int(self.Z.shape[0]), int(self.base.q_mu.shape[0])
-        if table is None and M2 * M <= _MOST_TABLE:
+        if table is None and M2 * M <= _MAX_TABLE:
             parts = (self.Z[start : start + _ROWS] for start in range(0, M2, _ROWS))
             table = tf.concat([tf.transpose(self.base.features(Z)) for Z in parts], axis=0)
         self._table = table if table is not None and table.shape[0] else None

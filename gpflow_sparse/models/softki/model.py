@@ -13,12 +13,18 @@ from gpflow_sparse.bases import SoftInterpolation
 from gpflow_sparse.inducing_variables import BasisFeatures
 from gpflow_sparse.inference import collapsed
 from gpflow_sparse.inference.rotation import best_noise, rotate
-from gpflow_sparse.kernels import Basis, Filled
+from gpflow_sparse.kernels import Basis, WithMissingVariance
 from gpflow_sparse.models.base import VariationalModel
-from gpflow_sparse.models.held_data import HeldData, columns, hold, row_sums, takes_data
 from gpflow_sparse.models.regression import noise_parameter, noise_variance, require_noise
 from gpflow_sparse.models.snapshot import FittedWeights
 from gpflow_sparse.models.softki import batch_evidence
+from gpflow_sparse.models.training_data import (
+    TrainingData,
+    accepts_pair_or_dataset,
+    columns,
+    keep_training_data,
+    row_sums,
+)
 from gpflow_sparse.numerics import random_draws
 from gpflow_sparse.posteriors.basis import BasisPosterior
 from gpflow_sparse.validation import checks, component_checks
@@ -166,7 +172,7 @@ class SoftKI(VariationalModel):
         self.fit_posterior((tf.gather(X, rest), tf.gather(Y, rest)), refit_noise=False)
         return tf.reduce_mean(self.predict_log_density((tf.gather(X, kept), tf.gather(Y, kept))))
 
-    @takes_data
+    @accepts_pair_or_dataset
     def fit_posterior(self, X: Any, Y: Any = None, *, refit_noise: bool | None = None) -> None:
         """
         Compute the exact posterior of the weights from all rows, for the present parameters.
@@ -192,7 +198,7 @@ class SoftKI(VariationalModel):
             refit_noise = noise_parameter(self.likelihood).trainable
         checks.require_flag(refit_noise, "refit_noise")
         data = self._require_rows(X, Y)
-        component_checks.require_sound(self)
+        component_checks.validate_components(self)
         with component_checks.explain_failures(self):
             sums = row_sums(self.basis, data, self.mean_function, self.dtype)
             if refit_noise:
@@ -252,12 +258,14 @@ class SoftKI(VariationalModel):
         """Modules that the posterior of the weights depends on."""
         return self.basis, self.likelihood, self.mean_function
 
-    def _require_rows(self, X: Any, Y: Any) -> HeldData:
+    def _require_rows(self, X: Any, Y: Any) -> TrainingData:
         self._require_parts(self.input_dim, self.dtype)
         if isinstance(X, tf.data.Dataset):
-            data = hold(X, batches=True)
+            data = keep_training_data(X, batches=True)
         else:
-            data = hold((X, Y), batches=True, copy=not _are_sound_arrays(X, Y, self.dtype))
+            data = keep_training_data(
+                (X, Y), batches=True, copy=not _are_sound_arrays(X, Y, self.dtype)
+            )
         found, expected = columns(data), (self.input_dim, self.num_latent_gps)
         if found != expected:
             raise ValueError(
@@ -270,7 +278,10 @@ class SoftKI(VariationalModel):
         super()._require_parts(num_columns, dtype)
         noise_parameter(self.likelihood)
         component_checks.require_kernel(self.basis.kernel, self.input_dim)
-        if not isinstance(self.kernel, Basis | Filled) or self.kernel.basis is not self.basis:
+        if (
+            not isinstance(self.kernel, Basis | WithMissingVariance)
+            or self.kernel.basis is not self.basis
+        ):
             raise ValueError(
                 "kernel must be the one of this model's basis; make a new SoftKI for another."
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from gpflow.functions import MeanFunction
@@ -9,6 +10,7 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from gpflow_sparse import _names
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.models.solvegp.model import OrthogonalModel
 from gpflow_sparse.models.solvegp.odvgp_posterior import DecoupledPosterior
@@ -21,8 +23,9 @@ class ODVGP(OrthogonalModel):
     SVGP on Z with M2 additional inducing points O for the mean only.
 
     The special case of SOLVE-GP in which the orthogonal set keeps its prior covariance. Without a
-    factor of size M2, and with the KL estimated from ``num_columns`` columns, a step is linear in
-    M2. The variance is that of SVGP on Z: where it is too large, SOLVE-GP is the better choice.
+    factor of size M2, and with the KL estimated from ``num_penalty_samples`` columns, a step is
+    linear in M2. The variance is that of SVGP on Z: where it is too large, SOLVE-GP is the better
+    choice.
 
     Salimbeni, Cheng, Boots and Deisenroth, "Orthogonally decoupled variational Gaussian processes"
     (2018), in the form of Shi, Titsias and Mnih (2020, arXiv:1910.10596v5), section 5. The mean of
@@ -35,13 +38,16 @@ class ODVGP(OrthogonalModel):
     Time per step on a batch of n rows: O(n M (M + M2) + M^3 + M2 s) with s columns.
     """
 
+    num_columns = _names.former_attribute("num_penalty_samples")
+    former_arguments = MappingProxyType({"num_columns": "num_penalty_samples"})
+
     def __init__(
         self,
         kernel: Kernel,
         likelihood: Likelihood,
         inducing_variable: OrthogonalInducingVariables,
         *,
-        num_columns: int | None = None,
+        num_penalty_samples: int | None = None,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
         whiten: bool = True,
@@ -53,8 +59,8 @@ class ODVGP(OrthogonalModel):
         """
         :param kernel: as for :class:`gpflow_sparse.models.SOLVEGP`.
         :param inducing_variable: a base set and one orthogonal set.
-        :param num_columns: s, columns of Cvv drawn at each ``elbo``, which is then an unbiased
-            estimate of the bound; None for all of them. ``prior_kl`` always takes all.
+        :param num_penalty_samples: s, columns of Cvv drawn at each ``elbo``, which is then an
+            unbiased estimate of the bound; None for all of them. ``prior_kl`` always takes all.
         :param whiten: parametrize the base set's q relative to its prior.
         :param q_mu: starting values ``(mu, alpha)``; default zero.
         :param q_sqrt: starting value ``(q_sqrt,)``; default the prior's.
@@ -62,7 +68,7 @@ class ODVGP(OrthogonalModel):
         :param bound: "standard" or "log": see :class:`VariationalModel`.
         :raises ValueError: for arguments of a wrong kind or of shapes that do not match.
         """
-        self.num_columns = num_columns
+        self.num_penalty_samples = num_penalty_samples
         super().__init__(
             kernel,
             likelihood,
@@ -90,21 +96,21 @@ class ODVGP(OrthogonalModel):
                 f"inducing_variable must have a base set and one orthogonal set, got {len(sets)} "
                 "set(s); join the orthogonal sets into one, or use SOLVEGP."
             )
-        if self.num_columns is None:
+        if self.num_penalty_samples is None:
             return input_dim
-        checks.require_count(self.num_columns, "num_columns")
+        checks.require_count(self.num_penalty_samples, "num_penalty_samples")
         if type(sets[1]) is not InducingPoints:
             raise ValueError(
-                "num_columns must be None for inducing variables that are not inputs of f, such as "
-                f"{type(sets[1]).__name__}."
+                "num_penalty_samples must be None for inducing variables that are not inputs of f, "
+                f"such as {type(sets[1]).__name__}."
             )
-        if self.num_columns > self.inducing_variable.sizes[1]:
+        if self.num_penalty_samples > self.inducing_variable.sizes[1]:
             raise ValueError(
-                f"num_columns must be at most M2 = {self.inducing_variable.sizes[1]}, got "
-                f"{self.num_columns}; None takes all."
+                f"num_penalty_samples must be at most M2 = {self.inducing_variable.sizes[1]}, got "
+                f"{self.num_penalty_samples}; None takes all."
             )
         return input_dim
 
     @property
     def _single_output_posterior(self) -> Callable[..., SparsePosterior]:  # type: ignore[override]
-        return partial(DecoupledPosterior, num_columns=self.num_columns)
+        return partial(DecoupledPosterior, num_penalty_samples=self.num_penalty_samples)

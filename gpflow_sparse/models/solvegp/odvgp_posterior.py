@@ -19,7 +19,7 @@ from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal, margi
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
 from gpflow_sparse.numerics import linalg, random_draws
-from gpflow_sparse.posteriors.base import BlockPosterior, Cache, Moments
+from gpflow_sparse.posteriors.base import BlockPosterior, Cache, MeanAndVariance
 from gpflow_sparse.posteriors.pathwise import Paths, PosteriorPaths, Sampler, require_points
 
 
@@ -60,7 +60,7 @@ class DecoupledPosterior(BlockPosterior):
         whiten: bool = True,
         mean_function: MeanFunction | None = None,
         *,
-        num_columns: int | None = None,
+        num_penalty_samples: int | None = None,
         jitter: float | None = None,
         **options: Any,
     ) -> None:
@@ -69,10 +69,10 @@ class DecoupledPosterior(BlockPosterior):
         :param q_mu: ``mu [M, P]`` and ``alpha [M2, P]``.
         :param q_sqrt: ``q_sqrt [P, M, M]`` of the base set, lower triangular; the only entry.
         :param whiten: ``mu`` and ``q_sqrt`` are relative to ``Luu``; ``alpha`` is as above.
-        :param num_columns: columns drawn for the KL of each ``terms``; None for all.
+        :param num_penalty_samples: columns drawn for the KL of each ``terms``; None for all.
         """
         mu, self._alpha = q_mu
-        self.num_columns = num_columns
+        self.num_penalty_samples = num_penalty_samples
         self._base_set, self._orthogonal_set = inducing_variable.sets
         base = OrthogonalInducingVariables(self._base_set)
         self._base = OrthogonalPosterior(kernel, base, (mu,), q_sqrt, whiten, jitter=jitter)
@@ -85,7 +85,7 @@ class DecoupledPosterior(BlockPosterior):
 
     def terms(self, X: tf.Tensor) -> Terms:
         F = cross_covariance(self._base_set, self.kernel, X)
-        block, kl = self._block_and_kl(F, self.num_columns)
+        block, kl = self._block_and_kl(F, self.num_penalty_samples)
         mean, var, residual = marginals(self.kernel(X, full_cov=False), [block])
         mean = self._add_mean_function(X, mean + self._extra_mean(X, self._alpha))
         return Terms(mean, var, kl, residual[:, None] + tf.zeros_like(mean))
@@ -100,7 +100,7 @@ class DecoupledPosterior(BlockPosterior):
 
     def _conditional_with_precompute(
         self, cache: Cache | None, Xnew: tf.Tensor, *flags: Any, **options: Any
-    ) -> Moments:
+    ) -> MeanAndVariance:
         mean, cov = super()._conditional_with_precompute(cache, Xnew, *flags, **options)
         alpha = self._alpha if cache is None else cache[-1]
         extra = self._extra_mean(tf.reshape(Xnew, [-1, Xnew.shape[-1]]), alpha)
@@ -136,12 +136,14 @@ class DecoupledPosterior(BlockPosterior):
         b, block = self._project([tf.linalg.matmul(self._cross_sets(), alpha), F])
         return block._replace(q_mu=block.q_mu - b)
 
-    def _block_and_kl(self, F: tf.Tensor, num_columns: int | None) -> tuple[Block, tf.Tensor]:
+    def _block_and_kl(
+        self, F: tf.Tensor, num_penalty_samples: int | None
+    ) -> tuple[Block, tf.Tensor]:
         """The base set's block, and the KL from some columns of ``Cvv``, by one factorization."""
         alpha, K = tf.convert_to_tensor(self._alpha), self._cross_sets()
         columns = tf.range(self.X_data.sizes[1])
-        if num_columns is not None:
-            columns = random_draws.different(self.X_data.sizes[1], num_columns)
+        if num_penalty_samples is not None:
+            columns = random_draws.different(self.X_data.sizes[1], num_penalty_samples)
         chosen = tf.gather(alpha, columns)  # alpha_J  [s, P]
         Kuj = tf.gather(K, columns, axis=1)  # [M, s]
         *bs, block = self._project([tf.linalg.matmul(K, alpha), tf.linalg.matmul(Kuj, chosen), F])

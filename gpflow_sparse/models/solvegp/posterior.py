@@ -18,7 +18,7 @@ from gpflow_sparse.inducing_variables.orthogonal import OrthogonalInducingVariab
 from gpflow_sparse.inference.blocks import Block, kl_from_standard_normal
 from gpflow_sparse.models.solvegp.rotated import is_rotatable, rotated, rotated_marginals
 from gpflow_sparse.numerics import block_elimination, linalg
-from gpflow_sparse.posteriors.base import BlockPosterior, Cache, Moments, precomputed
+from gpflow_sparse.posteriors.base import BlockPosterior, Cache, MeanAndVariance, precomputed
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
     Paths,
@@ -79,7 +79,7 @@ class OrthogonalPosterior(BlockPosterior):
         A = self._cached_projection(cache, F)
         return [Block(a, m, R) for a, (m, R) in zip(A, self._cached_q(cache), strict=True)]
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         if cache is None or not self._is_rotated(cache):
             return super()._marginals(cache, X)
         F = [cross_covariance(s, self.kernel, X) for s in self.X_data.sets]

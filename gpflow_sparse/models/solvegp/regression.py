@@ -11,11 +11,11 @@ from gpflow_sparse.covariances.stationary import covariance, in_lengthscales
 from gpflow_sparse.inducing_variables import OrthogonalInducingVariables
 from gpflow_sparse.inducing_variables.orthogonal import require_orthogonal
 from gpflow_sparse.inference import collapsed
-from gpflow_sparse.models.held_data import count_rows, read
 from gpflow_sparse.models.regression import RegressionModel, copies
 from gpflow_sparse.models.solvegp import residual_blocks
 from gpflow_sparse.models.solvegp.model import SOLVEGP
 from gpflow_sparse.models.solvegp.posterior import OrthogonalPosterior
+from gpflow_sparse.models.training_data import count_rows, read
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.numerics.streaming import has_all_rows, streamed_sum
 from gpflow_sparse.validation import checks, component_checks

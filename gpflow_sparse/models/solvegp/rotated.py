@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from gpflow_sparse.inference.blocks import Block
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import Moments
+from gpflow_sparse.posteriors.base import MeanAndVariance
 
 # Variables of a block up to which its eigenvectors are computed: 0.3 s on two cores.
 _MOST = 1024
@@ -40,7 +40,7 @@ def rotated(block: Block) -> Block:
     return Block(*(tf.cast(t, block.q_mu.dtype) for t in (A, q_mu, scales[:, None])))
 
 
-def rotated_marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> Moments:
+def rotated_marginals(Kff_diag: tf.Tensor, blocks: Sequence[Block]) -> MeanAndVariance:
     """As :func:`gpflow_sparse.inference.blocks.marginals`, of rotated blocks, ``[N, 1]`` each."""
     B, q_mu, scales = (tf.concat(parts, axis=0) for parts in zip(*blocks, strict=True))
     weights = tf.concat([tf.ones_like(scales), tf.square(scales)], axis=1)  # [M, 2]

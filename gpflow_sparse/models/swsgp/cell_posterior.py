@@ -12,7 +12,7 @@ from gpflow_sparse.covariances.stationary import local_cross_covariances
 from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.models.swsgp.posterior import NeighborPosterior, moments_in_blocks, point_blocks
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior
+from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior
 from gpflow_sparse.posteriors.pathwise import Paths, Sampler
 from gpflow_sparse.validation import checks
 
@@ -78,12 +78,12 @@ class CellPosterior(SparsePosterior):
         """Draws of the posterior that it was made from, with the neighbors of the row's cell."""
         return self._posterior._draw_paths(sampler)
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         if cache is None:
             return self._posterior._marginals(None, X)
         prior, (lists, alpha) = self._posterior._prior_from(None), cache
 
-        def moments(X: tf.Tensor) -> Moments:
+        def moments(X: tf.Tensor) -> MeanAndVariance:
             cells = self.X_data.closest(X, self.kernel, 1)[:, 0]
             neighbors = tf.gather(lists, cells)
             Z = tf.gather(prior.Z, neighbors)

@@ -13,7 +13,7 @@ def require_objective(
 ) -> None:
     """:raises ValueError: for unknown options, and those that do not go together."""
     checks.require_choice(covariance, "covariance", ("diag", "dense"))
-    checks.require_choice(kl_weighting, "kl_weighting", ("usage", "paper", "chain"))
+    checks.require_choice(kl_weighting, "kl_weighting", ("counts", "paper", "chain"))
     require_union(union, kl_weighting, inducing_variable)
 
 
@@ -22,7 +22,7 @@ def require_components(model: Any) -> None:
     iv = model.points
     component_checks.require_dtype(iv, "inducing_variable", model.dtype)
     M, L = int(iv.Z.shape[0]), model.num_latent_gps
-    iv.require_sound()
+    iv.validate_neighbors()
     require_objective(model.covariance, model.kl_weighting, model.union, iv)
     require_shape(model.q_mu, "q_mu", (M, L))
     require_shape(model.usage, "usage", (M, len(model._latents)))

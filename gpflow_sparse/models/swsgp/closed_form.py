@@ -18,22 +18,26 @@ from scipy.sparse.linalg import LinearOperator, cg
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import NeighborPrior
-from gpflow_sparse.models.held_data import count_rows, hold, takes_data
 from gpflow_sparse.models.swsgp.counts import require_counted
 from gpflow_sparse.models.swsgp.posterior import point_blocks
 from gpflow_sparse.models.swsgp.site_posterior import SitePosterior
 from gpflow_sparse.models.swsgp.starting import closest_scales
+from gpflow_sparse.models.training_data import (
+    accepts_pair_or_dataset,
+    count_rows,
+    keep_training_data,
+)
 from gpflow_sparse.validation import checks, component_checks
 from gpflow_sparse.validation.public_methods import public_method
 
 # Entries of one block of the sparse system: some 100 MiB with their coordinates.
 _ENTRIES = 2**22
-_TOLERANCE, _MOST_ITERATIONS = 1e-10, 1000
+_TOLERANCE, _MAX_ITERATIONS = 1e-10, 1000
 # Rows of a block in the sums of the sites.
 _ROWS = 4096
 
 
-@takes_data
+@accepts_pair_or_dataset
 def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
     """
     Set q to the optimum for Gaussian noise and the current hyperparameters, for "diag": the
@@ -75,7 +79,7 @@ def update_posterior(model: Any, X: Any, Y: Any = None) -> None:
         )
     require_counted(model)
     means, scales = model.q_mu.numpy().astype(np.float64), np.exp(model.q_log_scale.numpy())
-    for place, (prior, columns) in enumerate(model.priors_of_passes):
+    for place, (prior, columns) in enumerate(model.cached_priors):
         blocks = _row_blocks(model, X, Y, prior, place, columns)
         if model.kl_weighting == "chain":
             blocks = itertools.chain(blocks, _chain_blocks(model.points, prior))
@@ -177,11 +181,11 @@ def _solve(system: csr_array, rhs: np.ndarray, start: np.ndarray) -> np.ndarray:
     found = np.empty_like(rhs)
     for p in range(rhs.shape[1]):
         found[:, p], left = cg(
-            system, rhs[:, p], start[:, p], rtol=_TOLERANCE, maxiter=_MOST_ITERATIONS, M=scaled
+            system, rhs[:, p], start[:, p], rtol=_TOLERANCE, maxiter=_MAX_ITERATIONS, M=scaled
         )
         if left:
             raise ValueError(
-                f"the means were not found in {_MOST_ITERATIONS} iterations: inducing points "
+                f"the means were not found in {_MAX_ITERATIONS} iterations: inducing points "
                 "coincide or nearly so. Raise model.jitter, or thin them out."
             )
     return found
@@ -209,8 +213,8 @@ def natural_step(model: Any, data: tuple[tf.Tensor, tf.Tensor], gamma: float = 0
     """
     if model.covariance != "diag" or model.kl_weighting == "chain" or model.union is not None:
         raise ValueError(
-            "natural_step needs covariance='diag', kl_weighting 'usage' or 'paper' and union=None; "
-            f"got {model.covariance!r}, {model.kl_weighting!r} and {model.union}."
+            "natural_step needs covariance='diag', kl_weighting 'counts' or 'paper' and "
+            f"union=None; got {model.covariance!r}, {model.kl_weighting!r} and {model.union}."
         )
     if not (checks.is_number(gamma) and 0.0 < gamma <= 1.0):
         raise ValueError(f"gamma must be above 0 and at most 1, got {gamma!r}.")
@@ -242,7 +246,7 @@ def _summed_weights(model: Any, X: tf.Tensor) -> tf.Tensor:
     return tf.repeat(tf.stack(columns, axis=1), widths, axis=1)
 
 
-@takes_data
+@accepts_pair_or_dataset
 def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
     """
     Set q near the posterior, by one pass over the data and without an optimizer: means are those of
@@ -260,7 +264,7 @@ def start_from_sites(model: Any, X: Any, Y: Any = None) -> None:
         raise ValueError(
             "sites need outputs that are latent functions; LinearCoregionalization mixes them."
         )
-    priors = model.priors_of_passes
+    priors = model.cached_priors
     sites = _sites(model, X, Y, priors)
     Z = tf.convert_to_tensor(model.points.Z)
     means = [_site_posterior(model, sites, *latent).fused_predict_f(Z)[0] for latent in priors]
@@ -289,7 +293,7 @@ def start_training(model: Any, data: Any) -> None:
         warnings.warn(f"training starts from the prior: {error}", stacklevel=3)
 
 
-@takes_data
+@accepts_pair_or_dataset
 def fit_sites(model: Any, X: Any, Y: Any = None) -> SitePosterior:
     """
     A posterior without an optimizer: one Gaussian site for each inducing variable, from one pass
@@ -377,7 +381,7 @@ def observations_at(
 def data_blocks(model: Any, X: Any, Y: Any, rows: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """Checked ``(X [n, D], Y [n, P])``, some rows at a time; Y is None for a data set of both."""
     model._require_parts(model.input_dim, model.dtype)
-    data = hold(X if Y is None else (X, Y), batches=True)
+    data = keep_training_data(X if Y is None else (X, Y), batches=True)
     if isinstance(data, tf.data.Dataset):
         blocks = data.rebatch(rows)
     else:

@@ -1,6 +1,6 @@
-"""Counts of the training rows of which each inducing point of SWSGP is a neighbor, for "usage".
+"""Counts of the training rows of which each inducing point of SWSGP is a neighbor, for "counts".
 
-``update_neighbors``, ``set_neighbors`` and ``prepare_data`` are methods of SWSGP.
+``count_neighbors``, ``set_neighbors`` and ``prepare_data`` are methods of SWSGP.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ class _Counted(NamedTuple):
 _COUNTED: weakref.WeakKeyDictionary[Any, _Counted] = weakref.WeakKeyDictionary()
 
 
-def update_neighbors(model: Any, X: Any) -> None:
+def count_neighbors(model: Any, X: Any) -> None:
     """
-    Count the rows of which each inducing point is a neighbor, for "usage".
+    Count the rows of which each inducing point is a neighbor, for "counts".
 
     `training.fit` calls it, and again when neighbors have changed. O(N) searches in blocks. The
     neighbors found are stored for later steps, see ``num_remembered`` of
@@ -46,7 +46,7 @@ def update_neighbors(model: Any, X: Any) -> None:
 
 def set_neighbors(model: Any, num_neighbors: int) -> None:
     """
-    Set the number of neighbors: to predict from more than in training, for example. "usage" has
+    Set the number of neighbors: to predict from more than in training, for example. "counts" has
     to be counted anew before training continues, and functions compiled before keep the old number.
 
     :param num_neighbors: H, at most M, more than there are global points.
@@ -55,7 +55,7 @@ def set_neighbors(model: Any, num_neighbors: int) -> None:
     iv = model.points
     before, iv.num_neighbors = iv.num_neighbors, num_neighbors
     try:
-        iv.require_sound()
+        iv.validate_neighbors()
     except ValueError:
         iv.num_neighbors = before
         raise
@@ -65,7 +65,7 @@ def set_neighbors(model: Any, num_neighbors: int) -> None:
 
 def prepare_data(model: Any, data: Any) -> None:
     """
-    :meth:`update_neighbors` with "usage", unless neither the inputs nor the neighbors have changed
+    :meth:`count_neighbors` with "counts", unless neither the inputs nor the neighbors have changed
     since the last call. Endless data cannot be counted; counts that there are stay as they are.
 
     :param data: as `training.fit` was given them.
@@ -88,15 +88,15 @@ def prepare_data(model: Any, data: Any) -> None:
 def _count(model: Any, X: Any, most: int | None = None) -> None:
     """:param most: number of rows that there are, if X is a data set that may not end."""
     model._require_parts(model.input_dim, model.dtype)
-    component_checks.require_sound(model.kernel)
-    component_checks.require_sound(model.points)
+    component_checks.validate_components(model.kernel)
+    component_checks.validate_components(model.points)
     counts, rows = np.zeros(model.usage.shape), 0
     for block in _blocks(X, model.input_dim, model.usage.dtype):
         rows += int(block.shape[0])
         if most is not None and rows > most:
             raise ValueError(
                 f"data has more than the {most} rows that num_data counts, perhaps without end: "
-                "leave out repeat(), or call model.update_neighbors(X) with all training inputs "
+                "leave out repeat(), or call model.count_neighbors(X) with all training inputs "
                 "and choose another kl_weighting for data that differ in every pass."
             )
         for i, (kernel, _) in enumerate(model._latents):
@@ -139,13 +139,13 @@ def require_counted(model: Any, all_rows: bool = False) -> None:
     if _needs_counts(model) and not all_rows and not _is_counted(model):
         raise ValueError(
             "the rows that use each inducing point have not been counted, and a batch of some rows "
-            "does not tell: call model.update_neighbors(X) with all training inputs, as "
+            "does not tell: call model.count_neighbors(X) with all training inputs, as "
             "training.fit does, or choose another kl_weighting."
         )
 
 
 def _needs_counts(model: Any) -> bool:
-    return model.kl_weighting == "usage" and model.sums_over_rows
+    return model.kl_weighting == "counts" and model.sums_over_rows
 
 
 def _is_counted(model: Any) -> bool:
@@ -183,7 +183,7 @@ def _require_batches(X: tf.data.Dataset) -> None:
         )
     if _is_endless(X):
         raise ValueError(
-            "X is a data set without end: leave out repeat(), or call model.update_neighbors(X) "
+            "X is a data set without end: leave out repeat(), or call model.count_neighbors(X) "
             "with all training inputs before training."
         )
 

@@ -10,11 +10,12 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
+from gpflow_sparse import _names
 from gpflow_sparse.inducing_variables import NeighborInducingPoints
 from gpflow_sparse.inference import subsampling
 from gpflow_sparse.inference.neighborhoods import GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
-from gpflow_sparse.models import rowwise
+from gpflow_sparse.models import partial_updates
 from gpflow_sparse.models.base import VariationalModel
 from gpflow_sparse.models.stored_q import LongRows
 from gpflow_sparse.models.swsgp import closed_form, counts
@@ -47,15 +48,15 @@ class SWSGP(VariationalModel):
 
         N / n sum_i E_q[log p(y_i | f_i)]  -  penalty,
 
-        penalty = N / n sum_i w_i KL_i,    w_i = mean over j in I of 1 / max(c_j, 1)    "usage"
+        penalty = N / n sum_i w_i KL_i,    w_i = mean over j in I of 1 / max(c_j, 1)    "counts"
                   N / n sum_i w_i KL_i,    w_i = 1 / N                                  "paper"
                   M / n_Z sum_j t_j,       n_Z = min(n, M) inducing points j drawn      "chain"
                   KL[q(u_A) || p(u_A)],    A the m points of the batch                  union=m
 
     and that of all rows on average over batches, but with ``union``. By ``kl_weighting``:
 
-    - "usage": c_j is the number of training rows of which j is a neighbor, from
-      :meth:`update_neighbors`, before it from a batch of all rows: the KL terms of each u_j then
+    - "counts": c_j is the number of training rows of which j is a neighbor, from
+      :meth:`count_neighbors`, before it from a batch of all rows: the KL terms of each u_j then
       have a total weight of about one. Not a bound; the default, since variances of f are far too
       small with "paper" and "chain" takes longer.
     - "paper": as in eq. (11). The paper says that this is a lower bound; it is not
@@ -84,8 +85,8 @@ class SWSGP(VariationalModel):
     Inducing variables are not whitened: neighborhoods overlap, and no coordinates are white in all
     of them.
 
-    `training.fit` trains it by row-wise updates (:mod:`gpflow_sparse.models.rowwise`): a step reads
-    and updates only the rows of q that belong to the neighbors of its batch.
+    `training.fit` trains it by row-wise updates (:mod:`gpflow_sparse.models.partial_updates`): a
+    step reads and updates only the rows of q that belong to the neighbors of its batch.
     """
 
     q_mu, q_log_scale, q_factor = LongRows(), LongRows(), LongRows()
@@ -99,7 +100,7 @@ class SWSGP(VariationalModel):
         inducing_variable: NeighborInducingPoints,
         *,
         covariance: str = "diag",
-        kl_weighting: str = "usage",
+        kl_weighting: str = "counts",
         union: int | None = None,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
@@ -116,7 +117,7 @@ class SWSGP(VariationalModel):
         :param likelihood: any GPflow likelihood.
         :param inducing_variable: the M inducing points and the number H of neighbors.
         :param covariance: form of the covariance of q: "diag" or "dense", see above.
-        :param kl_weighting: weights of the KL terms of the rows: "usage", "paper" or "chain".
+        :param kl_weighting: weights of the KL terms of the rows: "counts", "paper" or "chain".
         :param union: m, the number of active points of a batch, which all of its rows share; None
             for H neighbors of each row.
         :param num_latent_gps: number of latent functions; None as in
@@ -135,6 +136,7 @@ class SWSGP(VariationalModel):
         """
         require_not_whitened(whiten)
         iv = self._points_of(inducing_variable)
+        kl_weighting = checks.present_choice(kl_weighting, "kl_weighting", {"usage": "counts"})
         require_objective(covariance, kl_weighting, union, iv)
         checks.require_choice(start, "start", ("sites", "prior"))
         super().__init__(
@@ -206,7 +208,7 @@ class SWSGP(VariationalModel):
         :param data: ``(X [N, D], Y [N, P])``.
         :return: scalar, in nats.
         :raises ValueError: for data that do not fit the model, eagerly and when tracing; with
-            "usage" for a minibatch before :meth:`update_neighbors`.
+            "counts" for a minibatch before :meth:`count_neighbors`.
         """
         X, Y = data
         sets = self._index_sets(X)
@@ -255,7 +257,7 @@ class SWSGP(VariationalModel):
         self, X: tf.Tensor, Y: tf.Tensor, sets: IndexSets, q: GaussianRows, positions: IndexSets
     ) -> tf.Tensor:
         """
-        The objective in the docstring of the class, from a batch; with "paper" and "usage" line 13
+        The objective in the docstring of the class, from a batch; with "paper" and "counts" line 13
         of algorithm 1.
 
         :param sets: indices of inducing points, from :meth:`_index_sets`.
@@ -302,8 +304,8 @@ class SWSGP(VariationalModel):
 
     def _kl_weights(self, neighbors: tf.Tensor, latent: int, num_rows: Any) -> tf.Tensor:
         """
-        ``w_i [n]`` of "paper" or "usage". Counts below 1 are taken as 1: rows that were not counted
-        may have neighbors that none of the counted ones has.
+        ``w_i [n]`` of "paper" or "counts". Counts below 1 are taken as 1: rows that were not
+        counted may have neighbors that none of the counted ones has.
 
         :param latent: index of the latent kernel.
         :param num_rows: rows in all if the model has no ``num_data``.
@@ -323,7 +325,7 @@ class SWSGP(VariationalModel):
     @property
     def _whole_q(self) -> GaussianRows:
         """q of all inducing variables."""
-        values = [tf.convert_to_tensor(variable) for variable in self.long_variables]
+        values = [tf.convert_to_tensor(variable) for variable in self.row_variables]
         return self._q(values, tf.range(self.q_mu.shape[0]))
 
     def _q(self, values: Sequence[tf.Tensor], points: tf.Tensor) -> GaussianRows:
@@ -335,7 +337,7 @@ class SWSGP(VariationalModel):
         return GaussianRows(mean, None, second * tf.cast(lower, second.dtype)[:, None, :])
 
     @property
-    def priors_of_passes(self) -> Sequence[tuple[NeighborPrior, slice]]:
+    def cached_priors(self) -> Sequence[tuple[NeighborPrior, slice]]:
         """:attr:`priors` for a pass over many rows, outside of compiled code."""
         return self.priors
 
@@ -377,15 +379,15 @@ class SWSGP(VariationalModel):
     """The row-wise optimizer that `training.fit` takes by default."""
 
     @property
-    def long_variables(self) -> tuple[tf.Variable, ...]:
+    def row_variables(self) -> tuple[tf.Variable, ...]:
         """Variables of which a step updates the rows of some inducing points."""
         parts = (self.q_mu, self.q_log_scale, self.q_factor)
         return tuple(part for part in parts if part is not None)
 
     @property
-    def small_variables(self) -> list[tf.Variable]:
+    def dense_variables(self) -> list[tf.Variable]:
         """All trainable variables but the long ones."""
-        long = {variable.ref() for variable in self.long_variables}
+        long = {variable.ref() for variable in self.row_variables}
         return [v for v in self.trainable_variables if v.ref() not in long]
 
     @property
@@ -394,7 +396,7 @@ class SWSGP(VariationalModel):
         found = super().trainable_variables
         return tuple(variable for variable in found if variable is not self.usage)
 
-    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> rowwise.RowUpdate:
+    def _row_update(self, X: tf.Tensor, Y: tf.Tensor) -> partial_updates.RowUpdate:
         sets = self._index_sets(X)
         flat = tf.nest.flatten(sets)
         taken, positions = tf.unique(tf.concat([tf.reshape(part, [-1]) for part in flat], axis=0))
@@ -408,7 +410,7 @@ class SWSGP(VariationalModel):
             elbo = self._objective(X, Y, sets, self._q(values, taken), positions)
             return -(elbo + self.log_prior_density())
 
-        return rowwise.RowUpdate([(v, taken) for v in self.long_variables], loss)
+        return partial_updates.RowUpdate([(v, taken) for v in self.row_variables], loss)
 
     @property
     def can_look_ahead(self) -> bool:
@@ -433,11 +435,12 @@ class SWSGP(VariationalModel):
         """No work before a step, as other models with row-wise updates have it."""
 
     # training steps
-    sparse_step = rowwise.sparse_step
-    step_gradients = rowwise.step_gradients
-    variational_parameters = property(rowwise.variational_parameters)
+    sparse_step = partial_updates.sparse_step
+    step_gradients = partial_updates.step_gradients
+    variational_parameters = property(partial_updates.variational_parameters)
     # counts of the training rows that have each point as a neighbor
-    update_neighbors = counts.update_neighbors
+    count_neighbors = counts.count_neighbors
+    update_neighbors = _names.former_attribute("count_neighbors")
     set_neighbors = counts.set_neighbors
     prepare_data = counts.prepare_data
     # q without an optimizer

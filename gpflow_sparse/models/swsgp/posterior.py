@@ -16,7 +16,7 @@ from gpflow_sparse.inducing_variables.neighbors import NeighborInducingPoints
 from gpflow_sparse.inference import neighborhoods
 from gpflow_sparse.inference.neighborhoods import DenseGaussian, GaussianRows, NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
+from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
 from gpflow_sparse.posteriors.multioutput import MultioutputPosterior
 from gpflow_sparse.posteriors.pathwise import (
     LocalPaths,
@@ -141,7 +141,7 @@ class NeighborPosterior(SparsePosterior):
             return GaussianRows(mean, second, None)
         return GaussianRows(mean, None, second) if full_cov else DenseGaussian(mean, full[0])
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         q, prior = self._q_from(cache, False), self._prior_from(cache)
         H = int(self._points.num_neighbors)
         if isinstance(q, DenseGaussian):
@@ -150,17 +150,17 @@ class NeighborPosterior(SparsePosterior):
             size = H * (1 if q.factors is None else int(np.prod(q.factors.shape[1:])))
         size = max(size, prior.row_size(H))
 
-        def moments(X: tf.Tensor) -> Moments:
+        def moments(X: tf.Tensor) -> MeanAndVariance:
             neighbors = self.find_neighbors(self._points, X, self.kernel)
             return prior.conditional(X, neighbors, q.take(neighbors))[:2]
 
         return moments_in_blocks(moments, X, size)
 
-    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
         q, prior = self._q_from(cache, True), self._prior_from(cache)
 
-        def moments(X: tf.Tensor) -> Moments:
+        def moments(X: tf.Tensor) -> MeanAndVariance:
             active, _ = tf.unique(tf.reshape(self._points.neighbors(X, self.kernel), [-1]))
             joint = prior.joint(X, active, q.take(active))
             return joint.mean(), joint.covariance(covariance(self.kernel, X))
@@ -246,8 +246,8 @@ def point_blocks(prior: NeighborPrior, num_neighbors: int) -> Iterator[tf.Tensor
 
 
 def moments_in_blocks(
-    moments: Callable[[tf.Tensor], Moments], X: tf.Tensor, size_of_row: int
-) -> Moments:
+    moments: Callable[[tf.Tensor], MeanAndVariance], X: tf.Tensor, size_of_row: int
+) -> MeanAndVariance:
     """
     Mean and variance at the rows of ``X [N, D]``, some rows at a time.
 

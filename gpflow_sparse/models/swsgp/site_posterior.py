@@ -16,7 +16,7 @@ from gpflow_sparse.inference.neighborhoods import NeighborPrior
 from gpflow_sparse.inference.residual_bounds import Terms
 from gpflow_sparse.models.swsgp.posterior import moments_in_blocks
 from gpflow_sparse.numerics import linalg
-from gpflow_sparse.posteriors.base import Cache, Moments, SparsePosterior, by_batches
+from gpflow_sparse.posteriors.base import Cache, MeanAndVariance, SparsePosterior, by_batches
 from gpflow_sparse.posteriors.pathwise import LocalPaths, Paths, PriorPaths, Sampler
 from gpflow_sparse.validation import checks
 from gpflow_sparse.validation.public_methods import public_method
@@ -120,8 +120,8 @@ class SitePosterior(SparsePosterior):
     def _draw_paths(self, sampler: Sampler) -> Paths:
         """
         ``f_prior(x) + k_I^T T^1/2 B^-1 (T^1/2 (t_I - f_prior(Z_I)) - zeta_I)``, with one draw zeta
-        of the noise of every site for each function. Moments are those of ``predict_f`` without
-        ``full_cov``, see :class:`NeighborPosterior`.
+        of the noise of every site for each function. Mean and variance are those of
+        ``predict_f`` without ``full_cov``, see :class:`NeighborPosterior`.
         """
         targets, precisions = self._current_q()
         points, (M, P) = gpflow.utilities.freeze(self.X_data), targets.shape
@@ -145,10 +145,10 @@ class SitePosterior(SparsePosterior):
         """The current sites; everything else depends on the row."""
         return list(self._current_q())
 
-    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _marginals(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         sites = self._current_q() if cache is None else cache
 
-        def moments(X: tf.Tensor) -> Moments:
+        def moments(X: tf.Tensor) -> MeanAndVariance:
             neighbors = self.X_data.neighbors(X, self.kernel)
             K, k, diagonal = self._prior.local(X, neighbors)
             return _moments(k, diagonal, *_solve(K, neighbors, sites))
@@ -157,11 +157,11 @@ class SitePosterior(SparsePosterior):
         size = max(H**2 * P, self._prior.row_size(H))
         return moments_in_blocks(moments, X, size)
 
-    def _joint(self, cache: Cache | None, X: tf.Tensor) -> Moments:
+    def _joint(self, cache: Cache | None, X: tf.Tensor) -> MeanAndVariance:
         """One joint distribution for each batch of rows, over the union of their neighbors."""
         sites = self._current_q() if cache is None else cache
 
-        def moments(X: tf.Tensor) -> Moments:
+        def moments(X: tf.Tensor) -> MeanAndVariance:
             active, _ = tf.unique(tf.reshape(self.X_data.neighbors(X, self.kernel), [-1]))
             Z = tf.gather(tf.convert_to_tensor(self.X_data.Z), active)
             roots, L, alpha = _solve(covariance(self.kernel, Z)[None], active[None], sites)
@@ -200,7 +200,7 @@ def _factor(K: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
 
 def _moments(
     k: tf.Tensor, diagonal: tf.Tensor, roots: tf.Tensor, L: tf.Tensor, alpha: tf.Tensor
-) -> Moments:
+) -> MeanAndVariance:
     """Mean and variance of f, ``[n, P]`` each."""
     mean = tf.linalg.matvec(alpha, k)
     half = linalg.solve_triangular(L, (roots * k[:, None])[..., None])

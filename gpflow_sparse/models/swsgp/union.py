@@ -19,7 +19,7 @@ def require_union(union: Any, kl_weighting: str, inducing_variable: NeighborIndu
     most, least = inducing_variable.Z.shape[0], len(inducing_variable.global_indices)
     if not least < checks.require_count(union, "union") <= most:
         raise ValueError(f"union must be from {least + 1} to M = {most}, got {union}.")
-    if kl_weighting != "usage":
+    if kl_weighting != "counts":
         raise ValueError(
             f"kl_weighting={kl_weighting!r} has no meaning with union={union}: there is one KL, of "
             "the active points. Leave kl_weighting out."

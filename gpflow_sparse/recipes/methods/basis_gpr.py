@@ -61,7 +61,7 @@ class BasisGPR(Recipe):
         return gs.models.BasisGPR(data, basis, **given)
 
     def train(self, model: Any, rows: Any, *, until: float = 0.0, **options: Any) -> Any:
-        return rounds.fit_in_rounds(self, model, options)
+        return rounds.fit_with_basis_refresh(self, model, options)
 
     def num_elements(self, num_rows: int, input_dim: int, num_latent_gps: int) -> int:
         (size,), shape = self.sizes, (num_rows, input_dim, num_latent_gps)

@@ -29,10 +29,12 @@ class GRIEF(Recipe):
     num_basis: int = options.num_basis()
     points_per_dimension: int = options.points_per_dimension()
     bound: str = options.bound()
-    inference: str = option(
-        "type2",
-        "type1 integrates over weights and noise.",
-        choices=["type2", "type1"],
+    weights: str = option(
+        "optimize",
+        "integrate over weights and noise, or optimize hyperparameters alone.",
+        choices=["optimize", "integrate"],
+        former_name="inference",
+        former={"type1": "integrate", "type2": "optimize"},
     )
     num_steps: int = options.num_steps(600, "Iterations of L-BFGS.")
 
@@ -46,7 +48,7 @@ class GRIEF(Recipe):
 
     @property
     def can_calibrate(self) -> bool:
-        return super().can_calibrate and self.inference == "type2"
+        return super().can_calibrate and self.weights == "optimize"
 
     @classmethod
     def suits(cls, task: Any) -> str:
@@ -69,25 +71,25 @@ class GRIEF(Recipe):
         return gs.models.GRIEF(data, kernel, **given)
 
     def train(self, model: Any, rows: Any, *, until: float = 0.0, **options: Any) -> Any:
-        return rounds.fit_in_rounds(self, model, options)
+        return rounds.fit_with_basis_refresh(self, model, options)
 
     def finish(self, model: Any) -> Any:
         """For type-I inference, rotated weights with the hyperparameters of the model."""
-        if self.inference == "type2":
+        if self.weights == "optimize":
             return model
         parts = model.data, model.kernel, model.likelihood
         given = {"reweighted": "rotated", "grid": model.basis.grid, "bound": "standard"}
         return self.build(*parts, **given)
 
     def require_model(self, model: Any) -> None:
-        if self.inference == "type1" and not isinstance(model, gs.models.GRIEF):
+        if self.weights == "integrate" and not isinstance(model, gs.models.GRIEF):
             raise ValueError(
-                f"inference must be type2 for a {type(model).__name__}; only GRIEF has type1."
+                f"weights must be optimize for a {type(model).__name__}; only GRIEF integrates."
             )
 
     def predictor(self, model: Any) -> Any:
         """An object that integrates over weights and noise by quadrature."""
-        if self.inference == "type2":
+        if self.weights == "optimize":
             return super().predictor(model)
         return model.sample_posterior(method="quadrature")
 

@@ -23,7 +23,12 @@ class ODVGP(Recipe):
     num_subset: int = options.num_subset()
     num_inducing: int = options.num_inducing()
     num_orthogonal: int = options.num_orthogonal()
-    num_columns: int = option(256, "Columns of the penalty drawn in a step; 0 for all.", least=0)
+    num_penalty_samples: int = option(
+        256,
+        "Columns of the penalty drawn in a step; 0 for all.",
+        least=0,
+        former_name="num_columns",
+    )
     bound: str = options.bound()
     whiten: bool = options.whiten()
     initialization: str = options.initialization()
@@ -50,8 +55,13 @@ class ODVGP(Recipe):
             # them changes nothing there.
             sets = sets[0], sets[0].max(axis=0, keepdims=True) + 1.0
         variables = gs.inducing_variables.OrthogonalInducingVariables(*sets)
-        num_columns = min(self.num_columns, sum(variables.sizes[1:])) or None
-        given = {"whiten": self.whiten, "bound": self.bound, "num_columns": num_columns, **given}
+        num_penalty_samples = min(self.num_penalty_samples, sum(variables.sizes[1:])) or None
+        given = {
+            "whiten": self.whiten,
+            "bound": self.bound,
+            "num_penalty_samples": num_penalty_samples,
+            **given,
+        }
         given = points.variational(likelihood, data, **given)
         return gs.models.ODVGP(kernel, likelihood, variables, **given)
 
@@ -63,5 +73,5 @@ class ODVGP(Recipe):
         M, M2, batch = self.num_inducing, self.num_orthogonal, min(self.batch_size, num_rows)
         parameters = (M + M2) * input_dim + num_latent_gps * (M * M / 2 + M + M2)
         step = 10 * M**2 + (8 + 2 * num_latent_gps) * M * batch
-        step += 4 * M2 * (M + batch + (self.num_columns or M2))
+        step += 4 * M2 * (M + batch + (self.num_penalty_samples or M2))
         return int(num_rows * (input_dim + 1) + 4 * parameters + step)

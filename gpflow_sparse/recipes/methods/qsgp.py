@@ -9,7 +9,7 @@ from gpflow_sparse.recipes.base import Recipe
 
 # Adam's rate for hyperparameters beside Adagrad on weights: their gradients are noisier.
 _DENSE_RATE = 0.002
-SAMPLED = ("covariance", "num_dense_columns", "variance_reduction", "num_support")
+SAMPLED = ("covariance", "num_dense_columns", "variance_reduction", "num_control_rows")
 """Options of models whose steps sample basis functions, that have the names of their arguments."""
 
 
@@ -36,7 +36,7 @@ class QSGP(Recipe):
     covariance: str | None = options.sampled_covariance()
     num_dense_columns: int | None = options.num_dense_columns()
     variance_reduction: str = options.variance_reduction()
-    num_support: int = options.num_support()
+    num_control_rows: int = options.num_control_rows()
     num_steps: int = options.num_steps()
     batch_size: int = options.batch_size(500)
     learning_rate: float = options.learning_rate(0.1, "Peak rate of Adagrad.")
@@ -117,5 +117,5 @@ def sampled_elements(
     columns = 2 + (head if recipe.covariance == "chevron" else 0)
     held = 2 * columns * total * num_latent_gps + 4 * head**2
     drawn = head + 2 * min(recipe.basis_batch_size, total)
-    rows = batch + recipe.num_support
+    rows = batch + recipe.num_control_rows
     return num_rows * (input_dim + 1) + held + 8 * rows * drawn

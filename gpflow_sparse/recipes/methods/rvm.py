@@ -31,7 +31,7 @@ class RVM(Recipe):
     covariance: str | None = options.sampled_covariance()
     num_dense_columns: int | None = options.num_dense_columns()
     variance_reduction: str = options.variance_reduction()
-    num_support: int = options.num_support()
+    num_control_rows: int = options.num_control_rows()
     num_steps: int = options.num_steps()
     batch_size: int = options.batch_size(500)
     # Larger rates lead away from the mean in closed form at which the steps start.
@@ -62,9 +62,9 @@ class RVM(Recipe):
     @contextlib.contextmanager
     def closed_forms(self, model: Any, rows: Pair, until: float) -> Iterator[steps.Plan]:
         """The mean in closed form before the steps, and a refinement of it after them."""
-        from gpflow_sparse.inference.chevron import MOST_DENSE
+        from gpflow_sparse.inference.chevron import MAX_DENSE
 
-        few = model.basis.num_basis <= MOST_DENSE
+        few = model.basis.num_basis <= MAX_DENSE
         if not few or type(model.likelihood).__name__ != "Gaussian":
             yield steps.Plan([], rows)
             return

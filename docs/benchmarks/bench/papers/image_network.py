@@ -14,11 +14,11 @@ from gpflow_sparse.data import Dataset
 from gpflow_sparse.data.images import ImageShape
 
 # Most training rows that are held out, and their largest share.
-MOST_HELD_OUT, SHARE_HELD_OUT = 1000, 0.1
+MAX_HELD_OUT, SHARE_HELD_OUT = 1000, 0.1
 # Largest logarithm of the temperature.
-_MOST_LOG = 4.0
+_MAX_LOG = 4.0
 # Passes that no run with a limit of time reaches.
-_MOST_EPOCHS = 1_000_000
+_MAX_EPOCHS = 1_000_000
 
 Logits = Callable[[np.ndarray], np.ndarray]
 """Logits ``[N, C]`` of rows ``[N, H W C]``."""
@@ -39,7 +39,7 @@ def fit_network(
     X, Y = dataset.train
     shape = dataset.image_shape or (1, 1, X.shape[1])
     order = np.random.default_rng(seed).permutation(len(X))
-    count = min(MOST_HELD_OUT, int(SHARE_HELD_OUT * len(X)))
+    count = min(MAX_HELD_OUT, int(SHARE_HELD_OUT * len(X)))
     held_out, rest = order[:count], order[count:]
     network = make_network(shape, int(dataset.num_classes or 0))
     rate = options["learning_rate"]
@@ -50,7 +50,7 @@ def fit_network(
         as_images(X[rest], shape),
         Y[rest, 0],
         batch_size=options["batch_size"],
-        epochs=_MOST_EPOCHS,
+        epochs=_MAX_EPOCHS,
         validation_data=(as_images(X[held_out], shape), Y[held_out, 0]),
         callbacks=[best],
         verbose=0,
@@ -95,7 +95,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         scaled = log_softmax(logits / np.exp(log_temperature), axis=1)
         return -float(np.mean(scaled[np.arange(len(labels)), labels]))
 
-    found = minimize_scalar(loss, bounds=(0.0, _MOST_LOG), method="bounded")
+    found = minimize_scalar(loss, bounds=(0.0, _MAX_LOG), method="bounded")
     # the search stays inside of its bounds
     return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
 

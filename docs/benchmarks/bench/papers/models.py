@@ -20,7 +20,7 @@ from bench.papers.tables import WATCHED
 from bench.papers.training import Budget, Cosine, Monitor, train
 from gpflow_sparse import bases, initialization, models, training
 from gpflow_sparse.data import Dataset, metrics
-from gpflow_sparse.kernels import Filled
+from gpflow_sparse.kernels import WithMissingVariance
 from gpflow_sparse.likelihoods import BernoulliLogit, Softmax
 from gpflow_sparse.numerics import linalg
 from gpflow_sparse.recipes.evaluation import CachedModel, evaluate
@@ -236,7 +236,8 @@ def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
     A row of the regression table: hyperparameters of an exact GP, then type II or type I.
 
     :param options: inference ("type-II", or anything else for type I: rotated weights by
-        quadrature, original ones by NUTS), and arguments of :func:`fit_in_rounds` or of the model.
+        quadrature, original ones by NUTS), and arguments of
+        :func:`fit_with_basis_refresh` or of the model.
     """
     start, begin = subset_start(dataset, budget.seed, "squared_exponential"), time.perf_counter()
     start = start._replace(noise_variance=max(start.noise_variance, _MIN_NOISE))
@@ -253,7 +254,7 @@ def fit_grief(options: Options, dataset: Dataset, budget: Budget) -> Record:
         model = models.GRIEF(dataset.train, kernel, **given)
         if options["inference"] == "type-II":
             rounds = {name: options[name] for name in ("num_rounds", "num_iterations")}
-            training.fit_in_rounds(model, **rounds)
+            training.fit_with_basis_refresh(model, **rounds)
             predictor, noise = CachedModel(model), model.likelihood.variance.numpy()
         else:
             method = "quadrature" if options["reweighted"] == "rotated" else "nuts"
@@ -411,7 +412,7 @@ def score_softki(model: models.SoftKI, dataset: Dataset, data: Pair, refit_noise
     as_trained = score_test_rows(model, dataset)
     model.fit_posterior(data, refit_noise=True)
     noise, refitted = float(model.likelihood.variance.numpy()), score_test_rows(model, dataset)
-    own, model.kernel = model.kernel, Filled(model.basis)
+    own, model.kernel = model.kernel, WithMissingVariance(model.basis)
     filled = score_test_rows(model, dataset)
     model.kernel = own
     return (refitted if refit_noise else as_trained) | {

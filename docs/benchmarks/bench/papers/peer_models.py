@@ -20,7 +20,7 @@ from gpflow_sparse import initialization
 from gpflow_sparse.data import Dataset
 from gpflow_sparse.recipes.building import attach_units
 from gpflow_sparse.recipes.methods.svgp import SVGP
-from gpflow_sparse.recipes.starts import Start, Starts
+from gpflow_sparse.recipes.starts import Hyperparameters, InitialHyperparameters
 
 
 def fit_evidence(options: Mapping[str, Any], dataset: Dataset, budget: Budget) -> Record:
@@ -106,11 +106,13 @@ PEERS: Mapping[str, Callable[..., Record]] = {
 """Functions of a data set, a budget and a size, that train and score another library's model."""
 
 
-def _start(dataset: Dataset, budget: Budget, num_inducing: int) -> tuple[Start, np.ndarray, SVGP]:
+def _start(
+    dataset: Dataset, budget: Budget, num_inducing: int
+) -> tuple[Hyperparameters, np.ndarray, SVGP]:
     """Hyperparameters, points by k-means, and the options of the method "svgp"."""
     num_inducing = min(num_inducing, most_points(dataset))
     recipe = SVGP.create(num_inducing=num_inducing, seed=budget.seed)
-    start = Starts(dataset).find(recipe)
+    start = InitialHyperparameters(dataset).find(recipe)
     start = start._replace(noise_variance=max(start.noise_variance, recipe.min_noise))
     Z = initialization.kmeans(dataset.train[0], num_inducing, start.kernel, seed=budget.seed)
     return start, Z, recipe

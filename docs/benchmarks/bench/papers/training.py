@@ -23,7 +23,7 @@ _PROBE = 8
 # Steps between checkpoints: those of long weight vectors are large.
 _CHECKPOINT_EVERY = 500
 # Number of steps that no run with a budget of minutes reaches.
-_MOST_STEPS = 10_000_000
+_MAX_STEPS = 10_000_000
 
 
 class DoesNotFitError(Exception):
@@ -170,7 +170,7 @@ def train(
             model,
             data,
             optimizer=optimizer,
-            num_steps=budget.steps or _MOST_STEPS,
+            num_steps=budget.steps or _MAX_STEPS,
             batch_size=None if data is None else min(options["batch_size"], len(data[0])),
             natural_gradients=options.get("natural_gradients", 0.0),
             callbacks=[monitor],

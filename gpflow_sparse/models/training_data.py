@@ -20,7 +20,7 @@ from gpflow_sparse.validation import checks, component_checks
 
 Tensors = Sequence[tf.Tensor]
 
-HeldData = Any  # (X [N, D], Y [N, P]) tensors or variables, or a tf.data.Dataset of tensors
+TrainingData = Any  # (X [N, D], Y [N, P]) tensors or variables, or a tf.data.Dataset of tensors
 # Entries of one block that is read from a file: 8 MiB of float64.
 _FILE_BLOCK = 2**20
 # Entries of the tensors from which a block's features are computed, 64 MiB of float64; and the
@@ -28,7 +28,7 @@ _FILE_BLOCK = 2**20
 _BLOCK_ENTRIES, _FEWEST_ROWS = 2**23, 256
 
 
-def takes_data(method: Callable[..., Any]) -> Callable[..., Any]:
+def accepts_pair_or_dataset(method: Callable[..., Any]) -> Callable[..., Any]:
     """
     Decorator of a method of ``X`` and ``Y`` whose callers pass one pair ``(X, Y)``, or a data set.
 
@@ -57,7 +57,7 @@ def takes_data(method: Callable[..., Any]) -> Callable[..., Any]:
     return with_data
 
 
-def hold(data: Any, *, batches: bool, copy: bool = True) -> HeldData:
+def keep_training_data(data: Any, *, batches: bool, copy: bool = True) -> TrainingData:
     """
     Training data in the form in which a model keeps them.
 
@@ -95,11 +95,11 @@ def variable_or(tensor: tf.Tensor, given: Any, name: str) -> Any:
     return given
 
 
-def read(data: HeldData, dtype: tf.DType) -> HeldData:
+def read(data: TrainingData, dtype: tf.DType) -> TrainingData:
     """
     The current rows: variables are converted to tensors, and their values are checked again.
 
-    :param data: result of :func:`hold`; tensors and data sets are returned unchanged.
+    :param data: result of :func:`keep_training_data`; tensors and data sets are returned unchanged.
     :param dtype: type to which variables are converted.
     :raises ValueError: for values that are not finite, and X and Y with different numbers of rows,
         eagerly and while tracing; assigned later, when the graph runs, they raise
@@ -117,7 +117,7 @@ def read(data: HeldData, dtype: tf.DType) -> HeldData:
     return checks.require_finite_in_graph(X, "X"), checks.require_finite_in_graph(Y, "Y")
 
 
-def fingerprint(data: HeldData) -> tf.Tensor:
+def fingerprint(data: TrainingData) -> tf.Tensor:
     """
     A hash of the present values of the variables in ``data``, uint8 ``[8]`` for each; ``[0]`` for
     data that cannot be assigned. O(N D), also in a graph.
@@ -126,14 +126,14 @@ def fingerprint(data: HeldData) -> tf.Tensor:
     return tf.concat([tf.zeros([0], tf.uint8), *parts], axis=0)
 
 
-def are_same(first: HeldData, second: HeldData) -> bool:
+def are_same(first: TrainingData, second: TrainingData) -> bool:
     """Whether two training data are the same objects, whatever values variables have."""
     if isinstance(first, tf.data.Dataset) or isinstance(second, tf.data.Dataset):
         return first is second
     return all(a is b for a, b in zip(first, second, strict=True))
 
 
-def columns(data: HeldData) -> tuple[int, int]:
+def columns(data: TrainingData) -> tuple[int, int]:
     """
     The numbers D and P of columns of X and Y.
 
@@ -160,7 +160,7 @@ def count_rows(X: Any) -> int:
     return int(X.reduce(tf.zeros([], tf.int64), add))
 
 
-def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
+def some_inputs(data: TrainingData, most: int = 200_000) -> np.ndarray:
     """
     Evenly spaced rows of X; a data set is read once.
 
@@ -184,7 +184,7 @@ def some_inputs(data: HeldData, most: int = 200_000) -> np.ndarray:
 def streamed(
     statistics: Callable[[Tensors, Tensors, Tensors], Any],
     basis: FiniteBasis,
-    data: HeldData,
+    data: TrainingData,
     mean_function: MeanFunction,
     dtype: tf.DType,
 ) -> list[tf.Tensor]:
@@ -212,7 +212,7 @@ def streamed(
 
 def row_sums(
     basis: FiniteBasis,
-    data: HeldData,
+    data: TrainingData,
     mean_function: MeanFunction,
     dtype: tf.DType,
     kernel_diagonal: Callable[[tf.Tensor], tf.Tensor] | None = None,
@@ -235,7 +235,7 @@ def row_sums(
     return collapsed.RowSums(*streamed(sums, basis, data, mean_function, dtype))
 
 
-def _live(data: HeldData) -> list[Any]:
+def _live(data: TrainingData) -> list[Any]:
     """The parts of ``data`` whose values can be assigned."""
     if isinstance(data, tf.data.Dataset):
         return []

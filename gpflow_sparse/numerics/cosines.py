@@ -14,7 +14,7 @@ _ROWS = 2**8
 
 
 @tf.custom_gradient
-def waves(turns: tf.Tensor, phases: tf.Tensor, amplitude: tf.Tensor) -> Any:
+def cos_two_pi(turns: tf.Tensor, phases: tf.Tensor, amplitude: tf.Tensor) -> Any:
     """
     ``amplitude cos(2 pi (turns + phases))``, ``[N, k]``, with errors of a few units of rounding.
 
@@ -28,8 +28,8 @@ def waves(turns: tf.Tensor, phases: tf.Tensor, amplitude: tf.Tensor) -> Any:
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None, tf.Tensor]:
-        of_turns = upstream * waves(turns, phases + 0.25, 2.0 * math.pi * amplitude)
-        of_amplitude = tf.reduce_sum(upstream * waves(turns, phases, tf.ones_like(amplitude)))
+        of_turns = upstream * cos_two_pi(turns, phases + 0.25, 2.0 * math.pi * amplitude)
+        of_amplitude = tf.reduce_sum(upstream * cos_two_pi(turns, phases, tf.ones_like(amplitude)))
         return of_turns, None, of_amplitude
 
     if _are_many(turns.shape) and not tf.config.list_logical_devices("GPU"):
@@ -51,7 +51,7 @@ def _rest(turns: tf.Tensor) -> tf.Tensor:
 
 @tf.function(autograph=False, jit_compile=True, reduce_retracing=True)
 def _series(turns: tf.Tensor, phases: tf.Tensor, amplitude: tf.Tensor) -> tf.Tensor:
-    """:func:`waves` by Taylor's series of the sine."""
+    """:func:`cos_two_pi` by Taylor's series of the sine."""
     # the cosine is sin(2 pi v), v in [-1/4, 1/4]
     v = 0.25 - tf.abs(_rest(_rest(turns) + phases))
     square, total = tf.square(v), tf.zeros_like(v)

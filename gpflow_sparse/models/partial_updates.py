@@ -1,9 +1,9 @@
 """Training steps that update some rows of long variables and do not read or write others.
 
 The methods ``sparse_step`` and ``step_gradients`` of a model with row-wise updates, which is a
-:class:`~gpflow_sparse.training.contract.RowwiseModel`, are the functions here. The model gives them
-``_row_update(X, Y)``, the :class:`RowUpdate` of a batch. No gradient or other tensor of the size of
-a long variable is formed.
+:class:`~gpflow_sparse.training.contract.PartialUpdateModel`, are the functions here. The model
+gives them ``_row_update(X, Y)``, the :class:`RowUpdate` of a batch. No gradient or other tensor
+of the size of a long variable is formed.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,20 +32,20 @@ class RowUpdate(NamedTuple):
     """Function, called after :attr:`loss`, that returns means over the rows of the batch."""
 
     def gradients(
-        self, small_variables: Sequence[tf.Variable]
+        self, dense_variables: Sequence[tf.Variable]
     ) -> tuple[tf.Tensor, list[tf.Tensor], Gradients]:
         """The loss, its gradients at the rows, and those of the small variables that have one."""
         values = [tf.gather(variable, indices) for variable, indices in self.row_indices]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*values, *small_variables])
+            tape.watch([*values, *dense_variables])
             loss = self.loss(values)
-        found = tape.gradient(loss, [*values, *small_variables])
+        found = tape.gradient(loss, [*values, *dense_variables])
         of_rows = [
             # the gradient of a gathered tensor is IndexedSlices, of the size of the rows
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, value in zip(found, values, strict=False)
         ]
-        others = zip(found[len(values) :], small_variables, strict=True)
+        others = zip(found[len(values) :], dense_variables, strict=True)
         return loss, of_rows, [(gradient, v) for gradient, v in others if gradient is not None]
 
 
@@ -81,7 +81,7 @@ def sparse_step(
     loss, moves, of_small, after = _mean_gradients(model, data, replicas)
     results = [loss, *(rows.gradient for rows in moves), *(gradient for gradient, _ in of_small)]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in results])
-    optimizer.build([rows.variable for rows in moves], model.small_variables)
+    optimizer.build([rows.variable for rows in moves], model.dense_variables)
 
     def apply() -> tf.Tensor:
         changes = [optimizer.move_rows(*rows, scale) for rows in moves]
@@ -101,7 +101,7 @@ def step_gradients(model: Any, data: Data) -> tuple[tf.Tensor, Gradients]:
     variable.
     """
     update = model._row_update(*data)
-    loss, of_rows, of_small = update.gradients(model.small_variables)
+    loss, of_rows, of_small = update.gradients(model.dense_variables)
     variables = [variable for variable, _ in update.row_indices]
     return loss, [*zip(of_rows, variables, strict=True), *of_small]
 
@@ -124,7 +124,7 @@ def _mean_gradients(
     def compute(batch: Any) -> list[Any]:
         update = model._row_update(*batch)
         updates.append(update)
-        loss, of_rows, of_small = update.gradients(model.small_variables)
+        loss, of_rows, of_small = update.gradients(model.dense_variables)
         pairs = zip(of_rows, update.row_indices, strict=True)
         slices = [tf.IndexedSlices(g, indices, tf.shape(v)) for g, (v, indices) in pairs]
         averages = [] if update.averages is None else update.averages()
