@@ -35,6 +35,7 @@ THINNED = {
     "test_guard.py": 5,
     "test_hostile.py": 36,
     "test_hybrid.py": 7,
+    "test_layers.py": 4,
     "test_likelihoods.py": 3,
     "test_matrix.py": 3,
     "test_memory.py": 8,

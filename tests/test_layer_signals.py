@@ -117,6 +117,7 @@ def test_filters_pass_their_responses_on_with_little_noise(rng):
     assert after["noise"] < 1e-4 * before["noise"]
 
 
+@pytest.mark.nightly
 def test_noise_before_a_layer_is_not_its_signal(rng):
     """Of a first layer that ignores its input the second has no signal, however it varies."""
     model = at_prior(rng)
@@ -209,6 +210,7 @@ def test_draws_of_training_do_not_depend_on_a_record(rng):
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.nightly
 def test_more_draws_of_the_layers_before_change_the_later_ones_only(rng):
     layers, _ = fully_connected(rng)
     X = rng.normal(size=(N, 2))

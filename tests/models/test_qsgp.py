@@ -453,6 +453,9 @@ def test_what_is_no_step_is_refused():
     before = [v.numpy() for v in model.variables]
     model.sparse_step(data(), sgd, move=False)
     model.sparse_step(data(), sgd, scale=0.0)
+    for options in ({"scale": 2.0}, {"move": tf.constant(1.0)}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            model.sparse_step(data(), sgd, **options)
     for old, variable in zip(before, model.variables, strict=True):
         np.testing.assert_array_equal(old, variable.numpy())
     for value in ("eq3", "tracked", None):

@@ -406,6 +406,25 @@ def test_float32_trains_with_the_gradient_of_float64(columns, temperature, noise
         assert np.linalg.norm(slope - part) < 1e-3 * np.linalg.norm(part) + 1e-5 * norm
 
 
+def test_fit_holds_rows_out_whose_density_is_that_of_dense_regression():
+    X, Y = data(40)
+    model = build(held_out=0.2, num_data=40)
+    with pytest.raises(ValueError, match="must have held some out"):
+        model.held_out_density((X, Y))
+    gs.training.fit(model, (X, Y), batch_size=16, num_steps=2, progress=False)
+    found = model.held_out_density((X, Y))
+    kept = np.random.default_rng(0).permutation(40)[:8]
+    rest = np.setdiff1d(np.arange(40), kept)
+    B, noise = model.basis(X).numpy(), model.likelihood.variance.numpy()
+    K = B @ B.T
+    f, cov = oracle.predict(
+        K[np.ix_(rest, rest)], K[kept][:, rest], K[np.ix_(kept, kept)], Y[rest], noise
+    )
+    spread = np.diag(cov)[:, None] + noise
+    expected = -0.5 * (np.log(2.0 * np.pi * spread) + (Y[kept] - f) ** 2 / spread)
+    np.testing.assert_allclose(found, expected.mean(), rtol=1e-6)
+
+
 # Doors.
 
 

@@ -268,6 +268,18 @@ def test_other_likelihoods_equal_stock_svgp_on_the_union(rng, likelihood, P, Y):
         assert np.shape(a) == np.shape(b)
 
 
+@pytest.mark.parametrize("compile", [True, False])
+def test_a_closure_over_batches_takes_them_in_turn(rng, compile):
+    X, Y = data(rng)
+    model = build(sets(rng), rng)
+    batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
+    loss = model.training_loss_closure(iter(batches), compile=compile)
+    for part in (slice(0, 10), slice(10, 20)):
+        np.testing.assert_allclose(loss(), model.training_loss((X[part], Y[part])), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"arrays or iter\(tf\.data\.Dataset\)"):
+        model.training_loss_closure(iter([(X, Y)]))
+
+
 @pytest.mark.parametrize("whiten", [True, False])
 def test_more_sets_start_at_the_prior_with_the_models_jitter(rng, whiten):
     """Un-whitened, the prior's factor of the new set depends on the jitter."""

@@ -40,6 +40,12 @@ def test_a_step_has_the_gradient_of_the_loss(form):
     gradients = tape.gradient(expected, variables)
     before = [variable.numpy() for variable in variables]
     tf.random.set_seed(4)
+    value, pairs = model.step_gradients((X, Y))
+    np.testing.assert_allclose(value, expected, rtol=1e-10)
+    of_all = dict(zip([v.ref() for v in variables], gradients, strict=True))
+    for gradient, variable in pairs[len(model.long_variables) :]:
+        np.testing.assert_allclose(gradient, of_all[variable.ref()], rtol=1e-7)
+    tf.random.set_seed(4)
     optimizer = gs.training.SparseSGD(1.0, dense=tf.keras.optimizers.SGD(1.0))
     loss, finite = model.sparse_step((X, Y), optimizer)
     assert finite
@@ -78,6 +84,22 @@ def test_users_are_counted():
         model.count_neighbors(inputs)
         np.testing.assert_array_equal(model.usage, expected)
     assert expected.sum() == 40 * H
+
+
+def test_fit_counts_users_and_refuses_rows_without_end():
+    X, Y = rows(N=64)
+    model = build(num_data=64)
+    model.usage.assign(tf.zeros_like(model.usage))
+    for _ in range(2):
+        gs.training.fit(model, (X, Y), num_steps=2, batch_size=16, progress=False)
+        assert model.usage[:, 0].numpy().sum() == 64 * H
+    endless = tf.data.Dataset.from_tensor_slices(X).batch(7).repeat()
+    with pytest.raises(ValueError, match="without end"):
+        model.update_neighbors(endless)
+    with pytest.raises(ValueError, match=r"batches \[n, D\] of numbers"):
+        model.update_neighbors(tf.data.Dataset.from_tensors("rows"))
+    with pytest.raises(ValueError, match="empty data set"):
+        model.update_neighbors(endless.take(0))
 
 
 @pytest.mark.parametrize("num_rows", [None, N])

@@ -68,6 +68,19 @@ def test_batches_of_inputs_are_predicted_one_by_one():
                 close(cov[i, j], alone[1])
 
 
+@pytest.mark.parametrize("name", ["fourier-chevron", "hybrid-block"])
+def test_drawn_functions_have_the_moments_of_the_posterior(name):
+    """2,000 draws: five standard errors."""
+    model, S = MODELS[name](L=2), 2000
+    mean, cov = dense(model, XNEW)
+    found = model.posterior().sample_functions(S, seed=3)(XNEW).numpy()  # [S, N, 2]
+    for p in range(2):
+        sd = np.sqrt(np.diag(cov[p]))
+        assert np.all(np.abs(found[..., p].mean(axis=0) - mean[:, p]) < 5.0 * sd / np.sqrt(S))
+        error = np.sqrt((np.outer(sd, sd) ** 2 + cov[p] ** 2) / S)
+        assert np.all(np.abs(np.cov(found[..., p].T) - cov[p]) < 5.0 * error)
+
+
 def augmented(**options):
     X = places(7, seed=6)
     return X, build(dictionary(), augmentation=X, **options)

@@ -19,7 +19,7 @@ def posterior(rng, *args, **options):
     return with_q(rng, *args, **options)[0]
 
 
-def with_q(rng, sizes=(6, 4), *, whiten=True, mean_function=None, q_sqrt="full", cache=None):
+def with_q(rng, sizes=(6, 4), *, whiten=True, mean_function=None, q_sqrt="full", cache=None, P=P):
     """A posterior, and the means and factors of its q."""
     sets = [rng.normal(size=(M, 2)) for M in sizes]
     q_mu = [gpflow.Parameter(rng.normal(size=(M, P))) for M in sizes]
@@ -46,17 +46,21 @@ def inputs(rng, *lead):
 
 
 @pytest.mark.parametrize(("full_cov", "full_output_cov"), FLAGS)
-@pytest.mark.parametrize("whiten", [True, False])
-def test_cached_predictions_equal_fused_ones(rng, float_type, whiten, full_cov, full_output_cov):
-    """Float32: the inverse factor of a matrix with condition number near 1e4 costs digits."""
+@pytest.mark.parametrize(("whiten", "P"), [(True, 1), (True, 2), (False, 1), (False, 2)])
+def test_cached_predictions_equal_fused_ones(rng, float_type, whiten, P, full_cov, full_output_cov):
+    """
+    Among the rows an inducing input, and one output, whose cache is rotated. Float32: the inverse
+    factor of a matrix with condition number near 1e4 costs digits.
+    """
     atol = 1e-9 if float_type is np.float64 else 1e-3
-    slope = gpflow.functions.Linear(np.array([[1.5, 0.5], [-0.5, 0.1]]), np.array([0.3, -2.0]))
-    made = posterior(rng, whiten=whiten, mean_function=slope)
-    X = inputs(rng)
+    slope = gpflow.functions.Linear(np.array([[1.5, 0.5], [-0.5, 0.1]])[:, :P], np.full(P, 0.3))
+    made = posterior(rng, whiten=whiten, mean_function=slope, P=P)
+    X = np.concatenate([inputs(rng), made.X_data.sets[0].Z.numpy()[:1]])
     expected = made.fused_predict_f(X, full_cov, full_output_cov)
     for cache in (PrecomputeCacheType.TENSOR, PrecomputeCacheType.VARIABLE):
         made.update_cache(cache)
         for a, b in zip(made.predict_f(X, full_cov, full_output_cov), expected, strict=True):
+            assert a.shape == b.shape
             np.testing.assert_allclose(a, b, atol=atol, rtol=atol)
 
 
