@@ -51,7 +51,7 @@ def test_objective_and_gradients_are_those_of_float64(bound, whiten):
     (mixed, ours), (full, theirs) = (
         loss_and_gradients(solvegp(bound=bound, whiten=whiten), flag) for flag in (True, False)
     )
-    assert 0.0 < abs(mixed - full) < 1e-5 * abs(full)
+    assert 0.0 < abs(mixed - full) < 3e-5 * abs(full)
     for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == np.float64
         assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(b)
