@@ -47,7 +47,7 @@ def test_local_subsets_recover_what_random_ones_take_for_noise():
     assert errors["local"] < 0.5 * errors["random"]
 
 
-@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("repeated", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_the_fit_maximizes_the_sum_of_the_likelihoods_of_the_subsets(repeated):
     """Subsets are of distinct rows, with all their outputs."""
     X, Y = draw_repeated(80) if repeated else draw(80)

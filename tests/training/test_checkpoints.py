@@ -129,13 +129,11 @@ def test_a_killed_run_ends_with_the_same_bits(name, tmp_path, monkeypatch):
     options |= {"batch_size": None if source is None else 16, "checkpoint_every": 5}
     options |= {"deterministic": True, "progress": False}
     model, history = undisturbed(build, source, tmp_path / "a", 12, **options)
-    again, resumed = stopped_and_resumed(build, source, tmp_path / "b", 12, [3, 7], **options)
+    again, resumed = stopped_and_resumed(build, source, tmp_path / "b", 12, [7], **options)
     assert bits(again) == bits(model)
     np.testing.assert_array_equal(resumed.elbo, history.elbo)
     assert len(resumed.seconds) == 12
     assert (np.diff(resumed.seconds) > 0).all()
-    other, _ = undisturbed(build, source, tmp_path / "c", 12, seed=1, **options)
-    assert (bits(other) == bits(model)) == (source is None)
 
 
 @pytest.mark.nightly

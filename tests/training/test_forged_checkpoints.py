@@ -98,23 +98,20 @@ def test_other_settings_are_named_in_a_short_sentence(folder, value):
     assert len(str(caught.value)) < 300 + len(str(folder.path))
 
 
-@pytest.mark.parametrize(
-    ("memory", "message"),
-    [
+def test_a_forged_memory_of_early_stopping_is_refused(tmp_path):
+    options = {"checkpoint_dir": tmp_path, "callbacks": [EarlyStopping()]}
+    fit(solvegp(), data(), num_steps=1, **options)
+    (path,) = tmp_path.glob("checkpoint-*1.safetensors")
+    for memory, message in [
         ({}, "the state of EarlyStopping is damaged: best must be present"),
         ({"best": "x", "stale": 0, "recent": []}, "best must be a number or null, got 'x'"),
         ({"best": None, "stale": [], "recent": []}, "stale must be an integer"),
         ({"best": None, "stale": 0, "recent": ["x"]}, r"recent\[0\] must be a number, got 'x'"),
         ([], "it must hold an object"),
-    ],
-)
-def test_a_forged_memory_of_early_stopping_is_refused(tmp_path, memory, message):
-    options = {"num_steps": 1, "checkpoint_dir": tmp_path, "callbacks": [EarlyStopping()]}
-    fit(solvegp(), data(), **options)
-    (path,) = tmp_path.glob("checkpoint-*1.safetensors")
-    forge(path, lambda record: record.update(hooks=[memory]))
-    with pytest.raises(ValueError, match=message):
-        fit(solvegp(), data(), resume=True, **options | {"num_steps": 2})
+    ]:
+        forge(path, lambda record, memory=memory: record.update(hooks=[memory]))
+        with pytest.raises(ValueError, match=message):
+            fit(solvegp(), data(), num_steps=2, resume=True, **options)
 
 
 def test_a_memory_that_another_callback_cannot_take_is_refused():

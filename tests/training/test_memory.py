@@ -109,6 +109,7 @@ def test_starting_values_leave_no_graphs():
     assert left() == before
 
 
+@pytest.mark.nightly
 def test_fits_of_models_of_equal_shape_are_no_retraces(caplog):
     for _ in range(6):
         fit("sgpr", N=20, M=4, num_steps=1)
