@@ -73,7 +73,7 @@ def compile_step(
         GPflow's likelihoods use; they advance from call to call and start again with a new trace.
     :param replicas: how each batch is divided.
     """
-    build = _rowwise_step if isinstance(model, PartialUpdateModel) else _dense_step
+    build = _partial_step if isinstance(model, PartialUpdateModel) else _dense_step
     body = build(model, optimizer, gamma, scale, replicas if is_divisible(model) else ONE)
 
     def step(
@@ -147,7 +147,7 @@ def _mean_gradients(
     return loss, [next(rest) if is_known else None for is_known in known]
 
 
-def _rowwise_step(
+def _partial_step(
     model: PartialUpdateModel, optimizer: Any, gamma: float, scale: float, replicas: Replicas
 ) -> Step:
     """A step that updates only some rows of long variables."""

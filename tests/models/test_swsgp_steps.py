@@ -43,7 +43,7 @@ def test_a_step_has_the_gradient_of_the_loss(form):
     value, pairs = model.step_gradients((X, Y))
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     of_all = dict(zip([v.ref() for v in variables], gradients, strict=True))
-    for gradient, variable in pairs[len(model.long_variables) :]:
+    for gradient, variable in pairs[len(model.row_variables) :]:
         np.testing.assert_allclose(gradient, of_all[variable.ref()], rtol=1e-7)
     tf.random.set_seed(4)
     optimizer = gs.training.SparseSGD(1.0, dense=tf.keras.optimizers.SGD(1.0))
@@ -95,11 +95,11 @@ def test_fit_counts_users_and_refuses_rows_without_end():
         assert model.usage[:, 0].numpy().sum() == 64 * H
     endless = tf.data.Dataset.from_tensor_slices(X).batch(7).repeat()
     with pytest.raises(ValueError, match="without end"):
-        model.update_neighbors(endless)
+        model.count_neighbors(endless)
     with pytest.raises(ValueError, match=r"batches \[n, D\] of numbers"):
-        model.update_neighbors(tf.data.Dataset.from_tensors("rows"))
+        model.count_neighbors(tf.data.Dataset.from_tensors("rows"))
     with pytest.raises(ValueError, match="empty data set"):
-        model.update_neighbors(endless.take(0))
+        model.count_neighbors(endless.take(0))
 
 
 @pytest.mark.parametrize("num_rows", [None, N])
